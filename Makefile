@@ -1,0 +1,43 @@
+# One-word targets; `make help` explains them. The work is done by tools/*, so that each can be run by itself.
+# `make` starts from nothing: every target that needs the environment sets it up first.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+PY := .venv/bin/python
+export PYTHONDONTWRITEBYTECODE := 1
+
+.PHONY: help setup demo test lint generate pins bench coverage-report wheels clean
+
+help: ## explain these targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+setup: ## make .venv from the pins, build the engine, install our packages (seconds when nothing changed)
+	@python=$$(tools/find-python.sh) && "$$python" -m tools.provision
+
+demo: setup ## run the main job: all flights through a broker that is killed and started again (KEEP=1 leaves it up)
+	@$(PY) examples/flights/demo.py
+
+test: setup ## run every test, of the engine (cargo) and of everything else (pytest); ARGS="-k name" narrows pytest
+	@tools/test.sh $(ARGS)
+
+lint: setup ## check format, types, imports, clippy, generated code and tidiness
+	@$(PY) -m tools.lint
+
+generate: setup ## make all generated code again: Python and Rust stubs, schemas, reference pages
+	@$(PY) -m tools.generate
+
+pins: setup ## choose versions anew: requirements/*.txt from requirements/*.in (needs the network)
+	@tools/pins.sh
+
+bench: setup ## measure, and write bench/results/latest.json
+	@$(PY) -m bench
+
+coverage-report: setup ## print which rows of the catalogue tests show, by product and area; write build/rows.json
+	@$(PY) -m tools.coverage_report
+
+wheels: setup ## build the wheels of both distributions into dist/
+	@tools/wheels.sh
+
+clean: ## remove everything that was built, the environment too
+	@rm -rf .venv build dist core/target core/protogen/target .mypy_cache .ruff_cache .pytest_cache
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,1 @@
+"""The node: a gRPC server around the engine."""

@@ -1,0 +1,1 @@
+"""The `sterna` command: one file a command."""

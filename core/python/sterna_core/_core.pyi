@@ -1,0 +1,3 @@
+"""The compiled module, as type checkers see it."""
+
+__version__: str
