@@ -1,0 +1,40 @@
+"""What a generator is, and the list of all of them: the one place to add another."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tools.fingerprints import ROOT, files_below
+from tools.generate import python_stubs, rust_stubs
+
+
+@dataclass(frozen=True)
+class Generator:
+    """One kind of generated code.
+
+    `inputs` and `outputs` are files or folders, relative to the repository's root; everything in an output folder is
+    generated. `make` gets an empty folder, laid out like the repository, and leaves all outputs in it.
+    """
+
+    name: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    make: Callable[[Path], None]
+
+    def input_files(self) -> list[Path]:
+        """What the outputs depend on, the generator's own code among it."""
+        return files_below(*(ROOT / path for path in self.inputs))
+
+    def output_files(self, root: Path) -> dict[str, bytes]:
+        """The outputs below `root` (the repository, or a folder filled by `make`), by name."""
+        files = files_below(*(root / path for path in self.outputs))
+        return {str(file.relative_to(root)): file.read_bytes() for file in files}
+
+
+def generators() -> list[Generator]:
+    """All generators whose inputs are in the repository, in the order in which they must run."""
+    everything = [
+        Generator("python-stubs", python_stubs.INPUTS, python_stubs.OUTPUTS, python_stubs.make),
+        Generator("rust-stubs", rust_stubs.INPUTS, rust_stubs.OUTPUTS, rust_stubs.make),
+    ]
+    return [generator for generator in everything if all((ROOT / path).exists() for path in generator.inputs)]
