@@ -1,0 +1,104 @@
+"""Fails a test in which the event loop was held up: one callback that took longer than the bound, 200 ms by default.
+
+Nothing may block the broker's loop or the SDK's, since every connection waits behind it. What counts is the time that
+the callback itself took, running or blocked (on a disk, a lock). Time in which its thread was ready but the machine
+gave the core to others is taken off, or a busy machine would fail tests; the kernel keeps that figure (schedstat),
+where it does not nothing is taken off. `@pytest.mark.slow_callbacks(ms)` sets another bound for one test.
+"""
+
+import asyncio
+import os
+import threading
+import time
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+
+BOUND_MS = 200.0
+
+# How long a reading of the waiting time stays good enough as the starting point of a callback. A longer callback then
+# gets at most this much too much taken off.
+_READING_AGE_S = 0.02
+
+
+class _Waiting(threading.local):
+    """This thread's time spent ready to run but without a core, in seconds, read no more often than needed."""
+
+    def __init__(self) -> None:
+        self.read_at = 0.0
+        self.value = 0.0
+        try:
+            self._file = os.open(f"/proc/self/task/{threading.get_native_id()}/schedstat", os.O_RDONLY)
+        except OSError:
+            self._file = -1
+
+    def read(self) -> float:
+        if self._file >= 0:
+            self.value = int(os.pread(self._file, 100, 0).split()[1]) / 1e9
+        self.read_at = time.monotonic()
+        return self.value
+
+    def __del__(self) -> None:
+        if self._file >= 0:
+            os.close(self._file)
+
+
+class SlowCallbacks:
+    """Times every callback of every event loop while installed, and keeps those over the bound."""
+
+    def __init__(self) -> None:
+        self.bound_ms = BOUND_MS
+        self.found: list[str] = []
+        self._waiting = _Waiting()
+        self._original = asyncio.Handle._run
+
+    def install(self) -> None:
+        """Puts the timing around the one place through which every loop runs its callbacks."""
+        original, waiting = self._original, self._waiting
+
+        def timed(handle: asyncio.Handle) -> None:
+            began = time.monotonic()
+            before = waiting.value if began - waiting.read_at < _READING_AGE_S else waiting.read()
+            original(handle)
+            took_ms = (time.monotonic() - began) * 1000
+            if took_ms > self.bound_ms:
+                took_ms -= (waiting.read() - before) * 1000
+                if took_ms > self.bound_ms:
+                    self.found.append(f"{took_ms:.0f} ms in {handle!r}")
+
+        asyncio.Handle._run = timed  # type: ignore[method-assign, assignment]
+
+    def remove(self) -> None:
+        """Undoes `install`."""
+        asyncio.Handle._run = self._original  # type: ignore[method-assign]
+
+
+_KEY = pytest.StashKey[SlowCallbacks]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "slow_callbacks(ms): another bound than 200 ms for one event-loop callback")
+    config.stash[_KEY] = SlowCallbacks()
+    config.stash[_KEY].install()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    config.stash[_KEY].remove()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    watcher = item.config.stash[_KEY]
+    watcher.found.clear()
+    mark = item.get_closest_marker("slow_callbacks")
+    watcher.bound_ms = float(mark.args[0]) if mark else BOUND_MS
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
+    result = yield
+    watcher = item.config.stash[_KEY]
+    if watcher.found:
+        pytest.fail(f"event loop held up beyond {watcher.bound_ms:.0f} ms: " + "; ".join(watcher.found), pytrace=False)
+    return result

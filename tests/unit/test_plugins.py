@@ -1,0 +1,110 @@
+"""The test plumbing itself: a check that cannot fail is worse than none."""
+
+from pathlib import Path
+
+import pytest
+
+from tools import catalogue, coverage_report
+from tools.fingerprints import ROOT
+
+pytest_plugins = ["pytester"]
+
+CONFTEST = 'pytest_plugins = ["tests.plugins.covers", "tests.plugins.slow_callbacks"]'
+
+
+@pytest.fixture
+def inner(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
+    """A test folder of its own, with our plugins, run in another process."""
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    pytester.makeini("[pytest]\nasyncio_mode = auto\nasyncio_default_fixture_loop_scope = function")
+    pytester.makeconftest(CONFTEST)
+    return pytester
+
+
+def test_the_catalogue_has_all_its_rows() -> None:
+    counts = dict.fromkeys(catalogue.PRODUCTS, 0)
+    for row in catalogue.rows().values():
+        counts[row.product] += 1
+    assert counts == {"EMS": 931, "SS": 31, "UM": 425, "FMQ": 210, "EFTL": 43}
+
+
+def test_a_malformed_catalogue_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "ems.tsv").write_text("EMS-DEST-A14\tone\nEMS-DEST-A14\tagain\n")
+    with pytest.raises(ValueError, match=r"ems\.tsv:2"):
+        catalogue.rows(tmp_path)
+
+
+def test_a_known_row_is_written_with_its_tests(inner: pytest.Pytester) -> None:
+    inner.makepyfile('import pytest\n@pytest.mark.covers("EMS-DEST-A14")\ndef test_it(): pass')
+    result = inner.runpytest_subprocess("--covers-out", "out.json")
+    assert result.ret == 0
+    assert "test_it" in (inner.path / "out.json").read_text()
+
+
+def test_an_unknown_row_fails_collection(inner: pytest.Pytester) -> None:
+    inner.makepyfile('import pytest\n@pytest.mark.covers("EMS-DEST-A999")\ndef test_it(): pass')
+    result = inner.runpytest_subprocess()
+    assert result.ret != 0
+    result.stderr.fnmatch_lines(["*EMS-DEST-A999*"])
+
+
+def test_a_skipped_test_shows_nothing(inner: pytest.Pytester) -> None:
+    inner.makepyfile('import pytest\n@pytest.mark.skip\n@pytest.mark.covers("EMS-DEST-A14")\ndef test_it(): pass')
+    inner.runpytest_subprocess("--covers-out", "out.json")
+    assert (inner.path / "out.json").read_text() == "{}"
+
+
+def test_a_blocked_event_loop_fails_the_test(inner: pytest.Pytester) -> None:
+    inner.makepyfile("import select\nasync def test_it(): select.select([], [], [], 0.3)")
+    result = inner.runpytest_subprocess()
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*event loop held up*"])
+
+
+def test_a_bound_of_its_own_lets_a_callback_take_longer(inner: pytest.Pytester) -> None:
+    inner.makepyfile(
+        "import pytest, select\n@pytest.mark.slow_callbacks(5000)\nasync def test_it(): select.select([], [], [], 0.3)"
+    )
+    inner.runpytest_subprocess().assert_outcomes(passed=1)
+
+
+RUST = """
+// covers: EMS-CLI-A10, EMS-CLI-A11
+#[test]
+fn comparison_of_numbers() {}
+
+    // covers: EMS-CLI-A10
+    #[test]
+    #[cfg(unix)]
+    fn in_a_module() {}
+"""
+
+
+def test_rust_tests_name_rows_in_a_comment(tmp_path: Path) -> None:
+    (tmp_path / "evaluation.rs").write_text(RUST)
+    shown, problems = coverage_report.rust_rows([tmp_path / "evaluation.rs"], tmp_path)
+    assert problems == []
+    assert {id: [test.rpartition("::")[2] for test in tests] for id, tests in shown.items()} == {
+        "EMS-CLI-A10": ["comparison_of_numbers", "in_a_module"],
+        "EMS-CLI-A11": ["comparison_of_numbers"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("source", "problem"),
+    [
+        pytest.param("// covers: EMS-CLI-A999\n#[test]\nfn a() {}\n", "not in the catalogue", id="unknown-row"),
+        pytest.param("// covers: EMS-CLI-A10\nfn a() {}\n", "not above a #[test]", id="no-test"),
+        pytest.param("// covers:\n#[test]\nfn a() {}\n", "no row", id="no-row"),
+        pytest.param("// covers: EMS-CLI-A10\n#[test]\n#[ignore]\nfn a() {}\n", "ignored", id="ignored"),
+    ],
+)
+def test_a_wrong_rust_mark_is_a_problem(tmp_path: Path, source: str, problem: str) -> None:
+    (tmp_path / "a.rs").write_text(source)
+    _, problems = coverage_report.rust_rows([tmp_path / "a.rs"], tmp_path)
+    assert len(problems) == 1
+    assert problem in problems[0]
+
+
+def test_the_marks_in_the_engine_are_right() -> None:
+    assert coverage_report.rust_rows()[1] == []
