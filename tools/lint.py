@@ -1,0 +1,88 @@
+"""Every check that needs no test run, one after the other; all of them run, whatever fails. Behind `make lint`.
+
+`python -m tools.lint NAME …` runs only the checks named.
+"""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from tools.fingerprints import ROOT
+
+BIN = Path(sys.executable).parent
+PYTHON_FOLDERS = ("client", "crds", "broker", "tests", "tools", "bench", "examples")
+
+
+def _python_folders() -> list[str]:
+    return [name for name in PYTHON_FOLDERS if any((ROOT / name).rglob("*.py"))]
+
+
+def checks() -> dict[str, list[str]]:
+    """The commands by name, the quick ones first."""
+    cargo = ["--manifest-path", "core/Cargo.toml"]
+    clippy = [
+        "cargo",
+        "clippy",
+        "--quiet",
+        "--locked",
+        *cargo,
+        "--all-targets",
+        "--all-features",
+        "--",
+        "-D",
+        "warnings",
+    ]
+    return {
+        "tidy": [sys.executable, "-m", "tools.tidy"],
+        "format": [str(BIN / "ruff"), "format", "--check", "--quiet", "--diff", "."],
+        "ruff": [str(BIN / "ruff"), "check", "--quiet", "."],
+        "imports": [str(BIN / "lint-imports"), "--no-logo", "--no-cache"],
+        "generated": [sys.executable, "-m", "tools.generate", "--check"],
+        "mypy": [str(BIN / "mypy"), "--no-error-summary", *_python_folders()],
+        "rustfmt": ["cargo", "fmt", *cargo, "--check"],
+        "clippy": clippy,
+    }
+
+
+def environment() -> dict[str, str]:
+    """The rooms on the path, for the import contracts, and PyO3 told which Python is meant."""
+    rooms = os.pathsep.join(str(ROOT / name) for name in ("client", "broker", "crds"))
+    return {**os.environ, "PYTHONPATH": rooms, "PYO3_PYTHON": sys.executable}
+
+
+def passes(name: str, command: list[str]) -> bool:
+    """Runs one check; its output is shown only when it fails."""
+    began = time.monotonic()
+    outcome = subprocess.run(
+        command,
+        cwd=ROOT,
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    verdict = "ok" if outcome.returncode == 0 else "FAILED"
+    print(f"lint: {name:<10} {verdict} ({time.monotonic() - began:.1f} s)", flush=True)
+    if outcome.returncode != 0:
+        print(outcome.stdout.rstrip(), flush=True)
+    return outcome.returncode == 0
+
+
+def main() -> int:
+    """All checks, or those named; 1 when any failed, with their names in the last line."""
+    chosen = checks()
+    if unknown := set(sys.argv[1:]) - chosen.keys():
+        sys.exit(f"lint: no such check: {', '.join(sorted(unknown))}; there are {', '.join(chosen)}")
+    if sys.argv[1:]:
+        chosen = {name: chosen[name] for name in sys.argv[1:]}
+    failed = [name for name, command in chosen.items() if not passes(name, command)]
+    print(f"lint: failed: {', '.join(failed)}" if failed else f"lint: all {len(chosen)} checks passed", flush=True)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
