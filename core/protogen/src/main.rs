@@ -15,7 +15,9 @@ const SHARED_BYTES: [&str; 3] = [
 ];
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let core = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    // Asked when running, not when compiling: a repository that was moved keeps its compiled programs.
+    let here = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
+    let core = Path::new(&here).join("..");
     let out = std::env::args_os()
         .nth(1)
         .map_or_else(|| core.join("src/proto"), PathBuf::from);
