@@ -14,6 +14,8 @@ compile() {
 compile runtime
 compile dev
 compile protoc
+compile protobuf5
+compile protobuf6
 compile demo --no-deps
 if grep -nE '://|file:|--(index|find-links)' requirements/*.txt; then
     echo "pins: an address slipped into the lines above" >&2

@@ -1,11 +1,12 @@
 """Sets up `.venv`: pinned packages, the engine built in release mode, our own packages editable. Behind `make setup`.
 
 Runs under the system's Python with the standard library alone, since there is no environment yet;
-`tools/find-python.sh` has chosen that Python and checked for cargo. Each of the four steps is skipped when what it is
+`tools/find-python.sh` has chosen that Python and checked for cargo. Each step is skipped when what it is
 made from has not changed (tools/fingerprints.py), so a second run takes well under a second.
 """
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -15,6 +16,7 @@ from pathlib import Path
 from tools.fingerprints import ROOT, STAMPS, fingerprint, remember, unchanged
 
 VENV = ROOT / ".venv"
+OTHER_PROTOBUFS = (5, 6)
 PYTHON = VENV / "bin" / "python"
 PIP = (str(PYTHON), "-m", "pip", "--disable-pip-version-check", "--quiet", "--no-input")
 
@@ -41,6 +43,15 @@ def install_pins() -> None:
     run(*PIP, "install", "--no-deps", "--no-build-isolation", *pins, "requirements/demo.txt")
 
 
+def install_other_protobufs() -> None:
+    """Older protobuf runtimes, each in a folder of its own, for the tests that the stubs run on all of them."""
+    for major in OTHER_PROTOBUFS:
+        target = ROOT / "build" / f"protobuf{major}"
+        shutil.rmtree(target, ignore_errors=True)
+        pins = ("--require-hashes", "--requirement", f"requirements/protobuf{major}.txt")
+        run(*PIP, "install", "--no-deps", "--target", target, *pins)
+
+
 def build_core() -> None:
     """The engine, in release mode; its Python files stay where they are, the compiled module goes beside them."""
     command = (VENV / "bin" / "maturin", "develop", "--release", "--locked", "--manifest-path", "core/Cargo.toml")
@@ -64,7 +75,7 @@ def step(name: str, title: str, value: str, action: Callable[[], None]) -> None:
 
 
 def main() -> None:
-    """All four steps, in order. A new environment makes the steps after it necessary again."""
+    """All steps, in order. A new environment makes the steps after it necessary again."""
     environment = fingerprint([], extra=f"{sys.version} {sys.prefix} {VENV}")
     if not PYTHON.exists() or not unchanged("setup-environment", environment):
         for stamp in STAMPS.glob("setup-*"):
@@ -76,6 +87,8 @@ def main() -> None:
     packages = [ROOT / "pyproject.toml", ROOT / "client" / "sterna" / "_version.py"]
     step("environment", "making .venv", environment, make_environment)
     step("pins", "installing the pinned packages", fingerprint(requirements), install_pins)
+    others = [ROOT / "requirements" / f"protobuf{major}.txt" for major in OTHER_PROTOBUFS]
+    step("protobufs", "installing older protobuf runtimes for tests", fingerprint(others), install_other_protobufs)
     step("core", "building the engine in release mode (some minutes when new)", fingerprint(core), build_core)
     step("packages", "installing our packages", fingerprint(packages), install_packages)
 

@@ -1,0 +1,89 @@
+"""What the distribution promises: a light SDK, stubs for three protobuf runtimes, typed packages, one version."""
+
+import re
+import subprocess
+import sys
+import zipfile
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+from tools.fingerprints import ROOT
+from tools.provision import OTHER_PROTOBUFS
+
+ROUND_TRIP = """
+import google.protobuf, sterna
+from sterna._proto.sterna.v1 import admin_pb2, admin_pb2_grpc, message_pb2, messaging_pb2, messaging_pb2_grpc
+message = message_pb2.Message(type="order", priority=7)
+assert message_pb2.Message.FromString(message.SerializeToString()) == message
+assert message_pb2.DESCRIPTOR.name == "sterna/v1/message.proto"
+print(google.protobuf.__version__)
+"""
+
+# Everything that only the broker, the command line or the tools may need.
+HEAVY = (
+    "aiohttp", "click", "prometheus_client", "pydantic", "rich", "ruamel", "structlog", "typer",
+    "sterna_broker", "sterna_core", "sterna_resources", "grpc_health", "grpc_reflection",
+)  # fmt: skip
+
+WITHOUT = """
+import importlib.abc, pkgutil, sys
+class Refused(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name.partition(".")[0] in {names!r}:
+            raise ImportError(f"the SDK imported {{name}}")
+sys.meta_path.insert(0, Refused())
+import importlib, sterna
+for info in pkgutil.walk_packages(sterna.__path__, "sterna."):
+    if not info.name.startswith("sterna.cli"):
+        importlib.import_module(info.name)
+"""
+
+
+def python(source: str, *path: Path) -> str:
+    """Runs `source` in a fresh interpreter, warnings as errors, with `path` ahead of everything else."""
+    search = ":".join(str(folder) for folder in (*path, ROOT / "client"))
+    outcome = subprocess.run(
+        [sys.executable, "-W", "error", "-c", source],
+        env={"PYTHONPATH": search, "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert outcome.returncode == 0, outcome.stderr
+    return outcome.stdout.strip()
+
+
+@pytest.mark.parametrize("major", OTHER_PROTOBUFS)
+def test_the_stubs_run_on_an_older_protobuf(major: int) -> None:
+    version = python(ROUND_TRIP, ROOT / "build" / f"protobuf{major}")
+    assert version.startswith(f"{major}.")
+
+
+def test_the_stubs_run_on_the_protobuf_of_today() -> None:
+    assert python(ROUND_TRIP) == metadata.version("protobuf")
+
+
+def test_the_sdk_needs_neither_the_broker_nor_the_command_line() -> None:
+    python(WITHOUT.format(names=HEAVY))
+
+
+def test_plain_requirements_are_grpcio_and_protobuf() -> None:
+    plain = [line for line in metadata.requires("sterna") or () if "extra ==" not in line]
+    assert sorted(re.split(r"[<>]", line)[0] for line in plain) == ["grpcio", "protobuf"]
+
+
+def test_the_wheel_holds_every_typed_package_and_nothing_else(tmp_path: Path) -> None:
+    command = ["-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", str(tmp_path), "."]
+    subprocess.run([sys.executable, *command], cwd=ROOT, check=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    packages = {"sterna", "sterna_broker", "sterna_resources"}
+    assert {name.partition("/")[0] for name in names if ".dist-info/" not in name} == packages
+    assert {f"{package}/py.typed" for package in packages} <= set(names)
+    assert "sterna/_proto/sterna/v1/messaging_pb2.py" in names
+
+
+def test_engine_and_packages_have_one_version() -> None:
+    assert metadata.version("sterna") == metadata.version("sterna-core")
