@@ -1,1 +1,53 @@
-"""The manifest models: what a queue, a topic or a bridge is, as a YAML document."""
+"""The manifests: what people write to describe queues, topics, bridges, subscriptions and the broker itself.
+
+One kind a file. `reading` turns text into resources and says what is wrong with file, line, column and field;
+`schema` describes the kinds for editors and for Kubernetes. Nothing here knows a broker: these models are shared by
+the broker, the operator and every tool. What a set of manifests means together (inheritance, references among them)
+is the broker's.
+"""
+
+from sterna_resources.bridge import Bridge, BridgeSource, BridgeSpec, BridgeTarget
+from sterna_resources.broker import Broker, BrokerLimits, BrokerSpec, Listeners, LogSettings, Store
+from sterna_resources.destination import DestinationResource, DestinationSpec
+from sterna_resources.durable_subscription import DurableSubscription, DurableSubscriptionSpec
+from sterna_resources.kinds import KINDS
+from sterna_resources.metadata import Metadata
+from sterna_resources.problems import ManifestError, Place, Problem
+from sterna_resources.queue import Queue, QueueSpec
+from sterna_resources.reading import Examined, Manifest, examine_text, from_document, read_files, read_text
+from sterna_resources.resource import API_VERSION, Resource
+from sterna_resources.topic import Topic, TopicSpec
+
+__all__ = [
+    "API_VERSION",
+    "KINDS",
+    "Bridge",
+    "BridgeSource",
+    "BridgeSpec",
+    "BridgeTarget",
+    "Broker",
+    "BrokerLimits",
+    "BrokerSpec",
+    "DestinationResource",
+    "DestinationSpec",
+    "DurableSubscription",
+    "DurableSubscriptionSpec",
+    "Examined",
+    "Listeners",
+    "LogSettings",
+    "Manifest",
+    "ManifestError",
+    "Metadata",
+    "Place",
+    "Problem",
+    "Queue",
+    "QueueSpec",
+    "Resource",
+    "Store",
+    "Topic",
+    "TopicSpec",
+    "examine_text",
+    "from_document",
+    "read_files",
+    "read_text",
+]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tools.fingerprints import ROOT, files_below
-from tools.generate import python_stubs, rust_stubs
+from tools.generate import manifests, python_stubs, rust_stubs
 
 
 @dataclass(frozen=True)
@@ -36,5 +36,6 @@ def generators() -> list[Generator]:
     everything = [
         Generator("python-stubs", python_stubs.INPUTS, python_stubs.OUTPUTS, python_stubs.make),
         Generator("rust-stubs", rust_stubs.INPUTS, rust_stubs.OUTPUTS, rust_stubs.make),
+        Generator("manifests", manifests.INPUTS, manifests.OUTPUTS, manifests.make),
     ]
     return [generator for generator in everything if all((ROOT / path).exists() for path in generator.inputs)]

@@ -1,0 +1,65 @@
+"""DurableSubscription: a subscription that keeps messages while nobody is there, made by an administrator."""
+
+from typing import ClassVar, Literal, Self
+
+from pydantic import model_validator
+from pydantic_core import PydanticCustomError
+
+from sterna_resources import names
+from sterna_resources.fields import Label, Model, Selector, SourcePattern
+from sterna_resources.resource import Resource
+
+
+class DurableSubscriptionSpec(Model):
+    """What is kept, and for whom."""
+
+    topic: SourcePattern
+    """The topic, or a pattern for several."""
+
+    name: Label | None = None
+    """The subscription's name as clients give it; `metadata.name` when absent."""
+
+    client_id: Label | None = None
+    """The client it belongs to. Only a shared one may do without."""
+
+    selector: Selector = ""
+    """Only messages that match are kept. Empty: all."""
+
+    no_local: bool = False
+    """Nothing that was published under the same client id. Not for shared ones."""
+
+    shared: bool = False
+    """Several consumers may take from it at once, each message going to one of them."""
+
+    @model_validator(mode="after")
+    def _fields_fit(self) -> Self:
+        if self.client_id is None and not self.shared:
+            fault = "clientId is missing: only a shared subscription may do without"
+            raise PydanticCustomError("client_id", "{fault}", {"fault": fault})
+        if self.no_local and self.shared:
+            fault = "noLocal is not for shared subscriptions: their consumers are several clients"
+            raise PydanticCustomError("no_local", "{fault}", {"fault": fault})
+        return self
+
+
+class DurableSubscription(Resource):
+    """A static durable subscription: clients use it, and cannot unsubscribe it."""
+
+    PLURAL: ClassVar[str] = "durables"
+
+    kind: Literal["DurableSubscription"] = "DurableSubscription"
+    """`DurableSubscription`."""
+
+    spec: DurableSubscriptionSpec
+    """What is kept, and for whom."""
+
+    @property
+    def subscription_name(self) -> str:
+        """The name that clients give."""
+        return self.spec.name or self.metadata.name
+
+    @model_validator(mode="after")
+    def _name_fits(self) -> Self:
+        if self.spec.name is None and (fault := names.label_fault(self.metadata.name)):
+            raise PydanticCustomError("invalid_name", "{fault}", {"fault": f"as the subscription's name: {fault}"})
+        return self

@@ -1,0 +1,123 @@
+"""Rules for names: of destinations and patterns, of objects, of subscriptions and client ids.
+
+The engine has the same rules in Rust and applies them to everything that arrives on the wire; this mirror exists so
+that a manifest can be judged without an engine (in an editor, in an admission check), and a test compares the two. A
+function here returns what is wrong as a sentence, or None.
+
+A destination name is elements separated by dots. In a pattern, an element may be `*` (exactly one element), and the
+last one may be `>` (one or more).
+"""
+
+import re
+
+ELEMENTS_MAX = 64
+ELEMENT_CHARACTERS_MAX = 127
+NAME_CHARACTERS_MAX = 249
+SUBSCRIPTION_CHARACTERS_MAX = 249
+OBJECT_NAME_CHARACTERS_MAX = 253
+
+# What a name with the most elements keeps free of the 249 characters, so that 196 remain (EMS-DEST-A08).
+_RESERVE_AT_MOST_ELEMENTS = NAME_CHARACTERS_MAX - 196
+
+# The entry under this pattern holds the settings of temporary destinations. It is no wildcard like the others
+# (EMS-DEST-A39, A40).
+TEMPORARY_SETTINGS = "TMP.>"
+_TEMPORARY_SETTINGS_PREFIX = "TMP."
+
+# How much of a name an error repeats.
+_EXCERPT_CHARACTERS = 64
+
+# An object's name as Kubernetes takes it (a DNS subdomain), so that a manifest that works here works there.
+OBJECT_NAME_PATTERN = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
+
+
+def characters_max(elements: int) -> int:
+    """The longest name with so many elements, in characters, dots included (EMS-DEST-A08)."""
+    return NAME_CHARACTERS_MAX - -(-_RESERVE_AT_MOST_ELEMENTS * min(elements, ELEMENTS_MAX) // ELEMENTS_MAX)
+
+
+def pattern_fault(text: str) -> str | None:
+    """What is wrong with a name or a pattern, or None (EMS-DEST-A07, A08, A09)."""
+    if not text:
+        return "a destination name may not be empty"
+    elements = text.split(".")
+    if len(elements) > ELEMENTS_MAX:
+        return f"'{_excerpt(text)}' has {len(elements)} elements, at most {ELEMENTS_MAX} are allowed"
+    for number, element in enumerate(elements, 1):
+        if fault := _element_fault(element, last=number == len(elements)):
+            return f"element {number} of '{_excerpt(text)}' {fault}"
+    limit = characters_max(len(elements))
+    if len(text) > limit:
+        return (
+            f"'{_excerpt(text)}' has {len(text)} characters, "
+            f"a name of {len(elements)} elements may have at most {limit}"
+        )
+    return None
+
+
+def name_fault(text: str) -> str | None:
+    """What is wrong with the name of one destination, wildcards excluded, or None."""
+    if fault := pattern_fault(text):
+        return fault
+    for number, element in enumerate(text.split("."), 1):
+        if element in ("*", ">"):
+            return (
+                f"element {number} of '{_excerpt(text)}' is the wildcard '{element}': "
+                "the name of one destination is needed here"
+            )
+    return None
+
+
+def reserved_fault(text: str) -> str | None:
+    """Why a well-formed name or pattern is not for users to define, or None."""
+    if text.startswith("$"):
+        return f"'{_excerpt(text)}' begins with '$': such names belong to the broker"
+    if text.startswith(_TEMPORARY_SETTINGS_PREFIX) and text != TEMPORARY_SETTINGS:
+        return (
+            f"'{_excerpt(text)}' is no destination: below 'TMP' there is only '{TEMPORARY_SETTINGS}', "
+            "the settings of temporary destinations"
+        )
+    return None
+
+
+def object_name_fault(text: str) -> str | None:
+    """What is wrong with the name of an object (`metadata.name`), or None."""
+    if len(text) > OBJECT_NAME_CHARACTERS_MAX:
+        return f"has {len(text)} characters, at most {OBJECT_NAME_CHARACTERS_MAX} are allowed"
+    if not re.fullmatch(OBJECT_NAME_PATTERN, text):
+        return (
+            f"'{_excerpt(text)}' is no object name: lower-case letters, digits, '-' and '.', beginning and ending with "
+            "a letter or digit (the destination's own name, if it is another, goes into spec.name)"
+        )
+    return None
+
+
+def label_fault(text: str) -> str | None:
+    """What is wrong with the name of a durable subscription or a client id, or None."""
+    if not text:
+        return "may not be empty"
+    if len(text) > SUBSCRIPTION_CHARACTERS_MAX:
+        return f"has {len(text)} characters, at most {SUBSCRIPTION_CHARACTERS_MAX} are allowed"
+    return None
+
+
+def is_pattern(text: str) -> bool:
+    """Whether a well-formed pattern stands for more than one name."""
+    return any(element in ("*", ">") for element in text.split("."))
+
+
+def _element_fault(element: str, *, last: bool) -> str | None:
+    if not element:
+        return "is empty: dots stand between elements, never first, last or doubled"
+    if len(element) > ELEMENT_CHARACTERS_MAX:
+        return f"has {len(element)} characters, at most {ELEMENT_CHARACTERS_MAX} are allowed"
+    wildcard = next((character for character in element if character in "*>"), None)
+    if wildcard and len(element) > 1:
+        return f"mixes '{wildcard}' with other characters: a wildcard is a whole element"
+    if wildcard == ">" and not last:
+        return "is '>', which is allowed as the last element only"
+    return None
+
+
+def _excerpt(text: str) -> str:
+    return text if len(text) <= _EXCERPT_CHARACTERS else text[:_EXCERPT_CHARACTERS] + "…"

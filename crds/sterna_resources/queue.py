@@ -1,0 +1,58 @@
+"""Queue: each message goes to one consumer."""
+
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BeforeValidator, Field, WithJsonSchema
+from pydantic_core import PydanticCustomError
+
+from sterna_resources.destination import DestinationResource, DestinationSpec
+
+PREFETCH_MAX = 100_000
+
+
+def _check_prefetch(value: Any) -> Any:
+    if value == "none" or (isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= PREFETCH_MAX):
+        return value
+    raise PydanticCustomError("prefetch", "must be `none` or a whole number from 0 to {limit}", {"limit": PREFETCH_MAX})
+
+
+def _check_max_redelivery(value: Any) -> Any:
+    if value == 1 and not isinstance(value, bool):
+        raise PydanticCustomError("max_redelivery", "1 is not allowed: 0 (no limit), or 2 to 255")
+    return value
+
+
+# `none` or a number: the one union, in the form that Kubernetes' structural schemas have for it.
+QueuePrefetch = Annotated[
+    int | Literal["none"],
+    BeforeValidator(_check_prefetch),
+    WithJsonSchema({"anyOf": [{"type": "integer"}, {"type": "string"}], "x-kubernetes-int-or-string": True}),
+]
+
+
+class QueueSpec(DestinationSpec):
+    """The properties of a queue."""
+
+    prefetch: QueuePrefetch | None = None
+    """How many messages a consumer is sent ahead of its receive calls, 1 to 100,000; `none`: each only when it is
+    asked for. Absent or 0: inherited, the largest number before `none`; if nobody says, 5 (EMS-DEST-A26, A30)."""
+
+    max_redelivery: Annotated[int, BeforeValidator(_check_max_redelivery), Field(ge=0, le=255)] | None = None
+    """How often a message may be delivered, 2 to 255, before it is moved to `$sys.undelivered` (if its sender asked for
+    that) or destroyed. 0: no limit. Inherited: the smallest limit (EMS-DEST-A23)."""
+
+    exclusive: bool | None = None
+    """Everything goes to one consumer, the first; others stand by. Once inherited it cannot be taken back
+    (EMS-DEST-A12)."""
+
+
+class Queue(DestinationResource):
+    """A queue, or a wildcard entry for queues."""
+
+    PLURAL: ClassVar[str] = "queues"
+
+    kind: Literal["Queue"] = "Queue"
+    """`Queue`."""
+
+    spec: QueueSpec = Field(default_factory=QueueSpec)
+    """The queue's properties."""

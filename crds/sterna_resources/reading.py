@@ -1,0 +1,222 @@
+"""Manifests from text and files: every problem of every document at once, each with its place.
+
+`read_text` and `read_files` return what is good only if everything is; otherwise they raise ManifestError.
+`examine_text` is for callers that answer for each document by itself.
+"""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path as FilePath
+from typing import Any, get_args
+
+from pydantic import BaseModel, ValidationError
+
+from sterna_resources import names, yaml_documents
+from sterna_resources.kinds import KINDS, suggestion
+from sterna_resources.problems import ManifestError, Place, Problem
+from sterna_resources.resource import API_VERSION, Resource
+from sterna_resources.yaml_documents import Document, Path, field_path
+
+SUFFIXES = (".yaml", ".yml", ".json")
+FILE_BYTES_MAX = 64 * 1024 * 1024
+
+# In place of pydantic's words where those speak of Python or leave out what to do.
+_MESSAGES = {
+    "missing": "is missing",
+    "string_type": "must be a text: put it in quotes",
+    "int_type": "must be a whole number",
+    "bool_type": "must be true or false",
+    "list_type": "must be a list",
+    "dict_type": "must be a set of fields",
+    "model_type": "must be a set of fields",
+    "model_attributes_type": "must be a set of fields",
+}
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A resource and where it was read."""
+
+    resource: Resource
+    place: Place
+    document: Document | None = None
+
+    def problem(self, field: Path, message: str) -> Problem:
+        """A problem of one of its fields, at that field's place."""
+        place = self.document.place(field) if self.document is not None else self.place
+        return Problem(place, field_path(field), message)
+
+
+@dataclass(frozen=True)
+class Examined:
+    """What one document is: a manifest, or what is wrong with it. `kind` and `name` as far as they can be told."""
+
+    kind: str
+    name: str
+    manifest: Manifest | None
+    problems: tuple[Problem, ...]
+
+
+def read_text(text: str, source: str) -> list[Manifest]:
+    """The manifests of a text; `source` stands for it in errors.
+
+    Raises:
+        ManifestError: with all that is wrong.
+    """
+    return _all_good(examine_text(text, source))
+
+
+def read_files(files: Iterable[FilePath]) -> list[Manifest]:
+    """The manifests of files, in order.
+
+    Raises:
+        ManifestError: with all that is wrong with all of them; a file that cannot be read is among it.
+    """
+    examined: list[Examined] = []
+    for file in files:
+        try:
+            examined += examine_text(_file_text(file), str(file))
+        except (OSError, UnicodeDecodeError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+            problem = Problem(Place(str(file), 1), "", f"cannot be read: {reason}")
+            examined.append(Examined("", "", None, (problem,)))
+    return _all_good(examined)
+
+
+def examine_text(text: str, source: str) -> list[Examined]:
+    """Each document of a text, judged by itself."""
+    quick = _from_json(text, source)
+    return quick if quick is not None else [_examine(document) for document in yaml_documents.documents(text, source)]
+
+
+def from_document(value: dict[str, Any], source: str) -> Resource:
+    """The resource of a plain document, such as one kept as JSON.
+
+    Raises:
+        ManifestError: as read_text.
+    """
+    [manifest] = _all_good([_examine(Document(source, value, {}))])
+    return manifest.resource
+
+
+def _file_text(file: FilePath) -> str:
+    if file.stat().st_size > FILE_BYTES_MAX:
+        raise ValueError(f"is larger than {FILE_BYTES_MAX} bytes")
+    return file.read_text("utf-8")
+
+
+def _all_good(examined: list[Examined]) -> list[Manifest]:
+    problems = [problem for one in examined for problem in one.problems]
+    if problems:
+        raise ManifestError(problems)
+    return [one.manifest for one in examined if one.manifest is not None]
+
+
+def _from_json(text: str, source: str) -> list[Examined] | None:
+    """A text that is one JSON document or a list of them, if there is nothing to complain about: many times faster."""
+    if text.lstrip()[:1] not in ("{", "["):
+        return None
+    try:
+        value = json.loads(text, object_pairs_hook=_distinct)
+    except (ValueError, RecursionError):
+        return None
+    values = value if isinstance(value, list) else [value]
+    sources = [source if len(values) == 1 else f"{source}[{index}]" for index in range(len(values))]
+    examined = [_examine(Document(one_source, one, {})) for one_source, one in zip(sources, values, strict=True)]
+    return None if any(one.problems for one in examined) else examined
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result = dict(pairs)
+    if len(result) != len(pairs):
+        raise ValueError("a field stands twice")
+    return result
+
+
+def _examine(document: Document) -> Examined:
+    value = document.value
+    if document.problems:
+        return Examined(*_identity(value), None, tuple(document.problems))
+    if isinstance(value, list):
+        problem = Problem(document.place(()), "", "must be a set of fields; separate several manifests by a line ---")
+        return Examined("", "", None, (problem,))
+    if not isinstance(value, dict):
+        return Examined("", "", None, (Problem(document.place(()), "", "must be a set of fields"),))
+    kind, name = _identity(value)
+    if problems := _envelope_problems(document, value):
+        return Examined(kind, name, None, tuple(problems))
+    try:
+        resource = KINDS[kind].model_validate(value)
+    except ValidationError as error:
+        return Examined(kind, name, None, tuple(_problems(document, KINDS[kind], error)))
+    return Examined(kind, resource.subject, Manifest(resource, document.place(()), document), ())
+
+
+def _identity(value: Any) -> tuple[str, str]:
+    if not isinstance(value, dict):
+        return "", ""
+    kind, metadata, spec = value.get("kind"), value.get("metadata"), value.get("spec")
+    candidates = [part.get("name") for part in (spec, metadata) if isinstance(part, dict)]
+    if kind in ("DurableSubscription", "Broker"):
+        candidates.reverse()
+    name = next((candidate for candidate in candidates if isinstance(candidate, str)), "")
+    return kind if isinstance(kind, str) else "", name[: names.OBJECT_NAME_CHARACTERS_MAX]
+
+
+def _envelope_problems(document: Document, value: dict[str, Any]) -> list[Problem]:
+    """What is wrong with apiVersion and kind: without these nothing else can be judged."""
+    problems = []
+    version, kind = value.get("apiVersion"), value.get("kind")
+    if version is None:
+        problems.append(Problem(document.place(()), "apiVersion", f"is missing: write `apiVersion: {API_VERSION}`"))
+    elif version != API_VERSION:
+        message = f"is '{version}', this broker knows {API_VERSION} alone"
+        problems.append(Problem(document.place(("apiVersion",)), "apiVersion", message))
+    if kind is None:
+        message = f"is missing: one of {', '.join(KINDS)}"
+        problems.append(Problem(document.place(()), "kind", message))
+    elif not isinstance(kind, str) or kind not in KINDS:
+        message = f"unknown kind '{kind}'{suggestion(str(kind), list(KINDS))} (known: {', '.join(KINDS)})"
+        problems.append(Problem(document.place(("kind",)), "kind", message))
+    return problems
+
+
+def _problems(document: Document, model: type[BaseModel], error: ValidationError) -> list[Problem]:
+    result = []
+    for detail in error.errors(include_url=False, include_input=False):
+        path = tuple(part for part in detail["loc"] if not _is_branch(part))
+        kind, message = detail["type"], detail["msg"]
+        if kind == "extra_forbidden":
+            known = _fields_at(model, path[:-1])
+            hint = suggestion(str(path[-1]), known)
+            message = f"unknown field{hint}" if hint else f"unknown field (known: {', '.join(known)})"
+        elif kind in _MESSAGES:
+            message = _MESSAGES[kind]
+        else:
+            message = message[:1].lower() + message[1:]
+        result.append(Problem(document.place(path), field_path(path), message))
+    return sorted(result, key=lambda problem: (problem.place.line, problem.place.column))
+
+
+def _is_branch(part: str | int) -> bool:
+    """Pydantic names the branch of a union in a path; a manifest has no such part."""
+    return isinstance(part, str) and (part in ("int", "str", "[key]") or part.startswith(("literal[", "function-")))
+
+
+def _fields_at(model: type[BaseModel], path: Path) -> list[str]:
+    """The names of the fields that may stand at `path`."""
+    current: type[BaseModel] | None = model
+    for part in path:
+        if current is None:
+            return []
+        if isinstance(part, str):
+            fields = {field.alias or name: field for name, field in current.model_fields.items()}
+            current = _model_in(fields[part].annotation) if part in fields else None
+    return [field.alias or name for name, field in current.model_fields.items()] if current else []
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((found for argument in get_args(annotation) if (found := _model_in(argument))), None)

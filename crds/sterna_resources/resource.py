@@ -1,0 +1,42 @@
+"""What all kinds have in common: the envelope around a spec."""
+
+from typing import Any, ClassVar, Literal
+
+from sterna_resources.fields import Model
+from sterna_resources.metadata import Metadata
+
+GROUP = "sterna.dev"
+VERSION = "v1alpha1"
+API_VERSION = f"{GROUP}/{VERSION}"
+
+
+class Resource(Model):
+    """A manifest. Each kind narrows `kind` and adds its `spec`."""
+
+    PLURAL: ClassVar[str]
+    """How people write several of the kind, in commands and addresses."""
+
+    api_version: Literal["sterna.dev/v1alpha1"]
+    """The version of the manifest's form: `sterna.dev/v1alpha1`."""
+
+    kind: str
+    """What the manifest describes."""
+
+    metadata: Metadata
+    """The object's name and its notes."""
+
+    @property
+    def subject(self) -> str:
+        """What it is known by in the broker: a destination's own name, or the object's name."""
+        return self.metadata.name
+
+    @property
+    def label(self) -> str:
+        """How messages name it."""
+        return f"{self.kind} {self.subject}"
+
+    def document(self) -> dict[str, Any]:
+        """The manifest as it was written, defaults left out, in the customary order."""
+        written = self.written()
+        written.update(apiVersion=API_VERSION, kind=self.kind)
+        return {key: written[key] for key in ("apiVersion", "kind", "metadata", "spec") if key in written}
