@@ -1,0 +1,273 @@
+"""The configuration of a running broker, and the one way to change it.
+
+A change goes: read and check; compare with what is there; keep it on disk (in a thread); hand the whole to the
+engine; take the new set. When the engine refuses, what was kept is undone and the old set stays. Changes wait for one
+another, so each sees the outcome of the one before. While a change is being kept, requests are answered from the old
+set.
+"""
+
+import asyncio
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import structlog
+from sterna_resources.destination import DestinationResource
+from sterna_resources.problems import ManifestError, Problem
+from sterna_resources.reading import Examined, examine_text
+from sterna_resources.resource import Resource
+
+from sterna_broker.configuration import checks
+from sterna_broker.configuration.applied import OWNER, AppliedFolder, Record, digest, merge
+from sterna_broker.configuration.compiling import compiled
+from sterna_broker.configuration.objects import Entry, Key, ObjectSet
+from sterna_broker.configuration.source import Source
+from sterna_broker.refusals import RefusedError
+
+_log = structlog.get_logger("sterna.configuration")
+
+# Takes a whole compiled configuration (JSON) and answers with JSON of what changed and what could not.
+Configure = Callable[[str], str]
+
+
+@dataclass
+class Outcome:
+    """What became of one document of an apply: "unchanged", "created", "configured" or "refused"."""
+
+    kind: str
+    name: str
+    change: str
+    changes: list[str] = field(default_factory=list)
+    problems: Sequence[Problem] = ()
+    refusal: RefusedError | None = None
+
+
+class LiveConfiguration:
+    """See the module. `objects` is what holds now."""
+
+    def __init__(self, source: Source, applied: AppliedFolder, selector_check: checks.SelectorCheck) -> None:
+        self.objects = ObjectSet()
+        self._source = source
+        self._applied = applied
+        self._selector_check = selector_check
+        self._below = ObjectSet()
+        self._configure: Configure | None = None
+        self._changing = asyncio.Lock()
+
+    async def load(self) -> ObjectSet:
+        """Reads source and kept changes for the first time; nothing reaches an engine yet.
+
+        Raises:
+            ManifestError: with all that is wrong.
+        """
+        self._below, self.objects, _ = await self._read()
+        return self.objects
+
+    def connect(self, configure: Configure) -> None:
+        """From now on changes reach the engine; what holds is handed to it at once."""
+        self._configure = configure
+        self._hand_over(compiled(self.objects))
+
+    async def reload(self) -> None:
+        """Reads everything again and takes what changed.
+
+        Raises:
+            ManifestError: with all that is wrong; then nothing changes.
+        """
+        async with self._changing:
+            below, objects, retired = await self._read()
+            text = await asyncio.to_thread(compiled, objects)
+            self._hand_over(text)
+            self._below, self.objects = below, objects
+            await asyncio.to_thread(self._applied.remove, [record.key for record in retired])
+            _log.info("configuration_reloaded", objects=len(objects.entries))
+
+    async def apply(self, manifests: str, source: str, *, dry_run: bool = False) -> list[Outcome]:
+        """Makes the described objects so; all of them, or none when one is refused."""
+        async with self._changing:
+            examined = await asyncio.to_thread(examine_text, manifests, source)
+            entries = [Entry(one.manifest, OWNER) for one in examined if one.manifest is not None]
+            objects = self.objects.replaced(entries)
+            problems = await asyncio.to_thread(self._apply_problems, objects, entries)
+            outcomes = self._outcomes(examined, problems)
+            if dry_run or any(outcome.change == "refused" for outcome in outcomes):
+                return outcomes
+            changed = [entry for entry in entries if self._change_of(entry)[0] != "unchanged"]
+            if changed:
+                records = [Record(entry.key, entry.manifest, self._base(entry.key)) for entry in changed]
+                await self._change(objects, records, OWNER)
+            return outcomes
+
+    async def delete(self, entry: Entry) -> None:
+        """Takes an object out of the configuration; what it holds is the caller's business.
+
+        Raises:
+            RefusedError: something else needs it.
+        """
+        async with self._changing:
+            self.check_deletable(entry)
+            record = Record(entry.key, None, self._base(entry.key))
+            await self._change(self.objects.without(entry.key), [record], OWNER)
+
+    def check_deletable(self, entry: Entry) -> None:
+        """Refuses to delete the source of a bridge (EMS-DEST-A53); a bridge's target may go.
+
+        Raises:
+            RefusedError: naming the bridge.
+        """
+        resource = entry.resource
+        if not isinstance(resource, DestinationResource):
+            return
+        identity = (resource.kind.lower(), resource.subject)
+        for bridge in self.objects.bridges():
+            if bridge.spec.source.destination == identity:
+                message = f"the {identity[0]} '{resource.subject}' is the source of the bridge '{bridge.metadata.name}'"
+                raise RefusedError("IN_USE", resource.subject, message, "Delete the bridge first.")
+
+    async def _read(self) -> tuple[ObjectSet, ObjectSet, list[Record]]:
+        """The source alone, everything merged, and the kept changes that the source has overtaken."""
+        problems: list[Problem] = []
+        manifests = []
+        records: list[Record] = []
+        try:
+            manifests = await self._source.load()
+        except ManifestError as error:
+            problems += error.problems
+        try:
+            records = await asyncio.to_thread(self._applied.load)
+        except ManifestError as error:
+            problems += error.problems
+        entries = [Entry(manifest, self._source.owner) for manifest in manifests]
+        # Objects that stand twice have to be told apart before a set, which has each key once, hides it.
+        problems += checks.duplicates(entries)
+        if problems:
+            raise ManifestError(problems)
+        merged = merge(entries, records)
+        objects = ObjectSet.of(merged.entries)
+        if problems := await asyncio.to_thread(lambda: list(checks.problems(objects, self._selector_check))):
+            raise ManifestError(problems)
+        for problem in checks.dangling(objects, objects.entries.values()):
+            _log.warning("configuration_dangling", problem=str(problem))
+        for record in merged.retired:
+            _log.info("applied_change_overtaken_by_folder", kind=record.key[0], name=record.key[1])
+        return ObjectSet.of(entries), objects, merged.retired
+
+    async def _change(self, objects: ObjectSet, records: list[Record], actor: str) -> None:
+        """Keeps the records, hands the configuration to the engine, takes it; undoes the first if the second fails."""
+        text = await asyncio.to_thread(compiled, objects)
+        former = {record.key: record for record in await asyncio.to_thread(self._applied.load)}
+        await asyncio.to_thread(self._applied.write, records)
+        try:
+            self._hand_over(text)
+        except BaseException:
+            await asyncio.to_thread(self._undo, records, former)
+            raise
+        self.objects = objects
+        _log.info("configuration_changed", actor=actor, objects=[f"{kind} {name}" for kind, name in _keys(records)])
+
+    def _undo(self, records: list[Record], former: dict[Key, Record]) -> None:
+        self._applied.write([former[key] for key in _keys(records) if key in former])
+        self._applied.remove([key for key in _keys(records) if key not in former])
+
+    def _hand_over(self, text: str) -> None:
+        if self._configure is None:
+            return
+        answer = json.loads(self._configure(text) or "{}")
+        for refused in answer.get("refused", ()):
+            _log.warning("configuration_not_taken", **refused)
+
+    def _apply_problems(self, objects: ObjectSet, entries: list[Entry]) -> list[Problem]:
+        """What the applied documents would make wrong; also an object that stands twice among them."""
+        keys = [entry.key for entry in entries]
+        others = [entry for key, entry in self.objects.entries.items() if key not in keys]
+        found = list(checks.duplicates([*others, *entries]))
+        known = {(str(problem.place), problem.field) for problem in found}
+        found += [
+            problem
+            for problem in checks.problems(objects, self._selector_check)
+            if (str(problem.place), problem.field) not in known
+        ]
+        found += checks.dangling(objects, entries)
+        found += self._renamings(entries)
+        return found
+
+    def _renamings(self, entries: Iterable[Entry]) -> Iterable[Problem]:
+        for entry in entries:
+            before = self.objects.entries.get(entry.key)
+            if before is not None and before.resource.subject != entry.resource.subject:
+                message = (
+                    f"is '{before.resource.subject}' already: a destination cannot be renamed; "
+                    "apply another object, or delete this one first"
+                )
+                yield entry.manifest.problem(("spec", "name"), message)
+
+    def _outcomes(self, examined: list[Examined], problems: list[Problem]) -> list[Outcome]:
+        """One outcome a document.
+
+        A problem that stands in none of them concerns the first: the call is what brought it up.
+        """
+        by_document: list[list[Problem]] = [list(one.problems) for one in examined]
+        for problem in problems:
+            by_document[_document_of(problem, examined)].append(problem)
+        outcomes = []
+        any_refused = any(by_document)
+        for one, wrong in zip(examined, by_document, strict=True):
+            if wrong:
+                outcomes.append(Outcome(one.kind, one.name, "refused", problems=wrong))
+                continue
+            assert one.manifest is not None  # nothing was wrong with it
+            change, changes = self._change_of(Entry(one.manifest, OWNER))
+            if any_refused and change != "unchanged":
+                change, changes = "unchanged", ["not applied: another document of the same call is refused"]
+            outcomes.append(Outcome(one.kind, one.name, change, changes))
+        return outcomes
+
+    def _change_of(self, entry: Entry) -> tuple[str, list[str]]:
+        before = self.objects.entries.get(entry.key)
+        if before is None:
+            return "created", []
+        changes = differences(before.resource, entry.resource)
+        return ("configured" if changes else "unchanged"), changes
+
+    def _base(self, key: Key) -> str | None:
+        below = self._below.entries.get(key)
+        return digest(below.resource) if below else None
+
+
+def differences(before: Resource, after: Resource) -> list[str]:
+    """The fields that differ, each as `path: old -> new`."""
+    old, new = _flat(before.document(), ""), _flat(after.document(), "")
+    paths = [*old, *(path for path in new if path not in old)]
+    absent = "(absent)"
+    return [
+        f"{path}: {old.get(path, absent)} -> {new.get(path, absent)}"
+        for path in paths
+        if old.get(path, absent) != new.get(path, absent)
+    ]
+
+
+def _flat(value: Any, path: str) -> dict[str, str]:
+    if isinstance(value, dict) and value:
+        return {key: text for name, part in value.items() for key, text in _flat(part, _join(path, name)).items()}
+    if isinstance(value, list) and value:
+        return {key: text for index, part in enumerate(value) for key, text in _flat(part, f"{path}[{index}]").items()}
+    return {path: json.dumps(value, ensure_ascii=False)} if value not in ({}, []) else {}
+
+
+def _join(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
+
+
+def _keys(records: Iterable[Record]) -> list[Key]:
+    return [record.key for record in records]
+
+
+def _document_of(problem: Problem, examined: list[Examined]) -> int:
+    """Which document a problem stands in: the last one of its source that begins at or before its line."""
+    found = 0
+    for index, one in enumerate(examined):
+        place = one.manifest.place if one.manifest else one.problems[0].place
+        if place.source == problem.place.source and place.line <= problem.place.line:
+            found = index
+    return found

@@ -1,0 +1,148 @@
+"""The configuration as one immutable set of objects, and what can be asked of it.
+
+A set is built whole from manifests and replaced whole; nothing in it changes. So a request that is being answered
+never sees half of a change, and a change that turns out to be impossible is dropped by not taking the new set.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from sterna_resources import names
+from sterna_resources.bridge import Bridge
+from sterna_resources.broker import Broker
+from sterna_resources.destination import DestinationResource
+from sterna_resources.durable_subscription import DurableSubscription
+from sterna_resources.problems import Place
+from sterna_resources.queue import Queue
+from sterna_resources.reading import Manifest
+from sterna_resources.resource import Resource
+from sterna_resources.topic import Topic
+
+from sterna_broker.configuration.inheritance import Effective, Kind, Parents, effective
+from sterna_broker.configuration.patterns import PatternIndex, covers
+
+# Kind and metadata.name: what makes two manifests the same object.
+Key = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One object: its manifest and who put it there ("folder" or "admin")."""
+
+    manifest: Manifest
+    owner: str
+
+    @property
+    def resource(self) -> Resource:
+        """The manifest's content."""
+        return self.manifest.resource
+
+    @property
+    def key(self) -> Key:
+        """What it is the manifest of."""
+        return key_of(self.resource)
+
+    @property
+    def place(self) -> Place:
+        """Where it was read."""
+        return self.manifest.place
+
+
+def key_of(resource: Resource) -> Key:
+    """Kind and object name."""
+    return resource.kind, resource.metadata.name
+
+
+def kind_of(resource: Resource) -> Kind:
+    """A destination's kind in the engine's words."""
+    return "queue" if isinstance(resource, Queue) else "topic"
+
+
+@dataclass(frozen=True)
+class ObjectSet:
+    """All objects, by key, in the order in which they were read."""
+
+    entries: dict[Key, Entry] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, entries: Iterable[Entry]) -> "ObjectSet":
+        """A set of these; a later one takes the place of an earlier one with its key."""
+        return cls({entry.key: entry for entry in entries})
+
+    def replaced(self, entries: Iterable[Entry]) -> "ObjectSet":
+        """This set with some objects added or exchanged."""
+        return ObjectSet({**self.entries, **{entry.key: entry for entry in entries}})
+
+    def without(self, key: Key) -> "ObjectSet":
+        """This set without one object."""
+        return ObjectSet({other: entry for other, entry in self.entries.items() if other != key})
+
+    def destinations(self) -> Iterator[DestinationResource]:
+        """The queues and topics, wildcard entries among them."""
+        for entry in self.entries.values():
+            if isinstance(entry.resource, Queue | Topic):
+                yield entry.resource
+
+    def bridges(self) -> Iterator[Bridge]:
+        """The bridges."""
+        for entry in self.entries.values():
+            if isinstance(entry.resource, Bridge):
+                yield entry.resource
+
+    def durables(self) -> Iterator[DurableSubscription]:
+        """The static durable subscriptions."""
+        for entry in self.entries.values():
+            if isinstance(entry.resource, DurableSubscription):
+                yield entry.resource
+
+    @property
+    def broker(self) -> Broker | None:
+        """The broker's own settings, if there are any."""
+        resources = (entry.resource for entry in self.entries.values())
+        return next((resource for resource in resources if isinstance(resource, Broker)), None)
+
+    def named(self, kind: str, subject: str) -> Entry | None:
+        """The object of a kind that is known by a name (a destination's own name, otherwise the object's)."""
+        return self._by_subject.get((kind, subject))
+
+    def destination(self, kind: Kind, name: str) -> DestinationResource | None:
+        """The queue or topic, or wildcard entry, of exactly this name."""
+        entry = self.named("Queue" if kind == "queue" else "Topic", name)
+        return entry.resource if entry and isinstance(entry.resource, Queue | Topic) else None
+
+    def parents(self, kind: Kind, name: str) -> Parents:
+        """The wildcard entries that a destination inherits from; a pattern inherits from wider patterns."""
+        if name == names.TEMPORARY_SETTINGS or name.startswith("$"):
+            return ()
+        if names.is_pattern(name):
+            wider = ((pattern, given) for pattern, given in self._wildcards[kind] if pattern != name)
+            return sorted((item for item in wider if covers(item[0], name)), key=lambda item: item[0])
+        return self._index[kind].matching(name)
+
+    def effective(self, kind: Kind, name: str) -> Effective:
+        """What holds for a destination of this name, whether it is written down or not."""
+        resource = self.destination(kind, name)
+        return effective(kind, resource.spec.given() if resource else {}, self.parents(kind, name))
+
+    def allows(self, kind: Kind, name: str) -> bool:
+        """Whether a client may have a destination of this name: it is written down, or an entry lets it be created."""
+        return self.destination(kind, name) is not None or bool(self.parents(kind, name))
+
+    @cached_property
+    def _by_subject(self) -> dict[tuple[str, str], Entry]:
+        return {(entry.resource.kind, entry.resource.subject): entry for entry in self.entries.values()}
+
+    @cached_property
+    def _wildcards(self) -> dict[Kind, list[tuple[str, dict[str, Any]]]]:
+        result: dict[Kind, list[tuple[str, dict[str, Any]]]] = {"queue": [], "topic": []}
+        for resource in self.destinations():
+            # The settings of temporary destinations are handed on to nobody else (EMS-DEST-A40).
+            if resource.is_pattern and resource.subject != names.TEMPORARY_SETTINGS:
+                result[kind_of(resource)].append((resource.subject, resource.spec.given()))
+        return result
+
+    @cached_property
+    def _index(self) -> dict[Kind, PatternIndex[dict[str, Any]]]:
+        return {kind: PatternIndex(items) for kind, items in self._wildcards.items()}

@@ -1,0 +1,68 @@
+"""Where manifests come from.
+
+A folder today; a cluster's shared store will be another source behind the same interface.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Protocol
+
+from sterna_resources.problems import ManifestError, Place, Problem
+from sterna_resources.reading import SUFFIXES, Manifest, read_files, read_text
+
+
+class Source(Protocol):
+    """Something that can say what the configuration is, whenever it is asked."""
+
+    owner: str
+    """The owner of what comes from here, as listings show it."""
+
+    async def load(self) -> list[Manifest]:
+        """All manifests as they are now.
+
+        Raises:
+            ManifestError: with all that is wrong; then nothing of it is to be used.
+        """
+
+
+class FolderSource:
+    """The manifests in one folder: its files *.yaml, *.yml and *.json in the order of their names, not those below it.
+
+    Files whose names begin with a dot are left out: editors and Kubernetes' mounted ConfigMaps keep theirs there.
+    """
+
+    owner = "folder"
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    async def load(self) -> list[Manifest]:
+        """See Source. Files are read in a thread."""
+        return await asyncio.to_thread(self._read)
+
+    def _read(self) -> list[Manifest]:
+        try:
+            files = sorted(_manifest_files(self.folder.iterdir()))
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise ManifestError([Problem(Place(str(self.folder), 1), "", f"cannot be read: {reason}")]) from error
+        return read_files(files)
+
+
+class DefaultSource:
+    """Without a folder any queue and any topic may be created, as in a fresh TIBCO EMS."""
+
+    owner = "default"
+
+    async def load(self) -> list[Manifest]:
+        """See Source."""
+        documents = [
+            f"apiVersion: sterna.dev/v1alpha1\nkind: {kind}\nmetadata: {{name: any}}\nspec: {{name: '>'}}\n"
+            for kind in ("Queue", "Topic")
+        ]
+        return read_text("---\n".join(documents), "built-in default")
+
+
+def _manifest_files(paths: Iterable[Path]) -> list[Path]:
+    return [path for path in paths if path.suffix in SUFFIXES and not path.name.startswith(".") and path.is_file()]
