@@ -9,7 +9,7 @@ from tools.fingerprints import ROOT
 
 pytest_plugins = ["pytester"]
 
-CONFTEST = 'pytest_plugins = ["tests.plugins.covers", "tests.plugins.slow_callbacks"]'
+CONFTEST = 'pytest_plugins = ["tests.plugins.covers", "tests.plugins.slow_callbacks", "tests.plugins.loose_ends"]'
 
 
 @pytest.fixture
@@ -108,3 +108,31 @@ def test_a_wrong_rust_mark_is_a_problem(tmp_path: Path, source: str, problem: st
 
 def test_the_marks_in_the_engine_are_right() -> None:
     assert coverage_report.rust_rows()[1] == []
+
+
+def test_a_task_left_running_fails_the_test(inner: pytest.Pytester) -> None:
+    inner.makepyfile(
+        "import asyncio\nkept = []\n"
+        "async def test_it():\n    kept.append(asyncio.create_task(asyncio.Event().wait()))\n"
+    )
+    result = inner.runpytest_subprocess()
+    result.assert_outcomes(passed=1, errors=1)
+    result.stdout.fnmatch_lines(["*task left running*"])
+
+
+def test_an_error_that_nobody_catches_fails_the_test(inner: pytest.Pytester) -> None:
+    inner.makepyfile(
+        "import asyncio\nasync def test_it():\n"
+        "    asyncio.get_running_loop().call_soon(lambda: 1 / 0)\n    await asyncio.sleep(0)\n"
+    )
+    result = inner.runpytest_subprocess()
+    result.assert_outcomes(passed=1, errors=1)
+    result.stdout.fnmatch_lines(["*error that nobody caught*ZeroDivisionError*"])
+
+
+def test_a_test_that_cleans_up_passes(inner: pytest.Pytester) -> None:
+    inner.makepyfile(
+        "import asyncio, contextlib\nasync def test_it():\n    task = asyncio.create_task(asyncio.Event().wait())\n"
+        "    await asyncio.sleep(0)\n    task.cancel()\n    await asyncio.wait([task])\n"
+    )
+    inner.runpytest_subprocess().assert_outcomes(passed=1)

@@ -1,0 +1,71 @@
+"""Fails a test that leaves something behind on its event loop: a task still running, or an error that nobody saw.
+
+A task that outlives its test is one that nobody awaits, which in the broker or the SDK means that closing does not
+close. Tasks are looked at when the loop is about to be closed, after every fixture had its turn. An error that reaches
+the loop's exception handler was raised where nobody caught it; a log line would be its only trace.
+"""
+
+import asyncio
+import asyncio.runners
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+
+# What grpcio's own threads report when two loops poll its one queue; it reads again and nothing is lost.
+_HARMLESS = "PollerCompletionQueue._handle_events"
+
+
+class LooseEnds:
+    """What was left behind since `found` was last cleared."""
+
+    def __init__(self) -> None:
+        self.found: list[str] = []
+        self._cancel: Any = asyncio.runners._cancel_all_tasks  # type: ignore[attr-defined]
+        self._handle: Any = asyncio.BaseEventLoop.call_exception_handler
+
+    def install(self) -> None:
+        """Looks on where asyncio cancels what is left, and where it reports what nobody caught."""
+        cancel, handle = self._cancel, self._handle
+
+        def watched_cancel(loop: asyncio.AbstractEventLoop) -> None:
+            self.found += (f"task left running: {task!r}" for task in asyncio.all_tasks(loop))
+            cancel(loop)
+
+        def watched_handle(loop: asyncio.BaseEventLoop, context: dict[str, Any]) -> None:
+            text = f"{context.get('message')}: {context.get('exception')!r} {context.get('handle', '')!r}"
+            if _HARMLESS not in text:
+                self.found.append(f"error that nobody caught: {text}")
+            handle(loop, context)
+
+        asyncio.runners._cancel_all_tasks = watched_cancel  # type: ignore[attr-defined]
+        asyncio.BaseEventLoop.call_exception_handler = watched_handle  # type: ignore[method-assign, assignment]
+
+    def remove(self) -> None:
+        """Undoes `install`."""
+        asyncio.runners._cancel_all_tasks = self._cancel  # type: ignore[attr-defined]
+        asyncio.BaseEventLoop.call_exception_handler = self._handle  # type: ignore[method-assign]
+
+
+_KEY = pytest.StashKey[LooseEnds]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[_KEY] = LooseEnds()
+    config.stash[_KEY].install()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    config.stash[_KEY].remove()
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, Any, Any]:
+    """After every fixture of the test is gone, its loop too."""
+    result = yield
+    found = item.config.stash[_KEY].found
+    if found:
+        text = "\n".join(found)
+        found.clear()
+        pytest.fail(text, pytrace=False)
+    return result
