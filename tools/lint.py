@@ -22,6 +22,7 @@ def _python_folders() -> list[str]:
 def checks() -> dict[str, list[str]]:
     """The commands by name, the quick ones first."""
     cargo = ["--manifest-path", "core/Cargo.toml"]
+    stubtest = [sys.executable, "-m", "mypy.stubtest", "--concise", "--allowlist", "tools/stubtest_allowlist.txt"]
     clippy = [
         "cargo",
         "clippy",
@@ -41,7 +42,9 @@ def checks() -> dict[str, list[str]]:
         "imports": [str(BIN / "lint-imports"), "--no-logo", "--no-cache"],
         "generated": [sys.executable, "-m", "tools.generate", "--check"],
         "mypy": [str(BIN / "mypy"), "--no-error-summary", *_python_folders()],
+        "stubtest": [*stubtest, "sterna_core"],
         "rustfmt": ["cargo", "fmt", *cargo, "--check"],
+        "protogen": ["cargo", "fmt", "--manifest-path", "core/protogen/Cargo.toml", "--check"],
         "clippy": clippy,
     }
 
