@@ -1,3 +1,12 @@
-"""What all tests share: the plugins. Fixtures stand in the conftest.py of the folder that needs them."""
+"""What all tests share: the plugins, and how hypothesis runs.
+
+Fixtures stand in the conftest.py of the folder that needs them.
+"""
+
+from hypothesis import settings
 
 pytest_plugins = ["tests.plugins.covers", "tests.plugins.slow_callbacks", "tests.plugins.loose_ends"]
+
+# No deadline for one example: on a busy machine it would say more about the machine. A failure prints what repeats it.
+settings.register_profile("sterna", deadline=None, print_blob=True)
+settings.load_profile("sterna")
