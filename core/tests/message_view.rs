@@ -12,6 +12,7 @@ use sterna_core::proto::{
     Value, message::Body, value::Kind,
 };
 use sterna_core::selector::{Scope, Selector};
+use sterna_core::wire::put_bytes_field;
 
 fn property(name: &str, kind: Kind) -> Property {
     Property {
@@ -239,6 +240,28 @@ fn of_a_repeated_property_the_last_counts() {
     let view = MessageView::parse(&bytes).unwrap();
     assert_eq!(view.property("a"), Some(PropertyValue::Bool(true)));
     assert!(view.has_flag("a") && !view.has_flag("b"));
+}
+
+#[test]
+fn properties_are_found_however_they_are_encoded() {
+    let long = "v".repeat(300);
+    let (name, encoded) = ("n".repeat(200), value(Kind::StringValue(long.clone())).encode_to_vec());
+    let mut usual = Vec::new();
+    put_bytes_field(&mut usual, 1, name.as_bytes());
+    put_bytes_field(&mut usual, 2, &encoded);
+    // Backwards, and with a field that only a later version of the contract knows.
+    let mut odd = Vec::new();
+    put_bytes_field(&mut odd, 2, &value(Kind::LongValue(5)).encode_to_vec());
+    put_bytes_field(&mut odd, 9, b"later");
+    put_bytes_field(&mut odd, 1, b"odd");
+    let mut bytes = Vec::new();
+    put_bytes_field(&mut bytes, 8, &usual);
+    put_bytes_field(&mut bytes, 99, b"later");
+    put_bytes_field(&mut bytes, 8, &odd);
+    let view = MessageView::parse(&bytes).unwrap();
+    assert_eq!(view.property(&name), Some(PropertyValue::String(&long)));
+    assert_eq!(view.property("odd"), Some(PropertyValue::Long(5)));
+    assert_eq!((view.properties().count(), view.check_properties()), (2, Ok(())));
 }
 
 // covers: EMS-MSG-A08
