@@ -215,13 +215,17 @@ fn properties_need_names_of_their_own_and_values_in_range() {
         check_properties(vec![property("JMSPriority", long)]),
         Err(MessageError::ReservedName("JMSPriority".to_owned()))
     );
-    assert_eq!(
-        check_properties(vec![property("b", Kind::ByteValue(128))]),
-        Err(MessageError::ValueOutOfRange {
-            name: "b".to_owned(),
-            kind: "byte"
-        })
-    );
+    for (kind, name) in [
+        (Kind::ByteValue(128), "byte"),
+        (Kind::ShortValue(-32_769), "short"),
+        (Kind::CharValue(0x1_0000), "char"),
+    ] {
+        let expected = MessageError::ValueOutOfRange {
+            name: "p".to_owned(),
+            kind: name,
+        };
+        assert_eq!(check_properties(vec![property("p", kind)]), Err(expected));
+    }
     let empty = vec![Property {
         name: "e".to_owned(),
         value: None,

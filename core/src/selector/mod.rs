@@ -24,6 +24,7 @@ mod identifier;
 mod lexer;
 mod like;
 mod parser;
+mod predicate;
 mod program;
 mod value;
 

@@ -9,7 +9,6 @@ use super::builder::{Builder, PendingJump};
 use super::error::SelectorError;
 use super::identifier::{Scope, classify};
 use super::lexer::{Keyword, Kind, Lexer, Token};
-use super::like::Like;
 use super::program::{Constant, Program, Step};
 use super::value::{Arithmetic, Comparison};
 
@@ -24,7 +23,7 @@ pub const NESTING_MAX: usize = 16_384;
 
 /// What stands on the stack of operands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Type {
+pub(super) enum Type {
     /// A result of a predicate or of logic.
     Condition,
     /// TRUE or FALSE, which is a condition and a value.
@@ -36,13 +35,13 @@ enum Type {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Operand {
-    type_: Type,
-    start: usize,
+pub(super) struct Operand {
+    pub(super) type_: Type,
+    pub(super) start: usize,
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Operator {
+pub(super) enum Operator {
     Open,
     Or(PendingJump),
     And(PendingJump),
@@ -57,15 +56,15 @@ enum Operator {
 }
 
 /// How tightly operators bind.
-mod precedence {
-    pub(super) const OPEN: u8 = 0;
-    pub(super) const OR: u8 = 1;
-    pub(super) const AND: u8 = 2;
-    pub(super) const NOT: u8 = 3;
-    pub(super) const PREDICATE: u8 = 4;
-    pub(super) const SUM: u8 = 5;
-    pub(super) const PRODUCT: u8 = 6;
-    pub(super) const SIGN: u8 = 7;
+pub(super) mod precedence {
+    pub(in crate::selector) const OPEN: u8 = 0;
+    pub(in crate::selector) const OR: u8 = 1;
+    pub(in crate::selector) const AND: u8 = 2;
+    pub(in crate::selector) const NOT: u8 = 3;
+    pub(in crate::selector) const PREDICATE: u8 = 4;
+    pub(in crate::selector) const SUM: u8 = 5;
+    pub(in crate::selector) const PRODUCT: u8 = 6;
+    pub(in crate::selector) const SIGN: u8 = 7;
 }
 
 impl Operator {
@@ -110,25 +109,25 @@ pub(super) fn parse(text: &str, scope: Scope) -> Result<(Program, String), Selec
     Ok((parser.builder.finish(), parser.normal))
 }
 
-struct Parser<'a> {
+pub(super) struct Parser<'a> {
     text: &'a str,
     scope: Scope,
     lexer: Lexer<'a>,
     peeked: Option<Token<'a>>,
-    builder: Builder<'a>,
-    operands: Vec<Operand>,
+    pub(super) builder: Builder<'a>,
+    pub(super) operands: Vec<Operand>,
     // With the place of each, for errors.
-    operators: Vec<(Operator, usize)>,
+    pub(super) operators: Vec<(Operator, usize)>,
     literals: usize,
     normal: String,
 }
 
 impl<'a> Parser<'a> {
-    fn error<T>(&self, byte: usize, message: impl Into<String>) -> Result<T, SelectorError> {
+    pub(super) fn error<T>(&self, byte: usize, message: impl Into<String>) -> Result<T, SelectorError> {
         Err(SelectorError::new(self.text, byte, message))
     }
 
-    fn peek(&mut self) -> Result<&Token<'a>, SelectorError> {
+    pub(super) fn peek(&mut self) -> Result<&Token<'a>, SelectorError> {
         if self.peeked.is_none() {
             self.peeked = Some(self.lexer.next()?);
         }
@@ -140,7 +139,7 @@ impl<'a> Parser<'a> {
         }))
     }
 
-    fn next(&mut self) -> Result<Token<'a>, SelectorError> {
+    pub(super) fn next(&mut self) -> Result<Token<'a>, SelectorError> {
         let token = match self.peeked.take() {
             Some(token) => token,
             None => self.lexer.next()?,
@@ -158,7 +157,7 @@ impl<'a> Parser<'a> {
         Ok(token)
     }
 
-    fn push(&mut self, operator: Operator, start: usize) -> Result<(), SelectorError> {
+    pub(super) fn push(&mut self, operator: Operator, start: usize) -> Result<(), SelectorError> {
         if self.operators.len() >= NESTING_MAX {
             return self.error(
                 start,
@@ -255,7 +254,7 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    fn count_literal(&mut self, start: usize) -> Result<(), SelectorError> {
+    pub(super) fn count_literal(&mut self, start: usize) -> Result<(), SelectorError> {
         self.literals += 1;
         if self.literals > LITERALS_MAX {
             return self.error(
@@ -307,22 +306,6 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// BETWEEN, IN or LIKE; true if another value has to follow.
-    fn predicate(&mut self, kind: &Kind<'a>, start: usize, negated: bool) -> Result<bool, SelectorError> {
-        match kind {
-            Kind::Keyword(Keyword::Between) => {
-                self.begin_predicate(start)?;
-                self.check_number("BETWEEN")?;
-                self.push(Operator::BetweenLow(negated), start)?;
-                return Ok(true);
-            }
-            Kind::Keyword(Keyword::In) => self.one_of(start, negated)?,
-            Kind::Keyword(Keyword::Like) => self.like(start, negated)?,
-            _ => return self.error(start, "BETWEEN, IN or LIKE is expected after NOT"),
-        }
-        Ok(false)
-    }
-
     fn calculate(&mut self, operator: Arithmetic, start: usize) -> Result<bool, SelectorError> {
         self.reduce(Operator::Calculate(operator).precedence())?;
         self.check_number("arithmetic")?;
@@ -366,116 +349,6 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Finishes the left side of a predicate.
-    fn begin_predicate(&mut self, start: usize) -> Result<(), SelectorError> {
-        self.reduce(precedence::SUM)?;
-        match self.operators.last() {
-            Some((Operator::BetweenLow(_), place)) => self.error(*place, "BETWEEN needs two bounds: BETWEEN … AND …"),
-            Some((Operator::Compare(_) | Operator::BetweenHigh(_), _)) => {
-                self.error(start, "comparisons cannot follow one another: join them by AND or OR")
-            }
-            _ => Ok(()),
-        }
-    }
-
-    fn is_null(&mut self, start: usize) -> Result<(), SelectorError> {
-        let (field, operand) = self.take_field(start, "IS NULL")?;
-        let mut token = self.next()?;
-        let negated = token.kind == Kind::Keyword(Keyword::Not);
-        if negated {
-            token = self.next()?;
-        }
-        if token.kind != Kind::Keyword(Keyword::Null) {
-            return self.error(token.start, "NULL or NOT NULL is expected after IS");
-        }
-        self.builder.step(Step::IsNull { field, negated });
-        self.operands.push(Operand {
-            type_: Type::Condition,
-            start: operand.start,
-        });
-        Ok(())
-    }
-
-    fn one_of(&mut self, start: usize, negated: bool) -> Result<(), SelectorError> {
-        let (field, operand) = self.take_field(start, "IN")?;
-        let open = self.next()?;
-        if open.kind != Kind::Open {
-            return self.error(open.start, "'(' is expected after IN");
-        }
-        let mut texts = Vec::new();
-        loop {
-            let (text, _) = self.literal("IN")?;
-            texts.push(text);
-            let token = self.next()?;
-            match token.kind {
-                Kind::Comma => {}
-                Kind::Close => break,
-                _ => return self.error(token.start, "',' or ')' is expected here"),
-            }
-        }
-        self.builder.one_of(field, texts, negated);
-        self.operands.push(Operand {
-            type_: Type::Condition,
-            start: operand.start,
-        });
-        Ok(())
-    }
-
-    fn like(&mut self, start: usize, negated: bool) -> Result<(), SelectorError> {
-        let (field, operand) = self.take_field(start, "LIKE")?;
-        let (pattern, place) = self.literal("LIKE")?;
-        let mut escape = None;
-        if self.peek()?.kind == Kind::Keyword(Keyword::Escape) {
-            self.next()?;
-            let (text, place) = self.literal("ESCAPE")?;
-            let mut characters = text.chars();
-            escape = characters.next();
-            if escape.is_none() || characters.next().is_some() {
-                return self.error(place, "ESCAPE needs a string of exactly one character");
-            }
-        }
-        match Like::compile(&pattern, escape) {
-            Ok(pattern) => self.builder.like(field, pattern, negated),
-            Err(message) => return self.error(place, message),
-        }
-        self.operands.push(Operand {
-            type_: Type::Condition,
-            start: operand.start,
-        });
-        Ok(())
-    }
-
-    /// The string literal that `word` needs, and its place.
-    fn literal(&mut self, word: &str) -> Result<(Box<str>, usize), SelectorError> {
-        let token = self.next()?;
-        let Kind::Text(text) = token.kind else {
-            return self.error(token.start, format!("{word} needs a string in single quotes here"));
-        };
-        self.count_literal(token.start)?;
-        Ok((text.into(), token.start))
-    }
-
-    /// Takes the operand on top, which must be a bare field, for a predicate about strings or NULL.
-    fn take_field(&mut self, start: usize, word: &str) -> Result<(u32, Operand), SelectorError> {
-        self.begin_predicate(start)?;
-        let operand = self.operands.pop();
-        match (
-            operand,
-            operand
-                .filter(|operand| operand.type_ == Type::Field)
-                .and(self.builder.take_field()),
-        ) {
-            (Some(operand), Some(field)) => Ok((field, operand)),
-            (operand, _) => {
-                let place = operand.map_or(start, |operand| operand.start);
-                self.error(
-                    place,
-                    format!("{word} needs the name of a property or header field on its left"),
-                )
-            }
-        }
-    }
-
     /// The operand on top is used as a condition.
     fn take_condition(&mut self) -> Result<(), SelectorError> {
         let Some(operand) = self.operands.last_mut() else {
@@ -493,7 +366,7 @@ impl<'a> Parser<'a> {
     }
 
     /// The operand on top is used as a number by `word`.
-    fn check_number(&self, word: &str) -> Result<(), SelectorError> {
+    pub(super) fn check_number(&self, word: &str) -> Result<(), SelectorError> {
         match self.operands.last() {
             Some(Operand {
                 type_: Type::Number | Type::Field,
@@ -522,7 +395,7 @@ impl<'a> Parser<'a> {
     }
 
     /// Adds all operators to the program that bind at least as tightly as `least`, back to the last parenthesis.
-    fn reduce(&mut self, least: u8) -> Result<(), SelectorError> {
+    pub(super) fn reduce(&mut self, least: u8) -> Result<(), SelectorError> {
         while let Some(&(operator, start)) = self.operators.last() {
             if operator.precedence() < least {
                 break;
