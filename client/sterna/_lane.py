@@ -1,0 +1,404 @@
+"""A lane: one producer as the broker knows it, with its numbers and what is not confirmed yet.
+
+A `Producer` of the application has up to two: one for messages that are confirmed and one for RELIABLE ones, which
+never are (EMS-MSG-A19) and would leave holes in the numbers that a reconnect sends again.
+
+A message is numbered and kept here before anything is written. While the connection is interrupted that is all that
+happens to it; on every new link the lane opens itself under its incarnation and sends everything unconfirmed again,
+under the same numbers, so that the broker keeps one of each. A lane of a transacted session keeps nothing: what its
+transaction had sent is gone with the link, and the commit says so.
+
+Bounds: a window in messages per lane, and one in bytes for the whole connection (`Flow`), which stays below what the
+broker allows in flight; the broker's producer credit counts as well. Whoever finds no room waits in turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from sterna import errors
+from sterna._encode import encode_destination, field
+from sterna._link import Link, LinkLostError, Run
+from sterna._proto.sterna.v1 import message_pb2
+from sterna._proto.sterna.v1 import messaging_pb2 as pb
+from sterna.destinations import Destination
+from sterna.messages import Sent
+from sterna.modes import Durability
+
+if TYPE_CHECKING:
+    from sterna._lifeline import Lifeline
+    from sterna.sessions import Session
+
+#: What a lane that nobody confirms may have queued before its senders wait.
+_UNCONFIRMED_OUTBOX_BYTES: Final = 4 * 1024 * 1024
+_UPLOAD_CHUNK_BYTES: Final = 192 * 1024
+_UNLIMITED: Final = 1 << 62
+_FAILURES_KEPT: Final = 1000
+
+
+class Entry:
+    """An unconfirmed message of which more is known than its bytes."""
+
+    __slots__ = ("delay_ms", "destination", "message", "settle", "upload")
+
+    def __init__(
+        self,
+        message: bytes,
+        settle: Callable[[Sent | errors.SternaError], None] | None,
+        delay_ms: int,
+        destination: bytes,
+        upload: tuple[int, bytes] | None,
+    ) -> None:
+        self.message = message
+        self.settle = settle
+        self.delay_ms = delay_ms
+        self.destination = destination
+        self.upload = upload
+
+    def __len__(self) -> int:
+        return len(self.message) + (len(self.upload[1]) if self.upload else 0)
+
+
+class Flow:
+    """The bytes that a connection has in flight, all lanes together, and who waits for room."""
+
+    __slots__ = ("bytes", "limit", "waiting")
+
+    def __init__(self, limit: int) -> None:
+        self.bytes = 0
+        self.limit = limit
+        self.waiting: set[Lane] = set()
+
+    def release(self, count: int) -> None:
+        """Takes `count` bytes off, and wakes the lanes that waited for that."""
+        self.bytes -= count
+        if self.waiting and self.bytes < self.limit:
+            waiting, self.waiting = self.waiting, set()
+            for lane in waiting:
+                lane.look_for_room()
+
+
+class Lane:
+    """See the module. `run` is the growing Publish frame, when there is one; `next` the next number."""
+
+    def __init__(
+        self, lifeline: Lifeline, session: Session, destination: Destination | None, window: int, confirmed: bool
+    ) -> None:
+        self.lifeline = lifeline
+        self.session = session
+        self.destination = destination
+        self.window = window
+        self.confirmed = confirmed
+        self.id = lifeline.next_producer_id()
+        self.incarnation = 0
+        self.next = 1
+        self.run: Run | None = None
+        self.unconfirmed: dict[int, bytes | Entry] = {}
+        self.failures: list[tuple[str, errors.SternaError]] = []
+        self.failures_count = 0
+        self.closed: errors.SternaError | None = None
+        self._flow = lifeline.flow
+        self._sequence_limit = _UNLIMITED
+        self._bytes_limit = _UNLIMITED
+        self._bytes_sent = 0
+        self._link: Link | None = None
+        self._waiters: deque[asyncio.Future[None]] = deque()
+        self._flushers: list[tuple[int, asyncio.Future[None]]] = []
+        self._upload_ids = 0
+
+    # --- Opening, on each link anew
+
+    async def open(self, link: Link, *, again: bool) -> None:
+        """Opens the producer on `link` and sends what is unconfirmed.
+
+        Raises:
+            LinkLostError: try again on the next link.
+            SternaError: the broker refuses this producer.
+        """
+        opening = pb.OpenProducer(producer=self.id)
+        if self.destination is not None:
+            opening.destination.CopyFrom(
+                message_pb2.Destination(kind=self.destination.kind, name=self.destination.name)  # type: ignore[arg-type]
+            )
+        known = self.confirmed and self.incarnation and again
+        if known:
+            opening.incarnation = self.incarnation
+            opening.first_unconfirmed = next(iter(self.unconfirmed), self.next)
+        try:
+            reply = await link.request(self.session._number, "open_producer", opening)
+        except errors.UnknownProducerError as error:
+            if not known:
+                raise
+            self._forgotten(error)
+            await self.open(link, again=False)
+            return
+        if not known:
+            # A new incarnation counts from 1. What was numbered before the first link came up keeps its numbers.
+            self._renumber()
+        opened = reply.producer_opened
+        self.incarnation = opened.incarnation
+        self._bytes_sent = 0
+        self._credit(opened.credit if opened.HasField("credit") else None)
+        self.run = None
+        self._link = link
+        for sequence, entry in self.unconfirmed.items():
+            self._queue(sequence, entry, 0)
+        self.look_for_room()
+
+    def _forgotten(self, error: errors.SternaError) -> None:
+        """The broker does not know this incarnation any more: its unconfirmed messages fail, each on its own."""
+        entries, self.unconfirmed = self.unconfirmed, {}
+        for sequence, entry in entries.items():
+            self._fail_one(sequence, entry, error)
+        self._check_flushed()
+
+    def _renumber(self) -> None:
+        entries = list(self.unconfirmed.values())
+        self.unconfirmed = dict(enumerate(entries, 1))
+        self.next = len(entries) + 1
+        self._flushers = [(min(mark, len(entries)), flusher) for mark, flusher in self._flushers]
+
+    def interrupted(self) -> None:
+        """The link is gone; numbering goes on without one."""
+        self._link = None
+        self.run = None
+        if self.session._transacted:
+            self.look_for_room()
+
+    # --- Sending
+
+    def message_id(self, sequence: int) -> str:
+        """The id the broker gives the message of this number (EMS-MSG-A26)."""
+        return f"ID:{self.lifeline.broker}.{self.incarnation:X}:{sequence}"
+
+    @property
+    def has_room(self) -> bool:
+        """Whether the next message may be numbered now."""
+        if self._waiters:
+            return False
+        return self._room()
+
+    def _room(self) -> bool:
+        if self.closed is not None:
+            return True  # the sender shall find out
+        if self.session._transacted or not self.confirmed:
+            link = self._link
+            if link is None:
+                # A transaction in doubt is the sender's to hear of; a RELIABLE message is not worth waiting for.
+                return True
+            return link.unsent_bytes < _UNCONFIRMED_OUTBOX_BYTES
+        return (
+            len(self.unconfirmed) < self.window
+            and self.next <= self._sequence_limit
+            and self._bytes_sent < self._bytes_limit
+            and self._flow.bytes < self._flow.limit
+        )
+
+    async def room(self) -> None:
+        """Waits, in turn, until the next message may be numbered."""
+        while not self._room() or self._waiters:
+            waiter = asyncio.get_running_loop().create_future()
+            self._waiters.append(waiter)
+            if self.session._transacted or not self.confirmed:
+                link = self._link
+                if link is not None:
+                    task = asyncio.ensure_future(link.drained())
+                    task.add_done_callback(lambda _: self.look_for_room())
+            elif self._flow.bytes >= self._flow.limit:
+                self._flow.waiting.add(self)
+            try:
+                await waiter
+            except asyncio.CancelledError:
+                if waiter in self._waiters:
+                    self._waiters.remove(waiter)
+                self.look_for_room()
+                raise
+            if self._room():
+                # This one's turn. Whoever waits behind it is looked at again when this message was numbered.
+                asyncio.get_running_loop().call_soon(self.look_for_room)
+                return
+
+    def look_for_room(self) -> None:
+        """Lets the first who waits look again."""
+        while self._waiters and self._room():
+            waiter = self._waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                return
+
+    def send(
+        self,
+        message: bytes,
+        settle: Callable[[Sent | errors.SternaError], None] | None,
+        delay_ms: int,
+        destination: Destination | None,
+        upload: tuple[int, bytes] | None,
+    ) -> int:
+        """Numbers a message, keeps it until it is confirmed and queues it when there is a link. Returns its number.
+
+        Raises:
+            SternaError: when the lane was closed, by whom it says.
+        """
+        if self.closed is not None:
+            raise self.closed
+        sequence = self.next
+        self.next = sequence + 1
+        target = field(b"\x22", encode_destination(destination)) if destination is not None else b""
+        transaction = self.session._transaction_for_send() if self.session._transacted else 0
+        entry: bytes | Entry = message
+        if settle is not None or target or upload is not None:
+            entry = Entry(message, settle, delay_ms, target, upload)
+        if self.confirmed and not transaction:
+            self.unconfirmed[sequence] = entry
+            self._flow.bytes += len(entry)
+        elif self._link is not None:
+            self._link.count_unsent(len(entry))
+        self._bytes_sent += len(message)
+        if self._link is not None:
+            run = self.run
+            if run is not None and not target and upload is None:
+                run.messages.append(message)
+            else:
+                self._queue(sequence, entry, transaction)
+        return sequence
+
+    def _queue(self, sequence: int, entry: bytes | Entry, transaction: int) -> None:
+        link = self._link
+        if link is None:
+            return
+        message, target = entry, b""
+        if isinstance(entry, Entry):
+            message, target = entry.message, entry.destination
+            if entry.upload is not None:
+                self._queue_upload(link, *entry.upload)
+        run = self.run
+        if run is None or run.destination != target or run.transaction != transaction:
+            run = self.run = Run(self, sequence, target, transaction)
+            link.open_run(run)
+        run.messages.append(message)  # type: ignore[arg-type]
+
+    def _queue_upload(self, link: Link, upload_id: int, data: bytes) -> None:
+        """Sends a large body ahead, in chunks. After a break it begins again: an unfinished one is worth little."""
+        for offset in range(0, len(data), _UPLOAD_CHUNK_BYTES):
+            chunk = data[offset : offset + _UPLOAD_CHUNK_BYTES]
+            upload = pb.Upload(producer=self.id, upload_id=upload_id, offset=offset, data=chunk)
+            link.post(pb.ClientFrame(session=self.session._number, upload=upload).SerializeToString())
+
+    def next_upload_id(self) -> int:
+        """A number for an upload, unique in this lane."""
+        self._upload_ids += 1
+        return self._upload_ids
+
+    # --- What the broker says
+
+    def _credit(self, credit: Any) -> None:
+        self._sequence_limit = (credit.sequence_limit if credit is not None else 0) or _UNLIMITED
+        self._bytes_limit = (credit.bytes_limit if credit is not None else 0) or _UNLIMITED
+
+    def on_credit(self, credit: Any) -> None:
+        """ProducerCredit: absolute, so a lower value changes nothing."""
+        self._sequence_limit = max(self._sequence_limit, credit.sequence_limit)
+        self._bytes_limit = max(self._bytes_limit, credit.bytes_limit)
+        self.look_for_room()
+
+    def on_confirmed(self, confirmed: Any) -> None:
+        """A range is as safe as it says; its messages may be forgotten here."""
+        unconfirmed = self.unconfirmed
+        last = confirmed.last or confirmed.first
+        freed = 0
+        settled: list[tuple[int, int, Callable[[Sent | errors.SternaError], None]]] = []
+        for sequence in range(confirmed.first, last + 1):
+            entry = unconfirmed.pop(sequence, None)
+            if entry is None:
+                continue  # confirmed before, or of a transaction
+            freed += len(entry)
+            if type(entry) is Entry and entry.settle is not None:
+                settled.append((sequence, entry.delay_ms, entry.settle))
+        if settled:
+            arrived_ms, durability = confirmed.arrived_ms, Durability(confirmed.durability)
+            for sequence, delay_ms, settle in settled:
+                sent = Sent(self.message_id(sequence), arrived_ms, arrived_ms + delay_ms, durability)
+                self.lifeline.guarded(settle, sent)
+        self._flow.release(freed)
+        self.look_for_room()
+        self._check_flushed()
+
+    def on_rejected(self, rejected: Any) -> None:
+        """A range was refused: each of its messages fails."""
+        error = errors.from_proto(rejected.error)
+        if self.session._transacted:
+            self.session._transaction_failed(error)
+        for sequence in range(rejected.first, (rejected.last or rejected.first) + 1):
+            entry = self.unconfirmed.pop(sequence, None)
+            if entry is not None:
+                self._fail_one(sequence, entry, error)
+        self.look_for_room()
+        self._check_flushed()
+
+    def _fail_one(self, sequence: int, entry: bytes | Entry, error: errors.SternaError) -> None:
+        self._flow.release(len(entry))
+        if isinstance(entry, Entry) and entry.settle is not None:
+            self.lifeline.guarded(entry.settle, error)
+            return
+        self.failures_count += 1
+        if len(self.failures) < _FAILURES_KEPT:
+            self.failures.append((self.message_id(sequence), error))
+
+    # --- Flushing and closing
+
+    async def flush(self) -> None:
+        """Waits until everything numbered so far is confirmed or failed.
+
+        Raises:
+            FlushError: with what failed of `send_soon` since the last flush.
+        """
+        await self.settled()
+        if self.failures:
+            failures, count = self.failures, self.failures_count
+            self.failures, self.failures_count = [], 0
+            raise errors.FlushError.of(failures, count)
+
+    async def settled(self) -> None:
+        """Waits until everything numbered so far is confirmed or failed."""
+        mark = self.next - 1
+        if self.unconfirmed and next(iter(self.unconfirmed)) <= mark:
+            flusher = asyncio.get_running_loop().create_future()
+            self._flushers.append((mark, flusher))
+            await flusher
+
+    def _check_flushed(self) -> None:
+        if not self._flushers:
+            return
+        oldest = next(iter(self.unconfirmed), _UNLIMITED)
+        waiting = []
+        for mark, flusher in self._flushers:
+            if oldest > mark:
+                if not flusher.done():
+                    flusher.set_result(None)
+            else:
+                waiting.append((mark, flusher))
+        self._flushers = waiting
+
+    def fail(self, error: errors.SternaError) -> None:
+        """The lane is over: what is unconfirmed fails with `error`, and so does every later send."""
+        if self.closed is None:
+            self.closed = error
+        self._forgotten(error)
+        waiters, self._waiters = self._waiters, deque()
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def close(self) -> None:
+        """Tells the broker that no more will come; everything must have been flushed."""
+        if self.closed is None:
+            link = self._link
+            self.fail(errors.ClosedError("the producer was closed", subject=str(self.destination or "producer")))
+            if link is not None and link.lost is None:
+                try:
+                    await link.request(self.session._number, "close_producer", pb.CloseProducer(producer=self.id))
+                except (LinkLostError, errors.ClosedError):
+                    pass  # with the link the producer is gone as well

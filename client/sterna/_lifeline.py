@@ -1,0 +1,461 @@
+"""The life of a connection below its public face: one stream at a time, restored when it breaks.
+
+Sessions, lanes and consumers live here, not in the stream. When that ends the lifeline dials all addresses in turn,
+with growing, jittered pauses, and has everything re-create itself on the new link: temporary destinations, sessions,
+then producers (which send again what is unconfirmed), then consumers. Calls made meanwhile wait in `retrying`.
+
+Within this package names with a leading underscore are shared between modules: they are no part of the SDK's public
+surface, and only of it are they private.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import time
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+
+from sterna import errors
+from sterna._lane import Flow, Lane
+from sterna._link import Link, LinkLostError
+from sterna._proto.sterna.v1 import message_pb2
+from sterna._proto.sterna.v1 import messaging_pb2 as pb
+from sterna.destinations import Destination, destination_from
+from sterna.events import Closed, Hook, Interrupted, Restored, TemporaryReplaced, logger
+from sterna.options import Options
+from sterna.urls import parse_address
+
+if TYPE_CHECKING:
+    from sterna.consumers import Consumer
+    from sterna.sessions import Session
+
+T = TypeVar("T")
+#: What surrounds a message in its frame takes less than this.
+_FRAME_SLACK: Final = 2048
+_INFLIGHT_BYTES: Final = 32 * 1024 * 1024
+
+
+class Bystander(Protocol):
+    """What wants to know when the stream breaks and when all is over."""
+
+    def interrupted(self, reason: errors.SternaError) -> None:
+        """The stream broke."""
+
+    def fail(self, error: errors.SternaError) -> None:
+        """The connection is over."""
+
+
+def _permanent(error: errors.SternaError) -> bool:
+    """Whether dialling again is pointless."""
+    kinds = (errors.UsageError, errors.AccessError, errors.ProtocolError)
+    return isinstance(error, kinds) and not error.retryable
+
+
+class Lifeline:
+    """See the module."""
+
+    def __init__(self, addresses: tuple[str, ...], options: Options) -> None:
+        self.options = options
+        self.addresses = addresses
+        self.broker = ""
+        self.client_id = options.client_id
+        self.epoch = 0
+        self.on_interrupted: Hook[Interrupted] = Hook("on_interrupted")
+        self.on_restored: Hook[Restored] = Hook("on_restored")
+        self.on_closed: Hook[Closed] = Hook("on_closed")
+        self.on_temporary_replaced: Hook[TemporaryReplaced] = Hook("on_temporary_replaced")
+        self.on_error: Hook[BaseException] = Hook("on_error")
+        self.flow = Flow(_INFLIGHT_BYTES)
+        self.inline_bytes = (1 << 20) - _FRAME_SLACK
+        self.message_bytes = 64 << 20
+        self.closed: errors.SternaError | None = None
+        self.sessions: list[Session] = []
+        self.bystanders: list[Bystander] = []
+        self._link: Link | None = None
+        self._up = asyncio.Event()
+        self._consumers: dict[int, Consumer] = {}
+        self._lanes: dict[int, Lane] = {}
+        self._producer_ids = self._consumer_ids = 0
+        self._temporaries: dict[Destination, Destination] = {}
+        self._supervisor: asyncio.Task[None] | None = None
+        self._leaving: asyncio.Task[None] | None = None
+        self._clock_offset_ms = 0
+
+    # --- Beginning and end
+
+    async def open(self) -> None:
+        """Dials for the first time; see `sterna.connect`."""
+        if self._supervisor is not None or self.closed is not None:
+            raise errors.NotAllowedError("the connection was opened before")
+        failure: errors.SternaError = errors.UnreachableError("no address was tried")
+        for attempt in range(self.options.connect_attempts):
+            if attempt:
+                await asyncio.sleep(0.5 * random.uniform(0.5, 1.0))
+            try:
+                self._use(await self._dial(self.addresses))
+            except errors.SternaError as error:
+                failure = error
+                if not error.retryable:
+                    break
+            else:
+                self._up.set()
+                self._supervisor = asyncio.create_task(self._supervise(), name="sterna-connection")
+                return
+        raise failure
+
+    async def _dial(self, addresses: tuple[str, ...]) -> Link:
+        """A greeted link to the first address that answers; follows a broker that names others."""
+        failure: errors.SternaError = errors.UnreachableError("no address was tried", retryable=True)
+        for address in addresses:
+            link = Link(address, self._on_frame)
+            try:
+                await link.open(self.options.hello(), self.options.connect_timeout_s)
+            except errors.MovedError as moved:
+                if addresses is self.addresses and moved.addresses:
+                    return await self._dial(tuple(parse_address(one, one) for one in moved.addresses))
+                failure = moved
+            except errors.SternaError as error:
+                if _permanent(error):
+                    raise
+                failure = error
+            else:
+                return link
+        raise failure
+
+    def _use(self, link: Link) -> None:
+        welcome = link.welcome
+        self._link = link
+        self.broker, self.client_id, self.epoch = welcome.broker, welcome.client_id, welcome.epoch
+        limits = welcome.limits
+        self.inline_bytes = link.frame_bytes - _FRAME_SLACK
+        self.message_bytes = limits.message_bytes or self.message_bytes
+        self.flow.limit = min(_INFLIGHT_BYTES, limits.inflight_bytes // 2 or _INFLIGHT_BYTES)
+        if welcome.time_ms:
+            self._clock_offset_ms = welcome.time_ms - time.time_ns() // 1_000_000
+
+    def broker_time_ms(self) -> int:
+        """This client's estimate of the broker's clock; milliseconds since 1970."""
+        return time.time_ns() // 1_000_000 + self._clock_offset_ms
+
+    @property
+    def address(self) -> str:
+        """Where the broker in use is, or was before the interruption."""
+        return self._link.address if self._link is not None else ""
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is a stream right now."""
+        return self._up.is_set() and self._link is not None and self._link.lost is None
+
+    async def ready(self) -> Link:
+        """Waits until there is a restored stream.
+
+        Raises:
+            ClosedError: the connection was closed.
+            ConnectionLostError: reconnecting was given up.
+        """
+        while True:
+            if self.closed is not None:
+                raise self.closed
+            link = self._link
+            if self._supervisor is None or link is None:
+                raise errors.ClosedError("the connection is not open", remedy="await it, or use async with")
+            if self._up.is_set():
+                if link.lost is None:
+                    return link
+                await asyncio.sleep(0)  # the supervisor is about to notice
+            else:
+                await self._up.wait()
+
+    async def retrying(self, make: Callable[[Link], Awaitable[T]], session: Session | None = None) -> T:
+        """`make` on the link in use, and again on the next one when it breaks meanwhile."""
+        while True:
+            link = await self.ready()
+            if session is not None and session.closed is not None:
+                raise session.closed
+            try:
+                return await make(link)
+            except LinkLostError:
+                if self.closed is not None:
+                    raise self.closed from None
+
+    async def close(self, *, failed: bool = False, timeout_s: float = 30.0) -> None:
+        """Ends the connection: waits for confirmations and acknowledgements, at most so long, and says goodbye.
+
+        Raises:
+            FlushError: messages of `send_soon` failed.
+        """
+        if self.closed is not None or self._supervisor is None:
+            return
+        failure: errors.SternaError | None = None
+        try:
+            async with asyncio.timeout(timeout_s):
+                for session in list(self.sessions):
+                    try:
+                        await session.close(failed=failed)
+                    except errors.SternaError as error:
+                        failure = failure or error
+        except TimeoutError:
+            cause = f"the broker did not answer within {timeout_s:g} s"
+            failure = failure or errors.ConnectionLostError(f"closing: {cause}", subject=self.address)
+        self._supervisor.cancel()
+        await asyncio.gather(self._supervisor, return_exceptions=True)
+        if self._leaving is not None:
+            self._leaving.cancel()
+            await asyncio.gather(self._leaving, return_exceptions=True)
+        reason = errors.ClosedError("the connection was closed", subject=self.address)
+        if self._link is not None:
+            await self._link.finish(2.0, reason)
+        self._end(reason, None)
+        if failure is not None and not failed:
+            raise failure
+
+    def _end(self, reason: errors.SternaError, told: errors.SternaError | None) -> None:
+        self.closed = reason
+        for session in list(self.sessions):
+            session._fail(reason)
+        for bystander in self.bystanders:
+            bystander.fail(reason)
+        self._up.set()  # whoever waits for a link finds out
+        self.on_closed.emit(Closed(told))
+
+    # --- Interruption and restoration
+
+    async def _supervise(self) -> None:
+        while True:
+            link = self._link
+            if link is None:
+                return
+            await asyncio.shield(link.ended)
+            began = time.monotonic()
+            reason = link.lost or errors.ConnectionLostError("the stream ended")
+            self._up.clear()
+            for session in self.sessions:
+                session._interrupted()
+            for bystander in self.bystanders:
+                bystander.interrupted(reason)
+            await link.abort()
+            logger.warning("connection to %s interrupted: %s", link.address, reason)
+            self.on_interrupted.emit(Interrupted(link.address, reason))
+            try:
+                if _permanent(reason) and not isinstance(reason, errors.ClosedError):
+                    raise reason
+                attempts = await self._reconnect(link, began)
+            except errors.SternaError as error:
+                self._end(error, error)
+                return
+            self._up.set()
+            duration_s = time.monotonic() - began
+            logger.info("connection restored at %s after %.3f s", self.address, duration_s)
+            self.on_restored.emit(Restored(self.address, self.epoch, attempts, duration_s))
+
+    async def _reconnect(self, broken: Link, began: float) -> int:
+        """Dials until everything is restored; returns how often."""
+        policy = self.options.reconnect
+        addresses = self.addresses
+        if broken.going_away is not None and broken.going_away.addresses:
+            named = tuple(parse_address(one, one) for one in broken.going_away.addresses)
+            addresses = named + tuple(one for one in addresses if one not in named)
+        rounds = 0
+        while True:
+            rounds += 1
+            link: Link | None = None
+            try:
+                link = await self._dial(addresses)
+                self._use(link)
+                await self._restore(link)
+            except errors.SternaError as error:
+                if link is not None:
+                    await link.abort()
+                    for session in self.sessions:
+                        session._interrupted()
+                if _permanent(error):
+                    raise
+                patience_s = policy.give_up_after_s
+                if patience_s is not None and time.monotonic() - began > patience_s:
+                    cause = f"no broker could be reached again within {patience_s:g} s: {error.cause}"
+                    raise errors.ConnectionLostError(cause, subject=", ".join(addresses)) from error
+                await asyncio.sleep(policy.pause_s(rounds - 1))
+            else:
+                return rounds
+
+    async def _restore(self, link: Link) -> None:
+        """Re-creates everything on a new link: sessions first, then what is in them."""
+        for original, current in list(self._temporaries.items()):
+            made = await self.make_temporary(link, original.kind)
+            self._temporaries[original] = made
+            self.on_temporary_replaced.emit(TemporaryReplaced(current, made))
+        sessions = list(self.sessions)
+        await asyncio.gather(*(session._open(link) for session in sessions))
+        producers = [one._reopen(link) for session in sessions for one in list(session._producers)]
+        await asyncio.gather(*producers)
+        for session in sessions:
+            for consumer in list(session._consumers):
+                if consumer.options.browse:
+                    cause = "the connection broke while the browser was open"
+                    consumer._fail(errors.ConnectionLostError(cause, retryable=True))
+        await asyncio.gather(*(one._reopen(link) for session in sessions for one in list(session._consumers)))
+        if link.lost is not None:
+            raise LinkLostError(f"the connection broke: {link.lost.cause}", retryable=True)
+
+    # --- Frames
+
+    def _on_frame(self, frame: Any) -> None:
+        kind = frame.WhichOneof("frame")
+        handler = _HANDLERS.get(kind)
+        if handler is not None:
+            handler(self, frame)
+
+    def _on_deliver(self, frame: Any) -> None:
+        consumer = self._consumers.get(frame.deliver.consumer)
+        if consumer is not None:
+            consumer._on_deliver(frame.deliver)
+
+    def _on_confirm(self, frame: Any) -> None:
+        for confirmed in frame.confirm.confirmed:
+            lane = self._lanes.get(confirmed.producer)
+            if lane is not None:
+                lane.on_confirmed(confirmed)
+
+    def _on_producer_credit(self, frame: Any) -> None:
+        lane = self._lanes.get(frame.producer_credit.producer)
+        if lane is not None:
+            lane.on_credit(frame.producer_credit)
+
+    def _on_rejected(self, frame: Any) -> None:
+        lane = self._lanes.get(frame.rejected.producer)
+        if lane is not None:
+            lane.on_rejected(frame.rejected)
+
+    def _on_drained(self, frame: Any) -> None:
+        consumer = self._consumers.get(frame.drained.consumer)
+        if consumer is not None:
+            consumer._on_drained(frame.drained)
+
+    def _on_consumer_closed(self, frame: Any) -> None:
+        consumer = self._consumers.get(frame.consumer_closed.consumer)
+        if consumer is not None:
+            consumer._fail(errors.from_proto(frame.consumer_closed.reason))
+
+    def _on_producer_closed(self, frame: Any) -> None:
+        lane = self._lanes.get(frame.producer_closed.producer)
+        if lane is not None:
+            lane.fail(errors.from_proto(frame.producer_closed.reason))
+
+    def _on_session_closed(self, frame: Any) -> None:
+        error = frame.session_closed.reason if frame.WhichOneof("frame") == "session_closed" else frame.error
+        for session in list(self.sessions):
+            if session._number == frame.session:
+                session._fail(errors.from_proto(error))
+
+    def _on_go_away(self, frame: Any) -> None:
+        link = self._link
+        going = frame.go_away
+        if link is None or going.HasField("destination"):
+            return  # that destination's producers and consumers are told on their own
+        link.going_away = going
+        if self._leaving is None or self._leaving.done():
+            self._leaving = asyncio.create_task(self._leave(link, going.grace_ms / 1000), name="sterna-leaving")
+
+    async def _leave(self, link: Link, grace_s: float) -> None:
+        """The broker is about to stop: gives confirmations half of the grace, then leaves by itself."""
+        with contextlib.suppress(TimeoutError, errors.SternaError):
+            async with asyncio.timeout(grace_s / 2):
+                for session in list(self.sessions):
+                    session._gather(link)
+                for lane in list(self._lanes.values()):
+                    await lane.settled()
+        if link.lost is None:
+            reason = errors.ShuttingDownError(f"the broker at {link.address} is stopping", retryable=True)
+            await link.finish(grace_s / 4, reason)
+
+    # --- For sessions, lanes and consumers
+
+    def next_producer_id(self) -> int:
+        """A number for a lane."""
+        self._producer_ids += 1
+        return self._producer_ids
+
+    def next_consumer_id(self) -> int:
+        """A number for a consumer."""
+        self._consumer_ids += 1
+        return self._consumer_ids
+
+    def route(self, what: Consumer | Lane) -> None:
+        """Frames for it go to it from now on."""
+        if isinstance(what, Lane):
+            self._lanes[what.id] = what
+        else:
+            self._consumers[what._id] = what
+
+    def unroute(self, what: Consumer | Lane) -> None:
+        """No more frames go to it."""
+        if isinstance(what, Lane):
+            self._lanes.pop(what.id, None)
+        else:
+            self._consumers.pop(what._id, None)
+
+    def forget(self, session: Session) -> None:
+        """A session is over."""
+        if session in self.sessions:
+            self.sessions.remove(session)
+
+    def report(self, error: BaseException) -> None:
+        """What no call could raise."""
+        if self.on_error:
+            self.on_error.emit(error)
+        else:
+            logger.error("%s: %s", type(error).__name__, error, exc_info=error)
+
+    def guarded(self, callback: Callable[[Any], Any], outcome: Any) -> None:
+        """Calls a completion listener; what it raises is reported."""
+        try:
+            callback(outcome)
+        except Exception as error:  # noqa: BLE001 - whatever the application's listener raises is reported
+            self.report(error)
+
+    # --- Temporary destinations
+
+    async def make_temporary(self, link: Link, kind: int) -> Destination:
+        """Asks for a temporary destination on `link`."""
+        creating = pb.CreateTemporary(kind=kind)  # type: ignore[arg-type]
+        reply = await link.request(0, "create_temporary", creating)
+        made = reply.temporary_created.destination
+        return destination_from(made.kind, made.name)
+
+    async def temporary(self, kind: int) -> Destination:
+        """A temporary destination that lives as long as the connection, under changing names."""
+        made = await self.retrying(lambda link: self.make_temporary(link, kind))
+        self._temporaries[made] = made
+        return made
+
+    async def delete_temporary(self, destination: Destination) -> None:
+        """Deletes a temporary destination of this connection."""
+        current = self.current(destination)
+        named = message_pb2.Destination(kind=current.kind, name=current.name)  # type: ignore[arg-type]
+
+        async def ask(link: Link) -> None:
+            await link.request(0, "delete_temporary", pb.DeleteTemporary(destination=named))
+
+        await self.retrying(ask)
+        self._temporaries.pop(destination, None)
+
+    def current(self, destination: Destination) -> Destination:
+        """`destination`, or what took the place of a temporary one."""
+        return self._temporaries.get(destination, destination)
+
+
+_HANDLERS: dict[str | None, Callable[[Lifeline, Any], None]] = {
+    "deliver": Lifeline._on_deliver,
+    "confirm": Lifeline._on_confirm,
+    "producer_credit": Lifeline._on_producer_credit,
+    "rejected": Lifeline._on_rejected,
+    "drained": Lifeline._on_drained,
+    "consumer_closed": Lifeline._on_consumer_closed,
+    "producer_closed": Lifeline._on_producer_closed,
+    "session_closed": Lifeline._on_session_closed,
+    "error": Lifeline._on_session_closed,
+    "go_away": Lifeline._on_go_away,
+}

@@ -1,0 +1,430 @@
+"""One stream to one broker: the gRPC call, its writer, its reader and the requests that wait for a reply.
+
+A link lives as long as its call; the connection makes a new one after each break and everything above re-creates
+itself on it. Writing follows one rule: one write is in flight, and what gathers meanwhile makes the next batch. So a
+lone message leaves at once, load makes batches grow, and there is no timer.
+
+The outbox holds, in the order of the session's frames, encoded frames and *runs*: Publish frames still growing while
+their producer keeps sending. A frame that must stay in order closes the runs before it. Acknowledgements and credit
+gather in their sessions and consumers and are written with the next batch as they then stand.
+
+Left out: what any frame means to a session, producer or consumer; the connection routes them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from sterna import errors
+from sterna._encode import length, varint
+from sterna._proto.sterna.v1 import messaging_pb2 as pb
+
+if TYPE_CHECKING:
+    from sterna._lane import Lane
+
+_METHOD: Final = "/sterna.v1.Messaging/Connect"
+#: Batches are cut here although the broker takes more: several in a pipeline keep both sides at work.
+BATCH_BYTES: Final = 256 * 1024
+_FRAME_OVERHEAD: Final = 64
+_HEARTBEAT: Final = pb.ClientFrame(heartbeat=pb.Heartbeat()).SerializeToString()
+
+#: Posts what its owner has to say in the next batch, as it stands when that is put together.
+Gather = Callable[["Link"], None]
+#: What a request's reply, or the error in its place, is given to.
+Settle = Callable[[Any, "errors.SternaError | None"], None]
+
+
+class LinkLostError(errors.ConnectionLostError):
+    """The link broke before the reply came; the connection tries again where that is safe."""
+
+
+class Run:
+    """A Publish frame that is still growing."""
+
+    __slots__ = ("destination", "first", "lane", "messages", "size", "transaction")
+
+    def __init__(self, lane: Lane, first: int, destination: bytes, transaction: int) -> None:
+        self.lane = lane
+        self.first = first
+        self.destination = destination
+        self.transaction = transaction
+        self.messages: list[bytes] = []
+
+    def take(self, parts: list[bytes], room: int) -> tuple[int, bool]:
+        """Moves as many messages as fit into `room` to `parts`, as one frame; at least one when `parts` is empty.
+
+        Returns the frame's size and whether the run is used up.
+        """
+        messages = self.messages
+        body: list[bytes] = []
+        size = count = 0
+        room -= _FRAME_OVERHEAD + len(self.destination)
+        for message in messages:
+            entry = b"\x1a" + length(len(message))
+            size += len(entry) + len(message)
+            if size > room and (count or parts):
+                size -= len(entry) + len(message)
+                break
+            body.append(entry)
+            body.append(message)
+            count += 1
+        if not count:
+            return 0, False
+        publish = b"\x08" + varint(self.lane.id) + b"\x10" + varint(self.first)
+        tail = self.destination
+        if self.transaction:
+            tail += b"\x28" + varint(self.transaction)
+        size += len(publish) + len(tail)
+        frame = b"\x08" + varint(self.lane.session._number) + b"\x1a" + length(size)
+        size += len(frame)
+        parts += (b"\x0a", length(size), frame, publish, *body, tail)
+        self.first += count
+        done = count == len(messages)
+        self.messages = [] if done else messages[count:]
+        return size + 6, done
+
+
+class Link:
+    """A live stream. `welcome` is what the broker said about itself; `lost` becomes the reason of the end."""
+
+    def __init__(self, address: str, on_frame: Callable[[Any], None]) -> None:
+        self.address = address
+        self.welcome: Any = None
+        self.lost: errors.SternaError | None = None
+        self.going_away: Any = None
+        self.ended = asyncio.get_running_loop().create_future()
+        self.batch_bytes = BATCH_BYTES
+        self.frame_bytes = 1 << 20
+        self._on_frame = on_frame
+        self._loop = asyncio.get_running_loop()
+        self._channel: Any = None
+        self._call: Any = None
+        self._items: deque[bytes | Run] = deque()
+        self._runs: list[Run] = []
+        self._gathering: list[Gather] = []
+        self._requests: dict[int, Settle] = {}
+        self._next_request = 0
+        self._idle: asyncio.Future[None] | None = None
+        self._drained: asyncio.Future[None] | None = None
+        self._finishing = False
+        self._unsent_bytes = 0
+        self._tasks: list[asyncio.Task[None]] = []
+        self._heard = self._wrote = self._loop.time()
+
+    # --- Beginning and end
+
+    async def open(self, hello: Any, timeout_s: float) -> None:
+        """Dials, greets and waits for the welcome.
+
+        Raises:
+            UnreachableError: when nobody answers in time.
+            SternaError: what the broker answered in place of a welcome.
+        """
+        import grpc
+
+        options = [
+            ("grpc.max_receive_message_length", -1),
+            ("grpc.max_send_message_length", -1),
+            ("grpc.use_local_subchannel_pool", 1),
+            ("grpc.enable_http_proxy", 0),
+            ("grpc.keepalive_time_ms", 30_000),
+            ("grpc.keepalive_timeout_ms", 10_000),
+            ("grpc.http2.max_pings_without_data", 0),
+        ]
+        self._channel = grpc.aio.insecure_channel(self.address, options=options)
+        try:
+            async with asyncio.timeout(timeout_s):
+                self._call = self._channel.stream_stream(_METHOD)()
+                batch = pb.ClientBatch(frames=[pb.ClientFrame(hello=hello)])
+                await self._call.write(batch.SerializeToString())
+                first = await self._read()
+        except TimeoutError as error:
+            await self.abort()
+            cause = f"{self.address} did not answer within {timeout_s:g} s"
+            raise errors.UnreachableError(cause, subject=self.address, retryable=True) from error
+        except (grpc.RpcError, asyncio.InvalidStateError, grpc.aio.UsageError) as error:
+            reason = await self._status()
+            await self.abort()
+            raise errors.UnreachableError(
+                f"cannot reach {self.address}: {reason.cause}", subject=self.address, retryable=True
+            ) from error
+        except asyncio.CancelledError:
+            await self.abort()
+            raise
+        await self._welcomed(first)
+
+    async def _welcomed(self, first: Any) -> None:
+        frames = list(first.frames) if first is not None else []
+        kind = frames[0].WhichOneof("frame") if frames else None
+        if kind == "error":
+            await self.abort()
+            raise errors.from_proto(frames[0].error)
+        if kind == "go_away":
+            await self.abort()
+            raise errors.from_proto(frames[0].go_away.reason)
+        if kind != "welcome":
+            reason = await self._status() if first is None else errors.ProtocolError(f"greeted with {kind}")
+            await self.abort()
+            if isinstance(reason, errors.ConnectionLostError):
+                raise errors.UnreachableError(
+                    f"cannot reach {self.address}: {reason.cause}", subject=self.address, retryable=True
+                )
+            raise reason
+        self.welcome = frames[0].welcome
+        limits = self.welcome.limits
+        if limits.frame_bytes:
+            self.frame_bytes = limits.frame_bytes
+            self.batch_bytes = min(BATCH_BYTES, limits.frame_bytes)
+        self._heard = self._wrote = self._loop.time()
+        self._tasks = [
+            asyncio.create_task(self._write_loop(), name="sterna-writer"),
+            asyncio.create_task(self._read_loop(frames[1:]), name="sterna-reader"),
+            asyncio.create_task(self._beat(), name="sterna-heartbeat"),
+        ]
+
+    async def abort(self) -> None:
+        """Drops the call and the channel, without a word to the broker."""
+        for task in self._tasks:
+            if task is not asyncio.current_task():
+                task.cancel()
+        if self._call is not None:
+            self._call.cancel()
+        if self._channel is not None:
+            await self._channel.close()
+
+    async def finish(self, timeout_s: float, reason: errors.SternaError) -> None:
+        """Writes what is in the outbox and a Goodbye, then waits for the broker to end the call, at most so long.
+
+        `reason` is what the link was ended for, unless it breaks by itself first.
+        """
+        if self.lost is None:
+            self.post(pb.ClientFrame(goodbye=pb.Goodbye()).SerializeToString())
+            self._finishing = True
+            self._wake()
+            try:
+                async with asyncio.timeout(timeout_s):
+                    await asyncio.shield(self.ended)
+            except TimeoutError:
+                pass  # a broker that does not end the call is left all the same: it has had the Goodbye
+        self._fail(reason)
+        await self.abort()
+
+    def _fail(self, reason: errors.SternaError) -> None:
+        if self.lost is not None:
+            return
+        self.lost = reason
+        requests, self._requests = self._requests, {}
+        for settle in requests.values():
+            settle(None, LinkLostError(f"the connection broke: {reason.cause}", subject=self.address, retryable=True))
+        self._items.clear()
+        self._release_drained()
+        if not self.ended.done():
+            self.ended.set_result(None)
+
+    async def _status(self) -> errors.SternaError:
+        """Why the call ended."""
+        if self.going_away is not None and self.going_away.reason.code:
+            return errors.from_proto(self.going_away.reason)
+        code = await self._call.code()
+        return errors.from_status(code.name, await self._call.details() or "", address=self.address)
+
+    # --- Writing
+
+    def _wake(self) -> None:
+        if self._idle is not None and not self._idle.done():
+            self._idle.set_result(None)
+
+    def seal(self) -> None:
+        """Closes the growing runs: what is posted next comes after them."""
+        for run in self._runs:
+            run.lane.run = None
+        self._runs.clear()
+
+    def post(self, frame: bytes) -> None:
+        """Queues an encoded ClientFrame behind everything queued so far."""
+        if self.lost is not None:
+            return
+        self.seal()
+        self._items.append(frame)
+        self._wake()
+
+    def open_run(self, run: Run) -> None:
+        """Queues a run that may still grow."""
+        if self.lost is None:
+            self._items.append(run)
+            self._runs.append(run)
+            self._wake()
+
+    def gather(self, source: Gather) -> None:
+        """Has `source` post its frames when the next batch is put together; it asks once per batch."""
+        self._gathering.append(source)
+        self._wake()
+
+    @property
+    def unsent_bytes(self) -> int:
+        """An estimate of what the runs hold that was not written yet, for lanes that no confirm holds back."""
+        return self._unsent_bytes
+
+    def count_unsent(self, size: int) -> None:
+        """A lane without confirms says how much it added."""
+        self._unsent_bytes += size
+
+    async def drained(self) -> None:
+        """Waits until the outbox was written once more."""
+        if self.lost is None:
+            if self._drained is None:
+                self._drained = self._loop.create_future()
+            await asyncio.shield(self._drained)
+
+    def _release_drained(self) -> None:
+        if self._drained is not None and not self._drained.done():
+            self._drained.set_result(None)
+        self._drained = None
+
+    def _take(self) -> bytes:
+        gathering, self._gathering = self._gathering, []
+        for source in gathering:
+            source(self)
+        self.seal()
+        items = self._items
+        parts: list[bytes] = []
+        size = 0
+        while items and size < self.batch_bytes:
+            item = items[0]
+            if isinstance(item, Run):
+                taken, done = item.take(parts, self.batch_bytes - size)
+                size += taken
+                if not done:
+                    break
+            else:
+                if parts and size + len(item) > self.batch_bytes:
+                    break
+                parts += (b"\x0a", length(len(item)), item)
+                size += len(item) + 6
+            items.popleft()
+        if not items:
+            self._unsent_bytes = 0
+        return b"".join(parts)
+
+    async def _write_loop(self) -> None:
+        while self.lost is None:
+            batch = self._take()
+            if not batch:
+                self._release_drained()
+                if self._finishing:
+                    await self._end(self._call.done_writing())
+                    return
+                self._idle = self._loop.create_future()
+                await self._idle
+                self._idle = None
+                continue
+            if not await self._end(self._call.write(batch)):
+                return
+            self._wrote = self._loop.time()
+
+    async def _end(self, writing: Any) -> bool:
+        """Awaits a write; a call that ended meanwhile is the reader's to report."""
+        import grpc
+
+        try:
+            await writing
+        except (grpc.RpcError, asyncio.InvalidStateError, grpc.aio.UsageError):
+            return False
+        return True
+
+    # --- Reading
+
+    async def _read(self) -> Any:
+        """The next ServerBatch, or None at the end of the call."""
+        import grpc
+
+        data = await self._call.read()
+        if data is grpc.aio.EOF:
+            return None
+        return pb.ServerBatch.FromString(data)
+
+    async def _read_loop(self, first: list[Any]) -> None:
+        import grpc
+        from google.protobuf.message import DecodeError
+
+        reason: errors.SternaError
+        try:
+            for frame in first:
+                self._handle(frame)
+            while True:
+                batch = await self._read()
+                if batch is None:
+                    break
+                self._heard = self._loop.time()
+                for frame in batch.frames:
+                    self._handle(frame)
+            reason = await self._status()
+        except DecodeError as error:
+            reason = errors.ProtocolError(f"the broker sent what is no ServerBatch: {error}", subject=self.address)
+        except grpc.RpcError:
+            reason = await self._status()
+        self._fail(reason)
+
+    def _handle(self, frame: Any) -> None:
+        kind = frame.WhichOneof("frame")
+        if kind == "reply":
+            reply = frame.reply
+            settle = self._requests.pop(reply.request, None)
+            if settle is not None:
+                failed = reply.WhichOneof("result") == "error"
+                settle(reply, errors.from_proto(reply.error) if failed else None)
+        elif kind == "error" and not frame.session:
+            self._fail(errors.from_proto(frame.error))
+        elif kind is not None:
+            self._on_frame(frame)
+
+    # --- Requests
+
+    def begin(self, session: int, name: str, content: Any, settle: Settle) -> None:
+        """Sends a frame with a request number; `settle` is called with its reply, or with what came in its place."""
+        if self.lost is not None:
+            cause = f"the connection broke: {self.lost.cause}"
+            settle(None, LinkLostError(cause, subject=self.address, retryable=True))
+            return
+        self._next_request = self._next_request % 0xFFFFFFFF + 1
+        self._requests[self._next_request] = settle
+        frame = pb.ClientFrame(session=session, request=self._next_request, **{name: content})
+        self.post(frame.SerializeToString())
+
+    async def request(self, session: int, name: str, content: Any) -> Any:
+        """As `begin`, and returns the Reply.
+
+        Raises:
+            LinkLostError: when the link broke before the reply.
+            SternaError: what the broker answered.
+        """
+        future: asyncio.Future[Any] = self._loop.create_future()
+
+        def settle(reply: Any, error: errors.SternaError | None) -> None:
+            if future.done():
+                return
+            if error is not None:
+                future.set_exception(error)
+            else:
+                future.set_result(reply)
+
+        self.begin(session, name, content, settle)
+        return await future
+
+    # --- Heartbeats
+
+    async def _beat(self) -> None:
+        """Says something when nothing else was for a third of the interval; gives up after one of silence."""
+        interval_s = (self.welcome.heartbeat_ms or 30_000) / 1000
+        while self.lost is None:
+            await asyncio.sleep(interval_s / 6)
+            now = self._loop.time()
+            if now - self._heard > interval_s:
+                cause = f"nothing was heard from {self.address} for {interval_s:g} s"
+                self._fail(errors.IdleError(cause, subject=self.address, retryable=True))
+                self._call.cancel()
+            elif now - self._wrote > interval_s / 3:
+                self.post(_HEARTBEAT)

@@ -1,0 +1,401 @@
+"""The faces: each holds its asynchronous twin and the portal to it, and does nothing else."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import Any
+
+from sterna import connections, consumers, messages, producers, sessions
+from sterna.blocking._portal import Portal
+from sterna.bodies import Body
+from sterna.destinations import Destination, DestinationLike, Queue, Topic
+from sterna.messages import Sent
+from sterna.modes import AcknowledgeMode, Durability
+
+
+class Message(messages.Message):
+    """A received message; reading it needs no thread, settling it goes through the portal."""
+
+    __slots__ = ("_portal",)
+
+    def __init__(self, twin: messages.Message, portal: Portal) -> None:
+        super().__init__(twin._consumer, twin._delivery, twin._generation)
+        self._portal = portal
+
+    def acknowledge(self, *, wait: bool = True) -> bool:  # type: ignore[override]
+        """Says that it is done with, and waits for the broker's word unless `wait` is False.
+
+        Returns whether it took effect; True without waiting. See `sterna.Message.acknowledge`.
+        """
+        settled = self._portal.call(super().acknowledge)
+        if not wait:
+            return True
+
+        async def waiting() -> bool:
+            return await settled
+
+        return self._portal.run(waiting())
+
+    def release(self) -> None:
+        """Gives it back; see `sterna.Message.release`."""
+        self._portal.call(super().release)
+
+    def __enter__(self) -> Message:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.acknowledge()
+        else:
+            self.release()
+
+
+Listener = Callable[[Message], Any]
+
+
+class Producer:
+    """See `sterna.Producer`."""
+
+    def __init__(self, twin: producers.Producer, portal: Portal) -> None:
+        self._twin, self._portal = twin, portal
+
+    @property
+    def destination(self) -> Destination | None:
+        """What it sends to; None: anonymous."""
+        return self._twin.destination
+
+    @property
+    def unconfirmed(self) -> int:
+        """How many messages are waiting for their confirmation."""
+        return self._twin.unconfirmed
+
+    def send(self, body: Body = None, **options: Any) -> Sent:
+        """Sends a message and returns when it is confirmed; see `sterna.Producer.send`."""
+        return self._portal.run(self._twin.send(body, **options))
+
+    def send_soon(self, body: Body = None, **options: Any) -> int:
+        """Queues a message; see `sterna.Producer.send_soon`. Completions are called in another thread."""
+        completion = options.get("on_completion")
+        if completion is not None:
+            options["on_completion"] = lambda outcome: self._portal.submit(completion, outcome)
+        return self._portal.run(self._twin.send_soon(body, **options))
+
+    def flush(self) -> None:
+        """Waits until everything sent so far is confirmed; see `sterna.Producer.flush`."""
+        self._portal.run(self._twin.flush())
+
+    def close(self) -> None:
+        """Flushes, then ends the producer."""
+        self._portal.run(self._twin.close())
+
+    def __enter__(self) -> Producer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Consumer:
+    """See `sterna.Consumer`."""
+
+    def __init__(self, twin: consumers.Consumer, portal: Portal) -> None:
+        self._twin, self._portal = twin, portal
+
+    @property
+    def destination(self) -> Destination:
+        """What it consumes."""
+        return self._twin.destination
+
+    def receive(self, timeout: float | None = None) -> Message | None:
+        """The next message, or None after `timeout` seconds; see `sterna.Consumer.receive`."""
+        found = self._portal.run(self._twin.receive(timeout))
+        return None if found is None else Message(found, self._portal)
+
+    def receive_nowait(self) -> Message | None:
+        """A message that is here already, or None; see `sterna.Consumer.receive_nowait`."""
+        found = self._portal.call(self._twin.receive_nowait)
+        return None if found is None else Message(found, self._portal)
+
+    def __iter__(self) -> Iterator[Message]:
+        return self
+
+    def __next__(self) -> Message:
+        try:
+            return Message(self._portal.run(self._twin.__anext__()), self._portal)
+        except StopAsyncIteration:
+            raise StopIteration from None
+
+    def close(self, *, failed: bool = False) -> None:
+        """Ends the consumer; see `sterna.Consumer.close`."""
+        self._portal.run(self._twin.close(failed=failed))
+
+    def __enter__(self) -> Consumer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close(failed=kind is not None)
+
+
+class Browser:
+    """An iteration over messages that stay where they are."""
+
+    def __init__(self, twin: consumers.Consumer | connections.Browsing, portal: Portal) -> None:
+        self._twin, self._portal = twin, portal
+
+    def __iter__(self) -> Iterator[Message]:
+        return self
+
+    def __next__(self) -> Message:
+        try:
+            return Message(self._portal.run(self._twin.__anext__()), self._portal)
+        except StopAsyncIteration:
+            raise StopIteration from None
+
+    def close(self) -> None:
+        """Ends the browser before it has seen everything."""
+        self._portal.run(self._twin.close())
+
+    def __enter__(self) -> Browser:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _listening(listener: Listener | None, portal: Portal) -> consumers.Listener | None:
+    if listener is None:
+        return None
+
+    async def outside(message: messages.Message) -> None:
+        await portal.outside(listener, Message(message, portal))
+
+    return outside
+
+
+class Session:
+    """See `sterna.Session`."""
+
+    def __init__(self, twin: sessions.Session, portal: Portal) -> None:
+        self._twin, self._portal = twin, portal
+
+    @property
+    def mode(self) -> AcknowledgeMode:
+        """Who acknowledges what it receives."""
+        return self._twin.mode
+
+    def producer(self, destination: DestinationLike | None = None, **options: Any) -> Producer:
+        """See `sterna.Session.producer`."""
+        return Producer(self._portal.run(self._twin.producer(destination, **options)), self._portal)
+
+    def consumer(self, destination: DestinationLike, *, listener: Listener | None = None, **options: Any) -> Consumer:
+        """See `sterna.Session.consumer`. The listener is called in another thread, one message at a time."""
+        made = self._twin.consumer(destination, listener=_listening(listener, self._portal), **options)
+        return Consumer(self._portal.run(made), self._portal)
+
+    def browser(self, queue: DestinationLike, *, selector: str = "", durable: str = "") -> Browser:
+        """See `sterna.Session.browser`."""
+        browser = self._portal.call(lambda: self._twin.browser(queue, selector=selector, durable=durable))
+        return Browser(browser, self._portal)
+
+    def unsubscribe(self, name: str) -> None:
+        """See `sterna.Session.unsubscribe`."""
+        self._portal.run(self._twin.unsubscribe(name))
+
+    def start(self) -> None:
+        """Lets deliveries go on."""
+        self._portal.run(self._twin.start())
+
+    def stop(self) -> None:
+        """Suspends deliveries."""
+        self._portal.run(self._twin.stop())
+
+    def recover(self) -> None:
+        """See `sterna.Session.recover`."""
+        self._portal.run(self._twin.recover())
+
+    def flush(self) -> None:
+        """See `sterna.Session.flush`."""
+        self._portal.run(self._twin.flush())
+
+    def commit(self) -> Durability | None:
+        """See `sterna.Session.commit`."""
+        return self._portal.run(self._twin.commit())
+
+    def rollback(self) -> None:
+        """See `sterna.Session.rollback`."""
+        self._portal.run(self._twin.rollback())
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[Session]:
+        """See `sterna.Session.transaction`."""
+        self._portal.call(self._twin._check_transacted)
+        try:
+            yield self
+        except BaseException:
+            self.rollback()
+            raise
+        self.commit()
+
+    def close(self, *, failed: bool = False) -> None:
+        """See `sterna.Session.close`."""
+        self._portal.run(self._twin.close(failed=failed))
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close(failed=kind is not None)
+
+
+class Connection:
+    """See `sterna.Connection`; made by `connect`."""
+
+    def __init__(self, twin: connections.Connection, portal: Portal) -> None:
+        self._twin, self._portal = twin, portal
+
+    @property
+    def broker(self) -> str:
+        """The broker's name."""
+        return self._twin.broker
+
+    @property
+    def client_id(self) -> str:
+        """The client id that holds."""
+        return self._twin.client_id
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is a stream right now."""
+        return self._twin.connected
+
+    def _hook(self, hook: Callable[[Callable[[Any], Any]], Any], callback: Callable[[Any], Any]) -> Any:
+        self._portal.call(hook, lambda event: self._portal.submit(callback, event))
+        return callback
+
+    def on_interrupted(self, callback: Callable[[Any], Any]) -> Any:
+        """Calls `callback` with each Interrupted."""
+        return self._hook(self._twin.on_interrupted, callback)
+
+    def on_restored(self, callback: Callable[[Any], Any]) -> Any:
+        """Calls `callback` with each Restored."""
+        return self._hook(self._twin.on_restored, callback)
+
+    def on_closed(self, callback: Callable[[Any], Any]) -> Any:
+        """Calls `callback` with the Closed."""
+        return self._hook(self._twin.on_closed, callback)
+
+    def on_temporary_replaced(self, callback: Callable[[Any], Any]) -> Any:
+        """Calls `callback` with each TemporaryReplaced."""
+        return self._hook(self._twin.on_temporary_replaced, callback)
+
+    def on_error(self, callback: Callable[[Any], Any]) -> Any:
+        """Calls `callback` with what no call could raise."""
+        return self._hook(self._twin.on_error, callback)
+
+    def session(
+        self,
+        acknowledge_mode: AcknowledgeMode = AcknowledgeMode.AUTO,
+        *,
+        transacted: bool = False,
+        stopped: bool = False,
+    ) -> Session:
+        """See `sterna.Connection.session`."""
+        made = self._twin.session(acknowledge_mode, transacted=transacted, stopped=stopped)
+        return Session(self._portal.run(made), self._portal)
+
+    def producer(self, destination: DestinationLike | None = None, **options: Any) -> Producer:
+        """See `sterna.Connection.producer`."""
+        return Producer(self._portal.run(self._twin.producer(destination, **options)), self._portal)
+
+    def consumer(
+        self,
+        destination: DestinationLike,
+        *,
+        acknowledge_mode: AcknowledgeMode | None = None,
+        listener: Listener | None = None,
+        **options: Any,
+    ) -> Consumer:
+        """See `sterna.Connection.consumer`."""
+        made = self._twin.consumer(
+            destination, acknowledge_mode=acknowledge_mode, listener=_listening(listener, self._portal), **options
+        )
+        return Consumer(self._portal.run(made), self._portal)
+
+    def send(self, destination: DestinationLike, body: Body = None, **options: Any) -> Sent:
+        """See `sterna.Connection.send`."""
+        return self._portal.run(self._twin.send(destination, body, **options))
+
+    def browser(self, queue: DestinationLike, *, selector: str = "", durable: str = "") -> Browser:
+        """See `sterna.Connection.browser`."""
+        return Browser(self._twin.browser(queue, selector=selector, durable=durable), self._portal)
+
+    def unsubscribe(self, name: str) -> None:
+        """See `sterna.Connection.unsubscribe`."""
+        self._portal.run(self._twin.unsubscribe(name))
+
+    def temporary_queue(self) -> Queue:
+        """See `sterna.Connection.temporary_queue`."""
+        return self._portal.run(self._twin.temporary_queue())
+
+    def temporary_topic(self) -> Topic:
+        """See `sterna.Connection.temporary_topic`."""
+        return self._portal.run(self._twin.temporary_topic())
+
+    def delete_temporary(self, destination: Destination) -> None:
+        """See `sterna.Connection.delete_temporary`."""
+        self._portal.run(self._twin.delete_temporary(destination))
+
+    def request(
+        self, destination: DestinationLike, body: Body = None, *, timeout: float | None = 30.0, **options: Any
+    ) -> Message:
+        """See `sterna.Connection.request`."""
+        found = self._portal.run(self._twin.request(destination, body, timeout=timeout, **options))
+        return Message(found, self._portal)
+
+    def reply(self, request: messages.Message, body: Body = None, **options: Any) -> Sent:
+        """See `sterna.Connection.reply`."""
+        return self._portal.run(self._twin.reply(request, body, **options))
+
+    def flush(self) -> None:
+        """See `sterna.Connection.flush`."""
+        self._portal.run(self._twin.flush())
+
+    def close(self, *, failed: bool = False, timeout_s: float = 30.0) -> None:
+        """See `sterna.Connection.close`."""
+        try:
+            self._portal.run(self._twin.close(failed=failed, timeout_s=timeout_s))
+        finally:
+            self._portal.stop()
+
+    def __enter__(self) -> Connection:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close(failed=kind is not None)
+
+    def __repr__(self) -> str:
+        return repr(self._twin)
+
+
+def connect(url: str = "sterna://localhost:7222", **options: Any) -> Connection:
+    """An open connection; the options are those of `sterna.connect`. Close it, or use `with`."""
+    portal = Portal()
+
+    async def opening() -> connections.Connection:
+        return await connections.connect(url, **options)
+
+    try:
+        return Connection(portal.run(opening()), portal)
+    except BaseException:
+        portal.stop()
+        raise

@@ -1,0 +1,82 @@
+"""The way from ordinary threads into one event loop that runs in a thread of its own.
+
+Every blocking call is its asynchronous twin, run there. Callbacks of the application (listeners, hooks, completions)
+leave the loop's thread for a pool, so that they may call back into the blocking interface without locking it up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from sterna import errors
+
+T = TypeVar("T")
+_CALLBACK_THREADS = 16
+
+
+class Portal:
+    """One loop thread and one pool for callbacks. Usable from any thread but the loop's own."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="sterna-loop", daemon=True)
+        self._pool = concurrent.futures.ThreadPoolExecutor(_CALLBACK_THREADS, thread_name_prefix="sterna-callback")
+        self._stopped = False
+        self._thread.start()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_forever()
+        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+        self._loop.close()
+
+    def _check(self) -> None:
+        if self._stopped:
+            raise errors.ClosedError("the connection was closed", subject="connection")
+        if threading.current_thread() is self._thread:
+            cause = "the blocking interface was called from its own event loop, which would wait for itself"
+            raise errors.NotAllowedError(cause, remedy="use the asynchronous interface there")
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """The result of a coroutine that runs in the loop; an interrupted wait (Ctrl-C) cancels it."""
+        try:
+            self._check()
+        except errors.SternaError:
+            coroutine.close()
+            raise
+        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def call(self, function: Callable[..., T], *arguments: Any) -> T:
+        """The result of a plain function, called in the loop's thread."""
+
+        async def calling() -> T:
+            return function(*arguments)
+
+        return self.run(calling())
+
+    async def outside(self, callback: Callable[..., Any], *arguments: Any) -> Any:
+        """For the loop: the result of an application's callback, run in the pool."""
+        return await asyncio.get_running_loop().run_in_executor(self._pool, callback, *arguments)
+
+    def submit(self, callback: Callable[..., Any], *arguments: Any) -> None:
+        """For the loop: has an application's callback run in the pool, and waits for nothing."""
+        self._pool.submit(callback, *arguments)
+
+    def stop(self) -> None:
+        """Ends the loop and its thread; callbacks under way are let finish."""
+        if self._stopped:
+            return
+        self._stopped = True
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+        self._pool.shutdown(wait=False)

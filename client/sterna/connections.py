@@ -1,0 +1,320 @@
+"""Connections: the public face of a client as the broker knows it.
+
+`connect(url)` is awaited or entered. What an application makes here (sessions, producers, consumers, temporary
+destinations) survives breaks of the stream; the lifeline below sees to that, and the hooks tell.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Generator
+from types import TracebackType
+from typing import Any
+
+from sterna import errors
+from sterna._lifeline import Lifeline
+from sterna._version import __version__
+from sterna.bodies import Body
+from sterna.consumers import Consumer, Listener
+from sterna.destinations import QUEUE_KIND, TOPIC_KIND, Destination, DestinationLike, Queue, Topic, destination_of
+from sterna.messages import Message, Sent
+from sterna.modes import AcknowledgeMode
+from sterna.options import Options, Reconnect
+from sterna.producers import Producer
+from sterna.requestors import Requestor
+from sterna.sessions import Session
+from sterna.urls import parse_address, parse_url
+
+
+def connect(
+    url: str = "sterna://localhost:7222",
+    *,
+    client_id: str = "",
+    user: str = "",
+    password: str = "",
+    token: str = "",
+    product: str = f"sterna-python/{__version__}",
+    heartbeat_ms: int = 0,
+    connect_timeout_s: float = 5.0,
+    connect_attempts: int = 2,
+    reconnect: Reconnect | None = None,
+) -> Connection:
+    """A connection to the first broker of `url` that answers; `await` it, or use `async with`.
+
+    `client_id` is what durable subscriptions belong to. Each dial may take `connect_timeout_s`; the addresses are
+    gone through `connect_attempts` times. `heartbeat_ms`: 0 leaves it to the broker (30 s).
+
+    Raises:
+        InvalidArgumentError: the URL is none.
+        UnreachableError: on entering: nobody answered.
+        SternaError: on entering: the broker refused.
+    """
+    parsed = parse_url(url)
+    options = Options(
+        client_id=client_id or parsed.options.get("client_id", ""),
+        user=user,
+        password=password,
+        token=token,
+        product=product,
+        heartbeat_ms=heartbeat_ms or int(parsed.options.get("heartbeat_ms", 0)),
+        detach_ms=int(parsed.options.get("detach_ms", 0)),
+        connect_timeout_s=connect_timeout_s,
+        connect_attempts=connect_attempts,
+        reconnect=reconnect or Reconnect(),
+    )
+    return Connection(parsed.addresses, options)
+
+
+class Connection:
+    """See the module; made by `connect`.
+
+    Hooks: `on_interrupted`, `on_restored`, `on_closed`, `on_temporary_replaced` and `on_error` (what no call could
+    raise: a listener's exception, a refused acknowledgement). Register with `connection.on_restored(function)`.
+    """
+
+    def __init__(self, addresses: tuple[str, ...], options: Options) -> None:
+        self._lifeline = lifeline = Lifeline(addresses, options)
+        self.on_interrupted = lifeline.on_interrupted
+        self.on_restored = lifeline.on_restored
+        self.on_closed = lifeline.on_closed
+        self.on_temporary_replaced = lifeline.on_temporary_replaced
+        self.on_error = lifeline.on_error
+        self._default: Session | None = None
+        self._sender: Producer | None = None
+        self._requestor: Requestor | None = None
+        self._making = asyncio.Lock()
+        self._elsewhere: dict[tuple[str, ...], Connection] = {}
+
+    # --- Beginning and end
+
+    async def _open(self) -> Connection:
+        await self._lifeline.open()
+        return self
+
+    def __await__(self) -> Generator[Any, None, Connection]:
+        return self._open().__await__()
+
+    async def __aenter__(self) -> Connection:
+        return await self._open()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close(failed=kind is not None)
+
+    async def close(self, *, failed: bool = False, timeout_s: float = 30.0) -> None:
+        """Ends the connection: waits for confirmations and acknowledgements, at most so long, and says goodbye.
+
+        Raises:
+            FlushError: messages of `send_soon` failed.
+        """
+        for other in self._elsewhere.values():
+            await other.close(failed=failed, timeout_s=timeout_s)
+        await self._lifeline.close(failed=failed, timeout_s=timeout_s)
+
+    @property
+    def broker(self) -> str:
+        """The broker's name, as in message ids."""
+        return self._lifeline.broker
+
+    @property
+    def client_id(self) -> str:
+        """The client id that holds: the one asked for, or one that the broker made up."""
+        return self._lifeline.client_id
+
+    @property
+    def epoch(self) -> int:
+        """Grows with each start of the broker."""
+        return self._lifeline.epoch
+
+    @property
+    def address(self) -> str:
+        """Where the broker in use is, or was before the interruption."""
+        return self._lifeline.address
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is a stream right now."""
+        return self._lifeline.connected
+
+    @property
+    def closed(self) -> errors.SternaError | None:
+        """Why the connection is over; None while it is not."""
+        return self._lifeline.closed
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed is not None else "connected" if self.connected else "interrupted"
+        where = self.address or ", ".join(self._lifeline.addresses)
+        return f"<sterna.Connection {self.client_id!r} at {where}: {state}>"
+
+    # --- Making things
+
+    async def session(
+        self,
+        acknowledge_mode: AcknowledgeMode = AcknowledgeMode.AUTO,
+        *,
+        transacted: bool = False,
+        stopped: bool = False,
+    ) -> Session:
+        """A session; `transacted=True` is short for AcknowledgeMode.TRANSACTED (EMS-CLI-A05)."""
+        mode = AcknowledgeMode.TRANSACTED if transacted else AcknowledgeMode(acknowledge_mode)
+        session = Session(self._lifeline, mode, stopped=stopped)
+        await self._lifeline.retrying(session._open)
+        self._lifeline.sessions.append(session)
+        return session
+
+    async def default_session(self) -> Session:
+        """The session in AUTO mode that the connection's own shortcuts use."""
+        async with self._making:
+            if self._default is None or self._default.closed is not None:
+                self._default = await self.session()
+            return self._default
+
+    async def producer(self, destination: DestinationLike | None = None, **options: Any) -> Producer:
+        """As `session.producer`, in the default session. Follows a destination that lives on another broker."""
+        try:
+            return await (await self.default_session()).producer(destination, **options)
+        except errors.MovedError as moved:
+            return await (await self._follow(moved)).producer(destination, **options)
+
+    async def consumer(
+        self,
+        destination: DestinationLike,
+        *,
+        acknowledge_mode: AcknowledgeMode | None = None,
+        listener: Listener | None = None,
+        **options: Any,
+    ) -> Consumer:
+        """As `session.consumer`, in the default session; with an `acknowledge_mode`, in a session of its own."""
+        if acknowledge_mode is None:
+            session = await self.default_session()
+        else:
+            session = await self.session(acknowledge_mode)
+        try:
+            consumer = await session.consumer(destination, listener=listener, **options)
+        except errors.SternaError as error:
+            if acknowledge_mode is not None:
+                await session.close()
+            if isinstance(error, errors.MovedError):
+                other = await self._follow(error)
+                return await other.consumer(
+                    destination, acknowledge_mode=acknowledge_mode, listener=listener, **options
+                )
+            raise
+        consumer._owns_session = acknowledge_mode is not None
+        return consumer
+
+    async def _follow(self, moved: errors.MovedError) -> Connection:
+        """The connection to where a destination lives."""
+        addresses = tuple(parse_address(one, one) for one in moved.addresses)
+        if not addresses:
+            raise moved
+        async with self._making:
+            other = self._elsewhere.get(addresses)
+            if other is None or other.closed is not None:
+                other = self._elsewhere[addresses] = await Connection(addresses, self._lifeline.options)
+        return other
+
+    async def send(self, destination: DestinationLike, body: Body = None, **options: Any) -> Sent:
+        """Sends one message with the connection's own anonymous producer; see `Producer.send`."""
+        return await (await self._anonymous()).send(body, destination=destination, **options)
+
+    async def _anonymous(self) -> Producer:
+        session = await self.default_session()
+        async with self._making:
+            if self._sender is None or self._sender.session is not session:
+                self._sender = await session.producer()
+            return self._sender
+
+    def browser(self, queue: DestinationLike, *, selector: str = "", durable: str = "") -> Browsing:
+        """As `session.browser`, in the default session."""
+        return Browsing(self, destination_of(queue), selector, durable)
+
+    async def unsubscribe(self, name: str) -> None:
+        """As `session.unsubscribe`, in the default session."""
+        await (await self.default_session()).unsubscribe(name)
+
+    async def flush(self) -> None:
+        """Waits until all that was sent is confirmed and all that was acknowledged dealt with, in every session."""
+        for session in list(self._lifeline.sessions):
+            await session.flush()
+
+    # --- Temporary destinations, requests and replies
+
+    async def temporary_queue(self) -> Queue:
+        """A queue that only this connection consumes from and that goes with it (EMS-DEST-A03).
+
+        After an interruption another one takes its place; consumers, and sends that name the old one, follow, and
+        `on_temporary_replaced` tells.
+        """
+        made = await self._lifeline.temporary(QUEUE_KIND)
+        return Queue(made.name)
+
+    async def temporary_topic(self) -> Topic:
+        """A topic of the same kind; replies to it cross routes (EMS-CLI-A28)."""
+        made = await self._lifeline.temporary(TOPIC_KIND)
+        return Topic(made.name)
+
+    async def delete_temporary(self, destination: Destination) -> None:
+        """Deletes a temporary destination of this connection."""
+        await self._lifeline.delete_temporary(destination)
+
+    async def request(
+        self, destination: DestinationLike, body: Body = None, *, timeout: float | None = 30.0, **options: Any
+    ) -> Message:
+        """Sends a request and returns its reply; `timeout` in seconds, other options are those of `send_soon`.
+
+        All requests of a connection share one temporary queue for replies; the correlation id tells them apart.
+
+        Raises:
+            RequestTimeoutError: no reply in time.
+            ConnectionLostError: the connection broke, and with it the place for the reply.
+        """
+        async with self._making:
+            if self._requestor is None:
+                self._requestor = Requestor(self)
+                self._lifeline.bystanders.append(self._requestor)
+        return await self._requestor.request(destination_of(destination), body, timeout, options)
+
+    async def reply(self, request: Message, body: Body = None, **options: Any) -> Sent:
+        """Answers a request at its `reply_to`, with its correlation id (or else its message id).
+
+        Raises:
+            InvalidArgumentError: the request names no place for replies.
+        """
+        if request.reply_to is None:
+            raise errors.InvalidArgumentError("the message names no place for replies", subject="reply_to")
+        options.setdefault("correlation_id", request.correlation_id or request.message_id)
+        return await self.send(request.reply_to, body, **options)
+
+
+class Browsing:
+    """An iteration over a browser that the default session opens on first use."""
+
+    def __init__(self, connection: Connection, queue: Destination, selector: str, durable: str) -> None:
+        self._connection = connection
+        self._arguments = (queue, selector, durable)
+        self._browser: Consumer | None = None
+
+    def __aiter__(self) -> Browsing:
+        return self
+
+    async def __anext__(self) -> Message:
+        if self._browser is None:
+            session = await self._connection.default_session()
+            queue, selector, durable = self._arguments
+            self._browser = session.browser(queue, selector=selector, durable=durable)
+        return await self._browser.__anext__()
+
+    async def close(self) -> None:
+        """Ends the browser before it has seen everything."""
+        if self._browser is not None:
+            await self._browser.close()
+
+    async def __aenter__(self) -> Browsing:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()

@@ -1,0 +1,472 @@
+"""Consumers and browsers: messages handed to the application, as an iterator, by a call, or to a listener.
+
+What the broker may send ahead is the *prefetch* window (EMS-DEST-A26 to A28): credit is absolute, counted in messages
+since the consumer was opened, and raised when half of the window was handed out. Without a prefetch (0) a message is
+asked for only by a receive call; one that comes after its call has lapsed is held for the next (EMS-DEST-A29).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from sterna import errors
+from sterna._encode import length, varint
+from sterna._link import Link, LinkLostError
+from sterna._proto.sterna.v1 import message_pb2
+from sterna._proto.sterna.v1 import messaging_pb2 as pb
+from sterna.destinations import Destination
+from sterna.messages import Message
+from sterna.modes import AcknowledgeMode
+
+if TYPE_CHECKING:
+    from sterna.sessions import Session
+
+#: A function or coroutine function of one message.
+Listener = Callable[[Message], Any]
+
+_BROWSE_WINDOW = 256
+_RETRIES = 40
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerOptions:
+    """How to consume.
+
+    `selector`: only messages for which it is true (EMS-CLI-A10). `durable`: the name of a durable subscription
+    (EMS-CLI-A01). `shared`: the name of a shared subscription (EMS-CLI-A02), or True to share the durable one.
+    `no_local`: nothing that this connection published. `prefetch`: how many messages may be sent ahead; None: as the
+    destination is configured (5 for queues, 64 for topics by default), 0: none. `prefetch_bytes`: the same in bytes,
+    0: unbounded. `browse`: look, do not take.
+    """
+
+    selector: str = ""
+    durable: str = ""
+    shared: str | bool = False
+    no_local: bool = False
+    prefetch: int | None = None
+    prefetch_bytes: int = 0
+    browse: bool = False
+
+    def __post_init__(self) -> None:
+        if self.shared is True and not self.durable:
+            cause = "shared=True shares a durable subscription, and none is named"
+            raise errors.InvalidArgumentError(cause, subject="shared", remedy="name it: shared='name'")
+        if isinstance(self.shared, str) and self.shared and self.durable and self.shared != self.durable:
+            cause = "a shared durable subscription has one name"
+            raise errors.InvalidArgumentError(cause, subject="shared", remedy="give durable='name', shared=True")
+        if self.prefetch is not None and not 0 <= self.prefetch < 2**31:
+            raise errors.InvalidArgumentError(f"{self.prefetch} is no window", subject="prefetch")
+
+    @property
+    def subscription(self) -> pb.Subscription | None:
+        """The Subscription of the contract, when there is one."""
+        if not self.durable and not self.shared:
+            return None
+        name = self.durable or str(self.shared)
+        return pb.Subscription(name=name, durable=bool(self.durable), shared=bool(self.shared))
+
+
+class Consumer:
+    """Takes messages from a queue or a subscription; made by `session.consumer()`. Iterate over it, or `receive`.
+
+    `async for` acknowledges (in AUTO mode) a message when the loop comes back for the next one, or when the consumer
+    is closed without an exception: a message in whose processing the loop died is delivered again.
+    """
+
+    def __init__(self, session: Session, destination: Destination, options: ConsumerOptions) -> None:
+        self.session = session
+        self.destination = destination
+        self.options = options
+        self._id = session._lifeline.next_consumer_id()
+        self._source = 0
+        self._epoch = 0
+        self._generation = 0
+        #: The window in force: what was asked for, or what the broker recommends.
+        self.prefetch = options.prefetch or 0
+        #: Whether the durable subscription existed otherwise, was dropped and is new.
+        self.replaced = False
+        #: Whether the session was made for this consumer alone and closes with it.
+        self._owns_session = False
+        #: The sequence of the message that `async for` handed out last and the session acknowledges itself.
+        self._unfinished: int | None = None
+        self.closed: errors.SternaError | None = None
+        self._buffer: deque[Any] = deque()
+        self._received = self._taken = self._limit = self._taken_bytes = 0
+        self._dropping = False
+        self._drained = False
+        self._gathering = False
+        self._waiters: deque[asyncio.Future[None]] = deque()
+        self._link: Link | None = None
+        self._listening: asyncio.Task[None] | None = None
+        self._listener_task: asyncio.Task[Any] | None = None
+        self._listener_busy = False
+
+    # --- Opening, on each link anew
+
+    async def _open(self, link: Link) -> None:
+        """Opens the consumer on `link`, with its window as first credit."""
+        options = self.options
+        name = self.session._lifeline.current(self.destination).name
+        opening = pb.OpenConsumer(
+            consumer=self._id,
+            destination=message_pb2.Destination(kind=self.destination.kind, name=name),  # type: ignore[arg-type]
+            selector=options.selector,
+            no_local=options.no_local,
+            browse=options.browse,
+        )
+        subscription = options.subscription
+        if subscription is not None:
+            opening.subscription.CopyFrom(subscription)
+        if options.browse:
+            self.prefetch = _BROWSE_WINDOW
+        self._received = self._taken = self._limit = self._taken_bytes = 0
+        self._drained = False
+        if self.prefetch:
+            opening.credit.message_limit = self._limit = self.prefetch
+            opening.credit.bytes_limit = options.prefetch_bytes
+        self.session._lifeline.route(self)
+        try:
+            reply = await link.request(self.session._number, "open_consumer", opening)
+        except BaseException:
+            self.session._lifeline.unroute(self)
+            raise
+        opened = reply.consumer_opened
+        self._source, self._epoch, self.replaced = opened.source, opened.epoch, opened.replaced
+        self._link = link
+        if options.prefetch is None and not options.browse:
+            self.prefetch = opened.prefetch
+            self._schedule()
+        elif self._waiters:
+            self._schedule()
+
+    def _interrupted(self) -> None:
+        """The link is gone: what was prefetched comes again, what was handed out is void."""
+        self._link = None
+        self._generation += 1
+        self._buffer.clear()
+        self._unfinished = None
+        self._dropping = False
+        self._gathering = False
+
+    # --- From the broker
+
+    def _on_deliver(self, deliver: Any) -> None:
+        """A batch of deliveries."""
+        deliveries = deliver.deliveries
+        count = len(deliveries)
+        self._received += count
+        if self._dropping:
+            self._taken += count
+            self._taken_bytes += sum(len(one.message) for one in deliveries)
+            return
+        self._buffer.extend(deliveries)
+        while self._waiters and count:
+            count -= 1
+            waiter = self._waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def _on_drained(self, drained: Any) -> None:
+        """There is nothing more: a browser has seen everything."""
+        self._drained = True
+        self._limit = max(self._limit, drained.message_limit)
+        self._wake_all()
+
+    def _wake_all(self) -> None:
+        waiters, self._waiters = self._waiters, deque()
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def _begin_dropping(self) -> None:
+        """Recover or rollback is under way: what was prefetched, and comes before the reply, is void."""
+        self._taken += len(self._buffer)
+        self._taken_bytes += sum(len(one.message) for one in self._buffer)
+        self._buffer.clear()
+        self._generation += 1
+        self._unfinished = None
+        self._dropping = True
+
+    def _end_dropping(self) -> None:
+        """What comes now is good again, and needs credit again."""
+        self._dropping = False
+        self._schedule()
+
+    # --- Credit
+
+    def _gather(self, link: Link) -> None:
+        """Posts the credit as it now stands."""
+        self._gathering = False
+        if self._link is not link or self.closed is not None:
+            return
+        wanted = self._taken + self.prefetch
+        if not self.prefetch and self._waiters and not self._buffer:
+            wanted = self._received + 1
+        if wanted <= self._limit:
+            return
+        self._limit = wanted
+        content = b"\x08" + varint(self._id) + b"\x10" + varint(wanted)
+        if self.options.prefetch_bytes:
+            content += b"\x18" + varint(self._taken_bytes + self.options.prefetch_bytes)
+        frame = b"\x08" + varint(self.session._number) + b"\x2a" + length(len(content)) + content
+        link.post(frame)
+
+    def _schedule(self) -> None:
+        if self._link is not None and not self._gathering:
+            self._gathering = True
+            self._link.gather(self._gather)
+
+    # --- Handing out
+
+    def _hand_out(self) -> Message:
+        delivery = self._buffer.popleft()
+        self._taken += 1
+        if self.options.prefetch_bytes:
+            self._taken_bytes += len(delivery.message)
+        if not self._gathering and (self._limit - self._taken) * 2 <= self.prefetch and self.prefetch:
+            self._schedule()
+        session = self.session
+        if session._acknowledges_itself:
+            self._unfinished = delivery.sequence
+        elif session._keeps_track and not self.options.browse:
+            session._hand(self._source, delivery.sequence)
+        return Message(self, delivery, self._generation)
+
+    def _finish(self) -> None:
+        """Acknowledges the message handed out last, in a session that does so itself."""
+        unfinished = self._unfinished
+        if unfinished is not None:
+            self._unfinished = None
+            if not self.options.browse:
+                self.session._finished(self._source, unfinished, self._epoch)
+
+    def _forget_unfinished(self, sequence: int) -> bool:
+        """Whether the message of this number was the last handed out; it is not acknowledged then."""
+        if self._unfinished != sequence:
+            return False
+        self._unfinished = None
+        return True
+
+    async def _wait(self) -> None:
+        if self.closed is not None:
+            raise self.closed
+        if self.session.closed is not None:
+            raise self.session.closed
+        self.session._dry()
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        if not self.prefetch:
+            self._schedule()
+        try:
+            await waiter
+        except asyncio.CancelledError:
+            if waiter in self._waiters:
+                self._waiters.remove(waiter)
+            elif self._waiters:
+                # Woken and cancelled at once: the message is somebody else's.
+                self._waiters.popleft().set_result(None)
+            raise
+
+    def _check_explicit(self) -> None:
+        if self._listening is not None and asyncio.current_task() is not self._listener_task:
+            raise errors.NotAllowedError("the consumer has a listener", remedy="use either a listener or receive()")
+
+    async def receive(self, timeout: float | None = None) -> Message | None:
+        """The next message; None when none came within `timeout` seconds (None: waits for ever) (EMS-CLI-A26).
+
+        In AUTO mode it is acknowledged on return.
+
+        Raises:
+            ClosedError: the consumer, its session or the connection was closed.
+        """
+        self._check_explicit()
+        self._finish()
+        if not self._buffer:
+            try:
+                async with asyncio.timeout(timeout):
+                    while not self._buffer:
+                        if self._drained:
+                            return None
+                        await self._wait()
+            except TimeoutError:
+                if not self._buffer:
+                    return None
+        message = self._hand_out()
+        self._finish()
+        return message
+
+    def receive_nowait(self) -> Message | None:
+        """A message that was sent ahead already, or None.
+
+        Raises:
+            NotAllowedError: without a prefetch there never is one (EMS-DEST-A28).
+        """
+        self._check_explicit()
+        if self.closed is not None:
+            raise self.closed
+        if not self.prefetch:
+            raise errors.NotAllowedError(
+                "receive_nowait needs a prefetch", subject=str(self.destination), remedy="give prefetch=1 or more"
+            )
+        self._finish()
+        if not self._buffer:
+            self.session._dry()
+            return None
+        message = self._hand_out()
+        self._finish()
+        return message
+
+    def __aiter__(self) -> Consumer:
+        return self
+
+    async def __anext__(self) -> Message:
+        if self._unfinished is not None:
+            self._finish()
+        while not self._buffer:
+            if self.options.browse:
+                await self._browse_on()
+                continue
+            self._check_explicit()
+            try:
+                await self._wait()
+            except errors.ClosedError:
+                raise StopAsyncIteration from None
+        return self._hand_out()
+
+    async def _browse_on(self) -> None:
+        if self._link is None and self.closed is None and not self._drained:
+            await self.session._lifeline.retrying(self._open, self.session)
+            self.session._consumers.add(self)
+        if self._drained or self.closed is not None:
+            await self.close()
+            raise StopAsyncIteration
+        if not self._buffer:
+            await self._wait()
+
+    # --- Listening
+
+    def _start_listening(self, listener: Listener) -> None:
+        """Hands messages to `listener`, one at a time, from now on.
+
+        When it raises, the message is given back, counts as delivered and comes again; the connection's `on_error`
+        hears of it.
+        """
+        if self._listening is not None:
+            raise errors.NotAllowedError("the consumer has a listener already")
+        self._listening = asyncio.create_task(self._listen(listener), name="sterna-listener")
+        self._listener_task = self._listening
+
+    async def _listen(self, listener: Listener) -> None:
+        async for message in self:
+            self._listener_busy = True
+            try:
+                outcome = listener(message)
+                if inspect.isawaitable(outcome):
+                    await outcome
+            except Exception as error:  # noqa: BLE001 - whatever the application's listener raises is reported
+                self._listener_failed(message, error)
+            finally:
+                self._listener_busy = False
+
+    def _listener_failed(self, message: Message, error: Exception) -> None:
+        self.session._lifeline.report(error)
+        if self.session._transacted or self.session.mode == AcknowledgeMode.NONE or self.session.closed is not None:
+            return
+        try:
+            message.release()
+        except errors.NotAllowedError:
+            return  # the listener had settled it before it failed
+
+    async def _stop_listening(self) -> None:
+        """Lets the listener finish with the message it has, then hands out no more."""
+        task, self._listening = self._listening, None
+        if task is None or task is asyncio.current_task():
+            return
+        if self._listener_busy:
+            # The iterator ends at its next step.
+            self._buffer.clear()
+            self.closed = self.closed or errors.ClosedError("the consumer was closed", subject=str(self.destination))
+        else:
+            task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    # --- Closing
+
+    def _fail(self, error: errors.SternaError) -> None:
+        """The consumer is over: whoever waits on it gets `error`."""
+        self.closed = error
+        self._buffer.clear()
+        self.session._lifeline.unroute(self)
+        self.session._consumers.discard(self)
+        self._wake_all()
+
+    async def _reopen(self, link: Link) -> None:
+        """Opens the consumer on a new link; while its subscription is still held by the old one, tries again.
+
+        Raises:
+            LinkLostError: this link broke as well.
+        """
+        delay_s = 0.05
+        for _ in range(_RETRIES):
+            try:
+                await self._open(link)
+            except LinkLostError:
+                raise
+            except errors.SternaError as error:
+                if not (error.retryable or isinstance(error, errors.InUseError)):
+                    self._fail(error)
+                    self.session._lifeline.report(error)
+                    return
+                await asyncio.sleep(delay_s)
+                delay_s = min(delay_s * 1.5, 2.0)
+            else:
+                return
+        self._fail(errors.InUseError(f"{self.destination} could not be consumed again", subject=str(self.destination)))
+
+    async def close(self, *, failed: bool = False) -> None:
+        """Ends the consumer, and the session if that was made for it alone.
+
+        What it was handed stays with the session; what was only prefetched goes back uncounted. In AUTO mode the last
+        message handed out counts as done, unless `failed`.
+        """
+        if self._listening is None and self.closed is not None and self._link is None:
+            return
+        if self._owns_session:
+            await self.session.close(failed=failed)
+            return
+        await self._stop_listening()
+        given_back = self._unfinished if failed else None
+        if failed:
+            self._unfinished = None
+        self._finish()
+        link, self._link = self._link, None
+        session = self.session
+        if self.closed is None:
+            self._fail(errors.ClosedError("the consumer was closed", subject=str(self.destination)))
+        else:
+            self._fail(self.closed)
+        if link is None or link.lost is not None or session.closed is not None:
+            return
+        session._gather(link)
+        seen = session._seen(self._source)
+        closing = pb.CloseConsumer(consumer=self._id, seen=seen)
+        if given_back is not None:
+            session._give_back(link, self._source, given_back)
+        try:
+            await link.request(session._number, "close_consumer", closing)
+        except (LinkLostError, errors.ClosedError):
+            pass  # with the link or the session the consumer is gone as well
+
+    async def __aenter__(self) -> Consumer:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close(failed=kind is not None)

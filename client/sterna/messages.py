@@ -1,0 +1,278 @@
+"""Messages as a receiver holds them, and what a sender learns of the ones it sent.
+
+A received `Message` is a view: nothing of it is decoded until it is looked at, so acknowledging one that nobody reads
+costs no decoding. It stays readable after its session is closed; only settling it needs the session.
+"""
+
+from __future__ import annotations
+
+import builtins
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from sterna.bodies import Object, Properties, StreamBody
+from sterna.destinations import Destination, destination_from
+from sterna.modes import DeliveryMode, Durability
+
+if TYPE_CHECKING:
+    from sterna._acknowledging import Settled
+    from sterna.consumers import Consumer
+
+_UNREAD: Any = object()
+DEFAULT_PRIORITY = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What the sender of a message knows of it (EMS-MSG-A02, A03, A26).
+
+    Times are the broker's clock, in milliseconds since 1970. In a transaction, and for RELIABLE messages, nothing is
+    confirmed one by one: `durability` is None then, and the times are this client's estimate of that clock at the call
+    of send.
+    """
+
+    message_id: str
+    #: When it arrived at the broker.
+    timestamp_ms: int
+    #: The earliest delivery: `timestamp_ms` and the delivery delay.
+    delivery_time_ms: int
+    #: How safe it is.
+    durability: Durability | None
+
+
+class Message:
+    """A received message: header fields, `properties` and `body` (EMS-MSG-A01)."""
+
+    __slots__ = ("_body", "_consumer", "_delivery", "_generation", "_parsed", "_properties")
+
+    def __init__(self, consumer: Consumer, delivery: Any, generation: int) -> None:
+        self._consumer = consumer
+        self._delivery = delivery
+        self._generation = generation
+        self._parsed: Any = None
+        self._properties: Properties | None = None
+        self._body: Any = _UNREAD
+
+    # --- What the broker says about it
+
+    @property
+    def message_id(self) -> str:
+        """`ID:<broker>.<producer>:<number>` (EMS-MSG-A26)."""
+        return str(self._delivery.message_id)
+
+    @property
+    def timestamp_ms(self) -> int:
+        """When it arrived at the broker; milliseconds since 1970."""
+        return int(self._delivery.timestamp_ms)
+
+    @property
+    def delivery_time_ms(self) -> int:
+        """The earliest delivery (EMS-MSG-A03); milliseconds since 1970."""
+        return int(self._delivery.delivery_time_ms or self._delivery.timestamp_ms)
+
+    @property
+    def expiration_ms(self) -> int:
+        """When it expires; 0: never, or the destination's business. Milliseconds since 1970."""
+        return int(self._delivery.expiration_ms)
+
+    @property
+    def redelivered(self) -> bool:
+        """Whether it may have been delivered before without being acknowledged (EMS-MSG-A20)."""
+        return bool(self._delivery.redelivered)
+
+    @property
+    def delivery_count(self) -> int:
+        """How often it was handed to a consumer, this time included; counted since the broker started."""
+        return int(self._delivery.delivery_count or 1)
+
+    @property
+    def sequence(self) -> int:
+        """The number that the queue or subscription gave it."""
+        return int(self._delivery.sequence)
+
+    @property
+    def destination(self) -> Destination:
+        """Where it was sent."""
+        named = self._delivery.destination
+        if named.name:
+            return destination_from(named.kind, named.name)
+        return self._consumer.destination
+
+    @property
+    def sender(self) -> str:
+        """The sender's user name, where the destination asks for it; empty otherwise."""
+        return str(self._delivery.sender)
+
+    @property
+    def reason(self) -> str:
+        """Why it is here and not where it was sent (`$sys.undelivered`); empty otherwise."""
+        return str(self._delivery.reason)
+
+    # --- What the sender wrote
+
+    def _message(self) -> Any:
+        if self._parsed is None:
+            from sterna._decode import parse_message
+
+            self._parsed = parse_message(self._delivery.message)
+        return self._parsed
+
+    @property
+    def delivery_mode(self) -> DeliveryMode:
+        """How hard the broker held on to it."""
+        return DeliveryMode(self._message().delivery_mode)
+
+    @property
+    def priority(self) -> int:
+        """0 to 9; 4 when the sender said nothing (EMS-MSG-A15)."""
+        message = self._message()
+        return int(message.priority) if message.HasField("priority") else DEFAULT_PRIORITY
+
+    @property
+    def correlation_id(self) -> str:
+        """What links a reply to its request; empty when there is none."""
+        return str(self._message().correlation_id)
+
+    @property
+    def reply_to(self) -> Destination | None:
+        """Where a reply is wanted."""
+        message = self._message()
+        return destination_from(message.reply_to.kind, message.reply_to.name) if message.HasField("reply_to") else None
+
+    @property
+    def type(self) -> str:
+        """The sender's free tag; empty when there is none."""
+        return str(self._message().type)
+
+    @property
+    def encoding(self) -> str:
+        """The character set that the sender names, as a label; strings are always UTF-8 on the way (EMS-MSG-A21)."""
+        return str(self._message().encoding or "UTF-8")
+
+    @property
+    def properties(self) -> Properties:
+        """The properties, with typed readers; `JMSXDeliveryCount` and the sender's name among them."""
+        if self._properties is None:
+            from sterna._decode import properties_of
+
+            properties = properties_of(self._message())
+            properties["JMSXDeliveryCount"] = self.delivery_count
+            if self.sender:
+                properties["JMS_STERNA_SENDER"] = self.sender
+            self._properties = properties
+        return self._properties
+
+    @property
+    def body(self) -> Any:
+        """None, str, bytes, a MapBody, a StreamBody, an Object or a Foreign (EMS-MSG-A12); inflated if compressed."""
+        if self._body is _UNREAD:
+            from sterna._decode import body_of
+
+            self._body = body_of(self._message(), self._delivery.uploaded)
+        return self._body
+
+    @property
+    def text(self) -> str:
+        """The body of a text message.
+
+        Raises:
+            ConversionError: when it is none.
+        """
+        from sterna.bodies import expect
+
+        return str(expect(self.body, str))
+
+    # --- Settling it
+
+    def acknowledge(self) -> Settled:
+        """Says that it is done with; in CLIENT mode, that all its session was handed so far is.
+
+        The acknowledgement leaves at once, together with others; nothing needs to be awaited. Awaiting the result
+        waits for the broker, and tells whether it took effect: False when the delivery was void by then, since the
+        connection broke, or the session recovered, in between. The message then comes again, flagged as redelivered.
+
+        Raises:
+            ClosedError: after the session was closed.
+        """
+        return self._consumer.session._acknowledge(self)
+
+    def release(self) -> None:
+        """Gives it back: it is delivered again, to anybody, and counts as delivered (EMS-DEST-A23)."""
+        self._consumer.session._release(self)
+
+    async def __aenter__(self) -> Message:
+        return self
+
+    async def __aexit__(
+        self, kind: builtins.type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            await self.acknowledge()
+        else:
+            self.release()
+
+    # --- For people
+
+    def __repr__(self) -> str:
+        return f"<Message {self.message_id} from {self.destination}>"
+
+    def __str__(self) -> str:
+        """Type, header, properties and body, in the form of EMS-MSG-A27."""
+        kinds: dict[Any, tuple[str, str]] = {
+            type(None): ("Message", ""),
+            str: ("TextMessage", "Text"),
+            bytes: ("BytesMessage", "Bytes"),
+            StreamBody: ("StreamMessage", "Items"),
+            Object: ("ObjectMessage", "Object"),
+        }
+        body = self.body
+        name, label = kinds.get(
+            body.__class__, ("MapMessage", "Fields") if isinstance(body, dict) else ("Message", "Body")
+        )
+        header = ", ".join(f"{key}={_printable(value)}" for key, value in self._header().items())
+        properties = ", ".join(f"{key}={_printable(value)}" for key, value in self.properties.items())
+        lines = [f"{name}={{", f"  Header={{{header}}}", f"  Properties={{{properties}}}"]
+        if label:
+            lines.append(f"  {label}={_printable(body)}")
+        return "\n".join([*lines, "}"])
+
+    def _header(self) -> dict[str, Any]:
+        return {
+            "JMSMessageID": self.message_id,
+            "JMSDestination": self.destination,
+            "JMSReplyTo": self.reply_to,
+            "JMSDeliveryMode": self.delivery_mode.name,
+            "JMSRedelivered": self.redelivered,
+            "JMSCorrelationID": self.correlation_id or None,
+            "JMSType": self.type or None,
+            "JMSTimestamp": self.timestamp_ms,
+            "JMSDeliveryTime": self.delivery_time_ms,
+            "JMSExpiration": self.expiration_ms,
+            "JMSPriority": self.priority,
+        }
+
+
+_SHOWN_BYTES = 256
+
+
+def _printable(value: Any) -> str:
+    """A value for people: unprintable characters escaped, long bytes cut (EMS-MSG-A23)."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "true" if value else "false"
+        case bytes():
+            shown = value[:_SHOWN_BYTES].hex(" ")
+            return f"{shown} ... ({len(value)} bytes)" if len(value) > _SHOWN_BYTES else f"{shown} ({len(value)} bytes)"
+        case str():
+            return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in value)
+        case Object():
+            return f"{value.content_type}, {len(value.data)} bytes"
+        case dict():
+            return "{" + ", ".join(f"{key}={_printable(one)}" for key, one in value.items()) + "}"
+        case list():
+            return "[" + ", ".join(_printable(one) for one in value) + "]"
+        case _:
+            return str(value)

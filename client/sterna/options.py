@@ -1,0 +1,60 @@
+"""What `connect` is told: who asks, how patient it is, and how hard it tries after a break."""
+
+from __future__ import annotations
+
+import random
+import socket
+from dataclasses import dataclass, field
+
+from sterna._proto.sterna.v1 import messaging_pb2 as pb
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reconnect:
+    """How hard to try after the stream broke.
+
+    Pauses between rounds over all addresses grow from `initial_ms` to `maximum_ms`, each shortened by a random part of
+    up to half. After `give_up_after_s` seconds (None: never) the connection closes with ConnectionLostError.
+    """
+
+    initial_ms: int = 50
+    maximum_ms: int = 3000
+    give_up_after_s: float | None = 120.0
+
+    def pause_s(self, round_: int) -> float:
+        """The pause after so many rounds without success."""
+        longest: float = min(self.initial_ms << min(round_, 20), self.maximum_ms) / 1000
+        return longest * random.uniform(0.5, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What `connect` was told. Secrets never show in its representation."""
+
+    client_id: str
+    user: str
+    password: str = field(repr=False)
+    token: str = field(repr=False)
+    product: str
+    heartbeat_ms: int
+    detach_ms: int
+    connect_timeout_s: float
+    connect_attempts: int
+    reconnect: Reconnect
+
+    def hello(self) -> pb.Hello:
+        """The greeting."""
+        hello = pb.Hello(
+            protocol_version=1,
+            client_id=self.client_id,
+            product=self.product,
+            host=socket.gethostname(),
+            heartbeat_ms=self.heartbeat_ms,
+            detach_ms=self.detach_ms,
+        )
+        if self.token:
+            hello.credentials.token = self.token
+        elif self.user or self.password:
+            hello.credentials.password.user = self.user
+            hello.credentials.password.password = self.password
+        return hello

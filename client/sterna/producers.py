@@ -1,0 +1,321 @@
+"""Producers: sending one message and waiting for its confirmation, or many with a window.
+
+`send` returns when the broker has confirmed the message (EMS-CLI-A21); `send_soon` when it is numbered and queued, and
+waits only when the window is full (EMS-CLI-A22). Both go through the same lane and coalesce into the same frames. What
+`send_soon` queued and the broker refused is raised by the next `flush`, or given to the completion listener of its
+call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from sterna import errors
+from sterna._encode import encode_header, encode_links, encode_message, encode_uploaded, uploadable
+from sterna._lane import Lane
+from sterna._link import Link
+from sterna.bodies import Body
+from sterna.destinations import Destination, DestinationLike, destination_of
+from sterna.messages import Sent
+from sterna.modes import DeliveryMode
+
+if TYPE_CHECKING:
+    from sterna.sessions import Session
+
+#: Called with the outcome of a `send_soon` (EMS-CLI-A22).
+Completion: TypeAlias = Callable[["Sent | errors.SternaError"], None]
+
+#: So many messages are sent without a pause before the event loop gets a turn to write them.
+_BURST = 128
+#: Room in a frame for what surrounds a message.
+_FRAME_SLACK = 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerOptions:
+    """The defaults of a producer; each can be overridden by a send (EMS-CLI-A29).
+
+    `time_to_live_ms`: 0 is for ever. `priority`: 0 to 9, None is the contract's 4. `window`: how many messages may be
+    unconfirmed before senders wait.
+    """
+
+    delivery_mode: DeliveryMode = DeliveryMode.PERSISTENT
+    priority: int | None = None
+    time_to_live_ms: int = 0
+    delivery_delay_ms: int = 0
+    window: int = 4000
+
+    def __post_init__(self) -> None:
+        if self.window < 1:
+            raise errors.InvalidArgumentError(f"{self.window} is no window", subject="window")
+        encode_header(self.delivery_mode, self.priority, self.time_to_live_ms, self.delivery_delay_ms)
+
+
+class Producer:
+    """Sends messages; made by `session.producer()`. Close it, or use `async with`."""
+
+    def __init__(self, session: Session, destination: Destination | None, options: ProducerOptions) -> None:
+        self.session = session
+        self.destination = destination
+        self.options = options
+        self._lifeline = session._lifeline
+        self._headers: dict[tuple[int, int | None, int, int], bytes] = {}
+        self._header = self._header_of(
+            options.delivery_mode, options.priority, options.time_to_live_ms, options.delivery_delay_ms
+        )
+        # Each lane is opened when it is first needed; a producer of RELIABLE messages has no confirmed one.
+        self._lanes: dict[bool, Lane] = {}
+        self._opening = asyncio.Lock()
+        self._default_confirmed = options.delivery_mode != DeliveryMode.RELIABLE
+        self._lane = self._new_lane(self._default_confirmed)
+        self._burst = 0
+
+    # --- Opening, on each link anew
+
+    def _new_lane(self, confirmed: bool) -> Lane:
+        lane = Lane(self.session._lifeline, self.session, self.destination, self.options.window, confirmed)
+        self._lanes[confirmed] = lane
+        return lane
+
+    async def _open(self, link: Link, *, again: bool) -> None:
+        """Opens the lanes on `link`."""
+        for lane in list(self._lanes.values()):
+            await self._open_lane(lane, link, again=again)
+
+    async def _open_lane(self, lane: Lane, link: Link, *, again: bool) -> None:
+        lane.destination = None if self.destination is None else self._lifeline.current(self.destination)
+        self._lifeline.route(lane)
+        try:
+            await lane.open(link, again=again)
+        except BaseException:
+            if not again:
+                self._lifeline.unroute(lane)
+            raise
+
+    async def _reopen(self, link: Link) -> None:
+        """Opens the lanes on a new link; a lane that the broker refuses now fails with that, for good."""
+        from sterna._link import LinkLostError
+
+        for lane in list(self._lanes.values()):
+            try:
+                await self._open_lane(lane, link, again=True)
+            except LinkLostError:
+                raise
+            except errors.SternaError as error:
+                lane.fail(error)
+                self._lifeline.report(error)
+
+    def _interrupted(self) -> None:
+        """The link is gone."""
+        for lane in self._lanes.values():
+            lane.interrupted()
+
+    async def _lane_for(self, delivery_mode: int) -> Lane:
+        confirmed = delivery_mode != DeliveryMode.RELIABLE
+        lane = self._lanes.get(confirmed)
+        if lane is None:
+            async with self._opening:
+                lane = self._lanes.get(confirmed)
+                if lane is None:
+                    made = Lane(self._lifeline, self.session, self.destination, self.options.window, confirmed)
+                    await self._lifeline.retrying(lambda link: self._open_lane(made, link, again=False), self.session)
+                    lane = self._lanes[confirmed] = made
+        return lane
+
+    # --- Sending
+
+    def _header_of(
+        self, delivery_mode: int, priority: int | None, time_to_live_ms: int, delivery_delay_ms: int
+    ) -> bytes:
+        key = (delivery_mode, priority, time_to_live_ms, delivery_delay_ms)
+        header = self._headers.get(key)
+        if header is None:
+            header = encode_header(delivery_mode, priority, time_to_live_ms, delivery_delay_ms)
+            if len(self._headers) < 64:
+                self._headers[key] = header
+        return header
+
+    def _target(self, destination: DestinationLike | None) -> Destination | None:
+        """The destination to write into the frame: an anonymous producer's."""
+        if self.destination is None:
+            if destination is None:
+                raise errors.InvalidArgumentError(
+                    "an anonymous producer needs a destination for each message", subject="destination"
+                )
+            return self._lifeline.current(destination_of(destination))
+        if destination is not None and destination_of(destination) != self.destination:
+            raise errors.NotAllowedError(
+                f"this producer sends to {self.destination} only",
+                subject="destination",
+                remedy="use an anonymous producer: session.producer()",
+            )
+        return None
+
+    async def send(self, body: Body = None, **options: Any) -> Sent:
+        """Sends a message and waits until the broker has confirmed it; options are those of `send_soon`.
+
+        In a transaction, and for RELIABLE messages, there is nothing to wait for (EMS-MSG-A19, EMS-TX-A03).
+
+        Raises:
+            SternaError: the broker refused it, or the connection was given up before it was confirmed.
+        """
+        mode = options.get("delivery_mode")
+        if self.session._transacted or (self.options.delivery_mode if mode is None else mode) == DeliveryMode.RELIABLE:
+            return await self._send_unconfirmed(body, options)
+        future: asyncio.Future[Sent] = asyncio.get_running_loop().create_future()
+
+        def settle(outcome: Sent | errors.SternaError) -> None:
+            if future.done():
+                return
+            if isinstance(outcome, Sent):
+                future.set_result(outcome)
+            else:
+                future.set_exception(outcome)
+
+        await self.send_soon(body, on_completion=settle, **options)
+        return await future
+
+    async def _send_unconfirmed(self, body: Body, options: dict[str, Any]) -> Sent:
+        sequence = await self.send_soon(body, **options)
+        mode = options.get("delivery_mode")
+        confirmed = (self.options.delivery_mode if mode is None else mode) != DeliveryMode.RELIABLE
+        delay_ms = options.get("delivery_delay_ms")
+        if delay_ms is None:
+            delay_ms = self.options.delivery_delay_ms
+        now_ms = self._lifeline.broker_time_ms()
+        return Sent(self._lanes[confirmed].message_id(sequence), now_ms, now_ms + delay_ms, None)
+
+    async def send_soon(
+        self,
+        body: Body = None,
+        *,
+        properties: Mapping[str, Any] | None = None,
+        destination: DestinationLike | None = None,
+        delivery_mode: DeliveryMode | None = None,
+        priority: int | None = None,
+        time_to_live_ms: int | None = None,
+        delivery_delay_ms: int | None = None,
+        correlation_id: str = "",
+        reply_to: Destination | None = None,
+        type: str = "",  # noqa: A002 - the header field's name
+        compress: bool = False,
+        on_completion: Completion | None = None,
+    ) -> int:
+        """Queues a message; waits only while the window is full. Returns its number in this producer.
+
+        `destination` is for anonymous producers. `delivery_mode`, `priority`, `time_to_live_ms` and
+        `delivery_delay_ms` override the producer's defaults. `compress` has the body deflated (EMS-MSG-A24).
+        `on_completion` is called with the `Sent`, or the error; without it errors wait for `flush`.
+
+        Raises:
+            InvalidMessageError: the message cannot be encoded.
+            ClosedError: the producer is closed.
+            TransactionRolledBackError: the transaction it would be part of is lost already.
+        """
+        lane = self._lane
+        header = self._header
+        delay_ms = self.options.delivery_delay_ms
+        if not (delivery_mode is None and priority is None and time_to_live_ms is None and delivery_delay_ms is None):
+            options = self.options
+            mode = options.delivery_mode if delivery_mode is None else delivery_mode
+            delay_ms = options.delivery_delay_ms if delivery_delay_ms is None else delivery_delay_ms
+            header = self._header_of(
+                mode,
+                options.priority if priority is None else priority,
+                options.time_to_live_ms if time_to_live_ms is None else time_to_live_ms,
+                delay_ms,
+            )
+            lane = await self._lane_for(mode)
+        links = b""
+        if correlation_id or reply_to is not None or type:
+            links = encode_links(correlation_id, reply_to and self._lifeline.current(reply_to), type)
+        if compress:
+            properties = {**(properties or {}), "JMS_STERNA_COMPRESS": True}
+        message = encode_message(header, links, properties, body)
+        target = None
+        if self.destination is None or destination is not None:
+            target = self._target(destination)
+        upload = None
+        if len(message) > self._lifeline.inline_bytes:
+            message, upload = self._large(lane, header, links, properties, body, len(message))
+        if self.session._transacted:
+            await self._lifeline.ready()
+        if not lane.has_room:
+            await lane.room()
+        sequence = lane.send(message, on_completion, delay_ms, target, upload)
+        self._burst += 1
+        if self._burst >= _BURST:
+            self._burst = 0
+            await asyncio.sleep(0)
+        return sequence
+
+    def _large(
+        self, lane: Lane, header: bytes, links: bytes, properties: Mapping[str, Any] | None, body: Body, size: int
+    ) -> tuple[bytes, tuple[int, bytes]]:
+        """A message that fits no frame: its body goes ahead in chunks."""
+        limit = self._lifeline.message_bytes
+        if size > limit:
+            raise errors.LimitExceededError(
+                f"the message has {size} bytes, and the broker takes {limit}", subject="message_bytes"
+            )
+        found = uploadable(body, properties)
+        if found is None:
+            raise errors.LimitExceededError(
+                f"a map or stream body of {size} bytes fits no frame",
+                subject="frame_bytes",
+                remedy="send it compressed (compress=True), or as bytes",
+            )
+        data, as_, content_type, beside = found
+        upload_id = lane.next_upload_id()
+        return encode_uploaded(header, links, properties, upload_id, as_, content_type, beside), (upload_id, data)
+
+    async def flush(self) -> None:
+        """Waits until everything sent so far is confirmed.
+
+        Raises:
+            FlushError: what failed since the last flush.
+        """
+        for lane in list(self._lanes.values()):
+            if lane.confirmed:
+                await lane.flush()
+
+    @property
+    def unconfirmed(self) -> int:
+        """How many messages are waiting for their confirmation."""
+        return sum(len(lane.unconfirmed) for lane in self._lanes.values())
+
+    # --- Closing
+
+    def _fail(self, error: errors.SternaError) -> None:
+        """The producer is over: what is unconfirmed fails with `error`."""
+        self.session._producers.discard(self)
+        for lane in self._lanes.values():
+            lane.fail(error)
+            self._lifeline.unroute(lane)
+
+    async def close(self) -> None:
+        """Flushes, then ends the producer.
+
+        Raises:
+            FlushError: what failed since the last flush; the producer is closed all the same.
+        """
+        try:
+            if not self.session._transacted:
+                await self.flush()
+        finally:
+            self.session._producers.discard(self)
+            for lane in self._lanes.values():
+                await lane.close()
+                self._lifeline.unroute(lane)
+
+    async def __aenter__(self) -> Producer:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()

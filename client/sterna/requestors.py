@@ -1,0 +1,90 @@
+"""Request and reply over one temporary queue per connection (EMS-CLI-A28).
+
+A reply finds its request by the correlation id. The place for replies dies with the stream, so an interruption fails
+the requests under way; whether to ask again is the application's to decide.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from typing import TYPE_CHECKING, Any
+
+from sterna import errors
+from sterna.bodies import Body
+from sterna.destinations import Destination, Queue
+from sterna.messages import Message
+
+if TYPE_CHECKING:
+    from sterna.connections import Connection
+    from sterna.consumers import Consumer
+    from sterna.producers import Producer
+    from sterna.sessions import Session
+
+_REPLY_WINDOW = 256
+
+
+class Requestor:
+    """The requests of one connection that wait for replies."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._waiting: dict[str, asyncio.Future[Message]] = {}
+        self._prefix = secrets.token_hex(6)
+        self._count = 0
+        self._opening = asyncio.Lock()
+        self._session: Session | None = None
+        self._queue: Queue | None = None
+        self._consumer: Consumer | None = None
+        self._producer: Producer | None = None
+
+    async def _open(self) -> None:
+        async with self._opening:
+            if self._session is not None and self._session.closed is None:
+                return
+            session = await self._connection.session()
+            self._queue = await self._connection.temporary_queue()
+            self._producer = await session.producer()
+            self._consumer = await session.consumer(self._queue, prefetch=_REPLY_WINDOW, listener=self._on_reply)
+            self._session = session
+
+    def _on_reply(self, message: Message) -> None:
+        waiting = self._waiting.pop(message.correlation_id, None)
+        if waiting is not None and not waiting.done():
+            waiting.set_result(message)
+
+    async def request(
+        self, destination: Destination, body: Body, timeout: float | None, options: dict[str, Any]
+    ) -> Message:
+        """See Connection.request."""
+        await self._open()
+        if self._producer is None:
+            raise errors.ClosedError("the connection was closed", subject="request")
+        self._count += 1
+        correlation_id = options.pop("correlation_id", "") or f"{self._prefix}-{self._count}"
+        future: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+        self._waiting[correlation_id] = future
+        try:
+            async with asyncio.timeout(timeout):
+                await self._producer.send(
+                    body, destination=destination, correlation_id=correlation_id, reply_to=self._queue, **options
+                )
+                return await future
+        except TimeoutError as error:
+            raise errors.RequestTimeoutError(
+                f"no reply from {destination} within {timeout:g} s", subject=str(destination), retryable=True
+            ) from error
+        finally:
+            self._waiting.pop(correlation_id, None)
+
+    def interrupted(self, reason: errors.SternaError) -> None:
+        """The place for replies is gone."""
+        cause = f"the connection broke before the reply came: {reason.cause}"
+        self.fail(errors.ConnectionLostError(cause, subject="request", retryable=True))
+
+    def fail(self, error: errors.SternaError) -> None:
+        """Every request under way fails with `error`."""
+        waiting, self._waiting = self._waiting, {}
+        for future in waiting.values():
+            if not future.done():
+                future.set_exception(error)
