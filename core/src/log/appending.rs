@@ -1,0 +1,197 @@
+//! Appending: where the next record goes, and copying it there.
+//!
+//! A position is final when `append` returns, so the layout (which commit, which segment) is settled here and not by the
+//! write job. Nothing changes when an append is refused.
+
+use super::commit::COMMIT_BYTES;
+use super::error::{AppendError, LogError};
+use super::position::{BLOCK_BYTES, Position, block_aligned, record_aligned};
+use super::record::{self, HEADER_BYTES, KIND_EPOCH, KIND_USER_MIN, RecordHeader};
+use super::running::Log;
+use super::segments::Segment;
+use super::tail::Commit;
+
+impl Log {
+    /// Copies one record into the pending group commit. It is durable once [`Log::durable`] is above its position.
+    ///
+    /// # Errors
+    /// [`AppendError::NoSpace`] is back-pressure: run maintenance and try again later. Nothing changed in any case.
+    pub fn append(&mut self, kind: u8, head: &[u8], payload: &[u8]) -> Result<Position, AppendError> {
+        self.append_user(kind, head, payload, 1)
+    }
+
+    /// As [`Log::append`], and may use the reserve: for acknowledgements, terminal records, checkpoints and a clean stop,
+    /// so that a full disk can be drained.
+    ///
+    /// # Errors
+    /// As for [`Log::append`].
+    pub fn append_reserved(&mut self, kind: u8, head: &[u8], payload: &[u8]) -> Result<Position, AppendError> {
+        self.append_user(kind, head, payload, 0)
+    }
+
+    /// Starts an epoch: all records from here on carry it. Durable when this returns. Turns a follower into an active log.
+    ///
+    /// # Errors
+    /// [`LogError::Epoch`] if it is not above every earlier one; the disk's errors are final.
+    pub fn begin_epoch(&mut self, epoch: u64) -> Result<(), LogError> {
+        self.check_failed()?;
+        if epoch <= self.epoch {
+            return Err(LogError::Epoch {
+                given: epoch,
+                last: self.epoch,
+            });
+        }
+        // A commit belongs to one epoch, so that whoever compares commits compares epochs.
+        self.flush_now()?;
+        let last = std::mem::replace(&mut self.epoch, epoch);
+        if let Err(error) = self.append_any(KIND_EPOCH, &[], &[], 0) {
+            self.epoch = last;
+            return Err(LogError::Failed(format!("no room to begin epoch {epoch}: {error}")));
+        }
+        self.follower = false;
+        self.flush_now()
+    }
+
+    fn append_user(&mut self, kind: u8, head: &[u8], payload: &[u8], keep: usize) -> Result<Position, AppendError> {
+        if let Some(why) = &self.failed {
+            return Err(AppendError::Failed(why.clone()));
+        }
+        if self.follower {
+            return Err(AppendError::ReadOnly);
+        }
+        if kind < KIND_USER_MIN {
+            return Err(AppendError::Kind(kind));
+        }
+        self.append_any(kind, head, payload, keep)
+    }
+
+    /// Appends a record, leaving `keep` prepared segments untouched.
+    fn append_any(&mut self, kind: u8, head: &[u8], payload: &[u8], keep: usize) -> Result<Position, AppendError> {
+        let bytes = HEADER_BYTES as u64 + head.len() as u64 + payload.len() as u64;
+        let max = u64::from(self.options.record_bytes_max);
+        if bytes > max {
+            return Err(AppendError::TooLarge { bytes, max });
+        }
+        let stored = record_aligned(bytes);
+        self.make_room(stored, keep)?;
+        let Some(commit) = self.tail.open.as_mut() else {
+            return Err(AppendError::NoSpace);
+        };
+        let position = commit.start.plus(commit.used);
+        commit.used += stored;
+        commit.records += 1;
+        let buffer = self.tail.buffer(position, stored as usize);
+        let crc = record::encode(buffer, position, self.epoch, kind, head, payload);
+        self.hash = record::chain(self.hash, crc);
+        let (length, head_length) = (bytes as u32, head.len() as u32);
+        let header = RecordHeader {
+            crc,
+            length,
+            position,
+            epoch: self.epoch,
+            head_length,
+            kind,
+            slack: 0,
+        };
+        self.note_appended(&header, head, stored);
+        Ok(position)
+    }
+
+    #[inline]
+    fn note_appended(&mut self, header: &RecordHeader, head: &[u8], stored: u64) {
+        let (hash, epoch) = (self.hash, self.epoch);
+        if let Some(commit) = self.tail.open.as_mut() {
+            commit.hash_after = hash;
+        }
+        if let Some(segment) = self.segments.last_mut() {
+            segment.index.push(segment.base, header, head);
+            segment.user_records += u64::from(header.kind >= KIND_USER_MIN);
+            segment.end = header.position.plus(stored);
+            segment.hash_after = hash;
+            segment.epoch = epoch;
+        }
+    }
+
+    /// Sees to it that the open commit has room for a record of `stored` bytes.
+    #[inline]
+    fn make_room(&mut self, stored: u64, keep: usize) -> Result<(), AppendError> {
+        match &self.tail.open {
+            Some(commit) if commit.used + stored <= commit.used_max => Ok(()),
+            _ => self.open_commit(stored, keep),
+        }
+    }
+
+    fn open_commit(&mut self, stored: u64, keep: usize) -> Result<(), AppendError> {
+        let needed = COMMIT_BYTES as u64 + stored;
+        let start = match &self.tail.open {
+            Some(commit) => commit.end(),
+            None => Position(block_aligned(self.end().0)),
+        };
+        let room = self
+            .segments
+            .last()
+            .map_or(0, |segment| segment.limit().0.saturating_sub(start.0));
+        if block_aligned(needed) > room {
+            if self.ahead.len() <= keep {
+                return Err(AppendError::NoSpace);
+            }
+            let prepared = self
+                .ahead
+                .front()
+                .map_or(0, |ahead| u64::from(ahead.file_bytes) - BLOCK_BYTES);
+            if block_aligned(needed) > prepared {
+                // Prepared under smaller options of an earlier start; the next ones fit.
+                return Err(AppendError::NoSpace);
+            }
+            self.tail.close();
+            self.begin_segment(start, start);
+        } else {
+            self.tail.close();
+        }
+        self.open_commit_at(start, needed);
+        Ok(())
+    }
+
+    /// Takes the next prepared segment into use. The caller has made sure that there is one.
+    pub(crate) fn begin_segment(&mut self, base: Position, previous_end: Position) {
+        if let Some(full) = self.segments.last_mut().filter(|last| !last.sealed) {
+            // Its position space reaches to where the next one begins.
+            full.end = previous_end;
+        }
+        let Some(mut segment) = self.ahead.pop_front() else {
+            return;
+        };
+        (segment.base, segment.previous_end, segment.end) = (base, previous_end, base);
+        (segment.hash_before, segment.hash_after) = (self.hash, self.hash);
+        (segment.epoch_before, segment.epoch) = (self.epoch, self.epoch);
+        self.segments.push(segment);
+    }
+
+    fn open_commit_at(&mut self, start: Position, needed: u64) {
+        let Some(segment) = self.segments.last_mut() else {
+            return;
+        };
+        segment.end = start;
+        let room = segment.limit().0 - start.0;
+        let used_max = u64::from(self.options.commit_bytes_max)
+            .max(block_aligned(needed))
+            .min(room);
+        self.tail.open = Some(Commit {
+            segment: segment.id,
+            start,
+            used: COMMIT_BYTES as u64,
+            used_max,
+            span_min: 0,
+            epoch: self.epoch,
+            records: 0,
+            hash_before: self.hash,
+            hash_after: self.hash,
+            parts: Vec::new(),
+        });
+    }
+
+    /// The segment being written.
+    pub(crate) fn current(&self) -> Option<&Segment> {
+        self.segments.last()
+    }
+}

@@ -1,0 +1,169 @@
+//! What the log needs of a disk: the seam at which the simulator replaces the file system.
+//!
+//! A [`Disk`] is one flat directory. Everything is positional and synchronous; jobs call it from whatever thread the host
+//! runs them on. The log assumes what POSIX promises and no more: data is durable after `sync_data` of its file, a name
+//! after `sync_directory`, and a write may be short. It never retries a failed sync.
+
+use std::io::{self, IoSlice};
+use std::sync::Arc;
+
+/// A failed disk operation, with the file it was about.
+#[derive(Debug, thiserror::Error)]
+#[error("{operation} {file}: {source}")]
+pub struct DiskError {
+    /// What was attempted, for example `sync`.
+    pub operation: &'static str,
+    /// The file's name inside the store's folder.
+    pub file: String,
+    /// The system's own error.
+    pub source: io::Error,
+}
+
+impl DiskError {
+    /// Names the operation and the file of an I/O error.
+    pub fn new(operation: &'static str, file: &str, source: io::Error) -> Self {
+        Self {
+            operation,
+            file: file.to_owned(),
+            source,
+        }
+    }
+
+    /// Whether the disk or the quota is full: back-pressure, not a failure.
+    #[must_use]
+    pub fn is_no_space(&self) -> bool {
+        matches!(
+            self.source.kind(),
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+        )
+    }
+}
+
+/// How [`Disk::open`] treats a file that is missing or present.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OpenFile {
+    /// Must exist; for reading and writing.
+    Existing,
+    /// Must exist; for reading alone.
+    ReadOnly,
+    /// Is made if missing, and emptied if present.
+    Fresh,
+}
+
+/// Held for as long as the store is open; dropping it gives the store up.
+pub trait DiskLock: Send {}
+
+/// A folder of files.
+pub trait Disk: Send + Sync {
+    /// Opens one file.
+    ///
+    /// # Errors
+    /// The system's error; `NotFound` when it must exist and does not.
+    fn open(&self, name: &str, how: OpenFile) -> Result<Arc<dyn DiskFile>, DiskError>;
+
+    /// Renames, replacing what was there. Durable after [`Disk::sync_directory`].
+    ///
+    /// # Errors
+    /// The system's error.
+    fn rename(&self, from: &str, to: &str) -> Result<(), DiskError>;
+
+    /// Removes a file; a missing one is no error.
+    ///
+    /// # Errors
+    /// The system's error.
+    fn remove(&self, name: &str) -> Result<(), DiskError>;
+
+    /// The names of all files, sorted.
+    ///
+    /// # Errors
+    /// The system's error.
+    fn list(&self) -> Result<Vec<String>, DiskError>;
+
+    /// Makes creations, renames and removals durable.
+    ///
+    /// # Errors
+    /// The system's error.
+    fn sync_directory(&self) -> Result<(), DiskError>;
+
+    /// Takes the exclusive lock without waiting (EMS-STORE-A12).
+    ///
+    /// # Errors
+    /// `WouldBlock` when someone else holds it.
+    fn lock(&self, name: &str) -> Result<Box<dyn DiskLock>, DiskError>;
+}
+
+/// An open file.
+pub trait DiskFile: Send + Sync {
+    /// Reads what is there, at most the buffer; zero at the end of the file.
+    ///
+    /// # Errors
+    /// The system's error.
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize>;
+
+    /// Writes some of the parts one after another and says how many bytes: it may be fewer than all.
+    ///
+    /// # Errors
+    /// The system's error.
+    fn write_at(&self, offset: u64, parts: &[IoSlice<'_>]) -> io::Result<usize>;
+
+    /// Makes the data (and the length needed to read it) durable.
+    ///
+    /// # Errors
+    /// The system's error. After one, nothing is known about what was written since the last success.
+    fn sync_data(&self) -> io::Result<()>;
+
+    /// Reserves space so that later writes within `bytes` cannot run out of it, and grows the file to that length.
+    ///
+    /// # Errors
+    /// The system's error; `StorageFull` when there is not enough.
+    fn allocate(&self, bytes: u64) -> io::Result<()>;
+
+    /// The length in bytes.
+    ///
+    /// # Errors
+    /// The system's error.
+    fn length(&self) -> io::Result<u64>;
+
+    /// Says that `bytes` from `offset` will be read soon. A hint.
+    fn will_need(&self, offset: u64, bytes: u64);
+}
+
+/// Writes all parts, however many calls it takes.
+///
+/// # Errors
+/// The system's error, or `WriteZero` when the disk takes nothing more.
+pub fn write_all(file: &dyn DiskFile, mut offset: u64, mut parts: &mut [IoSlice<'_>]) -> io::Result<()> {
+    // The system takes at most this many parts in one call.
+    const PARTS_MAX: usize = 1024;
+    IoSlice::advance_slices(&mut parts, 0);
+    while !parts.is_empty() {
+        let taken = parts.len().min(PARTS_MAX);
+        match file.write_at(offset, &parts[..taken]) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(written) => {
+                offset += written as u64;
+                IoSlice::advance_slices(&mut parts, written);
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Fills the buffer as far as the file goes and says how far that was.
+///
+/// # Errors
+/// The system's error.
+pub fn read_full(file: &dyn DiskFile, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match file.read_at(offset + filled as u64, &mut buffer[filled..]) {
+            Ok(0) => break,
+            Ok(count) => filled += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(filled)
+}

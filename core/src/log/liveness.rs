@@ -1,0 +1,148 @@
+//! Which segments are still needed. All of it is counting by segment: a call for each message costs nanoseconds.
+//!
+//! A sealed segment may go when it lies below the floor, nothing in it is held, no segment that must outlive others still
+//! has one of them, and every reader is past it. An acknowledgement's segment must outlive the segment of what it
+//! acknowledges: if it went first, a restart would bring the message back.
+
+use rustc_hash::FxHashMap;
+
+use super::position::Position;
+use super::running::Log;
+
+/// A reader that fell so far behind that its claim on the log ended.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LostReader {
+    /// The name it was registered under.
+    pub name: String,
+    /// What it wanted next.
+    pub position: Position,
+}
+
+struct Reader {
+    position: Position,
+    bound_bytes: u64,
+}
+
+/// All registered readers.
+#[derive(Default)]
+pub(crate) struct Readers {
+    by_name: FxHashMap<String, Reader>,
+    lost: Vec<LostReader>,
+}
+
+impl Readers {
+    fn lowest(&self) -> Position {
+        self.by_name
+            .values()
+            .map(|reader| reader.position)
+            .min()
+            .unwrap_or(Position(u64::MAX))
+    }
+}
+
+impl Log {
+    /// Keeps the segment of a record. Counts: one hold for each reference is fine.
+    pub fn hold(&mut self, position: Position) {
+        if let Some(segment) = self.segments.find(position) {
+            segment.liveness.holds += 1;
+        }
+    }
+
+    /// Takes back one hold.
+    pub fn release(&mut self, position: Position) {
+        if let Some(segment) = self.segments.find(position) {
+            debug_assert!(segment.liveness.holds > 0, "released more often than held");
+            segment.liveness.holds = segment.liveness.holds.saturating_sub(1);
+        }
+    }
+
+    /// The segment of `holder` (an acknowledgement, say) must outlive what it supersedes at `target`.
+    pub fn depend(&mut self, holder: Position, target: Position) {
+        let Some(holder) = self.segments.find(holder).map(|segment| segment.base) else {
+            return;
+        };
+        let Some(target) = self.segments.find(target) else {
+            return;
+        };
+        if target.base != holder && target.liveness.dependents.insert(holder) {
+            self.block(holder, 1);
+        }
+    }
+
+    /// What lies below `floor` is not needed for the catalogue's sake: a checkpoint at `floor` is durable. Segments that
+    /// reach above it are never removed. It only rises.
+    pub fn set_floor(&mut self, floor: Position) {
+        self.floor = self.floor.max(floor);
+    }
+
+    /// A reader (standby, route) keeps all from `position` on, until it is more than `bound_bytes` behind the end.
+    pub fn register_reader(&mut self, name: &str, position: Position, bound_bytes: u64) {
+        self.readers
+            .by_name
+            .insert(name.to_owned(), Reader { position, bound_bytes });
+        self.drop_late_readers();
+    }
+
+    /// Moves a reader on; false if it is unknown or has lost its claim.
+    pub fn advance_reader(&mut self, name: &str, position: Position) -> bool {
+        let Some(reader) = self.readers.by_name.get_mut(name) else {
+            return false;
+        };
+        reader.position = reader.position.max(position);
+        true
+    }
+
+    /// Ends a reader's claim.
+    pub fn remove_reader(&mut self, name: &str) {
+        self.readers.by_name.remove(name);
+    }
+
+    /// The readers that lost their claim since this was last asked.
+    pub fn take_lost_readers(&mut self) -> Vec<LostReader> {
+        std::mem::take(&mut self.readers.lost)
+    }
+
+    pub(crate) fn drop_late_readers(&mut self) {
+        let end = self.end();
+        let lost = &mut self.readers.lost;
+        self.readers.by_name.retain(|name, reader| {
+            let keeps = end.0.saturating_sub(reader.position.0) <= reader.bound_bytes;
+            if !keeps {
+                lost.push(LostReader {
+                    name: name.clone(),
+                    position: reader.position,
+                });
+            }
+            keeps
+        });
+    }
+
+    /// Notes that a set of dependents gained (or lost) the segment that begins at `holder`.
+    pub(crate) fn block(&mut self, holder: Position, change: i32) {
+        if let Some(segment) = self.segments.by_base_mut(holder) {
+            segment.liveness.blockers = segment.liveness.blockers.saturating_add_signed(change);
+        }
+    }
+
+    /// A segment that nobody needs any more.
+    pub(crate) fn removable(&self) -> Option<u64> {
+        let bound = self.floor.min(self.readers.lowest());
+        let free = |segment: &&super::segments::Segment| {
+            segment.sealed && segment.end <= bound && segment.liveness.holds == 0 && segment.liveness.blockers == 0
+        };
+        self.segments.iter().find(free).map(|segment| segment.id)
+    }
+
+    /// Takes a segment out of memory once no manifest lists it: what depended on it is free.
+    pub(crate) fn forget_segment(&mut self, id: u64) {
+        let Some(segment) = self.segments.remove(id) else {
+            return;
+        };
+        self.cache.forget(segment.base, segment.end);
+        for set in [segment.liveness.dependents, segment.liveness.dependents_before] {
+            for holder in set {
+                self.block(holder, -1);
+            }
+        }
+    }
+}

@@ -1,0 +1,535 @@
+//! Upkeep: preparing segments ahead, filling them with zeros, sealing, compacting, retiring, syncing the watermark.
+//!
+//! One job is out at a time, bounded in size, so that it never holds up commits for long. What is most urgent comes first.
+//! A full disk postpones what needs space until something is retired or the host asks again; any other error is final.
+
+use std::io::IoSlice;
+use std::sync::Arc;
+
+use super::compaction::{Copying, Rewriter, Slice, write_footer};
+use super::disk::{Disk, DiskError, DiskFile, OpenFile, write_all};
+use super::error::LogError;
+use super::footer::Footer;
+use super::manifest::{Entry, Manifest, ManifestFiles};
+use super::position::BLOCK_BYTES;
+use super::rewriting::Rewriting;
+use super::running::Log;
+use super::segment_header::{footer_name, segment_name};
+use super::segments::{Segment, Segments};
+use super::tail::Commit;
+use super::watermark::WatermarkFile;
+
+/// Zeros written and synced by one job.
+const FILL_BYTES: u64 = 2 * 1024 * 1024;
+/// Distance kept from the writer while its own segment is filled.
+const FILL_DISTANCE_BYTES: u64 = 1024 * 1024;
+/// How many retired files more than the prepared ones are kept for later.
+const RECYCLED_EXTRA: usize = 2;
+
+/// What upkeep remembers between jobs.
+#[derive(Default)]
+pub(crate) struct Upkeep {
+    out: bool,
+    /// Segment and file range being filled.
+    filling: Option<(u64, u64, u64)>,
+    /// The disk was full when it was last asked.
+    full: bool,
+    sync_watermark: bool,
+    pub(crate) rewrite: Rewriting,
+}
+
+impl Upkeep {
+    pub fn is_out(&self) -> bool {
+        self.out
+    }
+
+    pub fn is_full(&self) -> bool {
+        self.full
+    }
+
+    /// Whether blocks that `commits` go to are being filled with zeros right now.
+    pub fn is_filling(&self, segments: &Segments, commits: &[Commit]) -> bool {
+        let Some((id, from, to)) = self.filling else {
+            return false;
+        };
+        let Some(segment) = segments.by_id(id) else {
+            return false;
+        };
+        let meets = |commit: &Commit| {
+            segment.offset_of(commit.start) < to && segment.offset_of(commit.start) + commit.span() > from
+        };
+        commits.iter().any(|commit| commit.segment == id && meets(commit))
+    }
+}
+
+pub(crate) enum Task {
+    Prepare {
+        id: u64,
+        file_bytes: u32,
+        manifest: Manifest,
+    },
+    Fill {
+        id: u64,
+        file: Arc<dyn DiskFile>,
+        from: u64,
+        to: u64,
+    },
+    Seal {
+        footer: Footer,
+        entry: Entry,
+        manifest: Manifest,
+    },
+    /// `recycled`: the number under which the file is prepared again.
+    Retire {
+        id: u64,
+        recycled: Option<(u64, u32)>,
+        manifest: Manifest,
+    },
+    SyncWatermark,
+    Load {
+        store_id: [u8; 16],
+        id: u64,
+        footer_crc: u32,
+    },
+    Copy(Box<Copying>),
+    Switch {
+        old: u64,
+        manifest: Manifest,
+    },
+    Discard {
+        id: u64,
+    },
+    Pause,
+}
+
+enum Outcome {
+    Prepared {
+        segment: Segment,
+        manifest: Manifest,
+    },
+    Filled {
+        id: u64,
+        to: u64,
+    },
+    Sealed {
+        id: u64,
+        footer: Footer,
+        footer_crc: u32,
+        manifest: Manifest,
+    },
+    Retired {
+        id: u64,
+        recycled: Option<Segment>,
+        manifest: Manifest,
+    },
+    Loaded(Option<Footer>),
+    Copied(Slice),
+    Switched {
+        manifest: Manifest,
+    },
+    Nothing,
+}
+
+/// A piece of upkeep, to be run on any thread.
+pub struct MaintenanceJob {
+    disk: Arc<dyn Disk>,
+    manifest_files: ManifestFiles,
+    watermark_file: WatermarkFile,
+    task: Task,
+}
+
+/// What became of a [`MaintenanceJob`].
+pub struct MaintenanceDone {
+    result: Result<Outcome, DiskError>,
+    /// An index that a failed sealing gives back.
+    unsealed: Option<(u64, Footer)>,
+}
+
+impl Log {
+    /// The most urgent piece of upkeep, or `None`. One job is out at a time. `rewriter` is asked during this call.
+    pub fn maintenance(&mut self, rewriter: &dyn Rewriter) -> Option<MaintenanceJob> {
+        if self.upkeep.out || self.failed.is_some() {
+            return None;
+        }
+        let task = self.next_task(rewriter)?;
+        self.upkeep.out = true;
+        Some(self.job(task))
+    }
+
+    /// Takes the result of a piece of upkeep.
+    ///
+    /// # Errors
+    /// [`LogError::Failed`] when the disk failed otherwise than by being full: the log is finished for this process.
+    pub fn complete_maintenance(&mut self, done: MaintenanceDone) -> Result<(), LogError> {
+        self.upkeep.out = false;
+        self.upkeep.filling = None;
+        if let Some((id, footer)) = done.unsealed
+            && let Some(segment) = self.segments.by_id_mut(id)
+        {
+            segment.index = footer.index;
+        }
+        match done.result {
+            Ok(outcome) => self.take(outcome),
+            Err(error) if error.is_no_space() => {
+                self.upkeep.full = true;
+                self.abandon_compaction();
+                return Ok(());
+            }
+            Err(error) => return Err(self.fail(error.to_string())),
+        }
+        Ok(())
+    }
+
+    /// Asks that the next upkeep sync the watermark, and that a full disk be tried again: call it about once a second.
+    pub fn request_watermark_sync(&mut self) {
+        self.upkeep.sync_watermark = true;
+        self.upkeep.full = false;
+    }
+
+    /// Prepares one segment here and now.
+    pub(crate) fn prepare_now(&mut self) -> Result<(), LogError> {
+        let task = self.prepare();
+        let done = self.job(task).run();
+        self.take(done.result?);
+        Ok(())
+    }
+
+    fn job(&self, task: Task) -> MaintenanceJob {
+        let (disk, manifest_files) = (self.disk.clone(), self.manifest_files.clone());
+        MaintenanceJob {
+            disk,
+            manifest_files,
+            watermark_file: self.watermark_file.clone(),
+            task,
+        }
+    }
+
+    fn next_task(&mut self, rewriter: &dyn Rewriter) -> Option<Task> {
+        let room = !self.upkeep.full;
+        if room && self.ahead.len() < 2 {
+            return Some(self.prepare());
+        }
+        if let Some(id) = self.removable() {
+            return Some(self.retire(id));
+        }
+        if std::mem::take(&mut self.upkeep.sync_watermark) {
+            return Some(Task::SyncWatermark);
+        }
+        if let Some(task) = self.seal_next().filter(|_| room) {
+            return Some(task);
+        }
+        if room && self.ahead.len() < self.options.ahead_count as usize {
+            return Some(self.prepare());
+        }
+        if let Some(id) = self.upkeep.rewrite.discard.take() {
+            return Some(Task::Discard { id });
+        }
+        if let Some(task) = self.fill_next() {
+            return Some(task);
+        }
+        if room { self.compact_next(rewriter) } else { None }
+    }
+
+    pub(crate) fn next_manifest(&self) -> Manifest {
+        Manifest {
+            version: self.manifest.version + 1,
+            ..self.manifest.clone()
+        }
+    }
+
+    /// A number for a new file. It is used up even if the file never gets into force.
+    pub(crate) fn take_id(&mut self) -> u64 {
+        let id = self.manifest.next_id;
+        self.manifest.next_id += 1;
+        id
+    }
+
+    fn prepare(&mut self) -> Task {
+        let (id, file_bytes) = (self.take_id(), self.options.segment_bytes);
+        let mut manifest = self.next_manifest();
+        manifest.entries.push(Entry {
+            id,
+            file_bytes,
+            ..Entry::default()
+        });
+        Task::Prepare {
+            id,
+            file_bytes,
+            manifest,
+        }
+    }
+
+    /// The oldest unsealed segment that will not grow and is durable.
+    fn seal_next(&mut self) -> Option<Task> {
+        let current = self.segments.last()?.id;
+        let durable = self.durable;
+        let store_id = self.store_id;
+        let segment = self.segments.iter_mut().find(|segment| !segment.sealed)?;
+        if segment.id == current || segment.end > durable {
+            return None;
+        }
+        let footer = segment.footer(store_id);
+        let (base, end) = (segment.base, segment.end);
+        let entry = Entry {
+            base,
+            end,
+            sealed: true,
+            ..segment.entry()
+        };
+        let mut manifest = self.next_manifest();
+        (manifest.sealed_end, manifest.sealed_hash, manifest.sealed_epoch) = (end, footer.hash_after, footer.epoch);
+        Some(Task::Seal {
+            footer,
+            entry,
+            manifest,
+        })
+    }
+
+    fn retire(&mut self, id: u64) -> Task {
+        let options = &self.options;
+        let wanted = self.ahead.len() < options.ahead_count as usize + RECYCLED_EXTRA;
+        let whole = self
+            .segments
+            .by_id(id)
+            .is_some_and(|old| !old.compacted && old.file_bytes == options.segment_bytes);
+        let file_bytes = options.segment_bytes;
+        let recycled = (wanted && whole).then(|| (self.take_id(), file_bytes));
+        let mut manifest = self.next_manifest();
+        manifest.entries.retain(|entry| entry.id != id);
+        Task::Retire { id, recycled, manifest }
+    }
+
+    /// The segment being written first, then the one after it.
+    fn fill_next(&mut self) -> Option<Task> {
+        if !self.options.zero_fill {
+            return None;
+        }
+        let current = self.current()?;
+        let written = current.offset_of(self.end());
+        let used_quarter = written > u64::from(current.file_bytes) / 4;
+        let from = current
+            .zeroed_to
+            .max(written.next_multiple_of(BLOCK_BYTES) + FILL_DISTANCE_BYTES);
+        let segment = if from < u64::from(current.file_bytes) {
+            (current.id, current.file.clone()?, from, u64::from(current.file_bytes))
+        } else {
+            let next = self.ahead.front().filter(|_| used_quarter)?;
+            (next.id, next.file.clone()?, next.zeroed_to, u64::from(next.file_bytes))
+        };
+        let (id, file, from, limit) = segment;
+        let to = (from + FILL_BYTES).min(limit);
+        if from >= to {
+            return None;
+        }
+        self.upkeep.filling = Some((id, from, to));
+        Some(Task::Fill { id, file, from, to })
+    }
+
+    fn take(&mut self, outcome: Outcome) {
+        match outcome {
+            Outcome::Nothing => {}
+            Outcome::Prepared { segment, manifest } => {
+                self.adopt(manifest);
+                self.ahead.push_back(segment);
+            }
+            Outcome::Filled { id, to } => {
+                let ahead = self.ahead.iter_mut().find(|segment| segment.id == id);
+                if let Some(segment) = ahead.or_else(|| self.segments.by_id_mut(id)) {
+                    segment.zeroed_to = segment.zeroed_to.max(to);
+                }
+            }
+            Outcome::Sealed {
+                id,
+                footer,
+                footer_crc,
+                manifest,
+            } => {
+                self.adopt(manifest);
+                if let Some(segment) = self.segments.by_id_mut(id) {
+                    segment.footer_crc = footer_crc;
+                    segment.seal(&footer);
+                }
+            }
+            Outcome::Retired { id, recycled, manifest } => {
+                self.adopt(manifest);
+                self.forget_segment(id);
+                self.ahead.extend(recycled);
+                self.upkeep.full = false;
+            }
+            Outcome::Loaded(footer) => self.loaded(footer),
+            Outcome::Copied(slice) => self.copied(slice),
+            Outcome::Switched { manifest } => self.switched(manifest),
+        }
+    }
+
+    /// A manifest came into force. Numbers taken meanwhile stay taken.
+    pub(crate) fn adopt(&mut self, manifest: Manifest) {
+        let next_id = self.manifest.next_id.max(manifest.next_id);
+        self.manifest = Manifest { next_id, ..manifest };
+    }
+}
+
+impl MaintenanceJob {
+    /// Does it. The result goes to [`Log::complete_maintenance`] whatever it is.
+    #[must_use]
+    pub fn run(self) -> MaintenanceDone {
+        let Self {
+            disk,
+            manifest_files,
+            watermark_file,
+            task,
+        } = self;
+        let disk = disk.as_ref();
+        let mut unsealed = None;
+        let result = match task {
+            Task::Prepare {
+                id,
+                file_bytes,
+                manifest,
+            } => prepare(disk, &manifest_files, id, file_bytes, manifest),
+            Task::Fill { id, file, from, to } => fill(id, file.as_ref(), from, to),
+            Task::Seal {
+                footer,
+                entry,
+                manifest,
+            } => {
+                let sealed = seal(disk, &manifest_files, &watermark_file, &footer, entry, manifest);
+                match sealed {
+                    Ok((footer_crc, manifest)) => Ok(Outcome::Sealed {
+                        id: entry.id,
+                        footer,
+                        footer_crc,
+                        manifest,
+                    }),
+                    Err(error) => {
+                        unsealed = Some((entry.id, footer));
+                        Err(error)
+                    }
+                }
+            }
+            Task::Retire { id, recycled, manifest } => retire(disk, &manifest_files, id, recycled, manifest),
+            Task::SyncWatermark => watermark_file.sync().map(|()| Outcome::Nothing),
+            Task::Load {
+                store_id,
+                id,
+                footer_crc,
+            } => Footer::read(disk, store_id, id, footer_crc).map(Outcome::Loaded),
+            Task::Copy(copying) => copying.run(disk).map(Outcome::Copied),
+            Task::Switch { old, manifest } => manifest_files.write(&manifest).and_then(|()| {
+                remove_files(disk, old)?;
+                Ok(Outcome::Switched { manifest })
+            }),
+            Task::Discard { id } => remove_files(disk, id).map(|()| Outcome::Nothing),
+            Task::Pause => Ok(Outcome::Nothing),
+        };
+        MaintenanceDone { result, unsealed }
+    }
+}
+
+fn prepare(
+    disk: &dyn Disk,
+    files: &ManifestFiles,
+    id: u64,
+    file_bytes: u32,
+    manifest: Manifest,
+) -> Result<Outcome, DiskError> {
+    let name = segment_name(id);
+    let make = || -> Result<Arc<dyn DiskFile>, DiskError> {
+        let file = disk.open(&name, OpenFile::Fresh)?;
+        let wrap = |error| DiskError::new("allocate", &name, error);
+        file.allocate(u64::from(file_bytes)).map_err(wrap)?;
+        file.sync_data().map_err(wrap)?;
+        disk.sync_directory()?;
+        files.write(&manifest)?;
+        Ok(file)
+    };
+    match make() {
+        Ok(file) => Ok(Outcome::Prepared {
+            segment: Segment::ahead(id, file_bytes, file, 0),
+            manifest,
+        }),
+        Err(error) => {
+            // What could not be reserved whole must not use up what is left. After another error the manifest may list it.
+            if error.is_no_space() {
+                disk.remove(&name)?;
+            }
+            Err(error)
+        }
+    }
+}
+
+fn fill(id: u64, file: &dyn DiskFile, from: u64, to: u64) -> Result<Outcome, DiskError> {
+    const PIECE_BYTES: usize = 64 * 1024;
+    static ZEROS: [u8; PIECE_BYTES] = [0; PIECE_BYTES];
+    let write = || {
+        let mut at = from;
+        while at < to {
+            let piece = (to - at).min(PIECE_BYTES as u64) as usize;
+            write_all(file, at, &mut [IoSlice::new(&ZEROS[..piece])])?;
+            at += piece as u64;
+        }
+        file.sync_data()
+    };
+    write().map_err(|error| DiskError::new("fill", &segment_name(id), error))?;
+    Ok(Outcome::Filled { id, to })
+}
+
+fn seal(
+    disk: &dyn Disk,
+    files: &ManifestFiles,
+    watermark: &WatermarkFile,
+    footer: &Footer,
+    entry: Entry,
+    mut manifest: Manifest,
+) -> Result<(u32, Manifest), DiskError> {
+    let footer_crc = write_footer(disk, footer)?;
+    disk.sync_directory()?;
+    watermark.sync()?;
+    if let Some(listed) = manifest.entries.iter_mut().find(|listed| listed.id == entry.id) {
+        *listed = Entry { footer_crc, ..entry };
+    }
+    files.write(&manifest)?;
+    Ok((footer_crc, manifest))
+}
+
+/// The manifest without the segment comes first; only then does its file go, or become the file of another number.
+fn retire(
+    disk: &dyn Disk,
+    files: &ManifestFiles,
+    id: u64,
+    recycled: Option<(u64, u32)>,
+    mut manifest: Manifest,
+) -> Result<Outcome, DiskError> {
+    files.write(&manifest)?;
+    disk.remove(&footer_name(id))?;
+    let Some((new, file_bytes)) = recycled else {
+        remove_files(disk, id)?;
+        return Ok(Outcome::Retired {
+            id,
+            recycled: None,
+            manifest,
+        });
+    };
+    disk.rename(&segment_name(id), &segment_name(new))?;
+    disk.sync_directory()?;
+    manifest.version += 1;
+    manifest.entries.push(Entry {
+        id: new,
+        file_bytes,
+        ..Entry::default()
+    });
+    files.write(&manifest)?;
+    let file = disk.open(&segment_name(new), OpenFile::Existing)?;
+    let segment = Segment::ahead(new, file_bytes, file, u64::from(file_bytes));
+    Ok(Outcome::Retired {
+        id,
+        recycled: Some(segment),
+        manifest,
+    })
+}
+
+fn remove_files(disk: &dyn Disk, id: u64) -> Result<(), DiskError> {
+    disk.remove(&segment_name(id))?;
+    disk.remove(&footer_name(id))?;
+    disk.sync_directory()
+}

@@ -1,0 +1,277 @@
+//! The sealed part of a log at open: footers, and what stands in for them.
+
+use std::io::ErrorKind;
+
+use super::{Opening, Visitor, first_block, manifest_cursor};
+use crate::log::disk::{DiskError, DiskFile, OpenFile};
+use crate::log::error::LogError;
+use crate::log::footer::Footer;
+use crate::log::manifest::{Entry, MANIFEST_FILES};
+use crate::log::position::Position;
+use crate::log::recovery::{self, Damage, Dropped};
+use crate::log::salvage::{self, Patient};
+use crate::log::scan::Cursor;
+use crate::log::segment_header::{DATA_OFFSET, SegmentHeader, footer_name, segment_name};
+use crate::log::segments::Segment;
+
+impl Opening {
+    /// Sealed segments: their footers are read, and their records only where a footer cannot be.
+    pub(super) fn open_sealed(&mut self, visitor: Visitor<'_>) -> Result<(), LogError> {
+        let sealed: Vec<Entry> = self
+            .files
+            .manifest
+            .entries
+            .iter()
+            .copied()
+            .filter(|entry| entry.sealed)
+            .collect();
+        for entry in sealed {
+            let (footer, entry) = match self.read_sealed(&entry)? {
+                Ok(footer) => (footer, entry),
+                Err(damage) => match self.force_sealed(&entry, damage)? {
+                    Some(replaced) => replaced,
+                    None => continue,
+                },
+            };
+            recovery::visit(&footer.index, footer.base, &mut self.report, visitor)?;
+            self.push_sealed(&entry, &footer);
+        }
+        let end = manifest_cursor(&self.files.manifest);
+        // The newest sealed segment may be retired already, but none reaches further than the manifest says.
+        let contradicts =
+            self.cursor.position > end.position || self.cursor.position == end.position && self.cursor != end;
+        if !self.lenient && !self.segments.is_empty() && contradicts {
+            let why = "the segments do not end as the manifest says".to_owned();
+            let file = MANIFEST_FILES.join(", ");
+            return Err(Damage {
+                file,
+                offset: 0,
+                position: self.cursor.position,
+                why,
+            }
+            .into());
+        }
+        self.cursor = end;
+        Ok(())
+    }
+
+    pub(super) fn push_sealed(&mut self, entry: &Entry, footer: &Footer) {
+        let landmarks = if entry.compacted {
+            footer.index.landmarks(footer.base)
+        } else {
+            Vec::new()
+        };
+        let mut segment = Segment::sealed(entry, footer, landmarks);
+        segment.epoch_before = self.cursor.epoch;
+        self.segments.push(segment);
+        self.cursor = Cursor {
+            position: footer.end,
+            epoch: footer.epoch,
+            hash: footer.hash_after,
+        };
+    }
+
+    /// The footer of a sealed segment, read or made again; the inner error says what is damaged.
+    fn read_sealed(&mut self, entry: &Entry) -> Result<Result<Footer, Damage>, LogError> {
+        let name = segment_name(entry.id);
+        let damage = |offset: u64, why: &str| {
+            Ok(Err(Damage {
+                file: name.clone(),
+                offset,
+                position: entry.base,
+                why: why.to_owned(),
+            }))
+        };
+        let file = match self.disk.open(&name, OpenFile::ReadOnly) {
+            Ok(file) => file,
+            Err(error) if error.source.kind() == ErrorKind::NotFound => return damage(0, "the file is missing"),
+            Err(error) => return Err(error.into()),
+        };
+        let length = file
+            .length()
+            .map_err(|error| DiskError::new("length of", &name, error))?;
+        let needed = if entry.compacted {
+            u64::from(entry.file_bytes)
+        } else {
+            DATA_OFFSET + (entry.end.0 - entry.base.0)
+        };
+        if length < needed {
+            return damage(length, "the file is shorter than its records");
+        }
+        let store_id = self.files.manifest.store_id;
+        let Some(header) = SegmentHeader::decode(&first_block(self.disk.as_ref(), &name)?, store_id, entry.id) else {
+            return damage(0, "the segment's header does not verify");
+        };
+        if header.base != entry.base || header.compacted != entry.compacted {
+            return damage(0, "the segment's header contradicts the manifest");
+        }
+        let footer = Footer::read(self.disk.as_ref(), store_id, entry.id, entry.footer_crc)?;
+        let footer = match footer {
+            Some(footer) if (footer.base, footer.end) == (entry.base, entry.end) => {
+                self.report.footers_read += 1;
+                footer
+            }
+            _ => match self.rebuild_footer(file.as_ref(), &header, entry)? {
+                Ok(footer) => footer,
+                Err(damage) => return Ok(Err(damage)),
+            },
+        };
+        let continues = footer.base > self.cursor.position
+            || self.segments.is_empty()
+            || (footer.base == self.cursor.position && footer.hash_before == self.cursor.hash);
+        if !continues && !self.lenient {
+            return damage(0, "the rolling hash does not continue from the segment before");
+        }
+        Ok(Ok(footer))
+    }
+
+    fn rebuild_footer(
+        &mut self,
+        file: &dyn DiskFile,
+        header: &SegmentHeader,
+        entry: &Entry,
+    ) -> Result<Result<Footer, Damage>, LogError> {
+        let (index, after) = if entry.compacted {
+            match recovery::scan_compacted(file, header, u64::from(entry.file_bytes))? {
+                Ok(index) => (
+                    index,
+                    Cursor {
+                        position: header.end,
+                        epoch: header.epoch_after,
+                        hash: header.hash_after,
+                    },
+                ),
+                Err(damage) => return Ok(Err(damage)),
+            }
+        } else {
+            let scanned = recovery::scan_written(file, header, entry.end)?;
+            match scanned.stop {
+                Some(damage) => return Ok(Err(damage)),
+                None => (scanned.index, scanned.after),
+            }
+        };
+        self.report.footers_rebuilt += 1;
+        Ok(Ok(Footer {
+            store_id: header.store_id,
+            id: entry.id,
+            base: entry.base,
+            end: entry.end,
+            hash_before: header.hash_before,
+            hash_after: after.hash,
+            epoch: after.epoch,
+            index,
+        }))
+    }
+
+    /// A damaged sealed segment: refuse, or in a forced start replace it by what can be read of it.
+    fn force_sealed(&mut self, entry: &Entry, damage: Damage) -> Result<Option<(Footer, Entry)>, LogError> {
+        if !self.options.force_start {
+            return Err(damage.into());
+        }
+        self.lenient = true;
+        let name = segment_name(entry.id);
+        let Ok(file) = self.disk.open(&name, OpenFile::ReadOnly) else {
+            let bytes = entry.end.0 - entry.base.0;
+            self.report.dropped.push(Dropped {
+                file: name,
+                offset: 0,
+                position: entry.base,
+                bytes,
+                why: damage.why,
+            });
+            self.replace(entry.id, None)?;
+            return Ok(None);
+        };
+        let block = first_block(self.disk.as_ref(), &name)?;
+        let known = SegmentHeader::decode(&block, self.files.manifest.store_id, entry.id);
+        let header = known.unwrap_or(SegmentHeader {
+            store_id: self.files.manifest.store_id,
+            id: entry.id,
+            base: entry.base,
+            previous_end: self.cursor.position,
+            epoch: self.cursor.epoch,
+            hash_before: self.cursor.hash,
+            end: entry.end,
+            hash_after: self.cursor.hash,
+            epoch_after: self.cursor.epoch,
+            compacted: entry.compacted,
+        });
+        self.salvage(file.as_ref(), header, entry.end, damage).map(Some)
+    }
+
+    pub(super) fn salvage(
+        &mut self,
+        file: &dyn DiskFile,
+        header: SegmentHeader,
+        durable: Position,
+        damage: Damage,
+    ) -> Result<(Footer, Entry), LogError> {
+        let name = segment_name(header.id);
+        let file_bytes = file
+            .length()
+            .map_err(|error| DiskError::new("length of", &name, error))?;
+        let id = self.files.manifest.next_id;
+        let saved = salvage::salvage(
+            &Patient {
+                disk: &self.disk,
+                file,
+                file_bytes,
+                header,
+                durable,
+            },
+            id,
+        )?;
+        let mut dropped = saved.dropped;
+        if dropped.is_empty() {
+            let Damage {
+                file,
+                offset,
+                position,
+                why,
+            } = damage;
+            dropped.push(Dropped {
+                file,
+                offset,
+                position,
+                bytes: 0,
+                why,
+            });
+        }
+        self.report.dropped.append(&mut dropped);
+        let entry = Entry {
+            id,
+            base: header.base,
+            end: saved.after.position,
+            rewritten_at: Position::ZERO,
+            file_bytes: saved.file_bytes,
+            footer_crc: saved.footer_crc,
+            sealed: true,
+            compacted: true,
+        };
+        let manifest = &mut self.files.manifest;
+        if saved.after.position > manifest.sealed_end {
+            let after = saved.after;
+            (manifest.sealed_end, manifest.sealed_hash, manifest.sealed_epoch) =
+                (after.position, after.hash, after.epoch);
+        }
+        self.replace(header.id, Some(entry))?;
+        Ok((saved.footer, entry))
+    }
+
+    /// Puts a new manifest in force in which one file stands for another, and removes the old file.
+    pub(super) fn replace(&mut self, old: u64, new: Option<Entry>) -> Result<(), LogError> {
+        let manifest = &mut self.files.manifest;
+        let index = manifest.entries.iter().position(|entry| entry.id == old);
+        if let Some(index) = index {
+            manifest.entries.splice(index..=index, new);
+        }
+        if let Some(entry) = new {
+            manifest.next_id = entry.id + 1;
+        }
+        manifest.version += 1;
+        self.files.manifest_files.write(manifest)?;
+        self.disk.remove(&segment_name(old))?;
+        self.disk.remove(&footer_name(old))?;
+        Ok(())
+    }
+}

@@ -1,0 +1,85 @@
+//! How a log is opened. The host fills this in once; every limit of the log is here.
+
+use super::commit::COMMIT_BYTES;
+use super::error::LogError;
+use super::position::BLOCK_BYTES;
+use super::segment_header::DATA_OFFSET;
+
+/// Who may append.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OpenMode {
+    /// May append. Starts a new epoch, durable before the open returns: the given one, which must be above the last, or
+    /// the last plus one.
+    Active {
+        /// The epoch a won election gave.
+        epoch: Option<u64>,
+    },
+    /// A standby's log: it takes chunks of its leader's log until [`super::Log::begin_epoch`].
+    Follower,
+}
+
+/// Sizes, limits and policy of one log.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Length of a segment file: whole blocks, 64 KiB to 1 GiB. May differ from one open to the next.
+    pub segment_bytes: u32,
+    /// The largest record: header (32 bytes), head and payload.
+    pub record_bytes_max: u32,
+    /// A group commit is split beyond this.
+    pub commit_bytes_max: u32,
+    /// Memory for what was written lately and what was read, together.
+    pub cache_bytes: usize,
+    /// Segments prepared ahead of need. The last one is the reserve that only `append_reserved` may use; at least 2.
+    pub ahead_count: u32,
+    /// Whether segments are filled with zeros ahead of the writer: halves the time of a sync on most file systems.
+    pub zero_fill: bool,
+    /// A sealed segment whose held records are fewer than this share of its records is rewritten; 0 never.
+    pub compact_below_percent: u8,
+    /// Start in spite of damage: drop what cannot be read and report each drop (EMS-STORE-A14).
+    pub force_start: bool,
+    /// Who may append.
+    pub mode: OpenMode,
+    /// Identity given to a log that is created; an existing one keeps its own.
+    pub store_id: [u8; 16],
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            segment_bytes: 64 * 1024 * 1024,
+            record_bytes_max: 16 * 1024 * 1024,
+            commit_bytes_max: 4 * 1024 * 1024,
+            cache_bytes: 64 * 1024 * 1024,
+            ahead_count: 3,
+            zero_fill: true,
+            compact_below_percent: 25,
+            force_start: false,
+            mode: OpenMode::Active { epoch: None },
+            store_id: [0; 16],
+        }
+    }
+}
+
+impl Options {
+    /// Checks that the sizes fit one another.
+    pub(crate) fn check(&self) -> Result<(), LogError> {
+        let segment = u64::from(self.segment_bytes);
+        let refuse = |why: &str| Err(LogError::Options(why.to_owned()));
+        if segment % BLOCK_BYTES != 0 || !(64 * 1024..=1024 * 1024 * 1024).contains(&segment) {
+            return refuse("segment_bytes must be whole blocks of 4 KiB, 64 KiB to 1 GiB");
+        }
+        if u64::from(self.record_bytes_max) > segment - DATA_OFFSET - COMMIT_BYTES as u64 {
+            return refuse("record_bytes_max must leave room for two blocks in a segment");
+        }
+        if u64::from(self.commit_bytes_max) < BLOCK_BYTES {
+            return refuse("commit_bytes_max must be at least 4 KiB");
+        }
+        if self.ahead_count < 2 {
+            return refuse("ahead_count must be at least 2: one to go on with and one in reserve");
+        }
+        if self.compact_below_percent > 90 {
+            return refuse("compact_below_percent must be at most 90");
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,299 @@
+//! Reading records by position: from memory at once, or through a request that any thread may run.
+//!
+//! A request reads ahead: a stretch that begins with the wanted record and grows while reads follow one another, so that a
+//! backlog far bigger than memory comes at the disk's sequential speed. Every record is verified before it is kept.
+
+use std::sync::Arc;
+
+use super::cache::{Extent, Record, cut};
+use super::disk::{Disk, DiskError, DiskFile, OpenFile, read_full};
+use super::error::LogError;
+use super::position::{BLOCK_BYTES, Position};
+use super::record::{self, HEADER_BYTES, KIND_SKIP, RecordHeader};
+use super::running::Log;
+use super::segment_header::{DATA_OFFSET, segment_name};
+
+const READ_BYTES_MIN: usize = 128 * 1024;
+const READ_BYTES_MAX: usize = 1024 * 1024;
+/// Complaints kept for reads that were asked for and then not fetched.
+const UNREADABLE_MAX: usize = 1024;
+
+/// The answer to [`Log::read`].
+pub enum Read {
+    /// Here it is.
+    Cached(Record),
+    /// Run this, hand it to [`Log::complete_read`], read again.
+    Miss(ReadRequest),
+}
+
+/// How far to read ahead: twice as much whenever a read begins where one ended.
+#[derive(Default)]
+pub(crate) struct ReadAhead {
+    /// Where recent reads ended, and how much they read.
+    streams: [(Position, usize); 8],
+    next: usize,
+}
+
+impl ReadAhead {
+    fn size_for(&self, position: Position) -> usize {
+        // A record's successor lies behind the end of a read by at most a commit's framing.
+        let close = |end: Position| end <= position && position.0 - end.0 <= 2 * BLOCK_BYTES;
+        let stream = self.streams.iter().find(|(end, bytes)| *bytes > 0 && close(*end));
+        stream.map_or(READ_BYTES_MIN, |(_, bytes)| (bytes * 2).min(READ_BYTES_MAX))
+    }
+
+    fn note(&mut self, end: Position, bytes: usize) {
+        self.streams[self.next] = (end, bytes);
+        self.next = (self.next + 1) % self.streams.len();
+    }
+}
+
+enum Layout {
+    /// Offsets follow from positions; records are known to lie below `end`.
+    Written { base: Position, end: Position },
+    /// Records lie one after another from `offset` (which holds the one at `from`) to the end of the file.
+    Compacted { offset: u64, from: Position, end: Position },
+}
+
+/// A read of the disk to be run on any thread.
+pub struct ReadRequest {
+    position: Position,
+    disk: Arc<dyn Disk>,
+    id: u64,
+    file: Option<Arc<dyn DiskFile>>,
+    layout: Layout,
+    bytes: usize,
+    record_bytes_max: usize,
+}
+
+/// What a [`ReadRequest`] found.
+pub struct ReadDone {
+    position: Position,
+    bytes: usize,
+    result: Result<Extent, LogError>,
+}
+
+impl Log {
+    /// The record at a position. Records that are not durable yet can be read too.
+    ///
+    /// # Errors
+    /// [`LogError::Damaged`] when its checksum is wrong (it is never delivered then), [`LogError::Gone`] when no record is
+    /// there, or the disk's error met by the request that was run for it.
+    pub fn read(&mut self, position: Position) -> Result<Read, LogError> {
+        let found = match self.cache.find(position) {
+            Some(found) => found,
+            None => match self.tail.find(position) {
+                Some(bytes) => cut(&bytes, 0, position),
+                None => return self.request(position),
+            },
+        };
+        found.map(Read::Cached).ok_or(LogError::Gone(position))
+    }
+
+    fn request(&mut self, position: Position) -> Result<Read, LogError> {
+        if let Some(error) = self.unreadable.remove(&position) {
+            return Err(error);
+        }
+        let durable = self.durable;
+        let segment = self.segments.find(position).ok_or(LogError::Gone(position))?;
+        let end = segment.end.min(durable);
+        if position >= end {
+            return Err(LogError::Gone(position));
+        }
+        let layout = if segment.compacted {
+            let index = segment.landmarks.partition_point(|(landmark, _)| *landmark <= position);
+            let Some((from, offset)) = index.checked_sub(1).and_then(|index| segment.landmarks.get(index)) else {
+                return Err(LogError::Gone(position));
+            };
+            Layout::Compacted {
+                offset: *offset,
+                from: *from,
+                end,
+            }
+        } else {
+            Layout::Written {
+                base: segment.base,
+                end,
+            }
+        };
+        Ok(Read::Miss(ReadRequest {
+            position,
+            disk: self.disk.clone(),
+            id: segment.id,
+            file: segment.file.clone(),
+            layout,
+            bytes: self.read_ahead.size_for(position),
+            record_bytes_max: self.options.segment_bytes.max(segment.file_bytes) as usize,
+        }))
+    }
+
+    /// Takes what a request found; the same [`Log::read`] finds it (or its error) then.
+    pub fn complete_read(&mut self, done: ReadDone) {
+        match done.result {
+            Ok(extent) => {
+                // The segment may have been removed or rewritten meanwhile; records are the same in either case, and a
+                // removed one is not asked for again.
+                self.read_ahead.note(extent.end, done.bytes);
+                self.cache.insert(extent);
+            }
+            Err(error) => {
+                if self.unreadable.len() >= UNREADABLE_MAX {
+                    self.unreadable.clear();
+                }
+                self.unreadable.insert(done.position, error);
+            }
+        }
+    }
+}
+
+impl ReadRequest {
+    /// The position asked for.
+    #[must_use]
+    pub fn position(&self) -> Position {
+        self.position
+    }
+
+    /// Reads and verifies.
+    #[must_use]
+    pub fn run(&self) -> ReadDone {
+        let result = match self.open() {
+            Err(error) => Err(error.into()),
+            Ok(file) => match self.layout {
+                Layout::Written { base, end } => self.run_written(file.as_ref(), base, end),
+                Layout::Compacted { offset, from, end } => self.run_compacted(file.as_ref(), offset, from, end),
+            },
+        };
+        ReadDone {
+            position: self.position,
+            bytes: self.bytes,
+            result,
+        }
+    }
+
+    fn open(&self) -> Result<Arc<dyn DiskFile>, DiskError> {
+        match &self.file {
+            Some(file) => Ok(file.clone()),
+            None => self.disk.open(&segment_name(self.id), OpenFile::ReadOnly),
+        }
+    }
+
+    fn damaged(&self, offset: u64, why: &str) -> LogError {
+        let file = segment_name(self.id);
+        LogError::Damaged {
+            file,
+            offset,
+            position: self.position,
+            why: why.to_owned(),
+        }
+    }
+
+    fn fill(&self, file: &dyn DiskFile, offset: u64, bytes: usize) -> Result<Vec<u8>, LogError> {
+        let mut buffer = vec![0; bytes];
+        let filled = read_full(file, offset, &mut buffer)
+            .map_err(|error| DiskError::new("read", &segment_name(self.id), error))?;
+        buffer.truncate(filled);
+        Ok(buffer)
+    }
+
+    /// At least the record at the start of what is read: more is read when it is longer.
+    fn fill_whole(&self, file: &dyn DiskFile, offset: u64, room: u64) -> Result<Vec<u8>, LogError> {
+        let buffer = self.fill(file, offset, (self.bytes as u64).min(room) as usize)?;
+        let header = RecordHeader::decode(&buffer, room).map_err(|why| self.damaged(offset, why))?;
+        let stored = header.stored() as usize;
+        if stored <= buffer.len() || stored > self.record_bytes_max {
+            return Ok(buffer);
+        }
+        self.fill(file, offset, stored)
+    }
+
+    fn run_written(&self, file: &dyn DiskFile, base: Position, end: Position) -> Result<Extent, LogError> {
+        let offset = DATA_OFFSET + (self.position.0 - base.0);
+        let room = end.0 - self.position.0;
+        let mut buffer = self.fill_whole(file, offset, room)?;
+        file.will_need(offset + buffer.len() as u64, self.bytes as u64);
+        let first = record::verify(&buffer, self.position, room.min(buffer.len() as u64))
+            .map_err(|why| self.damaged(offset, why))?;
+        let mut at = first.span() as usize;
+        while at < buffer.len() {
+            let position = self.position.plus(at as u64);
+            match record::verify(&buffer[at..], position, (buffer.len() - at) as u64) {
+                Ok(header) if header.kind != KIND_SKIP => at += header.span() as usize,
+                Ok(_) => break,
+                // Behind a commit's last record come zeros, up to the block where the next commit begins.
+                Err(_) if position.0 % BLOCK_BYTES != 0 && is_zero(&buffer[at..]) => {
+                    at += (BLOCK_BYTES - position.0 % BLOCK_BYTES) as usize;
+                }
+                Err(_) => break,
+            }
+        }
+        buffer.truncate(at);
+        let end = self.position.plus(buffer.len() as u64);
+        Ok(Extent {
+            start: self.position,
+            end,
+            bytes: buffer.into(),
+            places: None,
+        })
+    }
+
+    fn run_compacted(
+        &self,
+        file: &dyn DiskFile,
+        offset: u64,
+        from: Position,
+        end: Position,
+    ) -> Result<Extent, LogError> {
+        let length = file
+            .length()
+            .map_err(|error| DiskError::new("length of", &segment_name(self.id), error))?;
+        let room = length.saturating_sub(offset);
+        let mut bytes = self.bytes;
+        loop {
+            let mut buffer = self.fill(file, offset, (bytes as u64).min(room) as usize)?;
+            let mut places = Vec::new();
+            let (mut at, mut next) = (0, from);
+            let complete = loop {
+                if at == buffer.len() {
+                    break at as u64 == room;
+                }
+                let Ok(header) = RecordHeader::decode(&buffer[at..], room - at as u64) else {
+                    break false;
+                };
+                if header.position >= end || (at > 0 && header.position < next) {
+                    break false;
+                }
+                next = header.position;
+                if record::verify(&buffer[at..], header.position, (buffer.len() - at) as u64).is_err() {
+                    break false;
+                }
+                places.push((header.position, at as u32));
+                at += header.stored() as usize;
+                next = next.plus(HEADER_BYTES as u64);
+            };
+            let found = places.binary_search_by_key(&self.position, |place| place.0).is_ok();
+            if !found && !complete && next <= self.position {
+                // The wanted record lies behind what was read, or is the one that does not verify.
+                if (bytes as u64) < room && bytes < self.record_bytes_max * 2 {
+                    bytes *= 4;
+                    continue;
+                }
+                return Err(self.damaged(offset + at as u64, "record does not verify"));
+            }
+            if !found {
+                return Err(LogError::Gone(self.position));
+            }
+            buffer.truncate(at);
+            let covered = if complete { end } else { next };
+            return Ok(Extent {
+                start: from,
+                end: covered,
+                bytes: buffer.into(),
+                places: Some(places),
+            });
+        }
+    }
+}
+
+fn is_zero(bytes: &[u8]) -> bool {
+    bytes.iter().take(HEADER_BYTES).all(|&byte| byte == 0)
+}

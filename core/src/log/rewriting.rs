@@ -1,0 +1,258 @@
+//! The course of a compaction inside the running log: which segment, asking the rewriter, and putting the copy in force.
+//! The copying itself is in [`super::compaction`].
+
+use super::compaction::{Copied, Copying, Kept, Presence, Rewritable, Rewrite, Rewriter, Slice};
+use super::footer::{Footer, IndexEntry};
+use super::maintenance::Task;
+use super::manifest::{Entry, Manifest};
+use super::position::Position;
+use super::record::KIND_USER_MIN;
+use super::running::Log;
+use super::segment_header::SegmentHeader;
+use super::segments::{Liveness, Segment};
+
+/// Records the rewriter is asked about in one call.
+const DECISIONS_MAX: usize = 4096;
+
+/// What a rewrite remembers between jobs.
+#[derive(Default)]
+pub(crate) struct Rewriting {
+    /// The segment, by its base.
+    base: Option<Position>,
+    stage: Option<Stage>,
+    /// The end of the log when the first question was asked, and after the last answer.
+    began_at: Position,
+    decided_at: Position,
+    /// Number of the new file.
+    copy_id: Option<u64>,
+    /// A half-made file to be removed.
+    pub discard: Option<u64>,
+}
+
+/// A rewrite on its way.
+enum Stage {
+    Deciding(Deciding),
+    /// A slice is to be copied.
+    Ready(Box<Copying>),
+    /// A slice is being copied.
+    Out,
+    Copied(Copied),
+}
+
+/// The part of a rewrite that asks.
+struct Deciding {
+    footer: Footer,
+    /// Byte of the index where the next question begins.
+    at: usize,
+    kept: Kept,
+    kept_bytes: u64,
+}
+
+impl Log {
+    /// The next step of a rewrite, or the first one of another.
+    pub(crate) fn compact_next(&mut self, rewriter: &dyn Rewriter) -> Option<Task> {
+        let Some(base) = self.upkeep.rewrite.base else {
+            return self.start_compaction();
+        };
+        if self.segments.by_base_mut(base).is_none() {
+            self.abandon_compaction();
+            return Some(Task::Pause);
+        }
+        match self.upkeep.rewrite.stage.take()? {
+            Stage::Deciding(deciding) => self.decide(rewriter, base, deciding),
+            Stage::Ready(copying) => {
+                self.upkeep.rewrite.stage = Some(Stage::Out);
+                Some(Task::Copy(copying))
+            }
+            Stage::Out => None,
+            Stage::Copied(copied) => {
+                let ready = self.durable >= self.upkeep.rewrite.decided_at;
+                let old = self.segments.by_base_mut(base)?.id;
+                let switch = ready.then(|| Task::Switch {
+                    old,
+                    manifest: self.switch_manifest(old, &copied),
+                });
+                self.upkeep.rewrite.stage = Some(Stage::Copied(copied));
+                switch
+            }
+        }
+    }
+
+    fn start_compaction(&mut self) -> Option<Task> {
+        let percent = u64::from(self.options.compact_below_percent);
+        let (store_id, durable) = (self.store_id, self.durable);
+        let worth = |segment: &&mut Segment| {
+            let Liveness {
+                holds,
+                blockers,
+                tried_at,
+                ..
+            } = &segment.liveness;
+            let sparse = holds * 100 < segment.user_records * percent;
+            let changed = tried_at.is_none_or(|(tried, blocked)| holds * 2 < tried || *blockers < blocked);
+            segment.sealed && segment.end <= durable && sparse && changed
+        };
+        let segment = self.segments.iter_mut().find(worth)?;
+        segment.liveness.tried_at = Some((segment.liveness.holds, segment.liveness.blockers));
+        let (id, footer_crc) = (segment.id, segment.footer_crc);
+        self.upkeep.rewrite.base = Some(segment.base);
+        Some(Task::Load {
+            store_id,
+            id,
+            footer_crc,
+        })
+    }
+
+    /// The footer is here: the questions begin.
+    pub(crate) fn loaded(&mut self, footer: Option<Footer>) {
+        let end = self.end();
+        let rewrite = &mut self.upkeep.rewrite;
+        let segment = rewrite.base.and_then(|base| self.segments.by_base_mut(base));
+        let (Some(footer), Some(segment)) = (footer, segment) else {
+            rewrite.base = None;
+            return;
+        };
+        segment.liveness.dependents_before = std::mem::take(&mut segment.liveness.dependents);
+        rewrite.began_at = end;
+        rewrite.stage = Some(Stage::Deciding(Deciding {
+            footer,
+            at: 0,
+            kept: Kept::new(),
+            kept_bytes: 0,
+        }));
+    }
+
+    fn decide(&mut self, rewriter: &dyn Rewriter, base: Position, mut deciding: Deciding) -> Option<Task> {
+        let presence = Presence {
+            segments: &self.segments,
+            rewriting: base,
+        };
+        for _ in 0..DECISIONS_MAX {
+            let Some((entry, next)) = deciding.footer.index.entry_at(base, deciding.at) else {
+                self.start_copying(base, deciding);
+                return Some(Task::Pause);
+            };
+            deciding.at = next;
+            if entry.kind < KIND_USER_MIN {
+                continue;
+            }
+            let IndexEntry {
+                position,
+                epoch,
+                kind,
+                head,
+                payload_length,
+                ..
+            } = entry;
+            let kept = match rewriter.rewrite(
+                Rewritable {
+                    position,
+                    epoch,
+                    kind,
+                    head,
+                    payload_length,
+                },
+                &presence,
+            ) {
+                Rewrite::Drop => continue,
+                Rewrite::KeepAs(new) if new.len() <= head.len() => Some(new),
+                Rewrite::Keep | Rewrite::KeepAs(_) => None,
+            };
+            deciding.kept.push_back((position, kept));
+            deciding.kept_bytes += entry.stored();
+        }
+        self.upkeep.rewrite.stage = Some(Stage::Deciding(deciding));
+        Some(Task::Pause)
+    }
+
+    fn start_copying(&mut self, base: Position, deciding: Deciding) {
+        let store_id = self.store_id;
+        let Some(segment) = self.segments.by_base_mut(base) else {
+            return self.abandon_compaction();
+        };
+        let stored = if segment.compacted {
+            u64::from(segment.file_bytes)
+        } else {
+            segment.end.0 - segment.base.0
+        };
+        if deciding.kept_bytes * 4 > stored * 3 {
+            // Not worth a copy; tried again when fewer are held.
+            return self.abandon_compaction();
+        }
+        let header = SegmentHeader {
+            compacted: segment.compacted,
+            ..segment.header(store_id)
+        };
+        let file_bytes = segment.file_bytes;
+        let id = self.take_id();
+        let copying = Copying::new(id, header, deciding.footer, file_bytes, deciding.kept);
+        let decided_at = self.end();
+        let rewrite = &mut self.upkeep.rewrite;
+        (rewrite.copy_id, rewrite.decided_at) = (Some(id), decided_at);
+        rewrite.stage = Some(Stage::Ready(Box::new(copying)));
+    }
+
+    /// A slice was copied.
+    pub(crate) fn copied(&mut self, slice: Slice) {
+        match slice {
+            Slice::More(copying) => self.upkeep.rewrite.stage = Some(Stage::Ready(copying)),
+            Slice::Done(copied) => self.upkeep.rewrite.stage = Some(Stage::Copied(copied)),
+            // The old file stays as it is; reads and the scrubber report what is wrong with it.
+            Slice::Damaged => self.abandon_compaction(),
+        }
+    }
+
+    fn switch_manifest(&self, old: u64, copied: &Copied) -> Manifest {
+        let mut manifest = self.next_manifest();
+        if let Some(entry) = manifest.entries.iter_mut().find(|entry| entry.id == old) {
+            let (id, file_bytes, footer_crc) = (copied.id, copied.file_bytes, copied.footer_crc);
+            let rewritten_at = self.upkeep.rewrite.began_at;
+            *entry = Entry {
+                id,
+                file_bytes,
+                footer_crc,
+                rewritten_at,
+                compacted: true,
+                ..*entry
+            };
+        }
+        manifest
+    }
+
+    /// The copy is in force.
+    pub(crate) fn switched(&mut self, manifest: Manifest) {
+        self.adopt(manifest);
+        let rewrite = std::mem::take(&mut self.upkeep.rewrite);
+        let Some(Stage::Copied(copied)) = rewrite.stage else {
+            return;
+        };
+        let Some(segment) = rewrite.base.and_then(|base| self.segments.by_base_mut(base)) else {
+            return;
+        };
+        (segment.id, segment.file_bytes, segment.footer_crc) = (copied.id, copied.file_bytes, copied.footer_crc);
+        (segment.compacted, segment.rewritten_at) = (true, rewrite.began_at);
+        (segment.landmarks, segment.user_records) = (copied.landmarks, copied.user_records);
+        segment.zeroed_to = u64::from(copied.file_bytes);
+        let freed = std::mem::take(&mut segment.liveness.dependents_before);
+        let (from, to) = (segment.base, segment.end);
+        for holder in freed {
+            self.block(holder, -1);
+        }
+        self.cache.forget(from, to);
+    }
+
+    /// Gives a rewrite up; the old file stays in force.
+    pub(crate) fn abandon_compaction(&mut self) {
+        let rewrite = std::mem::take(&mut self.upkeep.rewrite);
+        self.upkeep.rewrite.discard = rewrite.copy_id;
+        let Some(segment) = rewrite.base.and_then(|base| self.segments.by_base_mut(base)) else {
+            return;
+        };
+        let before = std::mem::take(&mut segment.liveness.dependents_before);
+        let known = &mut segment.liveness.dependents;
+        let twice: Vec<Position> = before.into_iter().filter(|holder| !known.insert(*holder)).collect();
+        for holder in twice {
+            self.block(holder, -1);
+        }
+    }
+}

@@ -1,0 +1,292 @@
+//! The open log: its parts, its figures, and the hand-over of write jobs. Appending, reading, liveness, maintenance and
+//! shipping are further `impl` blocks in the files of those names.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use rustc_hash::FxHashMap;
+
+use super::cache::{Cache, Extent};
+use super::disk::{Disk, DiskLock};
+use super::error::LogError;
+use super::liveness::Readers;
+use super::maintenance::Upkeep;
+use super::manifest::{Manifest, ManifestFiles};
+use super::options::Options;
+use super::position::{Position, block_aligned};
+use super::reading::ReadAhead;
+use super::segments::{Segment, Segments};
+use super::tail::{Commit, Tail};
+use super::watermark::{Watermark, WatermarkFile};
+use super::writing::{SegmentWrite, WriteDone, WriteJob};
+
+/// A point of the log and the chain of all records' checksums up to it: equal on two logs that hold the same records.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RollingHash {
+    /// All records below are counted.
+    pub position: Position,
+    /// The chain.
+    pub value: u64,
+}
+
+/// Whether there is room to append.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Space {
+    /// There is.
+    Ok,
+    /// Not much, and more is being prepared: run maintenance.
+    Preparing,
+    /// The disk had none left when it was last asked; only the reserve may be left.
+    Full,
+}
+
+/// The log. One thread uses it; its jobs may run on others.
+pub struct Log {
+    pub(crate) disk: Arc<dyn Disk>,
+    pub(crate) options: Options,
+    pub(crate) store_id: [u8; 16],
+    pub(crate) manifest_files: ManifestFiles,
+    pub(crate) manifest: Manifest,
+    pub(crate) watermark_file: WatermarkFile,
+    pub(crate) segments: Segments,
+    pub(crate) ahead: VecDeque<Segment>,
+    pub(crate) tail: Tail,
+    pub(crate) cache: Cache,
+    pub(crate) read_ahead: ReadAhead,
+    pub(crate) unreadable: FxHashMap<Position, LogError>,
+    pub(crate) readers: Readers,
+    pub(crate) floor: Position,
+    pub(crate) upkeep: Upkeep,
+    pub(crate) epoch: u64,
+    pub(crate) hash: u64,
+    pub(crate) durable: Position,
+    pub(crate) durable_hash: u64,
+    pub(crate) follower: bool,
+    pub(crate) failed: Option<String>,
+    // Last, so that the store is given up only when everything else is gone.
+    pub(crate) _lock: Box<dyn DiskLock>,
+}
+
+impl Log {
+    /// Everything pending as one job. `None` when nothing is pending, when a write is in flight (one at a time), or while
+    /// the next blocks are just being filled with zeros: ask again after every completion.
+    ///
+    /// # Errors
+    /// [`LogError::Failed`] after a failed write.
+    pub fn next_write(&mut self) -> Result<Option<WriteJob>, LogError> {
+        self.check_failed()?;
+        if self.write_in_flight() {
+            return Ok(None);
+        }
+        self.tail.close();
+        if self.tail.ready.is_empty() || self.upkeep.is_filling(&self.segments, &self.tail.ready) {
+            return Ok(None);
+        }
+        self.tail.in_flight = std::mem::take(&mut self.tail.ready);
+        let mut segments: Vec<SegmentWrite> = Vec::new();
+        for commit in &self.tail.in_flight {
+            let Some(segment) = self.segments.by_id_mut(commit.segment) else {
+                continue;
+            };
+            let Some(file) = segment.file.clone() else { continue };
+            if segments.last().is_none_or(|write| write.id() != segment.id) {
+                segments.push(SegmentWrite::new(segment.id, file));
+            }
+            let Some(write) = segments.last_mut() else { continue };
+            if !segment.begun {
+                segment.begun = true;
+                write.add(0, segment.header(self.store_id).encode().into());
+            }
+            add_commit(write, segment, commit, self.durable);
+            segment.zeroed_to = segment.zeroed_to.max(write.end());
+        }
+        let watermark = self.watermark_file.next(&self.watermark_for(&self.tail.in_flight));
+        Ok(Some(WriteJob { segments, watermark }))
+    }
+
+    /// Takes the result of a write job and returns the new durable position.
+    ///
+    /// # Errors
+    /// [`LogError::Failed`]: the log is finished for this process. A failed sync is never tried again.
+    pub fn complete_write(&mut self, done: WriteDone) -> Result<Position, LogError> {
+        if let Err(error) = done.result {
+            return Err(self.fail(error.to_string()));
+        }
+        self.check_failed()?;
+        let commits = std::mem::take(&mut self.tail.in_flight);
+        if let Some(last) = commits.last() {
+            self.durable = last.end();
+            self.durable_hash = last.hash_after;
+        }
+        for part in commits.into_iter().flat_map(|commit| commit.parts) {
+            let end = part.end();
+            self.cache.insert(Extent {
+                start: part.start,
+                end,
+                bytes: part.bytes,
+                places: None,
+            });
+        }
+        self.drop_late_readers();
+        Ok(self.durable)
+    }
+
+    /// All appended records are below.
+    #[must_use]
+    pub fn end(&self) -> Position {
+        self.segments.last().map_or(Position::FIRST, |segment| segment.end)
+    }
+
+    /// All records below are on disk.
+    #[must_use]
+    pub fn durable(&self) -> Position {
+        self.durable
+    }
+
+    /// Whether something is appended and not yet handed to a write job.
+    #[must_use]
+    pub fn has_pending(&self) -> bool {
+        self.tail.open.is_some() || !self.tail.ready.is_empty()
+    }
+
+    /// Whether a write job is out.
+    #[must_use]
+    pub fn write_in_flight(&self) -> bool {
+        !self.tail.in_flight.is_empty()
+    }
+
+    /// Bytes appended and not yet durable.
+    #[must_use]
+    pub fn pending_bytes(&self) -> u64 {
+        self.tail.pending_bytes()
+    }
+
+    /// The epoch records are appended in.
+    #[must_use]
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// Over all records appended so far.
+    #[must_use]
+    pub fn rolling_hash(&self) -> RollingHash {
+        RollingHash {
+            position: Position(block_aligned(self.end().0)),
+            value: self.hash,
+        }
+    }
+
+    /// Over all durable records.
+    #[must_use]
+    pub fn durable_hash(&self) -> RollingHash {
+        RollingHash {
+            position: self.durable,
+            value: self.durable_hash,
+        }
+    }
+
+    /// The store's identity, given when it was created.
+    #[must_use]
+    pub fn store_id(&self) -> [u8; 16] {
+        self.store_id
+    }
+
+    /// Whether there is room to append.
+    #[must_use]
+    pub fn space(&self) -> Space {
+        match (self.ahead.len() >= 2, self.upkeep.is_full()) {
+            (true, _) => Space::Ok,
+            (false, false) => Space::Preparing,
+            (false, true) => Space::Full,
+        }
+    }
+
+    /// Why the log stopped, if it did.
+    #[must_use]
+    pub fn failed(&self) -> Option<&str> {
+        self.failed.as_deref()
+    }
+
+    /// How many segment files hold records, and the bytes of all files set aside for segments.
+    #[must_use]
+    pub fn disk_use(&self) -> (usize, u64) {
+        let files = self.segments.iter().chain(&self.ahead);
+        (
+            self.segments.len(),
+            files.map(|segment| u64::from(segment.file_bytes)).sum(),
+        )
+    }
+
+    /// Memory the payload cache holds.
+    #[must_use]
+    pub fn cache_bytes(&self) -> usize {
+        self.cache.bytes()
+    }
+
+    /// Clean stop: writes what is pending and leaves a durable mark that nothing can be torn. Runs on the caller's thread.
+    ///
+    /// # Errors
+    /// [`LogError::Failed`] when the log has failed, the disk's error otherwise; the log is then as after a crash.
+    pub fn close(mut self) -> Result<(), LogError> {
+        self.flush_now()?;
+        let clean = Watermark {
+            clean: true,
+            ..self.watermark_for(&[])
+        };
+        // Both slots, so that even a damaged one leaves the truth.
+        for _ in 0..2 {
+            self.watermark_file.next(&clean).run()?;
+            self.watermark_file.sync()?;
+        }
+        Ok(())
+    }
+
+    /// Writes everything pending, here and now.
+    pub(crate) fn flush_now(&mut self) -> Result<(), LogError> {
+        if self.write_in_flight() || self.upkeep.is_out() {
+            return Err(LogError::Options("a write or maintenance job is still out".to_owned()));
+        }
+        while let Some(job) = self.next_write()? {
+            self.complete_write(job.run())?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn check_failed(&self) -> Result<(), LogError> {
+        match &self.failed {
+            Some(why) => Err(LogError::Failed(why.clone())),
+            None => Ok(()),
+        }
+    }
+
+    /// From now on nothing is reported durable.
+    pub(crate) fn fail(&mut self, why: String) -> LogError {
+        let why = self.failed.get_or_insert(why).clone();
+        LogError::Failed(why)
+    }
+
+    /// The watermark once `commits` are durable.
+    pub(crate) fn watermark_for(&self, commits: &[Commit]) -> Watermark {
+        let last = commits.last();
+        Watermark {
+            store_id: self.store_id,
+            durable: last.map_or(self.durable, Commit::end),
+            epoch: last.map_or(self.epoch, |commit| commit.epoch),
+            hash: last.map_or(self.durable_hash, |commit| commit.hash_after),
+            manifest: self.manifest.version,
+            clean: false,
+        }
+    }
+}
+
+fn add_commit(write: &mut SegmentWrite, segment: &Segment, commit: &Commit, durable: Position) {
+    write.add(
+        segment.offset_of(commit.start),
+        Bytes::copy_from_slice(&commit.head(durable)),
+    );
+    for part in &commit.parts {
+        write.add(segment.offset_of(part.start), part.bytes.clone());
+    }
+    write.fill_block();
+}

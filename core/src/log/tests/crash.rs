@@ -1,0 +1,283 @@
+//! Power losses, killed processes, short writes, failing syncs and full disks, from seeds.
+
+use super::*;
+use crate::sim::{Faults, seeds};
+
+/// Runs `body` for every seed; a failure says how to see it again.
+fn each_seed(name: &str, count: u64, body: impl Fn(u64) + std::panic::RefUnwindSafe) {
+    for seed in seeds(count) {
+        if let Err(panic) = std::panic::catch_unwind(|| body(seed)) {
+            eprintln!("reproduce with: STERNA_SEED={seed} cargo test --lib log::tests::crash::{name}");
+            std::panic::resume_unwind(panic);
+        }
+    }
+}
+
+/// Works on a log until something stops it: appends, commits, upkeep, reads, holds.
+fn work(host: &mut Host, random: &mut Random, steps: u64) -> Result<(), String> {
+    let payload_max = [100, 1500, 9000][random.below(3) as usize];
+    for _ in 0..steps {
+        match random.below(12) {
+            0..6 => match host.append(random, payload_max) {
+                Ok(position) => host.log.hold(position),
+                Err(AppendError::NoSpace) => {}
+                Err(error) => return Err(error.to_string()),
+            },
+            6..9 => host.commit().map_err(|error| error.to_string())?,
+            9 => {
+                host.maintain(&KeepAll).map_err(|error| error.to_string())?;
+            }
+            10 => host.log.request_watermark_sync(),
+            _ => {
+                let index = random.below(host.appended.len() as u64) as usize;
+                if let Some(position) = host.appended.keys().nth(index).copied() {
+                    match host.read(position) {
+                        Ok(record) => assert_eq!(record.payload, host.appended[&position].payload),
+                        Err(LogError::Disk(error)) => return Err(error.to_string()),
+                        Err(error) => panic!("record at {position}: {error}"),
+                    }
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn what_was_durable_survives_power_losses() {
+    each_seed("what_was_durable_survives_power_losses", 300, |seed| {
+        let mut random = Random::new(seed);
+        let disk = SimDisk::new(seed);
+        let mut host = Host::open(&disk, options()).unwrap();
+        let mut epoch = host.log.epoch();
+        for _ in 0..4 {
+            let crash_at = disk.operations() + 1 + random.below(80);
+            disk.set_faults(Faults {
+                crash_at: Some(crash_at),
+                short_write_one_in: 3,
+                ..Faults::default()
+            });
+            let outcome = work(&mut host, &mut random, 150);
+            assert!(
+                outcome.is_ok() || disk.is_down(),
+                "stopped without a power loss: {outcome:?}"
+            );
+            if random.one_in(4) {
+                disk.kill_process()
+            } else {
+                disk.power_cycle()
+            }
+            host = host.reopen(options()).unwrap();
+            assert!(host.log.epoch() > epoch, "every open is a new epoch");
+            epoch = host.log.epoch();
+            host.check_recovered();
+        }
+    });
+}
+
+#[test]
+fn a_power_loss_during_an_open_or_a_creation_loses_nothing() {
+    each_seed("a_power_loss_during_an_open_or_a_creation_loses_nothing", 40, |seed| {
+        let mut random = Random::new(seed);
+        let disk = SimDisk::new(seed);
+        let mut durable = Position::ZERO;
+        let mut appended = BTreeMap::new();
+        for crash_at in 1..40 {
+            let faults = Faults {
+                crash_at: Some(disk.operations() + crash_at),
+                ..Faults::default()
+            };
+            disk.set_faults(faults);
+            if let Ok(mut host) = Host::open(&disk, options()) {
+                (host.appended, host.durable) = (appended, durable);
+                host.check_recovered();
+                let _ = work(&mut host, &mut random, 20);
+                (appended, durable) = (host.appended, host.durable);
+            }
+            disk.power_cycle();
+        }
+        let mut host = Host::open(&disk, options()).unwrap();
+        (host.appended, host.durable) = (appended, durable);
+        host.check_recovered();
+    });
+}
+
+#[test]
+fn a_clean_stop_leaves_nothing_to_cut() {
+    let mut host = filled(3, 200, 900);
+    host.maintain(&KeepAll).unwrap();
+    let Host {
+        disk,
+        log,
+        appended,
+        durable,
+        ..
+    } = host;
+    log.close().unwrap();
+    disk.power_cycle();
+    let mut host = Host::open(&disk, options()).unwrap();
+    (host.appended, host.durable) = (appended, durable);
+    assert!(host.report.clean);
+    assert_eq!(host.report.torn_bytes_cut, 0);
+    host.check_recovered();
+    assert_eq!(host.appended.len(), 200);
+}
+
+#[test]
+fn a_failed_sync_is_final_and_nothing_after_it_is_promised() {
+    each_seed("a_failed_sync_is_final_and_nothing_after_it_is_promised", 100, |seed| {
+        let mut random = Random::new(seed);
+        let disk = SimDisk::new(seed);
+        let mut host = Host::open(&disk, options()).unwrap();
+        let fail_sync_at = Some(disk.operations() + 1 + random.below(60));
+        disk.set_faults(Faults {
+            fail_sync_at,
+            ..Faults::default()
+        });
+        let outcome = work(&mut host, &mut random, 400);
+        assert!(outcome.is_err());
+        assert!(host.log.failed().is_some());
+        assert!(matches!(host.log.append(20, b"", b""), Err(AppendError::Failed(_))));
+        assert!(matches!(
+            host.log.append_reserved(20, b"", b""),
+            Err(AppendError::Failed(_))
+        ));
+        assert!(matches!(host.log.next_write(), Err(LogError::Failed(_))));
+        assert!(host.log.maintenance(&KeepAll).is_none());
+        if random.one_in(2) {
+            // Only the process goes: what the disk refused can still be read, and is not on it.
+            disk.kill_process();
+            host = host.reopen(options()).unwrap();
+            host.check_recovered();
+        }
+        disk.power_cycle();
+        host = host.reopen(options()).unwrap();
+        host.check_recovered();
+    });
+}
+
+#[test]
+fn a_full_disk_is_back_pressure_and_can_be_drained() {
+    each_seed("a_full_disk_is_back_pressure_and_can_be_drained", 50, |seed| {
+        let mut random = Random::new(seed);
+        let disk = SimDisk::new(seed);
+        let mut host = Host::open(&disk, options()).unwrap();
+        disk.set_faults(Faults {
+            space_bytes: Some(700_000),
+            ..Faults::default()
+        });
+        let mut held = Vec::new();
+        let refused = loop {
+            assert!(held.len() < 10_000, "the disk never fills");
+            match host.append(&mut random, 2000) {
+                Ok(position) => {
+                    host.log.hold(position);
+                    held.push(position);
+                }
+                Err(error) => {
+                    host.commit().unwrap();
+                    host.maintain(&KeepAll).unwrap();
+                    if host.log.space() == Space::Full {
+                        break error;
+                    }
+                }
+            }
+        };
+        assert_eq!(refused, AppendError::NoSpace);
+        // The rest of the current segment may still take something; a segment's worth certainly not.
+        assert!((0..64).any(|_| host.append(&mut random, 2000) == Err(AppendError::NoSpace)));
+        let acknowledged = host.log.append_reserved(30, b"acknowledged", b"").unwrap();
+        host.appended.insert(
+            acknowledged,
+            Known {
+                kind: 30,
+                head: b"acknowledged".to_vec(),
+                payload: Vec::new(),
+            },
+        );
+        host.commit().unwrap();
+        assert!(host.durable > acknowledged);
+        for position in held {
+            host.log.release(position);
+        }
+        let floor = host.log.durable();
+        host.log.set_floor(floor);
+        host.maintain(&KeepAll).unwrap();
+        for _ in 0..30 {
+            host.append(&mut random, 2000).unwrap();
+            host.commit().unwrap();
+        }
+        host.appended.retain(|position, _| *position >= acknowledged);
+        disk.power_cycle();
+        host = host.reopen(options()).unwrap();
+        host.appended.retain(|position, _| *position >= acknowledged);
+        host.recovered.retain(|record| record.0 >= acknowledged);
+        host.check_recovered();
+    });
+}
+
+#[test]
+fn truncation_at_every_byte_of_the_last_block_cuts_only_what_was_not_promised() {
+    let mut host = filled(5, 40, 300);
+    let promised = host.durable;
+    let mut random = Random::new(6);
+    // Written, and never reported: the process died between the write and the report.
+    for _ in 0..8 {
+        host.append(&mut random, 200).unwrap();
+    }
+    let job = host.log.next_write().unwrap().unwrap();
+    let before = host.disk.fork(1);
+    let name = "0000000000000001.segment";
+    let start = (promised.get() - Position::FIRST.get() + BLOCK_BYTES) as usize;
+    drop(job.run());
+    let written = host.disk.contents(name).unwrap();
+    let appended = host.appended;
+    for cut in start..start + BLOCK_BYTES as usize {
+        let disk = before.fork(cut as u64);
+        disk.edit(name, |bytes| bytes[start..cut].copy_from_slice(&written[start..cut]));
+        let mut again = Host::open(&disk, options()).unwrap();
+        (again.appended, again.durable) = (appended.clone(), promised);
+        again.check_recovered();
+    }
+}
+
+#[test]
+fn leftovers_of_a_cut_tail_are_never_taken_for_a_part_of_the_log() {
+    each_seed(
+        "leftovers_of_a_cut_tail_are_never_taken_for_a_part_of_the_log",
+        200,
+        |seed| {
+            let mut random = Random::new(seed);
+            let disk = SimDisk::new(seed);
+            let mut host = Host::open(&disk, options()).unwrap();
+            // All commits are equally long, so that what is left behind a cut lies exactly where the next ones go.
+            for _ in 0..6 {
+                let crash_at = disk.operations() + 2 + random.below(6);
+                disk.set_faults(Faults {
+                    crash_at: Some(crash_at),
+                    ..Faults::default()
+                });
+                for _ in 0..8 {
+                    let payload = random.bytes(15_000);
+                    for part in payload.chunks(5000) {
+                        if let Ok(position) = host.log.append(16, b"", part) {
+                            let known = Known {
+                                kind: 16,
+                                head: Vec::new(),
+                                payload: part.to_vec(),
+                            };
+                            host.appended.insert(position, known);
+                        }
+                    }
+                    if host.commit().is_err() {
+                        break;
+                    }
+                    let _ = host.maintain(&KeepAll);
+                }
+                disk.power_cycle();
+                host = host.reopen(options()).unwrap();
+                host.check_recovered();
+            }
+        },
+    );
+}

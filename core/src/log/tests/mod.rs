@@ -1,0 +1,182 @@
+//! The log on a simulated disk. Here: a host that runs jobs inline and remembers what it was promised.
+
+mod crash;
+mod damage;
+mod reading;
+mod shipping;
+mod upkeep;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::*;
+use crate::sim::{Random, SimDisk};
+
+/// What a record was, to be compared byte for byte.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Known {
+    pub kind: u8,
+    pub head: Vec<u8>,
+    pub payload: Vec<u8>,
+}
+
+pub(super) fn options() -> Options {
+    Options {
+        segment_bytes: 64 * 1024,
+        record_bytes_max: 20 * 1024,
+        commit_bytes_max: 16 * 1024,
+        cache_bytes: 64 * 1024,
+        store_id: [9; 16],
+        ..Options::default()
+    }
+}
+
+/// A log, its disk, and what was appended to it.
+pub(super) struct Host {
+    pub disk: SimDisk,
+    pub log: Log,
+    pub report: RecoveryReport,
+    /// What the visitor was shown at open.
+    pub recovered: Vec<(Position, u64, u8, Vec<u8>, u32)>,
+    pub appended: BTreeMap<Position, Known>,
+    pub durable: Position,
+}
+
+impl Host {
+    pub fn open(disk: &SimDisk, options: Options) -> Result<Self, LogError> {
+        let mut recovered = Vec::new();
+        let mut visitor = |record: Recovered<'_>| {
+            let Recovered {
+                position,
+                epoch,
+                kind,
+                head,
+                payload_length,
+            } = record;
+            recovered.push((position, epoch, kind, head.to_vec(), payload_length));
+            Ok(())
+        };
+        let (log, report) = Log::open(Arc::new(disk.clone()), options, &mut visitor)?;
+        let durable = log.durable();
+        Ok(Self {
+            disk: disk.clone(),
+            log,
+            report,
+            recovered,
+            appended: BTreeMap::new(),
+            durable,
+        })
+    }
+
+    /// Opens again and takes over what is known.
+    pub fn reopen(self, options: Options) -> Result<Self, LogError> {
+        let Self {
+            disk,
+            log,
+            appended,
+            durable,
+            ..
+        } = self;
+        drop(log);
+        let mut host = Self::open(&disk, options)?;
+        (host.appended, host.durable) = (appended, durable);
+        Ok(host)
+    }
+
+    pub fn append(&mut self, random: &mut Random, payload_max: u64) -> Result<Position, AppendError> {
+        let kind = 16 + random.below(4) as u8;
+        let (head_length, payload_length) = (random.below(60) as usize, random.below(payload_max + 1) as usize);
+        let (head, payload) = (random.bytes(head_length), random.bytes(payload_length));
+        let position = self.log.append(kind, &head, &payload)?;
+        self.appended.insert(position, Known { kind, head, payload });
+        Ok(position)
+    }
+
+    /// One group commit, as far as the disk lets it.
+    pub fn commit(&mut self) -> Result<(), LogError> {
+        if let Some(job) = self.log.next_write()? {
+            self.durable = self.log.complete_write(job.run())?;
+        }
+        Ok(())
+    }
+
+    /// All upkeep there is, bounded.
+    pub fn maintain(&mut self, rewriter: &dyn Rewriter) -> Result<usize, LogError> {
+        let mut count = 0;
+        while let Some(job) = self.log.maintenance(rewriter) {
+            self.log.complete_maintenance(job.run())?;
+            count += 1;
+            assert!(count < 10_000, "upkeep never ends");
+        }
+        Ok(count)
+    }
+
+    pub fn read(&mut self, position: Position) -> Result<Record, LogError> {
+        for _ in 0..2 {
+            match self.log.read(position)? {
+                Read::Cached(record) => return Ok(record),
+                Read::Miss(request) => self.log.complete_read(request.run()),
+            }
+        }
+        panic!("a read at {position} misses after it was completed");
+    }
+
+    /// Checks one record against what was appended.
+    pub fn check(&mut self, position: Position) {
+        let record = self
+            .read(position)
+            .unwrap_or_else(|error| panic!("record at {position}: {error}"));
+        let known = &self.appended[&position];
+        assert_eq!(
+            (record.kind, &record.head[..], &record.payload[..]),
+            (known.kind, &known.head[..], &known.payload[..])
+        );
+    }
+
+    /// After an open: everything durable is there, in order, byte for byte; nothing was invented; the rest is forgotten.
+    pub fn check_recovered(&mut self) {
+        let mut last = Position::ZERO;
+        for (position, _, kind, head, payload_length) in &self.recovered {
+            assert!(*position > last, "records out of order");
+            last = *position;
+            let known = self
+                .appended
+                .get(position)
+                .unwrap_or_else(|| panic!("record at {position} was never appended"));
+            assert_eq!(
+                (*kind, head, *payload_length as usize),
+                (known.kind, &known.head, known.payload.len())
+            );
+        }
+        let found: std::collections::BTreeSet<Position> = self.recovered.iter().map(|record| record.0).collect();
+        for position in self.appended.keys().filter(|position| **position < self.durable) {
+            assert!(
+                found.contains(position),
+                "durable record at {position} of {} is lost",
+                self.durable
+            );
+        }
+        self.appended.retain(|position, _| found.contains(position));
+        for position in found {
+            self.check(position);
+        }
+        self.durable = self.log.durable();
+    }
+}
+
+/// A new log with `count` records, committed in groups of random size, upkeep done.
+pub(super) fn filled(seed: u64, count: usize, payload_max: u64) -> Host {
+    let mut random = Random::new(seed);
+    let mut host = Host::open(&SimDisk::new(seed), options()).unwrap();
+    for _ in 0..count {
+        while host.append(&mut random, payload_max).is_err() {
+            host.commit().unwrap();
+            host.maintain(&KeepAll).unwrap();
+        }
+        if random.one_in(5) {
+            host.commit().unwrap();
+        }
+    }
+    host.commit().unwrap();
+    host
+}

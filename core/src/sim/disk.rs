@@ -1,0 +1,511 @@
+//! A disk in memory that loses power.
+//!
+//! Every file has what was written and what was synced. A crash keeps of each unsynced write all sectors, none, or any
+//! selection of them, so writes are lost, torn and reordered; unsynced names come or go one by one. Faults: writes that
+//! take fewer bytes than given, a sync that fails and loses what it should have kept, a full disk, flipped bits. Every
+//! operation that changes something is counted, so that a test can crash at each of them in turn.
+
+use std::collections::BTreeMap;
+use std::io::{self, IoSlice};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::random::Random;
+use crate::log::disk::{Disk, DiskError, DiskFile, DiskLock, OpenFile};
+
+/// What a power loss may tear.
+const SECTOR_BYTES: usize = 512;
+
+/// What goes wrong.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Faults {
+    /// The changing operation at which power is lost, counted from the creation of the disk.
+    pub crash_at: Option<u64>,
+    /// The changing operation that fails with an I/O error if it is a sync, or else the next sync after it.
+    pub fail_sync_at: Option<u64>,
+    /// One write in so many takes only a part of what it is given; zero for never.
+    pub short_write_one_in: u64,
+    /// The disk's size; `None` for endless.
+    pub space_bytes: Option<u64>,
+}
+
+#[derive(Clone, Debug)]
+enum Change {
+    Write { offset: usize, bytes: Vec<u8> },
+    Length(usize),
+}
+
+#[derive(Clone, Debug, Default)]
+struct Inode {
+    current: Vec<u8>,
+    synced: Vec<u8>,
+    pending: Vec<Change>,
+}
+
+#[derive(Clone, Debug)]
+enum NameChange {
+    Link(String, usize),
+    Unlink(String),
+    Rename(String, String, usize),
+}
+
+struct World {
+    random: Random,
+    inodes: Vec<Inode>,
+    names: BTreeMap<String, usize>,
+    synced_names: BTreeMap<String, usize>,
+    pending_names: Vec<NameChange>,
+    faults: Faults,
+    operations: u64,
+    /// Counts power losses: what was opened before one is of no use after it.
+    life: u64,
+    down: bool,
+    locked: bool,
+}
+
+/// The disk. Clones are the same disk.
+#[derive(Clone)]
+pub struct SimDisk {
+    world: Arc<Mutex<World>>,
+}
+
+struct SimFile {
+    world: Arc<Mutex<World>>,
+    inode: usize,
+    life: u64,
+    writable: bool,
+}
+
+struct SimLock {
+    world: Arc<Mutex<World>>,
+    life: u64,
+}
+
+impl DiskLock for SimLock {}
+
+impl Drop for SimLock {
+    fn drop(&mut self) {
+        let mut world = lock(&self.world);
+        if world.life == self.life {
+            world.locked = false;
+        }
+    }
+}
+
+fn lock(world: &Arc<Mutex<World>>) -> MutexGuard<'_, World> {
+    world.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn power_lost() -> io::Error {
+    io::Error::other("simulated power loss")
+}
+
+impl World {
+    /// Counts a changing operation; false when power is lost at it.
+    fn count(&mut self) -> io::Result<()> {
+        if self.down {
+            return Err(power_lost());
+        }
+        self.operations += 1;
+        if self.faults.crash_at.is_some_and(|at| self.operations >= at) {
+            self.down = true;
+        }
+        Ok(())
+    }
+
+    fn check(&self) -> io::Result<()> {
+        if self.down { Err(power_lost()) } else { Ok(()) }
+    }
+
+    fn check_space(&self, inode: usize, length: usize) -> io::Result<()> {
+        let Some(space) = self.faults.space_bytes else {
+            return Ok(());
+        };
+        let grows = length.saturating_sub(self.inodes[inode].current.len()) as u64;
+        let live: std::collections::BTreeSet<usize> = self.names.values().copied().collect();
+        let used: u64 = live.iter().map(|&inode| self.inodes[inode].current.len() as u64).sum();
+        if grows > 0 && used + grows > space {
+            Err(io::ErrorKind::StorageFull.into())
+        } else {
+            Ok(())
+        }
+    }
+}
+
+impl Inode {
+    fn apply(bytes: &mut Vec<u8>, change: &Change) {
+        match change {
+            Change::Write { offset, bytes: written } => {
+                let end = offset + written.len();
+                if bytes.len() < end {
+                    bytes.resize(end, 0);
+                }
+                bytes[*offset..end].copy_from_slice(written);
+            }
+            Change::Length(length) => bytes.resize(*length, 0),
+        }
+    }
+
+    fn lose_power(&mut self, random: &mut Random) {
+        let mut kept = std::mem::take(&mut self.synced);
+        for change in std::mem::take(&mut self.pending) {
+            match (random.below(3), &change) {
+                (0, _) => {}
+                (1, _) | (_, Change::Length(_)) => Self::apply(&mut kept, &change),
+                (_, Change::Write { offset, bytes }) => {
+                    // Sectors are those of the disk, not of the write.
+                    let mut at = 0;
+                    while at < bytes.len() {
+                        let sector_end = (offset + at) / SECTOR_BYTES * SECTOR_BYTES + SECTOR_BYTES - offset;
+                        let end = sector_end.min(bytes.len());
+                        if random.one_in(2) {
+                            let part = Change::Write {
+                                offset: offset + at,
+                                bytes: bytes[at..end].to_vec(),
+                            };
+                            Self::apply(&mut kept, &part);
+                        }
+                        at = end;
+                    }
+                }
+            }
+        }
+        self.current.clone_from(&kept);
+        self.synced = kept;
+    }
+}
+
+impl SimDisk {
+    /// An empty disk whose losses are drawn from `seed`.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        let world = World {
+            random: Random::new(seed),
+            inodes: Vec::new(),
+            names: BTreeMap::new(),
+            synced_names: BTreeMap::new(),
+            pending_names: Vec::new(),
+            faults: Faults::default(),
+            operations: 0,
+            life: 0,
+            down: false,
+            locked: false,
+        };
+        Self {
+            world: Arc::new(Mutex::new(world)),
+        }
+    }
+
+    /// Says what goes wrong from now on.
+    pub fn set_faults(&self, faults: Faults) {
+        lock(&self.world).faults = faults;
+    }
+
+    /// Changing operations so far.
+    #[must_use]
+    pub fn operations(&self) -> u64 {
+        lock(&self.world).operations
+    }
+
+    /// Whether power was lost.
+    #[must_use]
+    pub fn is_down(&self) -> bool {
+        lock(&self.world).down
+    }
+
+    /// Loses power, if that has not happened, and comes up again without faults: what was not synced is partly gone.
+    pub fn power_cycle(&self) {
+        let mut world = lock(&self.world);
+        let world = &mut *world;
+        for inode in &mut world.inodes {
+            inode.lose_power(&mut world.random);
+        }
+        let mut names = std::mem::take(&mut world.synced_names);
+        for change in std::mem::take(&mut world.pending_names) {
+            if world.random.one_in(2) {
+                continue;
+            }
+            match change {
+                NameChange::Link(name, inode) => {
+                    names.insert(name, inode);
+                }
+                NameChange::Unlink(name) => {
+                    names.remove(&name);
+                }
+                NameChange::Rename(from, to, inode) => {
+                    names.remove(&from);
+                    names.insert(to, inode);
+                }
+            }
+        }
+        world.names.clone_from(&names);
+        world.synced_names = names;
+        world.come_up();
+    }
+
+    /// The process dies and the machine stays up: nothing that was written is lost.
+    pub fn kill_process(&self) {
+        lock(&self.world).come_up();
+    }
+
+    /// A copy of the whole disk as it is now, with faults of its own.
+    #[must_use]
+    pub fn fork(&self, seed: u64) -> Self {
+        let world = lock(&self.world);
+        let fork = World {
+            random: Random::new(seed),
+            inodes: world.inodes.clone(),
+            names: world.names.clone(),
+            synced_names: world.synced_names.clone(),
+            pending_names: world.pending_names.clone(),
+            faults: Faults::default(),
+            operations: 0,
+            life: 0,
+            down: false,
+            locked: false,
+        };
+        Self {
+            world: Arc::new(Mutex::new(fork)),
+        }
+    }
+
+    /// The bytes of a file, if there is one.
+    #[must_use]
+    pub fn contents(&self, name: &str) -> Option<Vec<u8>> {
+        let world = lock(&self.world);
+        world.names.get(name).map(|&inode| world.inodes[inode].current.clone())
+    }
+
+    /// Changes a file behind everybody's back, durably.
+    pub fn edit(&self, name: &str, change: impl FnOnce(&mut Vec<u8>)) {
+        let mut world = lock(&self.world);
+        if let Some(&inode) = world.names.get(name) {
+            let inode = &mut world.inodes[inode];
+            change(&mut inode.current);
+            inode.synced.clone_from(&inode.current);
+            inode.pending.clear();
+        }
+    }
+}
+
+impl World {
+    fn come_up(&mut self) {
+        self.faults = Faults::default();
+        self.life += 1;
+        self.down = false;
+        self.locked = false;
+    }
+}
+
+impl Disk for SimDisk {
+    fn open(&self, name: &str, how: OpenFile) -> Result<Arc<dyn DiskFile>, DiskError> {
+        let wrap = |error| DiskError::new("open", name, error);
+        let mut world = lock(&self.world);
+        world.check().map_err(wrap)?;
+        let found = world.names.get(name).copied();
+        let inode = match (how, found) {
+            (OpenFile::Existing | OpenFile::ReadOnly, None) => return Err(wrap(io::ErrorKind::NotFound.into())),
+            (OpenFile::Existing | OpenFile::ReadOnly, Some(inode)) => inode,
+            (OpenFile::Fresh, Some(inode)) => {
+                world.count().map_err(wrap)?;
+                world.inodes[inode].current.clear();
+                world.inodes[inode].pending.push(Change::Length(0));
+                inode
+            }
+            (OpenFile::Fresh, None) => {
+                world.count().map_err(wrap)?;
+                let inode = world.inodes.len();
+                world.inodes.push(Inode::default());
+                world.names.insert(name.to_owned(), inode);
+                world.pending_names.push(NameChange::Link(name.to_owned(), inode));
+                inode
+            }
+        };
+        let (life, writable) = (world.life, how != OpenFile::ReadOnly);
+        Ok(Arc::new(SimFile {
+            world: self.world.clone(),
+            inode,
+            life,
+            writable,
+        }))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> Result<(), DiskError> {
+        let wrap = |error| DiskError::new("rename", from, error);
+        let mut world = lock(&self.world);
+        world.count().map_err(wrap)?;
+        let Some(inode) = world.names.remove(from) else {
+            return Err(wrap(io::ErrorKind::NotFound.into()));
+        };
+        world.names.insert(to.to_owned(), inode);
+        world
+            .pending_names
+            .push(NameChange::Rename(from.to_owned(), to.to_owned(), inode));
+        Ok(())
+    }
+
+    fn remove(&self, name: &str) -> Result<(), DiskError> {
+        let mut world = lock(&self.world);
+        world.count().map_err(|error| DiskError::new("remove", name, error))?;
+        if world.names.remove(name).is_some() {
+            world.pending_names.push(NameChange::Unlink(name.to_owned()));
+        }
+        Ok(())
+    }
+
+    fn list(&self) -> Result<Vec<String>, DiskError> {
+        let world = lock(&self.world);
+        world.check().map_err(|error| DiskError::new("list", "", error))?;
+        Ok(world.names.keys().cloned().collect())
+    }
+
+    fn sync_directory(&self) -> Result<(), DiskError> {
+        let mut world = lock(&self.world);
+        world
+            .count()
+            .map_err(|error| DiskError::new("sync folder", "", error))?;
+        if world.down {
+            return Err(DiskError::new("sync folder", "", power_lost()));
+        }
+        let names = world.names.clone();
+        world.synced_names = names;
+        world.pending_names.clear();
+        Ok(())
+    }
+
+    fn lock(&self, name: &str) -> Result<Box<dyn DiskLock>, DiskError> {
+        let mut world = lock(&self.world);
+        let wrap = |error| DiskError::new("lock", name, error);
+        world.check().map_err(wrap)?;
+        if world.locked {
+            return Err(wrap(io::ErrorKind::WouldBlock.into()));
+        }
+        world.locked = true;
+        Ok(Box::new(SimLock {
+            world: self.world.clone(),
+            life: world.life,
+        }))
+    }
+}
+
+impl SimFile {
+    fn world(&self) -> io::Result<MutexGuard<'_, World>> {
+        let world = lock(&self.world);
+        if world.life == self.life {
+            Ok(world)
+        } else {
+            Err(power_lost())
+        }
+    }
+}
+
+impl DiskFile for SimFile {
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        let mut world = self.world()?;
+        world.check()?;
+        let short = world.random.one_in(16);
+        let bytes = &world.inodes[self.inode].current;
+        let from = (offset as usize).min(bytes.len());
+        let mut count = buffer.len().min(bytes.len() - from);
+        if short && count > 1 {
+            count /= 2;
+        }
+        buffer[..count].copy_from_slice(&bytes[from..from + count]);
+        Ok(count)
+    }
+
+    fn write_at(&self, offset: u64, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+        let mut world = self.world()?;
+        world.count()?;
+        if !self.writable {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
+        let mut bytes: Vec<u8> = parts.iter().flat_map(|part| part.iter().copied()).collect();
+        let short = world.faults.short_write_one_in;
+        if bytes.len() > 1 && world.random.one_in(short) {
+            let keep = 1 + world.random.below(bytes.len() as u64 - 1) as usize;
+            bytes.truncate(keep);
+        }
+        let (offset, count) = (offset as usize, bytes.len());
+        world.check_space(self.inode, offset + count)?;
+        let change = Change::Write { offset, bytes };
+        let inode = &mut world.inodes[self.inode];
+        Inode::apply(&mut inode.current, &change);
+        inode.pending.push(change);
+        world.check()?;
+        Ok(count)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        let mut world = self.world()?;
+        world.count()?;
+        world.check()?;
+        if world.faults.fail_sync_at.is_some_and(|at| world.operations >= at) {
+            // What could not be written is gone, though reading still shows it: the next sync must not be believed.
+            world.faults.fail_sync_at = None;
+            world.inodes[self.inode].pending.clear();
+            return Err(io::Error::other("simulated failure of a sync"));
+        }
+        let inode = &mut world.inodes[self.inode];
+        for change in std::mem::take(&mut inode.pending) {
+            Inode::apply(&mut inode.synced, &change);
+        }
+        Ok(())
+    }
+
+    fn allocate(&self, bytes: u64) -> io::Result<()> {
+        let mut world = self.world()?;
+        world.count()?;
+        world.check_space(self.inode, bytes as usize)?;
+        let inode = &mut world.inodes[self.inode];
+        let length = inode.current.len().max(bytes as usize);
+        inode.current.resize(length, 0);
+        inode.pending.push(Change::Length(length));
+        Ok(())
+    }
+
+    fn length(&self) -> io::Result<u64> {
+        let world = self.world()?;
+        world.check()?;
+        Ok(world.inodes[self.inode].current.len() as u64)
+    }
+
+    fn will_need(&self, _offset: u64, _bytes: u64) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_synced_survives_and_the_rest_is_kept_in_part() {
+        let mut outcomes = std::collections::BTreeSet::new();
+        for seed in 0..64 {
+            let disk = SimDisk::new(seed);
+            let file = disk.open("a", OpenFile::Fresh).unwrap();
+            file.write_at(0, &[IoSlice::new(&[1; 1024])]).unwrap();
+            file.sync_data().unwrap();
+            disk.sync_directory().unwrap();
+            file.write_at(0, &[IoSlice::new(&[2; 1024])]).unwrap();
+            disk.power_cycle();
+            assert!(file.sync_data().is_err(), "a file opened before the loss is of no use");
+            let bytes = disk.contents("a").unwrap();
+            outcomes.insert((bytes[0], bytes[600]));
+        }
+        assert_eq!(
+            outcomes.into_iter().collect::<Vec<_>>(),
+            [(1, 1), (1, 2), (2, 1), (2, 2)]
+        );
+    }
+
+    #[test]
+    fn a_name_that_was_not_synced_may_be_lost() {
+        let mut outcomes = std::collections::BTreeSet::new();
+        for seed in 0..64 {
+            let disk = SimDisk::new(seed);
+            disk.open("a", OpenFile::Fresh).unwrap().sync_data().unwrap();
+            disk.power_cycle();
+            outcomes.insert(disk.contents("a").is_some());
+        }
+        assert_eq!(outcomes.len(), 2);
+    }
+}
