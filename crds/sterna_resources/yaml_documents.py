@@ -17,7 +17,8 @@ from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from sterna_resources.problems import Place, Problem
 
 DEPTH_MAX = 32
-NODES_MAX = 2_000_000
+# Each node takes at least a character, so a text with more nodes than this can only repeat itself by aliases.
+NODES_MIN = 10_000
 
 Path = tuple[str | int, ...]
 
@@ -53,7 +54,7 @@ def documents(text: str, source: str) -> Iterator[Document]:
             return
         if node is None:
             return
-        document = _Builder(source).document(node)
+        document = _Builder(source, max(NODES_MIN, len(text))).document(node)
         if document.value is not None or document.problems:
             yield document
 
@@ -74,8 +75,9 @@ def _syntax_problem(error: Exception, source: str) -> Problem:
 class _Builder:
     """Turns the nodes of one document into values."""
 
-    def __init__(self, source: str) -> None:
+    def __init__(self, source: str, nodes_max: int) -> None:
         self._source = source
+        self._nodes_max = nodes_max
         self._places: dict[Path, Place] = {}
         self._problems: list[Problem] = []
         self._nodes = 0
@@ -88,9 +90,10 @@ class _Builder:
         self._nodes += 1
         place = self._place(node)
         self._places.setdefault(path, place)
-        if len(path) > DEPTH_MAX or self._nodes > NODES_MAX:
+        if len(path) > DEPTH_MAX or self._nodes > self._nodes_max:
             bound = f"nested deeper than {DEPTH_MAX} levels" if len(path) > DEPTH_MAX else "too large"
-            self._refuse(place, path, f"is {bound}")
+            if not self._problems:
+                self._refuse(place, path, f"is {bound}")
             return None
         if isinstance(node, MappingNode):
             return self._mapping(node, path)

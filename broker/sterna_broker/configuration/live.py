@@ -14,6 +14,7 @@ from typing import Any
 
 import structlog
 from sterna_resources.destination import DestinationResource
+from sterna_resources.durable_subscription import DurableSubscription
 from sterna_resources.problems import ManifestError, Problem
 from sterna_resources.reading import Examined, examine_text
 from sterna_resources.resource import Resource
@@ -25,10 +26,16 @@ from sterna_broker.configuration.objects import Entry, Key, ObjectSet
 from sterna_broker.configuration.source import Source
 from sterna_broker.refusals import RefusedError
 
-_log = structlog.get_logger("sterna.configuration")
+_log = structlog.get_logger(part="configuration")
+
+# The kinds that the engine refuses by name, in its words.
+ENGINE_WORDS = {"Queue": "queue", "Topic": "topic", "DurableSubscription": "durable"}
 
 # Takes a whole compiled configuration (JSON) and answers with JSON of what changed and what could not.
 Configure = Callable[[str], str]
+
+
+NOT_APPLIED = "not applied: another document of the same call is refused"
 
 
 @dataclass
@@ -41,6 +48,7 @@ class Outcome:
     changes: list[str] = field(default_factory=list)
     problems: Sequence[Problem] = ()
     refusal: RefusedError | None = None
+    engine_name: str | None = None
 
 
 class LiveConfiguration:
@@ -96,7 +104,7 @@ class LiveConfiguration:
             changed = [entry for entry in entries if self._change_of(entry)[0] != "unchanged"]
             if changed:
                 records = [Record(entry.key, entry.manifest, self._base(entry.key)) for entry in changed]
-                await self._change(objects, records, OWNER)
+                _note_refusals(outcomes, await self._change(objects, records, OWNER))
             return outcomes
 
     async def delete(self, entry: Entry) -> None:
@@ -153,29 +161,40 @@ class LiveConfiguration:
             _log.info("applied_change_overtaken_by_folder", kind=record.key[0], name=record.key[1])
         return ObjectSet.of(entries), objects, merged.retired
 
-    async def _change(self, objects: ObjectSet, records: list[Record], actor: str) -> None:
-        """Keeps the records, hands the configuration to the engine, takes it; undoes the first if the second fails."""
+    async def _change(self, objects: ObjectSet, records: list[Record], actor: str) -> list[dict[str, Any]]:
+        """Keeps the records, hands the configuration to the engine, takes it.
+
+        What the engine refuses of the objects concerned undoes the whole change, and is returned.
+        """
         text = await asyncio.to_thread(compiled, objects)
         former = {record.key: record for record in await asyncio.to_thread(self._applied.load)}
         await asyncio.to_thread(self._applied.write, records)
+        concerned = {(ENGINE_WORDS.get(key[0]), _engine_name(objects.entries.get(key))) for key in _keys(records)}
         try:
-            self._hand_over(text)
+            refused = [row for row in self._hand_over(text) if (row["kind"], row["name"]) in concerned]
         except BaseException:
             await asyncio.to_thread(self._undo, records, former)
             raise
+        if refused:
+            await asyncio.to_thread(self._undo, records, former)
+            self._hand_over(await asyncio.to_thread(compiled, self.objects))
+            return refused
         self.objects = objects
         _log.info("configuration_changed", actor=actor, objects=[f"{kind} {name}" for kind, name in _keys(records)])
+        return []
 
     def _undo(self, records: list[Record], former: dict[Key, Record]) -> None:
         self._applied.write([former[key] for key in _keys(records) if key in former])
         self._applied.remove([key for key in _keys(records) if key not in former])
 
-    def _hand_over(self, text: str) -> None:
+    def _hand_over(self, text: str) -> list[dict[str, Any]]:
+        """Gives the engine a compiled configuration; what it refuses of it."""
         if self._configure is None:
-            return
-        answer = json.loads(self._configure(text) or "{}")
-        for refused in answer.get("refused", ()):
-            _log.warning("configuration_not_taken", **refused)
+            return []
+        refused: list[dict[str, Any]] = json.loads(self._configure(text)).get("refused", [])
+        for row in refused:
+            _log.warning("configuration_not_taken", kind=row["kind"], name=row["name"], error=row["error"])
+        return refused
 
     def _apply_problems(self, objects: ObjectSet, entries: list[Entry]) -> list[Problem]:
         """What the applied documents would make wrong; also an object that stands twice among them."""
@@ -217,10 +236,11 @@ class LiveConfiguration:
                 outcomes.append(Outcome(one.kind, one.name, "refused", problems=wrong))
                 continue
             assert one.manifest is not None  # nothing was wrong with it
-            change, changes = self._change_of(Entry(one.manifest, OWNER))
+            entry = Entry(one.manifest, OWNER)
+            change, changes = self._change_of(entry)
             if any_refused and change != "unchanged":
-                change, changes = "unchanged", ["not applied: another document of the same call is refused"]
-            outcomes.append(Outcome(one.kind, one.name, change, changes))
+                change, changes = "unchanged", [NOT_APPLIED]
+            outcomes.append(Outcome(one.kind, one.name, change, changes, engine_name=_engine_name(entry)))
         return outcomes
 
     def _change_of(self, entry: Entry) -> tuple[str, list[str]]:
@@ -233,6 +253,25 @@ class LiveConfiguration:
     def _base(self, key: Key) -> str | None:
         below = self._below.entries.get(key)
         return digest(below.resource) if below else None
+
+
+def _engine_name(entry: Entry | None) -> str | None:
+    if entry is None:
+        return None
+    resource = entry.resource
+    return resource.subscription_name if isinstance(resource, DurableSubscription) else resource.subject
+
+
+def _note_refusals(outcomes: list[Outcome], refused: list[dict[str, Any]]) -> None:
+    """Marks what the engine refused, and that the rest was not applied because of it."""
+    by_name = {(row["kind"], row["name"]): row["error"] for row in refused}
+    for outcome in outcomes if refused else ():
+        error = by_name.get((ENGINE_WORDS.get(outcome.kind), outcome.engine_name))
+        if error is not None:
+            outcome.change, outcome.changes = "refused", []
+            outcome.refusal = RefusedError(error["code"], error["subject"], error["message"], error["remedy"])
+        elif outcome.change != "unchanged":
+            outcome.change, outcome.changes = "unchanged", [NOT_APPLIED]
 
 
 def differences(before: Resource, after: Resource) -> list[str]:

@@ -1,0 +1,73 @@
+"""Addresses, and how flags, manifest and defaults come together."""
+
+import json
+from pathlib import Path
+
+import pytest
+from sterna_broker import addresses
+from sterna_broker.addresses import Address, AddressError
+from sterna_broker.options import BrokerOptions, settle
+from sterna_resources import read_text
+from sterna_resources.broker import Broker
+
+
+def broker(spec: str) -> Broker:
+    text = f"apiVersion: sterna.dev/v1alpha1\nkind: Broker\nmetadata: {{name: main}}\nspec: {{{spec}}}\n"
+    resource = read_text(text, "f")[0].resource
+    assert isinstance(resource, Broker)
+    return resource
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("127.0.0.1:7222", Address("127.0.0.1", 7222)),
+        ("localhost:0", Address("127.0.0.1", 0)),
+        ("[::1]:1", Address("::1", 1)),
+        (":7222", Address("127.0.0.1", 7222)),
+        ("127.9.9.9:1", Address("127.9.9.9", 1)),
+    ],
+)
+def test_loopback_addresses_are_taken(text: str, expected: Address) -> None:
+    assert addresses.parse(text, "listen") == expected
+
+
+@pytest.mark.parametrize("text", ["0.0.0.0:7222", "[::]:7222", "10.0.0.1:7222", "example.org:7222", "*:7222"])
+def test_other_addresses_are_refused_saying_why(text: str) -> None:
+    with pytest.raises(AddressError, match="has neither TLS nor users yet"):
+        addresses.parse(text, "listen")
+
+
+@pytest.mark.parametrize("text", ["7222", "localhost", "127.0.0.1:", "127.0.0.1:x", "127.0.0.1:70000"])
+def test_what_is_no_address_is_refused(text: str) -> None:
+    with pytest.raises(AddressError, match="is no address"):
+        addresses.parse(text, "listen")
+
+
+def test_flags_come_before_the_manifest_and_that_before_defaults() -> None:
+    manifest = broker("name: named, listeners: {messaging: '127.0.0.1:1', monitor: '127.0.0.1:2'}, drainMs: 5")
+    plain = settle(BrokerOptions(data=Path("d")), None, "1.2")
+    assert (plain.name, str(plain.messaging), str(plain.monitor)) == ("sterna", "127.0.0.1:7222", "127.0.0.1:7280")
+    assert plain.drain_ms == 10_000
+    from_manifest = settle(BrokerOptions(data=Path("d")), manifest, "1.2")
+    assert (from_manifest.name, from_manifest.messaging.port, from_manifest.drain_ms) == ("named", 1, 5)
+    flags = BrokerOptions(data=Path("d"), name="flag", listen="127.0.0.1:3", drain_ms=0)
+    settled = settle(flags, manifest, "1.2")
+    assert (settled.name, settled.messaging.port, settled.monitor.port, settled.drain_ms) == ("flag", 3, 2, 0)
+
+
+def test_the_engine_is_told_its_limits_and_not_the_brokers_own() -> None:
+    settings = settle(
+        BrokerOptions(data=Path("d"), force_start=True), broker("limits: {sessions: 7, leases: 3}"), "1.2"
+    )
+    told = json.loads(settings.engine_json())
+    assert told["limits"]["sessions"] == 7
+    assert not {"leases", "connections"} & set(told["limits"])
+    assert told["force_start"] is True
+    assert settings.limits.leases == 3
+
+
+def test_a_broker_name_that_would_break_message_ids_is_refused() -> None:
+    with pytest.raises(ValueError, match="part of message ids"):
+        broker("name: a.b")
+    assert settle(BrokerOptions(data=Path("d")), broker(""), "1").name == "main"
