@@ -1,0 +1,282 @@
+"""Administration: everything that the admin service of a broker can do, as an asynchronous client.
+
+    async with sterna.admin.connect("sterna://127.0.0.1:7222") as admin:
+        for queue in await admin.resources("Queue"):
+            print(queue.name, queue.statistics.messages)
+
+The command line uses nothing else, and whoever manages brokers from Python may. It is separate from `sterna.connect`:
+administration is single calls without a session. Errors are those of `sterna.errors`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from sterna.destinations import Queue
+from sterna.errors import NotAllowedError, SternaError, UnreachableError, from_proto, from_status
+from sterna.inventory import Applied, BrokerStatistics, ConnectionInfo, Resource, values
+from sterna.urls import parse_url
+
+if TYPE_CHECKING:
+    import grpc
+
+    from sterna.messages import Message
+
+__all__ = ["Admin", "connect"]
+
+# Trailing metadata that holds the contract's Error, where the broker could say more than a status.
+_ERROR_KEY = "sterna-error-bin"
+_PAGE = 1_000
+# Resources carry their manifests, and pages of them are larger than grpc's default of 4 MiB.
+_ANSWER_BYTES = 64 * 1024 * 1024
+
+Answer = TypeVar("Answer")
+
+
+def connect(url: str = "sterna://127.0.0.1:7222", *, timeout: float = 30.0) -> Admin:
+    """An admin client for the broker at `url`, to be used with `async with`.
+
+    Args:
+        url: as for `sterna.connect`; the first address that answers is used.
+        timeout: how long a call may take, in seconds; browsing may take longer.
+    """
+    return Admin(url, timeout=timeout)
+
+
+class Admin:
+    """The admin service of one broker. Made by `connect`; every method is one call, or one page after another."""
+
+    def __init__(self, url: str, *, timeout: float = 30.0) -> None:
+        self._addresses = parse_url(url).addresses
+        self._timeout = timeout
+        self._channel: grpc.aio.Channel | None = None
+        self._address = ""
+        self._stub: Any = None
+
+    async def __aenter__(self) -> Admin:
+        """Connect to the first address that answers.
+
+        Raises:
+            UnreachableError: none does, within the timeout.
+        """
+        import grpc
+
+        from sterna._proto.sterna.v1 import admin_pb2_grpc
+
+        options = [("grpc.max_receive_message_length", _ANSWER_BYTES), ("grpc.enable_retries", 0)]
+        for address in self._addresses:
+            channel = grpc.aio.insecure_channel(address, options=options)
+            if await _becomes_ready(channel, self._timeout):
+                self._channel, self._address = channel, address
+                self._stub = admin_pb2_grpc.AdminStub(channel)
+                return self
+            await channel.close()
+        raise UnreachableError("no broker answered", subject=", ".join(self._addresses), retryable=True)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the channel."""
+        if self._channel is not None:
+            await self._channel.close()
+
+    async def resources(
+        self, kind: str, pattern: str = "", *, temporaries: bool = False, system: bool = False
+    ) -> list[Resource]:
+        """All resources of a kind, by name.
+
+        Args:
+            kind: "Queue", "Topic", "Bridge", "DurableSubscription" or "Broker".
+            pattern: only names that it matches (`*` one element, `>` all that follow); empty: all.
+            temporaries: temporary destinations, too.
+            system: destinations of the broker itself (`$sys.`), too.
+        """
+        from sterna._proto.sterna.v1 import admin_pb2
+
+        found: list[Resource] = []
+        token = ""
+        while True:
+            request = admin_pb2.ListRequest(
+                kind=kind, pattern=pattern, page_size=_PAGE, page_token=token, temporaries=temporaries, system=system
+            )
+            answer = await self._call(self._stub.List, request)
+            found.extend(Resource.read(one) for one in answer.resources)
+            token = answer.next_page_token
+            if not token:
+                return found
+
+    async def resource(self, kind: str, name: str) -> Resource:
+        """One resource.
+
+        Raises:
+            NoSuchDestinationError, NoSuchSubscriptionError: there is none of this name.
+        """
+        from sterna._proto.sterna.v1 import admin_pb2
+
+        return Resource.read(await self._call(self._stub.Get, admin_pb2.GetRequest(kind=kind, name=name)))
+
+    async def apply(self, manifests: str, *, dry_run: bool = False, source: str = "") -> list[Applied]:
+        """Make the resources so that these manifests (YAML documents, or JSON) describe them.
+
+        Args:
+            manifests: the text.
+            dry_run: say what would change, change nothing.
+            source: what errors name besides the line: the file.
+        """
+        from sterna._proto.sterna.v1 import admin_pb2
+
+        request = admin_pb2.ApplyRequest(manifests=manifests, dry_run=dry_run, source=source)
+        answer = await self._call(self._stub.Apply, request)
+        return [Applied.read(one) for one in answer.applied]
+
+    async def delete(self, kind: str, name: str, *, with_messages: bool = False) -> int:
+        """Delete a resource; returns how many messages went with it.
+
+        Raises:
+            InUseError: it holds messages and `with_messages` was not given, or is in use otherwise.
+        """
+        from sterna._proto.sterna.v1 import admin_pb2
+
+        request = admin_pb2.DeleteRequest(kind=kind, name=name, with_messages=with_messages)
+        answer = await self._call(self._stub.Delete, request)
+        return int(answer.messages)
+
+    async def purge_queue(self, name: str) -> int:
+        """Drop all messages of a queue; returns how many (EMS-DEST-B14)."""
+        from sterna._proto.sterna.v1 import admin_pb2
+
+        return int((await self._call(self._stub.Purge, admin_pb2.PurgeRequest(queue=name))).messages)
+
+    async def purge_durable(self, name: str, *, client_id: str = "") -> int:
+        """Drop all messages of a durable subscription; returns how many (EMS-DEST-B17)."""
+        from sterna._proto.sterna.v1 import admin_pb2
+
+        request = admin_pb2.PurgeRequest(durable=admin_pb2.DurableName(client_id=client_id, name=name))
+        return int((await self._call(self._stub.Purge, request)).messages)
+
+    async def browse_queue(
+        self, name: str, *, selector: str = "", limit: int = 100, after_sequence: int = 0, body_bytes: int = 0
+    ) -> AsyncIterator[Message]:
+        """Look at a queue's messages without taking them, oldest first.
+
+        Args:
+            name: the queue's.
+            selector: only messages that match; empty: all.
+            limit: at most so many, up to 100,000.
+            after_sequence: only those with a higher sequence number, to go on from an earlier look.
+            body_bytes: only the first so many bytes of each body; 0: whole.
+        """
+        async for message in self._browse(name, selector, limit, after_sequence, body_bytes, queue=name):
+            yield message
+
+    async def browse_durable(
+        self,
+        name: str,
+        *,
+        client_id: str = "",
+        selector: str = "",
+        limit: int = 100,
+        after_sequence: int = 0,
+        body_bytes: int = 0,
+    ) -> AsyncIterator[Message]:
+        """Look at what a durable subscription holds; arguments as for `browse_queue`."""
+        from sterna._proto.sterna.v1 import admin_pb2
+
+        durable = admin_pb2.DurableName(client_id=client_id, name=name)
+        async for message in self._browse(name, selector, limit, after_sequence, body_bytes, durable=durable):
+            yield message
+
+    async def statistics(self) -> BrokerStatistics:
+        """What the broker as a whole is and does."""
+        from sterna._proto.sterna.v1 import admin_pb2
+
+        return BrokerStatistics.read(await self._call(self._stub.GetStatistics, admin_pb2.StatisticsRequest()))
+
+    async def connections(self) -> list[ConnectionInfo]:
+        """All connections of clients."""
+        from sterna._proto.sterna.v1 import admin_pb2
+
+        answer = await self._call(self._stub.ListConnections, admin_pb2.ListConnectionsRequest())
+        return [values(ConnectionInfo, one) for one in answer.connections]
+
+    async def close_connection(self, connection_id: int, *, reason: str = "") -> None:
+        """Close a client's connection as if it were broken; `reason` is said to it."""
+        from sterna._proto.sterna.v1 import admin_pb2
+
+        request = admin_pb2.CloseConnectionRequest(id=connection_id, reason=reason)
+        await self._call(self._stub.CloseConnection, request)
+
+    async def _browse(
+        self, source_name: str, selector: str, limit: int, after_sequence: int, body_bytes: int, **what: Any
+    ) -> AsyncIterator[Message]:
+        import grpc
+
+        from sterna._proto.sterna.v1 import admin_pb2
+        from sterna.messages import Message
+
+        request = admin_pb2.BrowseRequest(
+            selector=selector, max_messages=limit, after_sequence=after_sequence, body_bytes=body_bytes, **what
+        )
+        source: Any = _Looked(source_name)
+        try:
+            async for answer in self._stub.Browse(request):
+                for delivery in answer.deliveries:
+                    yield Message(source, delivery, 0)
+        except grpc.aio.AioRpcError as error:
+            raise self._error(error) from error
+
+    async def _call(self, method: Callable[..., Awaitable[Answer]], request: Any) -> Answer:
+        import grpc
+
+        try:
+            return await method(request, timeout=self._timeout)
+        except grpc.aio.AioRpcError as error:
+            raise self._error(error) from error
+
+    def _error(self, error: grpc.aio.AioRpcError) -> SternaError:
+        """The SDK's error for a failed call: the broker's own, where it sent one."""
+        from sterna._proto.sterna.v1 import messaging_pb2
+
+        for key, value in error.trailing_metadata() or ():
+            if key == _ERROR_KEY and isinstance(value, bytes):
+                return from_proto(messaging_pb2.Error.FromString(value))
+        return from_status(error.code().name, error.details() or "", address=self._address)
+
+
+class _Looked:
+    """Where a browsed message stands: it has a destination, and nobody who could settle it."""
+
+    __slots__ = ("destination",)
+
+    def __init__(self, name: str) -> None:
+        self.destination = Queue(name)
+
+    @property
+    def session(self) -> Any:
+        """There is none.
+
+        Raises:
+            NotAllowedError: always.
+        """
+        raise NotAllowedError("this message was looked at, not received", remedy="receive it to acknowledge it")
+
+
+async def _becomes_ready(channel: grpc.aio.Channel, timeout: float) -> bool:
+    """Whether somebody answers; a refused connection tells at once, without waiting for the timeout."""
+    import asyncio
+
+    import grpc
+
+    async def settled() -> bool:
+        state = channel.get_state(try_to_connect=True)
+        while state not in (grpc.ChannelConnectivity.READY, grpc.ChannelConnectivity.TRANSIENT_FAILURE):
+            await channel.wait_for_state_change(state)
+            state = channel.get_state(try_to_connect=True)
+        return state is grpc.ChannelConnectivity.READY
+
+    try:
+        return await asyncio.wait_for(settled(), timeout)
+    except TimeoutError:
+        return False
