@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tools.fingerprints import ROOT, files_below
-from tools.generate import manifests, python_stubs, rust_stubs
+from tools.generate import cli_reference, manifests, python_stubs, rust_stubs
 
 
 @dataclass(frozen=True)
@@ -37,5 +37,6 @@ def generators() -> list[Generator]:
         Generator("python-stubs", python_stubs.INPUTS, python_stubs.OUTPUTS, python_stubs.make),
         Generator("rust-stubs", rust_stubs.INPUTS, rust_stubs.OUTPUTS, rust_stubs.make),
         Generator("manifests", manifests.INPUTS, manifests.OUTPUTS, manifests.make),
+        Generator("cli-reference", cli_reference.INPUTS, cli_reference.OUTPUTS, cli_reference.make),
     ]
     return [generator for generator in everything if all((ROOT / path).exists() for path in generator.inputs)]

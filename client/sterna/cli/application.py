@@ -1,0 +1,87 @@
+"""The typer application: which commands there are, and how their errors end the process.
+
+One module of `commands/` for each command; a group of commands on one noun (`ctx`, `user`) will be a typer of its own,
+added here the same way. Commands raise; `run` turns what they raise into a line for people and an exit code for
+scripts.
+"""
+
+import os
+import sys
+
+import typer
+
+from sterna.cli.commands import apply, bench, browse, delete, get, purge, receive, send
+from sterna.cli.exits import CommandError, Exit, complain, describe, exit_code_of
+from sterna.errors import ConnectionLostError, SternaError, UnreachableError
+
+EXIT_CODES = (
+    "Exit codes: 0 ok, 1 error, 2 usage, 3 partly done, 4 not found, 5 denied, 6 unreachable. "
+    "Only data goes to stdout; everything else to stderr."
+)
+
+app = typer.Typer(
+    name="sterna",
+    help="Send, receive and administer messages of a Sterna broker.",
+    epilog=EXIT_CODES,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+_MESSAGES = "Messages"
+_ADMINISTRATION = "Administration"
+
+app.command("send", rich_help_panel=_MESSAGES, epilog=send.EXAMPLES)(send.send)
+app.command("receive", rich_help_panel=_MESSAGES, epilog=receive.EXAMPLES)(receive.receive)
+app.command("browse", rich_help_panel=_MESSAGES, epilog=browse.EXAMPLES)(browse.browse)
+app.command("bench", rich_help_panel=_MESSAGES, epilog=bench.EXAMPLES)(bench.bench)
+app.command("get", rich_help_panel=_ADMINISTRATION, epilog=get.EXAMPLES)(get.get)
+app.command("apply", rich_help_panel=_ADMINISTRATION, epilog=apply.EXAMPLES)(apply.apply)
+app.command("delete", rich_help_panel=_ADMINISTRATION, epilog=delete.EXAMPLES)(delete.delete)
+app.command("purge", rich_help_panel=_ADMINISTRATION, epilog=purge.EXAMPLES)(purge.purge)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from sterna._version import __version__
+
+        sys.stdout.write(f"sterna {__version__}\n")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: bool = typer.Option(
+        False, "--version", "-V", callback=_print_version, is_eager=True, help="Print the version and exit."
+    ),
+) -> None:
+    """Send, receive and administer messages of a Sterna broker."""
+
+
+def run(arguments: list[str]) -> int:
+    """Run the command line; returns the exit code."""
+    try:
+        app(arguments, prog_name="sterna")
+    except SystemExit as ending:
+        return ending.code if isinstance(ending.code, int) else Exit.ERROR
+    except CommandError as error:
+        complain(describe("error", str(error), error.remedy, error.__cause__))
+        return error.exit_code
+    except SternaError as error:
+        return _refused(error)
+    except BrokenPipeError:
+        # The reader of a pipe left ("| head"): no fault of anybody's. What is still buffered has nowhere to go.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return Exit.OK
+    except KeyboardInterrupt:
+        return 130
+    return Exit.OK
+
+
+def _refused(error: SternaError) -> int:
+    about = f"{error.subject}: " if error.subject and error.subject not in error.cause else ""
+    if isinstance(error, UnreachableError | ConnectionLostError):
+        complain(describe("error UNREACHABLE", about + error.cause, error.remedy))
+        return Exit.UNREACHABLE
+    complain(describe(f"error {error.code.name}", about + error.cause, error.remedy))
+    return exit_code_of(error.code.name)

@@ -1,0 +1,91 @@
+"""`sterna apply`: make a running broker's resources as manifests describe them."""
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from sterna import admin
+from sterna.cli import options
+from sterna.cli.exits import Exit, complain, describe, usage
+from sterna.cli.output import Column, Format, print_rows
+from sterna.inventory import Applied, Change
+
+EXAMPLES = options.examples("sterna apply -f queues.yaml", "sterna apply -f manifests/ --dry-run", "sterna apply -f -")
+
+_COLUMNS = (
+    Column("KIND", "kind"),
+    Column("NAME", "name"),
+    Column("CHANGE", "change"),
+    Column("FIELDS", lambda row: "; ".join(row["changes"])),
+)
+_SUFFIXES = (".yaml", ".yml", ".json")
+
+
+def apply(
+    files: Annotated[
+        list[str],
+        typer.Option("--file", "-f", metavar="FILE", help="A file of manifests, a folder of them, or - for stdin."),
+    ],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would change, change nothing.")] = False,
+    output: options.Output = Format.TABLE,
+    server: options.Server = options.DEFAULT_SERVER,
+    timeout: options.Timeout = options.DEFAULT_TIMEOUT,
+) -> None:
+    """Create or change resources: each manifest is checked before any is applied.
+
+    Ends with 3 when some were refused, with 1 when all were.
+    """
+    texts = [text for name in files for text in _texts(name)]
+    applied = asyncio.run(_apply(texts, server, timeout, dry_run=dry_run))
+    accepted = [one for one in applied if one.change is not Change.REFUSED]
+    print_rows([_row(one) for one in accepted], _COLUMNS, output)
+    refused = [one for one in applied if one.change is Change.REFUSED]
+    for one in refused:
+        complain(_refusal(one))
+    if refused:
+        raise typer.Exit(Exit.PARTIAL if accepted else Exit.ERROR)
+
+
+def _texts(name: str) -> list[tuple[str, str]]:
+    """The manifests that `-f` names, with what errors call them."""
+    if name == "-":
+        return [("stdin", sys.stdin.read())]
+    path = Path(name)
+    if path.is_dir():
+        paths = sorted(one for one in path.iterdir() if one.suffix in _SUFFIXES and one.is_file())
+        if not paths:
+            raise usage(f"{name} holds no manifests", f"files of manifests end in {', '.join(_SUFFIXES)}")
+    else:
+        paths = [path]
+    return [(str(one), _read(one)) for one in paths]
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise usage(f"cannot read {path}", "name a readable file of manifests, a folder, or -") from error
+
+
+async def _apply(texts: list[tuple[str, str]], server: str, timeout: float, *, dry_run: bool) -> list[Applied]:
+    async with admin.connect(server, timeout=timeout) as client:
+        applied: list[Applied] = []
+        for source, text in texts:
+            applied += await client.apply(text, dry_run=dry_run, source=source)
+        return applied
+
+
+def _row(one: Applied) -> dict[str, Any]:
+    return {"kind": one.kind, "name": one.name, "change": one.change.value, "changes": list(one.changes)}
+
+
+def _refusal(one: Applied) -> str:
+    what = f"{one.kind} {one.name}".strip() or "a manifest"
+    if one.error is None:
+        return describe("error", f"{what} was refused")
+    error = one.error
+    about = f"{error.subject}: " if error.subject and error.subject not in error.cause else ""
+    return describe(f"error {error.code.name}", f"{what}: {about}{error.cause}", error.remedy)

@@ -1,0 +1,170 @@
+"""`sterna bench`: how fast a broker takes and hands out messages, from here."""
+
+import asyncio
+import enum
+import sys
+from typing import Annotated, Any
+
+import typer
+
+import sterna
+from sterna._measuring.latencies import Latencies
+from sterna._measuring.loads import MIN_BODY_BYTES, Load, Until, consume, send_pipelined
+from sterna.cli import options
+from sterna.cli.exits import usage
+from sterna.cli.messages import delivery_mode, sdk_destination, spelled
+from sterna.cli.output import Column, Format, print_rows
+from sterna.cli.progress import progress
+
+EXAMPLES = options.examples(
+    "sterna bench both queue:bench.a --duration 10",
+    "sterna bench both queue:bench.a --rate 20000 --duration 30 --warm-up 5 -o json",
+    "sterna bench pub topic:bench.news --count 1000000 --size 200 --delivery-mode non-persistent",
+)
+
+
+class Side(enum.StrEnum):
+    """What is measured."""
+
+    PUB = "pub"
+    SUB = "sub"
+    BOTH = "both"
+
+
+_COLUMNS = (
+    Column("SIDE", "side"),
+    Column("MESSAGES", "messages", "right"),
+    Column("SECONDS", "seconds", "right"),
+    Column("PER SECOND", "rate", "right"),
+    Column("MIB/S", "mebibytesPerSecond", "right"),
+    Column("LATENCY US", "latency"),
+    *(Column(name.upper(), f"latencyUs.{name}", "right") for name in ("p50", "p99", "p999", "max")),
+)
+
+
+def bench(
+    side: Annotated[Side, typer.Argument(metavar="SIDE", help="pub, sub or both.")],
+    destination: options.DestinationArgument,
+    size: Annotated[int, typer.Option("--size", metavar="BYTES", min=MIN_BODY_BYTES, help="Bytes of a body.")] = 1_024,
+    count: Annotated[int, typer.Option("--count", "-n", min=0, help="So many messages; 0: as --duration says.")] = 0,
+    duration: Annotated[
+        float, typer.Option("--duration", metavar="SECONDS", min=0, help="So long; 0: as --count.")
+    ] = 0,
+    rate: Annotated[float, typer.Option("--rate", metavar="PER SECOND", min=0, help="By the clock; 0: flat out.")] = 0,
+    window: Annotated[int, typer.Option("--window", min=1, help="How many may be unconfirmed.")] = 4_000,
+    prefetch: Annotated[int, typer.Option("--prefetch", min=1, help="How many may be sent ahead.")] = 4_096,
+    warm_up: Annotated[float, typer.Option("--warm-up", metavar="SECONDS", min=0, help="Not measured, first.")] = 0,
+    mode: Annotated[
+        str, typer.Option("--delivery-mode", metavar="MODE", help="persistent, non-persistent or reliable.")
+    ] = "persistent",
+    output: options.Output = Format.TABLE,
+    server: options.Server = options.DEFAULT_SERVER,
+) -> None:
+    """Measure throughput and latency against a running broker.
+
+    With --rate messages are sent by the clock, and latencies count from the moment at which each was due: a stall is
+    seen by all who waited behind it. Without, the figures are throughput, and latencies those of a sender that waits
+    for the broker. pub measures confirmations; both measures from sending to receiving as well, in one process.
+    """
+    if not count and not duration:
+        duration = 10.0
+    if side is Side.SUB and rate:
+        raise usage("--rate is for senders", "leave it out with sub")
+    run = _Run(sdk_destination(destination), size, count, duration, rate, window, prefetch, delivery_mode(mode))
+    rows = asyncio.run(run.measure(side, server, warm_up))
+    print_rows(rows, _COLUMNS, output)
+
+
+class _Run:
+    """One measurement and its settings."""
+
+    def __init__(
+        self,
+        destination: sterna.Destination,
+        size: int,
+        count: int,
+        duration: float,
+        rate: float,
+        window: int,
+        prefetch: int,
+        mode: sterna.DeliveryMode,
+    ) -> None:
+        self._destination = destination
+        self._size = size
+        self._count = count
+        self._duration = duration
+        self._rate = rate
+        self._window = window
+        self._prefetch = prefetch
+        self._mode = mode
+
+    async def measure(self, side: Side, server: str, warm_up: float) -> list[dict[str, Any]]:
+        """Warm up, run, and say what came of it."""
+        async with sterna.connect(server) as sending, sterna.connect(server) as receiving:
+            if warm_up and side is Side.PUB:
+                await self._publish(sending, Until(seconds=warm_up), "warming up")
+            elif warm_up:
+                await self._both(sending, receiving, Until(seconds=warm_up), "warming up")
+            until = Until(self._count, self._duration)
+            if side is Side.PUB:
+                return [self._row("pub", await self._publish(sending, until, "sending"))]
+            if side is Side.SUB:
+                return [self._row("sub", await self._subscribe(receiving, until))]
+            sent, received = await self._both(sending, receiving, until, "sending and receiving")
+            return [self._row("pub", sent), self._row("sub", received)]
+
+    async def _publish(self, connection: "sterna.Connection", until: Until, title: str, *, count: int = 0) -> Load:
+        with progress(title, count or self._count or None) as advance:
+            return await send_pipelined(
+                connection,
+                self._destination,
+                until,
+                size=self._size,
+                window=self._window,
+                rate=self._rate,
+                delivery_mode=self._mode,
+                timed=True,
+                progress=advance,
+            )
+
+    async def _subscribe(self, connection: "sterna.Connection", until: Until) -> Load:
+        async with await connection.session() as session:
+            consumer = await session.consumer(self._destination, prefetch=self._prefetch)
+            with progress("receiving", self._count or None) as advance:
+                # A destination that is empty for so long has nothing more to measure.
+                return await consume(session, consumer, until, progress=advance, idle_s=self._duration or 10.0)
+
+    async def _both(
+        self, sending: "sterna.Connection", receiving: "sterna.Connection", until: Until, title: str
+    ) -> tuple[Load, Load]:
+        async with await receiving.session() as session:
+            consumer = await session.consumer(self._destination, prefetch=self._prefetch)
+            taking = Until()
+            consuming = asyncio.create_task(consume(session, consumer, taking, timed=True, idle_s=3.0))
+            sent = await self._publish(sending, until, title)
+            taking.count = sent.messages
+            received = await consuming
+        if received.messages < sent.messages and self._mode is not sterna.DeliveryMode.RELIABLE:
+            sys.stderr.write(f"{sent.messages - received.messages:,} messages did not come back\n")
+        return sent, received
+
+    def _row(self, side: str, load: Load) -> dict[str, Any]:
+        return {
+            "side": side,
+            "destination": spelled(self._destination),
+            "messages": load.messages,
+            "seconds": round(load.seconds, 3),
+            "rate": round(load.rate, 1),
+            "mebibytesPerSecond": round(load.rate * self._size / 2**20, 2),
+            "latency": self._meaning(side),
+            "latencyUs": load.latencies.summary(),
+            "sendDelayUs": load.delays.summary() if self._rate else Latencies().summary(),
+            "sizeBytes": self._size,
+            "window": self._window,
+            "scheduledRate": self._rate or None,
+        }
+
+    def _meaning(self, side: str) -> str:
+        """What the latencies are, so that nobody takes them for something else."""
+        what = "to confirmation" if side == "pub" else "to receipt"
+        return f"{what}, from due time" if self._rate else f"{what}, closed loop"

@@ -1,0 +1,87 @@
+"""`sterna delete`: remove resources from a broker."""
+
+import asyncio
+from typing import Annotated, Any
+
+import typer
+
+from sterna import admin
+from sterna.cli import asking, options
+from sterna.cli.destinations import resource_kind, spoken
+from sterna.cli.exits import Exit, complain, describe
+from sterna.cli.output import Column, Format, print_rows
+from sterna.errors import ExistenceError, NoSuchDestinationError, NoSuchSubscriptionError, SternaError
+
+EXAMPLES = options.examples("sterna delete queue orders", "sterna delete bridge delays archive --yes --idempotent")
+
+_KINDS = ("Queue", "Topic", "Bridge", "DurableSubscription", "Broker")
+_COLUMNS = (Column("KIND", "kind"), Column("NAME", "name"), Column("MESSAGES", "messages", "right"))
+
+
+def delete(
+    kind: options.Kind,
+    names: Annotated[list[str], typer.Argument(metavar="NAME", help="The resources' names.")],
+    with_messages: Annotated[
+        bool, typer.Option("--with-messages", help="Also those that hold messages, which are lost.")
+    ] = False,
+    idempotent: Annotated[bool, typer.Option("--idempotent", help="What is not there counts as deleted.")] = False,
+    yes: options.Yes = False,
+    output: options.Output = Format.TABLE,
+    server: options.Server = options.DEFAULT_SERVER,
+    timeout: options.Timeout = options.DEFAULT_TIMEOUT,
+) -> None:
+    """Delete resources; what still holds messages only with --with-messages.
+
+    Asks first, saying how many messages would go. Ends with 3 when only some could be deleted.
+    """
+    wanted = resource_kind(kind, among=_KINDS)
+    asyncio.run(_delete(wanted, names, server, timeout, output, with_messages, idempotent, yes))
+
+
+async def _delete(
+    kind: str,
+    names: list[str],
+    server: str,
+    timeout: float,
+    output: Format,
+    with_messages: bool,
+    idempotent: bool,
+    yes: bool,
+) -> None:
+    async with admin.connect(server, timeout=timeout) as client:
+        if not yes:
+            held = await _held(client, kind, names)
+            lost = f", with {held:,} messages" if with_messages and held else ""
+            asking.confirm(f"Delete {spoken(kind)} {', '.join(names)}{lost}?", yes=yes)
+        deleted: list[dict[str, Any]] = []
+        failures: list[SternaError] = []
+        for name in names:
+            try:
+                messages = await client.delete(kind, name, with_messages=with_messages)
+                deleted.append({"kind": kind, "name": name, "messages": messages})
+            except ExistenceError as error:
+                if not (idempotent and _is_absence(error)):
+                    failures.append(error)
+    if len(failures) == 1 and not deleted:
+        raise failures[0]
+    print_rows(deleted, _COLUMNS, output)
+    for failure in failures:
+        complain(describe(f"error {failure.code.name}", failure.cause, failure.remedy))
+    if failures:
+        raise typer.Exit(Exit.PARTIAL if deleted else Exit.ERROR)
+
+
+async def _held(client: admin.Admin, kind: str, names: list[str]) -> int:
+    """How many messages the resources hold; those that do not exist hold none."""
+    held = 0
+    for name in names:
+        try:
+            held += (await client.resource(kind, name)).statistics.messages
+        except ExistenceError as error:
+            if not _is_absence(error):
+                raise
+    return held
+
+
+def _is_absence(error: ExistenceError) -> bool:
+    return isinstance(error, NoSuchDestinationError | NoSuchSubscriptionError)

@@ -1,0 +1,152 @@
+"""`sterna get`: resources and what they hold, connections, the broker's statistics."""
+
+import asyncio
+import dataclasses
+import datetime
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+
+from sterna import admin
+from sterna.cli import options
+from sterna.cli.destinations import resource_kind
+from sterna.cli.output import Column, Format, Row, at, print_rows
+from sterna.inventory import BrokerStatistics, ConnectionInfo, Resource
+
+EXAMPLES = options.examples("sterna get queues", "sterna get queue orders -o yaml", "sterna get topics 'flights.>'")
+
+
+def _when(path: str) -> Any:
+    """A column's time, from milliseconds."""
+
+    def text(row: Row) -> str:
+        milliseconds = at(row, path)
+        if not milliseconds:
+            return ""
+        moment = datetime.datetime.fromtimestamp(milliseconds / 1_000, datetime.UTC)
+        return moment.strftime("%Y-%m-%d %H:%M:%SZ")
+
+    return text
+
+
+def _source(row: Row) -> str:
+    return _place(at(row, "spec.source"))
+
+
+def _targets(row: Row) -> str:
+    targets = at(row, "spec.targets") or []
+    return ", ".join(_place(one) + (f" where {one['selector']}" if one.get("selector") else "") for one in targets)
+
+
+def _place(end: Any) -> str:
+    return next((f"{kind}:{end[kind]}" for kind in ("queue", "topic") if end and kind in end), "")
+
+
+_NAME = Column("NAME", "status.name")
+_ORIGIN = Column("ORIGIN", "status.origin")
+_MESSAGES = Column("MESSAGES", "status.statistics.messages", "right")
+_BYTES = Column("BYTES", "status.statistics.bytes", "right")
+_UNACKNOWLEDGED = Column("UNACKED", "status.statistics.delivered_messages", "right")
+_PRODUCERS = Column("PRODUCERS", "status.statistics.producers", "right")
+_CONSUMERS = Column("CONSUMERS", "status.statistics.consumers", "right")
+_OLDEST = Column("OLDEST", _when("status.statistics.oldest_ms"))
+
+_COLUMNS: dict[str, Sequence[Column]] = {
+    "Queue": (_NAME, _ORIGIN, _MESSAGES, _BYTES, _UNACKNOWLEDGED, _PRODUCERS, _CONSUMERS, _OLDEST),
+    "Topic": (
+        *(_NAME, _ORIGIN, Column("SUBSCRIPTIONS", "status.statistics.subscriptions", "right")),
+        *(_PRODUCERS, _MESSAGES, _BYTES, Column("PUBLISHED", "status.statistics.published_total", "right")),
+    ),
+    "Bridge": (_NAME, Column("SOURCE", _source), Column("TARGETS", _targets)),
+    "DurableSubscription": (
+        *(_NAME, Column("CLIENT", "spec.clientId"), Column("TOPIC", "spec.topic")),
+        *(Column("SHARED", "spec.shared"), Column("SELECTOR", "spec.selector")),
+        *(_ORIGIN, _MESSAGES, _BYTES, _UNACKNOWLEDGED, _CONSUMERS),
+    ),
+    "Broker": (_NAME, _ORIGIN, Column("LISTENERS", "spec.listeners"), Column("LIMITS", "spec.limits")),
+    "Connection": (
+        *(Column("ID", "id", "right"), Column("CLIENT", "client_id"), Column("PRODUCT", "product")),
+        *(Column("HOST", "host"), Column("PEER", "peer"), Column("SESSIONS", "sessions", "right")),
+        *(Column("PRODUCERS", "producers", "right"), Column("CONSUMERS", "consumers", "right")),
+        *(Column("UNACKED", "unacknowledged_messages", "right"), Column("CONNECTED", _when("connected_ms"))),
+    ),
+    "Statistics": (Column("WHAT", "what"), Column("VALUE", "value", "right")),
+}
+
+
+def get(
+    kind: Annotated[
+        str,
+        typer.Argument(metavar="KIND", help="queue, topic, bridge, durable, broker, connection or statistics."),
+    ],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="One name, or a pattern with * and >.")] = "",
+    temporaries: Annotated[bool, typer.Option("--temporaries", help="Temporary destinations, too.")] = False,
+    system: Annotated[bool, typer.Option("--system", help="Destinations of the broker itself ($sys.), too.")] = False,
+    output: options.Output = Format.TABLE,
+    server: options.Server = options.DEFAULT_SERVER,
+    timeout: options.Timeout = options.DEFAULT_TIMEOUT,
+) -> None:
+    """Show resources and what they hold, connections, or the broker's statistics.
+
+    JSON and YAML carry the whole resource: its manifest, and under status what the broker knows of it.
+    """
+    wanted = resource_kind(kind)
+    rows = asyncio.run(_rows(wanted, name, server, timeout, temporaries=temporaries, system=system or "$sys" in name))
+    single = (bool(name) and not is_pattern(name)) or wanted == "Statistics"
+    if wanted == "Statistics" and output is Format.TABLE:
+        rows = [{"what": what, "value": value} for what, value in _flat(rows[0])]
+    print_rows(rows, _COLUMNS[wanted], output, single=single)
+
+
+def is_pattern(name: str) -> bool:
+    """Whether a name has a wildcard element."""
+    return any(element in ("*", ">") for element in name.split("."))
+
+
+def document(resource: Resource) -> dict[str, Any]:
+    """A resource as a document: its manifest, and what the broker says of it under `status`."""
+    manifest = resource.manifest or {
+        "apiVersion": "sterna.dev/v1alpha1",
+        "kind": resource.kind,
+        "metadata": {"name": resource.name},
+    }
+    status = {
+        "name": resource.name,
+        "origin": resource.origin.value,
+        "owner": resource.owner,
+        "generation": resource.generation,
+        "effective": resource.effective,
+        "statistics": dataclasses.asdict(resource.statistics),
+    }
+    return {**manifest, "status": status}
+
+
+async def _rows(
+    kind: str, name: str, server: str, timeout: float, *, temporaries: bool, system: bool
+) -> list[dict[str, Any]]:
+    async with admin.connect(server, timeout=timeout) as client:
+        if kind == "Statistics":
+            statistics: BrokerStatistics = await client.statistics()
+            return [dataclasses.asdict(statistics)]
+        if kind == "Connection":
+            connections: list[ConnectionInfo] = await client.connections()
+            return [dataclasses.asdict(one) for one in connections if name in ("", str(one.id), one.client_id)]
+        if name and not is_pattern(name):
+            return [document(await client.resource(kind, name))]
+        found = await client.resources(kind, name, temporaries=temporaries, system=system)
+        return [document(one) for one in found]
+
+
+def _flat(values: Row, prefix: str = "") -> list[tuple[str, Any]]:
+    """Nested statistics as lines, for a table."""
+    lines: list[tuple[str, Any]] = []
+    for key, value in values.items():
+        if isinstance(value, dict):
+            lines.extend(_flat(value, f"{prefix}{key}."))
+        elif isinstance(value, list | tuple):
+            for item in value:
+                lines.extend(_flat(item, f"{prefix}{key}.{item.get('name', '')}."))
+        else:
+            lines.append((prefix + key, value))
+    return lines

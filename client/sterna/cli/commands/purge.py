@@ -1,0 +1,51 @@
+"""`sterna purge`: drop the messages of a queue or a durable subscription."""
+
+import asyncio
+from typing import Annotated
+
+import typer
+
+from sterna import admin
+from sterna.cli import asking, options
+from sterna.cli.destinations import resource_kind, spoken
+from sterna.cli.output import Column, Format, print_rows
+
+EXAMPLES = options.examples("sterna purge queue orders", "sterna purge durable audit --client-id auditor --yes")
+
+_COLUMNS = (Column("KIND", "kind"), Column("NAME", "name"), Column("PURGED", "messages", "right"))
+
+
+def purge(
+    kind: Annotated[str, typer.Argument(metavar="KIND", help="queue or durable.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Its name.")],
+    client_id: options.ClientId = "",
+    yes: options.Yes = False,
+    output: options.Output = Format.TABLE,
+    server: options.Server = options.DEFAULT_SERVER,
+    timeout: options.Timeout = options.DEFAULT_TIMEOUT,
+) -> None:
+    """Drop all messages of a queue or a durable subscription, those being processed too.
+
+    Asks first, saying how many there are.
+    """
+    wanted = resource_kind(kind, among=("Queue", "DurableSubscription"))
+    asyncio.run(_purge(wanted, name, client_id, server, timeout, output, yes=yes))
+
+
+async def _purge(
+    kind: str, name: str, client_id: str, server: str, timeout: float, output: Format, *, yes: bool
+) -> None:
+    async with admin.connect(server, timeout=timeout) as client:
+        if not yes:
+            held = (await client.resource(kind, durable_key(kind, name, client_id))).statistics.messages
+            asking.confirm(f"Drop {held:,} messages of {spoken(kind)} {name}?", yes=yes)
+        if kind == "Queue":
+            messages = await client.purge_queue(name)
+        else:
+            messages = await client.purge_durable(name, client_id=client_id)
+    print_rows([{"kind": kind, "name": name, "messages": messages}], _COLUMNS, output, single=True)
+
+
+def durable_key(kind: str, name: str, client_id: str) -> str:
+    """How the admin service names a durable: with its client id before it (EMS-DEST-B17)."""
+    return f"{client_id}:{name}" if kind == "DurableSubscription" and client_id else name

@@ -1,0 +1,128 @@
+"""`sterna receive`: take messages from a queue or a topic, and print them."""
+
+import asyncio
+import sys
+from typing import Annotated, Any
+
+import typer
+
+import sterna
+from sterna.cli import messages, options
+from sterna.cli.exits import Exit, usage
+from sterna.cli.output import Format, Printer
+from sterna.messages import Message
+from sterna.modes import AcknowledgeMode
+
+EXAMPLES = options.examples(
+    "sterna receive queue:orders --count 10 -o jsonl",
+    "sterna receive 'topic:news.>' --follow -w \"language = 'en'\"",
+    "sterna receive topic:audit --durable audit --client-id auditor --all --raw > audit.txt",
+)
+
+# Modes in which the application acknowledges; in the others the SDK or the broker does.
+_ACKNOWLEDGED_HERE = frozenset(
+    {
+        AcknowledgeMode.CLIENT,
+        AcknowledgeMode.EXPLICIT_CLIENT,
+        AcknowledgeMode.EXPLICIT_CLIENT_DUPS_OK,
+        AcknowledgeMode.INDIVIDUAL,
+    }
+)
+
+
+def receive(
+    destination: options.DestinationArgument,
+    count: Annotated[int, typer.Option("--count", "-n", min=1, help="How many.")] = 1,
+    all_: Annotated[bool, typer.Option("--all", "-a", help="All there are: until none came for the timeout.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", help="Until interrupted.")] = False,
+    timeout: Annotated[float, typer.Option("--timeout", metavar="SECONDS", min=0, help="Wait for each so long.")] = 5.0,
+    selector: options.Selector = "",
+    durable: Annotated[str, typer.Option("--durable", metavar="NAME", help="Of a topic: a durable subscription.")] = "",
+    shared: Annotated[
+        str, typer.Option("--shared", metavar="NAME", help="Of a topic: a subscription shared with others.")
+    ] = "",
+    client_id: options.ClientId = "",
+    no_local: Annotated[bool, typer.Option("--no-local", help="Nothing that this client id published.")] = False,
+    ack_mode: Annotated[
+        str,
+        typer.Option("--ack-mode", metavar="MODE", help="individual, auto, client, dups-ok or none."),
+    ] = "individual",
+    leave: Annotated[bool, typer.Option("--leave", help="Acknowledge nothing: they are delivered again.")] = False,
+    raw: Annotated[bool, typer.Option("--raw", help="Print bodies alone, each followed by a newline.")] = False,
+    output: options.Output = Format.TABLE,
+    server: options.Server = options.DEFAULT_SERVER,
+) -> None:
+    """Receive messages and print them; each is acknowledged after it was printed, so that a broken pipe loses none.
+
+    Ends with 3 when fewer came than asked for, with 4 when none did.
+    """
+    mode = _mode(ack_mode)
+    if leave and mode not in _ACKNOWLEDGED_HERE:
+        raise usage(f"--leave does not go with --ack-mode {ack_mode}", "with it nothing is left: use individual")
+    wanted = None if all_ or follow else count
+    # Printed as they come: what is acknowledged must have been printed.
+    printer = Printer(output, messages.COLUMNS, streaming=True)
+    subscription: dict[str, Any] = {"durable": durable, "shared": shared, "no_local": no_local}
+    taking = {name: value for name, value in {"selector": selector, **subscription}.items() if value}
+    received = 0
+    is_done = False
+    try:
+        received = asyncio.run(
+            _receive(
+                destination, wanted, None if follow else timeout, taking, mode, server, client_id, printer, raw, leave
+            )
+        )
+        is_done = True
+    except KeyboardInterrupt:
+        if not follow:
+            raise
+        is_done = True
+    finally:
+        if not raw and (is_done or printer.count):
+            printer.close()
+    if wanted is not None and received < wanted:
+        raise typer.Exit(Exit.PARTIAL if received else Exit.NOT_FOUND)
+
+
+async def _receive(
+    destination: str,
+    wanted: int | None,
+    timeout: float | None,
+    taking: dict[str, Any],
+    mode: AcknowledgeMode,
+    server: str,
+    client_id: str,
+    printer: Printer,
+    raw: bool,
+    leave: bool,
+) -> int:
+    received = 0
+    async with sterna.connect(server, client_id=client_id) as connection, await connection.session(mode) as session:
+        consumer = await session.consumer(messages.sdk_destination(destination), **taking)
+        while wanted is None or received < wanted:
+            message = await consumer.receive(timeout=timeout)
+            if message is None:
+                break
+            _show(message, printer, raw=raw)
+            received += 1
+            if mode in _ACKNOWLEDGED_HERE and not leave:
+                message.acknowledge()
+        if not leave:
+            await session.flush()
+    return received
+
+
+def _show(message: Message, printer: Printer, *, raw: bool) -> None:
+    if raw:
+        sys.stdout.buffer.write(messages.raw_body(message) + b"\n")
+        sys.stdout.buffer.flush()
+    else:
+        printer.add(messages.row(message))
+
+
+def _mode(text: str) -> AcknowledgeMode:
+    name = text.upper().replace("-", "_")
+    if name not in AcknowledgeMode.__members__ or name == "TRANSACTED":
+        modes = ", ".join(mode.name.lower().replace("_", "-") for mode in AcknowledgeMode if mode.name != "TRANSACTED")
+        raise usage(f"'{text}' is no acknowledge mode", f"one of: {modes}")
+    return AcknowledgeMode[name]

@@ -1,0 +1,70 @@
+"""How destinations and kinds are written on the command line.
+
+A destination is `queue:NAME` or `topic:NAME`; a bare name is a queue. Kinds are written as people say them: `queue`,
+`queues`, `q`.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from sterna.cli.exits import usage
+
+DestinationKind = Literal["queue", "topic"]
+
+# What `get`, `delete` and `purge` accept for each kind of resource; the first is the one shown in messages.
+_ALIASES: dict[str, tuple[str, ...]] = {
+    "Queue": ("queue", "queues", "q"),
+    "Topic": ("topic", "topics", "t"),
+    "Bridge": ("bridge", "bridges"),
+    "DurableSubscription": ("durable", "durables", "durablesubscription", "durablesubscriptions"),
+    "Broker": ("broker", "brokers"),
+    "Connection": ("connection", "connections"),
+    "Statistics": ("statistics", "stats"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class DestinationName:
+    """A destination as the command line names it."""
+
+    kind: DestinationKind
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.name}"
+
+
+def destination(text: str) -> DestinationName:
+    """Read `queue:NAME`, `topic:NAME` or `NAME` (a queue)."""
+    kind, colon, name = text.partition(":")
+    if colon and kind in ("queue", "q"):
+        found = DestinationName("queue", name)
+    elif colon and kind in ("topic", "t"):
+        found = DestinationName("topic", name)
+    else:
+        found = DestinationName("queue", text)
+    if not found.name:
+        raise usage(f"'{text}' names no destination", "write queue:NAME or topic:NAME; a bare NAME is a queue")
+    return found
+
+
+def resource_kind(text: str, *, among: tuple[str, ...] = tuple(_ALIASES)) -> str:
+    """The kind of resource that a word means, of those that a command takes."""
+    word = text.lower()
+    for kind in among:
+        if word in _ALIASES[kind]:
+            return kind
+    names = ", ".join(_ALIASES[kind][0] for kind in among)
+    raise usage(f"'{text}' is no kind of resource here", f"one of: {names}{_suggestion(word, among)}")
+
+
+def spoken(kind: str) -> str:
+    """The word for a kind in sentences: "queue", "durable"."""
+    return _ALIASES[kind][0]
+
+
+def _suggestion(word: str, among: tuple[str, ...]) -> str:
+    import difflib
+
+    close = difflib.get_close_matches(word, [alias for kind in among for alias in _ALIASES[kind]], n=1)
+    return f" (did you mean {close[0]}?)" if close else ""

@@ -1,0 +1,183 @@
+"""What a command prints: rows as a table, JSON, JSON lines or YAML, on stdout and nothing else there.
+
+A command makes plain rows (dictionaries of JSON values) and says which columns a table shows; the format decides the
+rest. `Printer` takes rows one by one, so that a command that follows a queue prints each as it comes.
+"""
+
+import enum
+import json
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TextIO
+
+Row = Mapping[str, Any]
+
+
+class Format(enum.StrEnum):
+    """The forms that `-o` offers."""
+
+    TABLE = "table"
+    JSON = "json"
+    JSONL = "jsonl"
+    YAML = "yaml"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table: its title, and where its value stands in a row (a dotted path) or how it is made.
+
+    `width` is for tables that are printed while rows still come, and cannot wait for the widest.
+    """
+
+    title: str
+    value: str | Callable[[Row], Any]
+    align: Literal["left", "right"] = "left"
+    width: int = 12
+
+    def text(self, row: Row) -> str:
+        """The cell's text."""
+        found = at(row, self.value) if isinstance(self.value, str) else self.value(row)
+        return _cell(found)
+
+
+@dataclass
+class Printer:
+    """Prints rows in a format.
+
+    Args:
+        format: how.
+        columns: what a table shows.
+        single: the answer is one thing, not a list: JSON has an object where it would have a list of one.
+        streaming: rows are shown as they come; tables are then laid out without knowing what follows.
+    """
+
+    format: Format
+    columns: Sequence[Column]
+    single: bool = False
+    streaming: bool = False
+    output: TextIO = field(default_factory=lambda: sys.stdout)
+    count: int = field(default=0, init=False)
+    _rows: list[Row] = field(default_factory=list, init=False)
+
+    def add(self, row: Row) -> None:
+        """Print a row now, or keep it until `close` where the format needs all."""
+        if self.format is Format.JSONL:
+            self._write(_json(row) + "\n")
+        elif self.format is Format.YAML:
+            self._write(("---\n" if self.count else "") + _yaml(row))
+        elif self.streaming and self.format is Format.TABLE:
+            self._stream_line(row)
+        elif self.streaming:
+            self._write((",\n  " if self.count else "[\n  ") + _json(row))
+        else:
+            self._rows.append(row)
+        self.count += 1
+
+    def close(self) -> None:
+        """Print what was kept."""
+        if self.format is Format.JSON:
+            if self.streaming:
+                self._write("\n]\n" if self.count else "[]\n")
+            elif self.single and len(self._rows) == 1:
+                self._write(json.dumps(self._rows[0], indent=2, ensure_ascii=False) + "\n")
+            else:
+                self._write(json.dumps(self._rows, indent=2, ensure_ascii=False) + "\n")
+        elif self.format is Format.TABLE and not self.streaming:
+            self._table()
+
+    def _write(self, text: str) -> None:
+        self.output.write(text)
+        self.output.flush()
+
+    def _stream_line(self, row: Row) -> None:
+        if self.count == 0:
+            self._write(self._line([column.title for column in self.columns]))
+        self._write(self._line([column.text(row) for column in self.columns]))
+
+    def _line(self, cells: Sequence[str]) -> str:
+        last = len(cells) - 1
+        padded = [
+            cell if index == last else cell.rjust(column.width) if column.align == "right" else cell.ljust(column.width)
+            for index, (column, cell) in enumerate(zip(self.columns, cells, strict=True))
+        ]
+        return "  ".join(padded) + "\n"
+
+    def _table(self) -> None:
+        from rich.console import Console
+        from rich.table import Table
+
+        # A terminal is as wide as it is; a pipe has all the room that the longest row needs.
+        console = Console(file=self.output, highlight=False, width=None if self.output.isatty() else 10_000)
+        table = Table(box=None, pad_edge=False, header_style="bold", collapse_padding=True, padding=(0, 2, 0, 0))
+        for column in self.columns:
+            table.add_column(column.title, justify=column.align, overflow="fold")
+        for row in self._rows:
+            table.add_row(*[_literal(column.text(row)) for column in self.columns])
+        console.print(table, soft_wrap=False)
+
+
+def print_rows(rows: Iterable[Row], columns: Sequence[Column], format: Format, *, single: bool = False) -> None:  # noqa: A002 - the option's own name
+    """Print all rows at once."""
+    printer = Printer(format, columns, single=single)
+    for row in rows:
+        printer.add(row)
+    printer.close()
+
+
+def at(row: Row, path: str) -> Any:
+    """The value at a dotted path, None where the path ends early."""
+    found: Any = row
+    for step in path.split("."):
+        if not isinstance(found, Mapping) or step not in found:
+            return None
+        found = found[step]
+    return found
+
+
+def _literal(text: str) -> Any:
+    """Text that rich takes as it is: names may hold what looks like its markup."""
+    from rich.text import Text
+
+    return Text(text)
+
+
+def _cell(value: Any) -> str:
+    match value:
+        case None:
+            return ""
+        case bool():
+            return "yes" if value else "no"
+        case float():
+            return f"{value:,.1f}"
+        case int():
+            return f"{value:,}"
+        case str():
+            return value.replace("\n", "\\n").replace("\r", "\\r")
+        case _:
+            return _json(value)
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(", ", ": "))
+
+
+def _yaml(row: Row) -> str:
+    import io
+
+    from ruamel.yaml import YAML
+
+    writer = YAML()
+    writer.default_flow_style = False
+    writer.width = 4_096
+    text = io.StringIO()
+    writer.dump(_plain(row), text)
+    return text.getvalue()
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value

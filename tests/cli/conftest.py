@@ -1,0 +1,44 @@
+"""Running the command as a person does, in this process."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from sterna.cli.application import run
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a command did."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def sterna(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Ran]:
+    """Runs the command with these arguments; colours and terminal widths do not depend on where tests run."""
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.delenv("STERNA_URL", raising=False)
+
+    def invoke(*arguments: str) -> Ran:
+        capsys.readouterr()
+        code = run(list(arguments))
+        captured = capsys.readouterr()
+        return Ran(code, captured.out, captured.err)
+
+    return invoke
+
+
+@pytest.fixture
+def run_sterna(sterna: Callable[..., Ran]) -> Callable[..., Coroutine[Any, Any, Ran]]:
+    """The same beside a server that lives in the test's event loop: the command runs in a thread."""
+
+    async def invoke(*arguments: str) -> Ran:
+        return await asyncio.to_thread(sterna, *arguments)
+
+    return invoke

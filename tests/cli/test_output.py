@@ -1,0 +1,72 @@
+"""The forms of output: nothing but data, the same data in each."""
+
+import io
+import json
+
+import pytest
+from ruamel.yaml import YAML
+from sterna.cli.output import Column, Format, Printer, at
+
+ROWS = [
+    {"name": "orders", "held": {"messages": 1_234_567}, "static": True, "note": "two\nlines", "none": None},
+    {"name": "[red]x[/red]", "held": {"messages": 0}, "static": False, "note": "", "none": None},
+]
+COLUMNS = (
+    Column("NAME", "name"),
+    Column("MESSAGES", "held.messages", "right"),
+    Column("STATIC", "static"),
+    Column("NOTE", lambda row: row["note"].upper()),
+    Column("NONE", "none"),
+)
+
+
+def printed(format: Format, rows: list[dict[str, object]], *, single: bool = False, streaming: bool = False) -> str:  # noqa: A002
+    output = io.StringIO()
+    printer = Printer(format, COLUMNS, single=single, streaming=streaming, output=output)
+    for row in rows:
+        printer.add(row)
+    printer.close()
+    return output.getvalue()
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+@pytest.mark.parametrize("rows", [ROWS, ROWS[:1], []])
+def test_json_is_a_list(rows: list[dict[str, object]], streaming: bool) -> None:
+    assert json.loads(printed(Format.JSON, rows, streaming=streaming)) == rows
+
+
+def test_json_of_one_thing_is_that_thing() -> None:
+    assert json.loads(printed(Format.JSON, ROWS[:1], single=True)) == ROWS[0]
+
+
+def test_json_lines_are_one_row_each() -> None:
+    assert [json.loads(line) for line in printed(Format.JSONL, ROWS).splitlines()] == ROWS
+
+
+def test_yaml_is_one_document_a_row() -> None:
+    text = printed(Format.YAML, ROWS)
+    assert list(YAML(typ="safe").load_all(text)) == ROWS
+
+
+def test_a_table_shows_the_columns_and_takes_no_value_for_markup() -> None:
+    header, first, second = printed(Format.TABLE, ROWS).splitlines()
+    assert header.split() == ["NAME", "MESSAGES", "STATIC", "NOTE", "NONE"]
+    assert first.split() == ["orders", "1,234,567", "yes", "TWO\\nLINES"]
+    assert second.split() == ["[red]x[/red]", "0", "no"]
+
+
+def test_a_streamed_table_prints_each_row_when_it_comes() -> None:
+    output = io.StringIO()
+    printer = Printer(Format.TABLE, COLUMNS, streaming=True, output=output)
+    printer.add(ROWS[0])
+    assert len(output.getvalue().splitlines()) == 2
+
+
+def test_a_wide_table_in_a_pipe_is_not_cut() -> None:
+    row = {**ROWS[0], "name": "n" * 300}
+    assert "n" * 300 in printed(Format.TABLE, [row])
+
+
+def test_a_path_that_ends_early_is_empty() -> None:
+    assert at({"a": {"b": 1}}, "a.b") == 1
+    assert at({"a": 5}, "a.b.c") is None
