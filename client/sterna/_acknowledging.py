@@ -14,35 +14,35 @@ from sterna._proto.sterna.v1 import messaging_pb2 as pb
 
 
 class Ranges:
-    """Sequence numbers of one source, gathered as ranges."""
+    """Sequence numbers of one source, gathered as ranges. `last` is the end of the one that grows, 0 when none does."""
 
-    __slots__ = ("_done", "_first", "_last", "epoch", "source")
+    __slots__ = ("_done", "_first", "epoch", "last", "source")
 
     def __init__(self, source: int, epoch: int) -> None:
         self.source = source
         self.epoch = epoch
-        self._first = self._last = 0
+        self._first = self.last = 0
         self._done: list[tuple[int, int]] = []
 
     def __bool__(self) -> bool:
-        return self._last != 0
+        return self.last != 0
 
     def add(self, sequence: int) -> None:
         """Adds one number."""
-        if sequence == self._last + 1 and self._last:
-            self._last = sequence
+        if sequence == self.last + 1 and self.last:
+            self.last = sequence
             return
-        if self._last:
-            self._done.append((self._first, self._last))
-        self._first = self._last = sequence
+        if self.last:
+            self._done.append((self._first, self.last))
+        self._first = self.last = sequence
 
     def take(self) -> list[tuple[int, int]]:
         """The ranges gathered, which are forgotten here."""
         ranges = self._done
-        if self._last:
-            ranges.append((self._first, self._last))
+        if self.last:
+            ranges.append((self._first, self.last))
         self._done = []
-        self._first = self._last = 0
+        self._first = self.last = 0
         return ranges
 
 

@@ -124,14 +124,16 @@ def inflate(data: bytes, compression: str) -> bytes:
 def body_of(message: Any, uploaded: bytes) -> Any:
     """The body of a parsed `Message`; `uploaded` holds the bytes that went ahead in chunks, if any."""
     kind = message.WhichOneof("body")
+    if kind == "bytes" and not message.compression:
+        return message.bytes
     if message.compression:
         inner = parse_message(inflate(message.bytes if kind == "bytes" else uploaded, message.compression))
         if inner.compression:
             raise InvalidMessageError("a compressed body holds a compressed body", subject="compression")
         return body_of(inner, b"")
     match kind:
-        case "text" | "bytes":
-            return getattr(message, kind)
+        case "text":
+            return message.text
         case "map":
             return map_of(message.map)
         case "stream":

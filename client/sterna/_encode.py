@@ -21,8 +21,7 @@ from sterna.bodies import Foreign, Object
 from sterna.destinations import Destination
 from sterna.errors import InvalidMessageError
 
-#: Properties that drive features (EMS-MSG-A07), under our name and the vendor's.
-COMPRESS: Final = ("JMS_STERNA_COMPRESS", "JMS_TIBCO_COMPRESS")
+#: Marks maps and streams that go beyond JMS (EMS-MSG-A07); as all such properties, the vendor's name means the same.
 MSG_EXT: Final = "JMS_STERNA_MSG_EXT"
 _MSG_EXT_NAMES: Final = (MSG_EXT, "JMS_TIBCO_MSG_EXT")
 
@@ -33,6 +32,10 @@ _TEXT_HEADER_MAX: Final = 4096
 
 def varint(value: int) -> bytes:
     """`value` (not negative) in protobuf's variable length."""
+    if 4096 <= value < 1 << 21:  # what most values beyond the table are
+        if value < 1 << 14:
+            return bytes((value & 127 | 128, value >> 7))
+        return bytes((value & 127 | 128, value >> 7 & 127 | 128, value >> 14))
     out = bytearray()
     while value > 127:
         out.append(value & 127 | 128)
@@ -41,12 +44,13 @@ def varint(value: int) -> bytes:
     return bytes(out)
 
 
-_VARINTS: Final = [varint(one) for one in range(1 << 14)]
+_TABLE_SIZE: Final = 4096
+_VARINTS: Final = [varint(one) for one in range(_TABLE_SIZE)]
 
 
 def length(value: int) -> bytes:
     """A length in protobuf's variable length; short ones from a table."""
-    return _VARINTS[value] if value < 16384 else varint(value)
+    return _VARINTS[value] if value < _TABLE_SIZE else varint(value)
 
 
 def field(tag: bytes, content: bytes) -> bytes:
@@ -61,19 +65,52 @@ def _int_value(value: int) -> bytes:
 _pack_double = struct.Struct("<d").pack
 _pack_float = struct.Struct("<f").pack
 
-# Property names seen so far: `name` field followed by the tag of `value`, and its length.
-_names: dict[str, tuple[bytes, int]] = {}
-# Ints that are common (counts, flags, small amounts), as length-prefixed values.
-_ints: Final = {one: length(len(_int_value(one))) + _int_value(one) for one in range(-128, 4096)}
-_TRUE: Final = b"\x02\x08\x01"
-_FALSE: Final = b"\x02\x08\x00"
+# Short strings (codes, names of states) are kept encoded with the property that they are the value of.
+_STRINGS_MAX: Final = 4096
+_STRING_CHARACTERS_MAX: Final = 24
 
 
-def _name(name: Any) -> tuple[bytes, int]:
-    if not isinstance(name, str) or not name:
-        raise InvalidMessageError(f"{name!r} is no name for a property or an entry", subject="name")
-    encoded = field(b"\x0a", name.encode()) + b"\x12"
-    entry = (encoded, len(encoded))
+class _Name:
+    """A name of properties and entries with all that can be encoded before the value is known."""
+
+    __slots__ = ("double", "false", "ints", "key", "strings", "true")
+    strings_count = 0
+
+    def __init__(self, name: Any) -> None:
+        if not isinstance(name, str) or not name:
+            raise InvalidMessageError(f"{name!r} is no name for a property or an entry", subject="name")
+        #: The `name` field, and the tag of `value` after it.
+        self.key = field(b"\x0a", name.encode()) + b"\x12"
+        self.strings: dict[str, bytes] = {}
+        self.double = self.before(9) + b"\x39"
+        self.true = self.property(b"\x08\x01")
+        self.false = self.property(b"\x08\x00")
+        #: What stands before an int, by the length of its varint.
+        self.ints = tuple(self.before(1 + size) + b"\x20" for size in range(11))
+
+    def before(self, size: int) -> bytes:
+        """Everything of the property before a value of `size` bytes."""
+        key = self.key + length(size)
+        return b"\x42" + length(len(key) + size) + key
+
+    def property(self, value: bytes) -> bytes:
+        """The whole property."""
+        return self.before(len(value)) + value
+
+    def string(self, value: str) -> bytes:
+        """The whole property with a string, which is kept if it is short."""
+        content = self.property(field(b"\x42", value.encode()))
+        if len(value) <= _STRING_CHARACTERS_MAX and _Name.strings_count < _STRINGS_MAX:
+            _Name.strings_count += 1
+            self.strings[value] = content
+        return content
+
+
+_names: dict[str, _Name] = {}
+
+
+def _name(name: Any) -> _Name:
+    entry = _Name(name)
     if len(_names) < _NAMES_MAX:
         _names[name] = entry
     return entry
@@ -122,12 +159,11 @@ def encode_value(value: Any, depth: int = 0) -> bytes:
 def encode_map(entries: Mapping[str, Any], depth: int = 1) -> bytes:
     """A `MapBody`."""
     _check_depth(depth)
-    parts = []
+    parts: list[bytes] = []
     for name, value in entries.items():
-        key, size = _names.get(name) or _name(name)
         content = encode_value(value, depth)
-        content = length(len(content)) + content
-        parts.append(b"\x0a" + length(size + len(content)) + key + content)
+        key = (_names.get(name) or _name(name)).key + length(len(content))
+        parts += (b"\x0a", length(len(key) + len(content)), key, content)
     return b"".join(parts)
 
 
@@ -191,27 +227,18 @@ def encode_links(correlation_id: str, reply_to: Destination | None, type_: str) 
 def encode_properties(properties: Mapping[str, Any], parts: list[bytes]) -> None:
     """Appends each property to `parts`."""
     for name, value in properties.items():
-        key, size = _names.get(name) or _name(name)
+        entry = _names.get(name) or _name(name)
         kind = type(value)
         if kind is str:
-            text = value.encode()
-            count = len(text)
-            if count < 126:
-                content = bytes((count + 2, 0x42, count)) + text
-            else:
-                content = b"\x42" + length(count) + text
-                content = length(len(content)) + content
-        elif kind is int:
-            small = _ints.get(value)
-            if small is None:
-                content = encode_value(value)
-                content = length(len(content)) + content
-            else:
-                content = small
+            parts.append(entry.strings.get(value) or entry.string(value))
+        elif kind is int and -0x80000000 <= value <= 0x7FFFFFFF:
+            bits = value << 1 ^ value >> 31
+            encoded = _VARINTS[bits] if bits < _TABLE_SIZE else varint(bits)
+            parts += (entry.ints[len(encoded)], encoded)
         elif kind is float:
-            content = b"\x09\x39" + _pack_double(value)
+            parts += (entry.double, _pack_double(value))
         elif kind is bool:
-            content = _TRUE if value else _FALSE
+            parts.append(entry.true if value else entry.false)
         else:
             if values.type_of(value) in (None, values.BYTES, values.ARRAY):
                 raise InvalidMessageError(
@@ -219,9 +246,7 @@ def encode_properties(properties: Mapping[str, Any], parts: list[bytes]) -> None
                     subject=str(name),
                     remedy="put bytes, lists and maps into the body",
                 )
-            content = encode_value(value)
-            content = length(len(content)) + content
-        parts.append(b"\x42" + length(size + len(content)) + key + content)
+            parts.append(entry.property(encode_value(value)))
 
 
 def encode_body(body: Any) -> bytes:
@@ -258,7 +283,9 @@ def extended(body: Any) -> bool:
 
 def wants_compression(properties: Mapping[str, Any] | None) -> bool:
     """Whether a property asks for a compressed body: a boolean true, nothing else (EMS-MSG-A24)."""
-    return properties is not None and any(properties.get(name) is True for name in COMPRESS)
+    return properties is not None and (
+        properties.get("JMS_STERNA_COMPRESS") is True or properties.get("JMS_TIBCO_COMPRESS") is True
+    )
 
 
 _COMPRESSION_FIELD: Final = b"\x8a\x01\x04zlib"
@@ -275,29 +302,28 @@ def encode_message(header: bytes, links: bytes, properties: Mapping[str, Any] | 
     Raises:
         InvalidMessageError: for a value, name or body that no message can hold.
     """
-    parts = [header, links] if links else [header]
+    parts = [header, links]
     try:
         if properties:
             encode_properties(properties, parts)
-        kind = type(body)
-        if properties and wants_compression(properties):
-            if extended(body) and not any(name in properties for name in _MSG_EXT_NAMES):
-                encode_properties({MSG_EXT: True}, parts)
-            parts.append(compress_body(body))
-        elif kind is bytes:
-            parts.append(b"\x52" + length(len(body)))
-            parts.append(body)
-        elif kind is str:
-            text = body.encode()
-            parts.append(b"\x4a" + length(len(text)))
-            parts.append(text)
+            if wants_compression(properties):
+                _tag_extended(body, properties, parts)
+                parts.append(compress_body(body))
+                return b"".join(parts)
+        if type(body) is bytes:
+            size = len(body)
+            parts += (b"\x52", _VARINTS[size] if size < _TABLE_SIZE else varint(size), body)
         else:
-            if extended(body) and not any(name in (properties or ()) for name in _MSG_EXT_NAMES):
-                encode_properties({MSG_EXT: True}, parts)
+            _tag_extended(body, properties, parts)
             parts.append(encode_body(body))
     except UnicodeEncodeError as error:
         raise InvalidMessageError(f"a string is not valid Unicode: {error.reason}", subject="message") from error
     return b"".join(parts)
+
+
+def _tag_extended(body: Any, properties: Mapping[str, Any] | None, parts: list[bytes]) -> None:
+    if extended(body) and not any(name in (properties or ()) for name in _MSG_EXT_NAMES):
+        encode_properties({MSG_EXT: True}, parts)
 
 
 #: How a large body is assembled again: UploadedBody.As.

@@ -37,6 +37,8 @@ _UNCONFIRMED_OUTBOX_BYTES: Final = 4 * 1024 * 1024
 _UPLOAD_CHUNK_BYTES: Final = 192 * 1024
 _UNLIMITED: Final = 1 << 62
 _FAILURES_KEPT: Final = 1000
+#: Bytes are looked at this often.
+_BUDGET_MAX: Final = 32
 
 
 class Entry:
@@ -106,6 +108,8 @@ class Lane:
         self._bytes_sent = 0
         self._link: Link | None = None
         self._waiters: deque[asyncio.Future[None]] = deque()
+        #: So many messages may be numbered before anybody looks for room again.
+        self.budget = 0
         self._flushers: list[tuple[int, asyncio.Future[None]]] = []
         self._upload_ids = 0
 
@@ -176,10 +180,12 @@ class Lane:
 
     @property
     def has_room(self) -> bool:
-        """Whether the next message may be numbered now."""
-        if self._waiters:
+        """Whether the next message may be numbered now; sets the budget for those after it."""
+        if self._waiters or not self._room():
             return False
-        return self._room()
+        if self.confirmed and not self.session._transacted and self.closed is None:
+            self.budget = min(self.window - len(self.unconfirmed), self._sequence_limit - self.next + 1, _BUDGET_MAX)
+        return True
 
     def _room(self) -> bool:
         if self.closed is not None:
@@ -246,6 +252,7 @@ class Lane:
             raise self.closed
         sequence = self.next
         self.next = sequence + 1
+        self.budget -= 1
         target = field(b"\x22", encode_destination(destination)) if destination is not None else b""
         transaction = self.session._transaction_for_send() if self.session._transacted else 0
         entry: bytes | Entry = message
@@ -387,6 +394,7 @@ class Lane:
         if self.closed is None:
             self.closed = error
         self._forgotten(error)
+        self.budget = 0
         waiters, self._waiters = self._waiters, deque()
         for waiter in waiters:
             if not waiter.done():

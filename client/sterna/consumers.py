@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from sterna import errors
+from sterna._acknowledging import Ranges
 from sterna._encode import length, varint
 from sterna._link import Link, LinkLostError
 from sterna._proto.sterna.v1 import message_pb2
@@ -103,6 +104,7 @@ class Consumer:
         self._gathering = False
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._link: Link | None = None
+        self._ranges = Ranges(0, 0)
         self._listening: asyncio.Task[None] | None = None
         self._listener_task: asyncio.Task[Any] | None = None
         self._listener_busy = False
@@ -138,6 +140,7 @@ class Consumer:
             raise
         opened = reply.consumer_opened
         self._source, self._epoch, self.replaced = opened.source, opened.epoch, opened.replaced
+        self._ranges = self.session._ranges_of(self._source, self._epoch)
         self._link = link
         if options.prefetch is None and not options.browse:
             self.prefetch = opened.prefetch
@@ -232,19 +235,27 @@ class Consumer:
         if not self._gathering and (self._limit - self._taken) * 2 <= self.prefetch and self.prefetch:
             self._schedule()
         session = self.session
-        if session._acknowledges_itself:
+        if self.options.browse:
+            pass  # nothing is taken, so nothing is acknowledged
+        elif session._acknowledges_itself:
             self._unfinished = delivery.sequence
-        elif session._keeps_track and not self.options.browse:
+        elif session._keeps_track:
             session._hand(self._source, delivery.sequence)
         return Message(self, delivery, self._generation)
 
     def _finish(self) -> None:
         """Acknowledges the message handed out last, in a session that does so itself."""
         unfinished = self._unfinished
-        if unfinished is not None:
-            self._unfinished = None
-            if not self.options.browse:
-                self.session._finished(self._source, unfinished, self._epoch)
+        if unfinished is None:
+            return
+        self._unfinished = None
+        ranges, session = self._ranges, self.session
+        if unfinished == ranges.last + 1 and ranges.last:
+            ranges.last = unfinished
+        else:
+            ranges.add(unfinished)
+        if not session._gathering:
+            session._acknowledge_soon()
 
     def _forget_unfinished(self, sequence: int) -> bool:
         """Whether the message of this number was the last handed out; it is not acknowledged then."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from sterna._decode import body_of, parse_message, properties_of
 from sterna.bodies import Object, Properties, StreamBody
 from sterna.destinations import Destination, destination_from
 from sterna.modes import DeliveryMode, Durability
@@ -113,8 +114,6 @@ class Message:
 
     def _message(self) -> Any:
         if self._parsed is None:
-            from sterna._decode import parse_message
-
             self._parsed = parse_message(self._delivery.message)
         return self._parsed
 
@@ -154,8 +153,6 @@ class Message:
     def properties(self) -> Properties:
         """The properties, with typed readers; `JMSXDeliveryCount` and the sender's name among them."""
         if self._properties is None:
-            from sterna._decode import properties_of
-
             properties = properties_of(self._message())
             properties["JMSXDeliveryCount"] = self.delivery_count
             if self.sender:
@@ -167,8 +164,6 @@ class Message:
     def body(self) -> Any:
         """None, str, bytes, a MapBody, a StreamBody, an Object or a Foreign (EMS-MSG-A12); inflated if compressed."""
         if self._body is _UNREAD:
-            from sterna._decode import body_of
-
             self._body = body_of(self._message(), self._delivery.uploaded)
         return self._body
 

@@ -244,7 +244,7 @@ class Producer:
             message, upload = self._large(lane, header, links, properties, body, len(message))
         if self.session._transacted:
             await self._lifeline.ready()
-        if not lane.has_room:
+        if lane.budget <= 0 and not lane.has_room:
             await lane.room()
         sequence = lane.send(message, on_completion, delay_ms, target, upload)
         self._burst += 1

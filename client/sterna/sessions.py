@@ -82,7 +82,8 @@ class Session:
 
     def _void(self) -> None:
         self._handed.clear()
-        self._ranges.clear()
+        for ranges in self._ranges.values():
+            ranges.take()
         self._lazy_count = 0
         if self._settled is not None:
             self._settled.settle(False)
@@ -182,12 +183,20 @@ class Session:
 
     def _finished(self, source: int, sequence: int, epoch: int) -> None:
         """The application is done with a message that the session acknowledges itself."""
+        self._ranges_of(source, epoch).add(sequence)
+        if not self._gathering:
+            self._acknowledge_soon()
+
+    def _ranges_of(self, source: int, epoch: int) -> Ranges:
+        """Where what is to be acknowledged of a source gathers."""
         ranges = self._ranges.get(source)
         if ranges is None:
             ranges = self._ranges[source] = Ranges(source, epoch)
-        ranges.add(sequence)
-        if self._gathering:
-            return
+        ranges.epoch = epoch
+        return ranges
+
+    def _acknowledge_soon(self) -> None:
+        """Something was added to the ranges."""
         if self._lazy:
             self._lazy_count += 1
             if self._lazy_count < _LAZY_COUNT:
@@ -196,7 +205,7 @@ class Session:
 
     def _dry(self) -> None:
         """A consumer waits: lazy acknowledgements may leave now."""
-        if self._lazy and self._ranges and not self._gathering:
+        if self._lazy and self._lazy_count and not self._gathering:
             self._schedule()
 
     def _schedule(self) -> None:

@@ -258,6 +258,8 @@ def plain(value: Any) -> Any:
         return int(value)
     if isinstance(value, Float | Double):
         return float(value)
+    if isinstance(value, Char):
+        return str(value)
     return value
 
 
