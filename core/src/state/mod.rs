@@ -1,1 +1,68 @@
-//! See the crate's documentation.
+//! What the log's records mean: destinations, subscriptions, the messages that wait, transactions, producers.
+//!
+//! The engine calls one [`State`]. It has no thread, reads no clock and does no I/O of its own: the host runs the jobs that
+//! it hands out. Its tables are a pure function of the log's records: what happens live, at recovery and on a standby goes
+//! through the same `apply`, and whatever had to be decided (which subscriptions, which limit, that it expired) is in the
+//! records, never computed again. The records are described in `docs/records.md`.
+//!
+//! Smallest first: [`ids`], `codec`; the record heads `message_record`, `terminal_record`, `catalogue_record`; `queue`
+//! (entries), `source`, `timers`, `producers`, `volatile` with `spill`; `properties`, `bridge`, `catalogue`; `transaction`;
+//! `tables` with `apply`, `checkpoint`, `rewriting`; and the facade `state` with `publishing`, `dispatching`,
+//! `acknowledging`, `transacting`, `administration`, `upkeep`, `dump`.
+//!
+//! Invariants
+//! - A reference is logged before anybody is told of it, and delivered only when its record is committed.
+//! - Nothing at or above a source's durable redelivery watermark is delivered, so a restart flags all that was.
+//! - A record that ends references stays for as long as what it ends is on disk.
+//! - A refused message leaves no trace, and a transaction is all or nothing.
+
+mod acknowledging;
+mod administration;
+mod apply;
+mod bridge;
+mod catalogue;
+mod catalogue_record;
+mod checkpoint;
+mod codec;
+mod dispatching;
+mod dump;
+mod error;
+pub mod ids;
+mod message_record;
+mod producers;
+mod properties;
+mod publishing;
+mod queue;
+mod rewriting;
+mod selecting;
+mod source;
+mod spill;
+mod state;
+mod tables;
+mod terminal_record;
+mod timers;
+mod transacting;
+mod transaction;
+mod upkeep;
+mod volatile;
+
+pub use acknowledging::Acknowledged;
+pub use administration::{Subscribed, SubscriptionDefinition};
+pub use bridge::{Bridge, BridgeTarget};
+pub use catalogue::{Catalogue, Destination, Subscription, UNDELIVERED_NAME, Unwanted};
+pub use catalogue_record::Origin;
+pub use codec::HeadError;
+pub use dispatching::{Browsed, Delivered, Next, Payload, Released, StoredMessage};
+pub use error::{PublishError, StateError};
+pub use ids::{DestinationId, Kind, Now, SourceId, Tx, UNDELIVERED, Xid};
+pub use message_record::{MessageCopy, MessageHead, Reference};
+pub use producers::ProducerKnowledge;
+pub use properties::{OverflowPolicy, Properties, Store, StoreDefinition, StoreIndex, Stores};
+pub use publishing::{Accepted, Durability, Incoming};
+pub use selecting::message_id;
+pub use source::{Cursor, Moved, Source, SourceStatistics, Watermark};
+pub use spill::{SpillRead, SpillReadDone, SpillWork, SpillWorkDone};
+pub use state::{State, StateOptions, Totals};
+pub use terminal_record::Reason;
+pub use transacting::Committed;
+pub use upkeep::{ReadJob, ReadJobDone, UpkeepDone, UpkeepJob};

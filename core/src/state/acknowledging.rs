@@ -1,0 +1,123 @@
+//! Acknowledgements: deliveries that are done with leave their source, at once or with a transaction.
+
+use crate::log::{AppendError, Position};
+
+use super::error::StateError;
+use super::ids::{SourceId, Tx};
+use super::state::State;
+use super::terminal_record::{Reason, TERMINAL_MESSAGES_MAX, TerminalHead};
+use super::volatile::is_volatile;
+
+/// Acknowledged deliveries.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Acknowledged {
+    /// How many were in flight and are now done with. Others were ignored.
+    pub count: u64,
+    /// It is durable when [`State::committed`] is above this.
+    pub wait_for: Option<Position>,
+}
+
+impl State {
+    /// Acknowledges what is in flight within `ranges` (both ends included) and belongs to a holder that `is_holder` knows.
+    /// In a transaction it takes effect at the commit, and until then nobody else gets it.
+    ///
+    /// # Errors
+    /// There is no such source, or the log takes no record: nothing was acknowledged beyond what was logged before.
+    pub fn acknowledge(
+        &mut self,
+        id: SourceId,
+        ranges: &[(u64, u64)],
+        is_holder: impl Fn(u64) -> bool,
+        transaction: Option<Tx>,
+    ) -> Result<Acknowledged, StateError> {
+        let source = self.tables.sources.get(&id).ok_or(StateError::NoSuchSource)?;
+        let mut sequences = std::mem::take(&mut self.sequences);
+        sequences.clear();
+        for (first, last) in ranges {
+            source.queue.flights_in(*first, *last, &mut sequences);
+        }
+        if ranges.len() > 1 {
+            sequences.sort_unstable();
+            sequences.dedup();
+        }
+        sequences.retain(|sequence| {
+            source.queue.flight(*sequence).is_some_and(|flight| flight.transaction == 0 && is_holder(flight.holder))
+        });
+        let result = match transaction {
+            None => self.acknowledge_now(id, &sequences),
+            Some(tx) => Ok(self.acknowledge_later(id, &sequences, tx)),
+        };
+        self.sequences = sequences;
+        Ok(result?)
+    }
+
+    fn acknowledge_now(&mut self, id: SourceId, sequences: &[u64]) -> Result<Acknowledged, AppendError> {
+        let wait_for = self.end_flights(id, sequences, 0)?.last().copied();
+        let count = sequences.len() as u64;
+        self.totals.acknowledged_total += count;
+        Ok(Acknowledged { count, wait_for })
+    }
+
+    /// Logs the end of deliveries and removes them, those that no record names included. With a transaction's number the
+    /// logged ones only take effect with its commit, and the others are left to it.
+    pub(super) fn end_flights(
+        &mut self,
+        id: SourceId,
+        sequences: &[u64],
+        transaction: u64,
+    ) -> Result<Vec<Position>, AppendError> {
+        let Some(source) = self.tables.sources.get(&id) else { return Ok(Vec::new()) };
+        let mut heads: smallvec::SmallVec<[TerminalHead; 1]> = smallvec::SmallVec::new();
+        let mut unlogged: smallvec::SmallVec<[u64; 16]> = smallvec::SmallVec::new();
+        let mut in_head = 0;
+        for sequence in sequences {
+            let Some(flight) = source.queue.flight(*sequence) else { continue };
+            let Some(entry) = source.queue.get(flight.priority, *sequence) else { continue };
+            if !source.logged || is_volatile(entry.position) {
+                unlogged.push(*sequence);
+                continue;
+            }
+            if heads.is_empty() || in_head >= TERMINAL_MESSAGES_MAX {
+                let mut head = TerminalHead::new(Reason::Acknowledged, id, self.tables.now.wall_ms, "");
+                head.transaction = transaction;
+                heads.push(head);
+                in_head = 0;
+            }
+            if let Some(head) = heads.last_mut() {
+                head.add(*sequence, entry.position);
+                if let Some(moved) = source.moved.get(sequence) {
+                    head.add_target(moved.record);
+                }
+            }
+            in_head += 1;
+        }
+        let mut positions = Vec::new();
+        for head in heads {
+            positions.push(self.append_terminal(head)?);
+        }
+        if transaction == 0 {
+            let mut removed = 0;
+            for sequence in unlogged {
+                removed += u64::from(self.tables.remove_unlogged(&mut self.log, id, sequence));
+            }
+            if let Some(source) = self.tables.sources.get_mut(&id) {
+                source.statistics.acknowledged_total += removed;
+            }
+        }
+        Ok(positions)
+    }
+
+    fn acknowledge_later(&mut self, id: SourceId, sequences: &[u64], tx: Tx) -> Acknowledged {
+        let transaction = self.tables.transactions.begin(tx, self.log.epoch());
+        if let Some(source) = self.tables.sources.get_mut(&id) {
+            for sequence in sequences {
+                if let Some(flight) = source.queue.flight_mut(*sequence) {
+                    flight.transaction = transaction;
+                }
+            }
+        }
+        let open = self.tables.transactions.entry(transaction);
+        open.acknowledged.extend(sequences.iter().map(|sequence| (id, *sequence)));
+        Acknowledged { count: sequences.len() as u64, wait_for: None }
+    }
+}

@@ -1,0 +1,404 @@
+//! What administrators and the opening of producers and consumers change: destinations, subscriptions, stores, bridges.
+
+use std::sync::Arc;
+
+use crate::log::AppendError;
+use crate::name::{DestinationName, Pattern};
+use crate::selector::Selector;
+
+use super::bridge::Bridge;
+use super::catalogue::{Subscription, Unwanted};
+use super::catalogue_record::{DestinationHead, Origin, SubscriptionHead, WatermarkHead, kinds};
+use super::error::StateError;
+use super::ids::{DestinationId, Kind, SourceId};
+use super::properties::{Properties, StoreDefinition};
+use super::queue::{Entry, GATED, IN_FLIGHT};
+use super::state::State;
+use super::terminal_record::Reason;
+
+/// A subscription that is wanted.
+#[derive(Clone, Debug)]
+pub struct SubscriptionDefinition {
+    /// The client id it belongs to; empty for a shared one without, and for plain non-durable ones.
+    pub client_id: String,
+    /// Its name; empty for a plain non-durable one.
+    pub name: String,
+    /// Collects while nobody consumes, and is kept in the log.
+    pub durable: bool,
+    /// Several consumers may share it.
+    pub shared: bool,
+    /// Configured by an administrator.
+    pub is_static: bool,
+    /// The topic or pattern.
+    pub pattern: Pattern,
+    /// Its selector.
+    pub selector: Option<Arc<Selector>>,
+    /// Not what its own client (durable) or connection published.
+    pub no_local: bool,
+    /// The connection, for noLocal of a non-durable one.
+    pub connection: u64,
+}
+
+/// A subscription that is there now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Subscribed {
+    /// Where its messages wait.
+    pub source: SourceId,
+    /// One of this name and another definition was dropped with what it held.
+    pub replaced: bool,
+    /// It is new (also when it replaces one).
+    pub created: bool,
+}
+
+impl State {
+    /// Makes sure that a destination exists and has these properties. A dynamic one that is configured becomes static; a
+    /// static one that is opened stays so.
+    ///
+    /// # Errors
+    /// It belongs to the system, names a store that does not exist, or cannot be logged.
+    pub fn ensure_destination(
+        &mut self,
+        kind: Kind,
+        name: &DestinationName,
+        origin: Origin,
+        properties: Properties,
+    ) -> Result<DestinationId, StateError> {
+        if !properties.store.is_empty() && !self.tables.stores.has(&properties.store) {
+            return Err(StateError::Configuration(format!("there is no store {}", properties.store)));
+        }
+        let id = match self.tables.catalogue.id_of(kind, name.as_str()) {
+            Some(id) => {
+                let destination = self.tables.catalogue.destination(id);
+                let before = destination.map_or(origin, |destination| destination.origin);
+                let generation = destination.map_or(1, |destination| destination.generation);
+                if before == Origin::Dynamic && origin == Origin::Static {
+                    self.log_destination(id, kind, name, generation, origin)?;
+                }
+                id
+            }
+            None => {
+                let id = DestinationId(self.tables.catalogue.allocate_id(origin != Origin::Temporary));
+                let generation = self.tables.catalogue.generations + 1;
+                self.log_destination(id, kind, name, generation, origin)?;
+                id
+            }
+        };
+        self.configure_destination(id, properties);
+        Ok(id)
+    }
+
+    fn log_destination(
+        &mut self,
+        id: DestinationId,
+        kind: Kind,
+        name: &DestinationName,
+        generation: u64,
+        origin: Origin,
+    ) -> Result<(), StateError> {
+        if origin != Origin::Temporary {
+            let name = name.as_str().to_owned();
+            let head = DestinationHead { deleted: false, id, kind, name, generation, origin, actor: String::new() };
+            self.head_buffer.clear();
+            head.encode(&mut self.head_buffer);
+            self.append_event(kinds::DESTINATION)?;
+        }
+        self.tables.create_destination(id, kind, name.clone(), generation, origin);
+        Ok(())
+    }
+
+    /// Gives a destination its effective properties. They are configuration and not logged. Messages that wait stay in the
+    /// account of the store they came to (EMS-STORE-A11).
+    pub fn configure_destination(&mut self, id: DestinationId, properties: Properties) {
+        let store = self.tables.stores.index(&properties.store);
+        let Some(destination) = self.tables.catalogue.destination_mut(id) else { return };
+        destination.properties = properties;
+        destination.store = store;
+        if let Some(source) = self.tables.sources.get_mut(&id.source())
+            && source.store != store
+        {
+            let (messages, bytes) = (source.statistics.messages, source.statistics.bytes);
+            let before = std::mem::replace(&mut source.store, store);
+            self.tables.stores.transfer(before, store, messages, bytes);
+        }
+    }
+
+    /// A static destination that is configured no more: it stays while it holds messages or is in use, as a dynamic one.
+    ///
+    /// # Errors
+    /// It cannot be logged.
+    pub fn make_dynamic(&mut self, id: DestinationId) -> Result<(), StateError> {
+        let Some(destination) = self.tables.catalogue.destination(id) else { return Ok(()) };
+        if destination.origin != Origin::Static {
+            return Ok(());
+        }
+        let (kind, name, generation) = (destination.kind, destination.name.clone(), destination.generation);
+        self.log_destination(id, kind, &name, generation, Origin::Dynamic)
+    }
+
+    /// Messages that a destination holds: a queue's own, for a topic none (they are its subscriptions').
+    #[must_use]
+    pub fn held_messages(&self, id: DestinationId) -> u64 {
+        self.tables
+            .sources
+            .get(&id.source())
+            .map_or(0, |source| source.statistics.messages + source.statistics.pending_messages)
+    }
+
+    /// Deletes a destination with what it holds; says how many messages that were.
+    ///
+    /// # Errors
+    /// It is not there, belongs to the system, is a bridge's source, or holds messages and `with_messages` is not given.
+    pub fn delete_destination(&mut self, id: DestinationId, with_messages: bool, actor: &str) -> Result<u64, StateError> {
+        let destination = self.tables.catalogue.destination(id).ok_or(StateError::NoSuchSource)?;
+        let name = destination.name.as_str().to_owned();
+        if destination.origin == Origin::System {
+            return Err(StateError::System(name));
+        }
+        let bridge = self.tables.catalogue.bridges().iter().find(|bridge| {
+            bridge.kind == destination.kind && !bridge.source.has_wildcard() && bridge.source.as_str() == name
+        });
+        if let Some(bridge) = bridge {
+            return Err(StateError::Bridged { name, bridge: bridge.name.clone() });
+        }
+        let messages = self.held_messages(id);
+        if messages > 0 && !with_messages {
+            return Err(StateError::InUse { name, messages });
+        }
+        if destination.origin != Origin::Temporary {
+            let head = DestinationHead {
+                deleted: true,
+                id,
+                kind: destination.kind,
+                name,
+                generation: destination.generation,
+                origin: destination.origin,
+                actor: actor.to_owned(),
+            };
+            self.head_buffer.clear();
+            head.encode(&mut self.head_buffer);
+            self.append_event(kinds::DESTINATION)?;
+        }
+        Ok(self.tables.drop_destination(&mut self.log, id))
+    }
+
+    /// Sets the bridges, all of them.
+    pub fn set_bridges(&mut self, bridges: Vec<Bridge>) {
+        self.tables.catalogue.set_bridges(bridges);
+    }
+
+    /// Adds and changes stores. The three of the system are always there.
+    pub fn set_stores(&mut self, stores: Vec<StoreDefinition>) {
+        self.tables.stores.configure(stores);
+    }
+
+    /// Whether a subscription is what a definition asks for.
+    #[must_use]
+    pub fn is_same_subscription(subscription: &Subscription, definition: &SubscriptionDefinition) -> bool {
+        let selector = subscription.selector.as_deref() == definition.selector.as_deref();
+        let no_local = (subscription.unwanted != Unwanted::Nobody) == definition.no_local;
+        subscription.pattern == definition.pattern
+            && selector
+            && no_local
+            && subscription.shared == definition.shared
+            && subscription.durable == definition.durable
+    }
+
+    /// Finds or makes a subscription. A named one that differs from what is there is dropped with what it holds, and made
+    /// anew; whether that is allowed (a static one, one with consumers) is for the caller to decide before.
+    ///
+    /// # Errors
+    /// It cannot be logged.
+    pub fn subscribe(&mut self, definition: SubscriptionDefinition) -> Result<Subscribed, StateError> {
+        let existing = match definition.name.as_str() {
+            "" => None,
+            name => self.tables.catalogue.subscription_named(&definition.client_id, name),
+        };
+        let mut replaced = false;
+        if let Some(existing) = existing {
+            let source = existing.id;
+            if Self::is_same_subscription(existing, &definition) {
+                if definition.is_static && !existing.is_static && existing.durable {
+                    self.create_subscription(source, definition)?;
+                }
+                return Ok(Subscribed { source, replaced: false, created: false });
+            }
+            self.unsubscribe(source, "replaced")?;
+            replaced = true;
+        }
+        let source = SourceId(self.tables.catalogue.allocate_id(definition.durable));
+        self.create_subscription(source, definition)?;
+        Ok(Subscribed { source, replaced, created: true })
+    }
+
+    fn create_subscription(&mut self, id: SourceId, definition: SubscriptionDefinition) -> Result<(), StateError> {
+        let selector_text = definition.selector.as_ref().map_or(String::new(), |selector| selector.text().to_owned());
+        if definition.durable {
+            let head = SubscriptionHead {
+                deleted: false,
+                id,
+                client_id: definition.client_id.clone(),
+                name: definition.name.clone(),
+                pattern: definition.pattern.as_str().to_owned(),
+                selector: selector_text.clone(),
+                shared: definition.shared,
+                no_local: definition.no_local,
+                is_static: definition.is_static,
+                actor: String::new(),
+            };
+            self.head_buffer.clear();
+            head.encode(&mut self.head_buffer);
+            self.append_event(kinds::SUBSCRIPTION)?;
+        }
+        let unwanted = match (definition.no_local, definition.durable) {
+            (false, _) => Unwanted::Nobody,
+            (true, true) => Unwanted::Client(definition.client_id.as_str().into()),
+            (true, false) => Unwanted::Connection(definition.connection),
+        };
+        self.tables.create_subscription(Subscription {
+            id,
+            client_id: definition.client_id,
+            name: definition.name,
+            durable: definition.durable,
+            shared: definition.shared,
+            is_static: definition.is_static,
+            pattern: definition.pattern,
+            selector_text,
+            selector: definition.selector,
+            unwanted,
+        });
+        self.account_subscription(id);
+        Ok(())
+    }
+
+    /// A durable subscription to one topic is in its topic's store; one to a pattern in `$sys.failsafe`.
+    fn account_subscription(&mut self, id: SourceId) {
+        let Some(subscription) = self.tables.catalogue.subscription(id) else { return };
+        let topic = self.tables.catalogue.id_of(Kind::Topic, subscription.pattern.as_str());
+        let Some(store) = topic.map(|topic| self.tables.store_of(topic)) else { return };
+        if let Some(source) = self.tables.sources.get_mut(&id) {
+            let (messages, bytes) = (source.statistics.messages, source.statistics.bytes);
+            let before = std::mem::replace(&mut source.store, store);
+            self.tables.stores.transfer(before, store, messages, bytes);
+        }
+    }
+
+    /// Ends a subscription with what it holds; says how many messages that were.
+    ///
+    /// # Errors
+    /// It is not there, or its end cannot be logged.
+    pub fn unsubscribe(&mut self, id: SourceId, actor: &str) -> Result<u64, StateError> {
+        let subscription = self.tables.catalogue.subscription(id).ok_or(StateError::NoSuchSource)?;
+        if subscription.durable {
+            let head = SubscriptionHead {
+                deleted: true,
+                id,
+                client_id: subscription.client_id.clone(),
+                name: subscription.name.clone(),
+                pattern: subscription.pattern.as_str().to_owned(),
+                selector: subscription.selector_text.clone(),
+                shared: subscription.shared,
+                no_local: subscription.unwanted != Unwanted::Nobody,
+                is_static: subscription.is_static,
+                actor: actor.to_owned(),
+            };
+            self.head_buffer.clear();
+            head.encode(&mut self.head_buffer);
+            self.append_event(kinds::SUBSCRIPTION)?;
+        }
+        Ok(self.tables.drop_subscription(&mut self.log, id))
+    }
+
+    /// One more consumer takes from a source.
+    pub fn attach(&mut self, id: SourceId, has_selector: bool) {
+        let Some(source) = self.tables.sources.get_mut(&id) else { return };
+        source.consumers += 1;
+        source.selecting += u32::from(has_selector);
+        let (next, logged) = (source.next_sequence, source.watermark.logged);
+        // Raised at once, so that the first deliveries need not wait. Where it cannot be, they try again.
+        if source.logged && source.statistics.messages > 0 && next > logged {
+            let lowest = source.queue.lowest().unwrap_or(next);
+            let _ = self.reserve(id, lowest.max(logged));
+        }
+    }
+
+    /// One consumer less.
+    pub fn detach(&mut self, id: SourceId, has_selector: bool) {
+        let Some(source) = self.tables.sources.get_mut(&id) else { return };
+        source.consumers = source.consumers.saturating_sub(1);
+        source.selecting = source.selecting.saturating_sub(u32::from(has_selector));
+        if source.selecting == 0 {
+            let freed: usize = source.headers.values().map(|header| super::dispatching::header_cost(header.len())).sum();
+            source.headers = rustc_hash::FxHashMap::default();
+            self.tables.header_bytes = self.tables.header_bytes.saturating_sub(freed);
+        }
+    }
+
+    /// One more producer has a destination open.
+    pub fn attach_producer(&mut self, id: DestinationId) {
+        if let Some(destination) = self.tables.catalogue.destination_mut(id) {
+            destination.producers += 1;
+        }
+    }
+
+    /// One producer less.
+    pub fn detach_producer(&mut self, id: DestinationId) {
+        if let Some(destination) = self.tables.catalogue.destination_mut(id) {
+            destination.producers = destination.producers.saturating_sub(1);
+        }
+    }
+
+    /// Drops every message that waits in a source; what is in flight stays with its holders. Says how many.
+    ///
+    /// # Errors
+    /// There is no such source, or the log takes no record.
+    pub fn purge(&mut self, id: SourceId, actor: &str) -> Result<u64, StateError> {
+        let source = self.tables.sources.get(&id).ok_or(StateError::NoSuchSource)?;
+        let waiting: Vec<(u8, Entry)> = source
+            .queue
+            .iter()
+            .filter(|(_, entry)| !entry.is(IN_FLIGHT | GATED))
+            .map(|(priority, entry)| (priority, *entry))
+            .collect();
+        self.end_entries(id, &waiting, Reason::Purged, actor)?;
+        Ok(waiting.len() as u64)
+    }
+
+    /// Moves a waiting message to another queue.
+    ///
+    /// # Errors
+    /// Source, target or message are not there, or the log takes no record.
+    pub fn move_message(&mut self, from: SourceId, sequence: u64, to: SourceId, actor: &str) -> Result<(), StateError> {
+        let source = self.tables.sources.get(&from).ok_or(StateError::NoSuchSource)?;
+        let found = source.queue.find(sequence).filter(|(_, entry)| !entry.is(IN_FLIGHT | GATED));
+        let (priority, entry) = found.ok_or(StateError::NoSuchSource)?;
+        if !self.tables.sources.contains_key(&to) {
+            return Err(StateError::NoSuchSource);
+        }
+        Ok(self.move_entry(from, priority, &entry, to, Reason::Moved, actor)?)
+    }
+
+    /// Ends a damaged message: it can never be delivered, and says so in the log.
+    ///
+    /// # Errors
+    /// There is no such source, or the log takes no record.
+    pub fn end_damaged(&mut self, id: SourceId, sequence: u64) -> Result<bool, StateError> {
+        let source = self.tables.sources.get(&id).ok_or(StateError::NoSuchSource)?;
+        let Some((priority, entry)) = source.queue.find(sequence) else { return Ok(false) };
+        self.end_entries(id, &[(priority, entry)], Reason::Damaged, "")?;
+        Ok(true)
+    }
+
+    /// When the oldest waiting message of a source arrived, if it is in memory: for statistics.
+    pub fn oldest_ms(&mut self, id: SourceId) -> Option<u64> {
+        let entry = self.tables.sources.get(&id)?.queue.oldest_waiting().map(|(_, entry)| entry)?;
+        self.peek_head(entry.position).map(|head| head.arrived_ms)
+    }
+
+    pub(super) fn append_watermark(&mut self, head: WatermarkHead) -> Result<(), AppendError> {
+        self.head_buffer.clear();
+        head.encode(&mut self.head_buffer);
+        let position = self.append_event(kinds::WATERMARK)?;
+        self.tables.apply_watermark(position, head);
+        Ok(())
+    }
+}

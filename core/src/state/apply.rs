@@ -1,0 +1,473 @@
+//! What each record does to the tables. Live operation, recovery and a standby all come through here, so they cannot differ.
+
+use crate::log::Position;
+use crate::name::{DestinationName, Pattern};
+use crate::selector::{Scope, Selector};
+
+use std::sync::Arc;
+
+use super::catalogue::{Subscription, Unwanted};
+use super::catalogue_record::{
+    Decision, DestinationHead, Origin, SubscriptionHead, TransactionHead, WatermarkHead, kinds,
+};
+use super::codec::HeadError;
+use super::ids::{Kind, SourceId};
+use super::message_record::{MessageHead, Reference};
+use super::queue::{DELAYED, EXPIRES, Entry, GATED, IN_FLIGHT, MOVED, PRESERVE};
+use super::source::{Moved, Source};
+use super::tables::{Gate, Liveness, Tables};
+use super::terminal_record::{MoveHead, Reason, TerminalHead};
+use super::transaction::{PREPARED_HOLDER, PendingEntry, Transaction};
+use super::volatile::is_volatile;
+
+impl Tables {
+    /// Applies one record as it stands in the log.
+    ///
+    /// # Errors
+    /// A head that cannot be understood.
+    pub fn apply(
+        &mut self,
+        liveness: &mut impl Liveness,
+        position: Position,
+        epoch: u64,
+        kind: u8,
+        head: &[u8],
+        payload_bytes: u32,
+    ) -> Result<(), HeadError> {
+        self.begin_epoch(liveness, epoch);
+        match kind {
+            kinds::MESSAGE => {
+                let mut message = MessageHead::default();
+                message.decode(head)?;
+                self.apply_message(liveness, position, payload_bytes, &message, &[]);
+            }
+            kinds::TERMINAL => self.apply_terminal(liveness, position, TerminalHead::decode(head)?),
+            kinds::MOVE => self.apply_move(liveness, position, &MoveHead::decode(head)?),
+            kinds::DESTINATION => self.apply_destination(liveness, &DestinationHead::decode(head)?)?,
+            kinds::SUBSCRIPTION => self.apply_subscription(liveness, &SubscriptionHead::decode(head)?)?,
+            kinds::WATERMARK => self.apply_watermark(position, WatermarkHead::decode(head)?),
+            kinds::TRANSACTION => self.apply_transaction(liveness, position, TransactionHead::decode(head)?),
+            kinds::CHECKPOINT => self.apply_checkpoint(liveness, position, head)?,
+            _ => return Err(HeadError::Kind(kind)),
+        }
+        Ok(())
+    }
+
+    /// A later epoch begins: transactions of earlier ones that were never prepared are over.
+    pub fn begin_epoch(&mut self, liveness: &mut impl Liveness, epoch: u64) {
+        if epoch <= self.epoch {
+            return;
+        }
+        self.epoch = epoch;
+        for id in self.transactions.abandoned(epoch) {
+            self.apply_rollback(liveness, id);
+        }
+    }
+
+    /// A message arrived. `unlogged` are references that no record names: non-durable subscriptions.
+    pub fn apply_message(
+        &mut self,
+        liveness: &mut impl Liveness,
+        position: Position,
+        bytes: u32,
+        head: &MessageHead,
+        unlogged: &[Reference],
+    ) {
+        if head.incarnation != 0
+            && let Some(origin) = head.copies.first()
+        {
+            if is_volatile(position) {
+                self.producers.note_unlogged(head.incarnation, origin.destination, head.sequence);
+            } else {
+                self.producers.note(head.incarnation, origin.destination, head.sequence, position);
+            }
+        }
+        if head.transaction != 0 {
+            self.transactions.entry(head.transaction).messages += u64::from(!is_volatile(position));
+        }
+        for reference in head.references.iter().chain(unlogged) {
+            let pending = self.pending_entry(position, bytes, head, reference);
+            let source = self.source_or_placeholder(reference.source);
+            source.next_sequence = source.next_sequence.max(reference.sequence + 1);
+            if head.transaction == 0 {
+                self.hold(liveness, position);
+                self.add_entry(&pending);
+            } else {
+                source.statistics.pending_messages += 1;
+                source.statistics.pending_bytes += u64::from(bytes);
+                self.hold(liveness, position);
+                self.transactions.entry(head.transaction).entries.push(pending);
+            }
+        }
+    }
+
+    fn pending_entry(&self, position: Position, bytes: u32, head: &MessageHead, reference: &Reference) -> PendingEntry {
+        let mut flags = if head.preserve { PRESERVE } else { 0 };
+        let expires_ms = match head.expires_ms(reference.copy) {
+            0 => 0,
+            wall_ms => {
+                flags |= EXPIRES;
+                self.monotonic_of(wall_ms)
+            }
+        };
+        let mut ready_ms = 0;
+        if head.delay_ms > 0 && head.deliver_at_ms() > self.now.wall_ms {
+            flags |= DELAYED;
+            ready_ms = self.monotonic_of(head.deliver_at_ms());
+        }
+        let entry = Entry { sequence: reference.sequence, position, bytes, flags, copy: reference.copy, count: 0 };
+        PendingEntry { source: reference.source, priority: head.priority, entry, expires_ms, ready_ms }
+    }
+
+    /// References end, now or with their transaction.
+    pub fn apply_terminal(&mut self, liveness: &mut impl Liveness, position: Position, head: TerminalHead) {
+        for target in &head.targets {
+            liveness.depend(position, *target);
+        }
+        if head.transaction == 0 {
+            self.end_references(liveness, &head);
+            return;
+        }
+        liveness.hold(position);
+        self.lock_references(&head);
+        self.transactions.entry(head.transaction).terminals.push((position, head));
+    }
+
+    fn end_references(&mut self, liveness: &mut impl Liveness, head: &TerminalHead) {
+        let Some(source) = self.sources.get_mut(&head.source) else { return };
+        let mut removed: smallvec::SmallVec<[Entry; 64]> = smallvec::SmallVec::new();
+        for (first, last) in &head.ranges {
+            source.queue.remove_range(*first, *last, |_, entry| removed.push(entry));
+        }
+        let count = removed.len() as u64;
+        let statistics = &mut source.statistics;
+        match head.reason {
+            Reason::Acknowledged => statistics.acknowledged_total += count,
+            Reason::Expired => statistics.expired_total += count,
+            Reason::Discarded | Reason::MaxRedelivery => statistics.discarded_total += count,
+            Reason::Purged | Reason::Moved | Reason::Dead | Reason::Damaged => {}
+        }
+        for entry in removed {
+            self.note_removed(liveness, head.source, &entry);
+        }
+    }
+
+    /// What a transaction acknowledged is nobody else's until it is decided.
+    fn lock_references(&mut self, head: &TerminalHead) {
+        let Some(source) = self.sources.get_mut(&head.source) else { return };
+        for sequence in head.ranges.iter().flat_map(|(first, last)| *first..=*last) {
+            if let Some(flight) = source.queue.flight_mut(sequence) {
+                flight.transaction = head.transaction;
+                flight.holder = PREPARED_HOLDER;
+            } else if let Some((priority, _)) = source.queue.find(sequence)
+                && let Some(entry) = source.queue.take(priority, sequence, PREPARED_HOLDER)
+            {
+                if let Some(flight) = source.queue.flight_mut(sequence) {
+                    flight.transaction = head.transaction;
+                }
+                source.statistics.in_flight_messages += 1;
+                source.statistics.in_flight_bytes += u64::from(entry.bytes);
+            }
+        }
+    }
+
+    /// A message goes from one source to another.
+    pub fn apply_move(&mut self, liveness: &mut impl Liveness, position: Position, head: &MoveHead) {
+        self.hold(liveness, head.position);
+        if !is_volatile(head.position) {
+            liveness.hold(position);
+            liveness.depend(position, head.position);
+            if head.previous != Position::ZERO {
+                liveness.depend(position, head.previous);
+            }
+        }
+        if let Some(source) = self.sources.get_mut(&head.from.0) {
+            source.statistics.undelivered_total += 1;
+            if matches!(head.reason, Reason::Expired) {
+                source.statistics.expired_total += 1;
+            }
+        }
+        self.remove_entry(liveness, head.from.0, head.priority, head.from.1);
+        let entry = Entry {
+            sequence: head.to.1,
+            position: head.position,
+            bytes: head.bytes,
+            flags: MOVED,
+            copy: head.copy,
+            count: 0,
+        };
+        let record = if is_volatile(head.position) { Position::ZERO } else { position };
+        let live = self.live && record != Position::ZERO;
+        let target = self.source_or_placeholder(head.to.0);
+        target.next_sequence = target.next_sequence.max(head.to.1 + 1);
+        target.moved.insert(head.to.1, Moved { reason: head.reason, origin: head.origin, record });
+        let mut pending =
+            PendingEntry { source: head.to.0, priority: head.priority, entry, expires_ms: 0, ready_ms: 0 };
+        if live {
+            pending.entry.flags |= GATED;
+            self.gates.push_back(Gate { position, entries: vec![(head.to.0, head.priority, head.to.1)] });
+        }
+        self.add_entry(&pending);
+    }
+
+    fn apply_destination(&mut self, liveness: &mut impl Liveness, head: &DestinationHead) -> Result<(), HeadError> {
+        if head.deleted {
+            self.drop_destination(liveness, head.id);
+            return Ok(());
+        }
+        let name = DestinationName::parse(&head.name).map_err(|_| HeadError::Range("destination name"))?;
+        self.create_destination(head.id, head.kind, name, head.generation, head.origin);
+        Ok(())
+    }
+
+    /// A destination exists from now on, or has another origin.
+    pub fn create_destination(
+        &mut self,
+        id: super::ids::DestinationId,
+        kind: Kind,
+        name: DestinationName,
+        generation: u64,
+        origin: Origin,
+    ) {
+        if let Some(destination) = self.catalogue.destination_mut(id) {
+            destination.origin = origin;
+        } else {
+            self.catalogue.insert_destination(id, kind, name, generation, origin);
+        }
+        if kind == Kind::Queue {
+            let logged = origin != Origin::Temporary;
+            let source = self.sources.entry(id.source()).or_insert_with(|| Source::new(id.source(), None, logged));
+            source.destination = Some(id);
+            source.named = true;
+        }
+    }
+
+    /// A destination is no more, with all it held; says how many messages.
+    pub fn drop_destination(&mut self, liveness: &mut impl Liveness, id: super::ids::DestinationId) -> u64 {
+        self.catalogue.note_id(id.0);
+        let messages = self.remove_source(liveness, id.source());
+        self.catalogue.remove_destination(id);
+        messages
+    }
+
+    fn apply_subscription(&mut self, liveness: &mut impl Liveness, head: &SubscriptionHead) -> Result<(), HeadError> {
+        if head.deleted {
+            self.drop_subscription(liveness, head.id);
+            return Ok(());
+        }
+        self.recover_subscription(head)
+    }
+
+    /// A durable subscription as a record describes it.
+    pub fn recover_subscription(&mut self, head: &SubscriptionHead) -> Result<(), HeadError> {
+        let pattern = Pattern::parse(&head.pattern).map_err(|_| HeadError::Range("subscription pattern"))?;
+        let selector = Selector::parse_optional(&head.selector, Scope::Ordinary)
+            .map_err(|_| HeadError::Range("subscription selector"))?
+            .map(Arc::new);
+        let unwanted =
+            if head.no_local { Unwanted::Client(head.client_id.as_str().into()) } else { Unwanted::Nobody };
+        self.create_subscription(Subscription {
+            id: head.id,
+            client_id: head.client_id.clone(),
+            name: head.name.clone(),
+            durable: true,
+            shared: head.shared,
+            is_static: head.is_static,
+            pattern,
+            selector_text: head.selector.clone(),
+            selector,
+            unwanted,
+        });
+        Ok(())
+    }
+
+    /// A subscription exists from now on.
+    pub fn create_subscription(&mut self, subscription: Subscription) {
+        let id = subscription.id;
+        let durable = subscription.durable;
+        if self.catalogue.subscription(id).is_some() {
+            self.catalogue.remove_subscription(id);
+        }
+        self.catalogue.insert_subscription(subscription);
+        let source = self.sources.entry(id).or_insert_with(|| Source::new(id, None, durable));
+        source.named = true;
+    }
+
+    /// A subscription is no more, with all it held; says how many messages.
+    pub fn drop_subscription(&mut self, liveness: &mut impl Liveness, id: SourceId) -> u64 {
+        self.catalogue.note_id(id.0);
+        self.catalogue.remove_subscription(id);
+        self.remove_source(liveness, id)
+    }
+
+    pub fn apply_watermark(&mut self, position: Position, head: WatermarkHead) {
+        let live = self.live;
+        let source = self.source_or_placeholder(head.source);
+        source.watermark.logged = head.below;
+        if live {
+            self.watermarks.push_back((position, head.source, head.below));
+        } else {
+            source.watermark.durable = head.below;
+        }
+    }
+
+    fn apply_transaction(&mut self, liveness: &mut impl Liveness, position: Position, head: TransactionHead) {
+        match (head.decision, head.xid) {
+            (Decision::Committed, _) => self.apply_commit(liveness, position, head.transaction),
+            (Decision::RolledBack, _) => {
+                let prepared = self.transactions.get(head.transaction).and_then(|open| open.prepared);
+                if let Some(prepared) = prepared {
+                    liveness.depend(position, prepared);
+                }
+                self.apply_rollback(liveness, head.transaction);
+            }
+            (Decision::Prepared, xid) => {
+                self.apply_prepare(liveness, position, head.transaction, xid.unwrap_or_default(), head.time_ms);
+            }
+        }
+    }
+
+    /// A transaction outlives its session from now on. Its record must be there for as long as what it covers: without
+    /// it, the next epoch would end the transaction.
+    pub fn apply_prepare(
+        &mut self,
+        liveness: &mut impl Liveness,
+        position: Position,
+        id: u64,
+        xid: super::ids::Xid,
+        time_ms: u64,
+    ) {
+        liveness.hold(position);
+        let open = self.transactions.entry(id);
+        for pending in open.entries.iter().filter(|pending| !is_volatile(pending.entry.position)) {
+            liveness.depend(position, pending.entry.position);
+        }
+        for (record, terminal) in &open.terminals {
+            liveness.depend(position, *record);
+            terminal.targets.iter().for_each(|target| liveness.depend(position, *target));
+        }
+        self.transactions.prepare(id, xid, position, time_ms);
+    }
+
+    /// All of a transaction takes effect. What it sent is ready when the commit is durable.
+    pub fn apply_commit(&mut self, liveness: &mut impl Liveness, position: Position, id: u64) {
+        let Some(mut transaction) = self.transactions.remove(id) else { return };
+        transaction.entries.sort_by_key(|pending| (pending.source, pending.priority, pending.entry.sequence));
+        let gated = self.live && position != Position::ZERO;
+        let mut gate = Gate { position, entries: Vec::new() };
+        let mut run = Vec::new();
+        for group in transaction.entries.chunk_by(|a, b| (a.source, a.priority) == (b.source, b.priority)) {
+            let Some(first) = group.first() else { continue };
+            run.clear();
+            for pending in group {
+                let mut pending = *pending;
+                if !is_volatile(pending.entry.position) && position != Position::ZERO {
+                    liveness.depend(position, pending.entry.position);
+                }
+                self.forget_pending(&pending);
+                if !self.sources.contains_key(&pending.source) {
+                    // Deleted while the transaction was open.
+                    self.release(liveness, pending.entry.position);
+                    continue;
+                }
+                if gated {
+                    pending.entry.flags |= GATED;
+                    gate.entries.push((pending.source, pending.priority, pending.entry.sequence));
+                }
+                // Its delay may be over by now.
+                if pending.entry.is(DELAYED) && pending.ready_ms <= self.now.monotonic_ms {
+                    pending.entry.flags &= !DELAYED;
+                }
+                run.push(pending.entry);
+                self.note_added(&pending);
+            }
+            if let Some(source) = self.sources.get_mut(&first.source) {
+                source.queue.merge(first.priority, &run);
+            }
+        }
+        if !gate.entries.is_empty() {
+            self.gates.push_back(gate);
+        }
+        if let Some(prepared) = transaction.prepared {
+            liveness.depend(position, prepared);
+        }
+        for (record, terminal) in &transaction.terminals {
+            if position != Position::ZERO {
+                liveness.depend(position, *record);
+                terminal.targets.iter().for_each(|target| liveness.depend(position, *target));
+            }
+            self.end_references(liveness, terminal);
+            liveness.release(*record);
+        }
+        self.end_transaction(liveness, &transaction);
+    }
+
+    /// None of a transaction takes effect. What it acknowledged is again in its holders' hands, or back in its place if it
+    /// was prepared and has none.
+    pub fn apply_rollback(&mut self, liveness: &mut impl Liveness, id: u64) {
+        let Some(transaction) = self.transactions.remove(id) else { return };
+        for pending in &transaction.entries {
+            self.forget_pending(pending);
+            self.release(liveness, pending.entry.position);
+        }
+        let logged = transaction.terminals.iter().flat_map(|(_, head)| {
+            head.ranges.iter().flat_map(|(first, last)| (*first..=*last).map(|sequence| (head.source, sequence)))
+        });
+        for (id, sequence) in logged.chain(transaction.acknowledged.iter().copied()) {
+            self.unlock_reference(id, sequence);
+        }
+        for (record, _) in &transaction.terminals {
+            liveness.release(*record);
+        }
+        self.end_transaction(liveness, &transaction);
+    }
+
+    fn end_transaction(&mut self, liveness: &mut impl Liveness, transaction: &Transaction) {
+        if let Some(record) = transaction.prepared {
+            liveness.release(record);
+        }
+    }
+
+    fn unlock_reference(&mut self, id: SourceId, sequence: u64) {
+        let Some(source) = self.sources.get_mut(&id) else { return };
+        let Some(flight) = source.queue.flight_mut(sequence) else { return };
+        flight.transaction = 0;
+        if flight.holder != PREPARED_HOLDER {
+            return;
+        }
+        if let Some((priority, entry)) = source.queue.give_back(sequence) {
+            // Whoever acknowledged it had been handed it.
+            entry.count = entry.count.max(1);
+            let bytes = u64::from(entry.bytes);
+            source.statistics.in_flight_messages -= 1;
+            source.statistics.in_flight_bytes -= bytes;
+            source.note_return(priority, sequence);
+            self.mark_dirty(id);
+        }
+    }
+
+    fn forget_pending(&mut self, pending: &PendingEntry) {
+        if let Some(source) = self.sources.get_mut(&pending.source) {
+            source.statistics.pending_messages -= 1;
+            source.statistics.pending_bytes -= u64::from(pending.entry.bytes);
+        }
+    }
+
+    /// Whether a reference of a message record still stands; for compaction.
+    pub fn is_live(&self, source: SourceId, priority: u8, sequence: u64) -> bool {
+        self.sources.get(&source).is_some_and(|source| source.queue.get(priority, sequence).is_some())
+    }
+
+    /// Entries that are in flight and not spoken for by a transaction are removed at once; used for what no record names.
+    pub fn remove_unlogged(&mut self, liveness: &mut impl Liveness, id: SourceId, sequence: u64) -> bool {
+        let Some(source) = self.sources.get(&id) else { return false };
+        let Some(priority) = source.queue.flight(sequence).map(|flight| flight.priority) else { return false };
+        match self.remove_entry(liveness, id, priority, sequence) {
+            Some(entry) => {
+                debug_assert!(entry.is(IN_FLIGHT), "only deliveries are acknowledged");
+                true
+            }
+            None => false,
+        }
+    }
+}

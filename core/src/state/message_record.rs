@@ -1,0 +1,305 @@
+//! The head of a message record: what the broker says about a message, beside the producer's untouched bytes.
+//!
+//! Written by a publish, read when the message is delivered, at recovery, and by compaction, which takes references out
+//! of it that are no longer live. A message is stored once: each *copy* is one destination's view of it (the first one
+//! is where it was sent, the others are bridges' targets, with message ids of their own), and each *reference* is a
+//! place in a source.
+
+use smallvec::SmallVec;
+
+use crate::wire::put_varint;
+
+use super::codec::{Decoder, HeadError};
+use super::ids::{DestinationId, SourceId};
+
+const VERSION: u8 = 1;
+/// The most copies of one message: the original and its bridged ones. An entry keeps the copy's index in a byte.
+pub const COPIES_MAX: usize = 255;
+
+const FLAG_PRESERVE: u8 = 1;
+const FLAG_TRANSACTION: u8 = 2;
+const FLAG_TIME_TO_LIVE: u8 = 4;
+const FLAG_DELAY: u8 = 8;
+const COPY_OWN_ID: u8 = 1;
+const COPY_EXPIRATION: u8 = 2;
+
+/// One destination's view of a message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MessageCopy {
+    /// Where this copy was sent.
+    pub destination: DestinationId,
+    /// A bridged copy's own message id: producer incarnation and sequence.
+    pub own_id: Option<(u64, u64)>,
+    /// The destination's `expirationMs` at the time, which takes the place of the time to live (0: never). Consumers
+    /// are then told that the message does not expire (EMS-MSG-A04).
+    pub expiration_ms: Option<u64>,
+}
+
+/// One place of a message in a source.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Reference {
+    /// Which copy it is a reference to.
+    pub copy: u8,
+    /// The queue or subscription.
+    pub source: SourceId,
+    /// The number it has there.
+    pub sequence: u64,
+}
+
+/// The head of a message record, decoded.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct MessageHead {
+    /// 0 to 9.
+    pub priority: u8,
+    /// Whether a message that must be dropped goes to `$sys.undelivered` instead (EMS-MSG-A08).
+    pub preserve: bool,
+    /// When it arrived, by the wall clock.
+    pub arrived_ms: u64,
+    /// How long it lives from then on; 0: for ever.
+    pub time_to_live_ms: u64,
+    /// How long it is held back from then on.
+    pub delay_ms: u64,
+    /// Who sent it.
+    pub incarnation: u64,
+    /// The producer's number for it.
+    pub sequence: u64,
+    /// The transaction it belongs to; 0: none, or committed long ago.
+    pub transaction: u64,
+    /// The original, then the bridged ones.
+    pub copies: SmallVec<[MessageCopy; 2]>,
+    /// In the order of the copies.
+    pub references: SmallVec<[Reference; 4]>,
+}
+
+impl MessageHead {
+    /// Forgets everything and keeps the room, so that one head serves all publishes.
+    pub fn clear(&mut self) {
+        let (mut copies, mut references) = (std::mem::take(&mut self.copies), std::mem::take(&mut self.references));
+        copies.clear();
+        references.clear();
+        *self = Self { copies, references, ..Self::default() };
+    }
+
+    /// How long `copy` lives; 0: for ever.
+    #[must_use]
+    pub fn lifetime_ms(&self, copy: u8) -> u64 {
+        self.copies.get(usize::from(copy)).and_then(|copy| copy.expiration_ms).unwrap_or(self.time_to_live_ms)
+    }
+
+    /// When `copy` expires by the wall clock; 0: never.
+    #[must_use]
+    pub fn expires_ms(&self, copy: u8) -> u64 {
+        match self.lifetime_ms(copy) {
+            0 => 0,
+            lifetime_ms => self.arrived_ms.saturating_add(lifetime_ms),
+        }
+    }
+
+    /// What consumers are told about the expiration of `copy`: 0 where the destination rules it (EMS-MSG-A04).
+    #[must_use]
+    pub fn told_expiration_ms(&self, copy: u8) -> u64 {
+        match self.copies.get(usize::from(copy)) {
+            Some(MessageCopy { expiration_ms: Some(_), .. }) => 0,
+            _ => self.expires_ms(copy),
+        }
+    }
+
+    /// The earliest delivery by the wall clock.
+    #[must_use]
+    pub fn deliver_at_ms(&self) -> u64 {
+        self.arrived_ms.saturating_add(self.delay_ms)
+    }
+
+    /// Incarnation and sequence that make the message id of `copy`.
+    #[must_use]
+    pub fn id(&self, copy: u8) -> (u64, u64) {
+        self.copies
+            .get(usize::from(copy))
+            .and_then(|copy| copy.own_id)
+            .unwrap_or((self.incarnation, self.sequence))
+    }
+
+    /// Where `copy` was sent.
+    #[must_use]
+    pub fn destination(&self, copy: u8) -> Option<DestinationId> {
+        self.copies.get(usize::from(copy)).map(|copy| copy.destination)
+    }
+
+    /// Appends the encoded head.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let flags = flag(self.preserve, FLAG_PRESERVE)
+            | flag(self.transaction != 0, FLAG_TRANSACTION)
+            | flag(self.time_to_live_ms != 0, FLAG_TIME_TO_LIVE)
+            | flag(self.delay_ms != 0, FLAG_DELAY);
+        out.extend_from_slice(&[VERSION, flags, self.priority]);
+        put_varint(out, self.arrived_ms);
+        put_varint(out, self.incarnation);
+        put_varint(out, self.sequence);
+        for value in [self.transaction, self.time_to_live_ms, self.delay_ms].into_iter().filter(|value| *value != 0) {
+            put_varint(out, value);
+        }
+        put_varint(out, self.copies.len() as u64);
+        for copy in &self.copies {
+            put_varint(out, copy.destination.0);
+            out.push(flag(copy.own_id.is_some(), COPY_OWN_ID) | flag(copy.expiration_ms.is_some(), COPY_EXPIRATION));
+            if let Some((incarnation, sequence)) = copy.own_id {
+                put_varint(out, incarnation);
+                put_varint(out, sequence);
+            }
+            if let Some(expiration_ms) = copy.expiration_ms {
+                put_varint(out, expiration_ms);
+            }
+        }
+        put_varint(out, self.references.len() as u64);
+        for reference in &self.references {
+            out.push(reference.copy);
+            put_varint(out, reference.source.0);
+            put_varint(out, reference.sequence);
+        }
+    }
+
+    /// Reads a head into this one, whose room is used again.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn decode(&mut self, head: &[u8]) -> Result<(), HeadError> {
+        self.clear();
+        let mut decoder = Decoder::new(head);
+        decoder.version("message record", VERSION)?;
+        let flags = decoder.byte("flags")?;
+        self.preserve = flags & FLAG_PRESERVE != 0;
+        self.priority = decoder.byte("priority")?;
+        if self.priority > 9 {
+            return Err(HeadError::Range("priority"));
+        }
+        self.arrived_ms = decoder.number("arrived_ms")?;
+        self.incarnation = decoder.number("incarnation")?;
+        self.sequence = decoder.number("sequence")?;
+        for (bit, value) in [
+            (FLAG_TRANSACTION, &mut self.transaction),
+            (FLAG_TIME_TO_LIVE, &mut self.time_to_live_ms),
+            (FLAG_DELAY, &mut self.delay_ms),
+        ] {
+            if flags & bit != 0 {
+                *value = decoder.number("an optional field")?;
+            }
+        }
+        self.decode_copies(&mut decoder)?;
+        for _ in 0..decoder.count("references")? {
+            let reference = Reference {
+                copy: decoder.byte("a reference's copy")?,
+                source: SourceId(decoder.number("a reference's source")?),
+                sequence: decoder.number("a reference's sequence")?,
+            };
+            if usize::from(reference.copy) >= self.copies.len() {
+                return Err(HeadError::Range("a reference's copy"));
+            }
+            self.references.push(reference);
+        }
+        decoder.end("message record")
+    }
+
+    fn decode_copies(&mut self, decoder: &mut Decoder<'_>) -> Result<(), HeadError> {
+        let count = decoder.count("copies")?;
+        if count > COPIES_MAX {
+            return Err(HeadError::Range("copies"));
+        }
+        for _ in 0..count {
+            let destination = DestinationId(decoder.number("a copy's destination")?);
+            let flags = decoder.byte("a copy's flags")?;
+            let own_id = match flags & COPY_OWN_ID {
+                0 => None,
+                _ => Some((decoder.number("a copy's incarnation")?, decoder.number("a copy's sequence")?)),
+            };
+            let expiration_ms = match flags & COPY_EXPIRATION {
+                0 => None,
+                _ => Some(decoder.number("a copy's expiration")?),
+            };
+            self.copies.push(MessageCopy { destination, own_id, expiration_ms });
+        }
+        Ok(())
+    }
+}
+
+fn flag(set: bool, bit: u8) -> u8 {
+    if set { bit } else { 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use smallvec::smallvec;
+
+    fn example() -> MessageHead {
+        MessageHead {
+            priority: 7,
+            preserve: true,
+            arrived_ms: 1_700_000_000_000,
+            time_to_live_ms: 5_000,
+            delay_ms: 250,
+            incarnation: 0x0100_0001,
+            sequence: 42,
+            transaction: 9,
+            copies: smallvec![
+                MessageCopy { destination: DestinationId(16), own_id: None, expiration_ms: None },
+                MessageCopy { destination: DestinationId(17), own_id: Some((3, 4)), expiration_ms: Some(0) },
+            ],
+            references: smallvec![
+                Reference { copy: 0, source: SourceId(16), sequence: 1 },
+                Reference { copy: 1, source: SourceId(17), sequence: 1_000_000 },
+            ],
+        }
+    }
+
+    #[test]
+    fn a_head_reads_back_as_it_was_written() {
+        let mut bytes = Vec::new();
+        example().encode(&mut bytes);
+        let mut read = MessageHead::default();
+        read.decode(&bytes).unwrap();
+        assert_eq!(read, example());
+    }
+
+    #[test]
+    fn an_ordinary_queue_message_has_a_short_head() {
+        let head = MessageHead {
+            arrived_ms: 1_700_000_000_000,
+            incarnation: 0x0100_0001,
+            sequence: 100_000,
+            copies: smallvec![MessageCopy { destination: DestinationId(20), own_id: None, expiration_ms: None }],
+            references: smallvec![Reference { copy: 0, source: SourceId(20), sequence: 100_000 }],
+            ..MessageHead::default()
+        };
+        let mut bytes = Vec::new();
+        head.encode(&mut bytes);
+        assert!(bytes.len() <= 32, "{} bytes", bytes.len());
+    }
+
+    #[test]
+    fn a_bridged_copy_has_its_own_id_and_the_destinations_expiration_is_not_told() {
+        let head = example();
+        assert_eq!(head.id(0), (0x0100_0001, 42));
+        assert_eq!(head.id(1), (3, 4));
+        assert_eq!(head.told_expiration_ms(0), 1_700_000_005_000);
+        assert_eq!((head.expires_ms(1), head.told_expiration_ms(1)), (0, 0));
+    }
+
+    #[test]
+    fn every_cut_is_refused() {
+        let mut bytes = Vec::new();
+        example().encode(&mut bytes);
+        for length in 0..bytes.len() {
+            assert!(MessageHead::default().decode(&bytes[..length]).is_err(), "cut at {length}");
+        }
+        bytes.push(0);
+        assert_eq!(MessageHead::default().decode(&bytes), Err(HeadError::Trailing("message record")));
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let _ = MessageHead::default().decode(&bytes);
+        }
+    }
+}

@@ -1,0 +1,442 @@
+//! Taking messages in: where a message goes is decided here, then logged in its head, then applied.
+//!
+//! A plan is made first (which subscriptions and bridges want it, which limits it meets), so that a refused message leaves
+//! no trace. Then room is made where the policy is to discard, the message is stored once, and its references are added.
+
+use smallvec::SmallVec;
+
+use crate::log::{AppendError, Position};
+use crate::message::MessageView;
+use crate::proto::DeliveryMode;
+
+use super::catalogue::{Match, Unwanted};
+use super::catalogue_record::kinds;
+use super::error::PublishError;
+use super::ids::{DestinationId, Kind, SourceId, Tx};
+use super::message_record::{COPIES_MAX, MessageCopy, MessageHead, Reference};
+use super::properties::{OverflowPolicy, Properties};
+use super::selecting::{Circumstances, wants};
+use super::source::Source;
+use super::state::State;
+use super::terminal_record::{Reason, TerminalHead};
+use super::volatile::is_volatile;
+
+/// The boolean property that keeps a message from being dropped (EMS-MSG-A08), under the names it is known by.
+const PRESERVE_PROPERTIES: [&str; 2] = ["JMS_STERNA_PRESERVE_UNDELIVERED", "JMS_TIBCO_PRESERVE_UNDELIVERED"];
+
+/// A message as it comes from a producer.
+#[derive(Clone, Copy, Debug)]
+pub struct Incoming<'a> {
+    /// The message.
+    pub view: &'a MessageView<'a>,
+    /// Its producer; 0: none that could send it again.
+    pub incarnation: u64,
+    /// The producer's number for it.
+    pub sequence: u64,
+    /// The connection it came on, for noLocal of non-durable subscriptions.
+    pub connection: u64,
+    /// The connection's client id, for noLocal of durable ones.
+    pub client_id: &'a str,
+    /// The transaction it belongs to.
+    pub transaction: Option<Tx>,
+}
+
+/// How safe a message is when its confirmation leaves.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub enum Durability {
+    /// In memory.
+    #[default]
+    Accepted,
+    /// On this broker's disk.
+    Durable,
+}
+
+/// A message that was taken in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Accepted {
+    /// What its confirmation may say, once `wait_for` is committed.
+    pub durability: Durability,
+    /// The confirmation waits until [`State::committed`] is above this.
+    pub wait_for: Option<Position>,
+    /// It had arrived before: nothing was stored.
+    pub duplicate: bool,
+}
+
+/// Room for plans, used again and again.
+#[derive(Debug, Default)]
+pub(super) struct Planning {
+    head: MessageHead,
+    /// References that no record names.
+    unlogged: SmallVec<[Reference; 4]>,
+    /// Sources that must make room first.
+    discarding: SmallVec<[(SourceId, DestinationId); 2]>,
+    sync: bool,
+}
+
+/// Why a source cannot take a message.
+enum Room {
+    Enough,
+    Full(&'static str),
+    AfterDiscarding,
+}
+
+impl State {
+    /// Takes a message in, or says why not. Nothing is confirmed yet: see [`Accepted::wait_for`].
+    ///
+    /// # Errors
+    /// Why the message is refused; nothing of it is kept.
+    pub fn publish(&mut self, to: DestinationId, incoming: &Incoming<'_>) -> Result<Accepted, PublishError> {
+        if incoming.incarnation != 0
+            && let Some(last) = self.tables.producers.last(incoming.incarnation, to)
+            && incoming.sequence <= last.sequence
+        {
+            let durability = if last.position == Position::ZERO { Durability::Accepted } else { Durability::Durable };
+            let wait_for = (last.position >= self.tables.committed).then_some(last.position);
+            return Ok(Accepted { durability, wait_for, duplicate: true });
+        }
+        let mut planning = std::mem::take(&mut self.planning);
+        let result = self.plan(&mut planning, to, incoming).and_then(|()| self.store(&mut planning, to, incoming));
+        self.planning = planning;
+        if let (Err(error), Some(tx)) = (&result, incoming.transaction) {
+            // All or nothing: with this message missing the transaction can only be rolled back (EMS-TX-A02).
+            let id = self.tables.transactions.begin(tx, self.log.epoch());
+            let transaction = self.tables.transactions.entry(id);
+            transaction.failed.get_or_insert_with(|| error.to_string());
+        }
+        result
+    }
+
+    fn plan(&mut self, planning: &mut Planning, to: DestinationId, incoming: &Incoming<'_>) -> Result<(), PublishError> {
+        let Planning { head, unlogged, discarding, sync } = planning;
+        head.clear();
+        unlogged.clear();
+        discarding.clear();
+        *sync = false;
+        let view = incoming.view;
+        head.priority = view.priority();
+        head.arrived_ms = self.tables.now.wall_ms;
+        head.time_to_live_ms = view.time_to_live_ms();
+        head.delay_ms = view.delivery_delay_ms();
+        head.incarnation = incoming.incarnation;
+        head.sequence = incoming.sequence;
+        head.preserve =
+            view.property_count() > 0 && PRESERVE_PROPERTIES.iter().any(|property| view.has_flag(property));
+        self.tables.catalogue.refresh_routes(to);
+        self.plan_copy(planning, to, incoming, None)?;
+        let bridges = match self.tables.catalogue.destination(to) {
+            Some(destination) if !destination.routes.bridges.is_empty() => destination.routes.bridges.clone(),
+            _ => return Ok(()),
+        };
+        for target in bridges {
+            if let Some(selector) = &target.selector {
+                let known = Circumstances {
+                    broker: &self.broker,
+                    arrived_ms: planning.head.arrived_ms,
+                    id: (incoming.incarnation, incoming.sequence),
+                    origin: None,
+                    delivery_count: 0,
+                };
+                if !wants(selector, view, &known) {
+                    continue;
+                }
+            }
+            let Some(id) = self.tables.catalogue.id_of(target.kind, target.name.as_str()) else {
+                let name = target.name.as_str().to_owned();
+                return Err(PublishError::NoSuchDestination { kind: target.kind, name });
+            };
+            self.bridged += 1;
+            self.tables.catalogue.refresh_routes(id);
+            self.plan_copy(planning, id, incoming, Some((self.bridge_incarnation, self.bridged)))?;
+        }
+        Ok(())
+    }
+
+    /// Adds one destination's copy to the plan, with the references of whoever wants it.
+    fn plan_copy(
+        &mut self,
+        planning: &mut Planning,
+        to: DestinationId,
+        incoming: &Incoming<'_>,
+        own_id: Option<(u64, u64)>,
+    ) -> Result<(), PublishError> {
+        let Some(destination) = self.tables.catalogue.destination(to) else {
+            return Err(PublishError::NoSuchDestination { kind: Kind::Queue, name: to.0.to_string() });
+        };
+        let name = destination.name.as_str();
+        let copies = planning.head.copies.len();
+        if copies >= COPIES_MAX {
+            return Err(PublishError::TooManyCopies(COPIES_MAX - 1, name.to_owned()));
+        }
+        let copy = copies as u8;
+        let expiration_ms = destination.properties.expiration_ms;
+        planning.head.copies.push(MessageCopy { destination: to, own_id, expiration_ms });
+        let persistent = incoming.view.delivery_mode() == DeliveryMode::Persistent;
+        let store = self.tables.stores.get(destination.store);
+        let bytes = incoming.view.bytes().len() as u64;
+        if store.quota_bytes > 0 && store.bytes + bytes > store.quota_bytes {
+            return Err(PublishError::StoreFull(store.name.clone()));
+        }
+        let before = planning.head.references.len();
+        let mut plan = |source: &Source, kind: Kind| -> Result<(), PublishError> {
+            match room(source, &destination.properties, kind, bytes, planning.head.delay_ms > 0) {
+                Room::Enough => {}
+                Room::AfterDiscarding if incoming.transaction.is_none() => planning.discarding.push((source.id, to)),
+                // A transaction's messages take effect later: room is made then.
+                Room::AfterDiscarding => {}
+                Room::Full(limit) if refuses(&destination.properties, kind, planning.head.delay_ms > 0) => {
+                    return Err(PublishError::DestinationFull { name: name.to_owned(), limit });
+                }
+                Room::Full(_) => return Ok(()),
+            }
+            let reference = Reference { copy, source: source.id, sequence: source.next_sequence };
+            if persistent && source.logged {
+                planning.head.references.push(reference);
+            } else {
+                planning.unlogged.push(reference);
+            }
+            Ok(())
+        };
+        match destination.kind {
+            Kind::Queue => {
+                if let Some(source) = self.tables.sources.get(&to.source()) {
+                    plan(source, Kind::Queue)?;
+                }
+            }
+            Kind::Topic => {
+                let known = Circumstances {
+                    broker: &self.broker,
+                    arrived_ms: self.tables.now.wall_ms,
+                    id: own_id.unwrap_or((incoming.incarnation, incoming.sequence)),
+                    origin: None,
+                    delivery_count: 0,
+                };
+                for found in &destination.routes.subscriptions {
+                    if is_wanted(found, incoming, &known)
+                        && let Some(source) = self.tables.sources.get(&found.source)
+                    {
+                        plan(source, Kind::Topic)?;
+                    }
+                }
+            }
+        }
+        planning.sync |= planning.head.references.len() > before && store.sync;
+        Ok(())
+    }
+
+    fn store(&mut self, planning: &mut Planning, to: DestinationId, incoming: &Incoming<'_>) -> Result<Accepted, PublishError> {
+        let payload = incoming.view.bytes();
+        self.number_references(planning);
+        let logged = !planning.head.references.is_empty();
+        if !logged && !planning.unlogged.is_empty() && self.tables.volatile.is_full() {
+            return Err(PublishError::VolatileFull);
+        }
+        // A failed log takes nothing more in, whatever it is for.
+        if let Some(why) = self.log.failed() {
+            return Err(AppendError::Failed(why.to_owned()).into());
+        }
+        for (source, destination) in std::mem::take(&mut planning.discarding) {
+            self.make_room(source, destination, payload.len() as u64)?;
+        }
+        if let Some(tx) = incoming.transaction {
+            planning.head.transaction = self.tables.transactions.begin(tx, self.log.epoch());
+        }
+        self.head_buffer.clear();
+        planning.head.encode(&mut self.head_buffer);
+        let position = if logged {
+            self.log.append(kinds::MESSAGE, &self.head_buffer, payload)?
+        } else if planning.unlogged.is_empty() {
+            // Nobody wants it: nothing is stored (EMS-STORE-A03), but its number is known.
+            if incoming.incarnation != 0 {
+                self.tables.producers.note_unlogged(incoming.incarnation, to, incoming.sequence);
+            }
+            self.count_published(planning, payload.len() as u64);
+            return Ok(Accepted { durability: Durability::Accepted, wait_for: None, duplicate: false });
+        } else {
+            self.tables.volatile.append(&self.head_buffer, payload)
+        };
+        self.tables.apply_message(&mut self.log, position, payload.len() as u32, &planning.head, &planning.unlogged);
+        self.count_published(planning, payload.len() as u64);
+        if logged {
+            self.reserve_ahead(planning)?;
+        }
+        Ok(Accepted {
+            durability: if planning.sync { Durability::Durable } else { Durability::Accepted },
+            wait_for: planning.sync.then_some(position),
+            duplicate: false,
+        })
+    }
+
+    /// Gives the references their numbers: two copies may meet in one source.
+    fn number_references(&mut self, planning: &mut Planning) {
+        let Planning { head, unlogged, .. } = planning;
+        if head.references.len() + unlogged.len() < 2 {
+            return;
+        }
+        let mut given: SmallVec<[(SourceId, u64); 8]> = SmallVec::new();
+        for reference in head.references.iter_mut().chain(unlogged.iter_mut()) {
+            match given.iter_mut().find(|(source, _)| *source == reference.source) {
+                Some((_, next)) => {
+                    reference.sequence = *next;
+                    *next += 1;
+                }
+                // Without bridges a source stands once; looking for it would make wide topics slow.
+                None if head.copies.len() > 1 => given.push((reference.source, reference.sequence + 1)),
+                None => {}
+            }
+        }
+    }
+
+    fn count_published(&mut self, planning: &Planning, bytes: u64) {
+        self.totals.published_total += 1;
+        for copy in &planning.head.copies {
+            if let Some(destination) = self.tables.catalogue.destination_mut(copy.destination) {
+                destination.published_total += 1;
+                destination.published_bytes_total += bytes;
+            }
+        }
+    }
+
+    /// Raises the redelivery watermarks of consumed sources together with the messages, so that deliveries need not wait.
+    fn reserve_ahead(&mut self, planning: &Planning) -> Result<(), PublishError> {
+        for reference in &planning.head.references {
+            let Some(source) = self.tables.sources.get(&reference.source) else { continue };
+            if source.consumers > 0 && reference.sequence + self.redelivery_reserve / 2 > source.watermark.logged {
+                // The message is stored; a watermark that cannot be is tried again when it is needed.
+                if self.reserve(reference.source, reference.sequence).is_err() {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Discards the oldest waiting messages of a source until one more of this size fits.
+    pub(super) fn make_room(&mut self, id: SourceId, by: DestinationId, bytes: u64) -> Result<(), AppendError> {
+        let Some(destination) = self.tables.catalogue.destination(by) else { return Ok(()) };
+        let (messages_max, bytes_max) = (destination.properties.messages_max, destination.properties.bytes_max);
+        let mut discarded: SmallVec<[(u8, super::queue::Entry); 8]> = SmallVec::new();
+        let Some(source) = self.tables.sources.get_mut(&id) else { return Ok(()) };
+        let mut messages = source.statistics.messages - source.statistics.delayed_messages;
+        let mut total = source.statistics.bytes - source.statistics.delayed_bytes;
+        let added = u64::from(bytes > 0);
+        while (messages_max > 0 && messages + added > messages_max) || (bytes_max > 0 && total + bytes > bytes_max) {
+            let Some((priority, entry)) = source.queue.oldest_waiting() else { break };
+            // Out of the queue's sight until the decision is logged.
+            if let Some(entry) = source.queue.get_mut(priority, entry.sequence) {
+                entry.flags |= super::queue::GATED;
+            }
+            if !entry.is(super::queue::DELAYED) {
+                messages -= 1;
+                total -= u64::from(entry.bytes);
+            }
+            discarded.push((priority, entry));
+        }
+        let result = self.end_entries(id, &discarded, Reason::Discarded, "");
+        if result.is_err()
+            && let Some(source) = self.tables.sources.get_mut(&id)
+        {
+            for (priority, entry) in &discarded {
+                if let Some(entry) = source.queue.get_mut(*priority, entry.sequence) {
+                    entry.flags &= !super::queue::GATED;
+                }
+            }
+        }
+        result
+    }
+
+    /// Ends entries that are not in flight: logs it for what is logged, and removes them.
+    pub(super) fn end_entries(
+        &mut self,
+        id: SourceId,
+        entries: &[(u8, super::queue::Entry)],
+        reason: Reason,
+        actor: &str,
+    ) -> Result<(), AppendError> {
+        let logged_source = self.tables.sources.get(&id).is_some_and(|source| source.logged);
+        let is_logged = |entry: &super::queue::Entry| logged_source && !is_volatile(entry.position);
+        let mut logged: SmallVec<[(u64, Position); 8]> =
+            entries.iter().filter(|(_, entry)| is_logged(entry)).map(|(_, entry)| (entry.sequence, entry.position)).collect();
+        logged.sort_unstable();
+        for chunk in logged.chunks(super::terminal_record::TERMINAL_MESSAGES_MAX) {
+            let mut head = TerminalHead::new(reason, id, self.tables.now.wall_ms, actor);
+            let moved = self.tables.sources.get(&id).map(|source| &source.moved);
+            for (sequence, position) in chunk {
+                head.add(*sequence, *position);
+                if let Some(moved) = moved.and_then(|moved| moved.get(sequence)) {
+                    head.add_target(moved.record);
+                }
+            }
+            self.append_terminal(head)?;
+        }
+        let mut removed = 0;
+        for (priority, entry) in entries.iter().filter(|(_, entry)| !is_logged(entry)) {
+            if self.tables.remove_entry(&mut self.log, id, *priority, entry.sequence).is_some() {
+                removed += 1;
+            }
+        }
+        if let Some(source) = self.tables.sources.get_mut(&id) {
+            match reason {
+                Reason::Expired => source.statistics.expired_total += removed,
+                Reason::Discarded | Reason::MaxRedelivery => source.statistics.discarded_total += removed,
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Logs a terminal record and applies it.
+    pub(super) fn append_terminal(&mut self, mut head: TerminalHead) -> Result<Position, AppendError> {
+        head.finish();
+        self.head_buffer.clear();
+        head.encode(&mut self.head_buffer);
+        let position = self.append_event(kinds::TERMINAL)?;
+        self.tables.apply_terminal(&mut self.log, position, head);
+        Ok(position)
+    }
+}
+
+fn is_wanted(found: &Match, incoming: &Incoming<'_>, known: &Circumstances<'_>) -> bool {
+    let local = match &found.unwanted {
+        Unwanted::Nobody => false,
+        Unwanted::Connection(connection) => *connection == incoming.connection,
+        Unwanted::Client(client_id) => **client_id == *incoming.client_id,
+    };
+    !local && found.selector.as_ref().is_none_or(|selector| wants(selector, incoming.view, known))
+}
+
+/// Whether a full source refuses the message for everybody, as opposed to going without it (EMS-DEST-A24).
+fn refuses(properties: &Properties, kind: Kind, delayed: bool) -> bool {
+    match (kind, properties.overflow) {
+        (Kind::Queue, _) | (Kind::Topic, OverflowPolicy::RejectIncoming) => true,
+        (Kind::Topic, OverflowPolicy::Default) => delayed,
+        (Kind::Topic, OverflowPolicy::DiscardOld) => false,
+    }
+}
+
+/// Whether a source has room for one more message of this size. Delayed messages have the same room once more
+/// (EMS-DEST-A63).
+fn room(source: &Source, properties: &Properties, _: Kind, bytes: u64, delayed: bool) -> Room {
+    let Properties { messages_max, bytes_max, overflow, .. } = properties;
+    if *messages_max == 0 && *bytes_max == 0 {
+        return Room::Enough;
+    }
+    let totals = &source.statistics;
+    let (messages, total) = if delayed {
+        (totals.delayed_messages, totals.delayed_bytes)
+    } else {
+        (totals.messages - totals.delayed_messages, totals.bytes - totals.delayed_bytes)
+    };
+    let over_messages = *messages_max > 0 && messages + totals.pending_messages + 1 > *messages_max;
+    let over_bytes = *bytes_max > 0 && total + totals.pending_bytes + bytes > *bytes_max;
+    if !over_messages && !over_bytes {
+        return Room::Enough;
+    }
+    let limit = if over_messages { "maxMessages" } else { "maxBytes" };
+    if *overflow != OverflowPolicy::DiscardOld || delayed {
+        return Room::Full(limit);
+    }
+    // What is handed out is never dropped, so it must leave room enough.
+    let fits = (*messages_max == 0 || totals.in_flight_messages < *messages_max)
+        && (*bytes_max == 0 || totals.in_flight_bytes + bytes <= *bytes_max);
+    if fits { Room::AfterDiscarding } else { Room::Full(limit) }
+}

@@ -1,0 +1,358 @@
+//! The facade: one [`State`] is the tables, the log, and nothing else. The engine calls it; its methods are spread over
+//! this folder by what they are about (`publishing`, `dispatching`, `acknowledging`, `transacting`, `administration`,
+//! `upkeep`). A method decides, logs the decision as a record, and applies the record.
+
+use std::sync::Arc;
+
+use crate::log::disk::Disk;
+use crate::log::{AppendError, Log, LogChunk, OpenMode, Options, Position, RecoveryReport};
+
+use super::catalogue::{Catalogue, Destination, Subscription};
+use super::error::StateError;
+use super::ids::{DestinationId, Kind, Now, SourceId};
+use super::producers::ProducerKnowledge;
+use super::properties::Stores;
+use super::publishing::Planning;
+use super::source::Source;
+use super::spill::SpillFiles;
+use super::tables::{Liveness, Recovering, Tables};
+use super::upkeep::ReadJob;
+use super::volatile::{VolatileStore, is_volatile};
+
+/// Bits of an incarnation that count within an epoch.
+const INCARNATION_BITS: u32 = 24;
+
+/// How a state is opened.
+#[derive(Clone, Debug)]
+pub struct StateOptions {
+    /// The broker's name, as in message ids.
+    pub broker: String,
+    /// The log's.
+    pub log: Options,
+    /// Memory for messages that are not logged; beyond it they spill. Default 64 MiB.
+    pub volatile_bytes: u64,
+    /// Producers that are remembered, per destination. Default 100,000.
+    pub producers_max: usize,
+    /// How many sequences the redelivery watermark is raised by. Default 8,192.
+    pub redelivery_reserve: u64,
+    /// Memory for header parts of messages that selectors look at. Default 64 MiB.
+    pub selector_cache_bytes: usize,
+    /// A checkpoint is written when so many bytes were appended since the last. Default: eight segments.
+    pub checkpoint_bytes: Option<u64>,
+}
+
+impl Default for StateOptions {
+    fn default() -> Self {
+        Self {
+            broker: "broker".to_owned(),
+            log: Options::default(),
+            volatile_bytes: 64 * 1024 * 1024,
+            producers_max: 100_000,
+            redelivery_reserve: 8192,
+            selector_cache_bytes: 64 * 1024 * 1024,
+            checkpoint_bytes: None,
+        }
+    }
+}
+
+/// Queues, subscriptions, transactions and producers over one log.
+pub struct State {
+    pub(super) log: Log,
+    pub(super) tables: Tables,
+    pub(super) broker: String,
+    pub(super) redelivery_reserve: u64,
+    pub(super) selector_cache_bytes: usize,
+    pub(super) checkpoint_bytes: u64,
+    pub(super) checkpoint_end: Position,
+    pub(super) checkpoint_pending: Option<(Position, Position)>,
+    pub(super) reads: Vec<ReadJob>,
+    pub(super) planning: Planning,
+    pub(super) head_buffer: Vec<u8>,
+    pub(super) sequences: Vec<u64>,
+    pub(super) incarnations: u64,
+    pub(super) bridge_incarnation: u64,
+    pub(super) bridged: u64,
+    pub(super) overdue: bool,
+    pub(super) totals: Totals,
+}
+
+/// What the whole state did since its start.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Totals {
+    /// Messages taken in; bridged copies are not counted.
+    pub published_total: u64,
+    /// Deliveries.
+    pub delivered_total: u64,
+    /// Acknowledged deliveries.
+    pub acknowledged_total: u64,
+}
+
+impl State {
+    /// Opens or creates the store in a folder: locks it, reads its log, and begins a new epoch (or follows, as the log's
+    /// options say).
+    ///
+    /// # Errors
+    /// The folder or the log cannot be used: locked, damaged, or of a newer version.
+    pub fn open(disk: Arc<dyn Disk>, options: StateOptions, now: Now) -> Result<(Self, RecoveryReport), StateError> {
+        let follows = options.log.mode == OpenMode::Follower;
+        let segment_bytes = u64::from(options.log.segment_bytes);
+        // Made before the log is locked, wiped after: another process may be using these files.
+        let mut recovering = Recovering::default();
+        let spill = SpillFiles::new(Arc::clone(&disk));
+        let mut tables = Tables::new(now, options.producers_max, VolatileStore::new(options.volatile_bytes, spill));
+        let (mut log, report) = Log::open(Arc::clone(&disk), options.log, &mut |record| {
+            tables
+                .apply(&mut recovering, record.position, record.epoch, record.kind, record.head, record.payload_len)
+                .map_err(|error| format!("record at {}: {error}", record.position.0))
+        })?;
+        SpillFiles::wipe(&*disk)?;
+        if !follows {
+            tables.begin_epoch(&mut recovering, log.epoch());
+        }
+        tables.drop_unnamed(&mut recovering);
+        tables.committed = log.durable();
+        tables.inherit_watermarks();
+        tables.hold_all(&mut log);
+        for (holder, target) in recovering.dependencies {
+            Liveness::depend(&mut log, holder, target);
+        }
+        if tables.checkpoint != Position::ZERO {
+            log.set_floor(tables.checkpoint);
+        }
+        tables.live = !follows;
+        let checkpoint_end = tables.checkpoint;
+        let mut state = Self {
+            log,
+            tables,
+            broker: options.broker,
+            redelivery_reserve: options.redelivery_reserve.max(2),
+            selector_cache_bytes: options.selector_cache_bytes,
+            checkpoint_bytes: options.checkpoint_bytes.unwrap_or(segment_bytes * 8),
+            checkpoint_end,
+            checkpoint_pending: None,
+            reads: Vec::new(),
+            planning: Planning::default(),
+            head_buffer: Vec::new(),
+            sequences: Vec::new(),
+            incarnations: 0,
+            bridge_incarnation: 0,
+            bridged: 0,
+            overdue: true,
+            totals: Totals::default(),
+        };
+        state.bridge_incarnation = state.next_incarnation();
+        Ok((state, report))
+    }
+
+    /// The time, from now on. Everything that is due happens: messages expire, delays end.
+    pub fn tick(&mut self, now: Now) {
+        self.tables.now = now;
+        self.run_timers();
+    }
+
+    /// The time as last told.
+    #[must_use]
+    pub const fn now(&self) -> Now {
+        self.tables.now
+    }
+
+    /// The log's epoch: one for each start, or won election.
+    #[must_use]
+    pub fn epoch(&self) -> u64 {
+        self.log.epoch()
+    }
+
+    /// The store's identity.
+    #[must_use]
+    pub fn store_id(&self) -> [u8; 16] {
+        self.log.store_id()
+    }
+
+    /// The log, to look at.
+    #[must_use]
+    pub const fn log(&self) -> &Log {
+        &self.log
+    }
+
+    /// What exists.
+    #[must_use]
+    pub const fn catalogue(&self) -> &Catalogue {
+        &self.tables.catalogue
+    }
+
+    /// The stores and their accounts.
+    #[must_use]
+    pub const fn stores(&self) -> &Stores {
+        &self.tables.stores
+    }
+
+    /// Totals since the start.
+    #[must_use]
+    pub const fn totals(&self) -> Totals {
+        self.totals
+    }
+
+    /// A destination by name.
+    #[must_use]
+    pub fn destination(&self, kind: Kind, name: &str) -> Option<&Destination> {
+        self.tables.catalogue.destination(self.tables.catalogue.id_of(kind, name)?)
+    }
+
+    /// A destination by number.
+    #[must_use]
+    pub fn destination_by_id(&self, id: DestinationId) -> Option<&Destination> {
+        self.tables.catalogue.destination(id)
+    }
+
+    /// Kind and name of a destination, also of a deleted one that left messages behind.
+    #[must_use]
+    pub fn destination_name(&self, id: DestinationId) -> Option<(Kind, &str)> {
+        self.tables.catalogue.name_of(id).map(|(kind, name)| (kind, name.as_str()))
+    }
+
+    /// A named subscription.
+    #[must_use]
+    pub fn subscription(&self, client_id: &str, name: &str) -> Option<&Subscription> {
+        self.tables.catalogue.subscription_named(client_id, name)
+    }
+
+    /// A queue or subscription.
+    #[must_use]
+    pub fn source(&self, id: SourceId) -> Option<&Source> {
+        self.tables.sources.get(&id)
+    }
+
+    /// A number for a new producer, never given before on this store.
+    pub fn next_incarnation(&mut self) -> u64 {
+        self.incarnations += 1;
+        (self.log.epoch() << INCARNATION_BITS) + self.incarnations
+    }
+
+    /// What is known of an incarnation at a destination, for a producer that comes back.
+    #[must_use]
+    pub fn producer_knowledge(&self, incarnation: u64, destination: DestinationId) -> ProducerKnowledge {
+        self.tables.producers.knowledge(incarnation, destination)
+    }
+
+    /// The stamp that messages get now.
+    #[must_use]
+    pub const fn arrived_ms(&self) -> u64 {
+        self.tables.now.wall_ms
+    }
+
+    /// Everything below is durable.
+    #[must_use]
+    pub const fn committed(&self) -> Position {
+        self.tables.committed
+    }
+
+    /// Deliveries and confirmations may go on up to here. Called with what the log reports, or later with what all members
+    /// of a pair have.
+    pub fn advance_commit(&mut self, position: Position) {
+        self.tables.advance_commit(position);
+        self.note_checkpoint_durable();
+    }
+
+    /// Why the log is finished for this process, if it is.
+    #[must_use]
+    pub fn failed(&self) -> Option<&str> {
+        self.log.failed()
+    }
+
+    /// Durable group commits from a position on, for a standby.
+    ///
+    /// # Errors
+    /// The log cannot be read there.
+    pub fn read_log(&self, from: Position, bytes_max: usize) -> Result<LogChunk, StateError> {
+        Ok(self.log.read_log(from, bytes_max)?)
+    }
+
+    /// Takes a leader's records and applies them (followers only).
+    ///
+    /// # Errors
+    /// The chunk does not fit, or a record in it cannot be understood.
+    pub fn append_log(&mut self, chunk: &LogChunk) -> Result<Position, StateError> {
+        let end = self.log.append_log(chunk)?;
+        for record in chunk.records() {
+            let record = record?;
+            if record.kind < crate::log::KIND_USER_MIN {
+                continue;
+            }
+            let payload_bytes = u32::try_from(record.payload.len()).unwrap_or(u32::MAX);
+            self.tables
+                .apply(&mut self.log, record.position, record.epoch, record.kind, &record.head, payload_bytes)
+                .map_err(|error| StateError::Configuration(format!("record at {}: {error}", record.position.0)))?;
+        }
+        if self.tables.checkpoint != Position::ZERO {
+            self.log.set_floor(self.tables.checkpoint);
+        }
+        Ok(end)
+    }
+
+    /// Makes a follower active: it begins an epoch of its own and flags what its leader may have delivered.
+    ///
+    /// # Errors
+    /// The epoch is not above the log's last.
+    pub fn begin_epoch(&mut self, epoch: u64) -> Result<(), StateError> {
+        self.log.begin_epoch(epoch)?;
+        self.tables.begin_epoch(&mut self.log, epoch);
+        self.tables.drop_unnamed(&mut self.log);
+        self.tables.inherit_watermarks();
+        self.tables.live = true;
+        self.bridge_incarnation = self.next_incarnation();
+        Ok(())
+    }
+
+    /// Appends a record and says where it is.
+    pub(super) fn append_event(&mut self, kind: u8) -> Result<Position, AppendError> {
+        self.log.append_reserved(kind, &self.head_buffer, &[])
+    }
+
+    /// The bound below which deliveries need no wait, for tests and statistics.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        self.tables.sources.values().map(|source| source.queue.memory_bytes()).sum()
+    }
+
+    /// Whether a position is in memory only.
+    #[must_use]
+    pub const fn is_volatile(position: Position) -> bool {
+        is_volatile(position)
+    }
+}
+
+impl Tables {
+    /// Sources that no record and no checkpoint names were deleted, by records that are no longer needed.
+    fn drop_unnamed(&mut self, liveness: &mut impl Liveness) {
+        let unnamed: Vec<SourceId> =
+            self.sources.values().filter(|source| !source.named).map(|source| source.id).collect();
+        for id in unnamed {
+            self.remove_source(liveness, id);
+        }
+    }
+
+    /// What may have been delivered before comes flagged from now on.
+    fn inherit_watermarks(&mut self) {
+        for source in self.sources.values_mut() {
+            source.watermark.inherited = source.watermark.logged;
+            source.watermark.durable = source.watermark.logged;
+            source.delivered_below = source.watermark.logged;
+        }
+    }
+
+    /// Holds every record that recovery found to be needed.
+    fn hold_all(&mut self, log: &mut Log) {
+        for source in self.sources.values() {
+            source.queue.iter().for_each(|(_, entry)| log.hold(entry.position));
+            source.moved.values().for_each(|moved| log.hold(moved.record));
+        }
+        for id in self.transactions.ids() {
+            let Some(transaction) = self.transactions.get(id) else { continue };
+            transaction.entries.iter().for_each(|pending| log.hold(pending.entry.position));
+            transaction.terminals.iter().for_each(|(record, _)| log.hold(*record));
+            if let Some(record) = transaction.prepared {
+                log.hold(record);
+            }
+        }
+    }
+}

@@ -1,0 +1,313 @@
+//! Everything the records have added up to, in memory. `apply` changes it; the facade reads it and decides what to log.
+//!
+//! What is here follows from the log alone, except for what is never logged: temporaries, non-durable subscriptions,
+//! volatile messages, what is in flight, and totals since the start.
+
+use std::collections::VecDeque;
+
+use rustc_hash::FxHashMap;
+
+use crate::log::{Log, Position};
+
+use super::catalogue::Catalogue;
+use super::checkpoint::CheckpointReading;
+use super::ids::{DestinationId, Now, SourceId, UNDELIVERED};
+use super::producers::Producers;
+use super::properties::Stores;
+use super::queue::{DELAYED, EXPIRES, Entry, IN_FLIGHT, MOVED};
+use super::source::Source;
+use super::timers::{Timer, TimerKind, Timers};
+use super::transaction::{PendingEntry, Transactions};
+use super::volatile::{VolatileStore, is_volatile};
+
+/// Who is told which records are still needed. The log itself while running; at recovery the log is not there yet.
+pub(super) trait Liveness {
+    fn hold(&mut self, position: Position);
+    fn release(&mut self, position: Position);
+    fn depend(&mut self, holder: Position, target: Position);
+}
+
+impl Liveness for Log {
+    fn hold(&mut self, position: Position) {
+        Log::hold(self, position);
+    }
+
+    fn release(&mut self, position: Position) {
+        Log::release(self, position);
+    }
+
+    fn depend(&mut self, holder: Position, target: Position) {
+        Log::depend(self, holder, target);
+    }
+}
+
+/// Recovery's stand-in for the log: holds are counted afterwards from what is left, dependencies are kept.
+#[derive(Debug, Default)]
+pub(super) struct Recovering {
+    pub dependencies: Vec<(Position, Position)>,
+}
+
+impl Liveness for Recovering {
+    fn hold(&mut self, _: Position) {}
+
+    fn release(&mut self, _: Position) {}
+
+    fn depend(&mut self, holder: Position, target: Position) {
+        self.dependencies.push((holder, target));
+    }
+}
+
+/// Messages that become ready when a commit record is durable.
+#[derive(Debug)]
+pub(super) struct Gate {
+    pub position: Position,
+    pub entries: Vec<(SourceId, u8, u64)>,
+}
+
+#[derive(Debug)]
+pub(super) struct Tables {
+    pub now: Now,
+    pub epoch: u64,
+    /// Whether what is applied is new (and so not durable yet), as opposed to recovered or shipped.
+    pub live: bool,
+    pub committed: Position,
+    pub catalogue: Catalogue,
+    pub sources: FxHashMap<SourceId, Source>,
+    pub transactions: Transactions,
+    pub producers: Producers,
+    pub volatile: VolatileStore,
+    pub timers: Timers,
+    pub stores: Stores,
+    pub gates: VecDeque<Gate>,
+    pub watermarks: VecDeque<(Position, SourceId, u64)>,
+    pub awaiting: Vec<SourceId>,
+    pub dirty: Vec<SourceId>,
+    pub reading: Option<CheckpointReading>,
+    /// Logged messages with references that their own records do not name: by moves, and from non-durable subscriptions.
+    pub beside: FxHashMap<Position, u32>,
+    /// Memory of the header parts that are kept for selectors.
+    pub header_bytes: usize,
+    /// Where the latest complete checkpoint begins.
+    pub checkpoint: Position,
+}
+
+impl Tables {
+    pub fn new(now: Now, producers_max: usize, volatile: VolatileStore) -> Self {
+        let mut tables = Self {
+            now,
+            epoch: 0,
+            live: false,
+            committed: Position::ZERO,
+            catalogue: Catalogue::new(),
+            sources: FxHashMap::default(),
+            transactions: Transactions::default(),
+            producers: Producers::new(producers_max),
+            volatile,
+            timers: Timers::default(),
+            stores: Stores::default(),
+            gates: VecDeque::new(),
+            watermarks: VecDeque::new(),
+            awaiting: Vec::new(),
+            dirty: Vec::new(),
+            reading: None,
+            beside: FxHashMap::default(),
+            header_bytes: 0,
+            checkpoint: Position::ZERO,
+        };
+        let mut undelivered = Source::new(UNDELIVERED.source(), Some(UNDELIVERED), true);
+        undelivered.named = true;
+        tables.sources.insert(undelivered.id, undelivered);
+        tables
+    }
+
+    /// The monotonic time at which the wall clock will show `wall_ms`, never 0.
+    pub fn monotonic_of(&self, wall_ms: u64) -> u64 {
+        self.now.monotonic_ms.saturating_add(wall_ms.saturating_sub(self.now.wall_ms)).max(1)
+    }
+
+    /// A source, made if a record is the first to name it.
+    pub fn source_or_placeholder(&mut self, id: SourceId) -> &mut Source {
+        self.sources.entry(id).or_insert_with(|| Source::new(id, None, true))
+    }
+
+    pub fn mark_dirty(&mut self, id: SourceId) {
+        let Some(source) = self.sources.get_mut(&id) else { return };
+        if source.consumers > 0 && !source.dirty {
+            source.dirty = true;
+            self.dirty.push(id);
+        }
+    }
+
+    pub fn hold(&mut self, liveness: &mut impl Liveness, position: Position) {
+        if is_volatile(position) {
+            self.volatile.hold(position);
+        } else {
+            liveness.hold(position);
+        }
+    }
+
+    pub fn release(&mut self, liveness: &mut impl Liveness, position: Position) {
+        if is_volatile(position) {
+            self.volatile.release(position);
+        } else {
+            liveness.release(position);
+        }
+    }
+
+    /// Puts a message into a source. Its position is held already.
+    pub fn add_entry(&mut self, pending: &PendingEntry) {
+        let PendingEntry { source: id, priority, entry, .. } = *pending;
+        let Some(source) = self.sources.get_mut(&id) else { return };
+        source.queue.push(priority, entry);
+        self.note_added(pending);
+    }
+
+    /// Accounts, timers and waking for an entry that is in its queue.
+    pub fn note_added(&mut self, pending: &PendingEntry) {
+        let PendingEntry { source: id, priority, entry, expires_ms, ready_ms } = *pending;
+        let Some(source) = self.sources.get_mut(&id) else { return };
+        source.account_in(&entry);
+        source.statistics.published_total += 1;
+        source.statistics.published_bytes_total += u64::from(entry.bytes);
+        self.stores.add(source.store, entry.bytes);
+        if !is_volatile(entry.position) && (entry.is(MOVED) || !source.logged) {
+            *self.beside.entry(entry.position).or_insert(0) += 1;
+        }
+        if is_volatile(entry.position) {
+            self.mark_dirty(id);
+        } else if self.live {
+            source.last_position = source.last_position.max(entry.position);
+            if !source.awaiting {
+                source.awaiting = true;
+                self.awaiting.push(id);
+            }
+        }
+        if entry.is(EXPIRES) {
+            self.timers.add(Timer::new(expires_ms, id, priority, entry.sequence, TimerKind::Expiry));
+        }
+        if entry.is(DELAYED) {
+            self.timers.add(Timer::new(ready_ms, id, priority, entry.sequence, TimerKind::Delay));
+        }
+    }
+
+    /// Accounts for an entry that was just removed from its queue, and lets go of its message.
+    pub fn note_removed(&mut self, liveness: &mut impl Liveness, id: SourceId, entry: &Entry) {
+        if let Some(source) = self.sources.get_mut(&id) {
+            source.account_out(entry);
+            if let Some(header) = source.headers.remove(&entry.sequence) {
+                self.header_bytes = self.header_bytes.saturating_sub(super::dispatching::header_cost(header.len()));
+            }
+            self.stores.take(source.store, entry.bytes);
+            if !is_volatile(entry.position)
+                && (entry.is(MOVED) || !source.logged)
+                && let Some(count) = self.beside.get_mut(&entry.position)
+            {
+                *count -= 1;
+                if *count == 0 {
+                    self.beside.remove(&entry.position);
+                }
+            }
+            if entry.is(MOVED)
+                && let Some(moved) = source.moved.remove(&entry.sequence)
+                && moved.record != Position::ZERO
+            {
+                liveness.release(moved.record);
+            }
+        }
+        if entry.is(EXPIRES | DELAYED) {
+            self.timers.note_stale();
+        }
+        self.release(liveness, entry.position);
+    }
+
+    /// Removes one message.
+    pub fn remove_entry(
+        &mut self,
+        liveness: &mut impl Liveness,
+        id: SourceId,
+        priority: u8,
+        sequence: u64,
+    ) -> Option<Entry> {
+        let entry = self.sources.get_mut(&id)?.queue.remove(priority, sequence)?;
+        self.note_removed(liveness, id, &entry);
+        Some(entry)
+    }
+
+    /// Removes a source with all it holds; says how many messages.
+    pub fn remove_source(&mut self, liveness: &mut impl Liveness, id: SourceId) -> u64 {
+        let Some(source) = self.sources.get_mut(&id) else { return 0 };
+        let queue = std::mem::take(&mut source.queue);
+        let mut messages = 0;
+        for (_, entry) in queue.iter() {
+            // What was in flight left with the queue's map; it is accounted as such all the same.
+            self.note_removed(liveness, id, entry);
+            messages += 1;
+        }
+        self.sources.remove(&id);
+        messages
+    }
+
+    /// What becomes ready, now that everything below `position` is durable.
+    pub fn advance_commit(&mut self, position: Position) {
+        if position <= self.committed {
+            return;
+        }
+        self.committed = position;
+        while self.watermarks.front().is_some_and(|(record, _, _)| *record < position) {
+            if let Some((_, id, below)) = self.watermarks.pop_front()
+                && let Some(source) = self.sources.get_mut(&id)
+            {
+                source.watermark.durable = below;
+                self.mark_dirty(id);
+            }
+        }
+        while self.gates.front().is_some_and(|gate| gate.position < position) {
+            let Some(gate) = self.gates.pop_front() else { break };
+            for (id, priority, sequence) in gate.entries {
+                self.open_gate(id, priority, sequence);
+            }
+        }
+        let mut awaiting = std::mem::take(&mut self.awaiting);
+        awaiting.retain(|id| {
+            self.mark_dirty(*id);
+            let Some(source) = self.sources.get_mut(id) else { return false };
+            source.awaiting = source.last_position >= position;
+            source.awaiting
+        });
+        awaiting.append(&mut self.awaiting);
+        self.awaiting = awaiting;
+    }
+
+    fn open_gate(&mut self, id: SourceId, priority: u8, sequence: u64) {
+        if let Some(source) = self.sources.get_mut(&id)
+            && let Some(entry) = source.queue.get_mut(priority, sequence)
+        {
+            entry.flags &= !super::queue::GATED;
+            source.note_return(priority, sequence);
+            self.mark_dirty(id);
+        }
+    }
+
+    /// The properties that rule a queue's redeliveries.
+    pub fn redelivery_max(&self, source: &Source) -> u8 {
+        source
+            .destination
+            .and_then(|id| self.catalogue.destination(id))
+            .map_or(0, |destination| destination.properties.redelivery_max)
+    }
+
+    /// Whether the broker keeps a message of this destination in `$sys.undelivered`: not what is there already.
+    pub fn may_preserve(source: SourceId) -> bool {
+        source != UNDELIVERED.source()
+    }
+
+    /// Whether something is in flight in a source.
+    pub fn in_flight(entry: &Entry) -> bool {
+        entry.is(IN_FLIGHT)
+    }
+
+    /// The store a destination's messages are accounted in.
+    pub fn store_of(&self, id: DestinationId) -> super::properties::StoreIndex {
+        self.catalogue.destination(id).map_or(super::properties::FAILSAFE, |destination| destination.store)
+    }
+}

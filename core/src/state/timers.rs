@@ -1,0 +1,144 @@
+//! When something has to happen to a waiting message: it expires, or its delay is over.
+//!
+//! Deadlines are on the monotonic clock. An acknowledged message leaves its timer behind; when such leftovers may be more
+//! than half of all, the owner is asked which are still wanted and the rest is dropped, so the cost stays proportional
+//! to what waits.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use super::ids::SourceId;
+
+/// What is due.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TimerKind {
+    /// The message's life is over.
+    Expiry,
+    /// The message may be delivered from now on.
+    Delay,
+}
+
+/// One message's deadline.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Timer {
+    /// Milliseconds of the monotonic clock.
+    pub deadline_ms: u64,
+    /// Where the message waits.
+    pub source: SourceId,
+    // Sequence, priority and kind in one number: timers are many.
+    packed: u64,
+}
+
+impl Timer {
+    /// A deadline for the message with this priority and sequence.
+    #[must_use]
+    pub fn new(deadline_ms: u64, source: SourceId, priority: u8, sequence: u64, kind: TimerKind) -> Self {
+        let kind = u64::from(kind == TimerKind::Delay);
+        Self { deadline_ms, source, packed: sequence << 5 | u64::from(priority) << 1 | kind }
+    }
+
+    /// The message's sequence in its source.
+    #[must_use]
+    pub const fn sequence(&self) -> u64 {
+        self.packed >> 5
+    }
+
+    /// The message's priority.
+    #[must_use]
+    pub const fn priority(&self) -> u8 {
+        (self.packed >> 1 & 15) as u8
+    }
+
+    /// What is due.
+    #[must_use]
+    pub const fn kind(&self) -> TimerKind {
+        if self.packed & 1 == 1 { TimerKind::Delay } else { TimerKind::Expiry }
+    }
+}
+
+/// All deadlines.
+#[derive(Debug, Default)]
+pub struct Timers {
+    heap: BinaryHeap<Reverse<Timer>>,
+    // Timers of messages that have gone, at most.
+    stale: usize,
+}
+
+/// Fewer leftovers than this are not worth a sweep.
+const STALE_MIN: usize = 4096;
+
+impl Timers {
+    /// Adds one.
+    pub fn add(&mut self, timer: Timer) {
+        self.heap.push(Reverse(timer));
+    }
+
+    /// The earliest deadline.
+    #[must_use]
+    pub fn next_deadline_ms(&self) -> Option<u64> {
+        self.heap.peek().map(|Reverse(timer)| timer.deadline_ms)
+    }
+
+    /// Takes the earliest one if it is due.
+    pub fn pop_due(&mut self, monotonic_ms: u64) -> Option<Timer> {
+        if self.next_deadline_ms()? > monotonic_ms {
+            return None;
+        }
+        self.heap.pop().map(|Reverse(timer)| timer)
+    }
+
+    /// A message with a timer is gone before its time.
+    pub fn note_stale(&mut self) {
+        self.stale += 1;
+    }
+
+    /// Drops leftovers if they may be many.
+    pub fn sweep(&mut self, mut wanted: impl FnMut(&Timer) -> bool) {
+        if self.stale > STALE_MIN && self.stale * 2 > self.heap.len() {
+            self.heap.retain(|Reverse(timer)| wanted(timer));
+            self.heap.shrink_to(self.heap.len() * 2);
+            self.stale = 0;
+        }
+    }
+
+    /// How many there are, leftovers included.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.heap.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.heap.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timers_come_in_order_of_their_deadlines_and_not_before() {
+        let mut timers = Timers::default();
+        timers.add(Timer::new(30, SourceId(1), 9, 5, TimerKind::Delay));
+        timers.add(Timer::new(10, SourceId(2), 0, u64::from(u32::MAX), TimerKind::Expiry));
+        assert_eq!(timers.pop_due(9), None);
+        let first = timers.pop_due(10).unwrap();
+        assert_eq!((first.sequence(), first.priority(), first.kind()), (u64::from(u32::MAX), 0, TimerKind::Expiry));
+        let second = timers.pop_due(1_000).unwrap();
+        assert_eq!((second.sequence(), second.priority(), second.kind()), (5, 9, TimerKind::Delay));
+        assert!(timers.is_empty());
+    }
+
+    #[test]
+    fn leftovers_do_not_pile_up() {
+        let mut timers = Timers::default();
+        for sequence in 0..100_000 {
+            timers.add(Timer::new(1_000_000, SourceId(1), 4, sequence, TimerKind::Expiry));
+            timers.note_stale();
+            timers.sweep(|timer| timer.sequence() % 1000 == 0);
+        }
+        assert!(timers.len() < 3 * STALE_MIN, "{} timers are kept", timers.len());
+    }
+}

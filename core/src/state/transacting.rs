@@ -1,0 +1,191 @@
+//! Deciding transactions. All of one takes effect, or nothing, also over a crash: what it sent and acknowledged is in the
+//! log under its number, and one record decides.
+
+use crate::log::{AppendError, Position};
+
+use super::catalogue_record::{Decision, TransactionHead, kinds};
+use super::error::StateError;
+use super::ids::{DestinationId, SourceId, Tx, Xid};
+use super::properties::OverflowPolicy;
+use super::publishing::Durability;
+use super::state::State;
+use super::transaction::PREPARED_HOLDER;
+
+/// A decided transaction.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Committed {
+    /// What the answer may say, once `wait_for` is committed.
+    pub durability: Durability,
+    /// The answer waits until [`State::committed`] is above this.
+    pub wait_for: Option<Position>,
+}
+
+impl State {
+    /// How many messages an open transaction has sent and acknowledged.
+    #[must_use]
+    pub fn transaction_size(&self, tx: Tx) -> u64 {
+        let id = self.tables.transactions.of_owner(tx);
+        id.and_then(|id| self.tables.transactions.get(id))
+            .map_or(0, |transaction| (transaction.entries.len() + transaction.acknowledged.len()) as u64)
+    }
+
+    /// Commits in one phase: everything sent and acknowledged in it takes effect, bridged copies included.
+    ///
+    /// # Errors
+    /// There is none, or a message of it could not be taken in ([`StateError::RolledBack`]: nothing of it takes effect),
+    /// or the log takes no record (it is still open then).
+    pub fn commit(&mut self, tx: Tx) -> Result<Committed, StateError> {
+        let id = self.tables.transactions.of_owner(tx).ok_or(StateError::NoSuchTransaction)?;
+        if let Some(why) = self.tables.transactions.get(id).and_then(|open| open.failed.clone()) {
+            self.roll_back(id)?;
+            return Err(StateError::RolledBack(why));
+        }
+        self.log_acknowledgements(id)?;
+        self.commit_logged(id)
+    }
+
+    fn commit_logged(&mut self, id: u64) -> Result<Committed, StateError> {
+        let Some(open) = self.tables.transactions.get(id) else { return Err(StateError::NoSuchTransaction) };
+        let needs_record = open.messages > 0 || !open.terminals.is_empty() || open.prepared.is_some();
+        let unlogged = open.acknowledged.clone();
+        let touched = self.discarding_sources(id);
+        let position = if needs_record {
+            self.append_decision(id, Decision::Committed, None)?
+        } else {
+            Position::ZERO
+        };
+        self.tables.apply_commit(&mut self.log, position, id);
+        // What no record names is done with as well; it was left out of the terminal records.
+        for (source, sequence) in unlogged {
+            if self.tables.remove_unlogged(&mut self.log, source, sequence)
+                && let Some(source) = self.tables.sources.get_mut(&source)
+            {
+                source.statistics.acknowledged_total += 1;
+            }
+        }
+        for (source, destination) in touched {
+            self.make_room(source, destination, 0)?;
+        }
+        Ok(if needs_record {
+            Committed { durability: Durability::Durable, wait_for: Some(position) }
+        } else {
+            Committed { durability: Durability::Accepted, wait_for: None }
+        })
+    }
+
+    /// Sources that may have to discard when this transaction's messages come in.
+    fn discarding_sources(&self, id: u64) -> Vec<(SourceId, DestinationId)> {
+        let Some(open) = self.tables.transactions.get(id) else { return Vec::new() };
+        let mut found: Vec<(SourceId, DestinationId)> = open
+            .entries
+            .iter()
+            .filter_map(|pending| {
+                let source = self.tables.sources.get(&pending.source)?;
+                let destination = self.tables.catalogue.destination(source.destination?)?;
+                (destination.properties.overflow == OverflowPolicy::DiscardOld).then_some((source.id, destination.id))
+            })
+            .collect();
+        found.sort_unstable();
+        found.dedup();
+        found
+    }
+
+    /// Logs a transaction's acknowledgements under its number; those that no record can name stay with it in memory.
+    fn log_acknowledgements(&mut self, id: u64) -> Result<(), AppendError> {
+        let mut acknowledged = match self.tables.transactions.get_mut(id) {
+            Some(open) => std::mem::take(&mut open.acknowledged),
+            None => return Ok(()),
+        };
+        acknowledged.sort_unstable();
+        let mut result = Ok(());
+        for group in acknowledged.chunk_by(|a, b| a.0 == b.0) {
+            let Some((source, _)) = group.first() else { continue };
+            let sequences: Vec<u64> = group.iter().map(|(_, sequence)| *sequence).collect();
+            result = result.and(self.end_flights(*source, &sequences, id).map(|_| ()));
+        }
+        // All stay noted: a rollback gives back what is still in flight, a commit finds the logged ones gone.
+        if let Some(open) = self.tables.transactions.get_mut(id) {
+            open.acknowledged = acknowledged;
+        }
+        result
+    }
+
+    fn append_decision(&mut self, id: u64, decision: Decision, xid: Option<Xid>) -> Result<Position, AppendError> {
+        let head = TransactionHead { transaction: id, decision, xid, time_ms: self.tables.now.wall_ms };
+        self.head_buffer.clear();
+        head.encode(&mut self.head_buffer);
+        self.append_event(kinds::TRANSACTION)
+    }
+
+    /// Rolls back: nothing of it takes effect. What it acknowledged is again unacknowledged, with its holders, who release
+    /// it as their session says.
+    ///
+    /// # Errors
+    /// There is none, or the log takes no record of it.
+    pub fn rollback(&mut self, tx: Tx) -> Result<(), StateError> {
+        let id = self.tables.transactions.of_owner(tx).ok_or(StateError::NoSuchTransaction)?;
+        self.roll_back(id)
+    }
+
+    fn roll_back(&mut self, id: u64) -> Result<(), StateError> {
+        let Some(open) = self.tables.transactions.get(id) else { return Err(StateError::NoSuchTransaction) };
+        // Without its record it would be rolled back by the next start all the same, unless it is prepared.
+        if open.messages > 0 || !open.terminals.is_empty() || open.prepared.is_some() {
+            self.append_decision(id, Decision::RolledBack, None)?;
+        }
+        self.tables.apply_rollback(&mut self.log, id);
+        Ok(())
+    }
+
+    /// First phase: the transaction outlives its session, and a restart, and waits for its coordinator under `xid`. Deliveries
+    /// acknowledged in it leave their holders.
+    ///
+    /// # Errors
+    /// There is none, the name is taken, a message of it could not be taken in, or the log takes no record.
+    pub fn prepare(&mut self, tx: Tx, xid: Xid) -> Result<Committed, StateError> {
+        let id = self.tables.transactions.of_owner(tx).ok_or(StateError::NoSuchTransaction)?;
+        if self.tables.transactions.of_xid(&xid).is_some() {
+            return Err(StateError::TransactionExists);
+        }
+        if let Some(why) = self.tables.transactions.get(id).and_then(|open| open.failed.clone()) {
+            self.roll_back(id)?;
+            return Err(StateError::RolledBack(why));
+        }
+        self.log_acknowledgements(id)?;
+        let position = self.append_decision(id, Decision::Prepared, Some(xid.clone()))?;
+        for (source, sequence) in self.tables.transactions.get(id).map(|open| open.acknowledged.clone()).unwrap_or_default() {
+            let flight =
+                self.tables.sources.get_mut(&source).and_then(|source| source.queue.flight_mut(sequence));
+            if let Some(flight) = flight {
+                flight.holder = PREPARED_HOLDER;
+            }
+        }
+        let time_ms = self.tables.now.wall_ms;
+        self.tables.apply_prepare(&mut self.log, position, id, xid, time_ms);
+        Ok(Committed { durability: Durability::Durable, wait_for: Some(position) })
+    }
+
+    /// Second phase.
+    ///
+    /// # Errors
+    /// There is none of this name, or the log takes no record.
+    pub fn commit_prepared(&mut self, xid: &Xid) -> Result<Committed, StateError> {
+        let id = self.tables.transactions.of_xid(xid).ok_or(StateError::NoSuchTransaction)?;
+        self.commit_logged(id)
+    }
+
+    /// Second phase, the other way: what it acknowledged goes back to its sources, flagged.
+    ///
+    /// # Errors
+    /// There is none of this name, or the log takes no record.
+    pub fn rollback_prepared(&mut self, xid: &Xid) -> Result<(), StateError> {
+        let id = self.tables.transactions.of_xid(xid).ok_or(StateError::NoSuchTransaction)?;
+        self.roll_back(id)
+    }
+
+    /// Names of prepared transactions that wait for their coordinators, with when they were prepared.
+    #[must_use]
+    pub fn prepared(&self) -> Vec<(Xid, u64)> {
+        self.tables.transactions.prepared()
+    }
+}

@@ -1,0 +1,295 @@
+//! What has to happen from time to time: timers, writes, reads, and the upkeep of log and spill files. The host runs the
+//! jobs; nothing here waits.
+
+use crate::log::{
+    AppendError, LogError, MaintenanceDone, MaintenanceJob, Position, ReadDone, ReadRequest, Space, WriteDone, WriteJob,
+};
+
+use super::catalogue_record::WatermarkHead;
+use super::error::StateError;
+use super::ids::SourceId;
+use super::properties::OverflowPolicy;
+use super::queue::{DELAYED, EXPIRED, Entry, GATED, IN_FLIGHT};
+use super::spill::{SpillRead, SpillReadDone, SpillWork, SpillWorkDone};
+use super::state::State;
+use super::tables::Tables;
+use super::terminal_record::Reason;
+use super::timers::{Timer, TimerKind};
+
+/// Timers that one tick handles at most; while more are due, nothing that may be expired is handed out.
+const TIMERS_MAX: usize = 65_536;
+
+/// Something to be read from disk, on any thread.
+pub enum ReadJob {
+    /// A record.
+    Log(ReadRequest),
+    /// A chunk of the spill file.
+    Spill(SpillRead),
+}
+
+/// The result of a [`ReadJob`].
+pub enum ReadJobDone {
+    /// A record.
+    Log(ReadDone),
+    /// A chunk of the spill file.
+    Spill(SpillReadDone),
+}
+
+impl ReadJob {
+    /// Reads.
+    #[must_use]
+    pub fn run(self) -> ReadJobDone {
+        match self {
+            Self::Log(request) => ReadJobDone::Log(request.run()),
+            Self::Spill(read) => ReadJobDone::Spill(read.run()),
+        }
+    }
+}
+
+/// A piece of upkeep, to be run on any thread.
+pub enum UpkeepJob {
+    /// The log's.
+    Log(MaintenanceJob),
+    /// The spill files'.
+    Spill(SpillWork),
+}
+
+/// The result of an [`UpkeepJob`].
+pub enum UpkeepDone {
+    /// The log's.
+    Log(MaintenanceDone),
+    /// The spill files'.
+    Spill(SpillWorkDone),
+}
+
+impl UpkeepJob {
+    /// Does it.
+    #[must_use]
+    pub fn run(self) -> UpkeepDone {
+        match self {
+            Self::Log(job) => UpkeepDone::Log(job.run()),
+            Self::Spill(work) => UpkeepDone::Spill(work.run()),
+        }
+    }
+}
+
+impl State {
+    /// When [`State::tick`] has something to do, in milliseconds of the monotonic clock.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<u64> {
+        if self.overdue {
+            return Some(self.tables.now.monotonic_ms);
+        }
+        self.tables.timers.next_deadline_ms()
+    }
+
+    pub(super) fn run_timers(&mut self) {
+        let now_ms = self.tables.now.monotonic_ms;
+        let mut expired: Vec<(SourceId, u8, Entry)> = Vec::new();
+        let mut handled = 0;
+        while handled < TIMERS_MAX
+            && let Some(timer) = self.tables.timers.pop_due(now_ms)
+        {
+            handled += 1;
+            match timer.kind() {
+                TimerKind::Expiry => expired.extend(self.tables.expire(&timer)),
+                TimerKind::Delay => self.end_delay(&timer),
+            }
+        }
+        expired.sort_unstable_by_key(|(source, _, entry)| (*source, entry.sequence));
+        for group in expired.chunk_by(|a, b| a.0 == b.0) {
+            self.expire_group(group);
+        }
+        self.overdue = self.tables.timers.next_deadline_ms().is_some_and(|deadline_ms| deadline_ms <= now_ms);
+        let Tables { timers, sources, .. } = &mut self.tables;
+        timers.sweep(|timer| {
+            sources.get(&timer.source).is_some_and(|source| source.queue.get(timer.priority(), timer.sequence()).is_some())
+        });
+    }
+
+    fn expire_group(&mut self, group: &[(SourceId, u8, Entry)]) {
+        let Some((id, _, _)) = group.first().copied() else { return };
+        let (kept, dropped): (Vec<_>, Vec<_>) = group
+            .iter()
+            .map(|(_, priority, entry)| (*priority, *entry))
+            .partition(|(_, entry)| entry.is(super::queue::PRESERVE) && Tables::may_preserve(id));
+        let mut failed = Vec::new();
+        if self.end_entries(id, &dropped, Reason::Expired, "").is_err() {
+            failed.extend(dropped);
+        }
+        for (priority, entry) in kept {
+            if self.put_aside(id, priority, &entry, Reason::Expired).is_err() {
+                failed.push((priority, entry));
+            }
+        }
+        // Without room for the record they stay, undeliverable, and are tried again.
+        let retry_ms = self.tables.now.monotonic_ms + 1000;
+        for (priority, entry) in failed {
+            self.tables.timers.add(Timer::new(retry_ms, id, priority, entry.sequence, TimerKind::Expiry));
+        }
+    }
+
+    /// A delay is over: the message is ready, unless its destination is full and refuses (EMS-MSG-A08, EMS-DEST-A64).
+    fn end_delay(&mut self, timer: &Timer) {
+        let (id, priority, sequence) = (timer.source, timer.priority(), timer.sequence());
+        let Some(source) = self.tables.sources.get_mut(&id) else { return };
+        let waiting = source.statistics.messages - source.statistics.delayed_messages;
+        let Some(entry) = source.queue.get_mut(priority, sequence).filter(|entry| entry.is(DELAYED)) else { return };
+        entry.flags &= !DELAYED;
+        let entry = *entry;
+        source.statistics.delayed_messages -= 1;
+        source.statistics.delayed_bytes -= u64::from(entry.bytes);
+        let is_full = source.destination.and_then(|id| self.tables.catalogue.destination(id)).is_some_and(|queue| {
+            queue.properties.overflow == OverflowPolicy::RejectIncoming
+                && queue.properties.messages_max > 0
+                && waiting >= queue.properties.messages_max
+        });
+        if is_full && !entry.is(IN_FLIGHT) && self.put_aside(id, priority, &entry, Reason::Discarded).is_ok() {
+            return;
+        }
+        if let Some(source) = self.tables.sources.get_mut(&id) {
+            source.note_return(priority, sequence);
+        }
+        self.tables.mark_dirty(id);
+    }
+
+    /// Sources that may have something newly ready for their consumers, each once.
+    pub fn take_dirty(&mut self) -> Vec<SourceId> {
+        let dirty = std::mem::take(&mut self.tables.dirty);
+        for id in &dirty {
+            if let Some(source) = self.tables.sources.get_mut(id) {
+                source.dirty = false;
+            }
+        }
+        dirty
+    }
+
+    /// Everything appended and not yet written, as one job. None while one is running.
+    ///
+    /// # Errors
+    /// The log has failed.
+    pub fn next_write(&mut self) -> Result<Option<WriteJob>, StateError> {
+        Ok(self.log.next_write()?)
+    }
+
+    /// Takes the job back; what is durable now counts as committed.
+    ///
+    /// # Errors
+    /// The write failed: the log is finished for this process.
+    pub fn complete_write(&mut self, done: WriteDone) -> Result<Position, StateError> {
+        let durable = self.complete_write_only(done)?;
+        self.advance_commit(durable);
+        Ok(durable)
+    }
+
+    /// As [`State::complete_write`] for a host that decides itself what is committed: the caller goes on to
+    /// [`State::advance_commit`].
+    ///
+    /// # Errors
+    /// The write failed: the log is finished for this process.
+    pub fn complete_write_only(&mut self, done: WriteDone) -> Result<Position, StateError> {
+        Ok(self.log.complete_write(done)?)
+    }
+
+    /// Reads that deliveries and selectors wait for.
+    pub fn take_reads(&mut self) -> Vec<ReadJob> {
+        std::mem::take(&mut self.reads)
+    }
+
+    /// Takes a read back; whoever waited asks again.
+    pub fn complete_read(&mut self, done: ReadJobDone) {
+        match done {
+            ReadJobDone::Log(done) => self.log.complete_read(done),
+            ReadJobDone::Spill(done) => self.tables.volatile.complete_read(done),
+        }
+    }
+
+    /// The next piece of upkeep; writes a checkpoint first if one is due.
+    ///
+    /// # Errors
+    /// The log has failed.
+    pub fn maintenance(&mut self) -> Result<Option<UpkeepJob>, StateError> {
+        if let Some(work) = self.tables.volatile.spill() {
+            return Ok(Some(UpkeepJob::Spill(work)));
+        }
+        self.checkpoint_if_due()?;
+        let Self { log, tables, .. } = self;
+        Ok(log.maintenance(&*tables).map(UpkeepJob::Log))
+    }
+
+    /// Takes a piece of upkeep back.
+    ///
+    /// # Errors
+    /// It failed in a way that is final for the log.
+    pub fn complete_maintenance(&mut self, done: UpkeepDone) -> Result<(), StateError> {
+        match done {
+            UpkeepDone::Log(done) => self.log.complete_maintenance(done)?,
+            UpkeepDone::Spill(done) => self.tables.volatile.complete_spill(done),
+        }
+        Ok(())
+    }
+
+    /// Asks that what is known to be durable be noted on disk; about once a second while there is traffic.
+    pub fn request_watermark_sync(&mut self) {
+        self.log.request_watermark_sync();
+    }
+
+    /// Whether the log takes no messages now: no space on disk, or segments not prepared yet. Acknowledgements go on.
+    #[must_use]
+    pub fn out_of_space(&self) -> bool {
+        self.log.space() != Space::Ok
+    }
+
+    /// A clean stop: what is appended is written, and redelivery watermarks are lowered to what was really delivered.
+    ///
+    /// # Errors
+    /// The last write failed.
+    pub fn stop(mut self) -> Result<(), StateError> {
+        self.lower_watermarks()?;
+        Ok(self.log.close()?)
+    }
+
+    /// After a clean stop only what was really handed out comes flagged.
+    fn lower_watermarks(&mut self) -> Result<(), StateError> {
+        let lowered: Vec<(SourceId, u64)> = self
+            .tables
+            .sources
+            .values()
+            .filter(|source| source.logged && source.watermark.logged > source.delivered_below)
+            .map(|source| (source.id, source.delivered_below))
+            .collect();
+        for (id, below) in lowered {
+            match self.append_watermark(WatermarkHead { source: id, below }) {
+                Ok(()) => {}
+                // More will be flagged than need be; that is allowed.
+                Err(AppendError::NoSpace) => break,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Tables {
+    /// The message of a timer, if it is to be taken out now. One that is in flight is taken out when it comes back.
+    fn expire(&mut self, timer: &Timer) -> Option<(SourceId, u8, Entry)> {
+        let source = self.sources.get_mut(&timer.source)?;
+        let entry = source.queue.get_mut(timer.priority(), timer.sequence())?;
+        entry.flags |= EXPIRED;
+        if entry.is(GATED) {
+            let retry = Timer::new(self.now.monotonic_ms + 1, timer.source, timer.priority(), timer.sequence(), TimerKind::Expiry);
+            self.timers.add(retry);
+            return None;
+        }
+        (!entry.is(IN_FLIGHT)).then_some((timer.source, timer.priority(), *entry))
+    }
+}
+
+/// The reason a log gives for having failed, if that is what an error says.
+#[must_use]
+pub fn failure_of(error: &LogError) -> Option<&str> {
+    match error {
+        LogError::Failed(why) => Some(why),
+        _ => None,
+    }
+}

@@ -1,0 +1,327 @@
+//! Messages that never touch the log: non-persistent and reliable ones, and persistent ones that nobody durable wants.
+//!
+//! They have positions of their own, with the top bit set, so that an entry tells by its position where its message is.
+//! Messages lie in chunks in memory; when they exceed the budget, the oldest chunks move to a spill file, by a job that
+//! the host runs on another thread. Spill files are never synced, and wiped at start: a stop loses all that is in here
+//! (EMS-STORE-A01).
+//!
+//! A chunk's memory is one shared buffer and goes when its last message goes, or when the chunk is spilled.
+
+use std::collections::VecDeque;
+
+use bytes::{Bytes, BytesMut};
+
+use crate::log::Position;
+
+use super::spill::{SpillFiles, SpillRead, SpillReadDone, SpillWork, SpillWorkDone};
+
+/// Set in the positions of this store.
+pub const VOLATILE: u64 = 1 << 63;
+const INDEX_BITS: u32 = 12;
+const SLOTS_MAX: usize = 1 << INDEX_BITS;
+const CHUNK_BYTES: usize = 256 * 1024;
+/// Larger messages have memory of their own.
+const SHARED_BYTES_MAX: usize = 64 * 1024;
+/// Chunks that were read back from the spill file and may be asked for again.
+const FETCHED_MAX: usize = 16;
+
+/// Whether a position is this store's.
+#[must_use]
+pub const fn is_volatile(position: Position) -> bool {
+    position.0 & VOLATILE != 0
+}
+
+#[derive(Debug)]
+struct Slot {
+    // Head and payload; empty once gone or spilled.
+    record: Bytes,
+    head_bytes: u32,
+    bytes: u32,
+    references: u32,
+    // Within the chunk's part of the spill file.
+    offset: u32,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Place {
+    Memory,
+    Spilling,
+    Spilled { file: u64, offset: u64, bytes: u32 },
+}
+
+#[derive(Debug)]
+struct Chunk {
+    slots: Vec<Slot>,
+    live: usize,
+    bytes: usize,
+    place: Place,
+}
+
+/// What asking for a message gives.
+#[derive(Debug)]
+pub enum VolatileRead {
+    /// Head and payload.
+    Ready(Bytes, Bytes),
+    /// It is in the spill file; run this, complete it, and ask again.
+    Spilled(SpillRead),
+    /// Not here any more.
+    Gone,
+}
+
+/// The store.
+#[derive(Debug)]
+pub struct VolatileStore {
+    chunks: VecDeque<Chunk>,
+    first_chunk: u64,
+    buffer: BytesMut,
+    memory_bytes: u64,
+    budget_bytes: u64,
+    messages: u64,
+    files: SpillFiles,
+    // Chunks before this one are spilled or gone.
+    spill_from: u64,
+    fetched: VecDeque<(u64, Bytes)>,
+}
+
+impl VolatileStore {
+    /// An empty store that spills beyond `budget_bytes` of memory.
+    #[must_use]
+    pub fn new(budget_bytes: u64, files: SpillFiles) -> Self {
+        Self {
+            chunks: VecDeque::new(),
+            first_chunk: 1,
+            buffer: BytesMut::new(),
+            memory_bytes: 0,
+            budget_bytes,
+            messages: 0,
+            files,
+            spill_from: 1,
+            fetched: VecDeque::new(),
+        }
+    }
+
+    /// Whether nothing more should be taken in: spilling does not keep up, or failed.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.memory_bytes > self.budget_bytes.saturating_mul(2)
+    }
+
+    /// Bytes of messages in memory.
+    #[must_use]
+    pub const fn memory_bytes(&self) -> u64 {
+        self.memory_bytes
+    }
+
+    /// Messages in memory or spilled.
+    #[must_use]
+    pub const fn messages(&self) -> u64 {
+        self.messages
+    }
+
+    /// Keeps a message, without references yet: the caller holds it for each one.
+    pub fn append(&mut self, head: &[u8], payload: &[u8]) -> Position {
+        let bytes = head.len() + payload.len();
+        let full = self.chunks.back().is_none_or(|chunk| {
+            chunk.place != Place::Memory
+                || chunk.slots.len() >= SLOTS_MAX
+                || (chunk.bytes + bytes > CHUNK_BYTES && !chunk.slots.is_empty())
+        });
+        if full {
+            self.chunks.push_back(Chunk { slots: Vec::new(), live: 0, bytes: 0, place: Place::Memory });
+            self.buffer = BytesMut::new();
+        }
+        let record = self.copy_in(head, payload);
+        let number = self.first_chunk + self.chunks.len() as u64 - 1;
+        let Some(chunk) = self.chunks.back_mut() else { return Position::ZERO };
+        let index = chunk.slots.len() as u64;
+        chunk.slots.push(Slot {
+            record,
+            head_bytes: head.len() as u32,
+            bytes: bytes as u32,
+            references: 0,
+            offset: 0,
+        });
+        chunk.live += 1;
+        chunk.bytes += bytes;
+        self.messages += 1;
+        self.memory_bytes += bytes as u64;
+        Position(VOLATILE | number << INDEX_BITS | index)
+    }
+
+    fn copy_in(&mut self, head: &[u8], payload: &[u8]) -> Bytes {
+        let bytes = head.len() + payload.len();
+        let buffer = &mut self.buffer;
+        let mut own = BytesMut::new();
+        let target = if bytes > SHARED_BYTES_MAX {
+            own.reserve(bytes);
+            &mut own
+        } else {
+            if buffer.capacity() < bytes {
+                *buffer = BytesMut::with_capacity(CHUNK_BYTES / 4);
+            }
+            buffer
+        };
+        target.extend_from_slice(head);
+        target.extend_from_slice(payload);
+        target.split().freeze()
+    }
+
+    fn slot_mut(&mut self, position: Position) -> Option<(u64, &mut Chunk, usize)> {
+        let number = (position.0 & !VOLATILE) >> INDEX_BITS;
+        let index = position.0 as usize & (SLOTS_MAX - 1);
+        let chunk = self.chunks.get_mut(usize::try_from(number.checked_sub(self.first_chunk)?).ok()?)?;
+        (index < chunk.slots.len()).then_some((number, chunk, index))
+    }
+
+    /// One more reference.
+    pub fn hold(&mut self, position: Position) {
+        if let Some((_, chunk, index)) = self.slot_mut(position) {
+            chunk.slots[index].references += 1;
+        }
+    }
+
+    /// One reference less; the last one takes the message with it.
+    pub fn release(&mut self, position: Position) {
+        let Some((_, chunk, index)) = self.slot_mut(position) else { return };
+        let slot = &mut chunk.slots[index];
+        slot.references = slot.references.saturating_sub(1);
+        if slot.references > 0 || slot.bytes == 0 {
+            return;
+        }
+        let bytes = std::mem::take(&mut slot.bytes);
+        slot.record = Bytes::new();
+        chunk.live -= 1;
+        let in_memory = !matches!(chunk.place, Place::Spilled { .. });
+        let emptied = chunk.live == 0;
+        self.messages -= 1;
+        if in_memory {
+            self.memory_bytes -= u64::from(bytes);
+        }
+        if emptied {
+            self.drop_empty(position);
+        }
+    }
+
+    /// A chunk without live messages gives its memory and its part of a spill file back.
+    fn drop_empty(&mut self, position: Position) {
+        let last = self.first_chunk + self.chunks.len() as u64 - 1;
+        let Some((number, chunk, _)) = self.slot_mut(position) else { return };
+        if number == last || chunk.place == Place::Spilling {
+            return;
+        }
+        if let Place::Spilled { file, .. } = chunk.place {
+            self.files.release(file);
+        }
+        let Some((_, chunk, _)) = self.slot_mut(position) else { return };
+        *chunk = Chunk { slots: Vec::new(), live: 0, bytes: 0, place: Place::Memory };
+        self.fetched.retain(|(fetched, _)| *fetched != number);
+        while self.chunks.len() > 1 && self.chunks.front().is_some_and(|chunk| chunk.slots.is_empty()) {
+            self.chunks.pop_front();
+            self.first_chunk += 1;
+        }
+    }
+
+    /// The message at a position.
+    #[must_use]
+    pub fn read(&self, position: Position) -> VolatileRead {
+        let number = (position.0 & !VOLATILE) >> INDEX_BITS;
+        let index = position.0 as usize & (SLOTS_MAX - 1);
+        let chunk = number
+            .checked_sub(self.first_chunk)
+            .and_then(|index| usize::try_from(index).ok())
+            .and_then(|index| self.chunks.get(index));
+        let Some((chunk, slot)) = chunk.and_then(|chunk| Some((chunk, chunk.slots.get(index)?))) else {
+            return VolatileRead::Gone;
+        };
+        if slot.bytes == 0 {
+            return VolatileRead::Gone;
+        }
+        let head_bytes = slot.head_bytes as usize;
+        let Place::Spilled { file, offset, bytes } = chunk.place else {
+            return VolatileRead::Ready(slot.record.slice(..head_bytes), slot.record.slice(head_bytes..));
+        };
+        if let Some((_, fetched)) = self.fetched.iter().find(|(fetched, _)| *fetched == number) {
+            let start = slot.offset as usize;
+            let end = start + slot.bytes as usize;
+            if end <= fetched.len() {
+                return VolatileRead::Ready(
+                    fetched.slice(start..start + head_bytes),
+                    fetched.slice(start + head_bytes..end),
+                );
+            }
+            return VolatileRead::Gone;
+        }
+        match self.files.read(file, number, offset, bytes) {
+            Some(read) => VolatileRead::Spilled(read),
+            None => VolatileRead::Gone,
+        }
+    }
+
+    /// Takes what was read back. A failed read loses the chunk's messages, as a stop would.
+    pub fn complete_read(&mut self, done: SpillReadDone) {
+        let bytes = done.bytes.unwrap_or_default();
+        if self.fetched.iter().any(|(number, _)| *number == done.chunk) {
+            return;
+        }
+        if self.fetched.len() >= FETCHED_MAX {
+            self.fetched.pop_front();
+        }
+        self.fetched.push_back((done.chunk, bytes));
+    }
+
+    /// The next thing to do for the spill files, if memory is over its budget or a file is no longer needed.
+    pub fn spill(&mut self) -> Option<SpillWork> {
+        if let Some(removal) = self.files.next_removal() {
+            return Some(removal);
+        }
+        while self.memory_bytes > self.budget_bytes {
+            let index = usize::try_from(self.spill_from.saturating_sub(self.first_chunk)).ok()?;
+            // The newest chunk is still being filled.
+            if index + 1 >= self.chunks.len() {
+                return None;
+            }
+            let number = self.first_chunk + index as u64;
+            let chunk = self.chunks.get_mut(index)?;
+            if chunk.live == 0 || chunk.place != Place::Memory {
+                self.spill_from = number + 1;
+                continue;
+            }
+            let mut parts = Vec::with_capacity(chunk.live);
+            let mut offset = 0;
+            for slot in chunk.slots.iter_mut().filter(|slot| slot.bytes > 0) {
+                slot.offset = offset;
+                offset += slot.bytes;
+                parts.push(slot.record.clone());
+            }
+            let work = self.files.write(number, parts)?;
+            chunk.place = Place::Spilling;
+            self.spill_from = number + 1;
+            return Some(work);
+        }
+        None
+    }
+
+    /// Takes the result. A failed write leaves the chunk in memory.
+    pub fn complete_spill(&mut self, done: SpillWorkDone) {
+        let Some((number, written)) = self.files.complete(done) else { return };
+        let Some(index) = number.checked_sub(self.first_chunk).and_then(|index| usize::try_from(index).ok()) else {
+            return;
+        };
+        let Some(chunk) = self.chunks.get_mut(index) else { return };
+        let Some((file, offset, bytes)) = written else {
+            chunk.place = Place::Memory;
+            self.spill_from = self.spill_from.min(number);
+            return;
+        };
+        let mut freed = 0;
+        for slot in &mut chunk.slots {
+            slot.record = Bytes::new();
+            freed += u64::from(slot.bytes);
+        }
+        chunk.place = Place::Spilled { file, offset, bytes };
+        self.memory_bytes -= freed;
+        if chunk.live == 0 {
+            self.drop_empty(Position(VOLATILE | number << INDEX_BITS));
+        }
+    }
+}
