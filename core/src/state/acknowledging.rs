@@ -41,7 +41,10 @@ impl State {
             sequences.dedup();
         }
         sequences.retain(|sequence| {
-            source.queue.flight(*sequence).is_some_and(|flight| flight.transaction == 0 && is_holder(flight.holder))
+            source
+                .queue
+                .flight(*sequence)
+                .is_some_and(|flight| flight.transaction == 0 && is_holder(flight.holder))
         });
         let result = match transaction {
             None => self.acknowledge_now(id, &sequences),
@@ -66,13 +69,19 @@ impl State {
         sequences: &[u64],
         transaction: u64,
     ) -> Result<Vec<Position>, AppendError> {
-        let Some(source) = self.tables.sources.get(&id) else { return Ok(Vec::new()) };
+        let Some(source) = self.tables.sources.get(&id) else {
+            return Ok(Vec::new());
+        };
         let mut heads: smallvec::SmallVec<[TerminalHead; 1]> = smallvec::SmallVec::new();
         let mut unlogged: smallvec::SmallVec<[u64; 16]> = smallvec::SmallVec::new();
         let mut in_head = 0;
         for sequence in sequences {
-            let Some(flight) = source.queue.flight(*sequence) else { continue };
-            let Some(entry) = source.queue.get(flight.priority, *sequence) else { continue };
+            let Some(flight) = source.queue.flight(*sequence) else {
+                continue;
+            };
+            let Some(entry) = source.queue.get(flight.priority, *sequence) else {
+                continue;
+            };
             if !source.logged || is_volatile(entry.position) {
                 unlogged.push(*sequence);
                 continue;
@@ -117,7 +126,11 @@ impl State {
             }
         }
         let open = self.tables.transactions.entry(transaction);
-        open.acknowledged.extend(sequences.iter().map(|sequence| (id, *sequence)));
-        Acknowledged { count: sequences.len() as u64, wait_for: None }
+        open.acknowledged
+            .extend(sequences.iter().map(|sequence| (id, *sequence)));
+        Acknowledged {
+            count: sequences.len() as u64,
+            wait_for: None,
+        }
     }
 }

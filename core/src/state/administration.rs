@@ -64,7 +64,10 @@ impl State {
         properties: Properties,
     ) -> Result<DestinationId, StateError> {
         if !properties.store.is_empty() && !self.tables.stores.has(&properties.store) {
-            return Err(StateError::Configuration(format!("there is no store {}", properties.store)));
+            return Err(StateError::Configuration(format!(
+                "there is no store {}",
+                properties.store
+            )));
         }
         let id = match self.tables.catalogue.id_of(kind, name.as_str()) {
             Some(id) => {
@@ -97,12 +100,21 @@ impl State {
     ) -> Result<(), StateError> {
         if origin != Origin::Temporary {
             let name = name.as_str().to_owned();
-            let head = DestinationHead { deleted: false, id, kind, name, generation, origin, actor: String::new() };
+            let head = DestinationHead {
+                deleted: false,
+                id,
+                kind,
+                name,
+                generation,
+                origin,
+                actor: String::new(),
+            };
             self.head_buffer.clear();
             head.encode(&mut self.head_buffer);
             self.append_event(kinds::DESTINATION)?;
         }
-        self.tables.create_destination(id, kind, name.clone(), generation, origin);
+        self.tables
+            .create_destination(id, kind, name.clone(), generation, origin);
         Ok(())
     }
 
@@ -110,7 +122,9 @@ impl State {
     /// account of the store they came to (EMS-STORE-A11).
     pub fn configure_destination(&mut self, id: DestinationId, properties: Properties) {
         let store = self.tables.stores.index(&properties.store);
-        let Some(destination) = self.tables.catalogue.destination_mut(id) else { return };
+        let Some(destination) = self.tables.catalogue.destination_mut(id) else {
+            return;
+        };
         destination.properties = properties;
         destination.store = store;
         if let Some(source) = self.tables.sources.get_mut(&id.source())
@@ -127,7 +141,9 @@ impl State {
     /// # Errors
     /// It cannot be logged.
     pub fn make_dynamic(&mut self, id: DestinationId) -> Result<(), StateError> {
-        let Some(destination) = self.tables.catalogue.destination(id) else { return Ok(()) };
+        let Some(destination) = self.tables.catalogue.destination(id) else {
+            return Ok(());
+        };
         if destination.origin != Origin::Static {
             return Ok(());
         }
@@ -138,17 +154,21 @@ impl State {
     /// Messages that a destination holds: a queue's own, for a topic none (they are its subscriptions').
     #[must_use]
     pub fn held_messages(&self, id: DestinationId) -> u64 {
-        self.tables
-            .sources
-            .get(&id.source())
-            .map_or(0, |source| source.statistics.messages + source.statistics.pending_messages)
+        self.tables.sources.get(&id.source()).map_or(0, |source| {
+            source.statistics.messages + source.statistics.pending_messages
+        })
     }
 
     /// Deletes a destination with what it holds; says how many messages that were.
     ///
     /// # Errors
     /// It is not there, belongs to the system, is a bridge's source, or holds messages and `with_messages` is not given.
-    pub fn delete_destination(&mut self, id: DestinationId, with_messages: bool, actor: &str) -> Result<u64, StateError> {
+    pub fn delete_destination(
+        &mut self,
+        id: DestinationId,
+        with_messages: bool,
+        actor: &str,
+    ) -> Result<u64, StateError> {
         let destination = self.tables.catalogue.destination(id).ok_or(StateError::NoSuchSource)?;
         let name = destination.name.as_str().to_owned();
         if destination.origin == Origin::System {
@@ -158,7 +178,10 @@ impl State {
             bridge.kind == destination.kind && !bridge.source.has_wildcard() && bridge.source.as_str() == name
         });
         if let Some(bridge) = bridge {
-            return Err(StateError::Bridged { name, bridge: bridge.name.clone() });
+            return Err(StateError::Bridged {
+                name,
+                bridge: bridge.name.clone(),
+            });
         }
         let messages = self.held_messages(id);
         if messages > 0 && !with_messages {
@@ -220,18 +243,29 @@ impl State {
                 if definition.is_static && !existing.is_static && existing.durable {
                     self.create_subscription(source, definition)?;
                 }
-                return Ok(Subscribed { source, replaced: false, created: false });
+                return Ok(Subscribed {
+                    source,
+                    replaced: false,
+                    created: false,
+                });
             }
             self.unsubscribe(source, "replaced")?;
             replaced = true;
         }
         let source = SourceId(self.tables.catalogue.allocate_id(definition.durable));
         self.create_subscription(source, definition)?;
-        Ok(Subscribed { source, replaced, created: true })
+        Ok(Subscribed {
+            source,
+            replaced,
+            created: true,
+        })
     }
 
     fn create_subscription(&mut self, id: SourceId, definition: SubscriptionDefinition) -> Result<(), StateError> {
-        let selector_text = definition.selector.as_ref().map_or(String::new(), |selector| selector.text().to_owned());
+        let selector_text = definition
+            .selector
+            .as_ref()
+            .map_or(String::new(), |selector| selector.text().to_owned());
         if definition.durable {
             let head = SubscriptionHead {
                 deleted: false,
@@ -272,9 +306,13 @@ impl State {
 
     /// A durable subscription to one topic is in its topic's store; one to a pattern in `$sys.failsafe`.
     fn account_subscription(&mut self, id: SourceId) {
-        let Some(subscription) = self.tables.catalogue.subscription(id) else { return };
+        let Some(subscription) = self.tables.catalogue.subscription(id) else {
+            return;
+        };
         let topic = self.tables.catalogue.id_of(Kind::Topic, subscription.pattern.as_str());
-        let Some(store) = topic.map(|topic| self.tables.store_of(topic)) else { return };
+        let Some(store) = topic.map(|topic| self.tables.store_of(topic)) else {
+            return;
+        };
         if let Some(source) = self.tables.sources.get_mut(&id) {
             let (messages, bytes) = (source.statistics.messages, source.statistics.bytes);
             let before = std::mem::replace(&mut source.store, store);
@@ -310,7 +348,9 @@ impl State {
 
     /// One more consumer takes from a source.
     pub fn attach(&mut self, id: SourceId, has_selector: bool) {
-        let Some(source) = self.tables.sources.get_mut(&id) else { return };
+        let Some(source) = self.tables.sources.get_mut(&id) else {
+            return;
+        };
         source.consumers += 1;
         source.selecting += u32::from(has_selector);
         let (next, logged) = (source.next_sequence, source.watermark.logged);
@@ -323,11 +363,17 @@ impl State {
 
     /// One consumer less.
     pub fn detach(&mut self, id: SourceId, has_selector: bool) {
-        let Some(source) = self.tables.sources.get_mut(&id) else { return };
+        let Some(source) = self.tables.sources.get_mut(&id) else {
+            return;
+        };
         source.consumers = source.consumers.saturating_sub(1);
         source.selecting = source.selecting.saturating_sub(u32::from(has_selector));
         if source.selecting == 0 {
-            let freed: usize = source.headers.values().map(|header| super::dispatching::header_cost(header.len())).sum();
+            let freed: usize = source
+                .headers
+                .values()
+                .map(|header| super::dispatching::header_cost(header.len()))
+                .sum();
             source.headers = rustc_hash::FxHashMap::default();
             self.tables.header_bytes = self.tables.header_bytes.saturating_sub(freed);
         }
@@ -369,7 +415,10 @@ impl State {
     /// Source, target or message are not there, or the log takes no record.
     pub fn move_message(&mut self, from: SourceId, sequence: u64, to: SourceId, actor: &str) -> Result<(), StateError> {
         let source = self.tables.sources.get(&from).ok_or(StateError::NoSuchSource)?;
-        let found = source.queue.find(sequence).filter(|(_, entry)| !entry.is(IN_FLIGHT | GATED));
+        let found = source
+            .queue
+            .find(sequence)
+            .filter(|(_, entry)| !entry.is(IN_FLIGHT | GATED));
         let (priority, entry) = found.ok_or(StateError::NoSuchSource)?;
         if !self.tables.sources.contains_key(&to) {
             return Err(StateError::NoSuchSource);
@@ -383,14 +432,22 @@ impl State {
     /// There is no such source, or the log takes no record.
     pub fn end_damaged(&mut self, id: SourceId, sequence: u64) -> Result<bool, StateError> {
         let source = self.tables.sources.get(&id).ok_or(StateError::NoSuchSource)?;
-        let Some((priority, entry)) = source.queue.find(sequence) else { return Ok(false) };
+        let Some((priority, entry)) = source.queue.find(sequence) else {
+            return Ok(false);
+        };
         self.end_entries(id, &[(priority, entry)], Reason::Damaged, "")?;
         Ok(true)
     }
 
     /// When the oldest waiting message of a source arrived, if it is in memory: for statistics.
     pub fn oldest_ms(&mut self, id: SourceId) -> Option<u64> {
-        let entry = self.tables.sources.get(&id)?.queue.oldest_waiting().map(|(_, entry)| entry)?;
+        let entry = self
+            .tables
+            .sources
+            .get(&id)?
+            .queue
+            .oldest_waiting()
+            .map(|(_, entry)| entry)?;
         self.peek_head(entry.position).map(|head| head.arrived_ms)
     }
 

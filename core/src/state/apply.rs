@@ -77,9 +77,11 @@ impl Tables {
             && let Some(origin) = head.copies.first()
         {
             if is_volatile(position) {
-                self.producers.note_unlogged(head.incarnation, origin.destination, head.sequence);
+                self.producers
+                    .note_unlogged(head.incarnation, origin.destination, head.sequence);
             } else {
-                self.producers.note(head.incarnation, origin.destination, head.sequence, position);
+                self.producers
+                    .note(head.incarnation, origin.destination, head.sequence, position);
             }
         }
         if head.transaction != 0 {
@@ -115,8 +117,21 @@ impl Tables {
             flags |= DELAYED;
             ready_ms = self.monotonic_of(head.deliver_at_ms());
         }
-        let entry = Entry { sequence: reference.sequence, position, bytes, flags, copy: reference.copy, count: 0 };
-        PendingEntry { source: reference.source, priority: head.priority, entry, expires_ms, ready_ms }
+        let entry = Entry {
+            sequence: reference.sequence,
+            position,
+            bytes,
+            flags,
+            copy: reference.copy,
+            count: 0,
+        };
+        PendingEntry {
+            source: reference.source,
+            priority: head.priority,
+            entry,
+            expires_ms,
+            ready_ms,
+        }
     }
 
     /// References end, now or with their transaction.
@@ -130,11 +145,16 @@ impl Tables {
         }
         liveness.hold(position);
         self.lock_references(&head);
-        self.transactions.entry(head.transaction).terminals.push((position, head));
+        self.transactions
+            .entry(head.transaction)
+            .terminals
+            .push((position, head));
     }
 
     fn end_references(&mut self, liveness: &mut impl Liveness, head: &TerminalHead) {
-        let Some(source) = self.sources.get_mut(&head.source) else { return };
+        let Some(source) = self.sources.get_mut(&head.source) else {
+            return;
+        };
         let mut removed: smallvec::SmallVec<[Entry; 64]> = smallvec::SmallVec::new();
         for (first, last) in &head.ranges {
             source.queue.remove_range(*first, *last, |_, entry| removed.push(entry));
@@ -154,7 +174,9 @@ impl Tables {
 
     /// What a transaction acknowledged is nobody else's until it is decided.
     fn lock_references(&mut self, head: &TerminalHead) {
-        let Some(source) = self.sources.get_mut(&head.source) else { return };
+        let Some(source) = self.sources.get_mut(&head.source) else {
+            return;
+        };
         for sequence in head.ranges.iter().flat_map(|(first, last)| *first..=*last) {
             if let Some(flight) = source.queue.flight_mut(sequence) {
                 flight.transaction = head.transaction;
@@ -196,16 +218,35 @@ impl Tables {
             copy: head.copy,
             count: 0,
         };
-        let record = if is_volatile(head.position) { Position::ZERO } else { position };
+        let record = if is_volatile(head.position) {
+            Position::ZERO
+        } else {
+            position
+        };
         let live = self.live && record != Position::ZERO;
         let target = self.source_or_placeholder(head.to.0);
         target.next_sequence = target.next_sequence.max(head.to.1 + 1);
-        target.moved.insert(head.to.1, Moved { reason: head.reason, origin: head.origin, record });
-        let mut pending =
-            PendingEntry { source: head.to.0, priority: head.priority, entry, expires_ms: 0, ready_ms: 0 };
+        target.moved.insert(
+            head.to.1,
+            Moved {
+                reason: head.reason,
+                origin: head.origin,
+                record,
+            },
+        );
+        let mut pending = PendingEntry {
+            source: head.to.0,
+            priority: head.priority,
+            entry,
+            expires_ms: 0,
+            ready_ms: 0,
+        };
         if live {
             pending.entry.flags |= GATED;
-            self.gates.push_back(Gate { position, entries: vec![(head.to.0, head.priority, head.to.1)] });
+            self.gates.push_back(Gate {
+                position,
+                entries: vec![(head.to.0, head.priority, head.to.1)],
+            });
         }
         self.add_entry(&pending);
     }
@@ -236,7 +277,10 @@ impl Tables {
         }
         if kind == Kind::Queue {
             let logged = origin != Origin::Temporary;
-            let source = self.sources.entry(id.source()).or_insert_with(|| Source::new(id.source(), None, logged));
+            let source = self
+                .sources
+                .entry(id.source())
+                .or_insert_with(|| Source::new(id.source(), None, logged));
             source.destination = Some(id);
             source.named = true;
         }
@@ -264,8 +308,11 @@ impl Tables {
         let selector = Selector::parse_optional(&head.selector, Scope::Ordinary)
             .map_err(|_| HeadError::Range("subscription selector"))?
             .map(Arc::new);
-        let unwanted =
-            if head.no_local { Unwanted::Client(head.client_id.as_str().into()) } else { Unwanted::Nobody };
+        let unwanted = if head.no_local {
+            Unwanted::Client(head.client_id.as_str().into())
+        } else {
+            Unwanted::Nobody
+        };
         self.create_subscription(Subscription {
             id: head.id,
             client_id: head.client_id.clone(),
@@ -322,7 +369,13 @@ impl Tables {
                 self.apply_rollback(liveness, head.transaction);
             }
             (Decision::Prepared, xid) => {
-                self.apply_prepare(liveness, position, head.transaction, xid.unwrap_or_default(), head.time_ms);
+                self.apply_prepare(
+                    liveness,
+                    position,
+                    head.transaction,
+                    xid.unwrap_or_default(),
+                    head.time_ms,
+                );
             }
         }
     }
@@ -339,24 +392,41 @@ impl Tables {
     ) {
         liveness.hold(position);
         let open = self.transactions.entry(id);
-        for pending in open.entries.iter().filter(|pending| !is_volatile(pending.entry.position)) {
+        for pending in open
+            .entries
+            .iter()
+            .filter(|pending| !is_volatile(pending.entry.position))
+        {
             liveness.depend(position, pending.entry.position);
         }
         for (record, terminal) in &open.terminals {
             liveness.depend(position, *record);
-            terminal.targets.iter().for_each(|target| liveness.depend(position, *target));
+            terminal
+                .targets
+                .iter()
+                .for_each(|target| liveness.depend(position, *target));
         }
         self.transactions.prepare(id, xid, position, time_ms);
     }
 
     /// All of a transaction takes effect. What it sent is ready when the commit is durable.
     pub fn apply_commit(&mut self, liveness: &mut impl Liveness, position: Position, id: u64) {
-        let Some(mut transaction) = self.transactions.remove(id) else { return };
-        transaction.entries.sort_by_key(|pending| (pending.source, pending.priority, pending.entry.sequence));
+        let Some(mut transaction) = self.transactions.remove(id) else {
+            return;
+        };
+        transaction
+            .entries
+            .sort_by_key(|pending| (pending.source, pending.priority, pending.entry.sequence));
         let gated = self.live && position != Position::ZERO;
-        let mut gate = Gate { position, entries: Vec::new() };
+        let mut gate = Gate {
+            position,
+            entries: Vec::new(),
+        };
         let mut run = Vec::new();
-        for group in transaction.entries.chunk_by(|a, b| (a.source, a.priority) == (b.source, b.priority)) {
+        for group in transaction
+            .entries
+            .chunk_by(|a, b| (a.source, a.priority) == (b.source, b.priority))
+        {
             let Some(first) = group.first() else { continue };
             run.clear();
             for pending in group {
@@ -372,7 +442,8 @@ impl Tables {
                 }
                 if gated {
                     pending.entry.flags |= GATED;
-                    gate.entries.push((pending.source, pending.priority, pending.entry.sequence));
+                    gate.entries
+                        .push((pending.source, pending.priority, pending.entry.sequence));
                 }
                 // Its delay may be over by now.
                 if pending.entry.is(DELAYED) && pending.ready_ms <= self.now.monotonic_ms {
@@ -394,7 +465,10 @@ impl Tables {
         for (record, terminal) in &transaction.terminals {
             if position != Position::ZERO {
                 liveness.depend(position, *record);
-                terminal.targets.iter().for_each(|target| liveness.depend(position, *target));
+                terminal
+                    .targets
+                    .iter()
+                    .for_each(|target| liveness.depend(position, *target));
             }
             self.end_references(liveness, terminal);
             liveness.release(*record);
@@ -405,13 +479,17 @@ impl Tables {
     /// None of a transaction takes effect. What it acknowledged is again in its holders' hands, or back in its place if it
     /// was prepared and has none.
     pub fn apply_rollback(&mut self, liveness: &mut impl Liveness, id: u64) {
-        let Some(transaction) = self.transactions.remove(id) else { return };
+        let Some(transaction) = self.transactions.remove(id) else {
+            return;
+        };
         for pending in &transaction.entries {
             self.forget_pending(pending);
             self.release(liveness, pending.entry.position);
         }
         let logged = transaction.terminals.iter().flat_map(|(_, head)| {
-            head.ranges.iter().flat_map(|(first, last)| (*first..=*last).map(|sequence| (head.source, sequence)))
+            head.ranges
+                .iter()
+                .flat_map(|(first, last)| (*first..=*last).map(|sequence| (head.source, sequence)))
         });
         for (id, sequence) in logged.chain(transaction.acknowledged.iter().copied()) {
             self.unlock_reference(id, sequence);
@@ -429,8 +507,12 @@ impl Tables {
     }
 
     fn unlock_reference(&mut self, id: SourceId, sequence: u64) {
-        let Some(source) = self.sources.get_mut(&id) else { return };
-        let Some(flight) = source.queue.flight_mut(sequence) else { return };
+        let Some(source) = self.sources.get_mut(&id) else {
+            return;
+        };
+        let Some(flight) = source.queue.flight_mut(sequence) else {
+            return;
+        };
         flight.transaction = 0;
         if flight.holder != PREPARED_HOLDER {
             return;
@@ -455,13 +537,19 @@ impl Tables {
 
     /// Whether a reference of a message record still stands; for compaction.
     pub fn is_live(&self, source: SourceId, priority: u8, sequence: u64) -> bool {
-        self.sources.get(&source).is_some_and(|source| source.queue.get(priority, sequence).is_some())
+        self.sources
+            .get(&source)
+            .is_some_and(|source| source.queue.get(priority, sequence).is_some())
     }
 
     /// Entries that are in flight and not spoken for by a transaction are removed at once; used for what no record names.
     pub fn remove_unlogged(&mut self, liveness: &mut impl Liveness, id: SourceId, sequence: u64) -> bool {
-        let Some(source) = self.sources.get(&id) else { return false };
-        let Some(priority) = source.queue.flight(sequence).map(|flight| flight.priority) else { return false };
+        let Some(source) = self.sources.get(&id) else {
+            return false;
+        };
+        let Some(priority) = source.queue.flight(sequence).map(|flight| flight.priority) else {
+            return false;
+        };
         match self.remove_entry(liveness, id, priority, sequence) {
             Some(entry) => {
                 debug_assert!(entry.is(IN_FLIGHT), "only deliveries are acknowledged");

@@ -68,7 +68,6 @@ pub enum Unwanted {
 #[derive(Clone, Debug)]
 pub(super) struct Match {
     pub source: SourceId,
-    pub durable: bool,
     pub selector: Option<Arc<Selector>>,
     pub unwanted: Unwanted,
 }
@@ -159,7 +158,11 @@ impl Catalogue {
 
     /// The number of the next destination or subscription; `logged`: one that records will name.
     pub(super) fn allocate_id(&mut self, logged: bool) -> u64 {
-        let counter = if logged { &mut self.next_id } else { &mut self.next_unlogged_id };
+        let counter = if logged {
+            &mut self.next_id
+        } else {
+            &mut self.next_unlogged_id
+        };
         *counter += 1;
         *counter - 1
     }
@@ -315,14 +318,17 @@ impl Catalogue {
     /// Subscriptions that match a topic's name.
     pub fn subscriptions_of<'a>(&'a self, topic: &str) -> Vec<&'a Subscription> {
         let mut found = Vec::new();
-        self.patterns.matches(topic, |id| found.extend(self.subscriptions.get(id)));
+        self.patterns
+            .matches(topic, |id| found.extend(self.subscriptions.get(id)));
         found
     }
 
     /// Makes sure that a destination's routes are up to date.
     pub(super) fn refresh_routes(&mut self, id: DestinationId) {
         let generation = self.routing_generation;
-        let Some(destination) = self.destinations.get_mut(&id) else { return };
+        let Some(destination) = self.destinations.get_mut(&id) else {
+            return;
+        };
         if destination.routes.generation == generation {
             return;
         }
@@ -333,12 +339,13 @@ impl Catalogue {
         if destination.kind == Kind::Topic {
             let subscriptions = &self.subscriptions;
             self.patterns.matches(destination.name.as_str(), |id| {
-                routes.subscriptions.extend(subscriptions.get(id).map(|subscription| Match {
-                    source: *id,
-                    durable: subscription.durable,
-                    selector: subscription.selector.clone(),
-                    unwanted: subscription.unwanted.clone(),
-                }));
+                routes
+                    .subscriptions
+                    .extend(subscriptions.get(id).map(|subscription| Match {
+                        source: *id,
+                        selector: subscription.selector.clone(),
+                        unwanted: subscription.unwanted.clone(),
+                    }));
             });
             // The trie gives no order of its own; numbers are given in this one.
             routes.subscriptions.sort_unstable_by_key(|found| found.source);

@@ -158,7 +158,11 @@ impl SubscriptionHead {
     /// Appends the encoded head.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let mut flags = 0;
-        for (set, bit) in [(self.shared, SHARED), (self.no_local, NO_LOCAL), (self.is_static, STATIC)] {
+        for (set, bit) in [
+            (self.shared, SHARED),
+            (self.no_local, NO_LOCAL),
+            (self.is_static, STATIC),
+        ] {
             flags |= if set { bit } else { 0 };
         }
         out.extend_from_slice(&[VERSION, u8::from(self.deleted), flags]);
@@ -222,7 +226,10 @@ impl WatermarkHead {
     pub fn decode(head: &[u8]) -> Result<Self, HeadError> {
         let mut decoder = Decoder::new(head);
         decoder.version("watermark record", VERSION)?;
-        let watermark = Self { source: SourceId(decoder.number("source")?), below: decoder.number("below")? };
+        let watermark = Self {
+            source: SourceId(decoder.number("source")?),
+            below: decoder.number("below")?,
+        };
         decoder.end("watermark record")?;
         Ok(watermark)
     }
@@ -287,7 +294,12 @@ impl TransactionHead {
             _ => Some(decode_xid(&mut decoder)?),
         };
         decoder.end("transaction record")?;
-        Ok(Self { transaction, decision, xid, time_ms })
+        Ok(Self {
+            transaction,
+            decision,
+            xid,
+            time_ms,
+        })
     }
 }
 
@@ -297,7 +309,11 @@ fn decode_xid(decoder: &mut Decoder<'_>) -> Result<Xid, HeadError> {
     if global.len() > XID_PART_BYTES_MAX || branch.len() > XID_PART_BYTES_MAX {
         return Err(HeadError::Range("xid"));
     }
-    Ok(Xid { format, global: global.to_vec(), branch: branch.to_vec() })
+    Ok(Xid {
+        format,
+        global: global.to_vec(),
+        branch: branch.to_vec(),
+    })
 }
 
 #[cfg(test)]
@@ -334,7 +350,10 @@ mod tests {
         subscription.encode(&mut bytes);
         assert_eq!(SubscriptionHead::decode(&bytes), Ok(subscription));
 
-        let watermark = WatermarkHead { source: SourceId(31), below: 4096 };
+        let watermark = WatermarkHead {
+            source: SourceId(31),
+            below: 4096,
+        };
         bytes.clear();
         watermark.encode(&mut bytes);
         assert_eq!(WatermarkHead::decode(&bytes), Ok(watermark));
@@ -342,7 +361,11 @@ mod tests {
         let transaction = TransactionHead {
             transaction: 77,
             decision: Decision::Prepared,
-            xid: Some(Xid { format: -1, global: vec![1; 64], branch: vec![2] }),
+            xid: Some(Xid {
+                format: -1,
+                global: vec![1; 64],
+                branch: vec![2],
+            }),
             time_ms: 9,
         };
         bytes.clear();
@@ -354,7 +377,11 @@ mod tests {
     fn a_newer_version_is_refused_by_name() {
         assert_eq!(
             WatermarkHead::decode(&[9, 1, 1]),
-            Err(HeadError::Version { what: "watermark record", version: 9, known: VERSION })
+            Err(HeadError::Version {
+                what: "watermark record",
+                version: 9,
+                known: VERSION
+            })
         );
     }
 

@@ -13,8 +13,8 @@ use crate::log::{AppendError, Position};
 use crate::name::DestinationName;
 use crate::wire::put_varint;
 
-use super::catalogue_record::{DestinationHead, Origin, SubscriptionHead, kinds};
 use super::catalogue::Unwanted;
+use super::catalogue_record::{DestinationHead, Origin, SubscriptionHead, kinds};
 use super::codec::{Decoder, HeadError, put_bytes};
 use super::ids::{DestinationId, Kind, SourceId, UNLOGGED_ID};
 use super::state::State;
@@ -62,7 +62,11 @@ impl State {
         let undelivered = self.tables.sources.get(&super::ids::UNDELIVERED.source());
         let wildcard_holds = self.tables.catalogue.subscriptions().any(|subscription| {
             subscription.pattern.has_wildcard()
-                && self.tables.sources.get(&subscription.id).is_some_and(|source| source.statistics.messages > 0)
+                && self
+                    .tables
+                    .sources
+                    .get(&subscription.id)
+                    .is_some_and(|source| source.statistics.messages > 0)
         });
         if !wildcard_holds && undelivered.is_none_or(|source| source.statistics.messages == 0) {
             self.tables.catalogue.forget_retired();
@@ -118,7 +122,10 @@ impl Chunks {
 
 impl Tables {
     fn checkpoint_chunks(&self) -> Vec<Vec<u8>> {
-        let mut chunks = Chunks { done: Vec::new(), open: Vec::new() };
+        let mut chunks = Chunks {
+            done: Vec::new(),
+            open: Vec::new(),
+        };
         let catalogue = &self.catalogue;
         chunks.item(ITEM_COUNTERS, |out| {
             put_varint(out, catalogue.next_id);
@@ -196,9 +203,12 @@ impl Tables {
         let is_last = decoder.byte("last")? != 0;
         let mut reading = match self.reading.take() {
             Some(reading) if reading.number == number && reading.chunk + 1 == chunk => Some(reading),
-            _ if chunk == 0 => {
-                Some(CheckpointReading { number, chunk: 0, begin: position, named: FxHashSet::default() })
-            }
+            _ if chunk == 0 => Some(CheckpointReading {
+                number,
+                chunk: 0,
+                begin: position,
+                named: FxHashSet::default(),
+            }),
             // The beginning is missing: what it says still holds, what it does not say means nothing.
             _ => None,
         };
@@ -220,11 +230,7 @@ impl Tables {
     }
 
     /// Takes one item; says which destination or subscription it names.
-    fn apply_item(
-        &mut self,
-        _: &mut impl Liveness,
-        decoder: &mut Decoder<'_>,
-    ) -> Result<Option<u64>, HeadError> {
+    fn apply_item(&mut self, _: &mut impl Liveness, decoder: &mut Decoder<'_>) -> Result<Option<u64>, HeadError> {
         match decoder.byte("an item")? {
             ITEM_COUNTERS => {
                 self.catalogue.next_id = self.catalogue.next_id.max(decoder.number("next_id")?);
@@ -259,12 +265,17 @@ impl Tables {
                 let young = decoder.byte("a producer")? != 0;
                 let incarnation = decoder.number("a producer")?;
                 let destination = DestinationId(decoder.number("a producer")?);
-                self.producers.restore(young, incarnation, destination, decoder.number("a producer")?);
+                self.producers
+                    .restore(young, incarnation, destination, decoder.number("a producer")?);
                 Ok(None)
             }
             ITEM_RETIRED => {
                 let id = DestinationId(decoder.number("a retired name")?);
-                let kind = if decoder.byte("a retired name")? == 1 { Kind::Topic } else { Kind::Queue };
+                let kind = if decoder.byte("a retired name")? == 1 {
+                    Kind::Topic
+                } else {
+                    Kind::Queue
+                };
                 let name = decoder.text("a retired name")?;
                 let name = DestinationName::parse(name).map_err(|_| HeadError::Range("a retired name"))?;
                 self.catalogue.retire(id, kind, name);

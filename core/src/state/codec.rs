@@ -41,7 +41,10 @@ pub struct Decoder<'a> {
 impl<'a> Decoder<'a> {
     /// Begins at the first byte.
     pub fn new(head: &'a [u8]) -> Self {
-        Self { reader: Reader::new(head), head }
+        Self {
+            reader: Reader::new(head),
+            head,
+        }
     }
 
     /// A number.
@@ -58,7 +61,10 @@ impl<'a> Decoder<'a> {
     pub fn count(&mut self, field: &'static str) -> Result<usize, HeadError> {
         let count = self.number(field)?;
         let left = self.head.len().saturating_sub(self.reader.position());
-        usize::try_from(count).ok().filter(|count| *count <= left).ok_or(HeadError::Range(field))
+        usize::try_from(count)
+            .ok()
+            .filter(|count| *count <= left)
+            .ok_or(HeadError::Range(field))
     }
 
     /// Bytes with their length before them.
@@ -82,7 +88,11 @@ impl<'a> Decoder<'a> {
 
     /// The head must end here.
     pub fn end(&self, what: &'static str) -> Result<(), HeadError> {
-        if self.reader.is_at_end() { Ok(()) } else { Err(HeadError::Trailing(what)) }
+        if self.reader.is_at_end() {
+            Ok(())
+        } else {
+            Err(HeadError::Trailing(what))
+        }
     }
 
     /// Whether all is read.

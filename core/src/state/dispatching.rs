@@ -95,7 +95,9 @@ impl State {
             let committed = self.tables.committed;
             // While expired messages wait to be taken out, none that may be one is handed out.
             let skip = if self.overdue { EXPIRES } else { 0 };
-            let Some(source) = self.tables.sources.get_mut(&id) else { return Next::Empty };
+            let Some(source) = self.tables.sources.get_mut(&id) else {
+                return Next::Empty;
+            };
             if selector.is_some() {
                 source.refresh(cursor);
             }
@@ -109,8 +111,12 @@ impl State {
                     return Next::Reserving;
                 }
             };
-            let Some(level) = source.queue.levels().get(level) else { return Next::Empty };
-            let (priority, Some(entry)) = (level.priority, level.at(index).copied()) else { return Next::Empty };
+            let Some(level) = source.queue.levels().get(level) else {
+                return Next::Empty;
+            };
+            let (priority, Some(entry)) = (level.priority, level.at(index).copied()) else {
+                return Next::Empty;
+            };
             if let Some(selector) = selector {
                 match self.is_selected(id, &entry, selector) {
                     Some(true) => {}
@@ -123,7 +129,11 @@ impl State {
                     None => return Next::NeedsRead(entry.position),
                 }
             }
-            return Next::Ready { sequence: entry.sequence, priority, bytes: entry.bytes };
+            return Next::Ready {
+                sequence: entry.sequence,
+                priority,
+                bytes: entry.bytes,
+            };
         }
     }
 
@@ -148,9 +158,13 @@ impl State {
 
     fn judge(&self, id: SourceId, entry: &Entry, head: &[u8], message: &[u8], selector: &Selector) -> bool {
         let mut known = MessageHead::default();
-        let (Ok(()), Ok(view)) = (known.decode(head), MessageView::parse(message)) else { return false };
+        let (Ok(()), Ok(view)) = (known.decode(head), MessageView::parse(message)) else {
+            return false;
+        };
         let origin: Option<(Kind, &str)> = if id == UNDELIVERED.source() {
-            known.destination(entry.copy).and_then(|origin| self.destination_name(origin))
+            known
+                .destination(entry.copy)
+                .and_then(|origin| self.destination_name(origin))
         } else {
             None
         };
@@ -171,7 +185,9 @@ impl State {
         if self.tables.header_bytes + cost > self.selector_cache_bytes {
             return;
         }
-        let Some(source) = self.tables.sources.get_mut(&id) else { return };
+        let Some(source) = self.tables.sources.get_mut(&id) else {
+            return;
+        };
         let mut cached = Vec::with_capacity(4 + head.len() + prefix.len());
         cached.extend_from_slice(&(head.len() as u32).to_le_bytes());
         cached.extend_from_slice(head);
@@ -191,7 +207,11 @@ impl State {
         statistics.delivered_total += 1;
         statistics.redelivered_total += u64::from(redelivered);
         self.totals.delivered_total += 1;
-        let reason = if entry.is(MOVED) { source.moved.get(&sequence).map(|moved| moved.reason) } else { None };
+        let reason = if entry.is(MOVED) {
+            source.moved.get(&sequence).map(|moved| moved.reason)
+        } else {
+            None
+        };
         // A backlog's consumer reserves ahead, so that it need not wait at the watermark.
         source.delivered_below = source.delivered_below.max(sequence + 1);
         let near = sequence + self.redelivery_reserve / 2 > source.watermark.logged;
@@ -210,11 +230,16 @@ impl State {
 
     /// Raises a source's redelivery watermark well above a sequence.
     pub(super) fn reserve(&mut self, id: SourceId, sequence: u64) -> Result<(), AppendError> {
-        let Some(source) = self.tables.sources.get(&id) else { return Ok(()) };
+        let Some(source) = self.tables.sources.get(&id) else {
+            return Ok(());
+        };
         if source.watermark.logged > sequence + self.redelivery_reserve / 2 {
             return Ok(());
         }
-        let head = WatermarkHead { source: id, below: sequence + 1 + self.redelivery_reserve };
+        let head = WatermarkHead {
+            source: id,
+            below: sequence + 1 + self.redelivery_reserve,
+        };
         self.append_watermark(head)
     }
 
@@ -243,7 +268,10 @@ impl State {
                 VolatileRead::Gone => Err("the message is not in memory any more".to_owned()),
                 VolatileRead::Spilled(read) => {
                     let chunk = read.chunk();
-                    let asked = self.reads.iter().any(|job| matches!(job, ReadJob::Spill(read) if read.chunk() == chunk));
+                    let asked = self
+                        .reads
+                        .iter()
+                        .any(|job| matches!(job, ReadJob::Spill(read) if read.chunk() == chunk));
                     if !asked {
                         self.reads.push(ReadJob::Spill(read));
                     }
@@ -280,8 +308,12 @@ impl State {
     /// Gives a delivery back to its source, in its place. `seen`: it counts as delivered, so it comes flagged next time,
     /// and may have been delivered often enough.
     pub fn release(&mut self, id: SourceId, sequence: u64, seen: bool) -> Released {
-        let Some(source) = self.tables.sources.get_mut(&id) else { return Released::NotInFlight };
-        let Some((priority, entry)) = source.queue.give_back(sequence) else { return Released::NotInFlight };
+        let Some(source) = self.tables.sources.get_mut(&id) else {
+            return Released::NotInFlight;
+        };
+        let Some((priority, entry)) = source.queue.give_back(sequence) else {
+            return Released::NotInFlight;
+        };
         if seen {
             entry.count = entry.count.saturating_add(1);
         }
@@ -290,7 +322,9 @@ impl State {
         source.statistics.in_flight_bytes -= u64::from(entry.bytes);
         source.note_return(priority, sequence);
         self.tables.mark_dirty(id);
-        let Some(source) = self.tables.sources.get(&id) else { return Released::Returned };
+        let Some(source) = self.tables.sources.get(&id) else {
+            return Released::Returned;
+        };
         let redelivery_max = self.tables.redelivery_max(source);
         let reason = if entry.is(EXPIRED) {
             Reason::Expired
@@ -333,7 +367,9 @@ impl State {
         reason: Reason,
         actor: &str,
     ) -> Result<(), AppendError> {
-        let Some(target) = self.tables.sources.get(&to) else { return Ok(()) };
+        let Some(target) = self.tables.sources.get(&to) else {
+            return Ok(());
+        };
         let to_sequence = target.next_sequence;
         let origin = self.origin_of(from, entry);
         let previous = self
@@ -369,7 +405,9 @@ impl State {
 
     /// Where a message of a source was sent, as far as that can be told without reading it.
     fn origin_of(&self, id: SourceId, entry: &Entry) -> DestinationId {
-        let Some(source) = self.tables.sources.get(&id) else { return DestinationId::default() };
+        let Some(source) = self.tables.sources.get(&id) else {
+            return DestinationId::default();
+        };
         if let Some(moved) = source.moved.get(&entry.sequence) {
             return moved.origin;
         }
@@ -444,6 +482,8 @@ fn header_part(message: &[u8]) -> Option<&[u8]> {
     let start = message.len() - body.len();
     (start.saturating_sub(12)..start).rev().find_map(|end| {
         let part = message.get(..end)?;
-        MessageView::parse(part).is_ok_and(|view| view.body().bytes.is_empty()).then_some(part)
+        MessageView::parse(part)
+            .is_ok_and(|view| view.body().bytes.is_empty())
+            .then_some(part)
     })
 }

@@ -14,19 +14,36 @@ impl State {
     pub fn dump(&self) -> String {
         let tables = &self.tables;
         let mut lines = Vec::new();
-        for destination in tables.catalogue.destinations().filter(|one| one.origin != Origin::Temporary) {
+        for destination in tables
+            .catalogue
+            .destinations()
+            .filter(|one| one.origin != Origin::Temporary)
+        {
             let (id, kind, name) = (destination.id.0, destination.kind, &destination.name);
-            lines.push(format!("destination {id} {kind} {name} {} {:?}", destination.generation, destination.origin));
+            lines.push(format!(
+                "destination {id} {kind} {name} {} {:?}",
+                destination.generation, destination.origin
+            ));
         }
         for one in tables.catalogue.subscriptions().filter(|one| one.durable) {
             lines.push(format!(
                 "subscription {} {:?} {:?} {} {:?} {} {} {:?}",
-                one.id.0, one.client_id, one.name, one.pattern, one.selector_text, one.shared, one.is_static, one.unwanted
+                one.id.0,
+                one.client_id,
+                one.name,
+                one.pattern,
+                one.selector_text,
+                one.shared,
+                one.is_static,
+                one.unwanted
             ));
         }
         for source in tables.sources.values().filter(|source| source.logged) {
             let id = source.id.0;
-            lines.push(format!("source {id} next {} watermark {}", source.next_sequence, source.watermark.logged));
+            lines.push(format!(
+                "source {id} next {} watermark {}",
+                source.next_sequence, source.watermark.logged
+            ));
             for (priority, entry) in source.queue.iter().filter(|(_, entry)| !is_volatile(entry.position)) {
                 let mut line = format!(
                     "message {id} {:020} at {} priority {priority} bytes {} copy {}",
@@ -45,19 +62,36 @@ impl State {
             }
         }
         for id in tables.transactions.ids() {
-            let Some(open) = tables.transactions.get(id) else { continue };
-            let logged = open.entries.iter().filter(|pending| !is_volatile(pending.entry.position));
-            let sent: Vec<_> = logged.map(|pending| (pending.source.0, pending.entry.sequence)).collect();
-            let taken: Vec<_> = open.terminals.iter().map(|(_, head)| (head.source.0, &head.ranges)).collect();
+            let Some(open) = tables.transactions.get(id) else {
+                continue;
+            };
+            let logged = open
+                .entries
+                .iter()
+                .filter(|pending| !is_volatile(pending.entry.position));
+            let sent: Vec<_> = logged
+                .map(|pending| (pending.source.0, pending.entry.sequence))
+                .collect();
+            let taken: Vec<_> = open
+                .terminals
+                .iter()
+                .map(|(_, head)| (head.source.0, &head.ranges))
+                .collect();
             if !sent.is_empty() || !taken.is_empty() || open.prepared.is_some() {
-                lines.push(format!("transaction {id:x} {:?} sent {sent:?} taken {taken:?}", open.xid));
+                lines.push(format!(
+                    "transaction {id:x} {:?} sent {sent:?} taken {taken:?}",
+                    open.xid
+                ));
             }
         }
         let [old, young] = tables.producers.snapshot();
         for (incarnation, destination, sequence) in old.into_iter().chain(young) {
             lines.push(format!("producer {incarnation:x} to {} last {sequence}", destination.0));
         }
-        lines.push(format!("producers forgotten up to {:x}", tables.producers.forgotten_up_to()));
+        lines.push(format!(
+            "producers forgotten up to {:x}",
+            tables.producers.forgotten_up_to()
+        ));
         lines.sort_unstable();
         lines.push(String::new());
         lines.join("\n")

@@ -77,13 +77,20 @@ impl MessageHead {
         let (mut copies, mut references) = (std::mem::take(&mut self.copies), std::mem::take(&mut self.references));
         copies.clear();
         references.clear();
-        *self = Self { copies, references, ..Self::default() };
+        *self = Self {
+            copies,
+            references,
+            ..Self::default()
+        };
     }
 
     /// How long `copy` lives; 0: for ever.
     #[must_use]
     pub fn lifetime_ms(&self, copy: u8) -> u64 {
-        self.copies.get(usize::from(copy)).and_then(|copy| copy.expiration_ms).unwrap_or(self.time_to_live_ms)
+        self.copies
+            .get(usize::from(copy))
+            .and_then(|copy| copy.expiration_ms)
+            .unwrap_or(self.time_to_live_ms)
     }
 
     /// When `copy` expires by the wall clock; 0: never.
@@ -99,7 +106,9 @@ impl MessageHead {
     #[must_use]
     pub fn told_expiration_ms(&self, copy: u8) -> u64 {
         match self.copies.get(usize::from(copy)) {
-            Some(MessageCopy { expiration_ms: Some(_), .. }) => 0,
+            Some(MessageCopy {
+                expiration_ms: Some(_), ..
+            }) => 0,
             _ => self.expires_ms(copy),
         }
     }
@@ -135,7 +144,10 @@ impl MessageHead {
         put_varint(out, self.arrived_ms);
         put_varint(out, self.incarnation);
         put_varint(out, self.sequence);
-        for value in [self.transaction, self.time_to_live_ms, self.delay_ms].into_iter().filter(|value| *value != 0) {
+        for value in [self.transaction, self.time_to_live_ms, self.delay_ms]
+            .into_iter()
+            .filter(|value| *value != 0)
+        {
             put_varint(out, value);
         }
         put_varint(out, self.copies.len() as u64);
@@ -209,13 +221,20 @@ impl MessageHead {
             let flags = decoder.byte("a copy's flags")?;
             let own_id = match flags & COPY_OWN_ID {
                 0 => None,
-                _ => Some((decoder.number("a copy's incarnation")?, decoder.number("a copy's sequence")?)),
+                _ => Some((
+                    decoder.number("a copy's incarnation")?,
+                    decoder.number("a copy's sequence")?,
+                )),
             };
             let expiration_ms = match flags & COPY_EXPIRATION {
                 0 => None,
                 _ => Some(decoder.number("a copy's expiration")?),
             };
-            self.copies.push(MessageCopy { destination, own_id, expiration_ms });
+            self.copies.push(MessageCopy {
+                destination,
+                own_id,
+                expiration_ms,
+            });
         }
         Ok(())
     }
@@ -242,12 +261,28 @@ mod tests {
             sequence: 42,
             transaction: 9,
             copies: smallvec![
-                MessageCopy { destination: DestinationId(16), own_id: None, expiration_ms: None },
-                MessageCopy { destination: DestinationId(17), own_id: Some((3, 4)), expiration_ms: Some(0) },
+                MessageCopy {
+                    destination: DestinationId(16),
+                    own_id: None,
+                    expiration_ms: None
+                },
+                MessageCopy {
+                    destination: DestinationId(17),
+                    own_id: Some((3, 4)),
+                    expiration_ms: Some(0)
+                },
             ],
             references: smallvec![
-                Reference { copy: 0, source: SourceId(16), sequence: 1 },
-                Reference { copy: 1, source: SourceId(17), sequence: 1_000_000 },
+                Reference {
+                    copy: 0,
+                    source: SourceId(16),
+                    sequence: 1
+                },
+                Reference {
+                    copy: 1,
+                    source: SourceId(17),
+                    sequence: 1_000_000
+                },
             ],
         }
     }
@@ -267,8 +302,16 @@ mod tests {
             arrived_ms: 1_700_000_000_000,
             incarnation: 0x0100_0001,
             sequence: 100_000,
-            copies: smallvec![MessageCopy { destination: DestinationId(20), own_id: None, expiration_ms: None }],
-            references: smallvec![Reference { copy: 0, source: SourceId(20), sequence: 100_000 }],
+            copies: smallvec![MessageCopy {
+                destination: DestinationId(20),
+                own_id: None,
+                expiration_ms: None
+            }],
+            references: smallvec![Reference {
+                copy: 0,
+                source: SourceId(20),
+                sequence: 100_000
+            }],
             ..MessageHead::default()
         };
         let mut bytes = Vec::new();
@@ -290,10 +333,16 @@ mod tests {
         let mut bytes = Vec::new();
         example().encode(&mut bytes);
         for length in 0..bytes.len() {
-            assert!(MessageHead::default().decode(&bytes[..length]).is_err(), "cut at {length}");
+            assert!(
+                MessageHead::default().decode(&bytes[..length]).is_err(),
+                "cut at {length}"
+            );
         }
         bytes.push(0);
-        assert_eq!(MessageHead::default().decode(&bytes), Err(HeadError::Trailing("message record")));
+        assert_eq!(
+            MessageHead::default().decode(&bytes),
+            Err(HeadError::Trailing("message record"))
+        );
     }
 
     proptest! {

@@ -66,9 +66,10 @@ impl Producers {
         match (logged, unlogged) {
             (logged, None) => logged,
             (Some(last), Some(sequence)) if last.sequence >= sequence => Some(last),
-            (logged, Some(sequence)) => {
-                Some(LastArrival { sequence, position: logged.map_or(Position::ZERO, |last| last.position) })
-            }
+            (logged, Some(sequence)) => Some(LastArrival {
+                sequence,
+                position: logged.map_or(Position::ZERO, |last| last.position),
+            }),
         }
     }
 
@@ -92,7 +93,8 @@ impl Producers {
             return;
         }
         let before = self.old.remove(&key).filter(|last| last.sequence > sequence);
-        self.young.insert(key, before.unwrap_or(LastArrival { sequence, position }));
+        self.young
+            .insert(key, before.unwrap_or(LastArrival { sequence, position }));
         if self.young.len() >= self.half_max {
             self.rotate();
         }
@@ -129,7 +131,10 @@ impl Producers {
     #[must_use]
     pub fn snapshot(&self) -> [Vec<(u64, DestinationId, u64)>; 2] {
         [&self.old, &self.young].map(|half| {
-            let mut rows: Vec<_> = half.iter().map(|((who, to), last)| (*who, *to, last.sequence)).collect();
+            let mut rows: Vec<_> = half
+                .iter()
+                .map(|((who, to), last)| (*who, *to, last.sequence))
+                .collect();
             rows.sort_unstable();
             rows
         })
@@ -138,11 +143,22 @@ impl Producers {
     /// Takes a row of a checkpoint, unless the table knows better.
     pub fn restore(&mut self, young: bool, incarnation: u64, destination: DestinationId, sequence: u64) {
         let key = (incarnation, destination);
-        if self.young.get(&key).or_else(|| self.old.get(&key)).is_some_and(|last| last.sequence >= sequence) {
+        if self
+            .young
+            .get(&key)
+            .or_else(|| self.old.get(&key))
+            .is_some_and(|last| last.sequence >= sequence)
+        {
             return;
         }
         let half = if young { &mut self.young } else { &mut self.old };
-        half.insert(key, LastArrival { sequence, position: Position::ZERO });
+        half.insert(
+            key,
+            LastArrival {
+                sequence,
+                position: Position::ZERO,
+            },
+        );
     }
 
     /// Takes a checkpoint's bound.
@@ -163,7 +179,13 @@ mod tests {
         producers.note(7, QUEUE, 3, Position(64));
         producers.note(7, QUEUE, 4, Position(128));
         producers.note(7, QUEUE, 2, Position(256));
-        assert_eq!(producers.last(7, QUEUE), Some(LastArrival { sequence: 4, position: Position(128) }));
+        assert_eq!(
+            producers.last(7, QUEUE),
+            Some(LastArrival {
+                sequence: 4,
+                position: Position(128)
+            })
+        );
         assert_eq!(producers.knowledge(7, DestinationId(21)), ProducerKnowledge::New);
         producers.note_unlogged(7, QUEUE, 6);
         assert_eq!(producers.knowledge(7, QUEUE), ProducerKnowledge::Known(6));
@@ -178,7 +200,11 @@ mod tests {
         }
         assert!(producers.young.len() + producers.old.len() <= 10);
         assert_eq!(producers.knowledge(500, QUEUE), ProducerKnowledge::Forgotten);
-        assert_eq!(producers.knowledge(1, QUEUE), ProducerKnowledge::Known(1000), "who sends is remembered");
+        assert_eq!(
+            producers.knowledge(1, QUEUE),
+            ProducerKnowledge::Known(1000),
+            "who sends is remembered"
+        );
         assert_eq!(producers.knowledge(1001, QUEUE), ProducerKnowledge::New);
     }
 
@@ -188,7 +214,8 @@ mod tests {
         (1..=23).for_each(|incarnation| producers.note(incarnation, QUEUE, incarnation, Position(8)));
         let mut copy = Producers::new(10);
         for (young, rows) in [false, true].into_iter().zip(producers.snapshot()) {
-            rows.into_iter().for_each(|(who, to, sequence)| copy.restore(young, who, to, sequence));
+            rows.into_iter()
+                .for_each(|(who, to, sequence)| copy.restore(young, who, to, sequence));
         }
         copy.restore_forgotten(producers.forgotten_up_to());
         assert_eq!(copy.snapshot(), producers.snapshot());

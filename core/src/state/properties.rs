@@ -92,19 +92,42 @@ pub const FAILSAFE: StoreIndex = 0;
 
 impl Default for Stores {
     fn default() -> Self {
-        let store = |name: &str, sync| Store { name: name.to_owned(), sync, quota_bytes: 0, messages: 0, bytes: 0 };
-        Self { all: vec![store("$sys.failsafe", true), store("$sys.nonfailsafe", false), store("$sys.meta", true)] }
+        let store = |name: &str, sync| Store {
+            name: name.to_owned(),
+            sync,
+            quota_bytes: 0,
+            messages: 0,
+            bytes: 0,
+        };
+        Self {
+            all: vec![
+                store("$sys.failsafe", true),
+                store("$sys.nonfailsafe", false),
+                store("$sys.meta", true),
+            ],
+        }
     }
 }
 
 impl Stores {
     /// Adds and changes stores; one that is no longer named keeps what it was (its messages stay where they are).
     pub fn configure(&mut self, definitions: Vec<StoreDefinition>) {
-        for StoreDefinition { name, sync, quota_bytes } in definitions {
+        for StoreDefinition {
+            name,
+            sync,
+            quota_bytes,
+        } in definitions
+        {
             if let Some(store) = self.all.iter_mut().find(|store| store.name == name) {
                 (store.sync, store.quota_bytes) = (sync, quota_bytes);
             } else if self.all.len() < usize::from(StoreIndex::MAX) {
-                self.all.push(Store { name, sync, quota_bytes, messages: 0, bytes: 0 });
+                self.all.push(Store {
+                    name,
+                    sync,
+                    quota_bytes,
+                    messages: 0,
+                    bytes: 0,
+                });
             }
         }
     }
@@ -112,7 +135,10 @@ impl Stores {
     /// The store of this name, `$sys.failsafe` for none or an unknown one.
     #[must_use]
     pub fn index(&self, name: &str) -> StoreIndex {
-        self.all.iter().position(|store| store.name == name).map_or(FAILSAFE, |index| index as StoreIndex)
+        self.all
+            .iter()
+            .position(|store| store.name == name)
+            .map_or(FAILSAFE, |index| index as StoreIndex)
     }
 
     /// Whether there is one of this name.

@@ -90,12 +90,22 @@ impl State {
             && let Some(last) = self.tables.producers.last(incoming.incarnation, to)
             && incoming.sequence <= last.sequence
         {
-            let durability = if last.position == Position::ZERO { Durability::Accepted } else { Durability::Durable };
+            let durability = if last.position == Position::ZERO {
+                Durability::Accepted
+            } else {
+                Durability::Durable
+            };
             let wait_for = (last.position >= self.tables.committed).then_some(last.position);
-            return Ok(Accepted { durability, wait_for, duplicate: true });
+            return Ok(Accepted {
+                durability,
+                wait_for,
+                duplicate: true,
+            });
         }
         let mut planning = std::mem::take(&mut self.planning);
-        let result = self.plan(&mut planning, to, incoming).and_then(|()| self.store(&mut planning, to, incoming));
+        let result = self
+            .plan(&mut planning, to, incoming)
+            .and_then(|()| self.store(&mut planning, to, incoming));
         self.planning = planning;
         if let (Err(error), Some(tx)) = (&result, incoming.transaction) {
             // All or nothing: with this message missing the transaction can only be rolled back (EMS-TX-A02).
@@ -106,8 +116,18 @@ impl State {
         result
     }
 
-    fn plan(&mut self, planning: &mut Planning, to: DestinationId, incoming: &Incoming<'_>) -> Result<(), PublishError> {
-        let Planning { head, unlogged, discarding, sync } = planning;
+    fn plan(
+        &mut self,
+        planning: &mut Planning,
+        to: DestinationId,
+        incoming: &Incoming<'_>,
+    ) -> Result<(), PublishError> {
+        let Planning {
+            head,
+            unlogged,
+            discarding,
+            sync,
+        } = planning;
         head.clear();
         unlogged.clear();
         discarding.clear();
@@ -119,8 +139,7 @@ impl State {
         head.delay_ms = view.delivery_delay_ms();
         head.incarnation = incoming.incarnation;
         head.sequence = incoming.sequence;
-        head.preserve =
-            view.property_count() > 0 && PRESERVE_PROPERTIES.iter().any(|property| view.has_flag(property));
+        head.preserve = view.property_count() > 0 && PRESERVE_PROPERTIES.iter().any(|property| view.has_flag(property));
         self.tables.catalogue.refresh_routes(to);
         self.plan_copy(planning, to, incoming, None)?;
         let bridges = match self.tables.catalogue.destination(to) {
@@ -142,7 +161,10 @@ impl State {
             }
             let Some(id) = self.tables.catalogue.id_of(target.kind, target.name.as_str()) else {
                 let name = target.name.as_str().to_owned();
-                return Err(PublishError::NoSuchDestination { kind: target.kind, name });
+                return Err(PublishError::NoSuchDestination {
+                    kind: target.kind,
+                    name,
+                });
             };
             self.bridged += 1;
             self.tables.catalogue.refresh_routes(id);
@@ -160,7 +182,10 @@ impl State {
         own_id: Option<(u64, u64)>,
     ) -> Result<(), PublishError> {
         let Some(destination) = self.tables.catalogue.destination(to) else {
-            return Err(PublishError::NoSuchDestination { kind: Kind::Queue, name: to.0.to_string() });
+            return Err(PublishError::NoSuchDestination {
+                kind: Kind::Queue,
+                name: to.0.to_string(),
+            });
         };
         let name = destination.name.as_str();
         let copies = planning.head.copies.len();
@@ -169,7 +194,11 @@ impl State {
         }
         let copy = copies as u8;
         let expiration_ms = destination.properties.expiration_ms;
-        planning.head.copies.push(MessageCopy { destination: to, own_id, expiration_ms });
+        planning.head.copies.push(MessageCopy {
+            destination: to,
+            own_id,
+            expiration_ms,
+        });
         let persistent = incoming.view.delivery_mode() == DeliveryMode::Persistent;
         let store = self.tables.stores.get(destination.store);
         let bytes = incoming.view.bytes().len() as u64;
@@ -184,11 +213,18 @@ impl State {
                 // A transaction's messages take effect later: room is made then.
                 Room::AfterDiscarding => {}
                 Room::Full(limit) if refuses(&destination.properties, kind, planning.head.delay_ms > 0) => {
-                    return Err(PublishError::DestinationFull { name: name.to_owned(), limit });
+                    return Err(PublishError::DestinationFull {
+                        name: name.to_owned(),
+                        limit,
+                    });
                 }
                 Room::Full(_) => return Ok(()),
             }
-            let reference = Reference { copy, source: source.id, sequence: source.next_sequence };
+            let reference = Reference {
+                copy,
+                source: source.id,
+                sequence: source.next_sequence,
+            };
             if persistent && source.logged {
                 planning.head.references.push(reference);
             } else {
@@ -223,7 +259,12 @@ impl State {
         Ok(())
     }
 
-    fn store(&mut self, planning: &mut Planning, to: DestinationId, incoming: &Incoming<'_>) -> Result<Accepted, PublishError> {
+    fn store(
+        &mut self,
+        planning: &mut Planning,
+        to: DestinationId,
+        incoming: &Incoming<'_>,
+    ) -> Result<Accepted, PublishError> {
         let payload = incoming.view.bytes();
         self.number_references(planning);
         let logged = !planning.head.references.is_empty();
@@ -247,20 +288,36 @@ impl State {
         } else if planning.unlogged.is_empty() {
             // Nobody wants it: nothing is stored (EMS-STORE-A03), but its number is known.
             if incoming.incarnation != 0 {
-                self.tables.producers.note_unlogged(incoming.incarnation, to, incoming.sequence);
+                self.tables
+                    .producers
+                    .note_unlogged(incoming.incarnation, to, incoming.sequence);
             }
             self.count_published(planning, payload.len() as u64);
-            return Ok(Accepted { durability: Durability::Accepted, wait_for: None, duplicate: false });
+            return Ok(Accepted {
+                durability: Durability::Accepted,
+                wait_for: None,
+                duplicate: false,
+            });
         } else {
             self.tables.volatile.append(&self.head_buffer, payload)
         };
-        self.tables.apply_message(&mut self.log, position, payload.len() as u32, &planning.head, &planning.unlogged);
+        self.tables.apply_message(
+            &mut self.log,
+            position,
+            payload.len() as u32,
+            &planning.head,
+            &planning.unlogged,
+        );
         self.count_published(planning, payload.len() as u64);
         if logged {
             self.reserve_ahead(planning)?;
         }
         Ok(Accepted {
-            durability: if planning.sync { Durability::Durable } else { Durability::Accepted },
+            durability: if planning.sync {
+                Durability::Durable
+            } else {
+                Durability::Accepted
+            },
             wait_for: planning.sync.then_some(position),
             duplicate: false,
         })
@@ -299,7 +356,9 @@ impl State {
     /// Raises the redelivery watermarks of consumed sources together with the messages, so that deliveries need not wait.
     fn reserve_ahead(&mut self, planning: &Planning) -> Result<(), PublishError> {
         for reference in &planning.head.references {
-            let Some(source) = self.tables.sources.get(&reference.source) else { continue };
+            let Some(source) = self.tables.sources.get(&reference.source) else {
+                continue;
+            };
             if source.consumers > 0 && reference.sequence + self.redelivery_reserve / 2 > source.watermark.logged {
                 // The message is stored; a watermark that cannot be is tried again when it is needed.
                 if self.reserve(reference.source, reference.sequence).is_err() {
@@ -312,15 +371,21 @@ impl State {
 
     /// Discards the oldest waiting messages of a source until one more of this size fits.
     pub(super) fn make_room(&mut self, id: SourceId, by: DestinationId, bytes: u64) -> Result<(), AppendError> {
-        let Some(destination) = self.tables.catalogue.destination(by) else { return Ok(()) };
+        let Some(destination) = self.tables.catalogue.destination(by) else {
+            return Ok(());
+        };
         let (messages_max, bytes_max) = (destination.properties.messages_max, destination.properties.bytes_max);
         let mut discarded: SmallVec<[(u8, super::queue::Entry); 8]> = SmallVec::new();
-        let Some(source) = self.tables.sources.get_mut(&id) else { return Ok(()) };
+        let Some(source) = self.tables.sources.get_mut(&id) else {
+            return Ok(());
+        };
         let mut messages = source.statistics.messages - source.statistics.delayed_messages;
         let mut total = source.statistics.bytes - source.statistics.delayed_bytes;
         let added = u64::from(bytes > 0);
         while (messages_max > 0 && messages + added > messages_max) || (bytes_max > 0 && total + bytes > bytes_max) {
-            let Some((priority, entry)) = source.queue.oldest_waiting() else { break };
+            let Some((priority, entry)) = source.queue.oldest_waiting() else {
+                break;
+            };
             // Out of the queue's sight until the decision is logged.
             if let Some(entry) = source.queue.get_mut(priority, entry.sequence) {
                 entry.flags |= super::queue::GATED;
@@ -354,8 +419,11 @@ impl State {
     ) -> Result<(), AppendError> {
         let logged_source = self.tables.sources.get(&id).is_some_and(|source| source.logged);
         let is_logged = |entry: &super::queue::Entry| logged_source && !is_volatile(entry.position);
-        let mut logged: SmallVec<[(u64, Position); 8]> =
-            entries.iter().filter(|(_, entry)| is_logged(entry)).map(|(_, entry)| (entry.sequence, entry.position)).collect();
+        let mut logged: SmallVec<[(u64, Position); 8]> = entries
+            .iter()
+            .filter(|(_, entry)| is_logged(entry))
+            .map(|(_, entry)| (entry.sequence, entry.position))
+            .collect();
         logged.sort_unstable();
         for chunk in logged.chunks(super::terminal_record::TERMINAL_MESSAGES_MAX) {
             let mut head = TerminalHead::new(reason, id, self.tables.now.wall_ms, actor);
@@ -370,7 +438,11 @@ impl State {
         }
         let mut removed = 0;
         for (priority, entry) in entries.iter().filter(|(_, entry)| !is_logged(entry)) {
-            if self.tables.remove_entry(&mut self.log, id, *priority, entry.sequence).is_some() {
+            if self
+                .tables
+                .remove_entry(&mut self.log, id, *priority, entry.sequence)
+                .is_some()
+            {
                 removed += 1;
             }
         }
@@ -401,7 +473,11 @@ fn is_wanted(found: &Match, incoming: &Incoming<'_>, known: &Circumstances<'_>) 
         Unwanted::Connection(connection) => *connection == incoming.connection,
         Unwanted::Client(client_id) => **client_id == *incoming.client_id,
     };
-    !local && found.selector.as_ref().is_none_or(|selector| wants(selector, incoming.view, known))
+    !local
+        && found
+            .selector
+            .as_ref()
+            .is_none_or(|selector| wants(selector, incoming.view, known))
 }
 
 /// Whether a full source refuses the message for everybody, as opposed to going without it (EMS-DEST-A24).
@@ -416,7 +492,12 @@ fn refuses(properties: &Properties, kind: Kind, delayed: bool) -> bool {
 /// Whether a source has room for one more message of this size. Delayed messages have the same room once more
 /// (EMS-DEST-A63).
 fn room(source: &Source, properties: &Properties, _: Kind, bytes: u64, delayed: bool) -> Room {
-    let Properties { messages_max, bytes_max, overflow, .. } = properties;
+    let Properties {
+        messages_max,
+        bytes_max,
+        overflow,
+        ..
+    } = properties;
     if *messages_max == 0 && *bytes_max == 0 {
         return Room::Enough;
     }
@@ -424,7 +505,10 @@ fn room(source: &Source, properties: &Properties, _: Kind, bytes: u64, delayed: 
     let (messages, total) = if delayed {
         (totals.delayed_messages, totals.delayed_bytes)
     } else {
-        (totals.messages - totals.delayed_messages, totals.bytes - totals.delayed_bytes)
+        (
+            totals.messages - totals.delayed_messages,
+            totals.bytes - totals.delayed_bytes,
+        )
     };
     let over_messages = *messages_max > 0 && messages + totals.pending_messages + 1 > *messages_max;
     let over_bytes = *bytes_max > 0 && total + totals.pending_bytes + bytes > *bytes_max;

@@ -83,7 +83,12 @@ pub struct Level {
 
 impl Level {
     fn new(priority: u8) -> Self {
-        Self { priority, scan: 0, entries: VecDeque::new(), dead: 0 }
+        Self {
+            priority,
+            scan: 0,
+            entries: VecDeque::new(),
+            dead: 0,
+        }
     }
 
     /// Index of the first entry whose sequence is `sequence` or higher.
@@ -100,7 +105,10 @@ impl Level {
 
     fn index_of(&self, sequence: u64) -> Option<usize> {
         let index = self.index_from(sequence);
-        self.entries.get(index).filter(|entry| entry.sequence == sequence && !entry.is(DEAD)).map(|_| index)
+        self.entries
+            .get(index)
+            .filter(|entry| entry.sequence == sequence && !entry.is(DEAD))
+            .map(|_| index)
     }
 
     /// The entry at an index, dead ones included.
@@ -127,7 +135,11 @@ impl Level {
             return;
         }
         self.scan = self.scan.min(first.sequence);
-        let mut tail = self.entries.split_off(self.index_from(first.sequence)).into_iter().peekable();
+        let mut tail = self
+            .entries
+            .split_off(self.index_from(first.sequence))
+            .into_iter()
+            .peekable();
         for entry in added {
             while let Some(before) = tail.next_if(|before| before.sequence < entry.sequence) {
                 self.entries.push_back(before);
@@ -271,7 +283,14 @@ impl Queue {
         let entry = self.get_mut(priority, sequence).filter(|entry| !entry.is(IN_FLIGHT))?;
         entry.flags |= IN_FLIGHT;
         let taken = *entry;
-        self.in_flight.insert(sequence, InFlight { holder, transaction: 0, priority });
+        self.in_flight.insert(
+            sequence,
+            InFlight {
+                holder,
+                transaction: 0,
+                priority,
+            },
+        );
         Some(taken)
     }
 
@@ -319,7 +338,12 @@ impl Queue {
             out.extend((first..=last).filter(|sequence| self.in_flight.contains_key(sequence)));
         } else {
             let start = out.len();
-            out.extend(self.in_flight.keys().copied().filter(|sequence| (first..=last).contains(sequence)));
+            out.extend(
+                self.in_flight
+                    .keys()
+                    .copied()
+                    .filter(|sequence| (first..=last).contains(sequence)),
+            );
             out[start..].sort_unstable();
         }
     }
@@ -327,14 +351,21 @@ impl Queue {
     /// All live entries with their priorities, highest priority first, by sequence within each.
     pub fn iter(&self) -> impl Iterator<Item = (u8, &Entry)> {
         self.levels.iter().flat_map(|level| {
-            level.entries.iter().filter(|entry| !entry.is(DEAD)).map(move |entry| (level.priority, entry))
+            level
+                .entries
+                .iter()
+                .filter(|entry| !entry.is(DEAD))
+                .map(move |entry| (level.priority, entry))
         })
     }
 
     /// Live entries from a sequence on of one priority.
     pub fn iter_from(&self, priority: u8, sequence: u64) -> impl Iterator<Item = &Entry> {
         self.level(priority).into_iter().flat_map(move |level| {
-            level.entries.range(level.index_from(sequence)..).filter(|entry| !entry.is(DEAD))
+            level
+                .entries
+                .range(level.index_from(sequence)..)
+                .filter(|entry| !entry.is(DEAD))
         })
     }
 
@@ -347,7 +378,10 @@ impl Queue {
                 .iter()
                 .filter_map(|level| {
                     let start = if from_scan { level.index_from(level.scan) } else { 0 };
-                    let entry = level.entries.range(start..).find(|entry| !entry.is(DEAD | IN_FLIGHT | GATED))?;
+                    let entry = level
+                        .entries
+                        .range(start..)
+                        .find(|entry| !entry.is(DEAD | IN_FLIGHT | GATED))?;
                     Some((level.priority, *entry))
                 })
                 .min_by_key(|(_, entry)| entry.sequence)
@@ -359,7 +393,11 @@ impl Queue {
     #[must_use]
     pub fn lowest(&self) -> Option<u64> {
         // The front of a level is never dead.
-        self.levels.iter().filter_map(|level| level.entries.front()).map(|entry| entry.sequence).min()
+        self.levels
+            .iter()
+            .filter_map(|level| level.entries.front())
+            .map(|entry| entry.sequence)
+            .min()
     }
 
     /// Whether nothing is there, not even in flight.
@@ -371,7 +409,10 @@ impl Queue {
     /// Bytes that the entries and what is in flight take.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
-        self.levels.iter().map(|level| level.entries.capacity() * size_of::<Entry>()).sum::<usize>()
+        self.levels
+            .iter()
+            .map(|level| level.entries.capacity() * size_of::<Entry>())
+            .sum::<usize>()
             + self.in_flight.capacity() * (size_of::<InFlight>() + size_of::<u64>())
     }
 }
@@ -381,7 +422,14 @@ mod tests {
     use super::*;
 
     fn entry(sequence: u64) -> Entry {
-        Entry { sequence, position: Position(sequence * 8), bytes: 10, flags: 0, copy: 0, count: 0 }
+        Entry {
+            sequence,
+            position: Position(sequence * 8),
+            bytes: 10,
+            flags: 0,
+            copy: 0,
+            count: 0,
+        }
     }
 
     fn sequences(queue: &Queue) -> Vec<u64> {
@@ -432,7 +480,9 @@ mod tests {
     fn a_huge_range_of_acknowledgements_costs_what_is_in_flight() {
         let mut queue = Queue::default();
         (1..=10).for_each(|sequence| queue.push(4, entry(sequence)));
-        [2, 9, 4].into_iter().for_each(|sequence| assert!(queue.take(4, sequence, 1).is_some()));
+        [2, 9, 4]
+            .into_iter()
+            .for_each(|sequence| assert!(queue.take(4, sequence, 1).is_some()));
         let mut found = Vec::new();
         queue.flights_in(0, u64::MAX, &mut found);
         assert_eq!(found, [2, 4, 9]);

@@ -23,7 +23,9 @@ impl Rewriter for Tables {
             },
             // Small, and without them a transaction's messages would mean something else. They go with their segment.
             kinds::TRANSACTION => Rewrite::Keep,
-            kinds::DESTINATION | kinds::SUBSCRIPTION | kinds::WATERMARK | kinds::CHECKPOINT if superseded => Rewrite::Drop,
+            kinds::DESTINATION | kinds::SUBSCRIPTION | kinds::WATERMARK | kinds::CHECKPOINT if superseded => {
+                Rewrite::Drop
+            }
             _ => Rewrite::Keep,
         }
     }
@@ -42,7 +44,8 @@ impl Tables {
         let before = head.references.len();
         let priority = head.priority;
         let was_open = head.transaction != 0;
-        head.references.retain(|reference| self.is_live(reference.source, priority, reference.sequence));
+        head.references
+            .retain(|reference| self.is_live(reference.source, priority, reference.sequence));
         if head.references.is_empty() && !self.beside.contains_key(&record.position) {
             // A transaction that was rolled back leaves numbers behind that were used up; they are above the checkpoint.
             if superseded {
@@ -63,20 +66,26 @@ impl Tables {
             return Rewrite::Keep;
         }
         // In a transaction it took effect when that was committed, which was later than its own position.
-        let effective = if head.transaction == 0 { position } else { Position(u64::MAX) };
-        if head.targets.iter().any(|target| presence.may_exist(effective, *target)) { Rewrite::Keep } else { Rewrite::Drop }
+        let effective = if head.transaction == 0 {
+            position
+        } else {
+            Position(u64::MAX)
+        };
+        if head.targets.iter().any(|target| presence.may_exist(effective, *target)) {
+            Rewrite::Keep
+        } else {
+            Rewrite::Drop
+        }
     }
 
-    fn rewrite_move(
-        &self,
-        position: Position,
-        head: &MoveHead,
-        superseded: bool,
-        presence: &Presence<'_>,
-    ) -> Rewrite {
+    fn rewrite_move(&self, position: Position, head: &MoveHead, superseded: bool, presence: &Presence<'_>) -> Rewrite {
         let stands = self.is_live(head.to.0, head.priority, head.to.1);
         let needed = presence.may_exist(position, head.position)
             || (head.previous != Position::ZERO && presence.may_exist(position, head.previous));
-        if stands || needed || !superseded { Rewrite::Keep } else { Rewrite::Drop }
+        if stands || needed || !superseded {
+            Rewrite::Keep
+        } else {
+            Rewrite::Drop
+        }
     }
 }

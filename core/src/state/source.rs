@@ -129,7 +129,10 @@ pub struct Source {
 /// What looking for the next message found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Candidate {
-    Entry { level: usize, index: usize },
+    Entry {
+        level: usize,
+        index: usize,
+    },
     /// Ready but for the watermark.
     Reserving(u64),
     None,
@@ -165,8 +168,7 @@ impl Source {
     /// Whether an entry, handed out now, may have been delivered before.
     #[must_use]
     pub fn is_redelivered(&self, entry: &Entry) -> bool {
-        entry.count > 0
-            || (self.logged && !is_volatile(entry.position) && entry.sequence < self.watermark.inherited)
+        entry.count > 0 || (self.logged && !is_volatile(entry.position) && entry.sequence < self.watermark.inherited)
     }
 
     /// Whether deliveries of this entry must wait for the watermark.
@@ -232,7 +234,10 @@ impl Source {
                 found = if self.needs_watermark(&entry) {
                     Candidate::Reserving(entry.sequence)
                 } else {
-                    Candidate::Entry { level: level_index, index }
+                    Candidate::Entry {
+                        level: level_index,
+                        index,
+                    }
                 };
                 break;
             }

@@ -32,7 +32,10 @@ pub struct SpillFiles {
 
 impl fmt::Debug for SpillFiles {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("SpillFiles").field("files", &self.files).finish_non_exhaustive()
+        formatter
+            .debug_struct("SpillFiles")
+            .field("files", &self.files)
+            .finish_non_exhaustive()
     }
 }
 
@@ -76,10 +79,19 @@ impl SpillWork {
     #[must_use]
     pub fn run(self) -> SpillWorkDone {
         match self {
-            Self::Write { disk, handle, file, offset, chunk, parts } => {
+            Self::Write {
+                disk,
+                handle,
+                file,
+                offset,
+                chunk,
+                parts,
+            } => {
                 let bytes = parts.iter().map(Bytes::len).sum::<usize>() as u32;
                 let result = write(&*disk, handle, file, offset, &parts);
-                SpillWorkDone { written: Some((chunk, file, offset, bytes, result)) }
+                SpillWorkDone {
+                    written: Some((chunk, file, offset, bytes, result)),
+                }
             }
             Self::Remove { disk, file } => {
                 // What cannot be removed now is wiped at the next start.
@@ -117,7 +129,10 @@ pub struct SpillRead {
 
 impl fmt::Debug for SpillRead {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("SpillRead").field("chunk", &self.chunk).finish_non_exhaustive()
+        formatter
+            .debug_struct("SpillRead")
+            .field("chunk", &self.chunk)
+            .finish_non_exhaustive()
     }
 }
 
@@ -139,7 +154,10 @@ impl SpillRead {
     pub fn run(self) -> SpillReadDone {
         let mut buffer = vec![0; self.bytes as usize];
         let whole = read_full(&*self.handle, self.offset, &mut buffer).is_ok_and(|count| count == buffer.len());
-        SpillReadDone { chunk: self.chunk, bytes: whole.then(|| Bytes::from(buffer)) }
+        SpillReadDone {
+            chunk: self.chunk,
+            bytes: whole.then(|| Bytes::from(buffer)),
+        }
     }
 }
 
@@ -218,12 +236,19 @@ impl SpillFiles {
 
     pub(super) fn read(&self, file: u64, chunk: u64, offset: u64, bytes: u32) -> Option<SpillRead> {
         let handle = Arc::clone(self.handles.get(&file)?);
-        Some(SpillRead { handle, offset, bytes, chunk })
+        Some(SpillRead {
+            handle,
+            offset,
+            bytes,
+            chunk,
+        })
     }
 
     /// One chunk of a file is not needed any more.
     pub(super) fn release(&mut self, number: u64) {
-        let Some(file) = self.files.get_mut(&number) else { return };
+        let Some(file) = self.files.get_mut(&number) else {
+            return;
+        };
         file.chunks = file.chunks.saturating_sub(1);
         if file.chunks == 0 && number != self.current {
             self.remove(number);
@@ -244,6 +269,9 @@ impl SpillFiles {
 
     pub(super) fn next_removal(&mut self) -> Option<SpillWork> {
         let file = self.removals.pop_front()?;
-        Some(SpillWork::Remove { disk: Arc::clone(&self.disk), file })
+        Some(SpillWork::Remove {
+            disk: Arc::clone(&self.disk),
+            file,
+        })
     }
 }

@@ -99,10 +99,21 @@ impl State {
         // Made before the log is locked, wiped after: another process may be using these files.
         let mut recovering = Recovering::default();
         let spill = SpillFiles::new(Arc::clone(&disk));
-        let mut tables = Tables::new(now, options.producers_max, VolatileStore::new(options.volatile_bytes, spill));
+        let mut tables = Tables::new(
+            now,
+            options.producers_max,
+            VolatileStore::new(options.volatile_bytes, spill),
+        );
         let (mut log, report) = Log::open(Arc::clone(&disk), options.log, &mut |record| {
             tables
-                .apply(&mut recovering, record.position, record.epoch, record.kind, record.head, record.payload_len)
+                .apply(
+                    &mut recovering,
+                    record.position,
+                    record.epoch,
+                    record.kind,
+                    record.head,
+                    record.payload_length,
+                )
                 .map_err(|error| format!("record at {}: {error}", record.position.0))
         })?;
         SpillFiles::wipe(&*disk)?;
@@ -195,7 +206,9 @@ impl State {
     /// A destination by name.
     #[must_use]
     pub fn destination(&self, kind: Kind, name: &str) -> Option<&Destination> {
-        self.tables.catalogue.destination(self.tables.catalogue.id_of(kind, name)?)
+        self.tables
+            .catalogue
+            .destination(self.tables.catalogue.id_of(kind, name)?)
     }
 
     /// A destination by number.
@@ -207,7 +220,10 @@ impl State {
     /// Kind and name of a destination, also of a deleted one that left messages behind.
     #[must_use]
     pub fn destination_name(&self, id: DestinationId) -> Option<(Kind, &str)> {
-        self.tables.catalogue.name_of(id).map(|(kind, name)| (kind, name.as_str()))
+        self.tables
+            .catalogue
+            .name_of(id)
+            .map(|(kind, name)| (kind, name.as_str()))
     }
 
     /// A named subscription.
@@ -280,7 +296,14 @@ impl State {
             }
             let payload_bytes = u32::try_from(record.payload.len()).unwrap_or(u32::MAX);
             self.tables
-                .apply(&mut self.log, record.position, record.epoch, record.kind, &record.head, payload_bytes)
+                .apply(
+                    &mut self.log,
+                    record.position,
+                    record.epoch,
+                    record.kind,
+                    &record.head,
+                    payload_bytes,
+                )
                 .map_err(|error| StateError::Configuration(format!("record at {}: {error}", record.position.0)))?;
         }
         if self.tables.checkpoint != Position::ZERO {
@@ -308,10 +331,25 @@ impl State {
         self.log.append_reserved(kind, &self.head_buffer, &[])
     }
 
-    /// The bound below which deliveries need no wait, for tests and statistics.
+    /// Messages that are not logged: how many, how many bytes of them are in memory, and how many writes to the spill file
+    /// failed.
+    #[must_use]
+    pub fn volatile_use(&self) -> (u64, u64, u64) {
+        (
+            self.tables.volatile.messages(),
+            self.tables.volatile.memory_bytes(),
+            self.tables.volatile.spill_failures(),
+        )
+    }
+
+    /// Memory of the entries of all sources and of what is in flight, payloads not included.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
-        self.tables.sources.values().map(|source| source.queue.memory_bytes()).sum()
+        self.tables
+            .sources
+            .values()
+            .map(|source| source.queue.memory_bytes())
+            .sum()
     }
 
     /// Whether a position is in memory only.
@@ -324,8 +362,12 @@ impl State {
 impl Tables {
     /// Sources that no record and no checkpoint names were deleted, by records that are no longer needed.
     fn drop_unnamed(&mut self, liveness: &mut impl Liveness) {
-        let unnamed: Vec<SourceId> =
-            self.sources.values().filter(|source| !source.named).map(|source| source.id).collect();
+        let unnamed: Vec<SourceId> = self
+            .sources
+            .values()
+            .filter(|source| !source.named)
+            .map(|source| source.id)
+            .collect();
         for id in unnamed {
             self.remove_source(liveness, id);
         }
@@ -347,8 +389,13 @@ impl Tables {
             source.moved.values().for_each(|moved| log.hold(moved.record));
         }
         for id in self.transactions.ids() {
-            let Some(transaction) = self.transactions.get(id) else { continue };
-            transaction.entries.iter().for_each(|pending| log.hold(pending.entry.position));
+            let Some(transaction) = self.transactions.get(id) else {
+                continue;
+            };
+            transaction
+                .entries
+                .iter()
+                .for_each(|pending| log.hold(pending.entry.position));
             transaction.terminals.iter().for_each(|(record, _)| log.hold(*record));
             if let Some(record) = transaction.prepared {
                 log.hold(record);

@@ -14,7 +14,7 @@ use super::checkpoint::CheckpointReading;
 use super::ids::{DestinationId, Now, SourceId, UNDELIVERED};
 use super::producers::Producers;
 use super::properties::Stores;
-use super::queue::{DELAYED, EXPIRES, Entry, IN_FLIGHT, MOVED};
+use super::queue::{DELAYED, EXPIRES, Entry, MOVED};
 use super::source::Source;
 use super::timers::{Timer, TimerKind, Timers};
 use super::transaction::{PendingEntry, Transactions};
@@ -122,7 +122,10 @@ impl Tables {
 
     /// The monotonic time at which the wall clock will show `wall_ms`, never 0.
     pub fn monotonic_of(&self, wall_ms: u64) -> u64 {
-        self.now.monotonic_ms.saturating_add(wall_ms.saturating_sub(self.now.wall_ms)).max(1)
+        self.now
+            .monotonic_ms
+            .saturating_add(wall_ms.saturating_sub(self.now.wall_ms))
+            .max(1)
     }
 
     /// A source, made if a record is the first to name it.
@@ -131,7 +134,9 @@ impl Tables {
     }
 
     pub fn mark_dirty(&mut self, id: SourceId) {
-        let Some(source) = self.sources.get_mut(&id) else { return };
+        let Some(source) = self.sources.get_mut(&id) else {
+            return;
+        };
         if source.consumers > 0 && !source.dirty {
             source.dirty = true;
             self.dirty.push(id);
@@ -156,16 +161,31 @@ impl Tables {
 
     /// Puts a message into a source. Its position is held already.
     pub fn add_entry(&mut self, pending: &PendingEntry) {
-        let PendingEntry { source: id, priority, entry, .. } = *pending;
-        let Some(source) = self.sources.get_mut(&id) else { return };
+        let PendingEntry {
+            source: id,
+            priority,
+            entry,
+            ..
+        } = *pending;
+        let Some(source) = self.sources.get_mut(&id) else {
+            return;
+        };
         source.queue.push(priority, entry);
         self.note_added(pending);
     }
 
     /// Accounts, timers and waking for an entry that is in its queue.
     pub fn note_added(&mut self, pending: &PendingEntry) {
-        let PendingEntry { source: id, priority, entry, expires_ms, ready_ms } = *pending;
-        let Some(source) = self.sources.get_mut(&id) else { return };
+        let PendingEntry {
+            source: id,
+            priority,
+            entry,
+            expires_ms,
+            ready_ms,
+        } = *pending;
+        let Some(source) = self.sources.get_mut(&id) else {
+            return;
+        };
         source.account_in(&entry);
         source.statistics.published_total += 1;
         source.statistics.published_bytes_total += u64::from(entry.bytes);
@@ -183,10 +203,12 @@ impl Tables {
             }
         }
         if entry.is(EXPIRES) {
-            self.timers.add(Timer::new(expires_ms, id, priority, entry.sequence, TimerKind::Expiry));
+            self.timers
+                .add(Timer::new(expires_ms, id, priority, entry.sequence, TimerKind::Expiry));
         }
         if entry.is(DELAYED) {
-            self.timers.add(Timer::new(ready_ms, id, priority, entry.sequence, TimerKind::Delay));
+            self.timers
+                .add(Timer::new(ready_ms, id, priority, entry.sequence, TimerKind::Delay));
         }
     }
 
@@ -195,7 +217,9 @@ impl Tables {
         if let Some(source) = self.sources.get_mut(&id) {
             source.account_out(entry);
             if let Some(header) = source.headers.remove(&entry.sequence) {
-                self.header_bytes = self.header_bytes.saturating_sub(super::dispatching::header_cost(header.len()));
+                self.header_bytes = self
+                    .header_bytes
+                    .saturating_sub(super::dispatching::header_cost(header.len()));
             }
             self.stores.take(source.store, entry.bytes);
             if !is_volatile(entry.position)
@@ -235,7 +259,9 @@ impl Tables {
 
     /// Removes a source with all it holds; says how many messages.
     pub fn remove_source(&mut self, liveness: &mut impl Liveness, id: SourceId) -> u64 {
-        let Some(source) = self.sources.get_mut(&id) else { return 0 };
+        let Some(source) = self.sources.get_mut(&id) else {
+            return 0;
+        };
         let queue = std::mem::take(&mut source.queue);
         let mut messages = 0;
         for (_, entry) in queue.iter() {
@@ -270,7 +296,9 @@ impl Tables {
         let mut awaiting = std::mem::take(&mut self.awaiting);
         awaiting.retain(|id| {
             self.mark_dirty(*id);
-            let Some(source) = self.sources.get_mut(id) else { return false };
+            let Some(source) = self.sources.get_mut(id) else {
+                return false;
+            };
             source.awaiting = source.last_position >= position;
             source.awaiting
         });
@@ -301,13 +329,10 @@ impl Tables {
         source != UNDELIVERED.source()
     }
 
-    /// Whether something is in flight in a source.
-    pub fn in_flight(entry: &Entry) -> bool {
-        entry.is(IN_FLIGHT)
-    }
-
     /// The store a destination's messages are accounted in.
     pub fn store_of(&self, id: DestinationId) -> super::properties::StoreIndex {
-        self.catalogue.destination(id).map_or(super::properties::FAILSAFE, |destination| destination.store)
+        self.catalogue
+            .destination(id)
+            .map_or(super::properties::FAILSAFE, |destination| destination.store)
     }
 }

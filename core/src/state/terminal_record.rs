@@ -121,7 +121,11 @@ impl TerminalHead {
             _ => self.ranges.push((sequence, sequence)),
         }
         // Mostly ascending; what is not is sorted out when the head is written.
-        if self.targets.last().is_none_or(|last| block_of(*last) != block_of(position)) {
+        if self
+            .targets
+            .last()
+            .is_none_or(|last| block_of(*last) != block_of(position))
+        {
             self.targets.push(position);
         }
     }
@@ -178,14 +182,21 @@ impl TerminalHead {
         };
         let mut before: u64 = 0;
         for _ in 0..decoder.count("ranges")? {
-            let first = before.checked_add(decoder.number("a range")?).ok_or(HeadError::Range("a range"))?;
-            let last = first.checked_add(decoder.number("a range")?).ok_or(HeadError::Range("a range"))?;
+            let first = before
+                .checked_add(decoder.number("a range")?)
+                .ok_or(HeadError::Range("a range"))?;
+            let last = first
+                .checked_add(decoder.number("a range")?)
+                .ok_or(HeadError::Range("a range"))?;
             terminal.ranges.push((first, last));
             before = last;
         }
         let mut before: u64 = 0;
         for _ in 0..decoder.count("targets")? {
-            let step = decoder.number("a target")?.checked_mul(8).ok_or(HeadError::Range("a target"))?;
+            let step = decoder
+                .number("a target")?
+                .checked_mul(8)
+                .ok_or(HeadError::Range("a target"))?;
             before = before.checked_add(step).ok_or(HeadError::Range("a target"))?;
             terminal.targets.push(Position(before));
         }

@@ -34,7 +34,11 @@ impl Timer {
     #[must_use]
     pub fn new(deadline_ms: u64, source: SourceId, priority: u8, sequence: u64, kind: TimerKind) -> Self {
         let kind = u64::from(kind == TimerKind::Delay);
-        Self { deadline_ms, source, packed: sequence << 5 | u64::from(priority) << 1 | kind }
+        Self {
+            deadline_ms,
+            source,
+            packed: sequence << 5 | u64::from(priority) << 1 | kind,
+        }
     }
 
     /// The message's sequence in its source.
@@ -52,7 +56,11 @@ impl Timer {
     /// What is due.
     #[must_use]
     pub const fn kind(&self) -> TimerKind {
-        if self.packed & 1 == 1 { TimerKind::Delay } else { TimerKind::Expiry }
+        if self.packed & 1 == 1 {
+            TimerKind::Delay
+        } else {
+            TimerKind::Expiry
+        }
     }
 }
 
@@ -100,18 +108,6 @@ impl Timers {
             self.stale = 0;
         }
     }
-
-    /// How many there are, leftovers included.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.heap.len()
-    }
-
-    /// Whether there are none.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.heap.is_empty()
-    }
 }
 
 #[cfg(test)]
@@ -125,10 +121,16 @@ mod tests {
         timers.add(Timer::new(10, SourceId(2), 0, u64::from(u32::MAX), TimerKind::Expiry));
         assert_eq!(timers.pop_due(9), None);
         let first = timers.pop_due(10).unwrap();
-        assert_eq!((first.sequence(), first.priority(), first.kind()), (u64::from(u32::MAX), 0, TimerKind::Expiry));
+        assert_eq!(
+            (first.sequence(), first.priority(), first.kind()),
+            (u64::from(u32::MAX), 0, TimerKind::Expiry)
+        );
         let second = timers.pop_due(1_000).unwrap();
-        assert_eq!((second.sequence(), second.priority(), second.kind()), (5, 9, TimerKind::Delay));
-        assert!(timers.is_empty());
+        assert_eq!(
+            (second.sequence(), second.priority(), second.kind()),
+            (5, 9, TimerKind::Delay)
+        );
+        assert_eq!(timers.next_deadline_ms(), None);
     }
 
     #[test]
@@ -139,6 +141,10 @@ mod tests {
             timers.note_stale();
             timers.sweep(|timer| timer.sequence() % 1000 == 0);
         }
-        assert!(timers.len() < 3 * STALE_MIN, "{} timers are kept", timers.len());
+        assert!(
+            timers.heap.len() < 3 * STALE_MIN,
+            "{} timers are kept",
+            timers.heap.len()
+        );
     }
 }

@@ -26,7 +26,9 @@ impl State {
     pub fn transaction_size(&self, tx: Tx) -> u64 {
         let id = self.tables.transactions.of_owner(tx);
         id.and_then(|id| self.tables.transactions.get(id))
-            .map_or(0, |transaction| (transaction.entries.len() + transaction.acknowledged.len()) as u64)
+            .map_or(0, |transaction| {
+                (transaction.entries.len() + transaction.acknowledged.len()) as u64
+            })
     }
 
     /// Commits in one phase: everything sent and acknowledged in it takes effect, bridged copies included.
@@ -35,7 +37,11 @@ impl State {
     /// There is none, or a message of it could not be taken in ([`StateError::RolledBack`]: nothing of it takes effect),
     /// or the log takes no record (it is still open then).
     pub fn commit(&mut self, tx: Tx) -> Result<Committed, StateError> {
-        let id = self.tables.transactions.of_owner(tx).ok_or(StateError::NoSuchTransaction)?;
+        let id = self
+            .tables
+            .transactions
+            .of_owner(tx)
+            .ok_or(StateError::NoSuchTransaction)?;
         if let Some(why) = self.tables.transactions.get(id).and_then(|open| open.failed.clone()) {
             self.roll_back(id)?;
             return Err(StateError::RolledBack(why));
@@ -45,7 +51,9 @@ impl State {
     }
 
     fn commit_logged(&mut self, id: u64) -> Result<Committed, StateError> {
-        let Some(open) = self.tables.transactions.get(id) else { return Err(StateError::NoSuchTransaction) };
+        let Some(open) = self.tables.transactions.get(id) else {
+            return Err(StateError::NoSuchTransaction);
+        };
         let needs_record = open.messages > 0 || !open.terminals.is_empty() || open.prepared.is_some();
         let unlogged = open.acknowledged.clone();
         let touched = self.discarding_sources(id);
@@ -67,15 +75,23 @@ impl State {
             self.make_room(source, destination, 0)?;
         }
         Ok(if needs_record {
-            Committed { durability: Durability::Durable, wait_for: Some(position) }
+            Committed {
+                durability: Durability::Durable,
+                wait_for: Some(position),
+            }
         } else {
-            Committed { durability: Durability::Accepted, wait_for: None }
+            Committed {
+                durability: Durability::Accepted,
+                wait_for: None,
+            }
         })
     }
 
     /// Sources that may have to discard when this transaction's messages come in.
     fn discarding_sources(&self, id: u64) -> Vec<(SourceId, DestinationId)> {
-        let Some(open) = self.tables.transactions.get(id) else { return Vec::new() };
+        let Some(open) = self.tables.transactions.get(id) else {
+            return Vec::new();
+        };
         let mut found: Vec<(SourceId, DestinationId)> = open
             .entries
             .iter()
@@ -111,7 +127,12 @@ impl State {
     }
 
     fn append_decision(&mut self, id: u64, decision: Decision, xid: Option<Xid>) -> Result<Position, AppendError> {
-        let head = TransactionHead { transaction: id, decision, xid, time_ms: self.tables.now.wall_ms };
+        let head = TransactionHead {
+            transaction: id,
+            decision,
+            xid,
+            time_ms: self.tables.now.wall_ms,
+        };
         self.head_buffer.clear();
         head.encode(&mut self.head_buffer);
         self.append_event(kinds::TRANSACTION)
@@ -123,12 +144,18 @@ impl State {
     /// # Errors
     /// There is none, or the log takes no record of it.
     pub fn rollback(&mut self, tx: Tx) -> Result<(), StateError> {
-        let id = self.tables.transactions.of_owner(tx).ok_or(StateError::NoSuchTransaction)?;
+        let id = self
+            .tables
+            .transactions
+            .of_owner(tx)
+            .ok_or(StateError::NoSuchTransaction)?;
         self.roll_back(id)
     }
 
     fn roll_back(&mut self, id: u64) -> Result<(), StateError> {
-        let Some(open) = self.tables.transactions.get(id) else { return Err(StateError::NoSuchTransaction) };
+        let Some(open) = self.tables.transactions.get(id) else {
+            return Err(StateError::NoSuchTransaction);
+        };
         // Without its record it would be rolled back by the next start all the same, unless it is prepared.
         if open.messages > 0 || !open.terminals.is_empty() || open.prepared.is_some() {
             self.append_decision(id, Decision::RolledBack, None)?;
@@ -143,7 +170,11 @@ impl State {
     /// # Errors
     /// There is none, the name is taken, a message of it could not be taken in, or the log takes no record.
     pub fn prepare(&mut self, tx: Tx, xid: Xid) -> Result<Committed, StateError> {
-        let id = self.tables.transactions.of_owner(tx).ok_or(StateError::NoSuchTransaction)?;
+        let id = self
+            .tables
+            .transactions
+            .of_owner(tx)
+            .ok_or(StateError::NoSuchTransaction)?;
         if self.tables.transactions.of_xid(&xid).is_some() {
             return Err(StateError::TransactionExists);
         }
@@ -153,16 +184,28 @@ impl State {
         }
         self.log_acknowledgements(id)?;
         let position = self.append_decision(id, Decision::Prepared, Some(xid.clone()))?;
-        for (source, sequence) in self.tables.transactions.get(id).map(|open| open.acknowledged.clone()).unwrap_or_default() {
-            let flight =
-                self.tables.sources.get_mut(&source).and_then(|source| source.queue.flight_mut(sequence));
+        for (source, sequence) in self
+            .tables
+            .transactions
+            .get(id)
+            .map(|open| open.acknowledged.clone())
+            .unwrap_or_default()
+        {
+            let flight = self
+                .tables
+                .sources
+                .get_mut(&source)
+                .and_then(|source| source.queue.flight_mut(sequence));
             if let Some(flight) = flight {
                 flight.holder = PREPARED_HOLDER;
             }
         }
         let time_ms = self.tables.now.wall_ms;
         self.tables.apply_prepare(&mut self.log, position, id, xid, time_ms);
-        Ok(Committed { durability: Durability::Durable, wait_for: Some(position) })
+        Ok(Committed {
+            durability: Durability::Durable,
+            wait_for: Some(position),
+        })
     }
 
     /// Second phase.
@@ -170,7 +213,11 @@ impl State {
     /// # Errors
     /// There is none of this name, or the log takes no record.
     pub fn commit_prepared(&mut self, xid: &Xid) -> Result<Committed, StateError> {
-        let id = self.tables.transactions.of_xid(xid).ok_or(StateError::NoSuchTransaction)?;
+        let id = self
+            .tables
+            .transactions
+            .of_xid(xid)
+            .ok_or(StateError::NoSuchTransaction)?;
         self.commit_logged(id)
     }
 
@@ -179,7 +226,11 @@ impl State {
     /// # Errors
     /// There is none of this name, or the log takes no record.
     pub fn rollback_prepared(&mut self, xid: &Xid) -> Result<(), StateError> {
-        let id = self.tables.transactions.of_xid(xid).ok_or(StateError::NoSuchTransaction)?;
+        let id = self
+            .tables
+            .transactions
+            .of_xid(xid)
+            .ok_or(StateError::NoSuchTransaction)?;
         self.roll_back(id)
     }
 

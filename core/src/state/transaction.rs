@@ -69,7 +69,14 @@ impl Transactions {
         self.counter += 1;
         let id = epoch << COUNTER_BITS | self.counter;
         self.owners.insert(owner, id);
-        self.open.insert(id, Transaction { epoch, owner: Some(owner), ..Transaction::default() });
+        self.open.insert(
+            id,
+            Transaction {
+                epoch,
+                owner: Some(owner),
+                ..Transaction::default()
+            },
+        );
         id
     }
 
@@ -85,7 +92,11 @@ impl Transactions {
 
     /// The global names of all prepared transactions, with when they were prepared.
     pub fn prepared(&self) -> Vec<(Xid, u64)> {
-        let mut found: Vec<_> = self.xids.iter().map(|(xid, id)| (xid.clone(), self.prepared_ms(*id))).collect();
+        let mut found: Vec<_> = self
+            .xids
+            .iter()
+            .map(|(xid, id)| (xid.clone(), self.prepared_ms(*id)))
+            .collect();
         found.sort_unstable();
         found
     }
@@ -96,7 +107,10 @@ impl Transactions {
 
     /// An open transaction, made if a record is the first to name it.
     pub fn entry(&mut self, id: u64) -> &mut Transaction {
-        self.open.entry(id).or_insert_with(|| Transaction { epoch: id >> COUNTER_BITS, ..Transaction::default() })
+        self.open.entry(id).or_insert_with(|| Transaction {
+            epoch: id >> COUNTER_BITS,
+            ..Transaction::default()
+        })
     }
 
     /// An open transaction.

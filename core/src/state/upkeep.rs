@@ -2,7 +2,7 @@
 //! jobs; nothing here waits.
 
 use crate::log::{
-    AppendError, LogError, MaintenanceDone, MaintenanceJob, Position, ReadDone, ReadRequest, Space, WriteDone, WriteJob,
+    AppendError, MaintenanceDone, MaintenanceJob, Position, ReadDone, ReadRequest, Space, WriteDone, WriteJob,
 };
 
 use super::catalogue_record::WatermarkHead;
@@ -100,15 +100,23 @@ impl State {
         for group in expired.chunk_by(|a, b| a.0 == b.0) {
             self.expire_group(group);
         }
-        self.overdue = self.tables.timers.next_deadline_ms().is_some_and(|deadline_ms| deadline_ms <= now_ms);
+        self.overdue = self
+            .tables
+            .timers
+            .next_deadline_ms()
+            .is_some_and(|deadline_ms| deadline_ms <= now_ms);
         let Tables { timers, sources, .. } = &mut self.tables;
         timers.sweep(|timer| {
-            sources.get(&timer.source).is_some_and(|source| source.queue.get(timer.priority(), timer.sequence()).is_some())
+            sources
+                .get(&timer.source)
+                .is_some_and(|source| source.queue.get(timer.priority(), timer.sequence()).is_some())
         });
     }
 
     fn expire_group(&mut self, group: &[(SourceId, u8, Entry)]) {
-        let Some((id, _, _)) = group.first().copied() else { return };
+        let Some((id, _, _)) = group.first().copied() else {
+            return;
+        };
         let (kept, dropped): (Vec<_>, Vec<_>) = group
             .iter()
             .map(|(_, priority, entry)| (*priority, *entry))
@@ -125,25 +133,38 @@ impl State {
         // Without room for the record they stay, undeliverable, and are tried again.
         let retry_ms = self.tables.now.monotonic_ms + 1000;
         for (priority, entry) in failed {
-            self.tables.timers.add(Timer::new(retry_ms, id, priority, entry.sequence, TimerKind::Expiry));
+            self.tables
+                .timers
+                .add(Timer::new(retry_ms, id, priority, entry.sequence, TimerKind::Expiry));
         }
     }
 
     /// A delay is over: the message is ready, unless its destination is full and refuses (EMS-MSG-A08, EMS-DEST-A64).
     fn end_delay(&mut self, timer: &Timer) {
         let (id, priority, sequence) = (timer.source, timer.priority(), timer.sequence());
-        let Some(source) = self.tables.sources.get_mut(&id) else { return };
+        let Some(source) = self.tables.sources.get_mut(&id) else {
+            return;
+        };
         let waiting = source.statistics.messages - source.statistics.delayed_messages;
-        let Some(entry) = source.queue.get_mut(priority, sequence).filter(|entry| entry.is(DELAYED)) else { return };
+        let Some(entry) = source
+            .queue
+            .get_mut(priority, sequence)
+            .filter(|entry| entry.is(DELAYED))
+        else {
+            return;
+        };
         entry.flags &= !DELAYED;
         let entry = *entry;
         source.statistics.delayed_messages -= 1;
         source.statistics.delayed_bytes -= u64::from(entry.bytes);
-        let is_full = source.destination.and_then(|id| self.tables.catalogue.destination(id)).is_some_and(|queue| {
-            queue.properties.overflow == OverflowPolicy::RejectIncoming
-                && queue.properties.messages_max > 0
-                && waiting >= queue.properties.messages_max
-        });
+        let is_full = source
+            .destination
+            .and_then(|id| self.tables.catalogue.destination(id))
+            .is_some_and(|queue| {
+                queue.properties.overflow == OverflowPolicy::RejectIncoming
+                    && queue.properties.messages_max > 0
+                    && waiting >= queue.properties.messages_max
+            });
         if is_full && !entry.is(IN_FLIGHT) && self.put_aside(id, priority, &entry, Reason::Discarded).is_ok() {
             return;
         }
@@ -277,19 +298,16 @@ impl Tables {
         let entry = source.queue.get_mut(timer.priority(), timer.sequence())?;
         entry.flags |= EXPIRED;
         if entry.is(GATED) {
-            let retry = Timer::new(self.now.monotonic_ms + 1, timer.source, timer.priority(), timer.sequence(), TimerKind::Expiry);
+            let retry = Timer::new(
+                self.now.monotonic_ms + 1,
+                timer.source,
+                timer.priority(),
+                timer.sequence(),
+                TimerKind::Expiry,
+            );
             self.timers.add(retry);
             return None;
         }
         (!entry.is(IN_FLIGHT)).then_some((timer.source, timer.priority(), *entry))
-    }
-}
-
-/// The reason a log gives for having failed, if that is what an error says.
-#[must_use]
-pub fn failure_of(error: &LogError) -> Option<&str> {
-    match error {
-        LogError::Failed(why) => Some(why),
-        _ => None,
     }
 }

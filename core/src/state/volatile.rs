@@ -112,6 +112,12 @@ impl VolatileStore {
         self.memory_bytes
     }
 
+    /// Failed writes to the spill file.
+    #[must_use]
+    pub const fn spill_failures(&self) -> u64 {
+        self.files.failures()
+    }
+
     /// Messages in memory or spilled.
     #[must_use]
     pub const fn messages(&self) -> u64 {
@@ -127,12 +133,19 @@ impl VolatileStore {
                 || (chunk.bytes + bytes > CHUNK_BYTES && !chunk.slots.is_empty())
         });
         if full {
-            self.chunks.push_back(Chunk { slots: Vec::new(), live: 0, bytes: 0, place: Place::Memory });
+            self.chunks.push_back(Chunk {
+                slots: Vec::new(),
+                live: 0,
+                bytes: 0,
+                place: Place::Memory,
+            });
             self.buffer = BytesMut::new();
         }
         let record = self.copy_in(head, payload);
         let number = self.first_chunk + self.chunks.len() as u64 - 1;
-        let Some(chunk) = self.chunks.back_mut() else { return Position::ZERO };
+        let Some(chunk) = self.chunks.back_mut() else {
+            return Position::ZERO;
+        };
         let index = chunk.slots.len() as u64;
         chunk.slots.push(Slot {
             record,
@@ -169,7 +182,9 @@ impl VolatileStore {
     fn slot_mut(&mut self, position: Position) -> Option<(u64, &mut Chunk, usize)> {
         let number = (position.0 & !VOLATILE) >> INDEX_BITS;
         let index = position.0 as usize & (SLOTS_MAX - 1);
-        let chunk = self.chunks.get_mut(usize::try_from(number.checked_sub(self.first_chunk)?).ok()?)?;
+        let chunk = self
+            .chunks
+            .get_mut(usize::try_from(number.checked_sub(self.first_chunk)?).ok()?)?;
         (index < chunk.slots.len()).then_some((number, chunk, index))
     }
 
@@ -182,7 +197,9 @@ impl VolatileStore {
 
     /// One reference less; the last one takes the message with it.
     pub fn release(&mut self, position: Position) {
-        let Some((_, chunk, index)) = self.slot_mut(position) else { return };
+        let Some((_, chunk, index)) = self.slot_mut(position) else {
+            return;
+        };
         let slot = &mut chunk.slots[index];
         slot.references = slot.references.saturating_sub(1);
         if slot.references > 0 || slot.bytes == 0 {
@@ -205,15 +222,24 @@ impl VolatileStore {
     /// A chunk without live messages gives its memory and its part of a spill file back.
     fn drop_empty(&mut self, position: Position) {
         let last = self.first_chunk + self.chunks.len() as u64 - 1;
-        let Some((number, chunk, _)) = self.slot_mut(position) else { return };
+        let Some((number, chunk, _)) = self.slot_mut(position) else {
+            return;
+        };
         if number == last || chunk.place == Place::Spilling {
             return;
         }
         if let Place::Spilled { file, .. } = chunk.place {
             self.files.release(file);
         }
-        let Some((_, chunk, _)) = self.slot_mut(position) else { return };
-        *chunk = Chunk { slots: Vec::new(), live: 0, bytes: 0, place: Place::Memory };
+        let Some((_, chunk, _)) = self.slot_mut(position) else {
+            return;
+        };
+        *chunk = Chunk {
+            slots: Vec::new(),
+            live: 0,
+            bytes: 0,
+            place: Place::Memory,
+        };
         self.fetched.retain(|(fetched, _)| *fetched != number);
         while self.chunks.len() > 1 && self.chunks.front().is_some_and(|chunk| chunk.slots.is_empty()) {
             self.chunks.pop_front();
@@ -303,11 +329,18 @@ impl VolatileStore {
 
     /// Takes the result. A failed write leaves the chunk in memory.
     pub fn complete_spill(&mut self, done: SpillWorkDone) {
-        let Some((number, written)) = self.files.complete(done) else { return };
-        let Some(index) = number.checked_sub(self.first_chunk).and_then(|index| usize::try_from(index).ok()) else {
+        let Some((number, written)) = self.files.complete(done) else {
             return;
         };
-        let Some(chunk) = self.chunks.get_mut(index) else { return };
+        let Some(index) = number
+            .checked_sub(self.first_chunk)
+            .and_then(|index| usize::try_from(index).ok())
+        else {
+            return;
+        };
+        let Some(chunk) = self.chunks.get_mut(index) else {
+            return;
+        };
         let Some((file, offset, bytes)) = written else {
             chunk.place = Place::Memory;
             self.spill_from = self.spill_from.min(number);
