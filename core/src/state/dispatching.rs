@@ -139,7 +139,7 @@ impl State {
 
     /// Whether a selector wants an entry; `None` while its message is being read. A damaged one is wanted by nobody with a
     /// selector: a consumer without one meets it and reports it.
-    fn is_selected(&mut self, id: SourceId, entry: &Entry, selector: &Selector) -> Option<bool> {
+    pub(super) fn is_selected(&mut self, id: SourceId, entry: &Entry, selector: &Selector) -> Option<bool> {
         let source = self.tables.sources.get(&id)?;
         if let Some(cached) = source.headers.get(&entry.sequence) {
             let (head_bytes, rest) = cached.split_at_checked(4)?;

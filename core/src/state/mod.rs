@@ -8,7 +8,7 @@
 //! Smallest first: [`ids`], `codec`; the record heads `message_record`, `terminal_record`, `catalogue_record`; `queue`
 //! (entries), `source`, `timers`, `producers`, `volatile` with `spill`; `properties`, `bridge`, `catalogue`; `transaction`;
 //! `tables` with `apply`, `checkpoint`, `rewriting`; and the facade `state` with `publishing`, `dispatching`,
-//! `acknowledging`, `transacting`, `administration`, `upkeep`, `dump`.
+//! `acknowledging`, `transacting`, `administration`, `looking`, `upkeep`, `dump`.
 //!
 //! Invariants
 //! - A reference is logged before anybody is told of it, and delivered only when its record is committed.
@@ -28,6 +28,7 @@ mod dispatching;
 mod dump;
 mod error;
 pub mod ids;
+mod looking;
 mod message_record;
 mod producers;
 mod properties;
@@ -54,7 +55,8 @@ pub use catalogue_record::Origin;
 pub use codec::HeadError;
 pub use dispatching::{Browsed, Delivered, Next, Payload, Released, StoredMessage};
 pub use error::{PublishError, StateError};
-pub use ids::{DestinationId, Kind, Now, SourceId, Tx, UNDELIVERED, Xid};
+pub use ids::{DestinationId, Kind, Now, SourceId, Tx, UNDELIVERED, XID_PART_BYTES_MAX, Xid};
+pub use looking::{BrowseCursor, BrowseNext};
 pub use message_record::{MessageCopy, MessageHead, Reference};
 pub use producers::ProducerKnowledge;
 pub use properties::{OverflowPolicy, Properties, Store, StoreDefinition, StoreIndex, Stores};
