@@ -1,1 +1,63 @@
-//! See the crate's documentation.
+//! Connections, sessions, producers and consumers over the state: the layer that speaks the wire contract.
+//!
+//! [`engine::Engine`] is the facade; its documentation says how a host drives it. Below it there is [`crate::state`],
+//! which knows what messages are and where they wait; above it a host with sockets, clocks and threads. Left out here:
+//! who may do what (the host answers tickets), configuration (the host tells the state), and everything about gRPC.
+
+mod acknowledge;
+mod configuring;
+mod confirms;
+mod connection;
+mod consumer;
+mod consuming;
+mod dispatch;
+#[allow(clippy::module_inception)]
+mod engine;
+pub mod errors;
+pub mod frames;
+mod greeting;
+mod intake;
+mod limits;
+mod output;
+mod producer;
+mod publishing;
+mod session;
+mod statistics;
+mod stream;
+mod temporaries;
+mod tickets;
+mod transact;
+mod uploads;
+
+pub use configuring::{BrokerTotals, Change, Configuration, Configured, DurableDefinition, Totals};
+pub use engine::{Engine, Polled};
+pub use errors::{Refused, refuse};
+pub use greeting::{PROTOCOL_VERSION, hexadecimal};
+pub use limits::{Limits, Settings};
+pub use statistics::{ConnectionRow, Counts};
+pub use tickets::{Answer, Purpose, Question, TicketRequest};
+
+use crate::proto::{DestinationKind, ErrorCode};
+use crate::state::Kind;
+
+/// A kind of destination as frames carry it.
+#[must_use]
+pub fn wire_kind(kind: Kind) -> i32 {
+    match kind {
+        Kind::Queue => DestinationKind::Queue.into(),
+        Kind::Topic => DestinationKind::Topic.into(),
+    }
+}
+
+/// A kind of destination as the state knows it.
+fn state_kind(kind: i32) -> Result<Kind, Refused> {
+    match DestinationKind::try_from(kind) {
+        Ok(DestinationKind::Queue) => Ok(Kind::Queue),
+        Ok(DestinationKind::Topic) => Ok(Kind::Topic),
+        _ => Err(refuse(
+            ErrorCode::InvalidArgument,
+            "destination.kind",
+            "A destination is a QUEUE or a TOPIC.",
+        )),
+    }
+}

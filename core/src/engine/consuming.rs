@@ -1,0 +1,680 @@
+//! Opening and closing consumers and sessions, and what becomes of what they hold.
+//!
+//! Three words for the messages of a session that ends. *Unsent*: dispatched, still in an outbox here; they go back as if
+//! nothing had happened. *Seen*: the application had them; they count as delivered. *Unseen*: sent, but the application
+//! never had them: they count only when the client vanished (EMS-DEST-A23: a crash counts everything that was sent).
+
+use super::consumer::Consumer;
+use super::engine::Engine;
+use super::errors::{Refused, of_state, over_limit, refuse};
+use super::frames::checked_range;
+use super::intake::{Handled, Outcome};
+use super::session::holder;
+use super::tickets::{Purpose, Resolved, name_excerpt};
+use crate::name::Pattern;
+use crate::proto::reply::Result as Answered;
+use crate::proto::{self, AcknowledgeMode, ErrorCode, OpenConsumer, SeenSet, server_frame};
+use crate::selector::{Scope, Selector};
+use crate::state::{Cursor, DestinationId, Kind, Released, SourceId, State, SubscriptionDefinition};
+use rustc_hash::FxHashSet;
+use std::sync::Arc;
+
+/// Longest name of a subscription, in bytes.
+const SUBSCRIPTION_NAME_BYTES_MAX: usize = 1024;
+
+/// What a consumer will take from, once it is settled.
+struct Taken {
+    source: SourceId,
+    destination: Option<DestinationId>,
+    owns_source: bool,
+    replaced: bool,
+    /// The subscription selects while messages come in, so that the consumer has nothing to select.
+    selected: bool,
+}
+
+impl Engine {
+    pub(super) fn open_consumer(&mut self, key: u64, open: &OpenConsumer) -> Handled {
+        let Some(session) = self.sessions.get(&key) else {
+            return Ok(Outcome::Done);
+        };
+        let (connection_key, mode) = (session.connection, session.mode);
+        let Some(connection) = self.connections.get(&connection_key) else {
+            return Ok(Outcome::Done);
+        };
+        if open.consumer == 0 || connection.consumers.contains_key(&open.consumer) {
+            let code = if open.consumer == 0 {
+                ErrorCode::InvalidArgument
+            } else {
+                ErrorCode::AlreadyExists
+            };
+            return Err(refuse(
+                code,
+                "consumer",
+                "A consumer needs a number of its own, other than 0.",
+            ));
+        }
+        let limit = self.settings.limits.consumers;
+        if connection.consumers.len() >= limit as usize {
+            return Err(over_limit(
+                "consumers",
+                u64::from(limit),
+                "A connection may not open more consumers",
+            ));
+        }
+        let destination = open.destination.clone().ok_or_else(|| {
+            refuse(
+                ErrorCode::InvalidArgument,
+                "destination",
+                "A consumer needs a destination.",
+            )
+        })?;
+        let kind = super::state_kind(destination.kind)?;
+        let selector = self.selector(kind, &destination.name, &open.selector)?;
+        let taken = match kind {
+            Kind::Queue => self.take_queue(key, connection_key, open, &destination.name)?,
+            Kind::Topic => self.take_topic(key, connection_key, mode, open, &destination.name, selector.clone())?,
+        };
+        let Some(taken) = taken else { return Ok(Outcome::Parked) };
+        self.attach(key, connection_key, mode, open, taken, selector)
+    }
+
+    fn selector(&self, kind: Kind, name: &str, text: &str) -> Result<Option<Arc<Selector>>, Refused> {
+        let limit = self.settings.limits.selector_bytes;
+        if text.len() > limit as usize {
+            return Err(over_limit(
+                "selector_bytes",
+                u64::from(limit),
+                "The selector's text is too long",
+            ));
+        }
+        if text.trim().is_empty() {
+            return Ok(None);
+        }
+        let undelivered = kind == Kind::Queue && name == crate::state::UNDELIVERED_NAME;
+        let scope = if undelivered {
+            Scope::Undelivered
+        } else {
+            Scope::Ordinary
+        };
+        Selector::parse_in(text, scope)
+            .map(|selector| Some(Arc::new(selector)))
+            .map_err(|error| {
+                let mut refused = refuse(ErrorCode::InvalidSelector, "selector", format!("{error}."));
+                refused.offset = u32::try_from(error.offset()).unwrap_or(u32::MAX);
+                refused
+            })
+    }
+
+    fn take_queue(
+        &mut self,
+        key: u64,
+        connection: u64,
+        open: &OpenConsumer,
+        name: &str,
+    ) -> Result<Option<Taken>, Refused> {
+        if open.no_local || open.subscription.is_some() {
+            let subject = if open.no_local { "no_local" } else { "subscription" };
+            return Err(refuse(
+                ErrorCode::InvalidArgument,
+                subject,
+                "Only consumers of topics have this.",
+            ));
+        }
+        let purpose = if open.browse { Purpose::Browse } else { Purpose::Consume };
+        let Resolved::Known(id) = self.resolve(key, Kind::Queue, name, purpose)? else {
+            return Ok(None);
+        };
+        self.check_temporary(connection, id, name)?;
+        let taken = Taken {
+            source: id.source(),
+            destination: Some(id),
+            owns_source: false,
+            replaced: false,
+            selected: false,
+        };
+        Ok(Some(taken))
+    }
+
+    /// Only the connection that made a temporary destination may take from it (EMS-DEST-A03).
+    fn check_temporary(&self, connection: u64, id: DestinationId, name: &str) -> Result<(), Refused> {
+        if !name.starts_with(crate::name::TEMPORARY_PREFIX) {
+            return Ok(());
+        }
+        if self
+            .connections
+            .get(&connection)
+            .is_some_and(|connection| connection.temporaries.contains(&id))
+        {
+            return Ok(());
+        }
+        let message = "Only the connection that made a temporary destination may take from it.";
+        Err(refuse(ErrorCode::NotAllowed, name_excerpt(name), message))
+    }
+
+    fn take_topic(
+        &mut self,
+        key: u64,
+        connection_key: u64,
+        mode: AcknowledgeMode,
+        open: &OpenConsumer,
+        name: &str,
+        selector: Option<Arc<Selector>>,
+    ) -> Result<Option<Taken>, Refused> {
+        let pattern = Pattern::parse(name)
+            .map_err(|error| refuse(ErrorCode::InvalidName, name_excerpt(name), format!("{error}.")))?;
+        if pattern.is_temporary_settings() {
+            let message = "TMP.> stands for the settings of temporary destinations; nothing can be received from it.";
+            return Err(refuse(ErrorCode::NotAllowed, name, message));
+        }
+        let mut destination = None;
+        if !pattern.has_wildcard() {
+            match self.resolve(key, Kind::Topic, name, Purpose::Consume)? {
+                Resolved::Asked => return Ok(None),
+                Resolved::Known(id) => destination = Some(id),
+            }
+            if let Some(id) = destination {
+                self.check_temporary(connection_key, id, name)?;
+            }
+        }
+        let definition = self.definition(connection_key, mode, open, pattern, selector)?;
+        if open.browse {
+            return self.browse_subscription(&definition).map(Some);
+        }
+        let (durable, shared, named) = (definition.durable, definition.shared, !definition.name.is_empty());
+        self.check_subscription(&definition)?;
+        let subscribed = self.state.subscribe(definition).map_err(|error| of_state(&error))?;
+        let taken = Taken {
+            source: subscribed.source,
+            destination,
+            owns_source: !durable && (!shared || !named),
+            replaced: subscribed.replaced,
+            selected: true,
+        };
+        Ok(Some(taken))
+    }
+
+    fn definition(
+        &self,
+        connection_key: u64,
+        mode: AcknowledgeMode,
+        open: &OpenConsumer,
+        pattern: Pattern,
+        selector: Option<Arc<Selector>>,
+    ) -> Result<SubscriptionDefinition, Refused> {
+        let closed = || refuse(ErrorCode::Closed, "connection", "The connection was closed.");
+        let identity = &self.connections.get(&connection_key).ok_or_else(closed)?.identity;
+        let client_id = if identity.client_id_chosen {
+            identity.client_id.clone()
+        } else {
+            String::new()
+        };
+        let asked = open.subscription.clone().unwrap_or_default();
+        check_subscription_name(&asked.name)?;
+        if (asked.durable || asked.shared) == asked.name.is_empty() && (open.subscription.is_some() || open.browse) {
+            let message = "A durable or shared subscription has a name, and a name needs durable or shared.";
+            return Err(refuse(ErrorCode::InvalidArgument, "subscription", message));
+        }
+        if asked.durable && !asked.shared && client_id.is_empty() {
+            let message = "A durable subscription belongs to a client id; this connection chose none.";
+            return Err(refuse(ErrorCode::InvalidArgument, "client_id", message));
+        }
+        if asked.durable && mode == AcknowledgeMode::None {
+            let message = "A session without acknowledgements cannot consume from a durable subscription.";
+            return Err(refuse(ErrorCode::NotAllowed, "acknowledge_mode", message));
+        }
+        if asked.shared && open.no_local {
+            let message = "A shared subscription cannot leave out what its own connection published.";
+            return Err(refuse(ErrorCode::InvalidArgument, "no_local", message));
+        }
+        let plain = asked.name.is_empty();
+        Ok(SubscriptionDefinition {
+            client_id: if plain { String::new() } else { client_id },
+            name: asked.name,
+            durable: asked.durable,
+            shared: asked.shared,
+            is_static: false,
+            pattern,
+            selector,
+            no_local: open.no_local,
+            connection: connection_key,
+        })
+    }
+
+    /// Whether a named subscription may be joined as it is defined.
+    fn check_subscription(&self, wanted: &SubscriptionDefinition) -> Result<(), Refused> {
+        if wanted.name.is_empty() {
+            return Ok(());
+        }
+        let Some(existing) = self.state.subscription(&wanted.client_id, &wanted.name) else {
+            return Ok(());
+        };
+        let consumers = self
+            .receivers
+            .get(&existing.id)
+            .map_or(0, |receivers| receivers.consumers.len());
+        let same = State::is_same_subscription(existing, wanted);
+        if consumers > 0 && !(wanted.shared && existing.shared) {
+            let message = format!("The subscription {} has an active consumer.", wanted.name);
+            return Err(refuse(ErrorCode::InUse, name_excerpt(&wanted.name), message));
+        }
+        if !same && (consumers > 0 || existing.is_static) {
+            let message = format!(
+                "The subscription {} is defined with another topic, selector or kind.",
+                wanted.name
+            );
+            return Err(refuse(ErrorCode::Conflict, name_excerpt(&wanted.name), message));
+        }
+        Ok(())
+    }
+
+    fn browse_subscription(&self, wanted: &SubscriptionDefinition) -> Result<Taken, Refused> {
+        let Some(existing) = self
+            .state
+            .subscription(&wanted.client_id, &wanted.name)
+            .filter(|found| found.durable)
+        else {
+            let message = "There is no durable subscription of this name to look at.";
+            return Err(refuse(
+                ErrorCode::NoSuchSubscription,
+                name_excerpt(&wanted.name),
+                message,
+            ));
+        };
+        Ok(Taken {
+            source: existing.id,
+            destination: None,
+            owns_source: false,
+            replaced: false,
+            selected: false,
+        })
+    }
+
+    fn attach(
+        &mut self,
+        key: u64,
+        connection_key: u64,
+        mode: AcknowledgeMode,
+        open: &OpenConsumer,
+        taken: Taken,
+        selector: Option<Arc<Selector>>,
+    ) -> Handled {
+        let Some(session) = self.sessions.get_mut(&key) else {
+            return Ok(Outcome::Done);
+        };
+        session.consumer_serial += 1;
+        let consumer_key = holder(key, session.consumer_serial);
+        session.consumers.push(consumer_key);
+        if !session.sources.contains(&taken.source) {
+            session.sources.push(taken.source);
+        }
+        if let Some(connection) = self.connections.get_mut(&connection_key) {
+            connection.consumers.insert(open.consumer, consumer_key);
+        }
+        let selector = if taken.selected { None } else { selector };
+        let mut consumer = Consumer {
+            number: open.consumer,
+            session: key,
+            source: taken.source,
+            destination: taken.destination,
+            cursor: Cursor::default(),
+            browsing: open.browse.then(|| self.state.browse_cursor(taken.source)),
+            owns_source: taken.owns_source,
+            forget: super::output::forgets(mode),
+            message_limit: 0,
+            bytes_limit: 0,
+            sent_messages: 0,
+            sent_bytes: 0,
+            drain: false,
+            drained_due: false,
+            outbox: std::collections::VecDeque::new(),
+            outbox_bytes: 0,
+            uploaded_sent: 0,
+            reading: false,
+            queued: false,
+            selector,
+        };
+        if let Some(credit) = &open.credit {
+            consumer.grant(credit.message_limit, credit.bytes_limit, credit.drain);
+        }
+        if !open.browse {
+            self.state.attach(taken.source, consumer.selector.is_some());
+        }
+        self.consumers.insert(consumer_key, consumer);
+        let destination = taken.destination.and_then(|id| self.state.destination_by_id(id));
+        let opened = proto::ConsumerOpened {
+            consumer: open.consumer,
+            source: taken.source.0,
+            destination_id: destination.map_or(0, |destination| destination.id.0),
+            generation: destination.map_or(0, |destination| destination.generation),
+            prefetch: destination.map_or(64, |destination| destination.properties.prefetch),
+            epoch: self.state.epoch(),
+            replaced: taken.replaced,
+        };
+        let exclusive = destination.is_some_and(|d| d.kind == Kind::Queue && d.properties.exclusive);
+        let receivers = self.receivers.entry(taken.source).or_default();
+        if open.browse {
+            receivers.browsers.push(consumer_key);
+        } else {
+            receivers.exclusive = exclusive;
+            receivers.consumers.push(consumer_key);
+        }
+        self.mark_dirty(taken.source);
+        Ok(Outcome::AnswerCommitted(Answered::ConsumerOpened(opened)))
+    }
+
+    pub(super) fn credit(&mut self, key: u64, credit: &proto::Credit) -> Handled {
+        // A consumer that the broker has closed meanwhile: the client will hear, or has heard, of that.
+        let Some(consumer_key) = self.consumer_key(key, credit.consumer) else {
+            return Ok(Outcome::Done);
+        };
+        if let Some(consumer) = self.consumers.get_mut(&consumer_key) {
+            consumer.grant(credit.message_limit, credit.bytes_limit, credit.drain);
+            let source = consumer.source;
+            self.mark_dirty(source);
+        }
+        Ok(Outcome::Done)
+    }
+
+    pub(super) fn consumer_key(&self, session: u64, number: u32) -> Option<u64> {
+        let connection = self.connections.get(&self.sessions.get(&session)?.connection)?;
+        let key = *connection.consumers.get(&number)?;
+        (self.consumers.get(&key)?.session == session).then_some(key)
+    }
+
+    pub(super) fn close_consumer(&mut self, key: u64, close: &proto::CloseConsumer) -> Handled {
+        let Some(consumer_key) = self.consumer_key(key, close.consumer) else {
+            let subject = format!("consumer {}", close.consumer);
+            return Err(refuse(ErrorCode::Closed, subject, "The session has no such consumer."));
+        };
+        let unsent = self.take_back(consumer_key);
+        let Some(consumer) = self.consumers.get(&consumer_key) else {
+            return Ok(Outcome::Done);
+        };
+        let (source, browses) = (consumer.source, consumer.browsing.is_some());
+        if !browses {
+            for sequence in self.state.in_flight(source, |holder| holder == consumer_key) {
+                // What the application saw stays with the session until it is acknowledged or the session ends.
+                if unsent.contains(&sequence) || !is_seen(&close.seen, source, sequence) {
+                    self.give_back(key, source, sequence, false);
+                }
+            }
+        }
+        self.end_consumer(consumer_key);
+        Ok(Outcome::Done)
+    }
+
+    /// Takes a consumer's unsent deliveries out of its outbox. They stay in flight until they are given back.
+    fn take_back(&mut self, consumer_key: u64) -> FxHashSet<u64> {
+        let Some(consumer) = self.consumers.get_mut(&consumer_key) else {
+            return FxHashSet::default();
+        };
+        consumer
+            .take_back()
+            .into_iter()
+            .map(|outgoing| outgoing.sequence)
+            .collect()
+    }
+
+    fn give_back(&mut self, session: u64, source: SourceId, sequence: u64, seen: bool) {
+        if self.state.release(source, sequence, seen) != Released::NotInFlight
+            && let Some(session) = self.sessions.get_mut(&session)
+        {
+            session.unacknowledged = session.unacknowledged.saturating_sub(1);
+        }
+    }
+
+    /// Removes a consumer; what it holds has been dealt with.
+    fn end_consumer(&mut self, consumer_key: u64) {
+        let Some(consumer) = self.consumers.remove(&consumer_key) else {
+            return;
+        };
+        if let Some(session) = self.sessions.get_mut(&consumer.session) {
+            session.consumers.retain(|&other| other != consumer_key);
+            if let Some(connection) = self.connections.get_mut(&session.connection) {
+                connection.consumers.remove(&consumer.number);
+            }
+        }
+        let mut last = false;
+        if let Some(receivers) = self.receivers.get_mut(&consumer.source) {
+            receivers.remove(consumer_key);
+            last = receivers.consumers.is_empty();
+            if last && receivers.browsers.is_empty() {
+                self.receivers.remove(&consumer.source);
+            }
+        }
+        if consumer.browsing.is_some() {
+            return;
+        }
+        self.state.detach(consumer.source, consumer.selector.is_some());
+        let ends = consumer.owns_source
+            || (last
+                && self
+                    .state
+                    .catalogue()
+                    .subscription(consumer.source)
+                    .is_some_and(|found| !found.durable));
+        if ends {
+            // What such a subscription holds is nobody's; its end is no error of anybody's.
+            let _ = self.state.unsubscribe(consumer.source, "consumer");
+        } else {
+            self.mark_dirty(consumer.source);
+        }
+    }
+
+    pub(super) fn close_session(&mut self, key: u64, seen: &[SeenSet]) -> Handled {
+        self.end_session(key, Some(seen));
+        Ok(Outcome::AnswerCommitted(Answered::Done(proto::Done {})))
+    }
+
+    /// Ends a session. `seen`: what the application saw, after a clean end; `None`: the client vanished.
+    pub(super) fn end_session(&mut self, key: u64, seen: Option<&[SeenSet]>) {
+        self.roll_back_all(key);
+        self.give_all_back(key, seen);
+        let Some(session) = self.sessions.get(&key) else { return };
+        let (consumers, producers) = (session.consumers.clone(), session.producers.clone());
+        if let Some(ticket) = session.ticket {
+            self.tickets.remove(&ticket);
+        }
+        for consumer in consumers {
+            self.end_consumer(consumer);
+        }
+        for producer in producers {
+            self.end_producer(producer);
+        }
+        if let Some(session) = self.sessions.remove(&key)
+            && let Some(connection) = self.connections.get_mut(&session.connection)
+        {
+            connection.sessions.remove(&session.number);
+        }
+    }
+
+    /// Gives everything back that a session holds; its consumers stay open.
+    pub(super) fn give_all_back(&mut self, key: u64, seen: Option<&[SeenSet]>) {
+        let Some(session) = self.sessions.get(&key) else { return };
+        let (consumers, sources) = (session.consumers.clone(), session.sources.clone());
+        let mut unsent: FxHashSet<(SourceId, u64)> = FxHashSet::default();
+        for consumer_key in consumers {
+            let Some(source) = self.consumers.get(&consumer_key).map(|consumer| consumer.source) else {
+                continue;
+            };
+            unsent.extend(
+                self.take_back(consumer_key)
+                    .into_iter()
+                    .map(|sequence| (source, sequence)),
+            );
+        }
+        for source in sources {
+            for sequence in self
+                .state
+                .in_flight(source, |holder| super::session::session_of(holder) == key)
+            {
+                let counts = match seen {
+                    _ if unsent.contains(&(source, sequence)) => false,
+                    None => true,
+                    Some(seen) => is_seen(seen, source, sequence),
+                };
+                self.give_back(key, source, sequence, counts);
+            }
+            self.mark_dirty(source);
+        }
+    }
+
+    /// The session's stream is gone and may come back: nothing more is handed to it meanwhile.
+    pub(super) fn detach_session(&mut self, key: u64) {
+        let Some(session) = self.sessions.get_mut(&key) else {
+            return;
+        };
+        session.stream = None;
+        for consumer in session.consumers.clone() {
+            if let Some(consumer) = self.consumers.get_mut(&consumer) {
+                consumer.queued = false;
+            }
+        }
+        for producer in session.producers.clone() {
+            if let Some(producer) = self.producers.get_mut(&producer) {
+                producer.queued = false;
+            }
+        }
+    }
+
+    /// A stream has joined a connection: it serves what was detached. What went out on the lost stream may not have
+    /// arrived, so all that is unacknowledged is delivered again, and each consumer is told from where its credit counts.
+    pub(super) fn adopt_sessions(&mut self, connection: u64, stream: u64) {
+        let Some(connection) = self.connections.get(&connection) else {
+            return;
+        };
+        let mut detached: Vec<u64> = connection.sessions.values().copied().collect();
+        detached.retain(|key| self.sessions.get(key).is_some_and(|session| session.stream.is_none()));
+        detached.sort_unstable();
+        for key in detached {
+            self.give_all_back(key, None);
+            let Some(session) = self.sessions.get_mut(&key) else {
+                continue;
+            };
+            session.stream = Some(stream);
+            let (number, consumers, producers) = (session.number, session.consumers.clone(), session.producers.clone());
+            for consumer in consumers {
+                let Some(consumer) = self.consumers.get_mut(&consumer) else {
+                    continue;
+                };
+                consumer.message_limit = consumer.message_limit.min(consumer.sent_messages);
+                consumer.drain = false;
+                let drained = proto::Drained {
+                    consumer: consumer.number,
+                    message_limit: consumer.message_limit,
+                };
+                self.send(stream, number, server_frame::Frame::Drained(drained));
+            }
+            for producer in producers {
+                if let Some(producer) = self.producers.get_mut(&producer) {
+                    producer.credit_due = true;
+                }
+                self.queue_producer(producer);
+            }
+        }
+    }
+
+    pub(super) fn recover(&mut self, key: u64, seen: &[SeenSet]) -> Handled {
+        self.give_all_back(key, Some(seen));
+        Ok(Outcome::Done)
+    }
+
+    pub(super) fn unsubscribe(&mut self, key: u64, frame: &proto::Unsubscribe) -> Handled {
+        let Some(stream) = self.sessions.get(&key).and_then(|session| session.stream) else {
+            return Ok(Outcome::Done);
+        };
+        self.unsubscribe_for(stream, &frame.name)
+    }
+
+    pub(super) fn unsubscribe_for(&mut self, stream: u64, name: &str) -> Handled {
+        let connection = self.streams.get(&stream).and_then(|stream| stream.connection);
+        let Some(connection) = connection.and_then(|key| self.connections.get(&key)) else {
+            return Ok(Outcome::Done);
+        };
+        let identity = &connection.identity;
+        let client_id = if identity.client_id_chosen {
+            identity.client_id.as_str()
+        } else {
+            ""
+        };
+        let Some(found) = self.state.subscription(client_id, name).filter(|found| found.durable) else {
+            let message = format!("There is no durable subscription {name} of this client id.");
+            return Err(refuse(ErrorCode::NoSuchSubscription, name_excerpt(name), message));
+        };
+        let (source, is_static) = (found.id, found.is_static);
+        if is_static {
+            let message = "The subscription was made by an administrator; it can only be deleted by one.";
+            return Err(refuse(ErrorCode::NotAllowed, name_excerpt(name), message));
+        }
+        if self
+            .receivers
+            .get(&source)
+            .is_some_and(|receivers| !receivers.consumers.is_empty())
+        {
+            let message = format!("The subscription {name} has an active consumer.");
+            return Err(refuse(ErrorCode::InUse, name_excerpt(name), message));
+        }
+        self.close_consumers_of(
+            source,
+            &refuse(
+                ErrorCode::NoSuchSubscription,
+                name_excerpt(name),
+                "The subscription ended.",
+            ),
+        );
+        self.state
+            .unsubscribe(source, "client")
+            .map_err(|error| of_state(&error))?;
+        Ok(Outcome::AnswerCommitted(Answered::Done(proto::Done {})))
+    }
+
+    /// Closes every consumer and browser of a source that is about to go, and tells their clients.
+    pub fn close_consumers_of(&mut self, source: SourceId, reason: &Refused) {
+        let Some(receivers) = self.receivers.get(&source) else {
+            return;
+        };
+        let keys: Vec<u64> = receivers.consumers.iter().chain(&receivers.browsers).copied().collect();
+        for key in keys {
+            let Some(consumer) = self.consumers.get(&key) else {
+                continue;
+            };
+            let (number, session_key, browses) = (consumer.number, consumer.session, consumer.browsing.is_some());
+            self.take_back(key);
+            if !browses {
+                for sequence in self.state.in_flight(source, |holder| holder == key) {
+                    self.give_back(session_key, source, sequence, false);
+                }
+            }
+            let target = self
+                .sessions
+                .get(&session_key)
+                .and_then(|session| Some((session.stream?, session.number)));
+            self.end_consumer(key);
+            if let Some((stream, session)) = target {
+                let closed = proto::ConsumerClosed {
+                    consumer: number,
+                    reason: Some((**reason).clone()),
+                };
+                self.send(stream, session, server_frame::Frame::ConsumerClosed(closed));
+            }
+        }
+    }
+}
+
+fn check_subscription_name(name: &str) -> Result<(), Refused> {
+    if name.len() > SUBSCRIPTION_NAME_BYTES_MAX || name.chars().any(char::is_control) {
+        let message =
+            format!("A subscription's name has at most {SUBSCRIPTION_NAME_BYTES_MAX} bytes and no control characters.");
+        return Err(refuse(ErrorCode::InvalidName, "subscription.name", message));
+    }
+    Ok(())
+}
+
+fn is_seen(seen: &[SeenSet], source: SourceId, sequence: u64) -> bool {
+    seen.iter()
+        .filter(|set| set.source == source.0)
+        .flat_map(|set| &set.ranges)
+        .any(|range| {
+            checked_range(range.first, range.last).is_some_and(|(first, last)| (first..=last).contains(&sequence))
+        })
+}

@@ -1,0 +1,258 @@
+//! The engine: connections, sessions, producers and consumers over the state, handed frames and the time.
+//!
+//! The host (the Python face, or a simulation) owns the sockets, the clock and the threads:
+//!
+//! 1. `tick` with the time, then `handle` what came in, or `complete_*` what was done;
+//! 2. `poll`: which streams have output, which tickets wait, when to come back;
+//! 3. `take_output` for those streams, and `next_write`, `take_reads`, `maintenance` for the disk's work.
+//!
+//! Nothing here fails because of what a client sends: a bad frame becomes an error for the one who sent it. The parts
+//! live in files of their own, each an `impl Engine` beside the noun it is about; all tables are flat maps by number, so
+//! that a part can hold one of them while it uses another.
+
+use super::confirms::Pending;
+use super::connection::Connection;
+use super::consumer::Consumer;
+use super::dispatch::Receivers;
+use super::frames::SetsFrame;
+use super::limits::Settings;
+use super::output::Item;
+use super::producer::Producer;
+use super::session::Session;
+use super::stream::{Phase, Stream};
+use super::tickets::{Ticket, TicketRequest};
+use crate::log::{Position, WriteDone, WriteJob};
+use crate::state::{Now, Properties, ReadJob, ReadJobDone, SourceId, State, StateError, UpkeepDone, UpkeepJob};
+use rustc_hash::FxHashMap;
+
+/// What `poll` found.
+#[derive(Debug, Default)]
+pub struct Polled {
+    /// Streams that have output, each told once until it is taken.
+    pub ready: Vec<u64>,
+    /// Questions for the host, each told once.
+    pub tickets: Vec<TicketRequest>,
+    /// When `tick` is wanted at the latest; monotonic milliseconds.
+    pub deadline_ms: Option<u64>,
+}
+
+/// See the module's documentation.
+pub struct Engine {
+    pub(super) state: State,
+    pub(super) settings: Settings,
+    pub(super) now: Now,
+    pub(super) started: Now,
+    pub(super) streams: FxHashMap<u64, Stream>,
+    pub(super) connections: FxHashMap<u64, Connection>,
+    pub(super) sessions: FxHashMap<u64, Session>,
+    pub(super) producers: FxHashMap<u64, Producer>,
+    pub(super) consumers: FxHashMap<u64, Consumer>,
+    pub(super) receivers: FxHashMap<SourceId, Receivers>,
+    /// Connections by their tokens.
+    pub(super) tokens: FxHashMap<[u8; 16], u64>,
+    /// Connections by the client ids that they chose.
+    pub(super) client_ids: FxHashMap<String, u64>,
+    pub(super) tickets: FxHashMap<u64, Ticket>,
+    pub(super) asked: Vec<TicketRequest>,
+    /// What temporary queues and topics get; none: nothing is configured.
+    pub(super) temporary_properties: [Option<Properties>; 2],
+    pub(super) pending: Pending,
+    /// Everything below was handed to a write.
+    pub(super) written: Position,
+    /// Numbers connections, sessions, producers and tickets; never reused.
+    pub(super) last_key: u64,
+    /// When `check_liveness` may have something to do; never later than that.
+    pub(super) liveness_at_ms: u64,
+    /// Streams to tell of at the next `poll`.
+    pub(super) ready: Vec<u64>,
+    pub(super) dirty: Vec<SourceId>,
+    /// Sources where a selector waits for a read.
+    pub(super) selecting: Vec<SourceId>,
+    /// Consumers whose output waits for a read.
+    pub(super) reading: Vec<u64>,
+    /// Memory that is used again: see where it is taken.
+    pub(super) round: Vec<u64>,
+    pub(super) items: Vec<Item>,
+    pub(super) sets: SetsFrame,
+}
+
+impl Engine {
+    /// An engine over a state that has been opened.
+    #[must_use]
+    pub fn new(state: State, settings: Settings, now: Now) -> Self {
+        let written = state.end();
+        Self {
+            state,
+            settings,
+            now,
+            started: now,
+            streams: FxHashMap::default(),
+            connections: FxHashMap::default(),
+            sessions: FxHashMap::default(),
+            producers: FxHashMap::default(),
+            consumers: FxHashMap::default(),
+            receivers: FxHashMap::default(),
+            tokens: FxHashMap::default(),
+            client_ids: FxHashMap::default(),
+            tickets: FxHashMap::default(),
+            asked: Vec::new(),
+            temporary_properties: [None, None],
+            pending: Pending::default(),
+            written,
+            last_key: 0,
+            liveness_at_ms: u64::MAX,
+            ready: Vec::new(),
+            dirty: Vec::new(),
+            reading: Vec::new(),
+            selecting: Vec::new(),
+            round: Vec::new(),
+            items: Vec::new(),
+            sets: SetsFrame::default(),
+        }
+    }
+
+    /// A number for something new.
+    pub(super) fn next_key(&mut self) -> u64 {
+        self.last_key += 1;
+        self.last_key
+    }
+
+    /// What the engine was made with.
+    #[must_use]
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// The state, for administration.
+    #[must_use]
+    pub fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// The state, for the host: configuration, purges, deletions.
+    pub fn state_mut(&mut self) -> &mut State {
+        &mut self.state
+    }
+
+    /// The time as last told.
+    #[must_use]
+    pub fn now(&self) -> Now {
+        self.now
+    }
+
+    /// When the engine was made.
+    #[must_use]
+    pub fn started(&self) -> Now {
+        self.started
+    }
+
+    /// Takes the time, before anything else is done in it: expiry and delay, heartbeats, streams that are too slow.
+    pub fn tick(&mut self, now: Now) {
+        if now.monotonic_ms == self.now.monotonic_ms && now.wall_ms == self.now.wall_ms {
+            return;
+        }
+        self.now = now;
+        self.state.tick(now);
+        if now.monotonic_ms >= self.liveness_at_ms {
+            self.check_liveness();
+        }
+    }
+
+    /// Hands messages out and tells what is ready.
+    pub fn poll(&mut self) -> Polled {
+        self.settle_commits();
+        self.dispatch();
+        Polled {
+            ready: std::mem::take(&mut self.ready),
+            tickets: std::mem::take(&mut self.asked),
+            deadline_ms: self.next_deadline(),
+        }
+    }
+
+    fn next_deadline(&self) -> Option<u64> {
+        let liveness = self.liveness_at_ms;
+        let deadline = self
+            .state
+            .next_deadline()
+            .map_or(liveness, |deadline| deadline.min(liveness));
+        (deadline != u64::MAX).then_some(deadline)
+    }
+
+    /// The next write for the disk, if something is to be written and no write is under way.
+    ///
+    /// # Errors
+    /// The log is finished; nothing will be confirmed any more.
+    pub fn next_write(&mut self) -> Result<Option<WriteJob>, StateError> {
+        let job = self.state.next_write()?;
+        if job.is_some() {
+            self.written = self.state.end();
+        }
+        Ok(job)
+    }
+
+    /// Takes a write's result: what it made durable is confirmed and delivered from the next `poll` on.
+    ///
+    /// # Errors
+    /// The write failed, which is final: nothing will be confirmed any more.
+    pub fn complete_write(&mut self, done: WriteDone) -> Result<(), StateError> {
+        self.state.complete_write(done).map(|_| ())
+    }
+
+    /// Reads that deliveries wait for.
+    pub fn take_reads(&mut self) -> Vec<ReadJob> {
+        self.state.take_reads()
+    }
+
+    /// Takes a read's result; the consumers that waited go on.
+    pub fn complete_read(&mut self, done: ReadJobDone) {
+        self.state.complete_read(done);
+        let mut waiting = std::mem::take(&mut self.reading);
+        for key in waiting.drain(..) {
+            let Some(consumer) = self.consumers.get_mut(&key) else {
+                continue;
+            };
+            consumer.reading = false;
+            if let Some(stream) = self.sessions.get(&consumer.session).and_then(|session| session.stream) {
+                self.queue_consumer(stream, key);
+            }
+        }
+        if self.reading.is_empty() {
+            self.reading = waiting;
+        }
+        for source in std::mem::take(&mut self.selecting) {
+            self.mark_dirty(source);
+        }
+    }
+
+    /// The next piece of the log's upkeep.
+    ///
+    /// # Errors
+    /// The log is finished.
+    pub fn maintenance(&mut self) -> Result<Option<UpkeepJob>, StateError> {
+        self.state.maintenance()
+    }
+
+    /// Takes the result of a piece of upkeep.
+    ///
+    /// # Errors
+    /// It failed in a way that is final for the log.
+    pub fn complete_maintenance(&mut self, done: UpkeepDone) -> Result<(), StateError> {
+        self.state.complete_maintenance(done)
+    }
+
+    /// Whether the host should end the call: nothing more will go out on it.
+    #[must_use]
+    pub fn is_closing(&self, stream: u64) -> bool {
+        self.streams
+            .get(&stream)
+            .is_none_or(|stream| stream.phase == Phase::Closing && stream.outbox.is_empty())
+    }
+
+    /// Stops: what is appended becomes durable and the log is marked as cleanly closed.
+    ///
+    /// # Errors
+    /// The last write failed.
+    pub fn stop(self) -> Result<(), StateError> {
+        self.state.stop()
+    }
+}

@@ -1,0 +1,173 @@
+//! A producer: numbers its messages, publishes within its credit, and gathers confirmations until they go out.
+//!
+//! Credit is absolute. A producer may have published up to `granted_sequence` and `granted_bytes`; both move on by what
+//! is settled, which is: confirmed, rejected, or taken into a transaction. A grant is told again when a quarter of the
+//! window has been settled since the last one, so a producer that keeps up hears of it seldom and never waits for it.
+
+use crate::proto::Durability;
+use crate::state::DestinationId;
+use rustc_hash::FxHashMap;
+
+/// Where a producer sends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Target {
+    /// `DestinationKind` as on the wire.
+    pub kind: i32,
+    /// The destination's name.
+    pub name: String,
+    /// What it was resolved to.
+    pub destination: DestinationId,
+}
+
+/// A range that is confirmed and not yet told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Confirmed {
+    /// The first number.
+    pub first: u64,
+    /// The last number.
+    pub last: u64,
+    /// How safe they are.
+    pub durability: Durability,
+    /// When they arrived.
+    pub arrived_ms: u64,
+}
+
+/// The messages a producer may have in flight at most; bytes bound it earlier unless messages are small.
+pub const WINDOW_MESSAGES: u64 = 65_536;
+/// The largest window in bytes.
+pub const WINDOW_BYTES_MAX: u64 = 16 << 20;
+/// The smallest: one batch of the default size fits, so that any frame can be published in the end.
+pub const WINDOW_BYTES_MIN: u64 = 1 << 20;
+
+/// One producer.
+#[derive(Debug)]
+pub struct Producer {
+    /// The client's number for it.
+    pub number: u32,
+    /// The key of its session.
+    pub session: u64,
+    /// Where it sends; none: anonymous.
+    pub target: Option<Target>,
+    /// The last destination of an anonymous producer, since it seldom changes.
+    pub recent: Option<Target>,
+    /// Identifies it beyond its connection.
+    pub incarnation: u64,
+    /// The number that the next new message has to have.
+    pub next_sequence: u64,
+    /// Bytes published since it was opened.
+    pub published_bytes: u64,
+    /// The window in bytes.
+    pub window_bytes: u64,
+    /// Messages settled since it was opened, on top of the number it began with.
+    settled_sequence: u64,
+    settled_bytes: u64,
+    /// How far it may publish.
+    pub granted_sequence: u64,
+    /// See `granted_sequence`.
+    pub granted_bytes: u64,
+    /// A new grant has to be told.
+    pub credit_due: bool,
+    /// Confirmations that have to be told.
+    pub confirmed: Vec<Confirmed>,
+    /// Whether it stands in its stream's list of those with something to tell.
+    pub queued: bool,
+    /// Bodies on their way in chunks, by upload id.
+    pub uploads: FxHashMap<u64, Vec<u8>>,
+}
+
+impl Producer {
+    /// A producer whose first new message will be `next_sequence`.
+    #[must_use]
+    pub fn new(
+        number: u32,
+        session: u64,
+        target: Option<Target>,
+        incarnation: u64,
+        next_sequence: u64,
+        window_bytes: u64,
+    ) -> Self {
+        let before = next_sequence - 1;
+        Self {
+            number,
+            session,
+            target,
+            recent: None,
+            incarnation,
+            next_sequence,
+            published_bytes: 0,
+            window_bytes,
+            settled_sequence: before,
+            settled_bytes: 0,
+            granted_sequence: before.saturating_add(WINDOW_MESSAGES),
+            granted_bytes: window_bytes,
+            credit_due: false,
+            confirmed: Vec::new(),
+            queued: false,
+            uploads: FxHashMap::default(),
+        }
+    }
+
+    /// Takes messages out of flight. Whether a new grant is worth telling.
+    pub fn settle(&mut self, messages: u64, bytes: u64) -> bool {
+        self.settled_sequence = self.settled_sequence.saturating_add(messages);
+        self.settled_bytes = self.settled_bytes.saturating_add(bytes);
+        let sequence = self.settled_sequence.saturating_add(WINDOW_MESSAGES);
+        let limit = self.settled_bytes.saturating_add(self.window_bytes);
+        let due = sequence.saturating_sub(self.granted_sequence) >= WINDOW_MESSAGES / 4
+            || limit.saturating_sub(self.granted_bytes) >= self.window_bytes / 4;
+        if due {
+            self.granted_sequence = sequence.max(self.granted_sequence);
+            self.granted_bytes = limit.max(self.granted_bytes);
+            self.credit_due = true;
+        }
+        due
+    }
+
+    /// Notes a confirmed range, merged with the one before where nothing tells them apart.
+    pub fn confirm(&mut self, range: Confirmed) {
+        if let Some(before) = self.confirmed.last_mut()
+            && before.last.checked_add(1) == Some(range.first)
+            && before.durability == range.durability
+            && before.arrived_ms == range.arrived_ms
+        {
+            before.last = range.last;
+        } else {
+            self.confirmed.push(range);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn producer() -> Producer {
+        Producer::new(1, 1, None, 1, 1, WINDOW_BYTES_MIN)
+    }
+
+    #[test]
+    fn credit_is_granted_anew_once_a_quarter_of_the_window_is_settled() {
+        let mut producer = producer();
+        assert!(!producer.settle(10, WINDOW_BYTES_MIN / 4 - 1));
+        assert_eq!(producer.granted_bytes, WINDOW_BYTES_MIN);
+        assert!(producer.settle(1, 1));
+        assert_eq!(producer.granted_bytes, WINDOW_BYTES_MIN + WINDOW_BYTES_MIN / 4);
+        assert_eq!(producer.granted_sequence, WINDOW_MESSAGES + 11);
+    }
+
+    #[test]
+    fn confirmations_merge_only_when_nothing_tells_them_apart() {
+        let mut producer = producer();
+        let range = |first, last, arrived_ms| Confirmed {
+            first,
+            last,
+            durability: Durability::Durable,
+            arrived_ms,
+        };
+        producer.confirm(range(1, 4, 7));
+        producer.confirm(range(5, 9, 7));
+        producer.confirm(range(10, 10, 8));
+        producer.confirm(range(12, 12, 8));
+        assert_eq!(producer.confirmed, [range(1, 9, 7), range(10, 10, 8), range(12, 12, 8)]);
+    }
+}

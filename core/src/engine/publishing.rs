@@ -1,0 +1,559 @@
+//! Publishing: a producer's messages go to the state one by one; what became of them is gathered into ranges.
+//!
+//! Numbers follow on without a gap. Those that were sent before are handed to the state like others, which knows them
+//! and confirms them again without keeping a second copy. A refused message uses its number up and changes nothing for
+//! later ones. RELIABLE messages are neither confirmed nor refused, whatever happens to them (EMS-MSG-A19).
+
+use super::engine::Engine;
+use super::errors::{Refused, over_limit, refuse};
+use super::frames::{self, PublishFrame};
+use super::intake::{Handled, Outcome};
+use super::producer::{Confirmed, Producer, Target, WINDOW_BYTES_MAX, WINDOW_BYTES_MIN};
+use super::tickets::{Purpose, Resolved};
+use crate::log::Position;
+use crate::message::MessageView;
+use crate::proto::reply::Result as Answered;
+use crate::proto::{self, AcknowledgeMode, DeliveryMode, ErrorCode, server_frame};
+use crate::state::{DestinationId, Incoming, ProducerKnowledge, Tx};
+
+/// Accepted messages that are confirmed together.
+struct Run {
+    range: Confirmed,
+    wait_for: Option<Position>,
+    bytes: u64,
+}
+
+/// What one frame came to, while it is worked off.
+struct Batch {
+    producer: u64,
+    run: Option<Run>,
+    rejected: Vec<(u64, u64, Refused)>,
+}
+
+/// Who publishes, as the state wants to know it.
+struct Sender {
+    connection: u64,
+    client_id: String,
+    incarnation: u64,
+    transaction: Option<Tx>,
+}
+
+impl Engine {
+    pub(super) fn open_producer(&mut self, key: u64, open: &proto::OpenProducer) -> Handled {
+        let Some((connection_key, limit)) = self.connection_of(key).map(|key| (key, self.settings.limits.producers))
+        else {
+            return Ok(Outcome::Done);
+        };
+        let Some(connection) = self.connections.get(&connection_key) else {
+            return Ok(Outcome::Done);
+        };
+        if open.producer == 0 || connection.producers.contains_key(&open.producer) {
+            let code = if open.producer == 0 {
+                ErrorCode::InvalidArgument
+            } else {
+                ErrorCode::AlreadyExists
+            };
+            return Err(refuse(
+                code,
+                "producer",
+                "A producer needs a number of its own, other than 0.",
+            ));
+        }
+        if connection.producers.len() >= limit as usize {
+            return Err(over_limit(
+                "producers",
+                u64::from(limit),
+                "A connection may not open more producers",
+            ));
+        }
+        let left = self
+            .settings
+            .limits
+            .inflight_bytes
+            .saturating_sub(connection.window_bytes);
+        let window = (left / 4).clamp(WINDOW_BYTES_MIN, WINDOW_BYTES_MAX);
+        let target = match &open.destination {
+            None => None,
+            Some(destination) => match self.target(key, destination, Purpose::Produce)? {
+                None => return Ok(Outcome::Parked),
+                Some(target) => Some(target),
+            },
+        };
+        let (incarnation, last) = self.incarnation(open, target.as_ref())?;
+        let next = if open.incarnation == 0 {
+            1
+        } else {
+            open.first_unconfirmed.max(1)
+        };
+        let producer_key = self.next_key();
+        let producer = Producer::new(open.producer, key, target, incarnation, next, window);
+        let destination = producer
+            .target
+            .as_ref()
+            .and_then(|target| self.state.destination_by_id(target.destination));
+        let opened = proto::ProducerOpened {
+            incarnation,
+            last_sequence: last,
+            destination_id: destination.map_or(0, |destination| destination.id.0),
+            generation: destination.map_or(0, |destination| destination.generation),
+            credit: Some(proto::ProducerCredit {
+                producer: open.producer,
+                sequence_limit: producer.granted_sequence,
+                bytes_limit: producer.granted_bytes,
+            }),
+        };
+        if let Some(target) = &producer.target {
+            self.state.attach_producer(target.destination);
+        }
+        self.producers.insert(producer_key, producer);
+        if let Some(session) = self.sessions.get_mut(&key) {
+            session.producers.push(producer_key);
+        }
+        if let Some(connection) = self.connections.get_mut(&connection_key) {
+            connection.window_bytes += window;
+            connection.producers.insert(open.producer, producer_key);
+        }
+        Ok(Outcome::Answer(Answered::ProducerOpened(opened)))
+    }
+
+    /// The incarnation that a producer goes on under, and the last number that is known of it.
+    fn incarnation(&mut self, open: &proto::OpenProducer, target: Option<&Target>) -> Result<(u64, u64), Refused> {
+        if open.incarnation == 0 {
+            return Ok((self.state.next_incarnation(), 0));
+        }
+        let Some(target) = target else {
+            return Ok((open.incarnation, 0));
+        };
+        match self.state.producer_knowledge(open.incarnation, target.destination) {
+            ProducerKnowledge::Known(last) => Ok((open.incarnation, last)),
+            ProducerKnowledge::New => Ok((open.incarnation, 0)),
+            ProducerKnowledge::Forgotten => {
+                let message = "The broker has forgotten this producer: it cannot tell which of its messages arrived.";
+                Err(refuse(ErrorCode::UnknownProducer, "incarnation", message))
+            }
+        }
+    }
+
+    /// Resolves a destination that is to be sent to; `None`: the frame has to wait.
+    fn target(
+        &mut self,
+        key: u64,
+        destination: &proto::Destination,
+        purpose: Purpose,
+    ) -> Result<Option<Target>, Refused> {
+        let kind = super::state_kind(destination.kind)?;
+        let name = &destination.name;
+        if name.starts_with(crate::name::SYSTEM_PREFIX) {
+            let message = "Nothing can be sent to the broker's own destinations.";
+            return Err(refuse(
+                ErrorCode::NotAllowed,
+                super::tickets::name_excerpt(name),
+                message,
+            ));
+        }
+        Ok(match self.resolve(key, kind, name, purpose)? {
+            Resolved::Asked => None,
+            Resolved::Known(id) => Some(Target {
+                kind: destination.kind,
+                name: name.clone(),
+                destination: id,
+            }),
+        })
+    }
+
+    pub(super) fn close_producer(&mut self, key: u64, number: u32) -> Handled {
+        let Some(producer) = self.producer_key(key, number) else {
+            return Err(refuse(
+                ErrorCode::Closed,
+                format!("producer {number}"),
+                "The session has no such producer.",
+            ));
+        };
+        self.end_producer(producer);
+        Ok(Outcome::Done)
+    }
+
+    fn producer_key(&self, session: u64, number: u32) -> Option<u64> {
+        let connection = self.connections.get(&self.sessions.get(&session)?.connection)?;
+        let key = *connection.producers.get(&number)?;
+        (self.producers.get(&key)?.session == session).then_some(key)
+    }
+
+    pub(super) fn end_producer(&mut self, key: u64) {
+        let Some(producer) = self.producers.remove(&key) else {
+            return;
+        };
+        if let Some(target) = &producer.target {
+            self.state.detach_producer(target.destination);
+        }
+        let uploaded: u64 = producer.uploads.values().map(|body| body.len() as u64).sum();
+        let Some(session) = self.sessions.get_mut(&producer.session) else {
+            return;
+        };
+        session.producers.retain(|&other| other != key);
+        let (stream, number) = (session.stream, session.number);
+        if let Some(connection) = self.connections.get_mut(&session.connection) {
+            connection.producers.remove(&producer.number);
+            connection.window_bytes = connection.window_bytes.saturating_sub(producer.window_bytes);
+            connection.upload_bytes = connection.upload_bytes.saturating_sub(uploaded);
+        }
+        if let Some(stream) = stream
+            && !producer.confirmed.is_empty()
+        {
+            let confirmed = producer.confirmed.iter().map(|range| proto::Confirmed {
+                producer: producer.number,
+                first: range.first,
+                last: range.last,
+                durability: range.durability.into(),
+                arrived_ms: range.arrived_ms,
+            });
+            let confirm = proto::Confirm {
+                confirmed: confirmed.collect(),
+            };
+            self.send(stream, number, server_frame::Frame::Confirm(confirm));
+        }
+    }
+
+    pub(super) fn publish(&mut self, id: u64, key: u64, frame: &PublishFrame<'_>) -> Handled {
+        if frame.count == 0 {
+            return Ok(Outcome::Done);
+        }
+        let Some(producer_key) = self.producer_key(key, frame.producer) else {
+            let message = "The session has no such producer.";
+            let refused = refuse(ErrorCode::Closed, format!("producer {}", frame.producer), message);
+            return self.reject_all(id, key, frame, refused);
+        };
+        let Some(producer) = self.producers.get(&producer_key) else {
+            return Ok(Outcome::Done);
+        };
+        let next = producer.next_sequence;
+        let last = frame.first_sequence.checked_add(frame.count - 1);
+        let Some(last) = last.filter(|_| frame.first_sequence != 0 && frame.first_sequence <= next) else {
+            let message = format!("Number {} was sent where {next} had to come.", frame.first_sequence);
+            let refused = refuse(
+                ErrorCode::ProtocolViolation,
+                format!("producer {}", frame.producer),
+                message,
+            );
+            self.expel_producer(producer_key, refused);
+            return Ok(Outcome::Done);
+        };
+        let destination = match self.destination_of(key, producer_key, frame) {
+            Ok(Some(destination)) => destination,
+            Ok(None) => return Ok(Outcome::Parked),
+            Err(refused) => return self.reject_known(id, key, producer_key, frame, refused),
+        };
+        let sender = match self.sender(key, producer_key, frame) {
+            Ok(sender) => sender,
+            Err(refused) => return self.reject_known(id, key, producer_key, frame, refused),
+        };
+        let mut batch = Batch {
+            producer: producer_key,
+            run: None,
+            rejected: Vec::new(),
+        };
+        for (sequence, bytes) in (frame.first_sequence..=last).zip(frame.messages()) {
+            self.publish_one(&mut batch, &sender, destination, sequence, bytes);
+        }
+        self.flush(&mut batch);
+        if let Some(producer) = self.producers.get_mut(&producer_key) {
+            producer.next_sequence = producer.next_sequence.max(last.saturating_add(1));
+        }
+        if let Some(connection) = self.connections.get_mut(&sender.connection) {
+            connection.published_total += frame.count;
+        }
+        if !batch.rejected.is_empty() {
+            self.reject(id, key, frame, batch.rejected);
+        }
+        Ok(Outcome::AnswerCommitted(Answered::Done(proto::Done {})))
+    }
+
+    fn destination_of(
+        &mut self,
+        key: u64,
+        producer_key: u64,
+        frame: &PublishFrame<'_>,
+    ) -> Result<Option<DestinationId>, Refused> {
+        let Some(producer) = self.producers.get(&producer_key) else {
+            return Ok(None);
+        };
+        match (&producer.target, frame.destination) {
+            (Some(target), None) => Ok(Some(target.destination)),
+            (Some(_), Some(_)) => {
+                let message = "The producer is bound to its destination; only anonymous producers name one.";
+                Err(refuse(ErrorCode::InvalidArgument, "destination", message))
+            }
+            (None, None) => {
+                let message = "The producer is anonymous: the frame has to name a destination.";
+                Err(refuse(ErrorCode::InvalidArgument, "destination", message))
+            }
+            (None, Some(encoded)) => {
+                let destination = frames::destination(encoded).map_err(|error| {
+                    refuse(
+                        ErrorCode::MalformedFrame,
+                        "destination",
+                        format!("The bytes cannot be read: {error}."),
+                    )
+                })?;
+                if let Some(recent) = &producer.recent
+                    && recent.kind == destination.kind
+                    && recent.name == destination.name
+                    && self.state.destination_by_id(recent.destination).is_some()
+                {
+                    return Ok(Some(recent.destination));
+                }
+                let Some(target) = self.target(key, &destination, Purpose::Produce)? else {
+                    return Ok(None);
+                };
+                let id = target.destination;
+                if let Some(producer) = self.producers.get_mut(&producer_key) {
+                    producer.recent = Some(target);
+                }
+                Ok(Some(id))
+            }
+        }
+    }
+
+    fn sender(&mut self, key: u64, producer_key: u64, frame: &PublishFrame<'_>) -> Result<Sender, Refused> {
+        let missing = || refuse(ErrorCode::Closed, "session", "The session was closed.");
+        let session = self.sessions.get_mut(&key).ok_or_else(missing)?;
+        let connection = session.connection;
+        let transacted = session.mode == AcknowledgeMode::Transacted;
+        if transacted != (frame.transaction != 0) {
+            let message = if transacted {
+                "In a transacted session each Publish names its transaction."
+            } else {
+                "Only a transacted session has transactions."
+            };
+            return Err(refuse(ErrorCode::NotAllowed, "transaction", message));
+        }
+        let transaction = transacted.then_some(Tx {
+            owner: key,
+            number: frame.transaction,
+        });
+        if transacted {
+            let limit = u64::from(self.settings.limits.transaction_messages);
+            let entry = session.transactions.entry(frame.transaction).or_default();
+            if entry.messages + frame.count > limit {
+                return Err(over_limit(
+                    "transaction_messages",
+                    limit,
+                    "A transaction may not hold more messages",
+                ));
+            }
+            entry.messages += frame.count;
+        }
+        let identity = &self.connections.get(&connection).ok_or_else(missing)?.identity;
+        let client_id = if identity.client_id_chosen {
+            identity.client_id.clone()
+        } else {
+            String::new()
+        };
+        let incarnation = self.producers.get(&producer_key).ok_or_else(missing)?.incarnation;
+        Ok(Sender {
+            connection,
+            client_id,
+            incarnation,
+            transaction,
+        })
+    }
+
+    fn publish_one(
+        &mut self,
+        batch: &mut Batch,
+        sender: &Sender,
+        destination: DestinationId,
+        sequence: u64,
+        bytes: &[u8],
+    ) {
+        let size = bytes.len() as u64;
+        let view = match MessageView::parse(bytes) {
+            Ok(view) => view,
+            Err(error) => {
+                let refused = refuse(ErrorCode::InvalidMessage, error.subject(), format!("{error}."));
+                return self.refuse_one(batch, sequence, size, refused);
+            }
+        };
+        let reliable = view.delivery_mode() == DeliveryMode::Reliable;
+        if let Err(refused) = self.take_credit(batch.producer, sender.connection, sequence, size) {
+            if reliable {
+                self.settle(batch.producer, 1, size)
+            } else {
+                self.refuse_one(batch, sequence, size, refused)
+            }
+            return;
+        }
+        let _uploaded = match self.take_upload(batch.producer, sender.connection, &view) {
+            Ok(uploaded) => uploaded,
+            Err(refused) => return self.refuse_one(batch, sequence, size, refused),
+        };
+        let incoming = Incoming {
+            view: &view,
+            incarnation: sender.incarnation,
+            sequence,
+            connection: sender.connection,
+            client_id: &sender.client_id,
+            transaction: sender.transaction,
+        };
+        match self.state.publish(destination, &incoming) {
+            Ok(_) if reliable || sender.transaction.is_some() => self.settle(batch.producer, 1, size),
+            Ok(accepted) => {
+                let range = Confirmed {
+                    first: sequence,
+                    last: sequence,
+                    durability: super::confirms::durability(accepted.durability),
+                    arrived_ms: self.state.arrived_ms(),
+                };
+                self.extend(
+                    batch,
+                    Run {
+                        range,
+                        wait_for: accepted.wait_for,
+                        bytes: size,
+                    },
+                );
+            }
+            Err(_) if reliable => self.settle(batch.producer, 1, size),
+            Err(error) => self.refuse_one(batch, sequence, size, super::errors::of_publish(&error)),
+        }
+    }
+
+    /// Counts a message against what its producer was granted.
+    fn take_credit(&mut self, producer: u64, connection: u64, sequence: u64, size: u64) -> Result<(), Refused> {
+        let Some(producer) = self.producers.get_mut(&producer) else {
+            return Ok(());
+        };
+        let Some(connection) = self.connections.get_mut(&connection) else {
+            return Ok(());
+        };
+        producer.published_bytes += size;
+        connection.inflight_bytes += size;
+        if sequence > producer.granted_sequence || producer.published_bytes > producer.granted_bytes {
+            let what = "The producer published beyond its credit";
+            return Err(over_limit("inflight_bytes", self.settings.limits.inflight_bytes, what));
+        }
+        Ok(())
+    }
+
+    fn extend(&mut self, batch: &mut Batch, next: Run) {
+        if let Some(run) = &mut batch.run
+            && run.range.last + 1 == next.range.first
+            && run.range.durability == next.range.durability
+            && run.wait_for.is_some() == next.wait_for.is_some()
+        {
+            run.range.last = next.range.last;
+            run.wait_for = run.wait_for.max(next.wait_for);
+            run.bytes += next.bytes;
+        } else {
+            self.flush(batch);
+            batch.run = Some(next);
+        }
+    }
+
+    fn flush(&mut self, batch: &mut Batch) {
+        if let Some(run) = batch.run.take() {
+            self.confirm(batch.producer, run.wait_for, run.range, run.bytes);
+        }
+    }
+
+    fn refuse_one(&mut self, batch: &mut Batch, sequence: u64, size: u64, refused: Refused) {
+        self.settle(batch.producer, 1, size);
+        match batch.rejected.last_mut() {
+            Some((_, last, before))
+                if *last + 1 == sequence && before.code == refused.code && before.subject == refused.subject =>
+            {
+                *last = sequence;
+            }
+            _ => batch.rejected.push((sequence, sequence, refused)),
+        }
+    }
+
+    /// Refuses a whole frame of a producer that exists: its numbers are used up.
+    fn reject_known(
+        &mut self,
+        id: u64,
+        key: u64,
+        producer_key: u64,
+        frame: &PublishFrame<'_>,
+        refused: Refused,
+    ) -> Handled {
+        if let Some(producer) = self.producers.get_mut(&producer_key) {
+            producer.next_sequence = producer
+                .next_sequence
+                .max(frame.first_sequence.saturating_add(frame.count));
+        }
+        // These messages never counted as in flight, so only the credit moves on.
+        let size: u64 = frame.messages().map(|message| message.len() as u64).sum();
+        if let Some(producer) = self.producers.get_mut(&producer_key) {
+            producer.published_bytes += size;
+            if producer.settle(frame.count, size) {
+                self.queue_producer(producer_key);
+            }
+        }
+        self.reject_all(id, key, frame, refused)
+    }
+
+    /// Refuses all messages of a frame but the RELIABLE ones, of which nobody hears.
+    fn reject_all(&mut self, id: u64, key: u64, frame: &PublishFrame<'_>, refused: Refused) -> Handled {
+        let mut rejected: Vec<(u64, u64, Refused)> = Vec::new();
+        for (offset, message) in (0u64..).zip(frame.messages()) {
+            let reliable = MessageView::parse(message).is_ok_and(|view| view.delivery_mode() == DeliveryMode::Reliable);
+            let sequence = frame.first_sequence.saturating_add(offset);
+            match rejected.last_mut() {
+                _ if reliable => {}
+                Some((_, last, _)) if last.saturating_add(1) == sequence => *last = sequence,
+                _ => rejected.push((sequence, sequence, refused.clone())),
+            }
+        }
+        self.reject(id, key, frame, rejected);
+        Ok(Outcome::Done)
+    }
+
+    fn reject(&mut self, id: u64, key: u64, frame: &PublishFrame<'_>, rejected: Vec<(u64, u64, Refused)>) {
+        let Some(session) = self.sessions.get_mut(&key) else {
+            return;
+        };
+        let number = session.number;
+        for (first, last, refused) in rejected {
+            if let Some(session) = self.sessions.get_mut(&key)
+                && session.mode == AcknowledgeMode::Transacted
+                && let Some(transaction) = session.transactions.get_mut(&frame.transaction)
+            {
+                // Nothing of a transaction arrives when a part of it cannot (EMS-TX-A02).
+                transaction.failed.get_or_insert_with(|| refused.clone());
+            }
+            let rejected = proto::Rejected {
+                producer: frame.producer,
+                first,
+                last,
+                error: Some(*refused),
+            };
+            self.send(id, number, server_frame::Frame::Rejected(rejected));
+        }
+    }
+
+    /// Closes a producer that broke the rules.
+    #[expect(clippy::boxed_local, reason = "refusals travel boxed; the callers have them so")]
+    fn expel_producer(&mut self, producer_key: u64, refused: Refused) {
+        let Some(producer) = self.producers.get(&producer_key) else {
+            return;
+        };
+        let number = producer.number;
+        let session = self
+            .sessions
+            .get(&producer.session)
+            .and_then(|session| Some((session.stream?, session.number)));
+        self.end_producer(producer_key);
+        if let Some((stream, session)) = session {
+            let closed = proto::ProducerClosed {
+                producer: number,
+                reason: Some(*refused),
+            };
+            self.send(stream, session, server_frame::Frame::ProducerClosed(closed));
+        }
+    }
+
+    pub(super) fn connection_of(&self, session: u64) -> Option<u64> {
+        self.sessions.get(&session).map(|session| session.connection)
+    }
+}

@@ -1,0 +1,98 @@
+//! A session: an ordered conversation inside a connection, to which acknowledgements and transactions belong.
+
+use super::errors::Refused;
+use super::stream::Parked;
+use crate::proto::AcknowledgeMode;
+use crate::state::SourceId;
+use rustc_hash::FxHashMap;
+
+/// How many bits of a holder number the consumers of one session; the rest is the session's key.
+pub const CONSUMER_BITS: u32 = 24;
+
+/// The key of a consumer, by which the state knows who holds a delivery.
+#[must_use]
+pub fn holder(session: u64, serial: u32) -> u64 {
+    session << CONSUMER_BITS | u64::from(serial)
+}
+
+/// The session to which a holder belongs.
+#[must_use]
+pub fn session_of(holder: u64) -> u64 {
+    holder >> CONSUMER_BITS
+}
+
+/// A transaction that has not ended.
+#[derive(Debug, Default)]
+pub struct Transaction {
+    /// Messages sent and acknowledged in it.
+    pub messages: u64,
+    /// Why it cannot be committed any more.
+    pub failed: Option<Refused>,
+}
+
+/// What a ticket's answer said about a destination, while the frames that waited for it are handled.
+#[derive(Debug)]
+pub struct Verdict {
+    /// `DestinationKind` as on the wire.
+    pub kind: i32,
+    /// The destination's name.
+    pub name: String,
+    /// Why it may not be used.
+    pub refused: Refused,
+}
+
+/// One session.
+#[derive(Debug)]
+pub struct Session {
+    /// The number by which frames name it.
+    pub number: u32,
+    /// The key of its connection.
+    pub connection: u64,
+    /// The stream that serves it; none while it is detached.
+    pub stream: Option<u64>,
+    /// How its deliveries are acknowledged.
+    pub mode: AcknowledgeMode,
+    /// Deliveries pause.
+    pub stopped: bool,
+    /// Numbers the next consumer within the session.
+    pub consumer_serial: u32,
+    /// Keys of its open consumers.
+    pub consumers: Vec<u64>,
+    /// Keys of its open producers.
+    pub producers: Vec<u64>,
+    /// Sources of which it may hold deliveries.
+    pub sources: Vec<SourceId>,
+    /// Deliveries handed to it and not acknowledged.
+    pub unacknowledged: u64,
+    /// Transactions that have begun, by the client's numbers.
+    pub transactions: FxHashMap<u64, Transaction>,
+    /// The ticket it waits for.
+    pub ticket: Option<u64>,
+    /// What came behind the frame that waits for the ticket, that frame first.
+    pub parked: Parked,
+    /// The answer of the last ticket, if it was a refusal.
+    pub verdict: Option<Verdict>,
+}
+
+impl Session {
+    /// A session that has just been opened.
+    #[must_use]
+    pub fn new(number: u32, connection: u64, stream: u64, mode: AcknowledgeMode, stopped: bool) -> Self {
+        Self {
+            number,
+            connection,
+            stream: Some(stream),
+            mode,
+            stopped,
+            consumer_serial: 0,
+            consumers: Vec::new(),
+            producers: Vec::new(),
+            sources: Vec::new(),
+            unacknowledged: 0,
+            transactions: FxHashMap::default(),
+            ticket: None,
+            parked: Parked::default(),
+            verdict: None,
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! Tickets: what the compiled tables do not know, the host is asked.
+//!
+//! While a ticket is open, the frames that follow on that session (on the stream, for a greeting) are parked in order;
+//! the answer lets them go on. Whether a client may connect, and whether a destination may be created and with which
+//! properties, are policies: they live in the host, not here.
+
+use super::engine::Engine;
+use super::errors::{Refused, refuse};
+use super::session::Verdict;
+use crate::name::DestinationName;
+use crate::proto::{ErrorCode, Hello};
+use crate::state::{DestinationId, Kind, Origin, Properties};
+
+/// What a destination is wanted for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// To send to it.
+    Produce,
+    /// To take from it.
+    Consume,
+    /// To look at it.
+    Browse,
+}
+
+impl Purpose {
+    /// The word for it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Produce => "produce",
+            Self::Consume => "consume",
+            Self::Browse => "browse",
+        }
+    }
+}
+
+/// What the host is asked.
+#[derive(Debug, Clone)]
+pub enum Question {
+    /// May this client connect?
+    Hello {
+        /// What it says of itself, credentials included.
+        hello: Box<Hello>,
+        /// Where it comes from.
+        peer: String,
+        /// Whether the stream is the broker's own.
+        internal: bool,
+    },
+    /// May this destination, which does not exist, be created?
+    Destination {
+        /// Queue or topic.
+        kind: Kind,
+        /// Its name.
+        name: DestinationName,
+        /// What for.
+        purpose: Purpose,
+        /// The user who wants it.
+        user: String,
+    },
+}
+
+/// A question with the number by which it is answered.
+#[derive(Debug, Clone)]
+pub struct TicketRequest {
+    /// Names the ticket in the answer.
+    pub ticket: u64,
+    /// The stream it came from.
+    pub stream: u64,
+    /// The question.
+    pub question: Question,
+}
+
+/// What the host answers.
+#[derive(Debug)]
+pub enum Answer {
+    /// The client may connect, as this user.
+    Admitted {
+        /// Empty: anonymous.
+        user: String,
+    },
+    /// The destination may be created with these properties.
+    Create(Properties),
+    /// No.
+    Refused(Refused),
+}
+
+/// A ticket that waits for its answer.
+#[derive(Debug)]
+pub enum Ticket {
+    /// A greeting.
+    Hello {
+        /// The stream.
+        stream: u64,
+        /// The greeting, to go on with.
+        hello: Box<Hello>,
+    },
+    /// A destination.
+    Destination {
+        /// The key of the session that waits.
+        session: u64,
+        /// Queue or topic.
+        kind: Kind,
+        /// Its name.
+        name: DestinationName,
+    },
+}
+
+/// What the tables say about a destination.
+pub(super) enum Resolved {
+    /// It exists.
+    Known(DestinationId),
+    /// The host has been asked; the frame has to wait.
+    Asked,
+}
+
+impl Engine {
+    /// Asks the host about a greeting.
+    pub(super) fn ask_hello(&mut self, stream: u64, hello: Hello) {
+        let ticket = self.next_key();
+        let Some(state) = self.streams.get(&stream) else { return };
+        let hello = Box::new(hello);
+        let question = Question::Hello {
+            hello: hello.clone(),
+            peer: state.peer.clone(),
+            internal: state.internal,
+        };
+        self.tickets.insert(ticket, Ticket::Hello { stream, hello });
+        self.asked.push(TicketRequest {
+            ticket,
+            stream,
+            question,
+        });
+    }
+
+    /// Finds a destination, or asks the host whether it may be created.
+    pub(super) fn resolve(
+        &mut self,
+        session_key: u64,
+        kind: Kind,
+        name: &str,
+        purpose: Purpose,
+    ) -> Result<Resolved, Refused> {
+        if let Some(destination) = self.state.destination(kind, name) {
+            return Ok(Resolved::Known(destination.id));
+        }
+        let parsed = DestinationName::parse(name)
+            .map_err(|error| refuse(ErrorCode::InvalidName, name_excerpt(name), format!("{error}.")))?;
+        let missing = || {
+            refuse(
+                ErrorCode::NoSuchDestination,
+                name_excerpt(name),
+                format!("There is no {kind} named {name}."),
+            )
+        };
+        if parsed.is_system() || parsed.is_temporary() {
+            return Err(missing());
+        }
+        DestinationName::parse_chosen(name)
+            .map_err(|error| refuse(ErrorCode::InvalidName, name_excerpt(name), format!("{error}.")))?;
+        let session = self.sessions.get_mut(&session_key).ok_or_else(missing)?;
+        if let Some(verdict) = &session.verdict
+            && verdict.kind == super::wire_kind(kind)
+            && verdict.name == name
+        {
+            return Err(verdict.refused.clone());
+        }
+        let Some(stream) = session.stream else {
+            return Err(missing());
+        };
+        let user = self
+            .connections
+            .get(&session.connection)
+            .map(|connection| connection.identity.user.clone());
+        self.last_key += 1;
+        let ticket = self.last_key;
+        session.ticket = Some(ticket);
+        self.tickets.insert(
+            ticket,
+            Ticket::Destination {
+                session: session_key,
+                kind,
+                name: parsed.clone(),
+            },
+        );
+        let question = Question::Destination {
+            kind,
+            name: parsed,
+            purpose,
+            user: user.unwrap_or_default(),
+        };
+        self.asked.push(TicketRequest {
+            ticket,
+            stream,
+            question,
+        });
+        Ok(Resolved::Asked)
+    }
+
+    /// Whether a ticket is about a destination, and so how its answer is to be read.
+    #[must_use]
+    pub fn asks_about_destination(&self, ticket: u64) -> bool {
+        matches!(self.tickets.get(&ticket), Some(Ticket::Destination { .. }))
+    }
+
+    /// Takes the host's answer; what waited for it goes on. An answer to a ticket whose client has gone changes nothing.
+    pub fn answer(&mut self, ticket: u64, answer: Answer) {
+        match self.tickets.remove(&ticket) {
+            Some(Ticket::Hello { stream, hello }) => match answer {
+                Answer::Admitted { user } => self.admit(stream, *hello, user),
+                Answer::Create(_) => self.fail_stream(stream, misanswered()),
+                Answer::Refused(refused) => self.fail_stream(stream, refused),
+            },
+            Some(Ticket::Destination { session, kind, name }) => {
+                let verdict = match answer {
+                    Answer::Create(properties) => {
+                        let made = self.state.ensure_destination(kind, &name, Origin::Dynamic, properties);
+                        made.err().map(|error| super::errors::of_state(&error))
+                    }
+                    Answer::Admitted { .. } => Some(misanswered()),
+                    Answer::Refused(refused) => Some(refused),
+                };
+                self.resume_session(session, kind, name, verdict);
+            }
+            None => {}
+        }
+    }
+
+    /// Handles the frames that a session parked, until one of them has to wait again.
+    fn resume_session(&mut self, key: u64, kind: Kind, name: DestinationName, refused: Option<Refused>) {
+        let Some(session) = self.sessions.get_mut(&key) else {
+            return;
+        };
+        session.ticket = None;
+        session.verdict = refused.map(|refused| Verdict {
+            kind: super::wire_kind(kind),
+            name: name.as_str().to_owned(),
+            refused,
+        });
+        while let Some(session) = self.sessions.get_mut(&key) {
+            if session.ticket.is_some() {
+                break;
+            }
+            let (Some(stream), Some(frame)) = (session.stream, session.parked.pop()) else {
+                session.verdict = None;
+                break;
+            };
+            self.handle_parked(stream, key, frame);
+        }
+    }
+}
+
+fn misanswered() -> Refused {
+    refuse(
+        ErrorCode::Internal,
+        "ticket",
+        "The broker answered a ticket of another kind.",
+    )
+}
+
+/// A name as it may stand in an error: not longer than a legal one.
+pub(super) fn name_excerpt(name: &str) -> String {
+    name.chars().take(256).collect()
+}

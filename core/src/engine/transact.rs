@@ -1,0 +1,178 @@
+//! Transactions: commit, rollback, and the two-phase verbs.
+//!
+//! A transaction begins with the first frame that names it. A message of it that was refused dooms it: commit then rolls
+//! it back and says so, because nothing of a transaction arrives unless all of it does (EMS-TX-A02). What was
+//! acknowledged in it comes back to the session at a rollback, and goes back to its source with what else the session
+//! holds, flagged as seen where the client says so.
+
+use super::engine::Engine;
+use super::errors::{of_state, refuse};
+use super::intake::{Handled, Outcome};
+use super::session::session_of;
+use crate::proto::reply::Result as Answered;
+use crate::proto::transact::Verb;
+use crate::proto::{self, AcknowledgeMode, Durability, ErrorCode, Transact};
+use crate::state::{Committed, SourceId, StateError, Tx, XID_PART_BYTES_MAX, Xid};
+
+impl Engine {
+    pub(super) fn transact(&mut self, key: u64, frame: &Transact) -> Handled {
+        let Some(session) = self.sessions.get(&key) else {
+            return Ok(Outcome::Done);
+        };
+        if session.mode != AcknowledgeMode::Transacted {
+            return Err(refuse(
+                ErrorCode::NotAllowed,
+                "transact",
+                "Only a transacted session has transactions.",
+            ));
+        }
+        let verb = Verb::try_from(frame.verb).unwrap_or(Verb::Unspecified);
+        if frame.transaction == 0 && matches!(verb, Verb::Commit | Verb::Rollback | Verb::Prepare) {
+            let message = "A transaction has a number other than 0.";
+            return Err(refuse(ErrorCode::InvalidArgument, "transaction", message));
+        }
+        let tx = Tx {
+            owner: key,
+            number: frame.transaction,
+        };
+        match verb {
+            Verb::Unspecified => Err(refuse(
+                ErrorCode::InvalidArgument,
+                "verb",
+                "There is no verb of this number.",
+            )),
+            Verb::Commit => self.commit(key, tx),
+            Verb::Rollback => self.roll_back(key, tx, frame),
+            Verb::Prepare => self.prepare(key, tx, frame),
+            Verb::CommitPrepared => {
+                let xid = xid(frame)?;
+                let committed = self.state.commit_prepared(&xid).map_err(|error| of_state(&error))?;
+                Ok(transacted(0, Some(committed), false))
+            }
+            Verb::RollbackPrepared => {
+                let xid = xid(frame)?;
+                self.state.rollback_prepared(&xid).map_err(|error| of_state(&error))?;
+                Ok(transacted(0, None, true))
+            }
+        }
+    }
+
+    fn commit(&mut self, key: u64, tx: Tx) -> Handled {
+        let begun = self
+            .sessions
+            .get_mut(&key)
+            .and_then(|session| session.transactions.remove(&tx.number));
+        let Some(begun) = begun else {
+            // Nothing was sent or acknowledged in it.
+            return Ok(transacted(tx.number, None, false));
+        };
+        if let Some(cause) = begun.failed {
+            self.undo(key, tx);
+            let message = format!("The transaction was rolled back: {}", cause.message);
+            return Err(refuse(ErrorCode::TransactionRolledBack, cause.subject, message));
+        }
+        let acknowledged = self.state.acknowledged_in(tx);
+        match self.state.commit(tx) {
+            Err(StateError::NoSuchTransaction) => Ok(transacted(tx.number, None, false)),
+            Ok(committed) => Ok(transacted(tx.number, Some(committed), false)),
+            Err(error) => {
+                let cause = of_state(&error);
+                self.undo(key, tx);
+                self.return_acknowledged(key, acknowledged);
+                let message = format!("The transaction was rolled back: {}", cause.message);
+                Err(refuse(ErrorCode::TransactionRolledBack, cause.subject, message))
+            }
+        }
+    }
+
+    fn roll_back(&mut self, key: u64, tx: Tx, frame: &Transact) -> Handled {
+        if self
+            .sessions
+            .get_mut(&key)
+            .and_then(|session| session.transactions.remove(&tx.number))
+            .is_some()
+        {
+            self.undo(key, tx);
+        }
+        self.give_all_back(key, Some(&frame.seen));
+        Ok(transacted(tx.number, None, true))
+    }
+
+    /// Rolls one transaction back. What was acknowledged in it was seen, and goes back to its source as such.
+    fn undo(&mut self, key: u64, tx: Tx) {
+        let acknowledged = self.state.acknowledged_in(tx);
+        // It may have been rolled back before, or the log takes nothing more and the next start undoes it: either way
+        // nothing of the transaction has happened.
+        if self.state.rollback(tx).is_ok() {
+            self.return_acknowledged(key, acknowledged);
+        }
+    }
+
+    fn return_acknowledged(&mut self, key: u64, acknowledged: Vec<(SourceId, u64)>) {
+        for (source, sequence) in acknowledged {
+            if !self
+                .state
+                .in_flight_within(source, sequence, sequence, |holder| session_of(holder) == key)
+                .is_empty()
+            {
+                self.state.release(source, sequence, true);
+            }
+            self.mark_dirty(source);
+        }
+    }
+
+    /// Rolls back all that a session has begun, because it ends.
+    pub(super) fn roll_back_all(&mut self, key: u64) {
+        let Some(session) = self.sessions.get_mut(&key) else {
+            return;
+        };
+        let mut numbers: Vec<u64> = session.transactions.drain().map(|(number, _)| number).collect();
+        numbers.sort_unstable();
+        for number in numbers {
+            self.undo(key, Tx { owner: key, number });
+        }
+    }
+
+    fn prepare(&mut self, key: u64, tx: Tx, frame: &Transact) -> Handled {
+        let xid = xid(frame)?;
+        let begun = self
+            .sessions
+            .get_mut(&key)
+            .and_then(|session| session.transactions.remove(&tx.number));
+        if let Some(cause) = begun.and_then(|begun| begun.failed) {
+            self.undo(key, tx);
+            let message = format!("The transaction was rolled back: {}", cause.message);
+            return Err(refuse(ErrorCode::TransactionRolledBack, cause.subject, message));
+        }
+        let prepared = self.state.prepare(tx, xid).map_err(|error| of_state(&error))?;
+        Ok(transacted(tx.number, Some(prepared), false))
+    }
+}
+
+fn transacted(transaction: u64, committed: Option<Committed>, rolled_back: bool) -> Outcome {
+    let durability = committed.map_or(Durability::Accepted, |committed| {
+        super::confirms::durability(committed.durability)
+    });
+    let answer = proto::Transacted {
+        transaction,
+        durability: durability.into(),
+        rolled_back,
+    };
+    Outcome::AnswerCommitted(Answered::Transacted(answer))
+}
+
+fn xid(frame: &Transact) -> Result<Xid, super::errors::Refused> {
+    let Some(xid) = &frame.xid else {
+        return Err(refuse(ErrorCode::InvalidArgument, "xid", "This verb needs an xid."));
+    };
+    if xid.global.is_empty() || xid.global.len() > XID_PART_BYTES_MAX || xid.branch.len() > XID_PART_BYTES_MAX {
+        let message =
+            format!("The parts of an xid have at most {XID_PART_BYTES_MAX} bytes, the global one at least 1.");
+        return Err(refuse(ErrorCode::InvalidArgument, "xid", message));
+    }
+    Ok(Xid {
+        format: xid.format,
+        global: xid.global.clone(),
+        branch: xid.branch.clone(),
+    })
+}

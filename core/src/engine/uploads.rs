@@ -1,0 +1,112 @@
+//! Bodies that are too large for one frame: kept chunk by chunk until a message publishes them.
+//!
+//! A chunk goes to the end of what there is, or repeats what is there already (a client that lost its connection sends
+//! again from what Lookup told). Uploads belong to their producer and go with it. What they hold is bounded per
+//! connection, and each by the size of a message.
+
+use super::engine::Engine;
+use super::errors::{Refused, over_limit, refuse};
+use super::intake::{Handled, Outcome};
+use super::output::is_uploaded;
+use crate::message::MessageView;
+use crate::proto::{self, ErrorCode};
+
+impl Engine {
+    pub(super) fn upload(&mut self, key: u64, chunk: proto::Upload) -> Handled {
+        let limits = &self.settings.limits;
+        let (message_bytes, upload_bytes) = (limits.message_bytes, limits.upload_bytes);
+        let closed = || {
+            refuse(
+                ErrorCode::Closed,
+                format!("producer {}", chunk.producer),
+                "The session has no such producer.",
+            )
+        };
+        let connection_key = self.connection_of(key).ok_or_else(closed)?;
+        let connection = self.connections.get_mut(&connection_key).ok_or_else(closed)?;
+        let producer_key = connection.producers.get(&chunk.producer).ok_or_else(closed)?;
+        let producer = self
+            .producers
+            .get_mut(producer_key)
+            .filter(|producer| producer.session == key)
+            .ok_or_else(closed)?;
+        let have = producer
+            .uploads
+            .get(&chunk.upload_id)
+            .map_or(0, |body| body.len() as u64);
+        if chunk.offset > have {
+            let message = format!(
+                "The chunk begins at {}, where the broker has {have} bytes.",
+                chunk.offset
+            );
+            return Err(refuse(ErrorCode::InvalidArgument, "offset", message));
+        }
+        let end = chunk.offset.saturating_add(chunk.data.len() as u64);
+        if end > message_bytes {
+            return Err(over_limit(
+                "message_bytes",
+                message_bytes,
+                "An upload is larger than a message may be",
+            ));
+        }
+        let more = end.saturating_sub(have);
+        if connection.upload_bytes + more > upload_bytes {
+            return Err(over_limit(
+                "upload_bytes",
+                upload_bytes,
+                "A connection may not hold more uploads",
+            ));
+        }
+        connection.upload_bytes += more;
+        let body = producer.uploads.entry(chunk.upload_id).or_default();
+        // What overlaps was sent before and is the same.
+        let new = usize::try_from(have - chunk.offset)
+            .unwrap_or(usize::MAX)
+            .min(chunk.data.len());
+        body.extend_from_slice(&chunk.data[new..]);
+        Ok(Outcome::Done)
+    }
+
+    /// The body that a message publishes; empty for messages that carry theirs.
+    pub(super) fn take_upload(
+        &mut self,
+        producer: u64,
+        connection: u64,
+        view: &MessageView<'_>,
+    ) -> Result<Vec<u8>, Refused> {
+        if !is_uploaded(view) {
+            return Ok(Vec::new());
+        }
+        let malformed = |error| {
+            refuse(
+                ErrorCode::InvalidMessage,
+                "uploaded",
+                format!("The bytes cannot be read: {error}."),
+            )
+        };
+        let named: proto::UploadedBody = prost::Message::decode(view.body().bytes).map_err(malformed)?;
+        let missing = || {
+            let message = format!("There is no upload {} of this producer.", named.upload_id);
+            refuse(ErrorCode::InvalidMessage, "uploaded", message)
+        };
+        let body = self
+            .producers
+            .get_mut(&producer)
+            .ok_or_else(missing)?
+            .uploads
+            .remove(&named.upload_id);
+        let body = body.ok_or_else(missing)?;
+        if let Some(connection) = self.connections.get_mut(&connection) {
+            connection.upload_bytes = connection.upload_bytes.saturating_sub(body.len() as u64);
+        }
+        let limit = self.settings.limits.message_bytes;
+        if (body.len() + view.bytes().len()) as u64 > limit {
+            return Err(over_limit(
+                "message_bytes",
+                limit,
+                "The message with its upload is too large",
+            ));
+        }
+        Ok(body)
+    }
+}
