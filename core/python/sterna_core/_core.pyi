@@ -1,3 +1,93 @@
-"""The compiled module, as type checkers see it."""
+"""The compiled module, as type checkers see it.
+
+Data frames pass as bytes: one `sterna.v1.ClientBatch` in, one `ServerBatch` out. Everything rare passes as JSON text.
+"""
+
+from typing import final
 
 __version__: str
+
+@final
+class Engine:
+    """One broker's engine with its log. Every method but `open` and `stop` returns at once; call them from one thread."""
+
+    @staticmethod
+    def open(folder: str, settings: str, wall_ms: int, monotonic_ms: int) -> Engine:
+        """Opens or creates the store in `folder` and starts the engine's threads. May take long; releases the GIL.
+
+        Raises StoreError, or EngineError for settings that cannot be read.
+        """
+
+    def recovery(self) -> str:
+        """What the start found, as a JSON object."""
+
+    def fileno(self) -> int:
+        """A descriptor that is readable when `poll` may have something new."""
+
+    def tick(self, wall_ms: int, monotonic_ms: int) -> None:
+        """Tells the time. Call it before `handle` and `poll`, and at the deadline that `poll` names."""
+
+    def open_stream(self, stream: int, peer: str, internal: bool = False) -> None:
+        """A new call under a number that is never used again. `internal`: the broker's own, without heartbeats."""
+
+    def handle(self, stream: int, batch: bytes) -> None:
+        """Takes one batch of frames. What is wrong with it is answered on the stream."""
+
+    def close_stream(self, stream: int) -> None:
+        """The call is gone; without a Goodbye before it the client counts as crashed."""
+
+    def poll(self) -> tuple[list[int], list[str], int | None]:
+        """Streams that have output, tickets as JSON, and the monotonic time in ms at which to tick at the latest."""
+
+    def take_output(self, stream: int, max_bytes: int) -> bytes | None:
+        """The next batch for a stream, or None: nothing now, `poll` will tell."""
+
+    def is_closing(self, stream: int) -> bool:
+        """Whether the call should be ended: nothing more will come out."""
+
+    def answer(self, ticket: int, answer: str) -> None:
+        """Answers a ticket: `{"ok": {…}}` or `{"error": {"code": …, "subject": …, "message": …}}`."""
+
+    def configure(self, configuration: str) -> str:
+        """Makes what exists as the whole configuration says; returns JSON with `changes` and `refused`."""
+
+    def delete(self, kind: str, name: str, with_messages: bool, client_id: str = "") -> int:
+        """Deletes a "queue", "topic" or "durable"; how many messages went with it. Raises EngineError."""
+
+    def purge(self, kind: str, name: str, client_id: str = "") -> int:
+        """Drops all messages of a "queue" or "durable"; how many. Raises EngineError."""
+
+    def list(self, kind: str, pattern: str = "", after: str = "", limit: int = 1000) -> str:
+        """JSON rows of "queue", "topic" or "durable", by name, behind the name `after`."""
+
+    def statistics(self) -> str:
+        """What the broker as a whole is and does, as a JSON object."""
+
+    def connections(self) -> str:
+        """Who is connected, as JSON rows."""
+
+    def close_connection(self, connection: int, reason: str) -> bool:
+        """Ends a connection as if it had broken; whether there was one."""
+
+    def go_away(self, reason_code: str, addresses: list[str], grace_ms: int) -> None:
+        """Tells every client that the broker stops serving in `grace_ms`, and where to go."""
+
+    def stop(self) -> None:
+        """Makes everything durable and stops cleanly. May take long; releases the GIL. Raises StoreError."""
+
+@final
+class Selector:
+    """A parsed selector."""
+
+    def __new__(cls, text: str, undelivered: bool = False) -> Selector:
+        """Raises SelectorError if `text` is no selector."""
+
+    @property
+    def text(self) -> str:
+        """The text it was made from."""
+
+    def matches(self, fields: dict[str, bool | int | float | str | None]) -> bool:
+        """Whether it selects a message with these header fields and properties; whole numbers are longs."""
+
+def selector_check(text: str, undelivered: bool = False) -> None:
+    """Raises SelectorError if `text` is no selector."""

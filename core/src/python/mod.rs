@@ -1,9 +1,25 @@
-//! The Python face of the engine: the compiled module `sterna_core._core`.
+//! The Python face: `sterna_core._core`.
+//!
+//! [`host::Host`] owns an engine with the threads that the engine itself does not have; [`face::Engine`] is the Python
+//! class over it. Data frames pass as bytes; everything rare passes as JSON text, so no Python object is made per
+//! message. Nothing of PyO3 reaches the layers below.
+
+mod configuration_json;
+mod errors;
+mod face;
+mod host;
+mod json;
+mod selector;
+mod store_error;
+mod worker;
 
 use pyo3::prelude::*;
 
-/// The engine of the Sterna broker.
 #[pymodule]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add("__version__", env!("CARGO_PKG_VERSION"))
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add_class::<face::Engine>()?;
+    module.add_class::<selector::Selector>()?;
+    module.add_function(wrap_pyfunction!(selector::selector_check, module)?)?;
+    Ok(())
 }

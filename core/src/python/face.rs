@@ -1,0 +1,202 @@
+//! `sterna_core.Engine`: the class that the broker drives. Meant for one thread at a time; `open` and `stop` take long
+//! and release the GIL, so they may be called from another thread than the event loop's.
+
+use super::host::Host;
+use super::{configuration_json, errors, json};
+use crate::engine::{self, Refused, Settings, refuse};
+use crate::log::FileDisk;
+use crate::proto::ErrorCode;
+use crate::state::{Kind, Now, State};
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+/// See the module's documentation and the stub.
+#[pyclass(frozen, module = "sterna_core._core")]
+pub(super) struct Engine {
+    /// `None` once it is stopped, or after a panic: then nothing of it can be trusted.
+    host: Mutex<Option<Host>>,
+}
+
+impl Engine {
+    fn lock(&self) -> MutexGuard<'_, Option<Host>> {
+        // A panic is caught before it can poison the lock.
+        self.host.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// Runs something with the host. A panic in it is a defect: it becomes an error, and the engine is gone.
+    fn with<T>(&self, py: Python<'_>, run: impl FnOnce(&mut Host) -> T) -> PyResult<T> {
+        let mut guard = self.lock();
+        let Some(host) = guard.as_mut() else {
+            return Err(errors::internal(py, "The engine is stopped."));
+        };
+        match catch_unwind(AssertUnwindSafe(|| run(host))) {
+            Ok(value) => Ok(value),
+            Err(_) => {
+                // Dropped without a clean stop: what is on disk is what was confirmed, and the next start recovers it.
+                let broken = guard.take();
+                drop(guard);
+                std::mem::forget(broken);
+                Err(errors::internal(
+                    py,
+                    "The engine has met a defect of its own and is stopped.",
+                ))
+            }
+        }
+    }
+}
+
+#[pymethods]
+impl Engine {
+    #[staticmethod]
+    fn open(py: Python<'_>, folder: String, settings: &str, wall_ms: u64, monotonic_ms: u64) -> PyResult<Self> {
+        let mut secret = [0; 32];
+        let filled = rustix::rand::getrandom(&mut secret, rustix::rand::GetRandomFlags::empty());
+        if filled != Ok(secret.len()) {
+            return Err(errors::internal(py, "The system gave no random bytes."));
+        }
+        let opening = json::opening(settings).map_err(|error| errors::refused(py, &error))?;
+        let now = Now { wall_ms, monotonic_ms };
+        let settings = Settings {
+            secret,
+            ..opening.settings
+        };
+        let host = py.detach(move || {
+            let disk = Arc::new(FileDisk::new(std::path::Path::new(&folder))?);
+            let (state, report) = State::open(disk, opening.options, now)?;
+            let recovery = json::recovery(&report);
+            Ok((engine::Engine::new(state, settings, now), recovery))
+        });
+        let (engine, recovery) = host.map_err(|error: crate::state::StateError| errors::store(py, &error))?;
+        let host = Host::start(engine, recovery)?;
+        Ok(Self {
+            host: Mutex::new(Some(host)),
+        })
+    }
+
+    fn recovery(&self, py: Python<'_>) -> PyResult<String> {
+        self.with(py, |host| host.recovery.clone())
+    }
+
+    fn fileno(&self, py: Python<'_>) -> PyResult<i32> {
+        self.with(py, |host| host.fileno())
+    }
+
+    fn tick(&self, py: Python<'_>, wall_ms: u64, monotonic_ms: u64) -> PyResult<()> {
+        self.with(py, |host| host.tick(Now { wall_ms, monotonic_ms }))
+    }
+
+    #[pyo3(signature = (stream, peer, internal = false))]
+    fn open_stream(&self, py: Python<'_>, stream: u64, peer: &str, internal: bool) -> PyResult<()> {
+        self.with(py, |host| host.engine.open_stream(stream, peer, internal))
+    }
+
+    fn handle(&self, py: Python<'_>, stream: u64, batch: &[u8]) -> PyResult<()> {
+        self.with(py, |host| host.handle(stream, batch))
+    }
+
+    fn close_stream(&self, py: Python<'_>, stream: u64) -> PyResult<()> {
+        self.with(py, |host| host.engine.close_stream(stream))
+    }
+
+    fn poll(&self, py: Python<'_>) -> PyResult<(Vec<u64>, Vec<String>, Option<u64>)> {
+        let polled = self.with(py, Host::poll)?;
+        Ok((
+            polled.ready,
+            polled.tickets.iter().map(json::ticket).collect(),
+            polled.deadline_ms,
+        ))
+    }
+
+    fn take_output<'py>(
+        &self,
+        py: Python<'py>,
+        stream: u64,
+        max_bytes: usize,
+    ) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        let output = self.with(py, |host| host.engine.take_output(stream, max_bytes))?;
+        Ok(output.map(|bytes| PyBytes::new(py, &bytes)))
+    }
+
+    fn is_closing(&self, py: Python<'_>, stream: u64) -> PyResult<bool> {
+        self.with(py, |host| host.engine.is_closing(stream))
+    }
+
+    fn answer(&self, py: Python<'_>, ticket: u64, answer: &str) -> PyResult<()> {
+        let asked = self.with(py, |host| host.engine.asks_about_destination(ticket))?;
+        let answer = json::answer(answer, asked).map_err(|error| errors::refused(py, &error))?;
+        self.with(py, |host| host.engine.answer(ticket, answer))
+    }
+
+    fn configure(&self, py: Python<'_>, configuration: &str) -> PyResult<String> {
+        let parsed = configuration_json::parse(configuration).map_err(|error| errors::refused(py, &error))?;
+        self.with(py, |host| configuration_json::outcome(&host.engine.configure(parsed)))
+    }
+
+    #[pyo3(signature = (kind, name, with_messages, client_id = ""))]
+    fn delete(&self, py: Python<'_>, kind: &str, name: &str, with_messages: bool, client_id: &str) -> PyResult<u64> {
+        let deleted = self.with(py, |host| match kind {
+            "durable" => host.engine.delete_durable(client_id, name, with_messages),
+            kind => kind_of(kind).and_then(|kind| host.engine.delete(kind, name, with_messages)),
+        })?;
+        deleted.map_err(|error| errors::refused(py, &error))
+    }
+
+    #[pyo3(signature = (kind, name, client_id = ""))]
+    fn purge(&self, py: Python<'_>, kind: &str, name: &str, client_id: &str) -> PyResult<u64> {
+        let purged = self.with(py, |host| match kind {
+            "queue" => host.engine.purge_queue(name),
+            "durable" => host.engine.purge_durable(client_id, name),
+            _ => Err(refuse(
+                ErrorCode::InvalidArgument,
+                "kind",
+                "Only a queue or a durable can be purged.",
+            )),
+        })?;
+        purged.map_err(|error| errors::refused(py, &error))
+    }
+
+    #[pyo3(signature = (kind, pattern = "", after = "", limit = 1000))]
+    fn list(&self, py: Python<'_>, kind: &str, pattern: &str, after: &str, limit: usize) -> PyResult<String> {
+        let rows = self.with(py, |host| json::list(&mut host.engine, kind, pattern, after, limit))?;
+        rows.map_err(|error| errors::refused(py, &error))
+    }
+
+    fn statistics(&self, py: Python<'_>) -> PyResult<String> {
+        self.with(py, |host| json::statistics(&host.engine, host.failed()))
+    }
+
+    fn connections(&self, py: Python<'_>) -> PyResult<String> {
+        self.with(py, |host| json::connections(&host.engine))
+    }
+
+    fn close_connection(&self, py: Python<'_>, connection: u64, reason: &str) -> PyResult<bool> {
+        self.with(py, |host| host.engine.close_connection(connection, reason))
+    }
+
+    fn go_away(&self, py: Python<'_>, reason_code: &str, addresses: Vec<String>, grace_ms: u32) -> PyResult<()> {
+        let code = ErrorCode::from_str_name(reason_code)
+            .ok_or_else(|| errors::internal(py, "There is no error code of this name."))?;
+        self.with(py, |host| host.engine.go_away(code, &addresses, grace_ms))
+    }
+
+    fn stop(&self, py: Python<'_>) -> PyResult<()> {
+        let Some(host) = self.lock().take() else { return Ok(()) };
+        py.detach(move || host.stop())
+            .map_err(|error| errors::store(py, &error))
+    }
+}
+
+/// A kind of destination by its word.
+pub(super) fn kind_of(kind: &str) -> Result<Kind, Refused> {
+    match kind {
+        "queue" => Ok(Kind::Queue),
+        "topic" => Ok(Kind::Topic),
+        _ => Err(refuse(
+            ErrorCode::InvalidArgument,
+            "kind",
+            "A destination is a queue or a topic.",
+        )),
+    }
+}

@@ -1,0 +1,455 @@
+//! Rare data as JSON text: settings, tickets and their answers, lists and statistics.
+
+use crate::engine::{self, Answer, Limits, Question, Refused, Settings, TicketRequest, refuse};
+use crate::log::RecoveryReport;
+use crate::name::Pattern;
+use crate::proto::{Error, ErrorCode, credentials};
+use crate::state::{
+    Destination, DestinationId, Kind, Origin, OverflowPolicy, Properties, SourceId, StateOptions, Subscription,
+    Unwanted,
+};
+use serde_json::{Map, Value, json};
+
+/// What `Engine.open` was told.
+pub(super) struct Opening {
+    pub(super) settings: Settings,
+    pub(super) options: StateOptions,
+}
+
+pub(super) fn invalid(subject: &str, message: impl Into<String>) -> Refused {
+    refuse(ErrorCode::InvalidArgument, subject, message)
+}
+
+pub(super) fn parse(text: &str, what: &str) -> Result<Value, Refused> {
+    serde_json::from_str(text).map_err(|error| invalid(what, format!("The JSON cannot be read: {error}.")))
+}
+
+/// A whole number of an object; `None` if it is not there or null.
+pub(super) fn number(object: &Value, key: &str) -> Result<Option<u64>, Refused> {
+    match object.get(key) {
+        None | Some(Value::Null) => Ok(None),
+        Some(value) => match value.as_u64() {
+            Some(number) => Ok(Some(number)),
+            None => Err(invalid(key, format!("{key} has to be a whole number, not {value}."))),
+        },
+    }
+}
+
+pub(super) fn text(object: &Value, key: &str) -> String {
+    object.get(key).and_then(Value::as_str).unwrap_or_default().to_owned()
+}
+
+pub(super) fn flag(object: &Value, key: &str) -> bool {
+    object.get(key).and_then(Value::as_bool).unwrap_or_default()
+}
+
+fn narrow(key: &str, value: u64) -> Result<u32, Refused> {
+    u32::try_from(value).map_err(|_| invalid(key, format!("{key} is larger than {}.", u32::MAX)))
+}
+
+/// Reads the settings; what they do not name keeps its default.
+pub(super) fn opening(settings: &str) -> Result<Opening, Refused> {
+    let object = parse(settings, "settings")?;
+    let mut made = Settings::default();
+    let broker = text(&object, "broker");
+    if !broker.is_empty() {
+        made.broker = broker;
+    }
+    let product = text(&object, "product");
+    if !product.is_empty() {
+        made.product = product;
+    }
+    if let Some(limits) = object.get("limits") {
+        read_limits(limits, &mut made.limits)?;
+    }
+    for (key, field) in [
+        ("idle_heartbeat_ms", &mut made.heartbeat_ms),
+        ("heartbeat_ms_min", &mut made.heartbeat_ms_min),
+        ("heartbeat_ms_max", &mut made.heartbeat_ms_max),
+        ("detach_ms_max", &mut made.detach_ms_max),
+    ] {
+        if let Some(value) = number(&object, key)? {
+            *field = narrow(key, value)?;
+        }
+    }
+    if let Some(value) = number(&object, "slow_consumer_ms")? {
+        made.slow_consumer_ms = value;
+    }
+    if let Some(value) = number(&object, "hello_ms")? {
+        made.hello_ms = value;
+    }
+    let options = options(&object, &made)?;
+    Ok(Opening {
+        settings: made,
+        options,
+    })
+}
+
+fn options(object: &Value, settings: &Settings) -> Result<StateOptions, Refused> {
+    let mut options = StateOptions {
+        broker: settings.broker.clone(),
+        ..StateOptions::default()
+    };
+    if let Some(value) = number(object, "segment_bytes")? {
+        options.log.segment_bytes = narrow("segment_bytes", value)?;
+        options.log.record_bytes_max = options.log.segment_bytes / 4;
+    }
+    if let Some(value) = number(object, "cache_bytes")? {
+        options.log.cache_bytes = usize::try_from(value).unwrap_or(usize::MAX);
+    }
+    if let Some(value) = number(object, "volatile_bytes")? {
+        options.volatile_bytes = value;
+    }
+    options.log.force_start = flag(object, "force_start");
+    let store_id = text(object, "store_id");
+    if !store_id.is_empty() {
+        options.log.store_id = store_id_of(&store_id)?;
+    }
+    Ok(options)
+}
+
+fn store_id_of(text: &str) -> Result<[u8; 16], Refused> {
+    let plain = text.replace('-', "");
+    let wrong = || invalid("store_id", "A store's identity is 32 hexadecimal digits.");
+    if plain.len() != 32 {
+        return Err(wrong());
+    }
+    u128::from_str_radix(&plain, 16)
+        .map(u128::to_be_bytes)
+        .map_err(|_| wrong())
+}
+
+fn read_limits(object: &Value, limits: &mut Limits) -> Result<(), Refused> {
+    for (key, field) in [
+        ("frame_bytes", &mut limits.frame_bytes),
+        ("sessions", &mut limits.sessions),
+        ("producers", &mut limits.producers),
+        ("consumers", &mut limits.consumers),
+        ("unacknowledged_messages", &mut limits.unacknowledged_messages),
+        ("transaction_messages", &mut limits.transaction_messages),
+        ("selector_bytes", &mut limits.selector_bytes),
+        ("temporaries", &mut limits.temporaries),
+    ] {
+        if let Some(value) = number(object, key)? {
+            *field = narrow(key, value)?;
+        }
+    }
+    for (key, field) in [
+        ("message_bytes", &mut limits.message_bytes),
+        ("inflight_bytes", &mut limits.inflight_bytes),
+        ("upload_bytes", &mut limits.upload_bytes),
+    ] {
+        if let Some(value) = number(object, key)? {
+            *field = value;
+        }
+    }
+    Ok(())
+}
+
+/// The recovery report. How long recovery took is measured by who asked for it.
+pub(super) fn recovery(report: &RecoveryReport) -> String {
+    let log = report;
+    let dropped: Vec<Value> = log
+        .dropped
+        .iter()
+        .map(|dropped| {
+            json!({
+                "file": dropped.file, "offset": dropped.offset, "position": dropped.position.0,
+                "bytes": dropped.bytes, "why": dropped.why,
+            })
+        })
+        .collect();
+    json!({
+        "created": log.created, "clean": log.clean, "segments": log.segments, "records": log.records,
+        "bytes": log.bytes, "torn_bytes": log.torn_bytes_cut, "dropped": dropped, "epoch": log.epoch,
+        "end": log.end.0,
+    })
+    .to_string()
+}
+
+/// A ticket for the host.
+pub(super) fn ticket(request: &TicketRequest) -> String {
+    match &request.question {
+        Question::Hello { hello, peer, internal } => {
+            let method = hello
+                .credentials
+                .as_ref()
+                .and_then(|credentials| credentials.method.as_ref());
+            let credentials = match method {
+                None => Value::Null,
+                Some(credentials::Method::Password(password)) => {
+                    json!({"user": password.user, "password": password.password})
+                }
+                Some(credentials::Method::Token(token)) => json!({"token": token}),
+            };
+            json!({
+                "ticket": request.ticket, "kind": "hello", "stream": request.stream, "client_id": hello.client_id,
+                "credentials": credentials, "product": hello.product, "host": hello.host, "peer": peer,
+                "internal": internal,
+            })
+        }
+        Question::Destination {
+            kind,
+            name,
+            purpose,
+            user,
+        } => json!({
+            "ticket": request.ticket, "kind": "destination", "stream": request.stream,
+            "destination": kind.to_string(), "name": name.as_str(), "purpose": purpose.as_str(), "user": user,
+        }),
+    }
+    .to_string()
+}
+
+/// The host's answer to a ticket, which was about a destination or about a greeting.
+pub(super) fn answer(text: &str, about_destination: bool) -> Result<Answer, Refused> {
+    let object = parse(text, "answer")?;
+    if let Some(error) = object.get("error") {
+        return Ok(Answer::Refused(refusal(error)));
+    }
+    let ok = object
+        .get("ok")
+        .ok_or_else(|| invalid("answer", "An answer is either ok or an error."))?;
+    if about_destination {
+        properties(ok).map(Answer::Create)
+    } else {
+        Ok(Answer::Admitted {
+            user: self::text(ok, "user"),
+        })
+    }
+}
+
+fn refusal(error: &Value) -> Refused {
+    let code = ErrorCode::from_str_name(&text(error, "code")).unwrap_or(ErrorCode::Internal);
+    let mut refused = refuse(code, text(error, "subject"), text(error, "message"));
+    let remedy = text(error, "remedy");
+    if !remedy.is_empty() {
+        refused.remedy = remedy;
+    }
+    if let Some(retryable) = error.get("retryable").and_then(Value::as_bool) {
+        refused.retryable = retryable;
+    }
+    if let Some(addresses) = error.get("addresses").and_then(Value::as_array) {
+        refused.addresses = addresses.iter().filter_map(Value::as_str).map(str::to_owned).collect();
+    }
+    refused
+}
+
+/// Effective properties of a destination, as manifests name them.
+pub(super) fn properties(object: &Value) -> Result<Properties, Refused> {
+    let overflow = match text(object, "overflowPolicy").as_str() {
+        "" | "default" => OverflowPolicy::Default,
+        "discardOld" => OverflowPolicy::DiscardOld,
+        "rejectIncoming" => OverflowPolicy::RejectIncoming,
+        other => {
+            return Err(invalid(
+                "overflowPolicy",
+                format!("There is no overflow policy {other}."),
+            ));
+        }
+    };
+    let redelivery = number(object, "maxRedelivery")?.unwrap_or(0);
+    let redelivery_max = u8::try_from(redelivery)
+        .ok()
+        .filter(|&value| value != 1)
+        .ok_or_else(|| {
+            invalid(
+                "maxRedelivery",
+                format!("maxRedelivery is 0 or from 2 to 255, not {redelivery}."),
+            )
+        })?;
+    Ok(Properties {
+        expiration_ms: number(object, "expirationMs")?,
+        messages_max: number(object, "maxMessages")?.unwrap_or(0),
+        bytes_max: number(object, "maxBytes")?.unwrap_or(0),
+        overflow,
+        prefetch: narrow("prefetch", number(object, "prefetch")?.unwrap_or(0))?,
+        redelivery_max,
+        exclusive: flag(object, "exclusive"),
+        store: text(object, "store"),
+        shown: object.to_string(),
+    })
+}
+
+const fn origin(origin: Origin) -> &'static str {
+    match origin {
+        Origin::Static => "static",
+        Origin::Dynamic => "dynamic",
+        Origin::Temporary => "temporary",
+        Origin::System => "system",
+    }
+}
+
+fn shown(properties: &Properties) -> Value {
+    let mut object = serde_json::from_str(&properties.shown).unwrap_or_else(|_| Value::Object(Map::new()));
+    let overflow = match properties.overflow {
+        OverflowPolicy::Default => "default",
+        OverflowPolicy::DiscardOld => "discardOld",
+        OverflowPolicy::RejectIncoming => "rejectIncoming",
+    };
+    if let Some(object) = object.as_object_mut() {
+        object.insert("expirationMs".into(), json!(properties.expiration_ms));
+        object.insert("maxMessages".into(), json!(properties.messages_max));
+        object.insert("maxBytes".into(), json!(properties.bytes_max));
+        object.insert("overflowPolicy".into(), json!(overflow));
+        object.insert("prefetch".into(), json!(properties.prefetch));
+        object.insert("maxRedelivery".into(), json!(properties.redelivery_max));
+        object.insert("exclusive".into(), json!(properties.exclusive));
+        let store = if properties.store.is_empty() {
+            "$sys.failsafe"
+        } else {
+            &properties.store
+        };
+        object.insert("store".into(), json!(store));
+    }
+    object
+}
+
+/// Rows of one kind, by name, behind `after`.
+pub(super) fn list(
+    engine: &mut engine::Engine,
+    kind: &str,
+    pattern: &str,
+    after: &str,
+    limit: usize,
+) -> Result<String, Refused> {
+    let pattern = match pattern {
+        "" => None,
+        pattern => Some(Pattern::parse(pattern).map_err(|error| invalid("pattern", format!("{error}.")))?),
+    };
+    let wanted = |name: &str| name > after && pattern.as_ref().is_none_or(|pattern| pattern.matches(name));
+    let catalogue = engine.state().catalogue();
+    // Rows by their sort key; what they hold is added to those that are wanted only.
+    let mut rows: Vec<(String, Value, Row)> = match kind {
+        "queue" | "topic" => {
+            let kind = if kind == "queue" { Kind::Queue } else { Kind::Topic };
+            let all = catalogue
+                .destinations()
+                .filter(|found| found.kind == kind && wanted(found.name.as_str()));
+            all.map(|found| {
+                (
+                    found.name.as_str().to_owned(),
+                    destination_row(found),
+                    Row::Destination(found.id),
+                )
+            })
+            .collect()
+        }
+        "durable" => {
+            let durables = catalogue.subscriptions().filter(|found| found.durable);
+            let keyed = durables.map(|found| (format!("{}/{}", found.client_id, found.name), found));
+            let kept = keyed.filter(|(key, found)| {
+                key.as_str() > after && pattern.as_ref().is_none_or(|pattern| pattern.matches(&found.name))
+            });
+            kept.map(|(key, found)| (key, subscription_row(found), Row::Source(found.id)))
+                .collect()
+        }
+        _ => return Err(invalid("kind", "Queues, topics and durables can be listed.")),
+    };
+    rows.sort_by(|left, right| left.0.cmp(&right.0));
+    rows.truncate(limit);
+    let rows = rows.into_iter().map(|(_, mut row, id)| {
+        let totals = match id {
+            Row::Destination(id) => engine.destination_totals(id),
+            Row::Source(id) => engine.source_totals(id),
+        };
+        row["statistics"] = totals_json(&totals);
+        row
+    });
+    Ok(Value::Array(rows.collect()).to_string())
+}
+
+enum Row {
+    Destination(DestinationId),
+    Source(SourceId),
+}
+
+fn destination_row(found: &Destination) -> Value {
+    json!({
+        "name": found.name.as_str(), "kind": found.kind.to_string(), "id": found.id.0,
+        "generation": found.generation, "origin": origin(found.origin),
+        "static": matches!(found.origin, Origin::Static | Origin::System),
+        "properties": shown(&found.properties),
+    })
+}
+
+fn subscription_row(found: &Subscription) -> Value {
+    json!({
+        "name": found.name, "client_id": found.client_id, "topic": found.pattern.as_str(),
+        "selector": found.selector_text, "no_local": found.unwanted != Unwanted::Nobody,
+        "shared": found.shared, "static": found.is_static, "source": found.id.0,
+        "origin": if found.is_static { "static" } else { "dynamic" },
+    })
+}
+
+fn totals_json(totals: &engine::Totals) -> Value {
+    json!({
+        "messages": totals.messages, "bytes": totals.bytes, "delivered_messages": totals.delivered_messages,
+        "delayed_messages": totals.delayed_messages, "producers": totals.producers, "consumers": totals.consumers,
+        "subscriptions": totals.subscriptions, "published_total": totals.published_total,
+        "published_bytes_total": totals.published_bytes_total, "delivered_total": totals.delivered_total,
+        "acknowledged_total": totals.acknowledged_total, "redelivered_total": totals.redelivered_total,
+        "expired_total": totals.expired_total, "discarded_total": totals.discarded_total,
+        "undelivered_total": totals.undelivered_total, "oldest_ms": totals.oldest_ms,
+    })
+}
+
+/// What the broker as a whole is and does.
+pub(super) fn statistics(engine: &engine::Engine, failed: Option<&str>) -> String {
+    let state = engine.state();
+    let counts = engine.counts();
+    let broker = engine.broker_totals();
+    let log = state.log();
+    let (segments, disk_bytes) = log.disk_use();
+    let stores: Vec<Value> = state
+        .stores()
+        .all()
+        .iter()
+        .map(|store| {
+            json!({
+                "name": store.name, "mode": if store.sync { "sync" } else { "async" }, "messages": store.messages,
+                "bytes": store.bytes, "quota_bytes": store.quota_bytes,
+            })
+        })
+        .collect();
+    json!({
+        "broker": engine.settings().broker, "started_ms": engine.started().wall_ms, "epoch": state.epoch(),
+        "store_id": engine::hexadecimal(&state.store_id()), "failed": failed,
+        "out_of_space": state.out_of_space(), "log": {
+            "end_position": state.end().0, "durable_position": state.committed().0,
+            "segments": segments, "disk_bytes": disk_bytes, "rolling_hash": format!("{:016x}", log.rolling_hash().value),
+        },
+        "stores": stores, "connections": counts.connections, "sessions": counts.sessions,
+        "producers": counts.producers, "consumers": counts.consumers, "queues": broker.queues,
+        "topics": broker.topics, "subscriptions": broker.subscriptions, "messages": broker.totals.messages,
+        "bytes": broker.totals.bytes, "published_total": broker.totals.published_total,
+        "delivered_total": broker.totals.delivered_total, "acknowledged_total": broker.totals.acknowledged_total,
+    })
+    .to_string()
+}
+
+/// Who is connected.
+pub(super) fn connections(engine: &engine::Engine) -> String {
+    let rows: Vec<Value> = engine
+        .connections()
+        .into_iter()
+        .map(|row| {
+            json!({
+                "id": row.id, "client_id": row.client_id, "user": row.user, "product": row.product, "host": row.host,
+                "peer": row.peer, "connected_ms": row.connected_ms, "streams": row.streams, "sessions": row.sessions,
+                "producers": row.producers, "consumers": row.consumers,
+                "unacknowledged_messages": row.unacknowledged_messages, "published_total": row.published_total,
+                "delivered_total": row.delivered_total,
+            })
+        })
+        .collect();
+    Value::Array(rows).to_string()
+}
+
+/// An error as answers carry it.
+pub(super) fn error(error: &Error) -> Value {
+    json!({
+        "code": error.code().as_str_name(), "subject": error.subject, "message": error.message,
+        "remedy": error.remedy, "retryable": error.retryable,
+    })
+}
