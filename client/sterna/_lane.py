@@ -74,6 +74,10 @@ class Flow:
         self.limit = limit
         self.waiting: set[Lane] = set()
 
+    def has_room(self, size: int) -> bool:
+        """Whether `size` more bytes may be in flight; one message always may."""
+        return self.bytes == 0 or self.bytes + size <= self.limit
+
     def release(self, count: int) -> None:
         """Takes `count` bytes off, and wakes the lanes that waited for that."""
         self.bytes -= count
@@ -103,11 +107,14 @@ class Lane:
         self.failures_count = 0
         self.closed: errors.SternaError | None = None
         self._flow = lifeline.flow
+        #: What of the broker's credit in bytes is left.
+        self.bytes_left = _UNLIMITED
         self._sequence_limit = _UNLIMITED
-        self._bytes_limit = _UNLIMITED
         self._bytes_sent = 0
         self._link: Link | None = None
-        self._waiters: deque[asyncio.Future[None]] = deque()
+        # What was unconfirmed when the link came up and has not been sent again yet, for want of credit.
+        self._again: deque[tuple[int, bytes | Entry]] = deque()
+        self._waiters: deque[tuple[asyncio.Future[None], int]] = deque()
         #: So many messages may be numbered before anybody looks for room again.
         self.budget = 0
         self._flushers: list[tuple[int, asyncio.Future[None]]] = []
@@ -145,16 +152,34 @@ class Lane:
         opened = reply.producer_opened
         self.incarnation = opened.incarnation
         self._bytes_sent = 0
-        self._credit(opened.credit if opened.HasField("credit") else None)
+        credit = opened.credit if opened.HasField("credit") else None
+        self._sequence_limit = (credit.sequence_limit if credit is not None else 0) or _UNLIMITED
+        self.bytes_left = (credit.bytes_limit if credit is not None else 0) or _UNLIMITED
         self.run = None
+        self.budget = 0
         self._link = link
-        for sequence, entry in self.unconfirmed.items():
+        self._again = deque(self.unconfirmed.items())
+        self._send_again()
+
+    def _send_again(self) -> None:
+        """Sends what a break left unconfirmed, as far as the credit goes; new messages wait behind it."""
+        again = self._again
+        while again and len(again[0][1]) <= self.bytes_left:
+            sequence, entry = again.popleft()
+            self._spend(entry)
             self._queue(sequence, entry, 0)
-        self.look_for_room()
+        if not again:
+            self.look_for_room()
+
+    def _spend(self, entry: bytes | Entry) -> None:
+        size = len(entry.message) if isinstance(entry, Entry) else len(entry)
+        self._bytes_sent += size
+        self.bytes_left -= size
 
     def _forgotten(self, error: errors.SternaError) -> None:
         """The broker does not know this incarnation any more: its unconfirmed messages fail, each on its own."""
         entries, self.unconfirmed = self.unconfirmed, {}
+        self._again.clear()
         for sequence, entry in entries.items():
             self._fail_one(sequence, entry, error)
         self._check_flushed()
@@ -169,6 +194,9 @@ class Lane:
         """The link is gone; numbering goes on without one."""
         self._link = None
         self.run = None
+        self.budget = 0
+        self.bytes_left = self._sequence_limit = _UNLIMITED
+        self._again.clear()
         if self.session._transacted:
             self.look_for_room()
 
@@ -178,16 +206,15 @@ class Lane:
         """The id the broker gives the message of this number (EMS-MSG-A26)."""
         return f"ID:{self.lifeline.broker}.{self.incarnation:X}:{sequence}"
 
-    @property
-    def has_room(self) -> bool:
-        """Whether the next message may be numbered now; sets the budget for those after it."""
-        if self._waiters or not self._room():
+    def has_room(self, size: int) -> bool:
+        """Whether a message of `size` bytes may be numbered now; sets the budget for those after it."""
+        if self._waiters or not self._room(size):
             return False
         if self.confirmed and not self.session._transacted and self.closed is None:
             self.budget = min(self.window - len(self.unconfirmed), self._sequence_limit - self.next + 1, _BUDGET_MAX)
         return True
 
-    def _room(self) -> bool:
+    def _room(self, size: int) -> bool:
         if self.closed is not None:
             return True  # the sender shall find out
         if self.session._transacted or not self.confirmed:
@@ -195,42 +222,43 @@ class Lane:
             if link is None:
                 # A transaction in doubt is the sender's to hear of; a RELIABLE message is not worth waiting for.
                 return True
-            return link.unsent_bytes < _UNCONFIRMED_OUTBOX_BYTES
+            within = size <= self.bytes_left and self.next <= self._sequence_limit
+            return within and link.unsent_bytes < _UNCONFIRMED_OUTBOX_BYTES
         return (
             len(self.unconfirmed) < self.window
+            and size <= self.bytes_left
             and self.next <= self._sequence_limit
-            and self._bytes_sent < self._bytes_limit
-            and self._flow.bytes < self._flow.limit
+            and not self._again
+            and self._flow.has_room(size)
         )
 
-    async def room(self) -> None:
-        """Waits, in turn, until the next message may be numbered."""
-        while not self._room() or self._waiters:
+    async def room(self, size: int) -> None:
+        """Waits, in turn, until a message of `size` bytes may be numbered."""
+        while not self._room(size) or self._waiters:
             waiter = asyncio.get_running_loop().create_future()
-            self._waiters.append(waiter)
+            self._waiters.append((waiter, size))
             if self.session._transacted or not self.confirmed:
                 link = self._link
                 if link is not None:
-                    task = asyncio.ensure_future(link.drained())
-                    task.add_done_callback(lambda _: self.look_for_room())
-            elif self._flow.bytes >= self._flow.limit:
+                    link.drained().add_done_callback(lambda _: self.look_for_room())
+            elif not self._flow.has_room(size):
                 self._flow.waiting.add(self)
             try:
                 await waiter
             except asyncio.CancelledError:
-                if waiter in self._waiters:
-                    self._waiters.remove(waiter)
+                if (waiter, size) in self._waiters:
+                    self._waiters.remove((waiter, size))
                 self.look_for_room()
                 raise
-            if self._room():
+            if self._room(size):
                 # This one's turn. Whoever waits behind it is looked at again when this message was numbered.
                 asyncio.get_running_loop().call_soon(self.look_for_room)
                 return
 
     def look_for_room(self) -> None:
         """Lets the first who waits look again."""
-        while self._waiters and self._room():
-            waiter = self._waiters.popleft()
+        while self._waiters and self._room(self._waiters[0][1]):
+            waiter, _ = self._waiters.popleft()
             if not waiter.done():
                 waiter.set_result(None)
                 return
@@ -263,8 +291,8 @@ class Lane:
             self._flow.bytes += len(entry)
         elif self._link is not None:
             self._link.count_unsent(len(entry))
-        self._bytes_sent += len(message)
         if self._link is not None:
+            self._spend(message)
             run = self.run
             if run is not None and not target and upload is None:
                 run.messages.append(message)
@@ -301,15 +329,11 @@ class Lane:
 
     # --- What the broker says
 
-    def _credit(self, credit: Any) -> None:
-        self._sequence_limit = (credit.sequence_limit if credit is not None else 0) or _UNLIMITED
-        self._bytes_limit = (credit.bytes_limit if credit is not None else 0) or _UNLIMITED
-
     def on_credit(self, credit: Any) -> None:
         """ProducerCredit: absolute, so a lower value changes nothing."""
         self._sequence_limit = max(self._sequence_limit, credit.sequence_limit)
-        self._bytes_limit = max(self._bytes_limit, credit.bytes_limit)
-        self.look_for_room()
+        self.bytes_left = max(self.bytes_left, credit.bytes_limit - self._bytes_sent)
+        self._send_again()
 
     def on_confirmed(self, confirmed: Any) -> None:
         """A range is as safe as it says; its messages may be forgotten here."""
@@ -396,7 +420,7 @@ class Lane:
         self._forgotten(error)
         self.budget = 0
         waiters, self._waiters = self._waiters, deque()
-        for waiter in waiters:
+        for waiter, _ in waiters:
             if not waiter.done():
                 waiter.set_result(None)
 

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from sterna.sessions import Session
 
 T = TypeVar("T")
-#: What surrounds a message in its frame takes less than this.
+#: What surrounds a message in its frame takes less than this. Bodies beyond half a frame go ahead in chunks: one that
+#: took a whole frame would hold up all others, and a producer's whole credit in bytes may be one frame.
 _FRAME_SLACK: Final = 2048
 _INFLIGHT_BYTES: Final = 32 * 1024 * 1024
 
@@ -68,7 +69,7 @@ class Lifeline:
         self.on_temporary_replaced: Hook[TemporaryReplaced] = Hook("on_temporary_replaced")
         self.on_error: Hook[BaseException] = Hook("on_error")
         self.flow = Flow(_INFLIGHT_BYTES)
-        self.inline_bytes = (1 << 20) - _FRAME_SLACK
+        self.inline_bytes = (1 << 19) - _FRAME_SLACK
         self.message_bytes = 64 << 20
         self.closed: errors.SternaError | None = None
         self.sessions: list[Session] = []
@@ -129,7 +130,7 @@ class Lifeline:
         self._link = link
         self.broker, self.client_id, self.epoch = welcome.broker, welcome.client_id, welcome.epoch
         limits = welcome.limits
-        self.inline_bytes = link.frame_bytes - _FRAME_SLACK
+        self.inline_bytes = link.frame_bytes // 2 - _FRAME_SLACK
         self.message_bytes = limits.message_bytes or self.message_bytes
         self.flow.limit = min(_INFLIGHT_BYTES, limits.inflight_bytes // 2 or _INFLIGHT_BYTES)
         if welcome.time_ms:
@@ -345,10 +346,13 @@ class Lifeline:
             lane.fail(errors.from_proto(frame.producer_closed.reason))
 
     def _on_session_closed(self, frame: Any) -> None:
-        error = frame.session_closed.reason if frame.WhichOneof("frame") == "session_closed" else frame.error
         for session in list(self.sessions):
             if session._number == frame.session:
-                session._fail(errors.from_proto(error))
+                session._fail(errors.from_proto(frame.session_closed.reason))
+
+    def _on_session_error(self, frame: Any) -> None:
+        # The answer to a frame that asked for none; what follows from it comes in frames of its own.
+        self.report(errors.from_proto(frame.error))
 
     def _on_go_away(self, frame: Any) -> None:
         link = self._link
@@ -456,6 +460,6 @@ _HANDLERS: dict[str | None, Callable[[Lifeline, Any], None]] = {
     "consumer_closed": Lifeline._on_consumer_closed,
     "producer_closed": Lifeline._on_producer_closed,
     "session_closed": Lifeline._on_session_closed,
-    "error": Lifeline._on_session_closed,
+    "error": Lifeline._on_session_error,
     "go_away": Lifeline._on_go_away,
 }

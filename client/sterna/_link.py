@@ -272,12 +272,14 @@ class Link:
         """A lane without confirms says how much it added."""
         self._unsent_bytes += size
 
-    async def drained(self) -> None:
-        """Waits until the outbox was written once more."""
-        if self.lost is None:
-            if self._drained is None:
-                self._drained = self._loop.create_future()
-            await asyncio.shield(self._drained)
+    def drained(self) -> asyncio.Future[None]:
+        """Done when the outbox is empty, or the link gone."""
+        if self._drained is None:
+            self._drained = self._loop.create_future()
+            if self.lost is not None:
+                self._drained.set_result(None)
+            self._wake()
+        return self._drained
 
     def _release_drained(self) -> None:
         if self._drained is not None and not self._drained.done():

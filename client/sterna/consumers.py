@@ -98,6 +98,10 @@ class Consumer:
         self._unfinished: int | None = None
         self.closed: errors.SternaError | None = None
         self._buffer: deque[Any] = deque()
+        self._early: list[Any] = []
+        self._partial: Any = None
+        self._pieces: list[bytes] = []
+        self._pieces_bytes = 0
         self._received = self._taken = self._limit = self._taken_bytes = 0
         self._dropping = False
         self._drained = False
@@ -142,6 +146,10 @@ class Consumer:
         self._source, self._epoch, self.replaced = opened.source, opened.epoch, opened.replaced
         self._ranges = self.session._ranges_of(self._source, self._epoch)
         self._link = link
+        if self._early:
+            self._buffer.extend(self._early)
+            self._early.clear()
+            self._wake_all()
         if options.prefetch is None and not options.browse:
             self.prefetch = opened.prefetch
             self._schedule()
@@ -153,6 +161,8 @@ class Consumer:
         self._link = None
         self._generation += 1
         self._buffer.clear()
+        self._early.clear()
+        self._forget_partial()
         self._unfinished = None
         self._dropping = False
         self._gathering = False
@@ -161,12 +171,15 @@ class Consumer:
 
     def _on_deliver(self, deliver: Any) -> None:
         """A batch of deliveries."""
-        deliveries = deliver.deliveries
+        deliveries = self._assembled(deliver.deliveries)
         count = len(deliveries)
         self._received += count
         if self._dropping:
             self._taken += count
             self._taken_bytes += sum(len(one.message) for one in deliveries)
+            return
+        if self._link is None:
+            self._early.extend(deliveries)  # the reply that tells the source is still to come
             return
         self._buffer.extend(deliveries)
         while self._waiters and count:
@@ -174,6 +187,27 @@ class Consumer:
             waiter = self._waiters.popleft()
             if not waiter.done():
                 waiter.set_result(None)
+
+    def _assembled(self, deliveries: Any) -> Any:
+        """The complete ones: a large uploaded body comes in pieces, the last of one frame and the first of others."""
+        if self._partial is not None and deliveries:
+            piece = deliveries[0]
+            self._pieces.append(piece.uploaded)
+            self._pieces_bytes += len(piece.uploaded)
+            deliveries = list(deliveries)[1:]
+            if self._pieces_bytes >= self._partial.uploaded_bytes:
+                self._partial.uploaded = b"".join(self._pieces)
+                deliveries.insert(0, self._partial)
+                self._forget_partial()
+        if deliveries:
+            last = deliveries[-1]
+            if last.uploaded_bytes > len(last.uploaded):
+                self._partial, self._pieces, self._pieces_bytes = last, [last.uploaded], len(last.uploaded)
+                deliveries = list(deliveries)[:-1]
+        return deliveries
+
+    def _forget_partial(self) -> None:
+        self._partial, self._pieces, self._pieces_bytes = None, [], 0
 
     def _on_drained(self, drained: Any) -> None:
         """There is nothing more: a browser has seen everything."""
@@ -189,6 +223,9 @@ class Consumer:
 
     def _begin_dropping(self) -> None:
         """Recover or rollback is under way: what was prefetched, and comes before the reply, is void."""
+        if self._partial is not None:
+            self._taken += 1
+            self._forget_partial()
         self._taken += len(self._buffer)
         self._taken_bytes += sum(len(one.message) for one in self._buffer)
         self._buffer.clear()

@@ -244,8 +244,9 @@ class Producer:
             message, upload = self._large(lane, header, links, properties, body, len(message))
         if self.session._transacted:
             await self._lifeline.ready()
-        if lane.budget <= 0 and not lane.has_room:
-            await lane.room()
+        size = len(message) if upload is None else len(message) + len(upload[1])
+        if (lane.budget <= 0 or size > lane.bytes_left) and not lane.has_room(size):
+            await lane.room(size)
         sequence = lane.send(message, on_completion, delay_ms, target, upload)
         self._burst += 1
         if self._burst >= _BURST:

@@ -313,28 +313,30 @@ class Session:
                 sets.setdefault(consumer._source, set()).add(consumer._unfinished)
         return [seen_set(source, kept) for source, kept in sets.items() if kept and only in (None, source)]
 
-    async def _redeliver(self, name: str, content: Any) -> Any:
-        """Asks for redelivery of everything unsettled; deliveries until the reply are void."""
+    async def _redeliver(self, recover: pb.Recover, before: pb.ClientFrame | None = None) -> None:
+        """Asks for redelivery of everything unsettled. Deliveries that come before the reply to `recover` are void.
+
+        A rollback goes `before`: its own reply waits for the disk, and its redeliveries might overtake it.
+        """
         link = self._open_link()
         if link is None:
-            return None
+            return
         self._gather(link)
         for consumer in self._consumers:
             consumer._begin_dropping()
         self._handed.clear()
-        outcome: list[Any] = []
         settled = Settled()
 
-        def settle(reply: Any, error: errors.SternaError | None) -> None:
+        def settle(_: Any, error: errors.SternaError | None) -> None:
             # Here and not after the await: deliveries that follow the reply are good again.
             for consumer in self._consumers:
                 consumer._end_dropping()
-            outcome.append(reply)
             settled.settle(True, None if isinstance(error, LinkLostError) else error)
 
-        link.begin(self._number, name, content, settle)
+        if before is not None:
+            link.post(before.SerializeToString())
+        link.begin(self._number, "recover", recover, settle)
         await settled
-        return outcome[0]
 
     async def recover(self) -> None:
         """Has everything that is unacknowledged delivered again, in order, flagged as redelivered.
@@ -346,7 +348,7 @@ class Session:
         """
         if self._transacted:
             raise errors.NotAllowedError("a transacted session does not recover", remedy="call rollback()")
-        await self._redeliver("recover", pb.Recover(seen=self._seen()))
+        await self._redeliver(pb.Recover(seen=self._seen()))
 
     # --- Transactions
 
@@ -450,7 +452,7 @@ class Session:
         lost = self._end_transaction()
         if lost is None or not isinstance(lost, errors.TransactionRolledBackError):
             verb = pb.Transact(transaction=self._transaction, verb=pb.Transact.ROLLBACK, seen=seen)
-            await self._redeliver("transact", verb)
+            await self._redeliver(pb.Recover(), before=pb.ClientFrame(session=self._number, transact=verb))
 
     # --- Closing
 
