@@ -391,11 +391,12 @@ class Consumer:
         if self._link is None and self.closed is None and not self._drained:
             await self.session._lifeline.retrying(self._open, self.session)
             self.session._consumers.add(self)
+        if self._buffer:
+            return
         if self._drained or self.closed is not None:
             await self.close()
             raise StopAsyncIteration
-        if not self._buffer:
-            await self._wait()
+        await self._wait()
 
     # --- Listening
 
