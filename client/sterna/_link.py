@@ -14,6 +14,8 @@ Left out: what any frame means to a session, producer or consumer; the connectio
 from __future__ import annotations
 
 import asyncio
+import importlib
+import sys
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
@@ -123,6 +125,9 @@ class Link:
             UnreachableError: when nobody answers in time.
             SternaError: what the broker answered in place of a welcome.
         """
+        if "grpc" not in sys.modules:
+            # It takes a while to load, which nobody else on this loop shall wait for.
+            await asyncio.to_thread(importlib.import_module, "grpc.aio")
         import grpc
 
         options = [
