@@ -46,6 +46,12 @@ pub struct Destination {
 }
 
 impl Destination {
+    /// Subscriptions that its last message met, before selectors.
+    #[must_use]
+    pub fn matching_subscriptions(&self) -> usize {
+        self.routes.subscriptions.len()
+    }
+
     /// Whether records name it.
     #[must_use]
     pub const fn is_logged(&self) -> bool {

@@ -47,6 +47,10 @@ mod transaction;
 mod upkeep;
 mod volatile;
 
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+mod tests;
+
 pub use acknowledging::Acknowledged;
 pub use administration::{Subscribed, SubscriptionDefinition};
 pub use bridge::{Bridge, BridgeTarget};

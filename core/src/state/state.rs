@@ -148,10 +148,11 @@ impl State {
             incarnations: 0,
             bridge_incarnation: 0,
             bridged: 0,
-            overdue: true,
+            overdue: false,
             totals: Totals::default(),
         };
         state.bridge_incarnation = state.next_incarnation();
+        state.overdue = state.tables.timers.next_deadline_ms().is_some_and(|deadline_ms| deadline_ms <= now.monotonic_ms);
         Ok((state, report))
     }
 

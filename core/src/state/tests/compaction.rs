@@ -1,0 +1,160 @@
+//! Space comes back, and nothing else changes.
+
+use super::*;
+
+fn compacting() -> StateOptions {
+    let mut options = small_options();
+    options.log.segment_bytes = 64 * 1024;
+    options.log.record_bytes_max = 16 * 1024;
+    options.log.compact_below_percent = 60;
+    options.checkpoint_bytes = Some(128 * 1024);
+    options
+}
+
+fn disk_bytes(bench: &mut Bench) -> u64 {
+    bench.state().log().disk_use().1
+}
+
+// A few messages of each kind stay; thousands go. What stays must survive being rewritten.
+#[test]
+fn compaction_keeps_the_state_and_gives_space_back() {
+    let mut bench = Bench::on(SimDisk::new(5), compacting());
+    let queue = bench.queue(
+        "orders",
+        Properties {
+            redelivery_max: 2,
+            ..Properties::default()
+        },
+    );
+    let source = queue.source();
+    let topic = bench.topic("news", Properties::default());
+    let durable = bench.subscribe("d", "news", |_| {});
+    let plain = bench.subscribe("", "news", |_| {});
+    let mut kept_plain = Vec::new();
+    for number in 0..3_000_u64 {
+        let text = format!("{number}:{}", "x".repeat(500));
+        let tx = Tx {
+            owner: 1,
+            number: number + 1,
+        };
+        match number % 100 {
+            7 => {
+                bench.send_in(tx, queue, &Message::text(text)).unwrap();
+                bench.state().commit(tx).unwrap();
+            }
+            8 => {
+                bench.send_in(tx, queue, &Message::text(text)).unwrap();
+                bench.state().rollback(tx).unwrap();
+            }
+            9 => {
+                bench.send(topic, &Message::text(text).preserved());
+                kept_plain.push(number.to_string());
+            }
+            _ => drop(bench.send(queue, &Message::text(text))),
+        }
+        if number % 20 == 19 {
+            bench.settle();
+            // All but a few are consumed; one in a while is delivered too often and moved.
+            while let Some((text, sequence, _)) = bench.take(source) {
+                let number: u64 = text.split(':').next().unwrap().parse().unwrap();
+                match number % 50 {
+                    7 => {}
+                    11 => {
+                        bench.state().release(source, sequence, true);
+                    }
+                    _ => drop(bench.acknowledge(source, sequence)),
+                }
+            }
+        }
+    }
+    bench.settle();
+    let before = bench.state().dump();
+    let bytes = disk_bytes(&mut bench);
+    assert!(bytes < 1_000_000, "{bytes} bytes on disk for few messages");
+    let starts = |texts: Vec<String>| -> Vec<String> {
+        texts
+            .into_iter()
+            .map(|text| text.split(':').next().unwrap().to_owned())
+            .collect()
+    };
+    assert_eq!(
+        starts(bench.texts(plain)),
+        kept_plain,
+        "a non-durable subscription's messages can be read"
+    );
+    let durable_before = bench.texts(durable);
+    bench.restart();
+    assert_eq!(bench.state().dump(), before);
+    assert_eq!(bench.texts(durable), durable_before);
+    assert_eq!(bench.texts(source).len(), 60 + 0, "what was kept");
+    bench.state().purge(source, "admin").unwrap();
+    bench.state().unsubscribe(durable, "me").unwrap();
+    bench.settle();
+    bench.restart();
+    assert!(bench.texts(source).is_empty() && bench.texts(UNDELIVERED.source()).is_empty());
+}
+
+#[test]
+fn what_was_deleted_stays_deleted_when_its_records_are_gone() {
+    let mut bench = Bench::on(SimDisk::new(6), compacting());
+    let pinned = bench.queue("pinned", Properties::default());
+    let name = DestinationName::parse("gone").unwrap();
+    let gone = bench
+        .state()
+        .ensure_destination(Kind::Queue, &name, Origin::Dynamic, Properties::default())
+        .unwrap();
+    bench.send(pinned, &Message::text("pin"));
+    bench.send(gone, &Message::text("old"));
+    bench.settle();
+    let filler = bench.queue("filler", Properties::default());
+    for round in 0..2_000 {
+        bench.send(filler, &Message::text("x".repeat(500)));
+        if round == 1_000 {
+            assert_eq!(bench.state().delete_destination(gone, true, "admin").unwrap(), 1);
+        }
+        if round % 50 == 0 {
+            bench.settle();
+            bench.state().purge(filler.source(), "admin").unwrap();
+        }
+    }
+    bench.settle();
+    bench.restart();
+    assert!(bench.state().destination(Kind::Queue, "gone").is_none());
+    assert!(bench.state().source(gone.source()).is_none());
+    assert_eq!(bench.texts(pinned.source()), ["pin"]);
+    let again = bench
+        .state()
+        .ensure_destination(Kind::Queue, &name, Origin::Dynamic, Properties::default())
+        .unwrap();
+    assert_ne!(again, gone, "a number is never used again");
+    assert!(bench.texts(again.source()).is_empty());
+}
+
+#[test]
+fn producers_are_remembered_when_their_messages_are_gone() {
+    let mut bench = Bench::on(SimDisk::new(7), compacting());
+    let queue = bench.queue("orders", Properties::default());
+    let producer = bench.state().next_incarnation();
+    bench
+        .send_as(queue, &Message::text("once"), (producer, 41), None)
+        .unwrap();
+    for round in 0..2_000 {
+        bench.send(queue, &Message::text("x".repeat(500)));
+        if round % 50 == 0 {
+            bench.settle();
+            bench.state().purge(queue.source(), "admin").unwrap();
+        }
+    }
+    bench.settle();
+    bench.restart();
+    assert_eq!(
+        bench.state().producer_knowledge(producer, queue),
+        ProducerKnowledge::Known(41)
+    );
+    assert!(
+        bench
+            .send_as(queue, &Message::text("once"), (producer, 41), None)
+            .unwrap()
+            .duplicate
+    );
+}

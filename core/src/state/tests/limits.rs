@@ -1,0 +1,190 @@
+//! Limits and what happens at them.
+
+use super::*;
+
+fn limited(messages_max: u64, bytes_max: u64, overflow: OverflowPolicy) -> Properties {
+    Properties {
+        messages_max,
+        bytes_max,
+        overflow,
+        ..Properties::default()
+    }
+}
+
+// covers: EMS-DEST-A19, EMS-DEST-A21, EMS-DEST-A24
+#[test]
+fn a_full_queue_refuses_and_counts_what_is_in_flight() {
+    for policy in [OverflowPolicy::Default, OverflowPolicy::RejectIncoming] {
+        let mut bench = Bench::new();
+        let queue = bench.queue("orders", limited(2, 0, policy));
+        bench.send(queue, &Message::text("a"));
+        bench.send(queue, &Message::text("b").volatile());
+        bench.settle();
+        let (_, sequence, _) = bench.take(queue.source()).unwrap();
+        let refused = bench.try_send(queue, &Message::text("c"));
+        assert!(
+            matches!(
+                refused,
+                Err(PublishError::DestinationFull {
+                    limit: "maxMessages",
+                    ..
+                })
+            ),
+            "{refused:?}"
+        );
+        bench.acknowledge(queue.source(), sequence);
+        bench.send(queue, &Message::text("d"));
+        bench.settle();
+        bench.restart();
+        assert_eq!(
+            bench.texts(queue.source()),
+            ["d"],
+            "the volatile one is lost, the refused one never came"
+        );
+    }
+    let mut bench = Bench::new();
+    let size = Message::text("a").encode().len() as u64;
+    let queue = bench.queue("orders", limited(0, size * 2, OverflowPolicy::Default));
+    bench.send(queue, &Message::text("a"));
+    bench.send(queue, &Message::text("b"));
+    let refused = bench.try_send(queue, &Message::text("c"));
+    assert!(matches!(
+        refused,
+        Err(PublishError::DestinationFull { limit: "maxBytes", .. })
+    ));
+}
+
+// covers: EMS-DEST-A24
+#[test]
+fn discard_old_drops_the_oldest_by_age_and_never_what_is_handed_out() {
+    let mut bench = Bench::new();
+    let queue = bench.queue("orders", limited(3, 0, OverflowPolicy::DiscardOld));
+    bench.send(queue, &Message::text("handed out"));
+    bench.settle();
+    let (_, held, _) = bench.take(queue.source()).unwrap();
+    bench.send(queue, &Message::text("oldest").priority(9));
+    for text in ["b", "c", "d"] {
+        bench.send(queue, &Message::text(text));
+    }
+    bench.settle();
+    assert_eq!(bench.texts(queue.source()), ["handed out", "c", "d"]);
+    assert_eq!(
+        bench.state().source(queue.source()).unwrap().statistics.discarded_total,
+        2
+    );
+    bench.acknowledge(queue.source(), held);
+    bench.settle();
+    bench.restart();
+    assert_eq!(bench.texts(queue.source()), ["c", "d"]);
+}
+
+// covers: EMS-DEST-A20, EMS-DEST-A24
+#[test]
+fn topics_are_limited_for_each_subscription() {
+    for (policy, refused, full, other) in [
+        (OverflowPolicy::Default, false, vec!["a"], vec!["a", "b"]),
+        (OverflowPolicy::DiscardOld, false, vec!["b"], vec!["a", "b"]),
+        (OverflowPolicy::RejectIncoming, true, vec!["a"], vec!["a"]),
+    ] {
+        let mut bench = Bench::new();
+        let topic = bench.topic("news", limited(1, 0, policy));
+        let slow = bench.subscribe("slow", "news", |_| {});
+        let quick = bench.subscribe("", "news", |_| {});
+        let picky = bench.subscribe("", "news", |wanted| wanted.selector = selector("never = 1"));
+        bench.send(topic, &Message::text("a"));
+        bench.settle();
+        let (mut got, sequence, _) = bench.take(quick).unwrap();
+        bench.acknowledge(quick, sequence);
+        let mut quickly = vec![std::mem::take(&mut got)];
+        assert_eq!(
+            bench.try_send(topic, &Message::text("b")).is_err(),
+            refused,
+            "{policy:?}"
+        );
+        bench.settle();
+        quickly.extend(bench.take_all(quick));
+        assert_eq!(
+            (bench.texts(slow), quickly),
+            (
+                full.iter().map(|s| (*s).to_owned()).collect(),
+                other.iter().map(|s| (*s).to_owned()).collect()
+            ),
+            "{policy:?}"
+        );
+        assert!(bench.texts(picky).is_empty());
+    }
+}
+
+// covers: EMS-DEST-A24
+#[test]
+fn a_delayed_message_to_a_full_subscription_is_refused() {
+    let mut bench = Bench::new();
+    let topic = bench.topic("news", limited(1, 0, OverflowPolicy::Default));
+    bench.subscribe("d", "news", |_| {});
+    bench.send(topic, &Message::text("a").delay(100));
+    assert!(bench.try_send(topic, &Message::text("b").delay(100)).is_err());
+    bench.send(topic, &Message::text("not delayed: room of its own"));
+}
+
+// covers: EMS-MSG-A08, EMS-DEST-A64
+#[test]
+fn a_delay_that_ends_at_a_full_queue_drops_the_message_or_keeps_it_as_undelivered() {
+    let mut bench = Bench::new();
+    let queue = bench.queue("orders", limited(2, 0, OverflowPolicy::RejectIncoming));
+    bench.send(queue, &Message::text("dropped").delay(100));
+    bench.send(queue, &Message::text("kept").delay(100).preserved());
+    bench.send(queue, &Message::text("a"));
+    bench.send(queue, &Message::text("b"));
+    bench.settle();
+    bench.advance(100);
+    bench.settle();
+    assert_eq!(bench.texts(queue.source()), ["a", "b"]);
+    assert_eq!(bench.texts(UNDELIVERED.source()), ["kept"]);
+}
+
+// covers: EMS-STORE-A07
+#[test]
+fn stores_are_labels_with_a_promise_a_quota_and_an_account() {
+    let mut bench = Bench::new();
+    let names: Vec<String> = bench
+        .state()
+        .stores()
+        .all()
+        .iter()
+        .map(|store| store.name.clone())
+        .collect();
+    assert_eq!(names, ["$sys.failsafe", "$sys.nonfailsafe", "$sys.meta"]);
+    bench.state().set_stores(vec![StoreDefinition {
+        name: "small".to_owned(),
+        sync: true,
+        quota_bytes: 100,
+    }]);
+    let in_store = |store: &str| Properties {
+        store: store.to_owned(),
+        ..Properties::default()
+    };
+    let safe = bench.queue("safe", Properties::default());
+    let fast = bench.queue("fast", in_store("$sys.nonfailsafe"));
+    let small = bench.queue("small", in_store("small"));
+    assert_eq!(bench.send(safe, &Message::text("a")).durability, Durability::Durable);
+    let accepted = bench.send(fast, &Message::text("a"));
+    assert_eq!(
+        (accepted.durability, accepted.wait_for),
+        (Durability::Accepted, None),
+        "confirmed at once"
+    );
+    bench.send(small, &Message::text("x".repeat(60)));
+    let refused = bench.try_send(small, &Message::text("x".repeat(60)));
+    assert!(matches!(refused, Err(PublishError::StoreFull(name)) if name == "small"));
+    bench.settle();
+    bench.queues.retain(|(name, _)| *name != "small");
+    bench.restart();
+    assert_eq!(bench.texts(fast.source()), ["a"], "on disk, too, a little later");
+    let account = bench.state().stores().all()[1].clone();
+    assert_eq!(
+        (account.messages, account.bytes),
+        (1, Message::text("a").encode().len() as u64)
+    );
+    let unknown = bench.ensure(Kind::Queue, "lost", in_store("nowhere"));
+    assert!(matches!(unknown, Err(StateError::Configuration(_))));
+}

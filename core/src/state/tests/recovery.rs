@@ -1,0 +1,208 @@
+//! Power loss at any step: what was confirmed is there, what was acknowledged stays gone, no transaction is torn.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::*;
+use crate::log::Position;
+use crate::sim::disk::Faults;
+use crate::sim::{Random, seeds};
+
+/// What a client was told, by a message's text.
+#[derive(Default)]
+struct Told {
+    sent: BTreeSet<String>,
+    confirmed: BTreeSet<String>,
+    delivered: BTreeSet<String>,
+    acknowledged: BTreeSet<String>,
+    /// Sent in one transaction each; the second part was told of its commit.
+    transactions: Vec<(Vec<String>, bool)>,
+}
+
+struct Waiting {
+    sent: Vec<(Position, String)>,
+    acknowledged: Vec<(Position, String)>,
+    committed: Vec<(Position, usize)>,
+}
+
+/// Runs a random mix until it is over or the power is lost, and notes what clients were told until then.
+fn run(bench: &mut Bench, random: &mut Random, steps: u64, told: &mut Told, round: u64) -> Result<(), StateError> {
+    let queue = bench.state().destination(Kind::Queue, "orders").map(|found| found.id);
+    let Some(queue) = queue else { return Ok(()) };
+    let source = queue.source();
+    let mut waiting = Waiting {
+        sent: Vec::new(),
+        acknowledged: Vec::new(),
+        committed: Vec::new(),
+    };
+    let mut held: BTreeMap<u64, String> = BTreeMap::new();
+    for step in 0..steps {
+        match random.below(10) {
+            0..=3 => {
+                let text = format!("{round}.{step}");
+                let message = Message::text(text.clone()).priority(random.below(3));
+                if let Ok(accepted) = bench.try_send(queue, &message) {
+                    told.sent.insert(text.clone());
+                    waiting.sent.extend(accepted.wait_for.map(|position| (position, text)));
+                }
+            }
+            4..=5 => {
+                if let Next::Ready { sequence, priority, .. } =
+                    bench.state().next_ready(source, &mut Cursor::default(), None)
+                {
+                    let delivered = bench.state().deliver(source, priority, sequence, 1).unwrap();
+                    if let Payload::Ready(message) = bench.state().payload(delivered.position) {
+                        let view = MessageView::parse(&message.bytes).unwrap();
+                        let text = view.body().text().unwrap().unwrap_or("").to_owned();
+                        assert!(
+                            delivered.redelivered || !told.delivered.contains(&text),
+                            "delivered before, not flagged: {text}"
+                        );
+                        assert!(!told.acknowledged.contains(&text), "acknowledged, and back: {text}");
+                        told.delivered.insert(text.clone());
+                        held.insert(sequence, text);
+                    }
+                }
+            }
+            6 => {
+                if let Some((sequence, text)) = held.pop_first() {
+                    let done = bench
+                        .state()
+                        .acknowledge(source, &[(sequence, sequence)], |_| true, None)?;
+                    waiting
+                        .acknowledged
+                        .extend(done.wait_for.map(|position| (position, text)));
+                }
+            }
+            7 => {
+                let tx = Tx {
+                    owner: round,
+                    number: step + 1,
+                };
+                let texts: Vec<String> = (0..3).map(|part| format!("{round}.{step}.{part}")).collect();
+                for text in &texts {
+                    bench.send_in(tx, queue, &Message::text(text.clone())).ok();
+                }
+                told.transactions.push((texts, false));
+                if random.one_in(3) {
+                    bench.state().rollback(tx).ok();
+                } else if let Ok(committed) = bench.state().commit(tx) {
+                    waiting
+                        .committed
+                        .extend(committed.wait_for.map(|at| (at, told.transactions.len() - 1)));
+                }
+            }
+            _ => {
+                if let Some(job) = bench.state().next_write()? {
+                    let done = job.run();
+                    let durable = bench.state().complete_write(done)?;
+                    for (_, text) in waiting.sent.extract_if(.., |(position, _)| *position < durable) {
+                        told.confirmed.insert(text);
+                    }
+                    for (_, text) in waiting.acknowledged.extract_if(.., |(position, _)| *position < durable) {
+                        told.acknowledged.insert(text);
+                    }
+                    for (_, index) in waiting.committed.extract_if(.., |(position, _)| *position < durable) {
+                        told.transactions[index].1 = true;
+                    }
+                }
+                for job in bench.state().take_reads() {
+                    let done = job.run();
+                    bench.state().complete_read(done);
+                }
+                if let Some(job) = bench.state().maintenance()? {
+                    let done = job.run();
+                    bench.state().complete_maintenance(done)?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn check(bench: &mut Bench, told: &Told) {
+    let source = bench.state().destination(Kind::Queue, "orders").unwrap().id.source();
+    let found = bench.texts(source);
+    let unique: BTreeSet<&String> = found.iter().collect();
+    assert_eq!(unique.len(), found.len(), "a message is there twice");
+    for text in &told.confirmed {
+        let done = told.acknowledged.contains(text) || told.delivered.contains(text);
+        assert!(done || unique.contains(text), "confirmed and lost: {text}");
+    }
+    for text in &told.acknowledged {
+        assert!(!unique.contains(text), "acknowledged and back: {text}");
+    }
+    for (texts, committed) in &told.transactions {
+        let there = texts
+            .iter()
+            .filter(|text| unique.contains(text) || told.delivered.contains(*text))
+            .count();
+        assert!(there == 0 || there == texts.len(), "torn: {texts:?}");
+        assert!(!committed || there == texts.len(), "committed and lost: {texts:?}");
+    }
+}
+
+fn options(seed: u64) -> StateOptions {
+    let mut options = small_options();
+    options.log.segment_bytes = 64 * 1024;
+    options.log.record_bytes_max = 16 * 1024;
+    options.log.compact_below_percent = 60;
+    options.checkpoint_bytes = Some(if seed % 2 == 0 { 32 * 1024 } else { 200 * 1024 });
+    options
+}
+
+// covers: EMS-STORE-A02, EMS-STORE-A14
+#[test]
+fn power_loss_at_any_step_loses_nothing_confirmed_and_brings_nothing_back() {
+    for seed in seeds(60) {
+        let mut random = Random::new(seed);
+        let disk = SimDisk::new(seed);
+        let mut bench = Bench::on(disk.clone(), options(seed));
+        bench.queue("orders", Properties::default());
+        bench.settle();
+        let mut told = Told::default();
+        for round in 0..4 {
+            let crash_at = disk.operations() + 1 + random.below(80);
+            disk.set_faults(Faults {
+                crash_at: Some(crash_at),
+                ..Faults::default()
+            });
+            let steps = 200 + random.below(800);
+            let _ = run(&mut bench, &mut random, steps, &mut told, round);
+            bench.state = None;
+            disk.set_faults(Faults::default());
+            disk.power_cycle();
+            if let Err(error) = bench.open() {
+                panic!("seed {seed}: the store does not open: {error}");
+            }
+            let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| check(&mut bench, &told)));
+            if outcome.is_err() {
+                panic!("run it again with STERNA_SEED={seed} cargo test power_loss_at_any_step");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_failed_sync_ends_confirmations_and_says_so() {
+    let disk = SimDisk::new(3);
+    let mut bench = Bench::on(disk.clone(), small_options());
+    let queue = bench.queue("orders", Properties::default());
+    bench.settle();
+    disk.set_faults(Faults {
+        fail_sync_at: Some(disk.operations() + 1),
+        ..Faults::default()
+    });
+    let accepted = bench.send(queue, &Message::text("a"));
+    let job = bench.state().next_write().unwrap().unwrap();
+    let done = job.run();
+    assert!(bench.state().complete_write(done).is_err());
+    assert!(bench.state().failed().is_some());
+    assert!(
+        accepted
+            .wait_for
+            .is_some_and(|position| position >= bench.state().committed()),
+        "never confirmed"
+    );
+    assert!(bench.try_send(queue, &Message::text("b")).is_err());
+    assert!(bench.try_send(queue, &Message::text("b").volatile()).is_err());
+}

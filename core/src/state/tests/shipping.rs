@@ -1,0 +1,126 @@
+//! A second state that takes the first one's log answers identically.
+
+use super::*;
+use crate::log::Position;
+
+fn busy(bench: &mut Bench) {
+    let queue = bench.queue(
+        "orders",
+        Properties {
+            redelivery_max: 2,
+            ..Properties::default()
+        },
+    );
+    let topic = bench.topic("news", Properties::default());
+    let durable = bench.subscribe("d", "news", |_| {});
+    let gone = bench.subscribe("gone", "news", |_| {});
+    bench.bridge(Kind::Topic, "news", Kind::Queue, "orders", Some("n > 1"));
+    for number in 0..40 {
+        bench.send(
+            topic,
+            &Message::text(number.to_string())
+                .with("n", Value::Int(number % 4))
+                .preserved()
+                .ttl(5_000),
+        );
+        bench.send(
+            queue,
+            &Message::text(format!("q{number}")).priority(number.unsigned_abs() % 10),
+        );
+        bench.send(queue, &Message::text("volatile").volatile());
+    }
+    bench.settle();
+    for _ in 0..10 {
+        let (_, sequence, _) = bench.take(queue.source()).unwrap();
+        bench.acknowledge(queue.source(), sequence);
+        let (_, sequence, _) = bench.take(durable).unwrap();
+        bench.state().release(durable, sequence, true);
+    }
+    for number in 1..=3 {
+        let tx = Tx { owner: 9, number };
+        bench.send_in(tx, queue, &Message::text("tx")).unwrap();
+        let (_, sequence, _) = bench.take(durable).unwrap();
+        bench
+            .state()
+            .acknowledge(durable, &[(sequence, sequence)], |_| true, Some(tx))
+            .unwrap();
+        match number {
+            1 => drop(bench.state().commit(tx).unwrap()),
+            2 => bench.state().rollback(tx).unwrap(),
+            _ => drop(
+                bench
+                    .state()
+                    .prepare(
+                        tx,
+                        Xid {
+                            format: 7,
+                            ..Xid::default()
+                        },
+                    )
+                    .unwrap(),
+            ),
+        }
+    }
+    bench.state().unsubscribe(gone, "admin").unwrap();
+    bench.advance(6_000);
+    bench.settle();
+}
+
+fn follow(bench: &mut Bench, follower: &mut State, from: &mut Position) {
+    loop {
+        let end = bench.state().log().durable();
+        if *from >= end {
+            return;
+        }
+        let chunk = bench.state().read_log(*from, 32 * 1024).unwrap();
+        *from = follower.append_log(&chunk).unwrap();
+        while let Some(job) = follower.next_write().unwrap() {
+            let done = job.run();
+            follower.complete_write(done).unwrap();
+        }
+        while let Some(job) = follower.maintenance().unwrap() {
+            let done = job.run();
+            follower.complete_maintenance(done).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_standby_that_applies_the_log_has_the_same_state() {
+    let mut bench = Bench::new();
+    let disk = SimDisk::new(2);
+    let (mut follower, _) = State::open(Arc::new(disk.clone()), follower_options(), bench.now).unwrap();
+    let mut from = follower.log().end();
+    follow(&mut bench, &mut follower, &mut from);
+    busy(&mut bench);
+    follow(&mut bench, &mut follower, &mut from);
+    assert_eq!(follower.dump(), bench.state().dump());
+    assert!(bench.state().dump().lines().count() > 60, "{}", bench.state().dump());
+    assert_eq!(follower.log().rolling_hash(), bench.state().log().rolling_hash());
+
+    // It takes over: what its leader may have delivered comes flagged.
+    let epoch = bench.state().epoch() + 1;
+    follower.begin_epoch(epoch).unwrap();
+    let queue = bench.state().destination(Kind::Queue, "orders").unwrap().id;
+    let mut promoted = Bench {
+        disk,
+        state: Some(follower),
+        ..bench
+    };
+    promoted.settle();
+    let (_, _, delivered) = promoted.take(queue.source()).unwrap();
+    assert!(delivered.redelivered);
+}
+
+#[test]
+fn a_restart_has_the_same_state_as_before() {
+    let mut bench = Bench::new();
+    busy(&mut bench);
+    let before = bench.state().dump();
+    bench.restart();
+    assert_eq!(bench.state().dump(), before);
+    bench.state().checkpoint().unwrap();
+    bench.settle();
+    bench.restart();
+    assert_eq!(bench.state().dump(), before, "a checkpoint changes nothing");
+}

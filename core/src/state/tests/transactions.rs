@@ -1,0 +1,167 @@
+//! Transactions over sends and acknowledgements, local and prepared.
+
+use super::*;
+
+const TX: Tx = Tx { owner: 5, number: 1 };
+
+fn xid(number: u8) -> Xid {
+    Xid {
+        format: 1,
+        global: vec![number],
+        branch: vec![],
+    }
+}
+
+// covers: EMS-TX-A03
+#[test]
+fn nothing_is_seen_before_the_commit_and_everything_after_it() {
+    let mut bench = Bench::new();
+    let queue = bench.queue("orders", Properties::default());
+    let other = bench.queue("other", Properties::default());
+    bench.send(queue, &Message::text("taken"));
+    bench.settle();
+    let (_, sequence, _) = bench.take(queue.source()).unwrap();
+    for number in 0..3 {
+        bench.send_in(TX, other, &Message::text(format!("{number}"))).unwrap();
+    }
+    bench.send_in(TX, other, &Message::text("volatile").volatile()).unwrap();
+    let taken = bench
+        .state()
+        .acknowledge(queue.source(), &[(sequence, sequence)], |_| true, Some(TX))
+        .unwrap();
+    assert_eq!((taken.count, bench.state().transaction_size(TX)), (1, 5));
+    bench.send(other, &Message::text("outside"));
+    bench.settle();
+    assert_eq!(bench.texts(other.source()), ["outside"]);
+    let committed = bench.state().commit(TX).unwrap();
+    assert!(committed.wait_for.is_some());
+    assert_eq!(
+        bench.texts(other.source()),
+        ["outside"],
+        "not before the commit is durable"
+    );
+    bench.settle();
+    assert_eq!(bench.take_all(other.source()).len(), 5);
+    assert!(bench.texts(queue.source()).is_empty());
+    assert!(matches!(bench.state().commit(TX), Err(StateError::NoSuchTransaction)));
+    bench.restart();
+    assert_eq!(bench.texts(other.source()), ["0", "1", "2", "outside"]);
+    assert!(bench.texts(queue.source()).is_empty());
+}
+
+// covers: EMS-TX-A05
+#[test]
+fn a_rollback_leaves_nothing_and_what_was_taken_comes_again() {
+    let mut bench = Bench::new();
+    let properties = Properties {
+        redelivery_max: 2,
+        ..Properties::default()
+    };
+    let queue = bench.queue("orders", properties);
+    bench.send(queue, &Message::text("taken"));
+    bench.settle();
+    for round in 1..=2 {
+        let (_, sequence, delivered) = bench.take(queue.source()).unwrap();
+        assert_eq!(delivered.delivery_count, round);
+        bench.send_in(TX, queue, &Message::text("never")).unwrap();
+        bench
+            .state()
+            .acknowledge(queue.source(), &[(sequence, sequence)], |_| true, Some(TX))
+            .unwrap();
+        bench.state().rollback(TX).unwrap();
+        assert!(bench.take(queue.source()).is_none(), "still with its holder");
+        let expected = if round == 1 {
+            Released::Returned
+        } else {
+            Released::Destroyed
+        };
+        assert_eq!(bench.state().release(queue.source(), sequence, true), expected);
+    }
+    bench.settle();
+    bench.restart();
+    assert!(bench.texts(queue.source()).is_empty());
+    assert_eq!(bench.state().source(queue.source()).unwrap().statistics.messages, 0);
+}
+
+// covers: EMS-TX-A04
+#[test]
+fn delay_and_life_count_from_the_send() {
+    let mut bench = Bench::new();
+    let queue = bench.queue("orders", Properties::default());
+    bench.send_in(TX, queue, &Message::text("delayed").delay(100)).unwrap();
+    bench.send_in(TX, queue, &Message::text("short").ttl(100)).unwrap();
+    bench.advance(60);
+    bench.state().commit(TX).unwrap();
+    bench.settle();
+    assert_eq!(bench.texts(queue.source()), ["short"]);
+    bench.advance(40);
+    assert_eq!(bench.take_all(queue.source()), ["delayed"]);
+}
+
+#[test]
+fn an_open_transaction_ends_with_the_process() {
+    let mut bench = Bench::new();
+    let queue = bench.queue("orders", Properties::default());
+    bench.send_in(TX, queue, &Message::text("never")).unwrap();
+    bench.settle();
+    bench.restart();
+    assert!(bench.texts(queue.source()).is_empty());
+    assert!(matches!(bench.state().commit(TX), Err(StateError::NoSuchTransaction)));
+    bench.send(queue, &Message::text("after"));
+    bench.settle();
+    bench.restart();
+    assert_eq!(bench.texts(queue.source()), ["after"]);
+}
+
+#[test]
+fn a_prepared_transaction_outlives_restarts_until_it_is_decided() {
+    for commit in [true, false] {
+        let mut bench = Bench::new();
+        let queue = bench.queue("orders", Properties::default());
+        bench.send(queue, &Message::text("taken"));
+        bench.settle();
+        let (_, sequence, _) = bench.take(queue.source()).unwrap();
+        bench.send_in(TX, queue, &Message::text("sent")).unwrap();
+        bench
+            .state()
+            .acknowledge(queue.source(), &[(sequence, sequence)], |_| true, Some(TX))
+            .unwrap();
+        bench.state().prepare(TX, xid(1)).unwrap();
+        bench.settle();
+        for _ in 0..3 {
+            bench.restart();
+            assert_eq!(bench.state().prepared().len(), 1);
+            assert!(bench.take(queue.source()).is_none(), "neither sent nor given back");
+        }
+        if commit {
+            bench.state().commit_prepared(&xid(1)).unwrap();
+        } else {
+            bench.state().rollback_prepared(&xid(1)).unwrap();
+        }
+        bench.settle();
+        bench.restart();
+        assert!(bench.state().prepared().is_empty());
+        let (text, _, delivered) = bench.take(queue.source()).unwrap();
+        assert_eq!(text, if commit { "sent" } else { "taken" });
+        assert!(commit || delivered.redelivered);
+        assert!(bench.take(queue.source()).is_none());
+    }
+}
+
+#[test]
+fn a_message_sent_earlier_and_committed_later_takes_its_place() {
+    let mut bench = Bench::new();
+    let queue = bench.queue("orders", Properties::default());
+    bench.send_in(TX, queue, &Message::text("first")).unwrap();
+    for number in 0..5 {
+        bench.send(queue, &Message::text(format!("{number}")));
+    }
+    bench.settle();
+    assert_eq!(bench.take_all(queue.source()), ["0", "1", "2", "3", "4"]);
+    bench.state().attach(queue.source(), false);
+    bench.state().take_dirty();
+    bench.state().commit(TX).unwrap();
+    bench.settle();
+    assert_eq!(bench.state().take_dirty(), [queue.source()]);
+    assert_eq!(bench.take_all(queue.source()), ["first"]);
+}
