@@ -80,7 +80,14 @@ impl Log {
 
     fn start_compaction(&mut self) -> Option<Task> {
         let percent = u64::from(self.options.compact_below_percent);
-        let (store_id, durable) = (self.store_id, self.durable);
+        let store_id = self.store_id;
+        // Above the floor nothing may be dropped for the catalogue's sake, so a rewrite there would be for nothing. Who never
+        // sets a floor has no catalogue.
+        let bound = if self.floor == Position::ZERO {
+            self.durable
+        } else {
+            self.floor.min(self.durable)
+        };
         let worth = |segment: &&mut Segment| {
             let Liveness {
                 holds,
@@ -90,7 +97,7 @@ impl Log {
             } = &segment.liveness;
             let sparse = holds * 100 < segment.user_records * percent;
             let changed = tried_at.is_none_or(|(tried, blocked)| holds * 2 < tried || *blockers < blocked);
-            segment.sealed && segment.end <= durable && sparse && changed
+            segment.sealed && segment.end <= bound && sparse && changed
         };
         let segment = self.segments.iter_mut().find(worth)?;
         segment.liveness.tried_at = Some((segment.liveness.holds, segment.liveness.blockers));

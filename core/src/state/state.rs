@@ -127,9 +127,8 @@ impl State {
         for (holder, target) in recovering.dependencies {
             Liveness::depend(&mut log, holder, target);
         }
-        if tables.checkpoint != Position::ZERO {
-            log.set_floor(tables.checkpoint);
-        }
+        // Without a checkpoint yet, nothing is below it.
+        log.set_floor(tables.checkpoint.max(Position(1)));
         tables.live = !follows;
         let checkpoint_end = tables.checkpoint;
         let mut state = Self {
@@ -152,7 +151,11 @@ impl State {
             totals: Totals::default(),
         };
         state.bridge_incarnation = state.next_incarnation();
-        state.overdue = state.tables.timers.next_deadline_ms().is_some_and(|deadline_ms| deadline_ms <= now.monotonic_ms);
+        state.overdue = state
+            .tables
+            .timers
+            .next_deadline_ms()
+            .is_some_and(|deadline_ms| deadline_ms <= now.monotonic_ms);
         Ok((state, report))
     }
 
