@@ -5,7 +5,7 @@
 
 use super::commit::COMMIT_BYTES;
 use super::error::{AppendError, LogError};
-use super::position::{BLOCK_BYTES, Position, block_aligned, record_aligned};
+use super::position::{Position, block_aligned, record_aligned};
 use super::record::{self, HEADER_BYTES, KIND_EPOCH, KIND_USER_MIN, RecordHeader};
 use super::running::Log;
 use super::segments::Segment;
@@ -92,6 +92,7 @@ impl Log {
             head_length,
             kind,
             slack: 0,
+            rewritten: false,
         };
         self.note_appended(&header, head, stored);
         Ok(position)
@@ -133,14 +134,6 @@ impl Log {
             .map_or(0, |segment| segment.limit().0.saturating_sub(start.0));
         if block_aligned(needed) > room {
             if self.ahead.len() <= keep {
-                return Err(AppendError::NoSpace);
-            }
-            let prepared = self
-                .ahead
-                .front()
-                .map_or(0, |ahead| u64::from(ahead.file_bytes) - BLOCK_BYTES);
-            if block_aligned(needed) > prepared {
-                // Prepared under smaller options of an earlier start; the next ones fit.
                 return Err(AppendError::NoSpace);
             }
             self.tail.close();

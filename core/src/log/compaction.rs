@@ -364,8 +364,7 @@ fn copy_record(
     let gap = header.stored().saturating_sub(shorter);
     let slack = if gap < HEADER_BYTES as u64 { gap as u8 } else { 0 };
     let mut record = Vec::with_capacity(bytes.len());
-    let tags = (header.kind, slack);
-    record::encode_slack(&mut record, header.position, header.epoch, tags, &head, stored.payload);
+    record::encode_rewritten(&mut record, &header, slack, &head, stored.payload);
     if let Some(written) = scan::records(&record, false).next() {
         index.push(base, &written.header, written.head);
     }

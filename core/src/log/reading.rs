@@ -249,48 +249,101 @@ impl ReadRequest {
         let room = length.saturating_sub(offset);
         let mut bytes = self.bytes;
         loop {
-            let mut buffer = self.fill(file, offset, (bytes as u64).min(room) as usize)?;
-            let mut places = Vec::new();
-            let (mut at, mut next) = (0, from);
-            let complete = loop {
-                if at == buffer.len() {
-                    break at as u64 == room;
+            let buffer = self.fill(file, offset, (bytes as u64).min(room) as usize)?;
+            let whole = buffer.len() as u64 == room;
+            let mut walk = Walk::new(from, end);
+            match walk.find(&buffer, self.position) {
+                Found::Yes => {
+                    let end = if whole && walk.at == buffer.len() {
+                        end
+                    } else {
+                        walk.next
+                    };
+                    let bytes = bytes::Bytes::from(buffer).slice(..walk.at);
+                    return Ok(Extent {
+                        start: walk.start,
+                        end,
+                        bytes,
+                        places: Some(walk.places),
+                    });
                 }
-                let Ok(header) = RecordHeader::decode(&buffer[at..], room - at as u64) else {
-                    break false;
-                };
-                if header.position >= end || (at > 0 && header.position < next) {
-                    break false;
+                Found::Passed if walk.damaged_at.is_none() => return Err(LogError::Gone(self.position)),
+                Found::Ended if whole && walk.damaged_at.is_none() => return Err(LogError::Gone(self.position)),
+                // It may lie behind what was read: a damaged record's length cannot be trusted.
+                Found::Ended if !whole => bytes = bytes.saturating_mul(4),
+                Found::Passed | Found::Ended => {
+                    let at = walk.damaged_at.unwrap_or(walk.at);
+                    return Err(self.damaged(offset + at as u64, "record does not verify"));
                 }
-                next = header.position;
-                if record::verify(&buffer[at..], header.position, (buffer.len() - at) as u64).is_err() {
-                    break false;
-                }
-                places.push((header.position, at as u32));
-                at += header.stored() as usize;
-                next = next.plus(HEADER_BYTES as u64);
-            };
-            let found = places.binary_search_by_key(&self.position, |place| place.0).is_ok();
-            if !found && !complete && next <= self.position {
-                // The wanted record lies behind what was read, or is the one that does not verify.
-                if (bytes as u64) < room && bytes < self.record_bytes_max * 2 {
-                    bytes *= 4;
-                    continue;
-                }
-                return Err(self.damaged(offset + at as u64, "record does not verify"));
             }
-            if !found {
-                return Err(LogError::Gone(self.position));
-            }
-            buffer.truncate(at);
-            let covered = if complete { end } else { next };
-            return Ok(Extent {
-                start: from,
-                end: covered,
-                bytes: buffer.into(),
-                places: Some(places),
-            });
         }
+    }
+}
+
+/// A walk through records that lie one after another, in search of one of them.
+struct Walk {
+    /// The first record of the stretch without damage.
+    start: Position,
+    places: Vec<(Position, u32)>,
+    at: usize,
+    /// The next record's position is at least this.
+    next: Position,
+    end: Position,
+    damaged_at: Option<usize>,
+}
+
+enum Found {
+    Yes,
+    /// A later record came instead.
+    Passed,
+    Ended,
+}
+
+impl Walk {
+    fn new(from: Position, end: Position) -> Self {
+        let places = Vec::new();
+        Self {
+            start: from,
+            places,
+            at: 0,
+            next: from,
+            end,
+            damaged_at: None,
+        }
+    }
+
+    /// Goes on to the end of the bytes, or to damage behind the wanted record.
+    fn find(&mut self, buffer: &[u8], wanted: Position) -> Found {
+        let mut outcome = Found::Ended;
+        while self.at < buffer.len() {
+            let room = (buffer.len() - self.at) as u64;
+            let verified = RecordHeader::decode(&buffer[self.at..], room)
+                .ok()
+                .filter(|header| self.next <= header.position && header.position < self.end)
+                .filter(|header| record::verify(&buffer[self.at..], header.position, room).is_ok());
+            let Some(header) = verified else {
+                if matches!(outcome, Found::Yes) {
+                    break;
+                }
+                // Look for the next record that verifies; the stretch begins anew there.
+                self.damaged_at.get_or_insert(self.at);
+                self.places.clear();
+                self.at += 8;
+                continue;
+            };
+            if self.places.is_empty() {
+                self.start = header.position;
+            }
+            match header.position.cmp(&wanted) {
+                std::cmp::Ordering::Equal => outcome = Found::Yes,
+                std::cmp::Ordering::Greater if matches!(outcome, Found::Ended) => return Found::Passed,
+                _ => {}
+            }
+            self.places.push((header.position, self.at as u32));
+            self.at += header.stored() as usize;
+            self.next = header.position.plus(HEADER_BYTES as u64);
+        }
+        outcome
     }
 }
 

@@ -12,7 +12,8 @@
 //! | 24 | 4 | length of the head; in a skip: the bytes of position space it stands for |
 //! | 28 | 1 | kind |
 //! | 29 | 1 | slack: eighths of the 0, 8, 16 or 24 bytes of padding that a rewrite with a shorter head left |
-//! | 30 | 2 | zero |
+//! | 30 | 1 | 1: rewritten with another head, so the rolling hash cannot be computed over it |
+//! | 31 | 1 | zero |
 //!
 //! The checksum covers position and epoch, so what a recycled segment held before is never taken for new.
 
@@ -43,6 +44,8 @@ pub(crate) struct RecordHeader {
     pub kind: u8,
     /// Padding beyond the eight bytes' alignment: what is dropped between two records is never less than a header.
     pub slack: u8,
+    /// Its head is not the one it was appended with.
+    pub rewritten: bool,
 }
 
 impl RecordHeader {
@@ -60,8 +63,9 @@ impl RecordHeader {
             head_length: u32_at(fixed, 24),
             kind: fixed[28],
             slack: fixed[29].wrapping_mul(8),
+            rewritten: fixed[30] == 1,
         };
-        if header.kind == 0 || fixed[29] > 3 || fixed[30..32] != [0; 2] {
+        if header.kind == 0 || fixed[29] > 3 || fixed[30] > 1 || fixed[31] != 0 {
             return Err("no record here");
         }
         let body = header
@@ -129,21 +133,41 @@ pub(crate) fn encode(
     head: &[u8],
     payload: &[u8],
 ) -> u32 {
-    encode_slack(buffer, position, epoch, (kind, 0), head, payload)
+    let mut fixed = [0; HEADER_BYTES];
+    encode_fixed(buffer, &mut fixed, 0, (position, epoch, kind), head, payload)
 }
 
-/// As [`encode`], with `slack` bytes (0, 8, 16 or 24) of padding more.
-pub(crate) fn encode_slack(
+/// A record again, with another head and `slack` bytes (0, 8, 16 or 24) of padding more.
+pub(crate) fn encode_rewritten(
     buffer: &mut impl bytes::BufMut,
-    position: Position,
-    epoch: u64,
-    (kind, slack): (u8, u8),
+    old: &RecordHeader,
+    slack: u8,
+    head: &[u8],
+    payload: &[u8],
+) -> u32 {
+    let mut fixed = [0; HEADER_BYTES];
+    (fixed[29], fixed[30]) = (slack / 8, 1);
+    encode_fixed(
+        buffer,
+        &mut fixed,
+        slack,
+        (old.position, old.epoch, old.kind),
+        head,
+        payload,
+    )
+}
+
+fn encode_fixed(
+    buffer: &mut impl bytes::BufMut,
+    fixed: &mut [u8; HEADER_BYTES],
+    slack: u8,
+    (position, epoch, kind): (Position, u64, u8),
     head: &[u8],
     payload: &[u8],
 ) -> u32 {
     let length = HEADER_BYTES + head.len() + payload.len();
-    let mut fixed = fixed_part(position, epoch, kind, length as u32, head.len() as u32);
-    fixed[29] = slack / 8;
+    let plain = fixed_part(position, epoch, kind, length as u32, head.len() as u32);
+    fixed[..29].copy_from_slice(&plain[..29]);
     let mut crc = crc32c::crc32c(&fixed[4..]);
     crc = crc32c::crc32c_append(crc, head);
     crc = crc32c::crc32c_append(crc, payload);

@@ -146,7 +146,7 @@ fn check_records(bytes: &[u8], cursor: Cursor, commit: &CommitHead) -> Result<u6
         if header.is_hashed() {
             hash = record::chain(hash, header.crc);
         }
-        gap |= header.kind == KIND_SKIP;
+        gap |= header.kind == KIND_SKIP || header.rewritten;
         count += 1;
         at += header.span() as usize;
     }

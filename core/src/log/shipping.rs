@@ -18,6 +18,7 @@ use super::record::{self, HEADER_BYTES, KIND_COMMIT, KIND_SKIP, KIND_USER_MIN, R
 use super::running::Log;
 use super::scan::{self, Cursor, Step, Window};
 use super::segment_header::{DATA_OFFSET, segment_name};
+use super::segments::Segment;
 use super::tail::{Commit, Part};
 
 const FIXED_BYTES: usize = 24;
@@ -230,7 +231,7 @@ impl Log {
             let at = record.position.0.saturating_sub(start.0);
             let gap = at.wrapping_sub(commit.used);
             if at < commit.used
-                || gap % 8 != 0
+                || (gap > 0 && gap < HEADER_BYTES as u64)
                 || at + record.span() > u64::from(head.used)
                 || record.epoch < commit.epoch
             {
@@ -242,13 +243,20 @@ impl Log {
             if record.is_hashed() {
                 hash = record::chain(hash, record.crc);
             }
-            whole &= record.kind != KIND_SKIP;
+            whole &= record.kind != KIND_SKIP && !record.rewritten;
             commit.epoch = record.epoch;
             commit.records += 1;
             commit.used = at + record.span();
             commit.next += record.stored() as usize;
         }
-        whole &= commit.used == u64::from(head.used);
+        let used = u64::from(head.used);
+        if commit.used < used {
+            // What is missing at the end is skipped too: the records alone no longer make the hash.
+            if used - commit.used < HEADER_BYTES as u64 {
+                return refuse("its records do not fill it".to_owned());
+            }
+            (whole, commit.records, commit.used) = (false, commit.records + 1, used);
+        }
         if whole && (hash != head.hash_after || commit.records != head.records) {
             return refuse("the rolling hash does not match its records".to_owned());
         }
@@ -266,6 +274,13 @@ impl Log {
             .current()
             .map_or(0, |segment| segment.limit().0.saturating_sub(start.0));
         let span = to.0.saturating_sub(start.0);
+        let unbegun = |current: &&mut Segment| !current.begun && current.end == current.base;
+        if let Some(current) = self.segments.last_mut().filter(unbegun) {
+            // Nothing was written to it yet, so it can as well begin behind the gap.
+            (current.base, current.end) = (to, to);
+            (current.hash_before, current.hash_after, self.hash) = (hash, hash, hash);
+            return Ok(());
+        }
         if span > room {
             if self.ahead.is_empty() {
                 return Err(LogError::NoSpace);
@@ -291,16 +306,22 @@ impl Log {
             .current()
             .map_or(0, |segment| segment.limit().0.saturating_sub(start.0));
         if span > room {
-            let prepared = self
-                .ahead
-                .front()
-                .map(|ahead| u64::from(ahead.file_bytes) - DATA_OFFSET);
-            if prepared.is_none_or(|prepared| span > prepared) {
+            if span > u64::from(self.options.segment_bytes) - DATA_OFFSET {
+                return Err(LogError::Chunk(format!(
+                    "commit at {start}: longer than a segment of this log"
+                )));
+            }
+            if self.ahead.is_empty() {
                 return Err(LogError::NoSpace);
             }
             self.begin_segment(start, start);
         }
-        let parts = lay_out(&chunk.bytes.slice(commit.from..commit.next), start, commit.epoch);
+        let parts = lay_out(
+            &chunk.bytes.slice(commit.from..commit.next),
+            start,
+            commit.epoch,
+            commit.used,
+        );
         if let Some(segment) = self.segments.last_mut() {
             for stored in scan::records(&chunk.bytes[commit.from..commit.next], false) {
                 segment.index.push(segment.base, &stored.header, stored.head);
@@ -356,7 +377,7 @@ struct ChunkCommit {
 }
 
 /// Puts records at their places behind a commit record: parts that mirror position space, with skips over the gaps.
-fn lay_out(bytes: &Bytes, start: Position, epoch: u64) -> Vec<Part> {
+fn lay_out(bytes: &Bytes, start: Position, epoch: u64, used: u64) -> Vec<Part> {
     let mut parts: Vec<Part> = Vec::new();
     let mut end = start.plus(COMMIT_BYTES as u64);
     // Where the run that is not yet a part begins in `bytes`.
@@ -392,6 +413,14 @@ fn lay_out(bytes: &Bytes, start: Position, epoch: u64) -> Vec<Part> {
         parts.push(Part {
             start: run_start,
             bytes: bytes.slice(run..at),
+        });
+    }
+    let used_end = start.plus(used);
+    if end < used_end {
+        let skip = record::encode_skip(end, epoch, (used_end.0 - end.0) as u32);
+        parts.push(Part {
+            start: end,
+            bytes: Bytes::copy_from_slice(&skip),
         });
     }
     parts

@@ -313,6 +313,7 @@ impl Opening {
 impl Log {
     /// Makes sure that there is a segment to append to, and that nothing behind its end can be taken for a continuation.
     fn settle(&mut self, durable: Position) -> Result<(), LogError> {
+        self.drop_misfits()?;
         if self.ahead.is_empty() {
             match self.prepare_now() {
                 Err(LogError::Disk(error)) if error.is_no_space() => {}
@@ -348,6 +349,29 @@ impl Log {
         };
         wipe().map_err(|error| DiskError::new("wipe the torn tail of", &name, error))?;
         self.sync_found(durable)
+    }
+
+    /// Prepared segments of another length than is wanted now: the largest record must fit into every one.
+    fn drop_misfits(&mut self) -> Result<(), LogError> {
+        let wanted = self.options.segment_bytes;
+        let (fit, misfits): (VecDeque<Segment>, VecDeque<Segment>) = std::mem::take(&mut self.ahead)
+            .into_iter()
+            .partition(|segment| segment.file_bytes == wanted);
+        self.ahead = fit;
+        if misfits.is_empty() {
+            return Ok(());
+        }
+        let mut manifest = self.next_manifest();
+        manifest
+            .entries
+            .retain(|entry| misfits.iter().all(|misfit| misfit.id != entry.id));
+        self.manifest_files.write(&manifest)?;
+        self.adopt(manifest);
+        for misfit in misfits {
+            self.disk.remove(&segment_name(misfit.id))?;
+        }
+        self.disk.sync_directory()?;
+        Ok(())
     }
 
     /// A killed process may have left commits written and not synced. They were found valid, so they are a part of the

@@ -26,8 +26,16 @@ pub(super) fn options() -> Options {
         record_bytes_max: 20 * 1024,
         commit_bytes_max: 16 * 1024,
         cache_bytes: 64 * 1024,
+        compact_below_percent: 0,
         store_id: [9; 16],
         ..Options::default()
+    }
+}
+
+pub(super) fn compacting() -> Options {
+    Options {
+        compact_below_percent: 25,
+        ..options()
     }
 }
 
@@ -127,10 +135,9 @@ impl Host {
             .read(position)
             .unwrap_or_else(|error| panic!("record at {position}: {error}"));
         let known = &self.appended[&position];
-        assert_eq!(
-            (record.kind, &record.head[..], &record.payload[..]),
-            (known.kind, &known.head[..], &known.payload[..])
-        );
+        let found = (record.kind, &record.head[..], &record.payload[..]);
+        let same = found == (known.kind, &known.head[..], &known.payload[..]);
+        assert!(same, "record at {position} came back as another");
     }
 
     /// After an open: everything durable is there, in order, byte for byte; nothing was invented; the rest is forgotten.
@@ -166,8 +173,12 @@ impl Host {
 
 /// A new log with `count` records, committed in groups of random size, upkeep done.
 pub(super) fn filled(seed: u64, count: usize, payload_max: u64) -> Host {
+    filled_as(seed, count, payload_max, options())
+}
+
+pub(super) fn filled_as(seed: u64, count: usize, payload_max: u64, options: Options) -> Host {
     let mut random = Random::new(seed);
-    let mut host = Host::open(&SimDisk::new(seed), options()).unwrap();
+    let mut host = Host::open(&SimDisk::new(seed), options).unwrap();
     for _ in 0..count {
         while host.append(&mut random, payload_max).is_err() {
             host.commit().unwrap();

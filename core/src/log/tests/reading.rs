@@ -1,1 +1,122 @@
-//! To come.
+//! Reading: what is pending, cached, cold, compacted and damaged.
+
+use super::*;
+
+#[test]
+fn a_cold_backlog_far_beyond_the_cache_is_read_whole_and_in_few_requests() {
+    let mut host = filled(1, 900, 3000);
+    host.maintain(&KeepAll).unwrap();
+    host = host.reopen(options()).unwrap();
+    let positions: Vec<Position> = host.appended.keys().copied().collect();
+    let mut requests = 0;
+    for position in positions {
+        let record = loop {
+            match host.log.read(position).unwrap() {
+                Read::Cached(record) => break record,
+                Read::Miss(request) => {
+                    requests += 1;
+                    host.log.complete_read(request.run());
+                }
+            }
+        };
+        assert_eq!(record.payload, host.appended[&position].payload);
+        // One extent may be larger than the whole budget here; a second one never stays.
+        assert!(host.log.cache_bytes() <= 2 * 64 * 1024);
+    }
+    assert!(requests < 60, "{requests} requests for 900 records");
+}
+
+#[test]
+fn records_can_be_read_before_they_are_durable() {
+    let mut host = filled(2, 3, 100);
+    let mut random = Random::new(1);
+    let pending = host.append(&mut random, 4000).unwrap();
+    host.check(pending);
+    let later = host.append(&mut random, 4000).unwrap();
+    let job = host.log.next_write().unwrap().unwrap();
+    let open = host.append(&mut random, 4000).unwrap();
+    for position in [pending, later, open] {
+        host.check(position);
+    }
+    host.log.complete_write(job.run()).unwrap();
+    host.commit().unwrap();
+    for position in [pending, later, open] {
+        host.check(position);
+    }
+}
+
+#[test]
+fn a_position_without_a_record_is_gone_and_not_somebody_elses() {
+    let mut host = filled(3, 20, 500);
+    let known: Vec<Position> = host.appended.keys().copied().collect();
+    let end = host.log.end();
+    for position in (0..end.get() + 9000).step_by(8).map(Position) {
+        if !known.contains(&position) {
+            let missing = host.read(position);
+            assert!(
+                matches!(missing, Err(LogError::Gone(_) | LogError::Damaged { .. })),
+                "{position}: {missing:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_damaged_record_is_never_delivered_and_its_neighbours_are() {
+    let mut host = filled(4, 100, 2000);
+    host.maintain(&KeepAll).unwrap();
+    let positions: Vec<Position> = host.appended.keys().copied().collect();
+    let victim = positions[10];
+    let offset = (victim.get() - Position::FIRST.get() + BLOCK_BYTES) as usize;
+    host.disk
+        .edit("0000000000000001.segment", |bytes| bytes[offset + 36] ^= 4);
+    host = host.reopen(options()).unwrap();
+    for position in positions {
+        if position == victim {
+            assert!(matches!(host.read(position), Err(LogError::Damaged { position, .. }) if position == victim));
+        } else {
+            host.check(position);
+        }
+    }
+    let mut damage = Vec::new();
+    let mut from = Position::ZERO;
+    while let Some(job) = host.log.scrub(from) {
+        let scrubbed = job.run();
+        from = scrubbed.next;
+        damage.extend(scrubbed.error);
+    }
+    assert!(
+        matches!(&damage[..], [LogError::Damaged { position, .. }] if *position == victim),
+        "{damage:?}"
+    );
+}
+
+#[test]
+fn records_longer_than_a_read_come_whole() {
+    let large = Options {
+        segment_bytes: 4 * 1024 * 1024,
+        record_bytes_max: 2 * 1024 * 1024,
+        commit_bytes_max: 64 * 1024,
+        ..options()
+    };
+    let mut random = Random::new(8);
+    let mut host = Host::open(&SimDisk::new(8), large.clone()).unwrap();
+    for _ in 0..12 {
+        while host.append(&mut random, 1_900_000).is_err() {
+            host.commit().unwrap();
+            host.maintain(&KeepAll).unwrap();
+        }
+    }
+    host.commit().unwrap();
+    let too_large = vec![0; 2 * 1024 * 1024];
+    let refused = host.log.append(20, b"", &too_large);
+    assert_eq!(
+        refused,
+        Err(AppendError::TooLarge {
+            bytes: 2 * 1024 * 1024 + 32,
+            max: 2 * 1024 * 1024
+        })
+    );
+    host = host.reopen(large).unwrap();
+    host.check_recovered();
+}
