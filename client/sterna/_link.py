@@ -401,8 +401,12 @@ class Link:
         frame = pb.ClientFrame(session=session, request=self._next_request, **{name: content})
         self.post(frame.SerializeToString())
 
-    async def request(self, session: int, name: str, content: Any) -> Any:
+    async def request(
+        self, session: int, name: str, content: Any, *, at_once: Callable[[Any], None] | None = None
+    ) -> Any:
         """As `begin`, and returns the Reply.
+
+        `at_once` is called with it before any frame behind it is looked at; the caller itself only runs after those.
 
         Raises:
             LinkLostError: when the link broke before the reply.
@@ -415,8 +419,10 @@ class Link:
                 return
             if error is not None:
                 future.set_exception(error)
-            else:
-                future.set_result(reply)
+                return
+            if at_once is not None:
+                at_once(reply)
+            future.set_result(reply)
 
         self.begin(session, name, content, settle)
         return await future

@@ -137,15 +137,21 @@ class Consumer:
             opening.credit.message_limit = self._limit = self.prefetch
             opening.credit.bytes_limit = options.prefetch_bytes
         self.session._lifeline.route(self)
+
+        def at_once(reply: Any) -> None:
+            # Deliveries may stand right behind the reply: they must find their source and epoch, or they would be
+            # acknowledged under those of the broken link.
+            opened = reply.consumer_opened
+            self._source, self._epoch, self.replaced = opened.source, opened.epoch, opened.replaced
+            self._ranges = self.session._ranges_of(self._source, self._epoch)
+            self._link = link
+
         try:
-            reply = await link.request(self.session._number, "open_consumer", opening)
+            reply = await link.request(self.session._number, "open_consumer", opening, at_once=at_once)
         except BaseException:
             self.session._lifeline.unroute(self)
             raise
         opened = reply.consumer_opened
-        self._source, self._epoch, self.replaced = opened.source, opened.epoch, opened.replaced
-        self._ranges = self.session._ranges_of(self._source, self._epoch)
-        self._link = link
         if self._early:
             self._buffer.extend(self._early)
             self._early.clear()

@@ -71,6 +71,8 @@ class Session:
     def _interrupted(self) -> None:
         """The link is gone, and with it every delivery that was not acknowledged."""
         self._link = None
+        # What was to be gathered for the old link is void; the next link is to be asked anew.
+        self._gathering = False
         if self._in_transaction:
             cause = "the connection broke during the transaction"
             self._transaction_failed(errors.TransactionRolledBackError(cause, retryable=True))

@@ -1,0 +1,41 @@
+"""A consumer that is opened on a new link: the first deliveries already belong to the new epoch."""
+
+from typing import Any
+
+from sterna._link import Link
+from sterna._proto.sterna.v1 import message_pb2
+from sterna._proto.sterna.v1 import messaging_pb2 as pb
+from sterna.connections import connect
+from sterna.consumers import Consumer, ConsumerOptions
+from sterna.destinations import Queue
+from sterna.modes import AcknowledgeMode
+from sterna.sessions import Session
+
+
+async def test_deliveries_right_behind_the_reply_are_acknowledged_in_the_new_epoch() -> None:
+    session = Session(connect("sterna://127.0.0.1:1")._lifeline, AcknowledgeMode.AUTO)
+    consumer = Consumer(session, Queue("orders"), ConsumerOptions(prefetch=10))
+    link: Any = Link("127.0.0.1:1", lambda _: None)
+    for epoch in (1, 2):
+        session._interrupted()
+        consumer._interrupted()
+        opening = consumer._open(link)
+        opening.send(None)
+        opened = pb.ConsumerOpened(consumer=consumer._id, source=epoch * 10, epoch=epoch)
+        link._handle(pb.ServerFrame(reply=pb.Reply(request=epoch, consumer_opened=opened)))
+        delivery = pb.Delivery(sequence=7, message=message_pb2.Message(text="x").SerializeToString())
+        consumer._on_deliver(pb.Deliver(consumer=consumer._id, deliveries=[delivery], epoch=epoch))
+        assert consumer.receive_nowait() is not None
+        gathered = {(one.source, one.epoch) for one in session._ranges.values() if one}
+        assert gathered == {(epoch * 10, epoch)}
+        opening.close()
+
+
+async def test_an_interruption_forgets_what_the_old_link_was_to_gather() -> None:
+    session = Session(connect("sterna://127.0.0.1:1")._lifeline, AcknowledgeMode.AUTO)
+    links: list[Any] = [Link("127.0.0.1:1", lambda _: None) for _ in range(2)]
+    for link in links:
+        session._link = link
+        session._schedule()
+        assert session._gather in link._gathering
+        session._interrupted()
