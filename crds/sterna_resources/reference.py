@@ -17,7 +17,8 @@ separated by `---`. An unknown field is an error; a folder is used as a whole or
 
 `metadata.name` is unique in its kind and takes what Kubernetes takes: lower-case letters, digits, `-` and `.`. A
 destination with another name, or a wildcard entry, says so in `spec.name`. `metadata.labels` and
-`metadata.annotations` are kept and not interpreted.
+`metadata.annotations` are kept and not interpreted. `status` is what a broker says of an object; it is not looked at,
+so that what `sterna get -o yaml` prints can be applied.
 """
 
 

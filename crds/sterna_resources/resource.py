@@ -1,6 +1,8 @@
 """What all kinds have in common: the envelope around a spec."""
 
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import AfterValidator, Field
 
 from sterna_resources.fields import Model
 from sterna_resources.metadata import Metadata
@@ -24,6 +26,13 @@ class Resource(Model):
 
     metadata: Metadata
     """The object's name and its notes."""
+
+    status: Annotated[
+        dict[str, Any] | None,
+        AfterValidator(lambda _: None),
+        Field(json_schema_extra={"x-kubernetes-preserve-unknown-fields": True}),
+    ] = None
+    """What a broker says of the object. Taken so that what `sterna get` prints can be applied, and not looked at."""
 
     @property
     def subject(self) -> str:
