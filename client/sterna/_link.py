@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 from sterna import errors
 from sterna._encode import length, varint
 from sterna._proto.sterna.v1 import messaging_pb2 as pb
+from sterna.events import logger
 
 if TYPE_CHECKING:
     from sterna._lane import Lane
@@ -340,6 +341,11 @@ class Link:
             await writing
         except (grpc.RpcError, asyncio.InvalidStateError, grpc.aio.UsageError):
             return False
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            return False
         return True
 
     # --- Reading
@@ -373,6 +379,15 @@ class Link:
             reason = errors.ProtocolError(f"the broker sent what is no ServerBatch: {error}", subject=self.address)
         except grpc.RpcError:
             reason = await self._status()
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            # It was the call that was cancelled, by the heartbeat or by the channel.
+            reason = errors.ConnectionLostError("the call was cancelled", subject=self.address, retryable=True)
+        except Exception as error:  # noqa: BLE001 - a defect here must end the link, or everybody would wait for ever
+            logger.exception("the reader of %s failed", self.address)
+            reason = errors.ConnectionLostError(f"the reader failed: {error!r}", subject=self.address, retryable=True)
         self._fail(reason)
 
     def _handle(self, frame: Any) -> None:
