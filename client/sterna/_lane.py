@@ -278,11 +278,12 @@ class Lane:
         """
         if self.closed is not None:
             raise self.closed
+        target = field(b"\x22", encode_destination(destination)) if destination is not None else b""
+        # Before the message is numbered: a number that is used up and never sent would be a gap.
+        transaction = self.session._transaction_for_send() if self.session._transacted else 0
         sequence = self.next
         self.next = sequence + 1
         self.budget -= 1
-        target = field(b"\x22", encode_destination(destination)) if destination is not None else b""
-        transaction = self.session._transaction_for_send() if self.session._transacted else 0
         entry: bytes | Entry = message
         if settle is not None or target or upload is not None:
             entry = Entry(message, settle, delay_ms, target, upload)
@@ -417,6 +418,9 @@ class Lane:
         """The lane is over: what is unconfirmed fails with `error`, and so does every later send."""
         if self.closed is None:
             self.closed = error
+            if self.session._transacted:
+                # What it had sent in the transaction under way may not have been taken.
+                self.session._transaction_failed(error)
         self._forgotten(error)
         self.budget = 0
         waiters, self._waiters = self._waiters, deque()

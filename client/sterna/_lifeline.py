@@ -446,6 +446,12 @@ class Lifeline:
         await self.retrying(ask)
         self._temporaries.pop(destination, None)
 
+    async def settled_name(self, destination: Destination) -> Destination:
+        """As `current`, waiting while a temporary one is being replaced."""
+        if destination in self._temporaries:
+            await self.ready()
+        return self.current(destination)
+
     def current(self, destination: Destination) -> Destination:
         """`destination`, or what took the place of a temporary one."""
         return self._temporaries.get(destination, destination)

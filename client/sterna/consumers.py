@@ -145,6 +145,9 @@ class Consumer:
             self._source, self._epoch, self.replaced = opened.source, opened.epoch, opened.replaced
             self._ranges = self.session._ranges_of(self._source, self._epoch)
             self._link = link
+            self._buffer.extend(self._early)  # they came before the reply, which waits for the disk
+            self._early.clear()
+            self._wake_all()
 
         try:
             reply = await link.request(self.session._number, "open_consumer", opening, at_once=at_once)
@@ -152,10 +155,6 @@ class Consumer:
             self.session._lifeline.unroute(self)
             raise
         opened = reply.consumer_opened
-        if self._early:
-            self._buffer.extend(self._early)
-            self._early.clear()
-            self._wake_all()
         if options.prefetch is None and not options.browse:
             self.prefetch = opened.prefetch
             self._schedule()

@@ -232,7 +232,9 @@ class Producer:
             lane = await self._lane_for(mode)
         links = b""
         if correlation_id or reply_to is not None or type:
-            links = encode_links(correlation_id, reply_to and self._lifeline.current(reply_to), type)
+            if reply_to is not None:
+                reply_to = await self._lifeline.settled_name(reply_to)
+            links = encode_links(correlation_id, reply_to, type)
         if compress:
             properties = {**(properties or {}), "JMS_STERNA_COMPRESS": True}
         message = encode_message(header, links, properties, body)
