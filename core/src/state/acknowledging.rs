@@ -3,8 +3,8 @@
 use crate::log::{AppendError, Position};
 
 use super::error::StateError;
+use super::facade::State;
 use super::ids::{SourceId, Tx};
-use super::state::State;
 use super::terminal_record::{Reason, TERMINAL_MESSAGES_MAX, TerminalHead};
 use super::volatile::is_volatile;
 

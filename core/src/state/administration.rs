@@ -10,10 +10,10 @@ use super::bridge::Bridge;
 use super::catalogue::{Subscription, Unwanted};
 use super::catalogue_record::{DestinationHead, Origin, SubscriptionHead, WatermarkHead, kinds};
 use super::error::StateError;
+use super::facade::State;
 use super::ids::{DestinationId, Kind, SourceId};
 use super::properties::{Properties, StoreDefinition};
 use super::queue::{Entry, GATED, IN_FLIGHT};
-use super::state::State;
 use super::terminal_record::Reason;
 
 /// A subscription that is wanted.

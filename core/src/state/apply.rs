@@ -7,9 +7,7 @@ use crate::selector::{Scope, Selector};
 use std::sync::Arc;
 
 use super::catalogue::{Subscription, Unwanted};
-use super::catalogue_record::{
-    Decision, DestinationHead, Origin, SubscriptionHead, TransactionHead, WatermarkHead, kinds,
-};
+use super::catalogue_record::{DestinationHead, Origin, SubscriptionHead, TransactionHead, WatermarkHead, kinds};
 use super::codec::HeadError;
 use super::ids::{Kind, SourceId};
 use super::message_record::{MessageHead, Reference};
@@ -17,7 +15,7 @@ use super::queue::{DELAYED, EXPIRES, Entry, GATED, IN_FLIGHT, MOVED, PRESERVE};
 use super::source::{Moved, Source};
 use super::tables::{Gate, Liveness, Tables};
 use super::terminal_record::{MoveHead, Reason, TerminalHead};
-use super::transaction::{PREPARED_HOLDER, PendingEntry, Transaction};
+use super::transaction::{PREPARED_HOLDER, PendingEntry};
 use super::volatile::is_volatile;
 
 impl Tables {
@@ -151,7 +149,7 @@ impl Tables {
             .push((position, head));
     }
 
-    fn end_references(&mut self, liveness: &mut impl Liveness, head: &TerminalHead) {
+    pub fn end_references(&mut self, liveness: &mut impl Liveness, head: &TerminalHead) {
         let Some(source) = self.sources.get_mut(&head.source) else {
             return;
         };
@@ -355,183 +353,6 @@ impl Tables {
             self.watermarks.push_back((position, head.source, head.below));
         } else {
             source.watermark.durable = head.below;
-        }
-    }
-
-    fn apply_transaction(&mut self, liveness: &mut impl Liveness, position: Position, head: TransactionHead) {
-        match (head.decision, head.xid) {
-            (Decision::Committed, _) => self.apply_commit(liveness, position, head.transaction),
-            (Decision::RolledBack, _) => {
-                let prepared = self.transactions.get(head.transaction).and_then(|open| open.prepared);
-                if let Some(prepared) = prepared {
-                    liveness.depend(position, prepared);
-                }
-                self.apply_rollback(liveness, head.transaction);
-            }
-            (Decision::Prepared, xid) => {
-                self.apply_prepare(
-                    liveness,
-                    position,
-                    head.transaction,
-                    xid.unwrap_or_default(),
-                    head.time_ms,
-                );
-            }
-        }
-    }
-
-    /// A transaction outlives its session from now on. Its record must be there for as long as what it covers: without
-    /// it, the next epoch would end the transaction.
-    pub fn apply_prepare(
-        &mut self,
-        liveness: &mut impl Liveness,
-        position: Position,
-        id: u64,
-        xid: super::ids::Xid,
-        time_ms: u64,
-    ) {
-        liveness.hold(position);
-        let open = self.transactions.entry(id);
-        for pending in open
-            .entries
-            .iter()
-            .filter(|pending| !is_volatile(pending.entry.position))
-        {
-            liveness.depend(position, pending.entry.position);
-        }
-        for (record, terminal) in &open.terminals {
-            liveness.depend(position, *record);
-            terminal
-                .targets
-                .iter()
-                .for_each(|target| liveness.depend(position, *target));
-        }
-        self.transactions.prepare(id, xid, position, time_ms);
-    }
-
-    /// All of a transaction takes effect. What it sent is ready when the commit is durable.
-    pub fn apply_commit(&mut self, liveness: &mut impl Liveness, position: Position, id: u64) {
-        let Some(mut transaction) = self.transactions.remove(id) else {
-            return;
-        };
-        transaction
-            .entries
-            .sort_by_key(|pending| (pending.source, pending.priority, pending.entry.sequence));
-        let gated = self.live && position != Position::ZERO;
-        let mut gate = Gate {
-            position,
-            entries: Vec::new(),
-        };
-        let mut run = Vec::new();
-        for group in transaction
-            .entries
-            .chunk_by(|a, b| (a.source, a.priority) == (b.source, b.priority))
-        {
-            let Some(first) = group.first() else { continue };
-            run.clear();
-            for pending in group {
-                let mut pending = *pending;
-                if !is_volatile(pending.entry.position) && position != Position::ZERO {
-                    liveness.depend(position, pending.entry.position);
-                }
-                self.forget_pending(&pending);
-                if !self.sources.contains_key(&pending.source) {
-                    // Deleted while the transaction was open.
-                    self.release(liveness, pending.entry.position);
-                    continue;
-                }
-                if gated {
-                    pending.entry.flags |= GATED;
-                    gate.entries
-                        .push((pending.source, pending.priority, pending.entry.sequence));
-                }
-                // Its delay may be over by now.
-                if pending.entry.is(DELAYED) && pending.ready_ms <= self.now.monotonic_ms {
-                    pending.entry.flags &= !DELAYED;
-                }
-                run.push(pending.entry);
-                self.note_added(&pending);
-            }
-            if let Some(source) = self.sources.get_mut(&first.source) {
-                source.queue.merge(first.priority, &run);
-            }
-        }
-        if !gate.entries.is_empty() {
-            self.gates.push_back(gate);
-        }
-        if let Some(prepared) = transaction.prepared {
-            liveness.depend(position, prepared);
-        }
-        for (record, terminal) in &transaction.terminals {
-            if position != Position::ZERO {
-                liveness.depend(position, *record);
-                terminal
-                    .targets
-                    .iter()
-                    .for_each(|target| liveness.depend(position, *target));
-            }
-            self.end_references(liveness, terminal);
-            liveness.release(*record);
-        }
-        self.end_transaction(liveness, &transaction);
-    }
-
-    /// None of a transaction takes effect. What it acknowledged is again in its holders' hands, or back in its place if it
-    /// was prepared and has none.
-    pub fn apply_rollback(&mut self, liveness: &mut impl Liveness, id: u64) {
-        let Some(transaction) = self.transactions.remove(id) else {
-            return;
-        };
-        for pending in &transaction.entries {
-            self.forget_pending(pending);
-            self.release(liveness, pending.entry.position);
-        }
-        let logged = transaction.terminals.iter().flat_map(|(_, head)| {
-            head.ranges
-                .iter()
-                .flat_map(|(first, last)| (*first..=*last).map(|sequence| (head.source, sequence)))
-        });
-        for (id, sequence) in logged.chain(transaction.acknowledged.iter().copied()) {
-            self.unlock_reference(id, sequence);
-        }
-        for (record, _) in &transaction.terminals {
-            liveness.release(*record);
-        }
-        self.end_transaction(liveness, &transaction);
-    }
-
-    fn end_transaction(&mut self, liveness: &mut impl Liveness, transaction: &Transaction) {
-        if let Some(record) = transaction.prepared {
-            liveness.release(record);
-        }
-    }
-
-    fn unlock_reference(&mut self, id: SourceId, sequence: u64) {
-        let Some(source) = self.sources.get_mut(&id) else {
-            return;
-        };
-        let Some(flight) = source.queue.flight_mut(sequence) else {
-            return;
-        };
-        flight.transaction = 0;
-        if flight.holder != PREPARED_HOLDER {
-            return;
-        }
-        if let Some((priority, entry)) = source.queue.give_back(sequence) {
-            // Whoever acknowledged it had been handed it.
-            entry.count = entry.count.max(1);
-            let bytes = u64::from(entry.bytes);
-            source.statistics.in_flight_messages -= 1;
-            source.statistics.in_flight_bytes -= bytes;
-            source.note_return(priority, sequence);
-            self.mark_dirty(id);
-        }
-    }
-
-    fn forget_pending(&mut self, pending: &PendingEntry) {
-        if let Some(source) = self.sources.get_mut(&pending.source) {
-            source.statistics.pending_messages -= 1;
-            source.statistics.pending_bytes -= u64::from(pending.entry.bytes);
         }
     }
 

@@ -16,8 +16,8 @@ use crate::wire::put_varint;
 use super::catalogue::Unwanted;
 use super::catalogue_record::{DestinationHead, Origin, SubscriptionHead, kinds};
 use super::codec::{Decoder, HeadError, put_bytes};
+use super::facade::State;
 use super::ids::{DestinationId, Kind, SourceId, UNLOGGED_ID};
-use super::state::State;
 use super::tables::{Liveness, Tables};
 
 const VERSION: u8 = 1;

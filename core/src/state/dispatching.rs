@@ -7,12 +7,12 @@ use crate::message::MessageView;
 use crate::selector::Selector;
 
 use super::catalogue_record::{WatermarkHead, kinds};
+use super::facade::State;
 use super::ids::{DestinationId, Kind, SourceId, UNDELIVERED};
 use super::message_record::MessageHead;
 use super::queue::{DELAYED, EXPIRED, EXPIRES, Entry, IN_FLIGHT, MOVED, PRESERVE};
 use super::selecting::{Circumstances, wants};
 use super::source::{Candidate, Cursor};
-use super::state::State;
 use super::terminal_record::{MoveHead, Reason};
 use super::upkeep::ReadJob;
 use super::volatile::{VolatileRead, is_volatile};
@@ -65,6 +65,10 @@ pub struct StoredMessage {
 
 /// What asking for a message's bytes gives.
 #[derive(Clone, Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "made once for each delivery and taken apart at once: a box would cost more"
+)]
 pub enum Payload {
     /// Here.
     Ready(StoredMessage),

@@ -4,8 +4,8 @@
 use std::fmt::Write as _;
 
 use super::catalogue_record::Origin;
+use super::facade::State;
 use super::queue::{MOVED, PRESERVE};
-use super::state::State;
 use super::volatile::is_volatile;
 
 impl State {
@@ -61,6 +61,14 @@ impl State {
                 lines.push(line);
             }
         }
+        self.dump_transactions(&mut lines);
+        lines.sort_unstable();
+        lines.push(String::new());
+        lines.join("\n")
+    }
+
+    fn dump_transactions(&self, lines: &mut Vec<String>) {
+        let tables = &self.tables;
         for id in tables.transactions.ids() {
             let Some(open) = tables.transactions.get(id) else {
                 continue;
@@ -92,8 +100,5 @@ impl State {
             "producers forgotten up to {:x}",
             tables.producers.forgotten_up_to()
         ));
-        lines.sort_unstable();
-        lines.push(String::new());
-        lines.join("\n")
     }
 }

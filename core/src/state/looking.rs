@@ -4,9 +4,9 @@ use crate::log::Position;
 use crate::selector::Selector;
 
 use super::dispatching::Delivered;
+use super::facade::State;
 use super::ids::{SourceId, Tx};
 use super::queue::{DELAYED, EXPIRED, GATED};
-use super::state::State;
 use super::volatile::is_volatile;
 
 /// Where a browser stands: priority by priority, by sequence within each.

@@ -7,7 +7,7 @@
 //!
 //! Smallest first: [`ids`], `codec`; the record heads `message_record`, `terminal_record`, `catalogue_record`; `queue`
 //! (entries), `source`, `timers`, `producers`, `volatile` with `spill`; `properties`, `bridge`, `catalogue`; `transaction`;
-//! `tables` with `apply`, `checkpoint`, `rewriting`; and the facade `state` with `publishing`, `dispatching`,
+//! `tables` with `apply`, `deciding`, `checkpoint`, `rewriting`; and the `facade` with `publishing`, `ending`, `dispatching`,
 //! `acknowledging`, `transacting`, `administration`, `looking`, `upkeep`, `dump`.
 //!
 //! Invariants
@@ -24,9 +24,12 @@ mod catalogue;
 mod catalogue_record;
 mod checkpoint;
 mod codec;
+mod deciding;
 mod dispatching;
 mod dump;
+mod ending;
 mod error;
+mod facade;
 pub mod ids;
 mod looking;
 mod message_record;
@@ -38,7 +41,6 @@ mod rewriting;
 mod selecting;
 mod source;
 mod spill;
-mod state;
 mod tables;
 mod terminal_record;
 mod timers;
@@ -59,6 +61,7 @@ pub use catalogue_record::Origin;
 pub use codec::HeadError;
 pub use dispatching::{Browsed, Delivered, Next, Payload, Released, StoredMessage};
 pub use error::{PublishError, StateError};
+pub use facade::{State, StateOptions, Totals};
 pub use ids::{DestinationId, Kind, Now, SourceId, Tx, UNDELIVERED, XID_PART_BYTES_MAX, Xid};
 pub use looking::{BrowseCursor, BrowseNext};
 pub use message_record::{MessageCopy, MessageHead, Reference};
@@ -68,7 +71,6 @@ pub use publishing::{Accepted, Durability, Incoming};
 pub use selecting::message_id;
 pub use source::{Cursor, Moved, Source, SourceStatistics, Watermark};
 pub use spill::{SpillRead, SpillReadDone, SpillWork, SpillWorkDone};
-pub use state::{State, StateOptions, Totals};
 pub use terminal_record::Reason;
 pub use transacting::Committed;
 pub use upkeep::{ReadJob, ReadJobDone, UpkeepDone, UpkeepJob};

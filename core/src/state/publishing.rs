@@ -9,17 +9,15 @@ use crate::log::{AppendError, Position};
 use crate::message::MessageView;
 use crate::proto::DeliveryMode;
 
-use super::catalogue::{Match, Unwanted};
+use super::catalogue::{Destination, Match, Unwanted};
 use super::catalogue_record::kinds;
 use super::error::PublishError;
+use super::facade::State;
 use super::ids::{DestinationId, Kind, SourceId, Tx};
 use super::message_record::{COPIES_MAX, MessageCopy, MessageHead, Reference};
 use super::properties::{OverflowPolicy, Properties};
 use super::selecting::{Circumstances, wants};
 use super::source::Source;
-use super::state::State;
-use super::terminal_record::{Reason, TerminalHead};
-use super::volatile::is_volatile;
 
 /// The boolean property that keeps a message from being dropped (EMS-MSG-A08), under the names it is known by.
 const PRESERVE_PROPERTIES: [&str; 2] = ["JMS_STERNA_PRESERVE_UNDELIVERED", "JMS_TIBCO_PRESERVE_UNDELIVERED"];
@@ -71,6 +69,43 @@ pub(super) struct Planning {
     /// Sources that must make room first.
     discarding: SmallVec<[(SourceId, DestinationId); 2]>,
     sync: bool,
+}
+
+impl Planning {
+    /// Adds a reference in one source, as its limits allow.
+    fn add(
+        &mut self,
+        copy: u8,
+        source: &Source,
+        destination: &Destination,
+        incoming: &Incoming<'_>,
+    ) -> Result<(), PublishError> {
+        let (bytes, delayed) = (incoming.view.bytes().len() as u64, self.head.delay_ms > 0);
+        match room(source, &destination.properties, bytes, delayed) {
+            Room::Enough => {}
+            Room::AfterDiscarding if incoming.transaction.is_none() => {
+                self.discarding.push((source.id, destination.id))
+            }
+            // A transaction's messages take effect later: room is made then.
+            Room::AfterDiscarding => {}
+            Room::Full(limit) if refuses(&destination.properties, destination.kind, delayed) => {
+                let name = destination.name.as_str().to_owned();
+                return Err(PublishError::DestinationFull { name, limit });
+            }
+            Room::Full(_) => return Ok(()),
+        }
+        let reference = Reference {
+            copy,
+            source: source.id,
+            sequence: source.next_sequence,
+        };
+        if incoming.view.delivery_mode() == DeliveryMode::Persistent && source.logged {
+            self.head.references.push(reference);
+        } else {
+            self.unlogged.push(reference);
+        }
+        Ok(())
+    }
 }
 
 /// Why a source cannot take a message.
@@ -199,43 +234,16 @@ impl State {
             own_id,
             expiration_ms,
         });
-        let persistent = incoming.view.delivery_mode() == DeliveryMode::Persistent;
         let store = self.tables.stores.get(destination.store);
         let bytes = incoming.view.bytes().len() as u64;
         if store.quota_bytes > 0 && store.bytes + bytes > store.quota_bytes {
             return Err(PublishError::StoreFull(store.name.clone()));
         }
         let before = planning.head.references.len();
-        let mut plan = |source: &Source, kind: Kind| -> Result<(), PublishError> {
-            match room(source, &destination.properties, kind, bytes, planning.head.delay_ms > 0) {
-                Room::Enough => {}
-                Room::AfterDiscarding if incoming.transaction.is_none() => planning.discarding.push((source.id, to)),
-                // A transaction's messages take effect later: room is made then.
-                Room::AfterDiscarding => {}
-                Room::Full(limit) if refuses(&destination.properties, kind, planning.head.delay_ms > 0) => {
-                    return Err(PublishError::DestinationFull {
-                        name: name.to_owned(),
-                        limit,
-                    });
-                }
-                Room::Full(_) => return Ok(()),
-            }
-            let reference = Reference {
-                copy,
-                source: source.id,
-                sequence: source.next_sequence,
-            };
-            if persistent && source.logged {
-                planning.head.references.push(reference);
-            } else {
-                planning.unlogged.push(reference);
-            }
-            Ok(())
-        };
         match destination.kind {
             Kind::Queue => {
                 if let Some(source) = self.tables.sources.get(&to.source()) {
-                    plan(source, Kind::Queue)?;
+                    planning.add(copy, source, destination, incoming)?;
                 }
             }
             Kind::Topic => {
@@ -250,7 +258,7 @@ impl State {
                     if is_wanted(found, incoming, &known)
                         && let Some(source) = self.tables.sources.get(&found.source)
                     {
-                        plan(source, Kind::Topic)?;
+                        planning.add(copy, source, destination, incoming)?;
                     }
                 }
             }
@@ -368,103 +376,6 @@ impl State {
         }
         Ok(())
     }
-
-    /// Discards the oldest waiting messages of a source until one more of this size fits.
-    pub(super) fn make_room(&mut self, id: SourceId, by: DestinationId, bytes: u64) -> Result<(), AppendError> {
-        let Some(destination) = self.tables.catalogue.destination(by) else {
-            return Ok(());
-        };
-        let (messages_max, bytes_max) = (destination.properties.messages_max, destination.properties.bytes_max);
-        let mut discarded: SmallVec<[(u8, super::queue::Entry); 8]> = SmallVec::new();
-        let Some(source) = self.tables.sources.get_mut(&id) else {
-            return Ok(());
-        };
-        let mut messages = source.statistics.messages - source.statistics.delayed_messages;
-        let mut total = source.statistics.bytes - source.statistics.delayed_bytes;
-        let added = u64::from(bytes > 0);
-        while (messages_max > 0 && messages + added > messages_max) || (bytes_max > 0 && total + bytes > bytes_max) {
-            let Some((priority, entry)) = source.queue.oldest_waiting() else {
-                break;
-            };
-            // Out of the queue's sight until the decision is logged.
-            if let Some(entry) = source.queue.get_mut(priority, entry.sequence) {
-                entry.flags |= super::queue::GATED;
-            }
-            if !entry.is(super::queue::DELAYED) {
-                messages -= 1;
-                total -= u64::from(entry.bytes);
-            }
-            discarded.push((priority, entry));
-        }
-        let result = self.end_entries(id, &discarded, Reason::Discarded, "");
-        if result.is_err()
-            && let Some(source) = self.tables.sources.get_mut(&id)
-        {
-            for (priority, entry) in &discarded {
-                if let Some(entry) = source.queue.get_mut(*priority, entry.sequence) {
-                    entry.flags &= !super::queue::GATED;
-                }
-            }
-        }
-        result
-    }
-
-    /// Ends entries that are not in flight: logs it for what is logged, and removes them.
-    pub(super) fn end_entries(
-        &mut self,
-        id: SourceId,
-        entries: &[(u8, super::queue::Entry)],
-        reason: Reason,
-        actor: &str,
-    ) -> Result<(), AppendError> {
-        let logged_source = self.tables.sources.get(&id).is_some_and(|source| source.logged);
-        let is_logged = |entry: &super::queue::Entry| logged_source && !is_volatile(entry.position);
-        let mut logged: SmallVec<[(u64, Position); 8]> = entries
-            .iter()
-            .filter(|(_, entry)| is_logged(entry))
-            .map(|(_, entry)| (entry.sequence, entry.position))
-            .collect();
-        logged.sort_unstable();
-        for chunk in logged.chunks(super::terminal_record::TERMINAL_MESSAGES_MAX) {
-            let mut head = TerminalHead::new(reason, id, self.tables.now.wall_ms, actor);
-            let moved = self.tables.sources.get(&id).map(|source| &source.moved);
-            for (sequence, position) in chunk {
-                head.add(*sequence, *position);
-                if let Some(moved) = moved.and_then(|moved| moved.get(sequence)) {
-                    head.add_target(moved.record);
-                }
-            }
-            self.append_terminal(head)?;
-        }
-        let mut removed = 0;
-        for (priority, entry) in entries.iter().filter(|(_, entry)| !is_logged(entry)) {
-            if self
-                .tables
-                .remove_entry(&mut self.log, id, *priority, entry.sequence)
-                .is_some()
-            {
-                removed += 1;
-            }
-        }
-        if let Some(source) = self.tables.sources.get_mut(&id) {
-            match reason {
-                Reason::Expired => source.statistics.expired_total += removed,
-                Reason::Discarded | Reason::MaxRedelivery => source.statistics.discarded_total += removed,
-                _ => {}
-            }
-        }
-        Ok(())
-    }
-
-    /// Logs a terminal record and applies it.
-    pub(super) fn append_terminal(&mut self, mut head: TerminalHead) -> Result<Position, AppendError> {
-        head.finish();
-        self.head_buffer.clear();
-        head.encode(&mut self.head_buffer);
-        let position = self.append_event(kinds::TERMINAL)?;
-        self.tables.apply_terminal(&mut self.log, position, head);
-        Ok(position)
-    }
 }
 
 fn is_wanted(found: &Match, incoming: &Incoming<'_>, known: &Circumstances<'_>) -> bool {
@@ -491,7 +402,7 @@ fn refuses(properties: &Properties, kind: Kind, delayed: bool) -> bool {
 
 /// Whether a source has room for one more message of this size. Delayed messages have the same room once more
 /// (EMS-DEST-A63).
-fn room(source: &Source, properties: &Properties, _: Kind, bytes: u64, delayed: bool) -> Room {
+fn room(source: &Source, properties: &Properties, bytes: u64, delayed: bool) -> Room {
     let Properties {
         messages_max,
         bytes_max,

@@ -27,6 +27,7 @@ pub struct SpillFiles {
     current: u64,
     removals: VecDeque<u64>,
     writing: bool,
+    paused: bool,
     failures: u64,
 }
 
@@ -71,7 +72,21 @@ pub enum SpillWork {
 
 /// The result of a [`SpillWork`].
 pub struct SpillWorkDone {
-    written: Option<(u64, u64, u64, u32, Result<Arc<dyn DiskFile>, DiskError>)>,
+    written: Option<Written>,
+}
+
+struct Written {
+    chunk: u64,
+    part: SpillPart,
+    result: Result<Arc<dyn DiskFile>, DiskError>,
+}
+
+/// A chunk's place in the spill files.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct SpillPart {
+    pub file: u64,
+    pub offset: u64,
+    pub bytes: u32,
 }
 
 impl SpillWork {
@@ -90,7 +105,11 @@ impl SpillWork {
                 let bytes = parts.iter().map(Bytes::len).sum::<usize>() as u32;
                 let result = write(&*disk, handle, file, offset, &parts);
                 SpillWorkDone {
-                    written: Some((chunk, file, offset, bytes, result)),
+                    written: Some(Written {
+                        chunk,
+                        part: SpillPart { file, offset, bytes },
+                        result,
+                    }),
                 }
             }
             Self::Remove { disk, file } => {
@@ -172,6 +191,7 @@ impl SpillFiles {
             current: 0,
             removals: VecDeque::new(),
             writing: false,
+            paused: false,
             failures: 0,
         }
     }
@@ -194,7 +214,7 @@ impl SpillFiles {
     }
 
     pub(super) fn write(&mut self, chunk: u64, parts: Vec<Bytes>) -> Option<SpillWork> {
-        if self.writing {
+        if self.writing || self.paused {
             return None;
         }
         if self.files.get(&self.current).is_none_or(|file| file.end >= FILE_BYTES) {
@@ -218,30 +238,36 @@ impl SpillFiles {
     }
 
     /// Takes a result and says for which chunk, and if it was written where.
-    pub(super) fn complete(&mut self, done: SpillWorkDone) -> Option<(u64, Option<(u64, u64, u32)>)> {
-        let (chunk, file, offset, bytes, result) = done.written?;
+    pub(super) fn complete(&mut self, done: SpillWorkDone) -> Option<(u64, Option<SpillPart>)> {
+        let Written { chunk, part, result } = done.written?;
         self.writing = false;
         match result {
             Ok(handle) => {
-                self.handles.insert(file, handle);
-                Some((chunk, Some((file, offset, bytes))))
+                self.handles.insert(part.file, handle);
+                Some((chunk, Some(part)))
             }
             Err(_) => {
                 self.failures += 1;
-                self.release(file);
+                self.paused = true;
+                self.release(part.file);
                 Some((chunk, None))
             }
         }
     }
 
-    pub(super) fn read(&self, file: u64, chunk: u64, offset: u64, bytes: u32) -> Option<SpillRead> {
-        let handle = Arc::clone(self.handles.get(&file)?);
+    pub(super) fn read(&self, part: SpillPart, chunk: u64) -> Option<SpillRead> {
+        let handle = Arc::clone(self.handles.get(&part.file)?);
         Some(SpillRead {
             handle,
-            offset,
-            bytes,
+            offset: part.offset,
+            bytes: part.bytes,
             chunk,
         })
+    }
+
+    /// A failed write is tried again, but not at once.
+    pub(super) fn resume(&mut self) {
+        self.paused = false;
     }
 
     /// One chunk of a file is not needed any more.

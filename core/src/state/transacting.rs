@@ -5,10 +5,10 @@ use crate::log::{AppendError, Position};
 
 use super::catalogue_record::{Decision, TransactionHead, kinds};
 use super::error::StateError;
+use super::facade::State;
 use super::ids::{DestinationId, SourceId, Tx, Xid};
 use super::properties::OverflowPolicy;
 use super::publishing::Durability;
-use super::state::State;
 use super::transaction::PREPARED_HOLDER;
 
 /// A decided transaction.

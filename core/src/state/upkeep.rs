@@ -7,11 +7,11 @@ use crate::log::{
 
 use super::catalogue_record::WatermarkHead;
 use super::error::StateError;
+use super::facade::State;
 use super::ids::SourceId;
 use super::properties::OverflowPolicy;
 use super::queue::{DELAYED, EXPIRED, Entry, GATED, IN_FLIGHT};
 use super::spill::{SpillRead, SpillReadDone, SpillWork, SpillWorkDone};
-use super::state::State;
 use super::tables::Tables;
 use super::terminal_record::Reason;
 use super::timers::{Timer, TimerKind};
@@ -30,7 +30,7 @@ pub enum ReadJob {
 /// The result of a [`ReadJob`].
 pub enum ReadJobDone {
     /// A record.
-    Log(ReadDone),
+    Log(Box<ReadDone>),
     /// A chunk of the spill file.
     Spill(SpillReadDone),
 }
@@ -40,7 +40,7 @@ impl ReadJob {
     #[must_use]
     pub fn run(self) -> ReadJobDone {
         match self {
-            Self::Log(request) => ReadJobDone::Log(request.run()),
+            Self::Log(request) => ReadJobDone::Log(Box::new(request.run())),
             Self::Spill(read) => ReadJobDone::Spill(read.run()),
         }
     }
@@ -49,7 +49,7 @@ impl ReadJob {
 /// A piece of upkeep, to be run on any thread.
 pub enum UpkeepJob {
     /// The log's.
-    Log(MaintenanceJob),
+    Log(Box<MaintenanceJob>),
     /// The spill files'.
     Spill(SpillWork),
 }
@@ -57,7 +57,7 @@ pub enum UpkeepJob {
 /// The result of an [`UpkeepJob`].
 pub enum UpkeepDone {
     /// The log's.
-    Log(MaintenanceDone),
+    Log(Box<MaintenanceDone>),
     /// The spill files'.
     Spill(SpillWorkDone),
 }
@@ -67,7 +67,7 @@ impl UpkeepJob {
     #[must_use]
     pub fn run(self) -> UpkeepDone {
         match self {
-            Self::Log(job) => UpkeepDone::Log(job.run()),
+            Self::Log(job) => UpkeepDone::Log(Box::new(job.run())),
             Self::Spill(work) => UpkeepDone::Spill(work.run()),
         }
     }
@@ -220,7 +220,7 @@ impl State {
     /// Takes a read back; whoever waited asks again.
     pub fn complete_read(&mut self, done: ReadJobDone) {
         match done {
-            ReadJobDone::Log(done) => self.log.complete_read(done),
+            ReadJobDone::Log(done) => self.log.complete_read(*done),
             ReadJobDone::Spill(done) => self.tables.volatile.complete_read(done),
         }
     }
@@ -235,7 +235,7 @@ impl State {
         }
         self.checkpoint_if_due()?;
         let Self { log, tables, .. } = self;
-        Ok(log.maintenance(&*tables).map(UpkeepJob::Log))
+        Ok(log.maintenance(&*tables).map(|job| UpkeepJob::Log(Box::new(job))))
     }
 
     /// Takes a piece of upkeep back.
@@ -244,14 +244,16 @@ impl State {
     /// It failed in a way that is final for the log.
     pub fn complete_maintenance(&mut self, done: UpkeepDone) -> Result<(), StateError> {
         match done {
-            UpkeepDone::Log(done) => self.log.complete_maintenance(done)?,
+            UpkeepDone::Log(done) => self.log.complete_maintenance(*done)?,
             UpkeepDone::Spill(done) => self.tables.volatile.complete_spill(done),
         }
         Ok(())
     }
 
-    /// Asks that what is known to be durable be noted on disk; about once a second while there is traffic.
+    /// Asks that what is known to be durable be noted on disk, and that what failed for want of space be tried again; about
+    /// once a second.
     pub fn request_watermark_sync(&mut self) {
+        self.tables.volatile.resume();
         self.log.request_watermark_sync();
     }
 

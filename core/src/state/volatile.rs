@@ -13,7 +13,7 @@ use bytes::{Bytes, BytesMut};
 
 use crate::log::Position;
 
-use super::spill::{SpillFiles, SpillRead, SpillReadDone, SpillWork, SpillWorkDone};
+use super::spill::{SpillFiles, SpillPart, SpillRead, SpillReadDone, SpillWork, SpillWorkDone};
 
 /// Set in the positions of this store.
 pub const VOLATILE: u64 = 1 << 63;
@@ -46,7 +46,7 @@ struct Slot {
 enum Place {
     Memory,
     Spilling,
-    Spilled { file: u64, offset: u64, bytes: u32 },
+    Spilled(SpillPart),
 }
 
 #[derive(Debug)]
@@ -133,6 +133,7 @@ impl VolatileStore {
                 || (chunk.bytes + bytes > CHUNK_BYTES && !chunk.slots.is_empty())
         });
         if full {
+            self.close_last();
             self.chunks.push_back(Chunk {
                 slots: Vec::new(),
                 live: 0,
@@ -159,6 +160,27 @@ impl VolatileStore {
         self.messages += 1;
         self.memory_bytes += bytes as u64;
         Position(VOLATILE | number << INDEX_BITS | index)
+    }
+
+    /// The last chunk gets no more messages; if it has none any more, it goes now.
+    fn close_last(&mut self) {
+        let Some(chunk) = self
+            .chunks
+            .back_mut()
+            .filter(|chunk| chunk.live == 0 && chunk.place == Place::Memory)
+        else {
+            return;
+        };
+        chunk.slots = Vec::new();
+        while self.chunks.front().is_some_and(|chunk| chunk.slots.is_empty()) {
+            self.chunks.pop_front();
+            self.first_chunk += 1;
+        }
+    }
+
+    /// Tries failed writes again.
+    pub fn resume(&mut self) {
+        self.files.resume();
     }
 
     fn copy_in(&mut self, head: &[u8], payload: &[u8]) -> Bytes {
@@ -208,7 +230,7 @@ impl VolatileStore {
         let bytes = std::mem::take(&mut slot.bytes);
         slot.record = Bytes::new();
         chunk.live -= 1;
-        let in_memory = !matches!(chunk.place, Place::Spilled { .. });
+        let in_memory = !matches!(chunk.place, Place::Spilled(_));
         let emptied = chunk.live == 0;
         self.messages -= 1;
         if in_memory {
@@ -228,8 +250,8 @@ impl VolatileStore {
         if number == last || chunk.place == Place::Spilling {
             return;
         }
-        if let Place::Spilled { file, .. } = chunk.place {
-            self.files.release(file);
+        if let Place::Spilled(part) = chunk.place {
+            self.files.release(part.file);
         }
         let Some((_, chunk, _)) = self.slot_mut(position) else {
             return;
@@ -263,7 +285,7 @@ impl VolatileStore {
             return VolatileRead::Gone;
         }
         let head_bytes = slot.head_bytes as usize;
-        let Place::Spilled { file, offset, bytes } = chunk.place else {
+        let Place::Spilled(part) = chunk.place else {
             return VolatileRead::Ready(slot.record.slice(..head_bytes), slot.record.slice(head_bytes..));
         };
         if let Some((_, fetched)) = self.fetched.iter().find(|(fetched, _)| *fetched == number) {
@@ -277,7 +299,7 @@ impl VolatileStore {
             }
             return VolatileRead::Gone;
         }
-        match self.files.read(file, number, offset, bytes) {
+        match self.files.read(part, number) {
             Some(read) => VolatileRead::Spilled(read),
             None => VolatileRead::Gone,
         }
@@ -341,7 +363,7 @@ impl VolatileStore {
         let Some(chunk) = self.chunks.get_mut(index) else {
             return;
         };
-        let Some((file, offset, bytes)) = written else {
+        let Some(part) = written else {
             chunk.place = Place::Memory;
             self.spill_from = self.spill_from.min(number);
             return;
@@ -351,7 +373,7 @@ impl VolatileStore {
             slot.record = Bytes::new();
             freed += u64::from(slot.bytes);
         }
-        chunk.place = Place::Spilled { file, offset, bytes };
+        chunk.place = Place::Spilled(part);
         self.memory_bytes -= freed;
         if chunk.live == 0 {
             self.drop_empty(Position(VOLATILE | number << INDEX_BITS));
