@@ -40,6 +40,8 @@ pub struct Message {
     #[prost(string, tag = "16")]
     pub encoding: ::prost::alloc::string::String,
     /// The body was compressed by the producer and is inflated by the consumer ("zlib"); the broker stores it as it is.
+    /// `bytes` (or the uploaded bytes) then holds the deflated encoding of a Message with nothing but the body in it, so
+    /// that every type of body can be compressed.
     #[prost(string, tag = "17")]
     pub compression: ::prost::alloc::string::String,
     /// No body is a body, too: an event.
