@@ -1,14 +1,15 @@
 //! What the engine itself costs: frames of published messages in, deliveries out, acknowledgements in. The disk's time is
-//! not counted (its jobs run between the timed stretches), nor is gRPC.
+//! not counted (its jobs run between the timed stretches), nor is gRPC. Times are the thread's own on a processor, so that
+//! whatever else the machine does counts little.
 //!
 //! `cargo run --release --example engine_bench -- [messages]`
 
 use prost::Message as _;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use sterna_core::engine::{Answer, Engine, Question, Settings};
 use sterna_core::log::FileDisk;
-use sterna_core::proto::{self, client_frame::Frame, server_frame};
+use sterna_core::proto::{self, client_frame::Frame, reply, server_frame};
 use sterna_core::state::{Now, Properties, State, StateOptions};
 
 const FRAME_MESSAGES: u64 = 64;
@@ -29,12 +30,17 @@ impl Bench {
             frame: Some(frame),
         };
         let batch = proto::ClientBatch { frames: vec![frame] }.encode_to_vec();
-        let begin = Instant::now();
+        let begin = on_processor();
         self.engine.handle(1, &batch);
-        begin.elapsed()
+        on_processor().saturating_sub(begin)
     }
 
     fn settle(&mut self) -> Result<(), Fault> {
+        let now = self.engine.now();
+        self.engine.tick(Now {
+            wall_ms: now.wall_ms + 1,
+            monotonic_ms: now.monotonic_ms + 1,
+        });
         loop {
             let polled = self.engine.poll();
             for ticket in polled.tickets {
@@ -61,13 +67,33 @@ impl Bench {
         }
     }
 
+    /// The source in the answer that opens the consumer.
+    fn opened_source(&mut self) -> Result<u64, Fault> {
+        let batch = self.engine.take_output(1, 4096).ok_or("the consumer was not opened")?;
+        let batch = proto::ServerBatch::decode(&*batch)?;
+        let opened = batch.frames.into_iter().find_map(|frame| match frame.frame {
+            Some(server_frame::Frame::Reply(proto::Reply {
+                result: Some(reply::Result::ConsumerOpened(opened)),
+                ..
+            })) => Some(opened.source),
+            _ => None,
+        });
+        Ok(opened.ok_or("the consumer was not opened")?)
+    }
+
     fn drain(&mut self) -> Duration {
-        let begin = Instant::now();
+        let begin = on_processor();
         while let Some(batch) = self.engine.take_output(1, 1 << 20) {
             self.out = batch;
         }
-        begin.elapsed()
+        on_processor().saturating_sub(begin)
     }
+}
+
+/// The time this thread has spent on a processor.
+fn on_processor() -> Duration {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    Duration::from_nanos(text.split(' ').next().and_then(|nanos| nanos.parse().ok()).unwrap_or(0))
 }
 
 fn message() -> Vec<u8> {
@@ -173,21 +199,15 @@ fn main() -> Result<(), Fault> {
         }),
     );
     bench.settle()?;
-    bench.drain();
+    let source = bench.opened_source()?;
     let mut delivering = Duration::ZERO;
     let mut acknowledging = Duration::ZERO;
-    let mut source = 0;
     let mut done = 0;
     while done + 4096 < sent {
         done += 4096;
-        bench.settle()?;
-        delivering += bench.drain();
-        if source == 0 {
-            source = proto::ServerBatch::decode(&*bench.out)?
-                .frames
-                .iter()
-                .find_map(|frame| matches!(frame.frame, Some(server_frame::Frame::Deliver(_))).then_some(16))
-                .unwrap_or(16);
+        while bench.engine.connections()[0].delivered_total < done {
+            bench.settle()?;
+            delivering += bench.drain();
         }
         let sets = |first, last| {
             vec![proto::AckSet {
@@ -206,7 +226,7 @@ fn main() -> Result<(), Fault> {
                 }),
             );
         }
-        let begin = Instant::now();
+        let begin = on_processor();
         bench.send(
             1,
             Frame::Credit(proto::Credit {
@@ -216,7 +236,7 @@ fn main() -> Result<(), Fault> {
             }),
         );
         bench.engine.poll();
-        delivering += begin.elapsed();
+        delivering += on_processor().saturating_sub(begin);
     }
     println!("deliver (poll and take_output): {}", rate(done, delivering));
     println!("acknowledge (handle, ranges of 256): {}", rate(done, acknowledging));
