@@ -33,7 +33,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             frame_bytes: 1 << 20,
-            message_bytes: 8 << 20,
+            message_bytes: 16 << 20,
             sessions: 256,
             producers: 1024,
             consumers: 1024,

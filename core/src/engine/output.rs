@@ -320,7 +320,7 @@ impl Engine {
         alone: bool,
     ) -> Option<Item> {
         let payload = stored.bytes.clone();
-        let message_bytes = payload.len();
+        let message_bytes = stored.head.split(&payload).0.len();
         let uploaded_bytes = payload.len() - message_bytes;
         let own = self.consumers.get(&key).and_then(|consumer| consumer.destination);
         let mut item = Item {

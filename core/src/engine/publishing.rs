@@ -383,12 +383,13 @@ impl Engine {
             }
             return;
         }
-        let _uploaded = match self.take_upload(batch.producer, sender.connection, &view) {
+        let uploaded = match self.take_upload(batch.producer, sender.connection, &view) {
             Ok(uploaded) => uploaded,
             Err(refused) => return self.refuse_one(batch, sequence, size, refused),
         };
         let incoming = Incoming {
             view: &view,
+            uploaded: &uploaded,
             incarnation: sender.incarnation,
             sequence,
             connection: sender.connection,
@@ -426,9 +427,10 @@ impl Engine {
         let Some(connection) = self.connections.get_mut(&connection) else {
             return Ok(());
         };
+        let before = producer.published_bytes;
         producer.published_bytes += size;
         connection.inflight_bytes += size;
-        if sequence > producer.granted_sequence || producer.published_bytes > producer.granted_bytes {
+        if sequence > producer.granted_sequence || before >= producer.granted_bytes {
             let what = "The producer published beyond its credit";
             return Err(over_limit("inflight_bytes", self.settings.limits.inflight_bytes, what));
         }

@@ -10,6 +10,9 @@ use crate::state::{
 };
 use serde_json::{Map, Value, json};
 
+/// What a record holds beside a message: who it is for.
+const RECORD_SLACK_BYTES: u64 = 1 << 20;
+
 /// What `Engine.open` was told.
 pub(super) struct Opening {
     pub(super) settings: Settings,
@@ -78,7 +81,14 @@ pub(super) fn opening(settings: &str) -> Result<Opening, Refused> {
     if let Some(value) = number(&object, "hello_ms")? {
         made.hello_ms = value;
     }
-    let options = options(&object, &made)?;
+    let mut options = options(&object, &made)?;
+    // A record holds a message with its uploaded body and lies within one segment.
+    let room = (options.log.segment_bytes / 2).max(64 << 10);
+    made.limits.message_bytes = made.limits.message_bytes.min(u64::from(room));
+    let record_bytes = made.limits.message_bytes.saturating_add(RECORD_SLACK_BYTES);
+    options.log.record_bytes_max = u32::try_from(record_bytes)
+        .unwrap_or(u32::MAX)
+        .min(options.log.segment_bytes / 4 * 3);
     Ok(Opening {
         settings: made,
         options,
@@ -92,7 +102,6 @@ fn options(object: &Value, settings: &Settings) -> Result<StateOptions, Refused>
     };
     if let Some(value) = number(object, "segment_bytes")? {
         options.log.segment_bytes = narrow("segment_bytes", value)?;
-        options.log.record_bytes_max = options.log.segment_bytes / 4;
     }
     if let Some(value) = number(object, "cache_bytes")? {
         options.log.cache_bytes = usize::try_from(value).unwrap_or(usize::MAX);

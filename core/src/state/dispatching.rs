@@ -156,8 +156,13 @@ impl State {
             Ok(None) => return None,
             Err(_) => return Some(false),
         };
-        self.cache_header(id, entry.sequence, &head, &payload);
-        Some(self.judge(id, entry, &head, &payload, selector))
+        let mut known = MessageHead::default();
+        if known.decode(&head).is_err() {
+            return Some(false);
+        }
+        let (message, _) = known.split(&payload);
+        self.cache_header(id, entry.sequence, &head, message);
+        Some(self.judge(id, entry, &head, message, selector))
     }
 
     fn judge(&self, id: SourceId, entry: &Entry, head: &[u8], message: &[u8], selector: &Selector) -> bool {

@@ -20,6 +20,7 @@ const FLAG_PRESERVE: u8 = 1;
 const FLAG_TRANSACTION: u8 = 2;
 const FLAG_TIME_TO_LIVE: u8 = 4;
 const FLAG_DELAY: u8 = 8;
+const FLAG_UPLOADED: u8 = 16;
 const COPY_OWN_ID: u8 = 1;
 const COPY_EXPIRATION: u8 = 2;
 
@@ -65,6 +66,8 @@ pub struct MessageHead {
     pub sequence: u64,
     /// The transaction it belongs to; 0: none, or committed long ago.
     pub transaction: u64,
+    /// How much of the payload is the message; the rest is its uploaded body. 0: all of it.
+    pub message_bytes: u64,
     /// The original, then the bridged ones.
     pub copies: SmallVec<[MessageCopy; 2]>,
     /// In the order of the copies.
@@ -113,6 +116,15 @@ impl MessageHead {
         }
     }
 
+    /// The message and its uploaded body, which may be empty, as they lie in a payload.
+    #[must_use]
+    pub fn split<'a>(&self, payload: &'a [u8]) -> (&'a [u8], &'a [u8]) {
+        match self.message_bytes {
+            0 => (payload, &[]),
+            bytes => payload.split_at(usize::try_from(bytes).unwrap_or(usize::MAX).min(payload.len())),
+        }
+    }
+
     /// The earliest delivery by the wall clock.
     #[must_use]
     pub fn deliver_at_ms(&self) -> u64 {
@@ -139,14 +151,20 @@ impl MessageHead {
         let flags = flag(self.preserve, FLAG_PRESERVE)
             | flag(self.transaction != 0, FLAG_TRANSACTION)
             | flag(self.time_to_live_ms != 0, FLAG_TIME_TO_LIVE)
-            | flag(self.delay_ms != 0, FLAG_DELAY);
+            | flag(self.delay_ms != 0, FLAG_DELAY)
+            | flag(self.message_bytes != 0, FLAG_UPLOADED);
         out.extend_from_slice(&[VERSION, flags, self.priority]);
         put_varint(out, self.arrived_ms);
         put_varint(out, self.incarnation);
         put_varint(out, self.sequence);
-        for value in [self.transaction, self.time_to_live_ms, self.delay_ms]
-            .into_iter()
-            .filter(|value| *value != 0)
+        for value in [
+            self.transaction,
+            self.time_to_live_ms,
+            self.delay_ms,
+            self.message_bytes,
+        ]
+        .into_iter()
+        .filter(|value| *value != 0)
         {
             put_varint(out, value);
         }
@@ -191,6 +209,7 @@ impl MessageHead {
             (FLAG_TRANSACTION, &mut self.transaction),
             (FLAG_TIME_TO_LIVE, &mut self.time_to_live_ms),
             (FLAG_DELAY, &mut self.delay_ms),
+            (FLAG_UPLOADED, &mut self.message_bytes),
         ] {
             if flags & bit != 0 {
                 *value = decoder.number("an optional field")?;
@@ -260,6 +279,7 @@ mod tests {
             incarnation: 0x0100_0001,
             sequence: 42,
             transaction: 9,
+            message_bytes: 33,
             copies: smallvec![
                 MessageCopy {
                     destination: DestinationId(16),
@@ -294,6 +314,13 @@ mod tests {
         let mut read = MessageHead::default();
         read.decode(&bytes).unwrap();
         assert_eq!(read, example());
+    }
+
+    #[test]
+    fn a_payload_is_split_where_the_message_ends() {
+        let payload = [7; 40];
+        assert_eq!(example().split(&payload), (&payload[..33], &payload[33..]));
+        assert_eq!(MessageHead::default().split(&payload), (&payload[..], &[][..]));
     }
 
     #[test]

@@ -27,6 +27,8 @@ const PRESERVE_PROPERTIES: [&str; 2] = ["JMS_STERNA_PRESERVE_UNDELIVERED", "JMS_
 pub struct Incoming<'a> {
     /// The message.
     pub view: &'a MessageView<'a>,
+    /// The body that was uploaded for it; empty for messages that carry theirs.
+    pub uploaded: &'a [u8],
     /// Its producer; 0: none that could send it again.
     pub incarnation: u64,
     /// The producer's number for it.
@@ -235,7 +237,7 @@ impl State {
             expiration_ms,
         });
         let store = self.tables.stores.get(destination.store);
-        let bytes = incoming.view.bytes().len() as u64;
+        let bytes = (incoming.view.bytes().len() + incoming.uploaded.len()) as u64;
         if store.quota_bytes > 0 && store.bytes + bytes > store.quota_bytes {
             return Err(PublishError::StoreFull(store.name.clone()));
         }
@@ -273,7 +275,14 @@ impl State {
         to: DestinationId,
         incoming: &Incoming<'_>,
     ) -> Result<Accepted, PublishError> {
-        let payload = incoming.view.bytes();
+        let together: Vec<u8>;
+        let payload = if incoming.uploaded.is_empty() {
+            incoming.view.bytes()
+        } else {
+            planning.head.message_bytes = incoming.view.bytes().len() as u64;
+            together = [incoming.view.bytes(), incoming.uploaded].concat();
+            &together
+        };
         self.number_references(planning);
         let logged = !planning.head.references.is_empty();
         if !logged && !planning.unlogged.is_empty() && self.tables.volatile.is_full() {

@@ -276,6 +276,7 @@ impl Bench {
         let view = MessageView::parse(&bytes).unwrap();
         let incoming = Incoming {
             view: &view,
+            uploaded: &[],
             incarnation,
             sequence,
             connection: 7,
