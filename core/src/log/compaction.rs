@@ -43,7 +43,7 @@ pub enum Rewrite {
     Drop,
     /// It stays as it is.
     Keep,
-    /// It stays, with another head, which must not be longer than the old one (a longer one is not taken).
+    /// It stays, with another head, which must not be longer than the old one: otherwise the segment stays as it is.
     KeepAs(Vec<u8>),
 }
 

@@ -3,19 +3,18 @@
 //! One job is out at a time, bounded in size, so that it never holds up commits for long. What is most urgent comes first.
 //! A full disk postpones what needs space until something is retired or the host asks again; any other error is final.
 
-use std::io::IoSlice;
 use std::sync::Arc;
 
-use super::compaction::{Copying, Rewriter, Slice, write_footer};
-use super::disk::{Disk, DiskError, DiskFile, OpenFile, write_all};
+use super::compaction::{Copying, Rewriter, Slice};
+use super::disk::{Disk, DiskError, DiskFile};
 use super::error::LogError;
 use super::footer::Footer;
 use super::manifest::{Entry, Manifest, ManifestFiles};
 use super::position::BLOCK_BYTES;
 use super::rewriting::Rewriting;
 use super::running::Log;
-use super::segment_header::{footer_name, segment_name};
 use super::segments::{Segment, Segments};
+use super::steps::{fill, prepare, remove_files, retire, seal};
 use super::tail::Commit;
 use super::watermark::WatermarkFile;
 
@@ -102,7 +101,7 @@ pub(crate) enum Task {
     Pause,
 }
 
-enum Outcome {
+pub(crate) enum Outcome {
     Prepared {
         segment: Segment,
         manifest: Manifest,
@@ -424,112 +423,4 @@ impl MaintenanceJob {
         };
         MaintenanceDone { result, unsealed }
     }
-}
-
-fn prepare(
-    disk: &dyn Disk,
-    files: &ManifestFiles,
-    id: u64,
-    file_bytes: u32,
-    manifest: Manifest,
-) -> Result<Outcome, DiskError> {
-    let name = segment_name(id);
-    let make = || -> Result<Arc<dyn DiskFile>, DiskError> {
-        let file = disk.open(&name, OpenFile::Fresh)?;
-        let wrap = |error| DiskError::new("allocate", &name, error);
-        file.allocate(u64::from(file_bytes)).map_err(wrap)?;
-        file.sync_data().map_err(wrap)?;
-        disk.sync_directory()?;
-        files.write(&manifest)?;
-        Ok(file)
-    };
-    match make() {
-        Ok(file) => Ok(Outcome::Prepared {
-            segment: Segment::ahead(id, file_bytes, file, 0),
-            manifest,
-        }),
-        Err(error) => {
-            // What could not be reserved whole must not use up what is left. After another error the manifest may list it.
-            if error.is_no_space() {
-                disk.remove(&name)?;
-            }
-            Err(error)
-        }
-    }
-}
-
-fn fill(id: u64, file: &dyn DiskFile, from: u64, to: u64) -> Result<Outcome, DiskError> {
-    const PIECE_BYTES: usize = 64 * 1024;
-    static ZEROS: [u8; PIECE_BYTES] = [0; PIECE_BYTES];
-    let write = || {
-        let mut at = from;
-        while at < to {
-            let piece = (to - at).min(PIECE_BYTES as u64) as usize;
-            write_all(file, at, &mut [IoSlice::new(&ZEROS[..piece])])?;
-            at += piece as u64;
-        }
-        file.sync_data()
-    };
-    write().map_err(|error| DiskError::new("fill", &segment_name(id), error))?;
-    Ok(Outcome::Filled { id, to })
-}
-
-fn seal(
-    disk: &dyn Disk,
-    files: &ManifestFiles,
-    watermark: &WatermarkFile,
-    footer: &Footer,
-    entry: Entry,
-    mut manifest: Manifest,
-) -> Result<(u32, Manifest), DiskError> {
-    let footer_crc = write_footer(disk, footer)?;
-    disk.sync_directory()?;
-    watermark.sync()?;
-    if let Some(listed) = manifest.entries.iter_mut().find(|listed| listed.id == entry.id) {
-        *listed = Entry { footer_crc, ..entry };
-    }
-    files.write(&manifest)?;
-    Ok((footer_crc, manifest))
-}
-
-/// The manifest without the segment comes first; only then does its file go, or become the file of another number.
-fn retire(
-    disk: &dyn Disk,
-    files: &ManifestFiles,
-    id: u64,
-    recycled: Option<(u64, u32)>,
-    mut manifest: Manifest,
-) -> Result<Outcome, DiskError> {
-    files.write(&manifest)?;
-    disk.remove(&footer_name(id))?;
-    let Some((new, file_bytes)) = recycled else {
-        remove_files(disk, id)?;
-        return Ok(Outcome::Retired {
-            id,
-            recycled: None,
-            manifest,
-        });
-    };
-    disk.rename(&segment_name(id), &segment_name(new))?;
-    disk.sync_directory()?;
-    manifest.version += 1;
-    manifest.entries.push(Entry {
-        id: new,
-        file_bytes,
-        ..Entry::default()
-    });
-    files.write(&manifest)?;
-    let file = disk.open(&segment_name(new), OpenFile::Existing)?;
-    let segment = Segment::ahead(new, file_bytes, file, u64::from(file_bytes));
-    Ok(Outcome::Retired {
-        id,
-        recycled: Some(segment),
-        manifest,
-    })
-}
-
-fn remove_files(disk: &dyn Disk, id: u64) -> Result<(), DiskError> {
-    disk.remove(&segment_name(id))?;
-    disk.remove(&footer_name(id))?;
-    disk.sync_directory()
 }

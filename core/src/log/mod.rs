@@ -18,6 +18,7 @@
 
 mod appending;
 mod cache;
+mod chunk;
 mod commit;
 mod compaction;
 pub mod disk;
@@ -42,11 +43,13 @@ mod segment_header;
 mod segments;
 mod shipping;
 mod slots;
+mod steps;
 mod tail;
 mod watermark;
 mod writing;
 
 pub use cache::Record;
+pub use chunk::LogChunk;
 pub use compaction::{KeepAll, Presence, Rewritable, Rewrite, Rewriter};
 pub use error::{AppendError, LogError};
 pub use file_disk::FileDisk;
@@ -59,7 +62,7 @@ pub use record::{HEADER_BYTES, KIND_USER_MIN};
 pub use recovery::{Dropped, Recovered, RecoveryReport};
 pub use running::{Log, RollingHash, Space};
 pub use scrubbing::{ScrubJob, Scrubbed};
-pub use shipping::{LogChunk, ShipRequest};
+pub use shipping::ShipRequest;
 pub use writing::{WriteDone, WriteJob};
 
 #[cfg(test)]

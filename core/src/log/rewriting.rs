@@ -162,8 +162,13 @@ impl Log {
                 &presence,
             ) {
                 Rewrite::Drop => continue,
+                Rewrite::Keep => None,
                 Rewrite::KeepAs(new) if new.len() <= head.len() => Some(new),
-                Rewrite::Keep | Rewrite::KeepAs(_) => None,
+                Rewrite::KeepAs(_) => {
+                    // It has no room for that head, and the old one would bring back what is acknowledged.
+                    self.abandon_compaction();
+                    return Some(Task::Pause);
+                }
             };
             deciding.kept.push_back((position, kept));
             deciding.kept_bytes += entry.stored();

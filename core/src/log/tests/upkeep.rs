@@ -94,7 +94,7 @@ fn a_power_loss_at_every_operation_of_upkeep_leaves_the_old_or_the_new() {
     let (mut host, kept) = sparse(2);
     host.log.request_watermark_sync();
     let start = host.disk.operations();
-    let floor = *kept.first().unwrap();
+    let floor = host.log.durable();
     host.log.set_floor(floor);
     host.maintain(&Shedding { kept: &kept }).unwrap();
     let operations = host.disk.operations() - start;
@@ -285,4 +285,33 @@ fn files_are_recycled_so_that_steady_work_needs_no_new_ones() {
     host.appended.retain(|position, _| *position >= oldest);
     host.recovered.retain(|record| record.0 >= oldest);
     host.check_recovered();
+}
+
+/// Wants a head for which there is no room.
+struct Growing;
+
+impl Rewriter for Growing {
+    fn rewrite(&self, record: Rewritable<'_>, _presence: &Presence<'_>) -> Rewrite {
+        let mut head = record.head.to_vec();
+        head.push(1);
+        Rewrite::KeepAs(head)
+    }
+}
+
+#[test]
+fn a_head_that_does_not_fit_leaves_the_segment_and_its_dependents_as_they_are() {
+    let mut host = filled(8, 250, 1500).reopen(compacting()).unwrap();
+    let positions: Vec<Position> = host.appended.keys().copied().collect();
+    let (target, holder) = (positions[0], positions[150]);
+    for position in positions.iter().step_by(10) {
+        host.log.hold(*position);
+    }
+    host.log.depend(holder, target);
+    host.maintain(&Growing).unwrap();
+    assert!(host.log.segments.iter().all(|segment| !segment.compacted));
+    for position in &positions {
+        host.check(*position);
+    }
+    let holder = host.log.segments.find(holder).unwrap();
+    assert_eq!(holder.liveness.blockers, 1, "it still must outlive its target");
 }

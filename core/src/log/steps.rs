@@ -1,0 +1,121 @@
+//! The disk operations behind each piece of upkeep, in the order that a crash between any two of them allows.
+
+use std::io::IoSlice;
+use std::sync::Arc;
+
+use super::compaction::write_footer;
+use super::disk::{Disk, DiskError, DiskFile, OpenFile, write_all};
+use super::footer::Footer;
+use super::maintenance::Outcome;
+use super::manifest::{Entry, Manifest, ManifestFiles};
+use super::segment_header::{footer_name, segment_name};
+use super::segments::Segment;
+use super::watermark::WatermarkFile;
+
+pub(crate) fn prepare(
+    disk: &dyn Disk,
+    files: &ManifestFiles,
+    id: u64,
+    file_bytes: u32,
+    manifest: Manifest,
+) -> Result<Outcome, DiskError> {
+    let name = segment_name(id);
+    let make = || -> Result<Arc<dyn DiskFile>, DiskError> {
+        let file = disk.open(&name, OpenFile::Fresh)?;
+        let wrap = |error| DiskError::new("allocate", &name, error);
+        file.allocate(u64::from(file_bytes)).map_err(wrap)?;
+        file.sync_data().map_err(wrap)?;
+        disk.sync_directory()?;
+        files.write(&manifest)?;
+        Ok(file)
+    };
+    match make() {
+        Ok(file) => Ok(Outcome::Prepared {
+            segment: Segment::ahead(id, file_bytes, file, 0),
+            manifest,
+        }),
+        Err(error) => {
+            // What could not be reserved whole must not use up what is left. After another error the manifest may list it.
+            if error.is_no_space() {
+                disk.remove(&name)?;
+            }
+            Err(error)
+        }
+    }
+}
+
+pub(crate) fn fill(id: u64, file: &dyn DiskFile, from: u64, to: u64) -> Result<Outcome, DiskError> {
+    const PIECE_BYTES: usize = 64 * 1024;
+    static ZEROS: [u8; PIECE_BYTES] = [0; PIECE_BYTES];
+    let write = || {
+        let mut at = from;
+        while at < to {
+            let piece = (to - at).min(PIECE_BYTES as u64) as usize;
+            write_all(file, at, &mut [IoSlice::new(&ZEROS[..piece])])?;
+            at += piece as u64;
+        }
+        file.sync_data()
+    };
+    write().map_err(|error| DiskError::new("fill", &segment_name(id), error))?;
+    Ok(Outcome::Filled { id, to })
+}
+
+pub(crate) fn seal(
+    disk: &dyn Disk,
+    files: &ManifestFiles,
+    watermark: &WatermarkFile,
+    footer: &Footer,
+    entry: Entry,
+    mut manifest: Manifest,
+) -> Result<(u32, Manifest), DiskError> {
+    let footer_crc = write_footer(disk, footer)?;
+    disk.sync_directory()?;
+    watermark.sync()?;
+    if let Some(listed) = manifest.entries.iter_mut().find(|listed| listed.id == entry.id) {
+        *listed = Entry { footer_crc, ..entry };
+    }
+    files.write(&manifest)?;
+    Ok((footer_crc, manifest))
+}
+
+/// The manifest without the segment comes first; only then does its file go, or become the file of another number.
+pub(crate) fn retire(
+    disk: &dyn Disk,
+    files: &ManifestFiles,
+    id: u64,
+    recycled: Option<(u64, u32)>,
+    mut manifest: Manifest,
+) -> Result<Outcome, DiskError> {
+    files.write(&manifest)?;
+    disk.remove(&footer_name(id))?;
+    let Some((new, file_bytes)) = recycled else {
+        remove_files(disk, id)?;
+        return Ok(Outcome::Retired {
+            id,
+            recycled: None,
+            manifest,
+        });
+    };
+    disk.rename(&segment_name(id), &segment_name(new))?;
+    disk.sync_directory()?;
+    manifest.version += 1;
+    manifest.entries.push(Entry {
+        id: new,
+        file_bytes,
+        ..Entry::default()
+    });
+    files.write(&manifest)?;
+    let file = disk.open(&segment_name(new), OpenFile::Existing)?;
+    let segment = Segment::ahead(new, file_bytes, file, u64::from(file_bytes));
+    Ok(Outcome::Retired {
+        id,
+        recycled: Some(segment),
+        manifest,
+    })
+}
+
+pub(crate) fn remove_files(disk: &dyn Disk, id: u64) -> Result<(), DiskError> {
+    disk.remove(&segment_name(id))?;
+    disk.remove(&footer_name(id))?;
+    disk.sync_directory()
+}
