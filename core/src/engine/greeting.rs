@@ -123,22 +123,27 @@ impl Engine {
     }
 
     fn new_connection(&mut self, id: u64, hello: &Hello, user: String) -> Result<u64, Refused> {
-        let chosen = !hello.client_id.is_empty();
+        let named = !hello.client_id.is_empty();
+        // The broker's own streams act for a client id (to look at its durable subscription, say) beside the client itself.
+        let internal = self.streams.get(&id).is_some_and(|stream| stream.internal);
+        let chosen = named && !internal;
         if chosen && self.client_ids.contains_key(&hello.client_id) {
             let message = format!("Another connection holds the client id {}.", hello.client_id);
             return Err(refuse(ErrorCode::ClientIdInUse, "client_id", message));
         }
         let key = self.next_key();
         let token = self.token(key);
-        let client_id = if chosen {
+        if chosen {
             self.client_ids.insert(hello.client_id.clone(), key);
+        }
+        let client_id = if named {
             hello.client_id.clone()
         } else {
             format!("{}-{}-{key}", self.settings.broker, self.state.epoch())
         };
         let identity = Identity {
             client_id,
-            client_id_chosen: chosen,
+            client_id_chosen: named,
             user,
             product: hello.product.clone(),
             host: hello.host.clone(),
@@ -341,7 +346,7 @@ impl Engine {
         self.end_temporaries(key);
         if let Some(connection) = self.connections.remove(&key) {
             self.tokens.remove(&connection.token);
-            if connection.identity.client_id_chosen {
+            if self.client_ids.get(&connection.identity.client_id) == Some(&key) {
                 self.client_ids.remove(&connection.identity.client_id);
             }
         }

@@ -164,7 +164,7 @@ impl Engine {
     }
 
     fn statistics(&self, py: Python<'_>) -> PyResult<String> {
-        self.with(py, |host| json::statistics(&host.engine, host.failed()))
+        self.with(py, |host| json::statistics(&host.engine, host.commits(), host.failed()))
     }
 
     fn connections(&self, py: Python<'_>) -> PyResult<String> {

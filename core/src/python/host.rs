@@ -35,6 +35,8 @@ pub(super) struct Host {
     wake: Arc<OwnedFd>,
     writer: Worker<WriteJob, WriteDone>,
     background: Worker<Chore, ChoreDone>,
+    /// Group commits that were written.
+    commits: u64,
     maintaining: bool,
     upkeep_at_ms: u64,
     /// Why nothing is written any more.
@@ -56,6 +58,7 @@ impl Host {
             wake,
             writer,
             background,
+            commits: 0,
             maintaining: false,
             upkeep_at_ms: 0,
             failed: None,
@@ -90,6 +93,10 @@ impl Host {
         polled
     }
 
+    pub(super) fn commits(&self) -> u64 {
+        self.commits
+    }
+
     pub(super) fn failed(&self) -> Option<&str> {
         self.failed.as_deref().or_else(|| self.engine.state().failed())
     }
@@ -97,6 +104,7 @@ impl Host {
     fn collect(&mut self) {
         while let Some(done) = self.writer.result() {
             let completed = self.engine.complete_write(done);
+            self.commits += u64::from(completed.is_ok());
             self.note(completed);
         }
         while let Some(done) = self.background.result() {

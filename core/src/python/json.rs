@@ -1,7 +1,7 @@
 //! Rare data as JSON text: settings, tickets and their answers, lists and statistics.
 
 use crate::engine::{self, Answer, Limits, Question, Refused, Settings, TicketRequest, refuse};
-use crate::log::RecoveryReport;
+use crate::log::{RecoveryReport, Space};
 use crate::name::Pattern;
 use crate::proto::{Error, ErrorCode, credentials};
 use crate::state::{
@@ -404,7 +404,7 @@ fn totals_json(totals: &engine::Totals) -> Value {
 }
 
 /// What the broker as a whole is and does.
-pub(super) fn statistics(engine: &engine::Engine, failed: Option<&str>) -> String {
+pub(super) fn statistics(engine: &engine::Engine, commits: u64, failed: Option<&str>) -> String {
     let state = engine.state();
     let counts = engine.counts();
     let broker = engine.broker_totals();
@@ -424,7 +424,8 @@ pub(super) fn statistics(engine: &engine::Engine, failed: Option<&str>) -> Strin
     json!({
         "broker": engine.settings().broker, "started_ms": engine.started().wall_ms, "epoch": state.epoch(),
         "store_id": engine::hexadecimal(&state.store_id()), "failed": failed,
-        "out_of_space": state.out_of_space(), "log": {
+        "out_of_space": log.space() == Space::Full, "log": {
+            "commits_total": commits,
             "end_position": state.end().0, "durable_position": state.committed().0,
             "segments": segments, "disk_bytes": disk_bytes, "rolling_hash": format!("{:016x}", log.rolling_hash().value),
         },
