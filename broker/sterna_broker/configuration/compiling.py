@@ -6,6 +6,7 @@ from typing import Any
 from sterna_resources import names
 from sterna_resources.broker import SYSTEM_STORES, Store
 
+from sterna_broker.configuration.inheritance import Kind
 from sterna_broker.configuration.objects import ObjectSet, kind_of
 
 
@@ -19,10 +20,27 @@ def compiled(objects: ObjectSet) -> str:
             result["temporaries"].append({"kind": kind, **values})
         elif not resource.is_pattern:
             result[f"{kind}s"].append({"name": resource.subject, "static": True, **values})
+    for kind, name in bridge_targets(objects):
+        result[f"{kind}s"].append({"name": name, "static": True, **objects.effective(kind, name).values})
     result["bridges"] = [_bridge(bridge.metadata.name, bridge.spec) for bridge in objects.bridges()]
     result["durables"] = [_durable(durable) for durable in objects.durables()]
     result["stores"] = _stores(objects)
     return json.dumps(result)
+
+
+def bridge_targets(objects: ObjectSet) -> dict[tuple[Kind, str], str]:
+    """Targets that no manifest describes and an entry allows, each with the name of a bridge that leads to it.
+
+    They exist as long as a bridge leads to them: a copy has to have a place to go to whoever else uses it.
+    """
+    targets: dict[tuple[Kind, str], str] = {}
+    for bridge in objects.bridges():
+        for target in bridge.spec.targets:
+            word, name = target.destination
+            kind: Kind = "queue" if word == "queue" else "topic"
+            if objects.destination(kind, name) is None and objects.allows(kind, name):
+                targets.setdefault((kind, name), bridge.metadata.name)
+    return targets
 
 
 def _bridge(name: str, spec: Any) -> dict[str, Any]:

@@ -1,0 +1,1 @@
+"""The monitor port: probes for whoever runs the broker, metrics for Prometheus."""

@@ -1,0 +1,60 @@
+"""The monitor's HTTP application: /livez, /readyz, /metrics.
+
+/livez answers as long as the event loop turns: a broker that does not answer is to be restarted. /readyz says whether
+clients should be sent here, with reasons; a broker that cannot write its disk is alive, and never ready.
+"""
+
+from collections.abc import Callable
+
+from aiohttp import web
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+
+from sterna_broker.addresses import Address
+from sterna_broker.monitor.metrics import Metrics
+from sterna_broker.monitor.readiness import Readiness
+from sterna_broker.server.listening import ListenError
+
+
+class Monitor:
+    """Serves the probes and metrics on one address."""
+
+    def __init__(self, readiness: Callable[[], Readiness], state: Callable[[], str], metrics: Metrics) -> None:
+        self._readiness = readiness
+        self._state = state
+        self._metrics = metrics
+        application = web.Application()
+        application.router.add_get("/livez", self._livez)
+        application.router.add_get("/readyz", self._readyz)
+        application.router.add_get("/metrics", self._show_metrics)
+        self._runner = web.AppRunner(application, access_log=None, handle_signals=False)
+
+    async def start(self, address: Address) -> Address:
+        """Begins to listen; the address with the port that it got.
+
+        Raises:
+            ListenError: the port is taken, or not for us.
+        """
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, address.host, address.port, reuse_address=True, reuse_port=False)
+        try:
+            await site.start()
+        except OSError as error:
+            await self._runner.cleanup()
+            raise ListenError(f"cannot listen on {address}: {error.strerror or error}") from error
+        port: int = self._runner.addresses[0][1]
+        return Address(address.host, port)
+
+    async def stop(self) -> None:
+        """Ends; requests under way are not waited for long."""
+        await self._runner.cleanup()
+
+    async def _livez(self, _request: web.Request) -> web.Response:
+        return web.json_response({"live": True, "state": self._state()})
+
+    async def _readyz(self, _request: web.Request) -> web.Response:
+        readiness = self._readiness()
+        return web.json_response(readiness.document(self._state()), status=200 if readiness.ready else 503)
+
+    async def _show_metrics(self, _request: web.Request) -> web.Response:
+        self._metrics.ready = self._readiness().ready
+        return web.Response(body=self._metrics.text(), headers={"Content-Type": CONTENT_TYPE_LATEST})

@@ -1,0 +1,162 @@
+"""Prometheus metrics, collected from the engine when they are asked for.
+
+Names follow Prometheus: base units, `_total` for what only grows. Figures of single destinations are given for those
+that hold the most, so that a broker with a hundred thousand queues does not drown its monitoring; the sums are of
+all.
+
+| metric | labels | meaning |
+|---|---|---|
+| `sterna_info` | broker, version, store_id | 1 |
+| `sterna_ready` | | 1 if /readyz would say so |
+| `sterna_start_time_seconds` | | when the process started, seconds since 1970 |
+| `sterna_epoch` | | grows with each start |
+| `sterna_resident_memory_bytes` | | memory of the process |
+| `sterna_connections`, `sterna_sessions`, `sterna_producers`, `sterna_consumers` | | how many there are |
+| `sterna_queues`, `sterna_topics`, `sterna_subscriptions` | | how many there are |
+| `sterna_messages`, `sterna_message_bytes` | | waiting, or delivered and not acknowledged |
+| `sterna_published_total`, `sterna_delivered_total`, `sterna_acknowledged_total` | | messages since the start |
+| `sterna_log_disk_bytes`, `sterna_log_free_bytes`, `sterna_log_segments` | | the log on disk |
+| `sterna_log_commits_total`, `sterna_log_commit_records_total` | | syncs, and records in them |
+| `sterna_store_messages`, `sterna_store_bytes` | store | what each store holds |
+| `sterna_destination_messages`, `sterna_destination_bytes`, `sterna_destination_consumers` | kind, name | the fullest |
+| `sterna_destination_published_total`, `sterna_destination_delivered_total` | kind, name | of the same |
+| `sterna_destinations_listed` | kind | how many destinations the figures above are of |
+"""
+
+import heapq
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import generate_latest
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from sterna_broker.contract import admin
+from sterna_broker.pump import Pump
+from sterna_broker.server.listing import ENGINE_KINDS
+from sterna_broker.statistics import StatisticsSource
+
+# A broker may have more destinations than a scrape may take time to look at; beyond so many the rest is not compared.
+_EXAMINED_MAX = 20_000
+
+_GAUGES = {
+    "sterna_epoch": ("epoch", "Grows with each start of the broker."),
+    "sterna_resident_memory_bytes": ("resident_bytes", "Memory of the process."),
+    "sterna_connections": ("connections", "Connections of clients."),
+    "sterna_sessions": ("sessions", "Sessions of all connections."),
+    "sterna_producers": ("producers", "Producers of all connections."),
+    "sterna_consumers": ("consumers", "Consumers of all connections."),
+    "sterna_queues": ("queues", "Queues that exist."),
+    "sterna_topics": ("topics", "Topics that exist."),
+    "sterna_subscriptions": ("subscriptions", "Subscriptions, durable and not."),
+    "sterna_messages": ("messages", "Messages waiting, or delivered and not acknowledged."),
+    "sterna_message_bytes": ("bytes", "Bytes of those messages."),
+}
+_COUNTERS = {
+    "sterna_published": ("published_total", "Messages published since the start."),
+    "sterna_delivered": ("delivered_total", "Messages delivered since the start."),
+    "sterna_acknowledged": ("acknowledged_total", "Messages acknowledged since the start."),
+}
+_LOG_GAUGES = {
+    "sterna_log_disk_bytes": ("disk_bytes", "Disk space that the log takes."),
+    "sterna_log_free_bytes": ("free_bytes", "Space left on the log's file system."),
+    "sterna_log_segments": ("segments", "Files of the log."),
+}
+_LOG_COUNTERS = {
+    "sterna_log_commits": ("commits_total", "Syncs of the log."),
+    "sterna_log_commit_records": ("commit_records_total", "Records that those made durable."),
+}
+_DESTINATION_GAUGES = {
+    "sterna_destination_messages": ("messages", "Messages a destination holds."),
+    "sterna_destination_bytes": ("bytes", "Bytes a destination holds."),
+    "sterna_destination_consumers": ("consumers", "Consumers of a destination."),
+}
+_DESTINATION_COUNTERS = {
+    "sterna_destination_published": ("published_total", "Messages published to a destination since the start."),
+    "sterna_destination_delivered": ("delivered_total", "Messages delivered from a destination since the start."),
+}
+
+
+class Metrics:
+    """All metrics of one broker, in a registry of its own."""
+
+    def __init__(self, pump: Pump, statistics: StatisticsSource, destinations_max: int) -> None:
+        self.ready = False
+        self._collector = _BrokerCollector(pump, statistics, destinations_max, self)
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._registry.register(self._collector)
+
+    def text(self) -> bytes:
+        """The page as Prometheus reads it. Asks the engine: call it on the loop's thread."""
+        return generate_latest(self._registry)
+
+
+class _BrokerCollector(Collector):
+    def __init__(self, pump: Pump, statistics: StatisticsSource, destinations_max: int, owner: Metrics) -> None:
+        self._pump = pump
+        self._statistics = statistics
+        self._destinations_max = destinations_max
+        self._owner = owner
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing in advance: what there is, is known when it is asked for."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """See Collector."""
+        figures = self._statistics.message()
+        info = GaugeMetricFamily("sterna_info", "The broker.", labels=["broker", "version", "store_id"])
+        info.add_metric([figures.broker, figures.version, figures.store_id], 1)
+        yield info
+        yield GaugeMetricFamily("sterna_ready", "Whether clients should come.", value=float(self._owner.ready))
+        started_s = figures.started_ms / 1000
+        yield GaugeMetricFamily("sterna_start_time_seconds", "When the broker started.", value=started_s)
+        yield from _plain(figures, _GAUGES, GaugeMetricFamily)
+        yield from _plain(figures, _COUNTERS, CounterMetricFamily)
+        yield from _plain(figures.log, _LOG_GAUGES, GaugeMetricFamily)
+        yield from _plain(figures.log, _LOG_COUNTERS, CounterMetricFamily)
+        yield from _stores(figures.stores)
+        yield from self._destinations()
+
+    def _destinations(self) -> Iterator[Metric]:
+        listed = GaugeMetricFamily("sterna_destinations_listed", "Destinations with figures here.", labels=["kind"])
+        families: list[tuple[Any, str]] = []
+        for name, (field, text) in _DESTINATION_GAUGES.items():
+            families.append((GaugeMetricFamily(name, text, labels=["kind", "name"]), field))
+        for name, (field, text) in _DESTINATION_COUNTERS.items():
+            families.append((CounterMetricFamily(name, text, labels=["kind", "name"]), field))
+        for kind in ("Queue", "Topic"):
+            rows = self._fullest(kind)
+            listed.add_metric([kind], len(rows))
+            for row in rows:
+                for family, field in families:
+                    family.add_metric([kind, str(row["name"])], row.get(field, 0))
+        yield listed
+        for family, _ in families:
+            yield family
+
+    def _fullest(self, kind: str) -> list[dict[str, Any]]:
+        """Those that hold the most, temporaries left out: their names mean nothing to anybody and never come again."""
+        return heapq.nlargest(self._destinations_max, self._rows(kind), key=lambda row: row.get("messages", 0))
+
+    def _rows(self, kind: str) -> Iterator[dict[str, Any]]:
+        for row in json.loads(self._pump.tick().list(ENGINE_KINDS[kind], "", "", _EXAMINED_MAX)):
+            if row["origin"] != "temporary":
+                yield {"name": row["name"], **row["statistics"]}
+
+
+def _plain(source: Any, table: dict[str, tuple[str, str]], family: Any) -> Iterator[Metric]:
+    for name, (field, text) in table.items():
+        yield family(name, text, value=float(getattr(source, field)))
+
+
+def _stores(stores: Iterable[admin.StoreStatistics]) -> Iterator[Metric]:
+    messages = GaugeMetricFamily("sterna_store_messages", "Messages in a store.", labels=["store"])
+    size = GaugeMetricFamily("sterna_store_bytes", "Bytes in a store.", labels=["store"])
+    for store in stores:
+        messages.add_metric([store.name], store.messages)
+        size.add_metric([store.name], store.bytes)
+    yield messages
+    yield size

@@ -1,0 +1,30 @@
+"""Whether the broker should be sent clients, and if not, why."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from sterna_broker.statistics import engine_state
+
+
+@dataclass(frozen=True)
+class Readiness:
+    """`ready`, with the reasons if it is not."""
+
+    ready: bool
+    reasons: list[str]
+
+    def document(self, state: str) -> dict[str, Any]:
+        """As the probe answers."""
+        return {"ready": self.ready, "state": state, "reasons": self.reasons}
+
+
+def judge(state: str, statistics: dict[str, Any] | None) -> Readiness:
+    """Judges by the process's state and the engine's figures (None: there is no engine yet)."""
+    reasons = []
+    if state != "serving":
+        reasons.append(f"the broker is {state}")
+    if statistics is not None and (fault := engine_state(statistics)):
+        reasons.append(f"the engine has {fault}")
+    if statistics is not None and statistics.get("out_of_space"):
+        reasons.append("the disk is full: messages can be consumed, not sent")
+    return Readiness(not reasons, reasons)

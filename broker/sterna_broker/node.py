@@ -1,0 +1,219 @@
+"""One broker: everything that runs in the process, put together, started and stopped in order.
+
+Start: configuration, engine (its recovery runs in a thread), monitor, gRPC. The port opens last, so that whoever can
+connect is served. Stop: say that it ends, wait for clients to leave as long as the drain lasts, end what is left,
+close the engine cleanly. A broker that was stopped so has nothing to recover.
+"""
+
+import asyncio
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import structlog
+from sterna_core import Engine, SelectorError, selector_check
+
+from sterna_broker.addresses import Address
+from sterna_broker.clock import monotonic_ms, wall_ms
+from sterna_broker.configuration.applied import AppliedFolder
+from sterna_broker.configuration.live import LiveConfiguration
+from sterna_broker.configuration.source import DefaultSource, FolderSource, Source
+from sterna_broker.monitor.application import Monitor
+from sterna_broker.monitor.metrics import Metrics
+from sterna_broker.monitor.readiness import Readiness, judge
+from sterna_broker.options import BrokerOptions, Settings, settle
+from sterna_broker.pump import Pump
+from sterna_broker.server.admin import Administration
+from sterna_broker.server.connect import Connect
+from sterna_broker.server.listening import Listener
+from sterna_broker.server.receiving import Receiving
+from sterna_broker.server.sending import Sending
+from sterna_broker.server.services import Services
+from sterna_broker.statistics import StatisticsSource
+from sterna_broker.tickets import TicketDesk
+from sterna_broker.version import VERSION
+
+_log = structlog.get_logger(part="broker")
+
+LOG_FOLDER = "log"
+APPLIED_FOLDER = "applied"
+
+# What is left of the drain for calls that have been told to end.
+_LAST_CALLS_S = 1.0
+
+
+@dataclass
+class _Parts:
+    """What exists once the broker serves."""
+
+    engine: Engine
+    pump: Pump
+    connect: Connect
+    sending: Sending
+    receiving: Receiving
+    services: Services
+    listener: Listener
+    monitor: Monitor
+    statistics: StatisticsSource
+
+
+class Node:
+    """See the module. `start`, then `stop`, each once."""
+
+    def __init__(self, options: BrokerOptions) -> None:
+        self.options = options
+        self.messaging: Address | None = None
+        self.monitor: Address | None = None
+        self.recovery: dict[str, Any] = {}
+        self._state = "starting"
+        self._settings: Settings | None = None
+        self._parts: _Parts | None = None
+        self._hurry = asyncio.Event()
+        self.failed = asyncio.Event()
+        source: Source = FolderSource(options.config) if options.config else DefaultSource()
+        self.live = LiveConfiguration(source, AppliedFolder(options.data / APPLIED_FOLDER), _check_selector)
+
+    @property
+    def state(self) -> str:
+        """One of "starting", "serving", "draining" and "stopped"."""
+        return self._state
+
+    @property
+    def settings(self) -> Settings:
+        """What holds, once the broker has started."""
+        assert self._settings is not None, "the broker has not started"
+        return self._settings
+
+    async def start(self) -> None:
+        """Until this returns nobody is served.
+
+        Raises:
+            ManifestError: the configuration is wrong.
+            AddressError: an address cannot be used.
+            StoreError: the store is locked or damaged (of sterna_core).
+            EngineError: the engine refuses the configuration (of sterna_core).
+            ListenError: a port cannot be had.
+            OSError: the data folder cannot be made.
+        """
+        objects = await self.live.load()
+        self._settings = settings = settle(self.options, objects.broker, VERSION)
+        await asyncio.to_thread(_make_folders, self.options.data)
+        began_ms = monotonic_ms()
+        folder = self.options.data / LOG_FOLDER
+        engine = await asyncio.to_thread(Engine.open, str(folder), settings.engine_json(), wall_ms(), monotonic_ms())
+        recovery = json.loads(engine.recovery())
+        self.recovery = {
+            **recovery,
+            "messages": json.loads(engine.statistics())["messages"],
+            "dropped_records": len(recovery["dropped"]),
+            "duration_ms": monotonic_ms() - began_ms,
+        }
+        for dropped in recovery["dropped"]:
+            _log.warning("damaged_record_dropped", **dropped)
+        try:
+            await self._start_around(engine, settings)
+        except BaseException:
+            await self._stop_parts(engine)
+            raise
+        self._state = "serving"
+        parts = self._parts
+        assert parts is not None  # made just now
+        parts.statistics.state = "serving"
+        await parts.listener.set_serving(serving=True)
+
+    async def _start_around(self, engine: Engine, settings: Settings) -> None:
+        pump = Pump(engine, TicketDesk(lambda: self.live.objects).answer, self._fail)
+        statistics = StatisticsSource(pump, VERSION, wall_ms(), self.recovery, self.options.data)
+        self.live.connect(lambda text: pump.tick().configure(text))
+        limits = settings.limits
+        connect = Connect(
+            pump,
+            frame_bytes=limits.frame_bytes,
+            connections=limits.connections,
+            slow_consumer_ms=settings.slow_consumer_ms,
+        )
+        sending, receiving = Sending(pump), Receiving(pump, limits.leases)
+        services = Services(connect, sending, receiving, Administration(pump, self.live, statistics))
+        metrics = Metrics(pump, statistics, settings.metrics_destinations)
+        monitor = Monitor(self.readiness, lambda: self._state, metrics)
+        listener = Listener(services, limits.frame_bytes)
+        self._parts = _Parts(engine, pump, connect, sending, receiving, services, listener, monitor, statistics)
+        pump.start()
+        connect.start()
+        self.monitor = await monitor.start(settings.monitor)
+        self.messaging = await listener.start(settings.messaging)
+
+    def readiness(self) -> Readiness:
+        """Whether clients should come, and why not."""
+        statistics = self._parts.statistics.engine() if self._parts and self._state != "stopped" else None
+        return judge(self._state, statistics)
+
+    def _fail(self, why: str) -> None:
+        _log.critical("engine_failed", error=why)
+        self.failed.set()
+
+    def hurry(self) -> None:
+        """Cuts a drain short."""
+        self._hurry.set()
+
+    async def reload(self) -> None:
+        """Reads the configuration again.
+
+        Raises:
+            ManifestError: it is wrong; then nothing changes.
+        """
+        await self.live.reload()
+        if self._parts is not None:
+            self._parts.pump.touch()
+
+    async def stop(self) -> None:
+        """Drains and ends. What is confirmed is on disk."""
+        parts = self._parts
+        if parts is None or self._state == "stopped":
+            return
+        self._state = parts.statistics.state = "draining"
+        await parts.listener.set_serving(serving=False)
+        parts.services.accepting = False
+        drain_ms = 0 if self._hurry.is_set() else self.settings.drain_ms
+        parts.pump.tick().go_away("SHUTTING_DOWN", [], drain_ms)
+        parts.pump.touch()
+        _log.info("draining", connections=parts.connect.calls, drain_ms=drain_ms)
+        await self._drain(parts, drain_ms / 1000)
+        await self._stop_parts(parts.engine)
+        self._state = "stopped"
+        _log.info("stopped")
+
+    async def _drain(self, parts: _Parts, drain_s: float) -> None:
+        drained = asyncio.create_task(parts.connect.drain(drain_s))
+        hurried = asyncio.create_task(self._hurry.wait())
+        await asyncio.wait((drained, hurried), return_when=asyncio.FIRST_COMPLETED)
+        for task in (drained, hurried):
+            task.cancel()
+        await asyncio.gather(drained, hurried, return_exceptions=True)
+
+    async def _stop_parts(self, engine: Engine) -> None:
+        parts = self._parts
+        if parts is not None:
+            parts.receiving.stop()
+            parts.sending.stop()
+            await parts.connect.stop()
+            await parts.listener.stop(_LAST_CALLS_S)
+            await parts.monitor.stop()
+            parts.pump.stop()
+        # The last commit is synced here, and the engine's threads end.
+        await asyncio.to_thread(engine.stop)
+
+
+def _make_folders(data: Path) -> None:
+    """The data folder and the log's, for nobody else to read."""
+    data.parent.mkdir(parents=True, exist_ok=True)
+    for folder in (data, data / LOG_FOLDER):
+        folder.mkdir(mode=0o700, exist_ok=True)
+
+
+def _check_selector(text: str) -> None:
+    try:
+        selector_check(text)
+    except SelectorError as error:
+        raise ValueError(error.message, error.offset) from error

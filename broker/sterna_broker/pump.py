@@ -1,0 +1,148 @@
+"""The engine on the event loop: who feeds it, when it is polled, whom its output wakes.
+
+The engine never calls anybody. Whoever hands it something calls `touch`, which polls it once in this turn of the
+loop, however many did; the engine's own threads (the log's writer, the reader of what was paged out) make its eventfd
+readable, which polls it, too; and so does the next deadline it named. A poll says which streams have output: their
+ports are woken, and take it when their previous write has finished. It also hands out tickets: questions that only
+the configuration can answer.
+
+All calls of the engine happen on the loop's thread, through this object or after `tick`.
+"""
+
+import asyncio
+import itertools
+import json
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import structlog
+from sterna_core import Engine, EngineError
+
+from sterna_broker.clock import monotonic_ms, wall_ms
+
+_log = structlog.get_logger(part="engine")
+
+Ticket = dict[str, Any]
+
+
+class Port(Protocol):
+    """The far end of one of the engine's streams: a gRPC call, or a part of the broker itself."""
+
+    def wake(self) -> None:
+        """There may be output to take. Must not call the engine: a poll is being dealt out."""
+
+
+class Pump:
+    """See the module."""
+
+    def __init__(
+        self, engine: Engine, answer: Callable[[Ticket], dict[str, Any]], failed: Callable[[str], None]
+    ) -> None:
+        self.engine = engine
+        self.ports: dict[int, Port] = {}
+        self._answer = answer
+        self._failed = failed
+        self._loop = asyncio.get_running_loop()
+        self._ids = itertools.count(1)
+        self._scheduled = False
+        self._running = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_ms: int | None = None
+
+    def start(self) -> None:
+        """Begins to poll."""
+        self._running = True
+        self._loop.add_reader(self.engine.fileno(), self._poll)
+        self.touch()
+
+    def stop(self) -> None:
+        """Polls no more; the engine may be stopped afterwards."""
+        self._running = False
+        self._loop.remove_reader(self.engine.fileno())
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def tick(self) -> Engine:
+        """The engine, told the time: for a call that depends on it."""
+        self.engine.tick(wall_ms(), monotonic_ms())
+        return self.engine
+
+    def open(self, port: Port, peer: str, *, internal: bool = False) -> int:
+        """A new stream, whose output wakes `port`; its number."""
+        stream = next(self._ids)
+        self.tick().open_stream(stream, peer, internal)
+        self.ports[stream] = port
+        return stream
+
+    def handle(self, stream: int, batch: bytes) -> None:
+        """Hands a batch of frames to the engine."""
+        self.engine.tick(wall_ms(), monotonic_ms())
+        self.engine.handle(stream, batch)
+        self.touch()
+
+    def close(self, stream: int) -> None:
+        """The far end is gone. Harmless when it was closed before."""
+        if self.ports.pop(stream, None) is not None and self._running:
+            self.tick().close_stream(stream)
+            self.touch()
+
+    def touch(self) -> None:
+        """Has the engine polled in this turn of the loop."""
+        if not self._scheduled and self._running:
+            self._scheduled = True
+            self._loop.call_soon(self._poll)
+
+    def _poll(self) -> None:
+        self._scheduled = False
+        if not self._running:
+            return
+        try:
+            self.engine.tick(wall_ms(), monotonic_ms())
+            ready, tickets, deadline_ms = self.engine.poll()
+        except EngineError as error:
+            # The engine has met a defect of its own: nothing it says can be relied on any more.
+            self.stop()
+            self._failed(str(error))
+            return
+        for stream in ready:
+            port = self.ports.get(stream)
+            if port is not None:
+                port.wake()
+        if tickets:
+            for ticket in tickets:
+                self._answer_ticket(json.loads(ticket))
+            self.touch()
+        self._set_timer(deadline_ms)
+
+    def _answer_ticket(self, ticket: Ticket) -> None:
+        try:
+            answer = self._answer(ticket)
+        except Exception as error:  # noqa: BLE001, a defect must not park a session for ever
+            _log.exception("ticket_failed", kind=ticket.get("kind"))
+            answer = {"error": _internal(error)}
+        self.engine.answer(ticket["ticket"], json.dumps(answer))
+
+    def _set_timer(self, deadline_ms: int | None) -> None:
+        if deadline_ms == self._timer_ms and self._timer is not None:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._timer_ms = deadline_ms
+        if deadline_ms is not None:
+            # The loop's clock is the monotonic clock, in seconds.
+            self._timer = self._loop.call_at(deadline_ms / 1000, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self._poll()
+
+
+def _internal(error: Exception) -> dict[str, Any]:
+    return {
+        "code": "INTERNAL",
+        "subject": type(error).__name__,
+        "message": "The broker failed to answer.",
+        "remedy": "Report this, with the broker's log.",
+        "retryable": False,
+    }

@@ -1,0 +1,154 @@
+"""The Admin service: what the command line and the console do, one method a call.
+
+Configuration is asked of and changed through LiveConfiguration; what things hold now, of the engine. A resource is
+known by its destination's name (queues, topics) or its object's name (the others).
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import structlog
+from sterna_resources.kinds import KINDS, suggestion
+
+from sterna_broker.configuration.applied import OWNER
+from sterna_broker.configuration.live import LiveConfiguration, Outcome
+from sterna_broker.contract import admin, messaging
+from sterna_broker.pump import Pump
+from sterna_broker.refusals import RefusedError
+from sterna_broker.server import browsing
+from sterna_broker.server.listing import ENGINE_KINDS, Listing
+from sterna_broker.server.rows import fill
+from sterna_broker.statistics import StatisticsSource
+
+_log = structlog.get_logger(part="admin")
+
+_CHANGES = {
+    "unchanged": admin.Applied.UNCHANGED,
+    "created": admin.Applied.CREATED,
+    "configured": admin.Applied.CONFIGURED,
+    "refused": admin.Applied.REFUSED,
+}
+
+
+class Administration:
+    """The handlers of the service."""
+
+    def __init__(self, pump: Pump, live: LiveConfiguration, statistics: StatisticsSource) -> None:
+        self._pump = pump
+        self._live = live
+        self._statistics = statistics
+        self._listing = Listing(pump, live)
+
+    async def list(self, request: admin.ListRequest) -> admin.ListResponse:
+        """A page of the resources of a kind."""
+        return self._listing.page(request, _known_kind(request.kind))
+
+    async def get(self, request: admin.GetRequest) -> admin.Resource:
+        """One resource by name."""
+        kind = _known_kind(request.kind)
+        resource = self._listing.one(kind, request.name)
+        if resource is None:
+            raise _no_such(kind, request.name)
+        return resource
+
+    async def apply(self, request: admin.ApplyRequest) -> admin.ApplyResponse:
+        """Makes the described resources so: all, or none when one is refused."""
+        outcomes = await self._live.apply(request.manifests, request.source or "manifest", dry_run=request.dry_run)
+        self._pump.touch()
+        return admin.ApplyResponse(applied=[_applied(outcome) for outcome in outcomes])
+
+    async def delete(self, request: admin.DeleteRequest) -> admin.DeleteResponse:
+        """Deletes a resource, with what it holds only if told so."""
+        kind = _known_kind(request.kind)
+        entry = self._live.objects.named(kind, request.name)
+        row = self._listing.row(kind, request.name)
+        if entry is None and row is None:
+            raise _no_such(kind, request.name)
+        if entry is not None:
+            self._live.check_deletable(entry)
+        held = 0
+        if row is not None:
+            # The engine first: it refuses while messages remain, and then nothing has changed.
+            word, client_id = ENGINE_KINDS[kind], str(row.get("client_id", ""))
+            held = self._pump.tick().delete(word, str(row["name"]), request.with_messages, client_id)
+            self._pump.touch()
+        if entry is not None:
+            await self._live.delete(entry)
+            self._pump.touch()
+        _log.info("deleted", kind=kind, name=request.name, messages=held, actor=OWNER)
+        return admin.DeleteResponse(messages=held)
+
+    async def purge(self, request: admin.PurgeRequest) -> admin.PurgeResponse:
+        """Drops all messages of a queue or durable subscription."""
+        if request.WhichOneof("what") == "queue":
+            kind, name, client_id = "queue", request.queue, ""
+        elif request.WhichOneof("what") == "durable":
+            kind, name, client_id = "durable", request.durable.name, request.durable.client_id
+        else:
+            raise RefusedError("INVALID_ARGUMENT", "what", "Nothing is named.", "Name a queue or a durable.")
+        count = self._pump.tick().purge(kind, name, client_id)
+        self._pump.touch()
+        _log.info("purged", kind=kind, name=name, client_id=client_id, messages=count, actor=OWNER)
+        return admin.PurgeResponse(messages=count)
+
+    def browse(self, request: admin.BrowseRequest) -> AsyncIterator[admin.BrowseResponse]:
+        """Looks at messages without taking them."""
+        return browsing.browse(self._pump, request)
+
+    async def get_statistics(self, _request: admin.StatisticsRequest) -> admin.Statistics:
+        """What the broker as a whole is and does."""
+        return self._statistics.message()
+
+    async def list_connections(self, _request: admin.ListConnectionsRequest) -> admin.ListConnectionsResponse:
+        """Who is connected."""
+        rows: list[dict[str, Any]] = json.loads(self._pump.tick().connections())
+        response = admin.ListConnectionsResponse()
+        for index, row in enumerate(rows):
+            if str(row.get("peer", "")).startswith("internal:"):
+                continue
+            fill(response.connections.add(), row)
+            if index % 500 == 499:
+                await asyncio.sleep(0)
+        return response
+
+    async def close_connection(self, request: admin.CloseConnectionRequest) -> admin.CloseConnectionResponse:
+        """Closes a connection as the broker would a broken one."""
+        if not self._pump.tick().close_connection(request.id, request.reason or "closed by an administrator"):
+            message = f"There is no connection {request.id}."
+            raise RefusedError("CLOSED", "id", message, "List the connections: it may have gone by itself.")
+        self._pump.touch()
+        _log.info("connection_closed", connection=request.id, actor=OWNER)
+        return admin.CloseConnectionResponse()
+
+
+def _known_kind(kind: str) -> str:
+    if kind in KINDS:
+        return kind
+    hint = suggestion(kind, list(KINDS))
+    raise RefusedError("INVALID_ARGUMENT", "kind", f"There is no kind '{kind}'{hint}.", f"One of {', '.join(KINDS)}.")
+
+
+def _no_such(kind: str, name: str) -> RefusedError:
+    code = "NO_SUCH_SUBSCRIPTION" if kind == "DurableSubscription" else "NO_SUCH_DESTINATION"
+    return RefusedError(code, name[:256], f"There is no {kind} '{name[:256]}'.", f"List the {KINDS[kind].PLURAL}.")
+
+
+def _applied(outcome: Outcome) -> admin.Applied:
+    applied = admin.Applied(
+        kind=outcome.kind, name=outcome.name, change=_CHANGES[outcome.change], changes=outcome.changes
+    )
+    if outcome.refusal is not None:
+        applied.error.CopyFrom(outcome.refusal.error)
+    elif outcome.problems:
+        first = outcome.problems[0]
+        applied.error.CopyFrom(
+            messaging.Error(
+                code=messaging.INVALID_ARGUMENT,
+                subject=first.field,
+                message="\n".join(str(problem) for problem in outcome.problems),
+                remedy="Correct the manifest and apply it again; docs/reference/manifests.md describes every field.",
+            )
+        )
+    return applied

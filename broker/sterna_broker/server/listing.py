@@ -1,0 +1,191 @@
+"""Resources with what they hold: the configuration's objects and the engine's rows put side by side.
+
+The engine knows every destination that exists, but no wildcard entries; the configuration knows what was written, but
+nothing of dynamic destinations. Both are in the order of their names, so that a page is merged from a page of each.
+"""
+
+import json
+from typing import Any
+
+from sterna_resources import names
+from sterna_resources.durable_subscription import DurableSubscription
+from sterna_resources.resource import API_VERSION
+
+from sterna_broker.configuration.compiling import bridge_targets
+from sterna_broker.configuration.inheritance import Kind
+from sterna_broker.configuration.live import LiveConfiguration
+from sterna_broker.configuration.objects import Entry
+from sterna_broker.configuration.patterns import matches
+from sterna_broker.contract import admin
+from sterna_broker.pump import Pump
+from sterna_broker.refusals import RefusedError
+from sterna_broker.server.rows import fill
+
+PAGE_SIZE_DEFAULT = 1_000
+PAGE_SIZE_MAX = 10_000
+
+_ORIGINS = {
+    "static": admin.STATIC,
+    "dynamic": admin.DYNAMIC,
+    "temporary": admin.TEMPORARY,
+    "system": admin.SYSTEM,
+}
+# The kinds that the engine knows, in its words.
+ENGINE_KINDS = {"Queue": "queue", "Topic": "topic", "DurableSubscription": "durable"}
+# Who owns what no manifest describes. Static without one: it was taken out of the configuration and still holds
+# messages.
+_OWNERS = {"static": "removed", "dynamic": "client", "temporary": "client", "system": "broker"}
+_SYSTEM_PREFIX, _TEMPORARY_PREFIX = "$sys.", "$TMP$."
+
+
+class Listing:
+    """Answers List and Get."""
+
+    def __init__(self, pump: Pump, live: LiveConfiguration) -> None:
+        self._pump = pump
+        self._live = live
+
+    def page(self, request: admin.ListRequest, kind: str) -> admin.ListResponse:
+        """One page.
+
+        Raises:
+            RefusedError: pattern or page size are out of bounds.
+        """
+        size = request.page_size or PAGE_SIZE_DEFAULT
+        if size > PAGE_SIZE_MAX:
+            message = f"page_size is {size}, at most {PAGE_SIZE_MAX} is allowed."
+            raise RefusedError("INVALID_ARGUMENT", "page_size", message, "Ask for less and follow next_page_token.")
+        if request.pattern and (fault := names.pattern_fault(request.pattern)):
+            raise RefusedError("INVALID_NAME", "pattern", f"Not a pattern: {fault}.", "Write a name, `*` or `>`.")
+        found: dict[str, admin.Resource] = {}
+        rows = self._rows(kind, request, size)
+        for name, entry in self._entries(kind, request.pattern):
+            if name > request.page_token:
+                found[name] = self._resource(kind, name, entry, None)
+        for row in rows:
+            name = listed_name(kind, row)
+            found[name] = self._resource(kind, name, self._entry_of(kind, name, row), row)
+        ordered = sorted(found)
+        page = ordered[:size]
+        more = len(ordered) > size or len(rows) == size
+        token = page[-1] if page and more else ""
+        return admin.ListResponse(resources=[found[name] for name in page], next_page_token=token)
+
+    def one(self, kind: str, name: str) -> admin.Resource | None:
+        """One resource, or None."""
+        row = self.row(kind, name)
+        entry = self._live.objects.named(kind, name) or (self._entry_of(kind, name, row) if row else None)
+        return self._resource(kind, name, entry, row) if entry is not None or row is not None else None
+
+    def row(self, kind: str, name: str) -> dict[str, Any] | None:
+        """What the engine knows of it."""
+        if kind not in ENGINE_KINDS or (kind != "DurableSubscription" and names.name_fault(name)):
+            return None
+        entry = self._live.objects.named(kind, name)
+        if kind == "DurableSubscription":
+            wanted = durable_name(entry.resource) if entry else name
+            rows = self._all_durables()
+            return next((row for row in rows if listed_name(kind, row) == wanted), None)
+        rows = json.loads(self._pump.tick().list(ENGINE_KINDS[kind], name, "", 1))
+        return next((row for row in rows if row["name"] == name), None)
+
+    def _all_durables(self) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = json.loads(self._pump.tick().list("durable", "", "", PAGE_SIZE_MAX))
+        return rows
+
+    def _rows(self, kind: str, request: admin.ListRequest, size: int) -> list[dict[str, Any]]:
+        """The engine's rows behind the page's beginning; those nobody asked for are skipped, not counted."""
+        if kind not in ENGINE_KINDS:
+            return []
+        rows: list[dict[str, Any]] = []
+        after = request.page_token
+        while len(rows) < size:
+            batch = json.loads(self._pump.tick().list(ENGINE_KINDS[kind], request.pattern, after, size))
+            rows += [row for row in batch if _asked_for(listed_name(kind, row), request)]
+            if len(batch) < size:
+                break
+            after = listed_name(kind, batch[-1])
+        return rows[:size]
+
+    def _entries(self, kind: str, pattern: str) -> list[tuple[str, Entry]]:
+        result = []
+        for entry in self._live.objects.entries.values():
+            resource = entry.resource
+            if resource.kind != kind:
+                continue
+            name = durable_name(resource) if isinstance(resource, DurableSubscription) else resource.subject
+            if not pattern or matches(pattern, resource.subject) or pattern in (name, resource.subject):
+                result.append((name, entry))
+        return result
+
+    def _entry_of(self, kind: str, name: str, row: dict[str, Any]) -> Entry | None:
+        if kind != "DurableSubscription":
+            return self._live.objects.named(kind, name)
+        for entry in self._live.objects.entries.values():
+            if isinstance(entry.resource, DurableSubscription) and durable_name(entry.resource) == listed_name(
+                kind, row
+            ):
+                return entry
+        return None
+
+    def _owner(self, kind: str, name: str, row: dict[str, Any]) -> str:
+        """Who owns what no manifest describes."""
+        which: Kind = "queue" if kind == "Queue" else "topic"
+        bridge = bridge_targets(self._live.objects).get((which, name)) if row["origin"] == "static" else None
+        entry = self._live.objects.named("Bridge", bridge) if bridge else None
+        return entry.owner if entry else _OWNERS[str(row["origin"])]
+
+    def _resource(self, kind: str, name: str, entry: Entry | None, row: dict[str, Any] | None) -> admin.Resource:
+        resource = admin.Resource(kind=kind, name=entry.resource.subject if entry else name)
+        if row is not None:
+            resource.generation = row.get("generation", 0)
+            resource.origin = _ORIGINS.get(str(row["origin"]), admin.ORIGIN_UNSPECIFIED)
+            fill(resource.statistics, row["statistics"])
+        if entry is not None:
+            resource.origin = admin.STATIC
+            resource.owner = entry.owner
+            resource.manifest = json.dumps(entry.resource.document(), ensure_ascii=False)
+        elif row is not None:
+            resource.owner = self._owner(kind, name, row)
+            resource.manifest = json.dumps(_described(kind, name, row), ensure_ascii=False)
+        if kind in ("Queue", "Topic"):
+            which: Kind = "queue" if kind == "Queue" else "topic"
+            explained = self._live.objects.effective(which, entry.resource.subject if entry else name).explained()
+            resource.effective = json.dumps(explained, ensure_ascii=False)
+        return resource
+
+
+def durable_name(resource: Any) -> str:
+    """A durable subscription in listings: its client id, which may be empty, and its name."""
+    return f"{resource.spec.client_id or ''}/{resource.subscription_name}"
+
+
+def listed_name(kind: str, row: dict[str, Any]) -> str:
+    """The name of a row in listings, which is also the order of the engine's rows."""
+    return f"{row['client_id']}/{row['name']}" if kind == "DurableSubscription" else str(row["name"])
+
+
+def _asked_for(name: str, request: admin.ListRequest) -> bool:
+    if name.startswith(_SYSTEM_PREFIX):
+        return bool(request.system)
+    return bool(request.temporaries) or not name.startswith(_TEMPORARY_PREFIX)
+
+
+def _described(kind: str, name: str, row: dict[str, Any]) -> dict[str, Any]:
+    """A manifest that would make a dynamic resource static; its object's name may be chosen anew."""
+    spec: dict[str, Any] = {"name": name}
+    if kind == "DurableSubscription":
+        spec = {"topic": row.get("topic", ""), "name": row["name"]}
+        for field, key in (("client_id", "clientId"), ("selector", "selector")):
+            if row.get(field):
+                spec[key] = row[field]
+        for field, key in (("no_local", "noLocal"), ("shared", "shared")):
+            if row.get(field):
+                spec[key] = True
+    return {"apiVersion": API_VERSION, "kind": kind, "metadata": {"name": _object_name(name)}, "spec": spec}
+
+
+def _object_name(name: str) -> str:
+    """An object name made of a destination's: what Kubernetes would not take becomes a dash."""
+    kept = "".join(character if character.isascii() and character.isalnum() else "-" for character in name.lower())
+    return kept.strip("-")[: names.OBJECT_NAME_CHARACTERS_MAX] or "unnamed"

@@ -1,0 +1,227 @@
+"""Messaging.Receive and Messaging.Acknowledge: messages on a lease, for people with grpcurl.
+
+Each Receive that hands out messages is an internal stream with one session that stays open until everything is
+acknowledged or the lease ends; what is not acknowledged then is given back as seen, so that it is delivered again,
+flagged. A receipt names lease, source and sequence; the lease is a random number, so that a receipt cannot be made
+up.
+"""
+
+import asyncio
+import secrets
+from typing import Any
+
+from sterna_broker.contract import message as messages
+from sterna_broker.contract import messaging
+from sterna_broker.pump import Pump
+from sterna_broker.refusals import RefusedError
+from sterna_broker.server.internal_stream import InternalStream
+
+MESSAGES_MAX = 1_000
+WAIT_MS_MAX = 60_000
+LEASE_MS_DEFAULT = 30_000
+LEASE_MS_MAX = 600_000
+
+_CONSUMER = 1
+# What a Receive may hold in one answer: an answer is one gRPC message.
+_BYTES_MAX = 3 * 1024 * 1024
+
+
+class Lease:
+    """One Receive: its stream, its session, and what of it is not acknowledged yet."""
+
+    def __init__(self, pump: Pump) -> None:
+        self.id = secrets.token_hex(8)
+        self.deliveries: list[messaging.Delivery] = []
+        self.source = 0
+        self.open_sequences: set[int] = set()
+        self._pump = pump
+        self._stream = InternalStream(pump, "Receive", self._on_frame)
+        self._session = 0
+        self._epoch = 0
+        self._arrived = asyncio.Event()
+        self._drained = asyncio.Event()
+        self._failure: RefusedError | None = None
+
+    async def receive(self, request: messaging.ReceiveRequest) -> None:
+        """Collects up to `max_messages` in `deliveries`, waiting for the first.
+
+        Raises:
+            RefusedError: the engine refuses.
+        """
+        limit = request.max_messages or 1
+        await self._stream.greet(request.client_id)
+        self._session = await self._stream.open_session("NONE" if request.no_acknowledge else "INDIVIDUAL")
+        opening = messaging.OpenConsumer(
+            consumer=_CONSUMER,
+            destination=request.destination,
+            selector=request.selector,
+            credit=messaging.Credit(message_limit=limit, bytes_limit=_BYTES_MAX),
+        )
+        if request.HasField("subscription"):
+            opening.subscription.CopyFrom(request.subscription)
+        reply = await self._stream.request(messaging.ClientFrame(session=self._session, open_consumer=opening))
+        self.source, self._epoch = reply.consumer_opened.source, reply.consumer_opened.epoch
+        await self._wait(self._arrived, request.wait_ms / 1000)
+        drain = messaging.Credit(consumer=_CONSUMER, message_limit=limit, bytes_limit=_BYTES_MAX, drain=True)
+        self._stream.send(messaging.ClientFrame(session=self._session, credit=drain))
+        # Draining needs no producer: the engine answers as soon as it has looked.
+        await self._wait(self._drained, None)
+        if request.no_acknowledge or not self.deliveries:
+            self.close()
+            return
+        self.open_sequences = {delivery.sequence for delivery in self.deliveries}
+        seen = messaging.SeenSet(source=self.source, ranges=[_range(sequence) for sequence in self.open_sequences])
+        closing = messaging.CloseConsumer(consumer=_CONSUMER, seen=[seen])
+        await self._stream.request(messaging.ClientFrame(session=self._session, close_consumer=closing))
+
+    async def acknowledge(self, sequences: set[int]) -> set[int]:
+        """Acknowledges, durably; those that were no longer leased."""
+        known = sequences & self.open_sequences
+        self.open_sequences -= known
+        if known:
+            ranges = [_range(sequence) for sequence in sorted(known)]
+            ack = messaging.Ack(sets=[messaging.AckSet(source=self.source, ranges=ranges, epoch=self._epoch)])
+            await self._stream.request(messaging.ClientFrame(session=self._session, acknowledge=ack))
+        return sequences - known
+
+    def close(self) -> None:
+        """Gives back what is not acknowledged, as seen, and ends the stream."""
+        if not self._stream.is_open:
+            return
+        if self.open_sequences:
+            ranges = [_range(sequence) for sequence in sorted(self.open_sequences)]
+            sets = [messaging.AckSet(source=self.source, ranges=ranges, epoch=self._epoch)]
+            release = messaging.Release(sets=sets, seen=True)
+            self._stream.send(messaging.ClientFrame(session=self._session, release=release))
+            self.open_sequences = set()
+        self._stream.close()
+
+    async def _wait(self, event: asyncio.Event, timeout_s: float | None) -> None:
+        try:
+            await asyncio.wait_for(event.wait(), timeout_s)
+        except TimeoutError:
+            return
+        if self._failure is not None:
+            raise self._failure
+
+    def _on_frame(self, frame: Any) -> None:
+        match frame.WhichOneof("frame"):
+            case "deliver":
+                self.deliveries += frame.deliver.deliveries
+                self._arrived.set()
+            case "drained":
+                self._drained.set()
+            case "error" | "consumer_closed" | "session_closed" as kind:
+                error = frame.error if kind == "error" else getattr(frame, kind).reason
+                self._failure = RefusedError.from_error(error)
+                self._arrived.set()
+                self._drained.set()
+
+
+class Receiving:
+    """The handlers of Receive and Acknowledge, with all leases."""
+
+    def __init__(self, pump: Pump, leases_max: int) -> None:
+        self._pump = pump
+        self._leases_max = leases_max
+        self._leases: dict[str, Lease] = {}
+        self._receiving = 0
+
+    async def receive(self, request: messaging.ReceiveRequest) -> messaging.ReceiveResponse:
+        """One call of Receive.
+
+        Raises:
+            RefusedError: an argument is out of bounds, or the engine refuses.
+        """
+        _check(request)
+        if len(self._leases) + self._receiving >= self._leases_max:
+            raise RefusedError(
+                "LIMIT_EXCEEDED",
+                "leases",
+                f"{self._leases_max} Receive calls are not acknowledged yet.",
+                "Acknowledge them, or raise spec.limits.leases in the Broker manifest.",
+                retryable=True,
+            )
+        lease = Lease(self._pump)
+        self._receiving += 1
+        kept = False
+        try:
+            await lease.receive(request)
+            kept = bool(lease.open_sequences)
+            response = _response(lease)
+        finally:
+            self._receiving -= 1
+            if not kept:
+                lease.close()
+        if kept:
+            self._leases[lease.id] = lease
+            lease_s = (request.lease_ms or LEASE_MS_DEFAULT) / 1000
+            asyncio.get_running_loop().call_later(lease_s, self._expire, lease.id)
+        return response
+
+    async def acknowledge(self, request: messaging.AcknowledgeRequest) -> messaging.AcknowledgeResponse:
+        """One call of Acknowledge.
+
+        Raises:
+            RefusedError: a receipt is none, or the engine refuses.
+        """
+        by_lease: dict[str, set[int]] = {}
+        for receipt in request.receipts:
+            lease_id, sequence = _parse(receipt)
+            by_lease.setdefault(lease_id, set()).add(sequence)
+        expired = []
+        for lease_id, sequences in by_lease.items():
+            lease = self._leases.get(lease_id)
+            lost = sequences if lease is None else await lease.acknowledge(sequences)
+            expired += [f"{lease_id}-{sequence}" for sequence in sorted(lost)]
+            if lease is not None and not lease.open_sequences:
+                self._expire(lease_id)
+        return messaging.AcknowledgeResponse(expired=expired)
+
+    def stop(self) -> None:
+        """Gives back everything."""
+        for lease_id in list(self._leases):
+            self._expire(lease_id)
+
+    def _expire(self, lease_id: str) -> None:
+        lease = self._leases.pop(lease_id, None)
+        if lease is not None:
+            lease.close()
+
+
+def _check(request: messaging.ReceiveRequest) -> None:
+    bounds = {"max_messages": MESSAGES_MAX, "wait_ms": WAIT_MS_MAX, "lease_ms": LEASE_MS_MAX}
+    for field, bound in bounds.items():
+        if getattr(request, field) > bound:
+            message = f"{field} is {getattr(request, field)}, at most {bound} is allowed."
+            raise RefusedError("INVALID_ARGUMENT", field, message, "Ask for less.")
+    if not request.destination.name:
+        raise RefusedError("INVALID_ARGUMENT", "destination", "No destination is named.", "Name a queue or a topic.")
+    if request.destination.kind == messages.TOPIC and not (request.subscription.name and request.subscription.durable):
+        raise RefusedError(
+            "INVALID_ARGUMENT",
+            "subscription",
+            "A topic keeps nothing between two calls.",
+            "Name a durable subscription to receive from.",
+        )
+
+
+def _response(lease: Lease) -> messaging.ReceiveResponse:
+    received = []
+    for delivery in lease.deliveries:
+        decoded = messages.Message.FromString(delivery.message)
+        receipt = f"{lease.id}-{delivery.sequence}"
+        received.append(messaging.Received(receipt=receipt, delivery=delivery, message=decoded))
+    return messaging.ReceiveResponse(messages=received)
+
+
+def _parse(receipt: str) -> tuple[str, int]:
+    lease_id, _, sequence = receipt.partition("-")
+    if not (lease_id and sequence.isascii() and sequence.isdigit()):
+        message = f"'{receipt[:64]}' is no receipt."
+        raise RefusedError("INVALID_ARGUMENT", "receipts", message, "Give receipts back as Receive handed them out.")
+    return lease_id, int(sequence)
+
+
+def _range(sequence: int) -> messaging.SequenceRange:
+    return messaging.SequenceRange(first=sequence, last=sequence)

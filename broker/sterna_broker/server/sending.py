@@ -1,0 +1,168 @@
+"""Messaging.Send: one message for people with grpcurl, confirmed before the call returns.
+
+All calls share one internal stream with one anonymous producer. It is opened at the first call, and again if it ended.
+"""
+
+import asyncio
+from typing import Any
+
+from sterna_broker.contract import message as messages
+from sterna_broker.contract import messaging
+from sterna_broker.pump import Pump
+from sterna_broker.refusals import RefusedError
+from sterna_broker.server.internal_stream import InternalStream
+
+_PRODUCER = 1
+
+
+class Sender:
+    """One anonymous producer on one internal stream."""
+
+    def __init__(self, pump: Pump) -> None:
+        self._stream = InternalStream(pump, "Send", self._on_frame)
+        self._session = 0
+        self._incarnation = 0
+        self._next_sequence = 1
+        self._sequence_limit = 0
+        self._bytes_limit = 0
+        self._bytes_sent = 0
+        self._credit_changed = asyncio.Event()
+        self._waiting: dict[int, asyncio.Future[messaging.Confirmed]] = {}
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it can still be used."""
+        return self._stream.is_open
+
+    async def open(self) -> None:
+        """Greets the engine and opens the producer.
+
+        Raises:
+            RefusedError: the engine refuses.
+        """
+        await self._stream.greet()
+        self._session = await self._stream.open_session("AUTO")
+        opening = messaging.OpenProducer(producer=_PRODUCER)
+        reply = await self._stream.request(messaging.ClientFrame(session=self._session, open_producer=opening))
+        self._incarnation = reply.producer_opened.incarnation
+        self._take_credit(reply.producer_opened.credit)
+
+    async def send(self, destination: messages.Destination, encoded: bytes) -> tuple[str, messaging.Confirmed]:
+        """Publishes one message; its id and its confirmation.
+
+        Raises:
+            RefusedError: the engine refuses the message.
+        """
+        await self._await_credit(len(encoded))
+        sequence = self._next_sequence
+        self._next_sequence += 1
+        self._bytes_sent += len(encoded)
+        publish = messaging.Publish(
+            producer=_PRODUCER, first_sequence=sequence, messages=[encoded], destination=destination
+        )
+        future: asyncio.Future[messaging.Confirmed] = asyncio.get_running_loop().create_future()
+        self._waiting[sequence] = future
+        try:
+            self._stream.send(messaging.ClientFrame(session=self._session, publish=publish))
+            confirmed = await future
+        finally:
+            self._waiting.pop(sequence, None)
+        return f"ID:{self._stream.welcome.broker}.{self._incarnation:x}:{sequence}", confirmed
+
+    def send_unconfirmed(self, destination: messages.Destination, encoded: bytes) -> str:
+        """Publishes one reliable message, which is never confirmed nor refused; its id."""
+        sequence = self._next_sequence
+        self._next_sequence += 1
+        self._bytes_sent += len(encoded)
+        publish = messaging.Publish(
+            producer=_PRODUCER, first_sequence=sequence, messages=[encoded], destination=destination
+        )
+        self._stream.send(messaging.ClientFrame(session=self._session, publish=publish))
+        return f"ID:{self._stream.welcome.broker}.{self._incarnation:x}:{sequence}"
+
+    def close(self) -> None:
+        """Ends the stream."""
+        self._stream.close()
+
+    async def _await_credit(self, size: int) -> None:
+        while (self._sequence_limit and self._next_sequence > self._sequence_limit) or (
+            self._bytes_limit and self._bytes_sent + size > self._bytes_limit and self._waiting
+        ):
+            self._credit_changed.clear()
+            await self._credit_changed.wait()
+
+    def _take_credit(self, credit: messaging.ProducerCredit) -> None:
+        self._sequence_limit = credit.sequence_limit
+        self._bytes_limit = credit.bytes_limit
+        self._credit_changed.set()
+
+    def _on_frame(self, frame: Any) -> None:
+        match frame.WhichOneof("frame"):
+            case "confirm":
+                for confirmed in frame.confirm.confirmed:
+                    self._resolve(confirmed.first, confirmed.last, confirmed)
+            case "rejected":
+                rejected = frame.rejected
+                self._fail(rejected.first, rejected.last, RefusedError.from_error(rejected.error))
+            case "producer_credit":
+                self._take_credit(frame.producer_credit)
+            case "error" | "producer_closed" | "session_closed" as kind:
+                error = frame.error if kind == "error" else getattr(frame, kind).reason
+                self._fail(1, self._next_sequence, RefusedError.from_error(error))
+                self._stream.close()
+
+    def _resolve(self, first: int, last: int, confirmed: messaging.Confirmed) -> None:
+        for sequence in range(first, max(first, last) + 1):
+            future = self._waiting.get(sequence)
+            if future is not None and not future.done():
+                future.set_result(confirmed)
+
+    def _fail(self, first: int, last: int, error: RefusedError) -> None:
+        for sequence, future in list(self._waiting.items()):
+            if first <= sequence <= max(first, last) and not future.done():
+                future.set_exception(error)
+
+
+class Sending:
+    """The handler of Send."""
+
+    def __init__(self, pump: Pump) -> None:
+        self._pump = pump
+        self._sender: Sender | None = None
+        self._opening = asyncio.Lock()
+
+    async def send(self, request: messaging.SendRequest) -> messaging.SendResponse:
+        """One call.
+
+        Raises:
+            RefusedError: the message is refused.
+        """
+        if not request.HasField("destination") or not request.destination.name:
+            raise RefusedError(
+                "INVALID_ARGUMENT", "destination", "No destination is named.", "Name a queue or a topic."
+            )
+        message = request.message
+        encoded = message.SerializeToString()
+        sender = await self._open_sender()
+        if message.delivery_mode == messages.RELIABLE:
+            return messaging.SendResponse(message_id=sender.send_unconfirmed(request.destination, encoded))
+        message_id, confirmed = await sender.send(request.destination, encoded)
+        return messaging.SendResponse(
+            message_id=message_id,
+            timestamp_ms=confirmed.arrived_ms,
+            delivery_time_ms=confirmed.arrived_ms + message.delivery_delay_ms,
+            durability=confirmed.durability,
+        )
+
+    def stop(self) -> None:
+        """Ends the stream."""
+        if self._sender is not None and self._sender.is_open:
+            self._sender.close()
+
+    async def _open_sender(self) -> Sender:
+        async with self._opening:
+            if self._sender is None or not self._sender.is_open:
+                sender = Sender(self._pump)
+                await sender.open()
+                self._sender = sender
+            return self._sender

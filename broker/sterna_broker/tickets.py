@@ -1,0 +1,65 @@
+"""Answers to what the engine's compiled tables do not know.
+
+That is: who may connect, and which destinations may come into being.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from sterna_resources import names
+
+from sterna_broker.configuration.inheritance import Kind
+from sterna_broker.configuration.objects import ObjectSet
+
+
+class TicketDesk:
+    """Answers tickets from the configuration that holds at that moment."""
+
+    def __init__(self, objects: Callable[[], ObjectSet]) -> None:
+        self._objects = objects
+
+    def answer(self, ticket: dict[str, Any]) -> dict[str, Any]:
+        """The engine's answer to `ticket`: `{"ok": …}` or `{"error": …}`."""
+        match ticket["kind"]:
+            case "hello":
+                return self._hello(ticket)
+            case "destination":
+                # The kind of the destination stands beside the kind of the ticket.
+                kind: Kind = "queue" if str(ticket["destination"]).lower() == "queue" else "topic"
+                return self._destination(kind, ticket["name"])
+            case other:
+                raise ValueError(f"a ticket of an unknown kind: {other}")
+
+    def _hello(self, ticket: dict[str, Any]) -> dict[str, Any]:
+        credentials = ticket.get("credentials") or {}
+        if credentials.get("token"):
+            return _refused(
+                "UNAUTHENTICATED",
+                "credentials",
+                "This broker has no means to check a token yet.",
+                "Connect without credentials; the broker listens on this machine alone.",
+            )
+        # Without users, a name is a claim that nobody checked (EMS-DEST-A35); it opens nothing.
+        return {"ok": {"user": credentials.get("user", "")}}
+
+    def _destination(self, kind: Kind, name: str) -> dict[str, Any]:
+        if fault := names.name_fault(name):
+            return _refused("INVALID_NAME", name[:64], f"Not a name: {fault}.", "Choose a name within the rules.")
+        objects = self._objects()
+        if not objects.allows(kind, name):
+            manifest = "Queue" if kind == "queue" else "Topic"
+            parent = name.rpartition(".")[0]
+            entry = f"{parent}.>" if parent else ">"
+            return _refused(
+                "NO_SUCH_DESTINATION",
+                name,
+                f"There is no {kind} '{name}', and no wildcard entry lets it be created.",
+                f"Apply a {manifest} manifest for '{name}', or one with the wildcard '{entry}'.",
+            )
+        static = objects.destination(kind, name) is not None
+        return {"ok": {**objects.effective(kind, name).values, "static": static}}
+
+
+def _refused(code: str, subject: str, message: str, remedy: str) -> dict[str, Any]:
+    error = {"code": code, "subject": subject, "message": message, "remedy": remedy, "retryable": False}
+    return {"error": error}

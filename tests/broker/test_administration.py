@@ -1,0 +1,309 @@
+"""The Admin service against a running broker."""
+
+import json
+from typing import Any
+
+import grpc
+import pytest
+from sterna._proto.sterna.v1 import admin_pb2 as admin
+from sterna._proto.sterna.v1 import message_pb2 as messages
+from sterna._proto.sterna.v1 import messaging_pb2 as messaging
+
+from tests.broker.calls import CallError, browse, call
+from tests.broker.wire import FrameError, queue, text, topic
+from tests.running import ANYTHING, manifest
+from tests.waiting import eventually
+
+
+async def fill(wire: Any, target: Any, name: str, count: int) -> Any:
+    client = await wire(target)
+    session = await client.session()
+    await client.producer(session, queue(name))
+    await client.publish(session, [text(f"m{number}") for number in range(count)])
+    await client.confirmed(count)
+    return client
+
+
+async def names_of(channel: Any, **fields: Any) -> list[str]:
+    return [resource.name for resource in (await call(channel, "Admin/List", **fields)).resources]
+
+
+@pytest.mark.covers("EMS-DEST-A03")
+async def test_static_dynamic_and_temporary_destinations_are_told_apart(node: Any, wire: Any, channel_to: Any) -> None:
+    running = await node([manifest("Queue", "fixed", "maxMessages: 9"), manifest("Queue", "any", "name: 'd.>'")])
+    channel = channel_to(running)
+    client = await fill(wire, running, "d.made", 1)
+    creating = messaging.ClientFrame(create_temporary=messaging.CreateTemporary(kind=messages.QUEUE))
+    temporary = (await client.request(creating)).temporary_created.destination.name
+    resources = (await call(channel, "Admin/List", kind="Queue", temporaries=True)).resources
+    by_name = {resource.name: resource for resource in resources}
+    origins = {name: (resource.origin, resource.owner) for name, resource in by_name.items()}
+    assert origins == {
+        "fixed": (admin.STATIC, "folder"),
+        "d.>": (admin.STATIC, "folder"),
+        "d.made": (admin.DYNAMIC, "client"),
+        temporary: (admin.TEMPORARY, "client"),
+    }
+    assert by_name["d.made"].statistics.messages == 1
+    assert json.loads(by_name["fixed"].manifest)["spec"] == {"maxMessages": 9}
+    # A temporary one is its connection's alone, and goes with it; a static one stays whoever comes and goes.
+    stranger = await wire(running)
+    with pytest.raises(FrameError, match="NOT_ALLOWED"):
+        await stranger.consumer(await stranger.session(), queue(temporary))
+    await client.goodbye()
+    await client.status()
+    assert temporary not in await names_of(channel, kind="Queue", temporaries=True)
+    assert "fixed" in await names_of(channel, kind="Queue")
+
+
+@pytest.mark.covers("EMS-DEST-A47")
+async def test_what_a_destination_inherits_is_shown_with_where_it_comes_from(
+    node: Any, wire: Any, channel_to: Any
+) -> None:
+    running = await node(
+        [
+            manifest("Queue", "any", "name: 'd.>', maxMessages: 2"),
+            manifest("Queue", "own", "name: d.own, maxRedelivery: 3"),
+        ]
+    )
+    channel = channel_to(running)
+    effective = json.loads((await call(channel, "Admin/Get", kind="Queue", name="d.own")).effective)
+    assert effective["maxMessages"] == {"value": 2, "from": "d.>"}
+    assert effective["maxRedelivery"] == {"value": 3, "from": "own"}
+    assert effective["prefetch"] == {"value": 5, "from": "default"}
+    # It holds, too: for the dynamic child from the moment it is made.
+    client = await fill(wire, running, "d.new", 2)
+    await client.publish(1, [text("too much")], first=3)
+    rejected = (await client.next("rejected")).rejected
+    assert (rejected.first, rejected.error.subject) == (3, "d.new")
+
+
+async def test_lists_are_paged_and_filtered(node: Any, channel_to: Any) -> None:
+    documents = [manifest("Queue", f"q{number:02}", f"name: a.q{number:02}") for number in range(25)]
+    channel = channel_to(await node([*documents, manifest("Queue", "other"), manifest("Queue", "any", "name: 'a.>'")]))
+    found: list[str] = []
+    token = ""
+    pages = 0
+    while True:
+        page = await call(channel, "Admin/List", kind="Queue", page_size=10, page_token=token)
+        found += [resource.name for resource in page.resources]
+        pages += 1
+        token = page.next_page_token
+        if not token:
+            break
+    assert found == sorted(found)
+    assert len(found) == len(set(found)) == 27
+    assert pages == 3
+    assert await names_of(channel, kind="Queue", pattern="*") == ["other"]
+    assert len(await names_of(channel, kind="Queue", pattern="a.*")) == 26
+    assert "$sys.undelivered" in await names_of(channel, kind="Queue", system=True)
+
+
+async def test_apply_changes_a_running_broker(node: Any, wire: Any, channel_to: Any) -> None:
+    running = await node([])
+    channel = channel_to(running)
+    client = await wire(running)
+    session = await client.session()
+    with pytest.raises(FrameError, match="NO_SUCH_DESTINATION"):
+        await client.producer(session, queue("orders"))
+    text_ = manifest("Queue", "orders", "maxMessages: 1")
+    [dry] = (await call(channel, "Admin/Apply", manifests=text_, dry_run=True)).applied
+    assert dry.change == admin.Applied.CREATED
+    [applied] = (await call(channel, "Admin/Apply", manifests=text_)).applied
+    assert (applied.kind, applied.name, applied.change) == ("Queue", "orders", admin.Applied.CREATED)
+    await client.producer(session, queue("orders"))
+    await client.publish(session, [text("1")])
+    await client.confirmed(1)
+    await client.publish(session, [text("2")], first=2)
+    assert (await client.next("rejected")).rejected.error.subject == "orders"
+    [changed] = (await call(channel, "Admin/Apply", manifests=text_.replace("1}", "2}"))).applied
+    assert (changed.change, list(changed.changes)) == (admin.Applied.CONFIGURED, ["spec.maxMessages: 1 -> 2"])
+    await client.publish(session, [text("3")], first=3)
+    await client.confirmed(3)
+    [same] = (await call(channel, "Admin/Apply", manifests=text_.replace("1}", "2}"))).applied
+    assert same.change == admin.Applied.UNCHANGED
+
+
+async def test_a_refused_manifest_is_told_by_source_line_and_field(node: Any, channel_to: Any) -> None:
+    channel = channel_to(await node([]))
+    manifests = manifest("Queue", "a") + "---\n" + manifest("Queue", "b", "maxMesages: 1")
+    first, second = (await call(channel, "Admin/Apply", manifests=manifests, source="my.yaml")).applied
+    assert first.change == admin.Applied.UNCHANGED
+    assert second.change == admin.Applied.REFUSED
+    assert second.error.subject == "spec.maxMesages"
+    assert second.error.message == "my.yaml:9:8: spec.maxMesages: unknown field; did you mean maxMessages?"
+    assert await names_of(channel, kind="Queue") == []
+
+
+async def test_selectors_in_manifests_are_the_engines(node: Any, channel_to: Any) -> None:
+    channel = channel_to(await node([*ANYTHING]))
+    bad = manifest("Bridge", "b", 'source: {topic: a}, targets: [{queue: q, selector: "n BETWEEN 1"}]')
+    [applied] = (await call(channel, "Admin/Apply", manifests=bad)).applied
+    assert applied.change == admin.Applied.REFUSED
+    assert "spec.targets[0].selector" in applied.error.message
+    assert "character" in applied.error.message
+
+
+@pytest.mark.covers("EMS-DEST-A48", "EMS-DEST-A49", "EMS-DEST-A50", "EMS-DEST-A52")
+async def test_bridges_copy_with_new_ids_by_selector_from_patterns_without_chaining(
+    node: Any, wire: Any, channel_to: Any
+) -> None:
+    running = await node(
+        [
+            *ANYTHING,
+            manifest("Bridge", "exact", "source: {topic: in.a}, targets: [{queue: copy}]"),
+            manifest(
+                "Bridge", "wild", "source: {topic: 'in.*'}, targets: [{queue: copy}, {queue: some, selector: n > 1}]"
+            ),
+            manifest("Bridge", "chain", "source: {queue: copy}, targets: [{queue: never}]"),
+        ]
+    )
+    client = await wire(running)
+    session = await client.session()
+    await client.producer(session, topic("in.a"), number=1)
+    await client.producer(session, topic("in.b"), number=2)
+    number = messages.Property(name="n", value=messages.Value(int_value=2))
+    await client.publish(session, [text("from a")], producer=1)
+    await client.publish(session, [text("from b", properties=[number])], producer=2)
+    await client.confirmed(1, producer=2)
+    channel = channel_to(running)
+    copies = await browse(channel, queue="copy")
+    bodies = [messages.Message.FromString(copy.message).text for copy in copies]
+    # The exact and the matching wildcard source both copy: two of one, one of the other.
+    assert bodies == ["from a", "from a", "from b"]
+    assert len({copy.message_id for copy in copies}) == 3
+    [some] = await browse(channel, queue="some")
+    assert messages.Message.FromString(some.message).text == "from b"
+    assert await browse(channel, queue="never") == []
+    # A target exists because a bridge leads to it, and belongs to whoever owns the bridge.
+    target = await call(channel, "Admin/Get", kind="Queue", name="some")
+    assert (target.origin, target.owner) == (admin.STATIC, "folder")
+    # Source and target are independent: taking the copies of one leaves the other's.
+    await call(channel, "Admin/Purge", queue="copy")
+    assert len(await browse(channel, queue="some")) == 1
+
+
+@pytest.mark.covers("EMS-DEST-A53")
+async def test_the_source_of_a_bridge_is_not_deleted_its_target_is(node: Any, channel_to: Any) -> None:
+    bridge = manifest("Bridge", "b", "source: {queue: s}, targets: [{queue: t}]")
+    channel = channel_to(await node([manifest("Queue", "s"), manifest("Queue", "t"), bridge]))
+    with pytest.raises(CallError, match="is the source of the bridge 'b'") as caught:
+        await call(channel, "Admin/Delete", kind="Queue", name="s")
+    assert caught.value.code == "IN_USE"
+    await call(channel, "Admin/Delete", kind="Queue", name="t")
+    await call(channel, "Admin/Delete", kind="Bridge", name="b")
+    await call(channel, "Admin/Delete", kind="Queue", name="s")
+    assert await names_of(channel, kind="Queue") == []
+
+
+async def test_what_holds_messages_is_deleted_only_when_told_so(node: Any, wire: Any, channel_to: Any) -> None:
+    running = await node([manifest("Queue", "a")])
+    channel = channel_to(running)
+    client = await fill(wire, running, "a", 3)
+    with pytest.raises(CallError) as caught:
+        await call(channel, "Admin/Delete", kind="Queue", name="a")
+    assert caught.value.code == "IN_USE"
+    assert "3" in caught.value.error.message
+    assert await names_of(channel, kind="Queue") == ["a"]
+    deleted = await call(channel, "Admin/Delete", kind="Queue", name="a", with_messages=True)
+    assert deleted.messages == 3
+    assert await names_of(channel, kind="Queue") == []
+    with pytest.raises(CallError) as caught:
+        await call(channel, "Admin/Delete", kind="Queue", name="a")
+    assert caught.value.status is grpc.StatusCode.NOT_FOUND
+    await client.goodbye()
+
+
+async def test_purge_drops_all_messages_of_a_queue_or_durable(node: Any, wire: Any, channel_to: Any) -> None:
+    durable = manifest("DurableSubscription", "d", "topic: t, clientId: c, name: sub")
+    running = await node([*ANYTHING, durable])
+    channel = channel_to(running)
+    client = await fill(wire, running, "a", 4)
+    await client.producer(1, topic("t"), number=2)
+    await client.publish(1, [text("x"), text("y")], producer=2)
+    await client.confirmed(2, producer=2)
+    assert (await call(channel, "Admin/Purge", queue="a")).messages == 4
+    assert (await call(channel, "Admin/Purge", durable=admin.DurableName(client_id="c", name="sub"))).messages == 2
+    with pytest.raises(CallError, match="NO_SUCH"):
+        await call(channel, "Admin/Purge", queue="none")
+    with pytest.raises(CallError, match="INVALID_ARGUMENT"):
+        await call(channel, "Admin/Purge")
+
+
+async def test_browse_looks_without_taking(node: Any, wire: Any, channel_to: Any) -> None:
+    durable = manifest("DurableSubscription", "d", "topic: t, clientId: c, name: sub")
+    running = await node([*ANYTHING, durable])
+    channel = channel_to(running)
+    client = await fill(wire, running, "a", 300)
+    seen = await browse(channel, queue="a", max_messages=200)
+    assert [messages.Message.FromString(delivery.message).text for delivery in seen] == [f"m{n}" for n in range(200)]
+    rest = await browse(channel, queue="a", max_messages=1000, after_sequence=seen[-1].sequence, body_bytes=2)
+    assert {messages.Message.FromString(delivery.message).text for delivery in rest} == {"m2"}
+    assert len(rest) == 100
+    assert (await call(channel, "Admin/Get", kind="Queue", name="a")).statistics.messages == 300
+    await client.producer(1, topic("t"), number=2)
+    await client.publish(1, [text("x")], producer=2)
+    await client.confirmed(1, producer=2)
+    assert len(await browse(channel, durable=admin.DurableName(client_id="c", name="sub"))) == 1
+    with pytest.raises(CallError, match="INVALID_SELECTOR"):
+        await browse(channel, queue="a", selector="n >")
+    with pytest.raises(CallError, match=r"INVALID_ARGUMENT \(max_messages\)"):
+        await browse(channel, queue="a", max_messages=100_001)
+
+
+async def test_durables_are_listed_static_and_of_clients(node: Any, wire: Any, channel_to: Any) -> None:
+    running = await node([*ANYTHING, manifest("DurableSubscription", "fixed", "topic: t, clientId: c")])
+    channel = channel_to(running)
+    client = await wire(running, client_id="me")
+    session = await client.session()
+    await client.consumer(session, topic("t.*"), subscription=messaging.Subscription(name="mine", durable=True))
+    resources = (await call(channel, "Admin/List", kind="DurableSubscription")).resources
+    assert {resource.name: resource.origin for resource in resources} == {
+        "fixed": admin.STATIC,
+        "me/mine": admin.DYNAMIC,
+    }
+    one = await call(channel, "Admin/Get", kind="DurableSubscription", name="me/mine")
+    spec = json.loads(one.manifest)["spec"]
+    assert spec == {"topic": "t.*", "name": "mine", "clientId": "me"}
+    # An administrator looks at it while its client is there, and takes no client id away by that.
+    assert await browse(channel, durable=admin.DurableName(client_id="me", name="mine")) == []
+    with pytest.raises(FrameError, match="CLIENT_ID_IN_USE"):
+        await wire(running, client_id="me")
+    with pytest.raises(CallError, match="IN_USE"):
+        await call(channel, "Admin/Delete", kind="DurableSubscription", name="me/mine")
+    await client.goodbye()
+    await client.status()
+    await call(channel, "Admin/Delete", kind="DurableSubscription", name="me/mine")
+    await call(channel, "Admin/Delete", kind="DurableSubscription", name="fixed")
+    assert await names_of(channel, kind="DurableSubscription") == []
+
+
+async def test_statistics_and_connections_say_what_is_going_on(node: Any, wire: Any, channel_to: Any) -> None:
+    running = await node()
+    channel = channel_to(running)
+    client = await wire(running, client_id="me", product="tests")
+    session = await client.session()
+    await client.producer(session, queue("a"))
+    await client.publish(session, [text("x")] * 5)
+    await client.confirmed(5)
+    statistics = await call(channel, "Admin/GetStatistics")
+    assert (statistics.broker, statistics.state, statistics.epoch) == ("sterna", "serving", 1)
+    assert (statistics.messages, statistics.published_total) == (5, 5)
+    assert statistics.log.durable_position >= statistics.log.end_position > 0
+    assert statistics.log.free_bytes > 0
+    assert statistics.resident_bytes > 10_000_000
+    [connection] = (await call(channel, "Admin/ListConnections")).connections
+    assert (connection.client_id, connection.product, connection.sessions) == ("me", "tests", 1)
+    assert connection.peer.startswith("ipv4:127.0.0.1")
+    await call(channel, "Admin/CloseConnection", id=connection.id, reason="be gone")
+    assert "be gone" in (await client.next("error")).error.message
+    assert await eventually(client.call.done, what="the end of the stream")
+    with pytest.raises(CallError, match="There is no connection"):
+        await call(channel, "Admin/CloseConnection", id=connection.id)
+
+
+async def test_an_unknown_kind_is_refused_with_a_suggestion(node: Any, channel_to: Any) -> None:
+    channel = channel_to(await node())
+    for method in ("Admin/List", "Admin/Get", "Admin/Delete"):
+        with pytest.raises(CallError, match="did you mean Queue"):
+            await call(channel, method, kind="Queu")

@@ -1,0 +1,94 @@
+"""The monitor port: probes and metrics. And the same questions asked over gRPC: health and reflection."""
+
+from typing import Any
+
+import aiohttp
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
+from prometheus_client.parser import text_string_to_metric_families
+from sterna_broker.monitor import metrics
+from sterna_broker.monitor.readiness import judge
+
+from tests.broker.wire import queue, text
+from tests.running import ANYTHING, manifest
+
+
+async def get(node: Any, path: str) -> tuple[int, Any]:
+    async with aiohttp.ClientSession() as session, session.get(f"http://{node.monitor}{path}") as response:
+        content = await response.text() if path == "/metrics" else await response.json()
+        return response.status, content
+
+
+async def test_a_serving_broker_is_live_and_ready(node: Any) -> None:
+    running = await node()
+    assert await get(running, "/livez") == (200, {"live": True, "state": "serving"})
+    assert await get(running, "/readyz") == (200, {"ready": True, "state": "serving", "reasons": []})
+
+
+def test_readiness_names_every_reason() -> None:
+    assert judge("serving", {"failed": None, "out_of_space": False}).ready
+    assert judge("draining", None).reasons == ["the broker is draining"]
+    failed = judge("serving", {"failed": "fdatasync of 3.log: EIO", "out_of_space": True})
+    assert not failed.ready
+    assert failed.reasons == [
+        "the engine has failed: fdatasync of 3.log: EIO",
+        "the disk is full: messages can be consumed, not sent",
+    ]
+
+
+async def test_metrics_say_what_the_broker_holds_by_destination(node: Any, wire: Any) -> None:
+    running = await node([*ANYTHING, manifest("Broker", "m", "metricsDestinations: 2")])
+    client = await wire(running)
+    session = await client.session()
+    for number, count in enumerate((1, 5, 3), start=1):
+        await client.producer(session, queue(f"q{count}"), number=number)
+        await client.publish(session, [text("x")] * count, producer=number)
+        await client.confirmed(count, producer=number)
+    status, page = await get(running, "/metrics")
+    assert status == 200
+    families = {family.name: family for family in text_string_to_metric_families(page)}
+    values = {
+        (sample.name, sample.labels.get("name", "")): sample.value
+        for family in families.values()
+        for sample in family.samples
+    }
+    assert values["sterna_messages", ""] == 9
+    assert values["sterna_published_total", ""] == 9
+    assert values["sterna_ready", ""] == 1
+    assert values["sterna_connections", ""] == 1
+    assert values["sterna_log_commits_total", ""] > 0
+    # The two fullest of three queues, one by one.
+    listed = {name for sample, name in values if sample == "sterna_destination_messages"}
+    assert {"q5", "q3"} <= listed
+    assert "q1" not in listed
+    assert values["sterna_destination_messages", "q5"] == 5
+    assert families["sterna_resident_memory_bytes"].type == "gauge"
+    assert families["sterna_published"].type == "counter"
+
+
+async def test_every_documented_metric_is_there(node: Any) -> None:
+    _, page = await get(await node(), "/metrics")
+    documented = {word.strip("`,") for line in (metrics.__doc__ or "").splitlines() for word in line.split()}
+    given = {sample.name for family in text_string_to_metric_families(page) for sample in family.samples}
+    assert given <= documented
+    # Those of single destinations appear with the first destination.
+    missing = {name for name in documented if name.startswith("sterna_")} - given
+    assert all(name.startswith("sterna_destination_") for name in missing)
+
+
+async def test_health_is_serving_while_the_broker_serves(node: Any, channel_to: Any) -> None:
+    stub: Any = health_pb2_grpc.HealthStub(channel_to(await node()))
+    for service in ("", "sterna.v1.Messaging", "sterna.v1.Admin"):
+        answer = await stub.Check(health_pb2.HealthCheckRequest(service=service))
+        assert answer.status == health_pb2.HealthCheckResponse.SERVING
+
+
+def test_reflection_describes_the_services(broker_process: Any) -> None:
+    running = broker_process().start()
+    with grpc.insecure_channel(running.address) as channel:
+        database = ProtoReflectionDescriptorDatabase(channel)
+        services = set(database.get_services())
+        assert {"sterna.v1.Messaging", "sterna.v1.Admin", "grpc.health.v1.Health"} <= services
+        file = database.FindFileContainingSymbol("sterna.v1.Messaging")
+        assert file.name == "sterna/v1/messaging.proto"

@@ -1,0 +1,244 @@
+"""The session stream over real gRPC: greeting, sending and taking, limits, bad bytes, clients that do not read."""
+
+import asyncio
+from typing import Any
+
+import grpc
+import pytest
+from sterna._proto.sterna.v1 import messaging_pb2 as messaging
+
+from tests.broker.wire import CONNECT, FrameError, Wire, body_of, queue, text, topic
+from tests.running import ANYTHING, manifest
+from tests.waiting import eventually
+
+
+async def test_what_is_sent_is_confirmed_and_delivered_in_order(node: Any, wire: Any) -> None:
+    client = await wire(await node())
+    session = await client.session()
+    await client.producer(session, queue("orders"))
+    await client.publish(session, [text(f"m{number}") for number in range(100)])
+    confirmed = await client.confirmed(100)
+    assert confirmed.durability == messaging.DURABLE
+    opened = await client.consumer(session, queue("orders"))
+    deliveries = await client.deliveries(100)
+    assert [body_of(delivery) for delivery in deliveries] == [f"m{number}" for number in range(100)]
+    await client.acknowledge(session, opened.source, deliveries[0].sequence, deliveries[-1].sequence)
+    await client.goodbye()
+    assert await client.status() is grpc.StatusCode.OK
+
+
+async def test_welcome_tells_the_limits_that_the_manifest_sets(node: Any, wire: Any) -> None:
+    settings = manifest("Broker", "main", "name: tern, limits: {sessions: 2, frameBytes: 70000}")
+    client = await wire(await node([*ANYTHING, settings]))
+    assert client.welcome.broker == "tern"
+    assert (client.welcome.limits.sessions, client.welcome.limits.frame_bytes) == (2, 70_000)
+    await client.session()
+    await client.session()
+    with pytest.raises(FrameError, match=r"LIMIT_EXCEEDED \(sessions\)"):
+        await client.session()
+
+
+async def test_too_many_connections_are_refused_naming_the_limit(node: Any, wire: Any) -> None:
+    running = await node([*ANYTHING, manifest("Broker", "main", "limits: {connections: 2}")])
+    await wire(running)
+    second = await wire(running)
+    third = await wire(running, greet=False)
+    assert await third.status() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    error = messaging.Error.FromString(dict(await third.call.trailing_metadata())["sterna-error-bin"])
+    assert (error.code, error.subject, error.retryable) == (messaging.LIMIT_EXCEEDED, "connections", True)
+    await second.goodbye()
+    assert await second.status() is grpc.StatusCode.OK
+    await wire(running)
+
+
+@pytest.mark.parametrize("batch", [b"\xff\xff\xff", b"\x0a\x7f", b"\x0a\x05hello", b"\x00" * 100])
+async def test_bytes_that_are_no_frames_end_their_own_stream_alone(node: Any, wire: Any, batch: bytes) -> None:
+    running = await node()
+    good, bad = await wire(running), await wire(running)
+    await bad.call.write(batch)
+    error = (await bad.next("error")).error
+    assert messaging.ErrorCode.Name(error.code) in {"MALFORMED_FRAME", "PROTOCOL_VIOLATION"}
+    assert error.message
+    assert error.remedy
+    await asyncio.wait_for(bad.call.code(), 10)
+    await good.session()
+
+
+async def test_a_frame_before_hello_is_refused(node: Any, wire: Any) -> None:
+    client = await wire(await node(), greet=False)
+    client.read()
+    await client.send(messaging.ClientFrame(open_session=messaging.OpenSession()))
+    assert (await client.next("error")).error.code == messaging.PROTOCOL_VIOLATION
+
+
+async def test_another_version_of_the_protocol_is_refused_naming_ours(node: Any, wire: Any) -> None:
+    client = await wire(await node(), greet=False)
+    client.read()
+    await client.send(messaging.ClientFrame(hello=messaging.Hello(protocol_version=99)))
+    error = (await client.next("error")).error
+    assert error.code == messaging.UNSUPPORTED_VERSION
+    assert "1" in error.message
+
+
+async def test_a_batch_beyond_the_frame_limit_is_refused_naming_it(node: Any, wire: Any) -> None:
+    running = await node([*ANYTHING, manifest("Broker", "main", "limits: {frameBytes: 65536}")])
+    client = await wire(running)
+    session = await client.session()
+    await client.producer(session, queue("a"))
+    await client.publish(session, [text("x" * 70_000)])
+    error = (await client.next("error")).error
+    assert (error.code, error.subject) == (messaging.LIMIT_EXCEEDED, "frame_bytes")
+
+
+async def test_a_batch_beyond_all_bounds_never_reaches_the_engine(node: Any, wire: Any) -> None:
+    client = await wire(await node())
+    await client.call.write(b"x" * (17 * 1024 * 1024))
+    assert await client.status() is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+@pytest.mark.covers("EMS-DEST-A46")
+async def test_a_destination_that_no_entry_allows_is_refused_saying_which_would(node: Any, wire: Any) -> None:
+    client = await wire(await node([manifest("Queue", "a", "name: 'a.*'"), manifest("Topic", "t", "name: news")]))
+    session = await client.session()
+    await client.producer(session, queue("a.b"), number=1)
+    await client.producer(session, topic("news"), number=2)
+    for number, (destination, entry) in enumerate(
+        [(queue("a.b.c"), "'a.b.>'"), (queue("x"), "'>'"), (topic("a.b"), "'a.>'")], start=3
+    ):
+        with pytest.raises(FrameError) as caught:
+            await client.producer(session, destination, number=number)
+        assert caught.value.code == "NO_SUCH_DESTINATION"
+        assert caught.value.error.subject == destination.name
+        assert entry in caught.value.error.remedy
+
+
+@pytest.mark.covers("EMS-DEST-A45")
+async def test_queues_are_neither_sent_to_nor_received_from_by_wildcard(node: Any, wire: Any) -> None:
+    client = await wire(await node())
+    session = await client.session()
+    for name in ("a.*", "a.>", ">"):
+        with pytest.raises(FrameError, match="INVALID_NAME"):
+            await client.producer(session, queue(name))
+        with pytest.raises(FrameError, match="INVALID_NAME"):
+            await client.consumer(session, queue(name))
+
+
+@pytest.mark.covers("EMS-DEST-A44")
+async def test_topics_are_subscribed_by_wildcard_and_published_by_name_alone(node: Any, wire: Any) -> None:
+    running = await node([manifest("Topic", "foo", "name: 'foo.*'")])
+    client = await wire(running)
+    session = await client.session()
+    await client.consumer(session, topic("foo.>"), number=1)
+    # Nothing matching is configured: the subscription is taken, and gets nothing.
+    await client.consumer(session, topic("other.*"), number=2)
+    with pytest.raises(FrameError, match="INVALID_NAME"):
+        await client.producer(session, topic("foo.*"))
+    await client.producer(session, topic("foo.bar"))
+    await client.publish(session, [text("hello")])
+    [delivery] = await client.deliveries(1)
+    assert (body_of(delivery), delivery.destination.name) == ("hello", "foo.bar")
+    with pytest.raises(FrameError, match="NO_SUCH_DESTINATION"):
+        await client.producer(session, topic("other.x"), number=2)
+
+
+async def test_a_half_closed_stream_gets_what_the_broker_has_to_say(node: Any, wire: Any) -> None:
+    client = await wire(await node(), greet=False)
+    client.read()
+    await client.send(messaging.ClientFrame(hello=messaging.Hello(protocol_version=1)))
+    await client.next("welcome")
+    await client.call.done_writing()
+    assert await client.status() is grpc.StatusCode.OK
+
+
+async def test_a_client_that_vanishes_gives_back_what_it_held(node: Any, wire: Any) -> None:
+    running = await node()
+    first, second = await wire(running), await wire(running)
+    session = await first.session()
+    await first.producer(session, queue("a"))
+    await first.publish(session, [text("m")])
+    await first.confirmed(1)
+    await first.consumer(session, queue("a"))
+    await first.deliveries(1)
+    first.close()
+    await second.consumer(await second.session(), queue("a"))
+    [delivery] = await second.deliveries(1)
+    assert (body_of(delivery), delivery.redelivered, delivery.delivery_count) == ("m", True, 2)
+
+
+async def test_a_client_that_does_not_read_is_cut_off_and_slows_nobody(node: Any, wire: Any, channel_to: Any) -> None:
+    running = await node([*ANYTHING, manifest("Broker", "main", "slowConsumerMs: 400")])
+    lazy = channel_to(running).stream_stream(CONNECT)()
+    for frame in (
+        messaging.ClientFrame(hello=messaging.Hello(protocol_version=1)),
+        messaging.ClientFrame(open_session=messaging.OpenSession(acknowledge_mode=messaging.CLIENT), session=1),
+        messaging.ClientFrame(
+            session=1,
+            open_consumer=messaging.OpenConsumer(
+                consumer=1, destination=queue("big"), credit=messaging.Credit(message_limit=1000)
+            ),
+        ),
+    ):
+        await lazy.write(messaging.ClientBatch(frames=[frame]).SerializeToString())
+    client = await wire(running)
+    session = await client.session()
+    await client.producer(session, queue("big"))
+    body, count = text("x" * 500_000), 60
+    for number in range(1, count + 1):
+        await client.publish(session, [body], first=number)
+        await client.confirmed(number)
+    # Everybody else goes on meanwhile, and after the cut gets what the lazy one held.
+    await client.consumer(session, queue("big"), credit=count)
+    received = await client.deliveries(count)
+    assert len(received) == count
+    assert await reason_of_the_end(lazy) == messaging.SLOW_CONSUMER
+
+
+async def reason_of_the_end(call: Any) -> int:
+    """Why a stream ended: by a last error frame, or, where none could get through, by the status of the call."""
+    reason = 0
+    try:
+        while (data := await asyncio.wait_for(call.read(), 10)) is not grpc.aio.EOF:
+            for frame in messaging.ServerBatch.FromString(data).frames:
+                reason = frame.error.code or reason
+    except grpc.aio.AioRpcError as error:
+        return messaging.Error.FromString(dict(error.trailing_metadata())["sterna-error-bin"]).code
+    return reason
+
+
+async def test_a_flood_of_small_batches_leaves_others_their_share(node: Any, wire: Any) -> None:
+    running = await node()
+    flood, other = await wire(running), await wire(running)
+    session = await flood.session()
+    await flood.producer(session, queue("flood"))
+    published = 0
+
+    async def send_without_end() -> None:
+        nonlocal published
+        while True:
+            await flood.publish(session, [text("x")] * 10, first=published + 1)
+            published += 10
+
+    task = asyncio.create_task(send_without_end())
+    try:
+        await eventually(lambda: published > 200, what="the flood")
+        for _ in range(5):
+            await asyncio.wait_for(other.session(), 2)
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_streams_of_one_connection_share_it(node: Any, wire: Any) -> None:
+    running = await node()
+    first = await wire(running, client_id="c")
+    second: Wire = await wire(running, connection_token=first.welcome.connection_token)
+    assert second.welcome is not None
+    assert second.welcome.resumed
+    assert second.welcome.client_id == "c"
+    with pytest.raises(FrameError, match="CLIENT_ID_IN_USE"):
+        await wire(running, client_id="c")
+
+
+async def test_a_token_that_nobody_can_check_is_refused(node: Any, wire: Any) -> None:
+    with pytest.raises(FrameError, match=r"UNAUTHENTICATED \(credentials\)"):
+        await wire(await node(), credentials=messaging.Credentials(token="secret"))

@@ -1,0 +1,178 @@
+"""Send, Receive and Acknowledge: the calls for people with grpcurl."""
+
+import asyncio
+from typing import Any
+
+import grpc
+import pytest
+from sterna._proto.sterna.v1 import message_pb2 as messages
+from sterna._proto.sterna.v1 import messaging_pb2 as messaging
+
+from tests.broker.calls import CallError, call
+from tests.broker.wire import queue, topic
+from tests.running import ANYTHING, manifest
+
+
+async def send(channel: Any, name: str, body: str, **fields: Any) -> Any:
+    message = messages.Message(text=body, **fields)
+    return await call(channel, "Messaging/Send", destination=queue(name), message=message)
+
+
+async def receive(channel: Any, name: str, **fields: Any) -> Any:
+    return (await call(channel, "Messaging/Receive", destination=queue(name), **fields)).messages
+
+
+async def test_a_message_goes_through_send_receive_and_acknowledge(node: Any, channel_to: Any) -> None:
+    channel = channel_to(await node())
+    sent = await send(channel, "a", "hello", delivery_delay_ms=0)
+    assert sent.durability == messaging.DURABLE
+    assert sent.timestamp_ms == sent.delivery_time_ms > 0
+    [received] = await receive(channel, "a")
+    assert received.message.text == "hello"
+    assert received.delivery.message_id == sent.message_id
+    assert sent.message_id.startswith("ID:sterna.")
+    # It is leased: nobody else gets it.
+    assert list(await receive(channel, "a")) == []
+    assert list((await call(channel, "Messaging/Acknowledge", receipts=[received.receipt])).expired) == []
+    again = await call(channel, "Messaging/Acknowledge", receipts=[received.receipt])
+    assert list(again.expired) == [received.receipt]
+
+
+async def test_ids_of_one_sender_differ_in_the_last_part_alone(node: Any, channel_to: Any) -> None:
+    channel = channel_to(await node())
+    sent = await asyncio.gather(*(send(channel, "a", str(number)) for number in range(20)))
+    heads, numbers = zip(*(response.message_id.rsplit(":", 1) for response in sent), strict=True)
+    assert len(set(heads)) == 1
+    assert sorted(int(number) for number in numbers) == list(range(1, 21))
+
+
+async def test_what_is_not_acknowledged_in_time_comes_again_flagged(node: Any, channel_to: Any) -> None:
+    channel = channel_to(await node())
+    await send(channel, "a", "x")
+    [first] = await receive(channel, "a", lease_ms=50)
+    [second] = await receive(channel, "a", wait_ms=10_000)
+    assert (first.delivery.redelivered, second.delivery.redelivered) == (False, True)
+    assert second.delivery.delivery_count == 2
+    late = await call(channel, "Messaging/Acknowledge", receipts=[first.receipt, second.receipt])
+    assert list(late.expired) == [first.receipt]
+
+
+async def test_receive_waits_for_the_first_message(node: Any, channel_to: Any) -> None:
+    channel = channel_to(await node())
+    waiting = asyncio.create_task(receive(channel, "a", wait_ms=10_000, max_messages=5))
+    await send(channel, "b", "elsewhere")
+    await send(channel, "a", "now")
+    [received] = await waiting
+    assert received.message.text == "now"
+
+
+async def test_receive_takes_several_and_no_more_than_asked_for(node: Any, channel_to: Any) -> None:
+    channel = channel_to(await node())
+    for number in range(5):
+        await send(channel, "a", str(number))
+    taken = await receive(channel, "a", max_messages=3, no_acknowledge=True)
+    assert [received.message.text for received in taken] == ["0", "1", "2"]
+    rest = await receive(channel, "a", max_messages=10)
+    assert [received.message.text for received in rest] == ["3", "4"]
+    selected = [received.receipt for received in rest]
+    assert list((await call(channel, "Messaging/Acknowledge", receipts=selected)).expired) == []
+    assert list(await receive(channel, "a")) == []
+
+
+async def test_a_selector_and_a_durable_subscription_can_be_received_from(node: Any, channel_to: Any) -> None:
+    durable = manifest("DurableSubscription", "d", "topic: news, clientId: c, name: sub")
+    channel = channel_to(await node([*ANYTHING, durable]))
+    for number in (1, 2):
+        value = messages.Property(name="n", value=messages.Value(int_value=number))
+        message = messages.Message(text=str(number), properties=[value])
+        await call(channel, "Messaging/Send", destination=topic("news"), message=message)
+    response = await call(
+        channel,
+        "Messaging/Receive",
+        destination=topic("news"),
+        client_id="c",
+        subscription=messaging.Subscription(name="sub", durable=True),
+        max_messages=10,
+    )
+    assert [received.message.text for received in response.messages] == ["1", "2"]
+    await call(channel, "Messaging/Acknowledge", receipts=[received.receipt for received in response.messages])
+
+
+@pytest.mark.parametrize(
+    ("method", "fields", "status", "code", "subject"),
+    [
+        ("Send", {"message": messages.Message()}, "INVALID_ARGUMENT", "INVALID_ARGUMENT", "destination"),
+        ("Send", {"destination": queue("a..b")}, "INVALID_ARGUMENT", "INVALID_NAME", "a..b"),
+        ("Send", {"destination": queue("a.*")}, "INVALID_ARGUMENT", "INVALID_NAME", "a.*"),
+        ("Send", {"destination": queue("$sys.undelivered")}, "FAILED_PRECONDITION", "NOT_ALLOWED", "$sys.undelivered"),
+        ("Send", {"destination": topic("x")}, "NOT_FOUND", "NO_SUCH_DESTINATION", "x"),
+        (
+            "Send",
+            {"destination": queue("a"), "message": messages.Message(priority=10)},
+            "INVALID_ARGUMENT",
+            "INVALID_MESSAGE",
+            "priority",
+        ),
+        (
+            "Receive",
+            {"destination": queue("a"), "max_messages": 1001},
+            "INVALID_ARGUMENT",
+            "INVALID_ARGUMENT",
+            "max_messages",
+        ),
+        ("Receive", {"destination": queue("a"), "wait_ms": 60_001}, "INVALID_ARGUMENT", "INVALID_ARGUMENT", "wait_ms"),
+        ("Receive", {"destination": topic("t")}, "INVALID_ARGUMENT", "INVALID_ARGUMENT", "subscription"),
+        ("Receive", {"destination": queue("a"), "selector": "a ="}, "INVALID_ARGUMENT", "INVALID_SELECTOR", None),
+        ("Acknowledge", {"receipts": ["nonsense"]}, "INVALID_ARGUMENT", "INVALID_ARGUMENT", "receipts"),
+    ],
+)
+async def test_refusals_carry_code_subject_and_remedy(
+    node: Any, channel_to: Any, method: str, fields: dict[str, Any], status: str, code: str, subject: str | None
+) -> None:
+    channel = channel_to(await node([ANYTHING[0]]))
+    with pytest.raises(CallError) as caught:
+        await call(channel, f"Messaging/{method}", **fields)
+    assert (caught.value.status.name, caught.value.code) == (status, code)
+    assert subject is None or caught.value.error.subject == subject
+    assert caught.value.error.message
+    assert caught.value.error.remedy
+
+
+async def test_after_a_refusal_the_next_message_goes_through(node: Any, channel_to: Any) -> None:
+    channel = channel_to(await node([manifest("Queue", "a", "maxMessages: 1")]))
+    await send(channel, "a", "fits")
+    with pytest.raises(CallError, match="DESTINATION_FULL"):
+        await send(channel, "a", "does not")
+    with pytest.raises(CallError, match="NO_SUCH_DESTINATION"):
+        await send(channel, "b", "nowhere")
+    await receive(channel, "a", no_acknowledge=True)
+    await send(channel, "a", "fits again")
+
+
+async def test_a_reliable_message_is_not_waited_for(node: Any, channel_to: Any) -> None:
+    channel = channel_to(await node())
+    sent = await send(channel, "a", "x", delivery_mode=messages.RELIABLE)
+    assert sent.message_id.startswith("ID:")
+    [received] = await receive(channel, "a", wait_ms=5_000)
+    assert received.delivery.message_id == sent.message_id
+
+
+async def test_leases_are_bounded_and_the_refusal_names_the_limit(node: Any, channel_to: Any) -> None:
+    channel = channel_to(await node([*ANYTHING, manifest("Broker", "m", "limits: {leases: 1}")]))
+    await send(channel, "a", "1")
+    await send(channel, "a", "2")
+    [held] = await receive(channel, "a")
+    with pytest.raises(CallError, match=r"LIMIT_EXCEEDED \(leases\)"):
+        await receive(channel, "a")
+    await call(channel, "Messaging/Acknowledge", receipts=[held.receipt])
+    assert len(await receive(channel, "a")) == 1
+
+
+async def test_a_receive_that_is_given_up_leaves_nothing_leased(node: Any, channel_to: Any) -> None:
+    channel = channel_to(await node())
+    with pytest.raises(CallError) as caught:
+        await call(channel, "Messaging/Receive", 0.2, destination=queue("a"), wait_ms=60_000)
+    assert caught.value.status is grpc.StatusCode.DEADLINE_EXCEEDED
+    await send(channel, "a", "x")
+    [received] = await receive(channel, "a", wait_ms=5_000)
+    assert received.message.text == "x"

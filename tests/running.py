@@ -1,0 +1,156 @@
+"""A broker in a process of its own, for tests that kill it, starve it, or look at it from outside.
+
+Other folders' fixtures use it as well: everything a test needs to know of a running broker is here.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from tests.waiting import eventually_blocking
+
+_ROOT = Path(__file__).parent.parent
+_LAUNCH = """
+import json, pathlib, sys
+from sterna_broker.main import run
+from sterna_broker.options import BrokerOptions
+flags = json.loads(sys.argv[1])
+for name in ("data", "config", "ready_file"):
+    if flags.get(name):
+        flags[name] = pathlib.Path(flags[name])
+sys.exit(run(BrokerOptions(**flags)))
+"""
+
+START_TIMEOUT_S = 30.0
+
+
+def manifest(kind: str, name: str, spec: str = "") -> str:
+    """One document, its spec as the inside of a YAML mapping."""
+    return f"apiVersion: sterna.dev/v1alpha1\nkind: {kind}\nmetadata: {{name: {name}}}\nspec: {{{spec}}}\n"
+
+
+# What most tests need: any queue and topic may be created.
+ANYTHING = (manifest("Queue", "any-queue", "name: '>'"), manifest("Topic", "any-topic", "name: '>'"))
+
+
+class RunningBroker:
+    """One broker process on free ports, with folders below `folder`. `start` again after `kill` finds the same data."""
+
+    def __init__(self, folder: Path, manifests: Iterable[str] | None = ANYTHING, **flags: Any) -> None:
+        self.folder = folder
+        self.config = folder / "config"
+        self.data = folder / "data"
+        self.flags = flags
+        self.process: subprocess.Popen[bytes] | None = None
+        self.ready: dict[str, Any] = {}
+        self._starts = 0
+        folder.mkdir(parents=True, exist_ok=True)
+        if manifests is not None:
+            self.config.mkdir(exist_ok=True)
+            (self.config / "all.yaml").write_text("---\n".join(manifests))
+
+    @property
+    def address(self) -> str:
+        """host:port of gRPC."""
+        return str(self.ready["messaging"])
+
+    @property
+    def monitor(self) -> str:
+        """The monitor's base address."""
+        return f"http://{self.ready['monitor']}"
+
+    @property
+    def pid(self) -> int:
+        """The process's number."""
+        assert self.process is not None, "the broker was not started"
+        return self.process.pid
+
+    def launch(self) -> None:
+        """Starts the process without waiting until it serves."""
+        self._starts += 1
+        ready_file = self.folder / f"ready.{self._starts}"
+        flags: dict[str, Any] = {
+            "data": str(self.data),
+            "config": str(self.config) if self.config.exists() else None,
+            "listen": "127.0.0.1:0",
+            "monitor": "127.0.0.1:0",
+            "log_format": "json",
+            "ready_file": str(ready_file),
+            **self.flags,
+        }
+        environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(str(_ROOT / room) for room in ("client", "crds", "broker")),
+        }
+        with self._file("stdout").open("wb") as stdout, self._file("stderr").open("wb") as stderr:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", _LAUNCH, json.dumps(flags)],
+                cwd=self.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=stdout,
+                stderr=stderr,
+                env=environment,
+            )
+
+    def start(self) -> "RunningBroker":
+        """Starts the process and waits until it serves."""
+        self.launch()
+        eventually_blocking(self._is_ready, timeout_s=START_TIMEOUT_S, what="the broker's ready file")
+        return self
+
+    def kill(self) -> None:
+        """SIGKILL: as if the power of the process had been cut."""
+        self._end(signal.SIGKILL)
+
+    def terminate(self, timeout_s: float = 20.0) -> int:
+        """SIGTERM, and the exit status."""
+        return self._end(signal.SIGTERM, timeout_s)
+
+    def wait(self, timeout_s: float = 20.0) -> int:
+        """The exit status, once the process has ended by itself."""
+        assert self.process is not None, "the broker was not started"
+        return self.process.wait(timeout_s)
+
+    @property
+    def stdout(self) -> str:
+        """What the latest process has written to stdout."""
+        return self._file("stdout").read_text()
+
+    @property
+    def stderr(self) -> str:
+        """What the latest process has written to stderr."""
+        return self._file("stderr").read_text()
+
+    def stop(self) -> None:
+        """Ends whatever is left."""
+        if self.process is not None and self.process.poll() is None:
+            self.kill()
+
+    def __enter__(self) -> "RunningBroker":
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _end(self, number: signal.Signals, timeout_s: float = 20.0) -> int:
+        assert self.process is not None, "the broker was not started"
+        self.process.send_signal(number)
+        return self.process.wait(timeout_s)
+
+    def _is_ready(self) -> bool:
+        assert self.process is not None, "the broker was not started"
+        if self.process.poll() is not None:
+            raise AssertionError(f"the broker ended with {self.process.returncode}:\n{self.stdout}{self.stderr}")
+        file = self.folder / f"ready.{self._starts}"
+        if not file.exists():
+            return False
+        self.ready = json.loads(file.read_text())
+        return True
+
+    def _file(self, name: str) -> Path:
+        return self.folder / f"{name}.{self._starts}"
