@@ -115,7 +115,7 @@ impl Engine {
         stream: u64,
         max_bytes: usize,
     ) -> PyResult<Option<Bound<'py, PyBytes>>> {
-        let output = self.with(py, |host| host.engine.take_output(stream, max_bytes))?;
+        let output = self.with(py, |host| host.take_output(stream, max_bytes))?;
         Ok(output.map(|bytes| PyBytes::new(py, &bytes)))
     }
 

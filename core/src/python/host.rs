@@ -97,6 +97,16 @@ impl Host {
         self.commits
     }
 
+    /// The next output of a stream. What it needs from the disk (payloads that are not cached, a redelivery watermark for
+    /// what was handed out meanwhile) is asked for at once: nobody else would before the next poll, and when nothing else
+    /// happens there is none.
+    pub(super) fn take_output(&mut self, stream: u64, max_bytes: usize) -> Option<Vec<u8>> {
+        let output = self.engine.take_output(stream, max_bytes);
+        self.submit_write();
+        self.submit_reads();
+        output
+    }
+
     pub(super) fn failed(&self) -> Option<&str> {
         self.failed.as_deref().or_else(|| self.engine.state().failed())
     }
@@ -130,9 +140,7 @@ impl Host {
 
     fn submit(&mut self) {
         self.submit_write();
-        for request in self.engine.take_reads() {
-            self.background.submit(Chore::Read(request));
-        }
+        self.submit_reads();
         let now_ms = self.engine.now().monotonic_ms;
         if now_ms >= self.upkeep_at_ms {
             self.upkeep_at_ms = now_ms + UPKEEP_MS;
@@ -144,6 +152,12 @@ impl Host {
                 Ok(None) => {}
                 Err(error) => self.note(Err(error)),
             }
+        }
+    }
+
+    fn submit_reads(&mut self) {
+        for request in self.engine.take_reads() {
+            self.background.submit(Chore::Read(request));
         }
     }
 
