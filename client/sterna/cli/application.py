@@ -10,7 +10,7 @@ import sys
 
 import typer
 
-from sterna.cli.commands import apply, bench, browse, delete, get, purge, receive, send
+from sterna.cli.commands import apply, bench, broker, browse, delete, get, purge, receive, send
 from sterna.cli.exits import CommandError, Exit, complain, describe, exit_code_of
 from sterna.errors import ConnectionLostError, SternaError, UnreachableError
 
@@ -31,6 +31,7 @@ app = typer.Typer(
 _MESSAGES = "Messages"
 _ADMINISTRATION = "Administration"
 
+app.command("broker", rich_help_panel="Brokers", epilog=broker.EXAMPLES)(broker.broker)
 app.command("send", rich_help_panel=_MESSAGES, epilog=send.EXAMPLES)(send.send)
 app.command("receive", rich_help_panel=_MESSAGES, epilog=receive.EXAMPLES)(receive.receive)
 app.command("browse", rich_help_panel=_MESSAGES, epilog=browse.EXAMPLES)(browse.browse)

@@ -1,0 +1,212 @@
+"""The commands against a real broker, as people chain them."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.broker import Broker
+from tests.cli.conftest import Ran
+
+MANIFESTS = """\
+apiVersion: sterna.dev/v1alpha1
+kind: Queue
+metadata: {name: orders}
+---
+apiVersion: sterna.dev/v1alpha1
+kind: Queue
+metadata: {name: scratch}
+spec: {name: "t.>"}
+---
+apiVersion: sterna.dev/v1alpha1
+kind: Topic
+metadata: {name: news}
+spec: {name: "news.>"}
+"""
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """One broker for all of them; each test has queues of its own below `t.`."""
+    running = Broker(tmp_path_factory.mktemp("broker"), MANIFESTS)
+    running.start()
+    yield running
+    running.stop()
+
+
+@pytest.fixture
+def cli(sterna: Callable[..., Ran], broker: Broker) -> Callable[..., Ran]:
+    """The command with the broker's address, so that tests read as what people type."""
+
+    def invoke(*arguments: str) -> Ran:
+        return sterna(*arguments, "-s", broker.url)
+
+    return invoke
+
+
+def rows(ran: Ran) -> list[dict[str, Any]]:
+    """What `-o jsonl` printed."""
+    return [json.loads(line) for line in ran.out.splitlines()]
+
+
+Cli = Callable[..., Ran]
+
+
+def test_a_message_goes_in_is_looked_at_and_comes_out(cli: Cli) -> None:
+    sent = json.loads(cli("send", "t.one", "two teas", "-p", "table:short=7", "--type", "order", "-o", "json").out)
+    assert sent["durability"] == "durable"
+    assert json.loads(cli("get", "queue", "t.one", "-o", "json").out)["status"]["statistics"]["messages"] == 1
+    (looked,) = rows(cli("browse", "t.one", "-o", "jsonl"))
+    (received,) = rows(cli("receive", "t.one", "-o", "jsonl"))
+    assert looked["messageId"] == received["messageId"] == sent["messageId"]
+    assert (received["body"], received["properties"], received["type"]) == ("two teas", {"table": 7}, "order")
+    assert not received["redelivered"]
+    empty = cli("receive", "t.one", "--timeout", "0.1")
+    assert (empty.code, empty.out) == (4, "")
+
+
+def test_fewer_than_asked_for_ends_with_3(cli: Cli) -> None:
+    cli("send", "t.few", "a", "b")
+    ran = cli("receive", "t.few", "--count", "5", "--timeout", "0.2", "--raw")
+    assert (ran.code, ran.out) == (3, "a\nb\n")
+
+
+def test_what_is_left_comes_again_and_says_so(cli: Cli) -> None:
+    cli("send", "t.left", "again")
+    assert rows(cli("receive", "t.left", "--leave", "-o", "jsonl"))[0]["redelivered"] is False
+    again = rows(cli("receive", "t.left", "-o", "jsonl"))[0]
+    assert (again["redelivered"], again["deliveryCount"]) == (True, 2)
+
+
+def test_what_was_received_can_be_sent_again(cli: Cli, tmp_path: Path) -> None:
+    lines = [
+        {"body": "text", "properties": {"colour": "red", "size": 5, "big": True, "weight": 1.5}, "priority": 7},
+        {"body": {"a": 1, "b": [1, 2]}, "correlationId": "c-1", "replyTo": "topic:news.replies"},
+        {"body": ["x", 2, None]},
+        {"body": "AAEC", "bodyType": "bytes"},
+        {"body": None, "deliveryMode": "NON_PERSISTENT"},
+    ]
+    source = tmp_path / "in.jsonl"
+    source.write_text("\n".join(json.dumps(line) for line in lines))
+    assert cli("send", "t.first", "--jsonl", str(source)).code == 0
+    first = cli("receive", "t.first", "--count", "5", "-o", "jsonl")
+    source.write_text(first.out)
+    assert cli("send", "t.second", "--jsonl", str(source)).code == 0
+    second = cli("receive", "t.second", "--count", "5", "-o", "jsonl")
+    kept = ("body", "bodyType", "properties", "priority", "correlationId", "replyTo", "deliveryMode")
+    assert [{key: row.get(key) for key in kept} for row in rows(first)] == [
+        {key: row.get(key) for key in kept} for row in rows(second)
+    ]
+    assert [row["bodyType"] for row in rows(second)] == ["text", "map", "stream", "bytes", "none"]
+
+
+def test_a_line_that_is_wrong_is_named(cli: Cli, tmp_path: Path) -> None:
+    source = tmp_path / "in.jsonl"
+    source.write_text('{"body": "a"}\n\n{"bodi": "b"}\n')
+    ran = cli("send", "t.wrong", "--jsonl", str(source))
+    assert ran.code == 2
+    assert "line 3 has the unknown field 'bodi'" in ran.err
+
+
+def test_files_lines_and_counts(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "lines").write_text("one\n\ntwo\r\n")
+    (tmp_path / "whole").write_bytes(b"\xff\x00")
+    summary = json.loads(cli("send", "t.files", "--lines", str(tmp_path / "lines"), "-n", "3", "-o", "json").out)
+    assert summary["messages"] == 6
+    assert cli("send", "t.files", "--file", str(tmp_path / "whole"), "--body-type", "bytes").code == 0
+    assert cli("send", "t.files", "--file", str(tmp_path / "whole")).code == 2
+    assert [row["body"] for row in rows(cli("browse", "t.files", "-o", "jsonl"))] == ["one", "two"] * 3 + ["/wA="]
+
+
+def test_a_rate_is_kept(cli: Cli) -> None:
+    summary = json.loads(cli("send", "t.rate", *"abcdefghijk", "--rate", "50", "-o", "json").out)
+    # Ten intervals of 20 ms lie between the first and the last.
+    assert summary["seconds"] >= 0.2
+    assert summary["messages"] == 11
+
+
+def test_a_durable_keeps_what_comes_meanwhile(cli: Cli) -> None:
+    durable = ("--durable", "audit", "--client-id", "auditor")
+    assert cli("receive", "topic:news.>", *durable, "--timeout", "0.1").code == 4
+    cli("send", "topic:news.sport", "goal", "-p", "minute=90")
+    (held,) = rows(cli("browse", *durable, "-o", "jsonl"))
+    assert (held["destination"], held["properties"]) == ("topic:news.sport", {"minute": 90})
+    assert rows(cli("receive", "topic:news.>", *durable, "-o", "jsonl"))[0]["body"] == "goal"
+    cli("send", "topic:news.sport", "again")
+    purged = json.loads(cli("purge", "durable", "audit", "--client-id", "auditor", "--yes", "-o", "json").out)
+    assert purged["messages"] == 1
+
+
+def test_a_selector_takes_only_what_matches(cli: Cli) -> None:
+    cli("send", "t.select", "small", "-p", "size=1")
+    cli("send", "t.select", "large", "-p", "size=9")
+    assert cli("receive", "t.select", "-w", "size > 5", "--raw").out == "large\n"
+    wrong = cli("receive", "t.select", "-w", "size >", "--raw")
+    assert wrong.code == 2
+    assert "INVALID_SELECTOR" in wrong.err
+
+
+def test_a_name_that_nobody_may_create_is_not_found(cli: Cli) -> None:
+    for ran in (cli("send", "elsewhere", "x"), cli("get", "queue", "elsewhere")):
+        assert (ran.code, ran.out) == (4, "")
+        assert "NO_SUCH_DESTINATION" in ran.err
+
+
+def test_manifests_are_applied_and_taken_back(cli: Cli, tmp_path: Path) -> None:
+    manifest = tmp_path / "queue.yaml"
+    text = "apiVersion: sterna.dev/v1alpha1\nkind: Queue\nmetadata: {name: fresh}\nspec: {prefetch: 9}\n"
+    manifest.write_text(text)
+    planned = rows(cli("apply", "-f", str(manifest), "--dry-run", "-o", "jsonl"))
+    assert planned[0]["change"] == "created"
+    assert cli("get", "queue", "fresh").code == 4
+    for change in ("created", "unchanged"):
+        assert rows(cli("apply", "-f", str(manifest), "-o", "jsonl"))[0]["change"] == change
+    manifest.write_text(text.replace("prefetch", "prefech"))
+    refused = cli("apply", "-f", str(manifest))
+    assert (refused.code, refused.out) == (1, "KIND  NAME  CHANGE  FIELDS\n")
+    assert "prefech" in refused.err
+    assert "prefetch" in refused.err
+    cli("send", "fresh", "hold")
+    kept = cli("delete", "queue", "fresh", "--yes")
+    assert kept.code == 1
+    assert "IN_USE" in kept.err
+    assert cli("delete", "queue", "fresh", "--yes", "--with-messages").code == 0
+    assert cli("get", "queue", "fresh").code == 4
+
+
+def test_what_yaml_shows_can_be_applied(cli: Cli, tmp_path: Path) -> None:
+    shown = cli("get", "queue", "orders", "-o", "yaml").out
+    manifest = tmp_path / "orders.yaml"
+    manifest.write_text(shown)
+    assert rows(cli("apply", "-f", str(manifest), "-o", "jsonl"))[0]["change"] == "unchanged"
+
+
+def test_purging_says_how_many(cli: Cli) -> None:
+    cli("send", "t.purge", "x", "-n", "12")
+    assert json.loads(cli("purge", "queue", "t.purge", "--yes", "-o", "json").out)["messages"] == 12
+    assert cli("receive", "t.purge", "--timeout", "0.1").code == 4
+
+
+def test_listings(cli: Cli) -> None:
+    cli("send", "t.listed", "x")
+    names = [row["status"]["name"] for row in rows(cli("get", "queues", "t.*", "-o", "jsonl"))]
+    assert "t.listed" in names
+    assert all(name.startswith("t.") for name in names)
+    assert "$sys.undelivered" not in cli("get", "queues").out
+    assert "$sys.undelivered" in cli("get", "queues", "--system").out
+    assert json.loads(cli("get", "statistics", "-o", "json").out)["state"] == "serving"
+    assert "log.segments" in cli("get", "statistics").out
+    assert cli("get", "connections").code == 0
+
+
+def test_bench_measures_both_sides(cli: Cli) -> None:
+    both = rows(cli("bench", "both", "t.bench", "--count", "2000", "-o", "jsonl"))
+    assert [(row["side"], row["messages"]) for row in both] == [("pub", 2_000), ("sub", 2_000)]
+    assert all(row["latencyUs"]["p50"] > 0 for row in both)
+    paced = rows(cli("bench", "pub", "t.paced", "--rate", "500", "--duration", "0.5", "-o", "jsonl"))[0]
+    assert 150 <= paced["messages"] <= 300
+    assert paced["sendDelayUs"]
+    drained = rows(cli("bench", "sub", "t.paced", "--count", str(paced["messages"]), "-o", "jsonl"))[0]
+    assert drained["messages"] == paced["messages"]
