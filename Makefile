@@ -15,7 +15,7 @@ setup: ## make .venv from the pins, build the engine, install our packages (seco
 	@python=$$(tools/find-python.sh) && "$$python" -m tools.provision
 
 demo: setup ## run the main job: all flights through a broker that is killed and started again (KEEP=1 leaves it up)
-	@$(PY) examples/flights/demo.py
+	@$(PY) -m examples.flights.demo
 
 test: setup ## run every test, of the engine (cargo) and of everything else (pytest); ARGS="-k name" narrows pytest
 	@tools/test.sh $(ARGS)
