@@ -66,6 +66,8 @@ pub struct Engine {
     /// Streams to tell of at the next `poll`.
     pub(super) ready: Vec<u64>,
     pub(super) dirty: Vec<SourceId>,
+    /// Sessions that wait for room in the log.
+    pub(super) stalled: Vec<u64>,
     /// Sources where a selector waits for a read.
     pub(super) selecting: Vec<SourceId>,
     /// Consumers whose output waits for a read.
@@ -103,6 +105,7 @@ impl Engine {
             liveness_at_ms: u64::MAX,
             ready: Vec::new(),
             dirty: Vec::new(),
+            stalled: Vec::new(),
             reading: Vec::new(),
             selecting: Vec::new(),
             round: Vec::new(),
@@ -160,6 +163,7 @@ impl Engine {
 
     /// Hands messages out and tells what is ready.
     pub fn poll(&mut self) -> Polled {
+        self.resume_stalled();
         self.settle_commits();
         self.dispatch();
         Polled {

@@ -137,6 +137,12 @@ impl<'a> PublishFrame<'a> {
         Ok(frame)
     }
 
+    /// The size of the encoded body.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.body.len() as u64
+    }
+
     /// The encoded messages in order.
     #[inline]
     pub fn messages(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {

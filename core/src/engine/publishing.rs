@@ -16,6 +16,9 @@ use crate::proto::reply::Result as Answered;
 use crate::proto::{self, AcknowledgeMode, DeliveryMode, ErrorCode, server_frame};
 use crate::state::{DestinationId, Incoming, ProducerKnowledge, Tx};
 
+/// What a record takes beside its message, at a fair estimate: one that is off leads to a refusal that says "again".
+const RECORD_BYTES: u64 = 160;
+
 /// Accepted messages that are confirmed together.
 struct Run {
     range: Confirmed,
@@ -217,6 +220,11 @@ impl Engine {
     pub(super) fn publish(&mut self, id: u64, key: u64, frame: &PublishFrame<'_>) -> Handled {
         if frame.count == 0 {
             return Ok(Outcome::Done);
+        }
+        if self.state.is_preparing(frame.bytes() + frame.count * RECORD_BYTES) {
+            // The disk is behind: producers feel it by their credit, and nothing is refused for it.
+            self.stall(key);
+            return Ok(Outcome::Parked);
         }
         let Some(producer_key) = self.producer_key(key, frame.producer) else {
             let message = "The session has no such producer.";

@@ -5,7 +5,7 @@
 
 use super::commit::COMMIT_BYTES;
 use super::error::{AppendError, LogError};
-use super::position::{Position, block_aligned, record_aligned};
+use super::position::{BLOCK_BYTES, Position, block_aligned, record_aligned};
 use super::record::{self, HEADER_BYTES, KIND_EPOCH, KIND_USER_MIN, RecordHeader};
 use super::running::Log;
 use super::segments::Segment;
@@ -50,6 +50,24 @@ impl Log {
         }
         self.follower = false;
         self.flush_now()
+    }
+
+    /// Whether records of `bytes` altogether, their headers and heads included, can be appended now without the reserve.
+    #[must_use]
+    pub fn has_room(&self, bytes: u64) -> bool {
+        if self.ahead.len() > 1 {
+            return true;
+        }
+        let start = match &self.tail.open {
+            Some(commit) => commit.end(),
+            None => Position(block_aligned(self.end().0)),
+        };
+        let room = self
+            .segments
+            .last()
+            .map_or(0, |segment| segment.limit().0.saturating_sub(start.0));
+        // A commit more may begin on the way.
+        bytes + 2 * BLOCK_BYTES <= room
     }
 
     fn append_user(&mut self, kind: u8, head: &[u8], payload: &[u8], keep: usize) -> Result<Position, AppendError> {

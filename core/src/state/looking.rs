@@ -1,6 +1,6 @@
 //! Looking without changing: who holds what, browsing in the order of delivery, figures for people.
 
-use crate::log::Position;
+use crate::log::{Position, Space};
 use crate::selector::Selector;
 
 use super::dispatching::Delivered;
@@ -34,6 +34,13 @@ impl State {
     #[must_use]
     pub fn end(&self) -> Position {
         self.log.end()
+    }
+
+    /// Whether the log takes no records of `bytes` altogether only because its next segments are still being prepared: a
+    /// matter of moments.
+    #[must_use]
+    pub fn is_preparing(&self, bytes: u64) -> bool {
+        self.log.space() == Space::Preparing && !self.log.has_room(bytes)
     }
 
     /// What is in flight of a source with a holder that `is_holder` knows, in order; without what is acknowledged in an
