@@ -128,7 +128,7 @@ async def test_a_second_broker_on_the_same_data_is_refused(broker_process: Any, 
     client = await fill(wire, first, 1)
     second = RunningBroker(first.folder, None, ready_file=str(first.folder / "second"))
     second._starts = 100
-    second.launch()
+    await asyncio.to_thread(second.launch)
     assert await asyncio.to_thread(second.wait) == 1
     assert "the store cannot be opened" in second.stderr
     assert "Stop the other broker" in second.stderr
@@ -150,8 +150,8 @@ async def test_a_damaged_store_is_refused_and_force_start_reports_what_it_drops(
     await client.goodbye()
     await client.status()
     await asyncio.to_thread(broker.terminate)
-    damage(broker.data, b"FINDMEFINDME")
-    broker.launch()
+    await asyncio.to_thread(damage, broker.data, b"FINDMEFINDME")
+    await asyncio.to_thread(broker.launch)
     assert await asyncio.to_thread(broker.wait) == 1
     assert "--force-start" in broker.stderr
     assert re.search(r"offset \d+|at \d+", broker.stderr)

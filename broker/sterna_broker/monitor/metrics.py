@@ -39,7 +39,7 @@ from sterna_broker.server.listing import ENGINE_KINDS
 from sterna_broker.statistics import StatisticsSource
 
 # A broker may have more destinations than a scrape may take time to look at; beyond so many the rest is not compared.
-_EXAMINED_MAX = 20_000
+_EXAMINED_MAX = 2_000
 
 _GAUGES = {
     "sterna_epoch": ("epoch", "Grows with each start of the broker."),
