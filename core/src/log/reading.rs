@@ -69,6 +69,8 @@ pub struct ReadRequest {
 /// What a [`ReadRequest`] found.
 pub struct ReadDone {
     position: Position,
+    /// The segment that was read.
+    id: u64,
     bytes: usize,
     result: Result<Extent, LogError>,
 }
@@ -136,6 +138,9 @@ impl Log {
                 self.read_ahead.note(extent.end, done.bytes);
                 self.cache.insert(extent);
             }
+            // The segment was rewritten or removed between the request and its run: its file may have been gone, or have
+            // begun to hold another. That says nothing of the record; the next read asks where it is now.
+            Err(_) if self.segments.find(done.position).is_none_or(|segment| segment.id != done.id) => {}
             Err(error) => {
                 if self.unreadable.len() >= UNREADABLE_MAX {
                     self.unreadable.clear();
@@ -143,6 +148,14 @@ impl Log {
                 self.unreadable.insert(done.position, error);
             }
         }
+    }
+}
+
+#[cfg(test)]
+impl ReadDone {
+    /// Whether the read met an error.
+    pub(crate) fn failed(&self) -> bool {
+        self.result.is_err()
     }
 }
 
@@ -165,6 +178,7 @@ impl ReadRequest {
         };
         ReadDone {
             position: self.position,
+            id: self.id,
             bytes: self.bytes,
             result,
         }

@@ -89,6 +89,30 @@ fn compaction_keeps_positions_and_gives_space_back() {
 }
 
 #[test]
+fn a_read_that_a_compaction_overtakes_is_asked_again_and_never_taken_for_damage() {
+    let (mut host, kept) = sparse(3);
+    let mut overtaken = Vec::new();
+    for position in &kept {
+        if let Ok(Read::Miss(request)) = host.log.read(*position) {
+            overtaken.push(request);
+        }
+    }
+    assert!(overtaken.len() > 5, "{}", overtaken.len());
+    host.maintain(&Shedding { kept: &kept }).unwrap();
+    let mut failed = 0;
+    for request in overtaken {
+        let done = request.run();
+        failed += usize::from(done.failed());
+        host.log.complete_read(done);
+    }
+    assert!(failed > 0, "no file was gone, so nothing was shown");
+    for position in kept {
+        let record = host.read(position).unwrap();
+        assert_eq!(record.payload, host.appended[&position].payload);
+    }
+}
+
+#[test]
 fn a_power_loss_at_every_operation_of_upkeep_leaves_the_old_or_the_new() {
     // Everything that upkeep does: prepare, seal, compact, retire, recycle, sync.
     let (mut host, kept) = sparse(2);
