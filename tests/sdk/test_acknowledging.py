@@ -1,0 +1,193 @@
+"""Acknowledge modes, recover and release: what comes again, and what does not (EMS-CLI-A05)."""
+
+from __future__ import annotations
+
+import pytest
+import sterna
+from sterna import AcknowledgeMode, errors
+
+from tests.sdk.conftest import Connect, drain
+from tests.sdk.test_receiving import send
+
+EXPLICIT = (AcknowledgeMode.EXPLICIT_CLIENT, AcknowledgeMode.EXPLICIT_CLIENT_DUPS_OK, AcknowledgeMode.INDIVIDUAL)
+
+
+async def left(connect: Connect, name: str) -> list[tuple[str, bool]]:
+    """What another connection still finds, and whether it is flagged."""
+    connection = await connect()
+    return [(one.body, one.redelivered) for one in await drain(await connection.consumer(name, prefetch=50))]
+
+
+async def take(consumer: sterna.Consumer, count: int) -> list[sterna.Message]:
+    found = []
+    for _ in range(count):
+        message = await consumer.receive(5)
+        assert message is not None
+        found.append(message)
+    return found
+
+
+@pytest.mark.covers("EMS-CLI-A05", "EMS-CLI-A04")
+@pytest.mark.parametrize("mode", [AcknowledgeMode.AUTO, AcknowledgeMode.DUPS_OK], ids=lambda mode: mode.name)
+async def test_the_session_acknowledges_what_was_received(connect: Connect, name: str, mode: AcknowledgeMode) -> None:
+    connection = await connect()
+    await send(connection, name, 5)
+    async with await connection.session(mode) as session:
+        await take(await session.consumer(name, prefetch=5), 3)
+    assert await left(connect, name) == [("3", False), ("4", False)]
+
+
+@pytest.mark.covers("EMS-CLI-A05")
+async def test_auto_is_acknowledged_on_return_from_receive(connect: Connect, name: str) -> None:
+    connection = await connect()
+    await send(connection, name, 2)
+    session = await connection.session()
+    await take(await session.consumer(name, prefetch=1), 1)
+    await session.flush()
+    await connection._lifeline._link.abort()  # type: ignore[union-attr]  # vanishes without a word
+    assert ("0", True) not in await left(connect, name)
+
+
+@pytest.mark.covers("EMS-CLI-A05")
+async def test_client_acknowledges_all_that_was_handed_out(connect: Connect, name: str) -> None:
+    connection = await connect()
+    await send(connection, name, 6)
+    await send(connection, f"{name}.2", 1)
+    async with await connection.session(AcknowledgeMode.CLIENT) as session:
+        consumer = await session.consumer(name, prefetch=6)
+        messages = await take(consumer, 3)
+        await take(await session.consumer(f"{name}.2"), 1)
+        assert await messages[1].acknowledge() is True  # covers 0 to 2 and the other queue, not what was prefetched
+        await take(consumer, 1)
+    assert await left(connect, name) == [("3", True), ("4", False), ("5", False)]
+    assert await left(connect, f"{name}.2") == []
+
+
+@pytest.mark.covers("EMS-CLI-A07", "EMS-CLI-A08", "EMS-CLI-A05")
+@pytest.mark.parametrize("mode", EXPLICIT, ids=lambda mode: mode.name)
+async def test_explicit_acknowledges_one_message(connect: Connect, name: str, mode: AcknowledgeMode) -> None:
+    connection = await connect()
+    await send(connection, name, 4)
+    async with await connection.session(mode) as session:
+        messages = await take(await session.consumer(name, prefetch=4), 4)
+        messages[3].acknowledge()
+        messages[1].acknowledge()
+    assert await left(connect, name) == [("0", True), ("2", True)]
+
+
+@pytest.mark.covers("EMS-CLI-A06", "EMS-CLI-A05")
+async def test_none_is_at_most_once(connect: Connect, name: str) -> None:
+    connection = await connect(client_id=name)
+    await send(connection, name, 3)
+    async with await connection.session(AcknowledgeMode.NONE) as session:
+        await take(await session.consumer(name, prefetch=3), 1)
+        with pytest.raises(errors.NotAllowedError):
+            await session.consumer(sterna.Topic(name), durable="d")
+    assert await left(connect, name) == []
+
+
+@pytest.mark.covers("EMS-CLI-A05", "EMS-MSG-A20")
+async def test_recover_delivers_again_in_order_and_flagged(connect: Connect, name: str) -> None:
+    connection = await connect()
+    await send(connection, name, 5)
+    async with await connection.session(AcknowledgeMode.CLIENT) as session:
+        consumer = await session.consumer(name, prefetch=5)
+        first = await take(consumer, 3)
+        await session.recover()
+        again = await take(consumer, 5)
+        assert [one.body for one in again] == ["0", "1", "2", "3", "4"]
+        assert [(one.redelivered, one.delivery_count) for one in again] == [(True, 2)] * 3 + [(False, 1)] * 2
+        assert again[0].properties["JMSXDeliveryCount"] == 2
+        assert await first[0].acknowledge() is False  # void since the recover
+        await again[4].acknowledge()
+    assert await left(connect, name) == []
+
+
+async def test_recovering_again_and_again_never_stalls(connect: Connect, name: str) -> None:
+    connection = await connect()
+    await send(connection, name, 40)
+    async with await connection.session(AcknowledgeMode.CLIENT) as session:
+        consumer = await session.consumer(name, prefetch=4)
+        for _ in range(10):
+            await take(consumer, 2)
+            await session.recover()
+        found = await take(consumer, 40)
+        assert [one.body for one in found] == [str(number) for number in range(40)]
+
+
+@pytest.mark.covers("EMS-MSG-A20", "EMS-DEST-A23")
+async def test_a_released_message_comes_again_counted(connect: Connect, name: str) -> None:
+    connection = await connect()
+    await send(connection, name, 1)
+    async with await connection.session(AcknowledgeMode.INDIVIDUAL) as session:
+        consumer = await session.consumer(name)
+        message: sterna.Message | None = None
+        for count in range(1, 5):
+            (message,) = await take(consumer, 1)
+            assert (message.delivery_count, message.redelivered) == (count, count > 1)
+            message.release()
+        assert message is not None
+        with pytest.raises(errors.NotAllowedError):
+            message.release()
+
+
+async def test_a_scope_acknowledges_or_gives_back(connect: Connect, name: str) -> None:
+    connection = await connect()
+    await send(connection, name, 2)
+    async with await connection.session(AcknowledgeMode.INDIVIDUAL) as session:
+        consumer = await session.consumer(name, prefetch=1)
+        (first,) = await take(consumer, 1)
+        async with first:
+            pass
+        (second,) = await take(consumer, 1)
+        with pytest.raises(RuntimeError):
+            async with second:
+                raise RuntimeError("failed")
+    assert await left(connect, name) == [("1", True)]
+
+
+async def test_what_the_session_acknowledged_cannot_be_given_back(connect: Connect, name: str) -> None:
+    connection = await connect()
+    await send(connection, name, 1)
+    (message,) = await take(await connection.consumer(name), 1)
+    with pytest.raises(errors.NotAllowedError):
+        message.release()
+
+
+@pytest.mark.covers("EMS-CLI-A05")
+async def test_acknowledging_after_the_session_closed_is_refused(connect: Connect, name: str) -> None:
+    connection = await connect()
+    await send(connection, name, 1)
+    session = await connection.session(AcknowledgeMode.CLIENT)
+    (message,) = await take(await session.consumer(name), 1)
+    await session.close()
+    with pytest.raises(errors.ClosedError):
+        message.acknowledge()
+    assert message.body == "0"  # still readable
+
+
+@pytest.mark.covers("EMS-DEST-A23")
+async def test_a_vanished_client_counts_all_it_was_sent(connect: Connect, name: str) -> None:
+    connection = await connect()
+    await send(connection, name, 4)
+    vanishing = await connect()
+    consumer = await vanishing.consumer(name, prefetch=4, acknowledge_mode=AcknowledgeMode.CLIENT)
+    await take(consumer, 1)
+    vanishing._lifeline._supervisor.cancel()  # type: ignore[union-attr]  # it shall not come back
+    await vanishing._lifeline._link.abort()  # type: ignore[union-attr]
+    found = await take(await connection.consumer(name, prefetch=4), 4)
+    assert [(one.body, one.redelivered, one.delivery_count) for one in found] == [
+        (str(number), True, 2) for number in range(4)
+    ]
+
+
+async def test_messages_of_a_closed_consumer_stay_with_the_session(connect: Connect, name: str) -> None:
+    connection = await connect()
+    await send(connection, name, 3)
+    async with await connection.session(AcknowledgeMode.CLIENT) as session:
+        consumer = await session.consumer(name, prefetch=3)
+        messages = await take(consumer, 2)
+        await consumer.close()
+        assert await left(connect, name) == [("2", False)]
+        await messages[0].acknowledge()
+    assert await left(connect, name) == []

@@ -1,0 +1,276 @@
+"""Breaks of the stream: everything is re-created, nothing confirmed is lost, what comes again says so."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import sterna
+from sterna import AcknowledgeMode, Interrupted, Reconnect, Restored, TemporaryReplaced, Topic, errors
+
+from tests.running import RunningBroker
+from tests.sdk.conftest import Connect, drain
+from tests.waiting import eventually
+
+QUICKLY = Reconnect(initial_ms=10, maximum_ms=100)
+
+
+async def restart(broker: RunningBroker, *, kill: bool = True) -> None:
+    await asyncio.to_thread(broker.kill if kill else broker.terminate)
+    await asyncio.to_thread(broker.start)
+
+
+async def cut(connection: sterna.Connection) -> None:
+    """Breaks the stream between a client and a broker that both live on."""
+    link = connection._lifeline._link
+    assert link is not None
+    link._call.cancel()
+    await eventually(lambda: link.lost is not None)
+
+
+def gathering(connection: sterna.Connection) -> list[Any]:
+    events: list[Any] = []
+    for hook in (connection.on_interrupted, connection.on_restored, connection.on_closed):
+        listen: Callable[..., Any] = hook
+        listen(events.append)
+    connection.on_temporary_replaced(events.append)
+    return events
+
+
+@pytest.mark.slow_callbacks(1000)
+async def test_sends_go_on_over_a_killed_broker(own_broker: RunningBroker, connect: Connect, name: str) -> None:
+    url = f"sterna://{own_broker.address}"
+    connection = await connect(url, reconnect=QUICKLY)
+    events = gathering(connection)
+    producer = await connection.producer(name)
+    await producer.send("first")
+
+    async def send_all() -> None:
+        for number in range(4000):
+            await producer.send_soon(number.to_bytes(4, "big"))
+        await producer.flush()
+
+    sending = asyncio.create_task(send_all())
+    await eventually(lambda: producer._lane.next > 1000)
+    await restart(own_broker)
+    await asyncio.wait_for(sending, 60)
+    assert [type(one) for one in events] == [Interrupted, Restored]
+    assert events[1].epoch > 0
+    assert (await producer.send("last")).message_id.endswith(":4002")
+
+    consumer = await connection.consumer(name, prefetch=1000)
+    found = [one.body for one in await drain(consumer, 1.0)]
+    assert found == ["first", *(number.to_bytes(4, "big") for number in range(4000)), "last"]
+
+
+@pytest.mark.slow_callbacks(1000)
+async def test_a_cut_stream_doubles_nothing(connect: Connect, name: str) -> None:
+    connection = await connect(reconnect=QUICKLY)
+    producer = await connection.producer(name)
+    for round_ in range(5):
+        for number in range(300):
+            await producer.send_soon(f"{round_}.{number}")
+        await cut(connection)
+    await producer.flush()
+    found = [one.body for one in await drain(await connection.consumer(name, prefetch=500), 0.5)]
+    assert found == [f"{round_}.{number}" for round_ in range(5) for number in range(300)]
+
+
+@pytest.mark.slow_callbacks(1000)
+@pytest.mark.covers("EMS-MSG-A20")
+async def test_consumers_go_on_and_what_comes_again_is_flagged(
+    own_broker: RunningBroker, connect: Connect, name: str
+) -> None:
+    connection = await connect(f"sterna://{own_broker.address}", client_id="c", reconnect=QUICKLY)
+    durable = await connection.consumer(
+        Topic(name), durable="d", acknowledge_mode=AcknowledgeMode.INDIVIDUAL, prefetch=10
+    )
+    queue = await connection.consumer(name, prefetch=10)
+    for number in range(6):
+        await connection.send(Topic(name), str(number))
+    held = [await anext(durable) for _ in range(3)]
+    assert await held[1].acknowledge() is True
+    receiving = asyncio.create_task(queue.receive(30))
+    await restart(own_broker)
+    await connection.send(name, "for the queue")
+    message = await receiving
+    assert message is not None
+    assert message.body == "for the queue"
+    # What the application still holds is void: acknowledging it does no harm and says so.
+    assert await held[0].acknowledge() is False
+    held[2].release()
+    again = await drain(durable, 0.5)
+    assert [one.body for one in again] == ["0", "2", "3", "4", "5"]
+    assert [one.redelivered for one in again[:2]] == [True, True]
+    for one in again:
+        one.acknowledge()
+    await durable.session.flush()
+    await restart(own_broker)
+    assert await drain(durable, 0.5) == []
+
+
+@pytest.mark.slow_callbacks(1000)
+async def test_every_kind_of_subscription_is_there_again(
+    own_broker: RunningBroker, connect: Connect, name: str
+) -> None:
+    topic = Topic(name)
+    connection = await connect(f"sterna://{own_broker.address}", client_id="c", reconnect=QUICKLY)
+    consumers = [
+        await connection.consumer(topic),
+        await connection.consumer(topic, durable="d"),
+        await connection.consumer(topic, shared="s"),
+        await connection.consumer(topic, durable="sd", shared=True),
+        await connection.consumer(topic, selector="x = 1"),
+    ]
+    await restart(own_broker)
+    await connection.send(topic, "after", properties={"x": 1})
+    for consumer in consumers:
+        message = await consumer.receive(10)
+        assert message is not None
+        assert message.body == "after"
+
+
+@pytest.mark.slow_callbacks(1000)
+@pytest.mark.covers("EMS-TX-A03")
+async def test_a_transaction_does_not_survive_a_break(connect: Connect, name: str) -> None:
+    connection = await connect(reconnect=QUICKLY)
+    await connection.send(name, "in")
+    session = await connection.session(transacted=True)
+    consumer = await session.consumer(name)
+    producer = await session.producer(f"{name}.out")
+    assert await consumer.receive(5) is not None
+    await producer.send("lost")
+    await cut(connection)
+    with pytest.raises(errors.TransactionRolledBackError):
+        await producer.send("still lost")
+    with pytest.raises(errors.TransactionRolledBackError):
+        await session.commit()
+    async with session.transaction():
+        message = await consumer.receive(10)
+        assert message is not None
+        assert (message.body, message.redelivered) == ("in", True)
+        await producer.send("out")
+    assert [one.body for one in await drain(await connection.consumer(f"{name}.out"))] == ["out"]
+
+
+@pytest.mark.slow_callbacks(1000)
+async def test_a_commit_under_way_is_in_doubt(own_broker: RunningBroker, connect: Connect, name: str) -> None:
+    connection = await connect(f"sterna://{own_broker.address}", reconnect=QUICKLY)
+    session = await connection.session(transacted=True)
+    producer = await session.producer(name)
+    await producer.send("x")
+    link = connection._lifeline._link
+    assert link is not None
+    os.kill(own_broker.pid, signal.SIGSTOP)
+    committing = asyncio.create_task(session.commit())
+    await eventually(lambda: bool(link._requests))
+    link._call.cancel()
+    with pytest.raises(errors.TransactionInDoubtError):
+        await committing
+    os.kill(own_broker.pid, signal.SIGCONT)
+    async with session.transaction():
+        await producer.send("y")
+    bodies = [one.body for one in await drain(await connection.consumer(name))]
+    assert bodies in (["y"], ["x", "y"])
+
+
+@pytest.mark.slow_callbacks(1000)
+async def test_temporary_destinations_are_replaced(connect: Connect, name: str) -> None:
+    connection = await connect(reconnect=QUICKLY)
+    events = gathering(connection)
+    queue = await connection.temporary_queue()
+    consumer = await connection.consumer(queue)
+    await cut(connection)
+    await eventually(lambda: any(isinstance(one, Restored) for one in events))
+    (replaced,) = [one for one in events if isinstance(one, TemporaryReplaced)]
+    assert replaced.old == queue
+    assert replaced.new != queue
+    await connection.send(queue, "under its old name")  # the connection knows what took its place
+    message = await consumer.receive(5)
+    assert message is not None
+    assert message.body == "under its old name"
+
+
+@pytest.mark.slow_callbacks(1000)
+async def test_requests_under_way_fail_and_later_ones_work(connect: Connect, name: str) -> None:
+    client, server = await connect(reconnect=QUICKLY), await connect()
+    asking = asyncio.create_task(client.request(name, "x", timeout=30))
+    consumer = await server.consumer(name)
+    first = await consumer.receive(10)
+    assert first is not None
+    await cut(client)
+    with pytest.raises(errors.ConnectionLostError):
+        await asking
+    asking = asyncio.create_task(client.request(name, "y", timeout=30))
+    second = await consumer.receive(10)
+    assert second is not None
+    await server.reply(second, "answer")
+    assert (await asking).body == "answer"
+
+
+@pytest.mark.slow_callbacks(1000)
+async def test_giving_up_fails_what_waits(own_broker: RunningBroker, connect: Connect, name: str) -> None:
+    patience = Reconnect(initial_ms=10, maximum_ms=50, give_up_after_s=0.3)
+    connection = await connect(f"sterna://{own_broker.address}", reconnect=patience, connect_timeout_s=0.5)
+    events = gathering(connection)
+    producer = await connection.producer(name)
+    consumer = await connection.consumer(name)
+    receiving = asyncio.create_task(consumer.receive())
+    await asyncio.to_thread(own_broker.kill)
+    with pytest.raises(errors.ConnectionLostError):
+        await producer.send("x")
+    with pytest.raises(errors.ConnectionLostError):
+        await receiving
+    with pytest.raises(errors.ConnectionLostError):
+        await connection.send(name, "x")
+    assert isinstance(connection.closed, errors.ConnectionLostError)
+    assert isinstance(events[-1], sterna.Closed)
+    assert events[-1].error is connection.closed
+    await asyncio.to_thread(own_broker.start)  # which changes nothing any more
+    with pytest.raises(errors.ConnectionLostError):
+        await producer.send("x")
+
+
+@pytest.mark.slow_callbacks(1000)
+async def test_a_broker_that_stops_cleanly_is_left_and_found_again(
+    own_broker: RunningBroker, connect: Connect, name: str
+) -> None:
+    connection = await connect(f"sterna://{own_broker.address}", reconnect=QUICKLY)
+    events = gathering(connection)
+    producer = await connection.producer(name)
+    await producer.send("before")
+    await restart(own_broker, kill=False)
+    await producer.send("after")
+    assert isinstance(events[0], Interrupted)
+    assert isinstance(events[0].error, errors.ShuttingDownError)
+    assert [one.body for one in await drain(await connection.consumer(name))] == ["before", "after"]
+
+
+async def test_the_first_address_that_answers_is_taken(connect: Connect, url: str) -> None:
+    address = url.removeprefix("sterna://")
+    connection = await connect(f"sterna://127.0.0.1:1,{address}+127.0.0.1:2")
+    assert connection.address == address
+    assert connection.connected
+
+
+async def test_nobody_there_is_said_at_once() -> None:
+    with pytest.raises(errors.UnreachableError) as caught:
+        await sterna.connect("sterna://127.0.0.1:1", connect_attempts=1)
+    assert "127.0.0.1:1" in str(caught.value)
+    with pytest.raises(ConnectionError):  # the builtin one
+        await sterna.connect("sterna://127.0.0.1:1", connect_attempts=1)
+
+
+async def test_a_client_id_belongs_to_one_connection(connect: Connect, name: str) -> None:
+    await connect(client_id=name)
+    with pytest.raises(errors.ClientIdInUseError):
+        await connect(client_id=name, connect_attempts=1)
+
+
+async def test_secrets_are_not_repeated(connect: Connect) -> None:
+    connection = await connect(user="me", password="secret-word")
+    assert "secret" not in repr(connection) + repr(connection._lifeline.options)

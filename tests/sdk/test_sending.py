@@ -1,0 +1,241 @@
+"""Sending: confirmed one by one, soon with a window, defaults and overrides, refusals."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+import sterna
+from sterna import DeliveryMode, Durability, Sent, SternaError, Topic, errors
+
+from tests.running import RunningBroker, manifest
+from tests.sdk.conftest import Connect, drain
+
+
+@pytest.mark.covers("EMS-CLI-A21", "EMS-MSG-A17", "EMS-CLI-A04")
+async def test_send_returns_what_is_on_disk(connect: Connect, name: str) -> None:
+    connection = await connect()
+    before = time.time_ns() // 1_000_000
+    sent = await connection.send(name, "x")
+    assert sent.durability == Durability.DURABLE
+    assert before - 1000 <= sent.timestamp_ms <= time.time_ns() // 1_000_000 + 1000
+    message = await (await connection.consumer(name)).receive(5)
+    assert message is not None
+    assert (message.body, message.delivery_mode) == ("x", DeliveryMode.PERSISTENT)
+
+
+@pytest.mark.covers("EMS-MSG-A26")
+async def test_the_sender_knows_the_message_id(connect: Connect, name: str) -> None:
+    connection = await connect()
+    async with await connection.producer(name) as producer:
+        sent = [await producer.send(str(number)) for number in range(3)]
+    found = await drain(await connection.consumer(name))
+    assert [one.message_id for one in found] == [one.message_id for one in sent]
+    start = f"ID:{connection.broker}."
+    tags = {one.message_id.rpartition(":")[0] for one in sent}
+    assert len(tags) == 1
+    assert tags.pop().startswith(start)
+    assert [int(one.message_id.rpartition(":")[2]) for one in sent] == [1, 2, 3]
+
+
+@pytest.mark.covers("EMS-MSG-A03")
+async def test_the_delivery_time_is_the_arrival_and_the_delay(connect: Connect, name: str) -> None:
+    connection = await connect()
+    sent = await connection.send(name, "later", delivery_delay_ms=300)
+    assert sent.delivery_time_ms == sent.timestamp_ms + 300
+    message = await (await connection.consumer(name)).receive(5)
+    assert message is not None
+    assert time.time_ns() // 1_000_000 >= sent.delivery_time_ms - 5
+    assert (message.timestamp_ms, message.delivery_time_ms) == (sent.timestamp_ms, sent.delivery_time_ms)
+    at_once = await connection.send(name, "now")
+    assert at_once.delivery_time_ms == at_once.timestamp_ms
+
+
+@pytest.mark.covers("EMS-CLI-A29", "EMS-MSG-A15", "EMS-MSG-A16")
+async def test_a_send_overrides_the_producers_defaults(connect: Connect, name: str) -> None:
+    connection = await connect()
+    options = {"delivery_mode": DeliveryMode.NON_PERSISTENT, "priority": 2, "time_to_live_ms": 60_000}
+    async with await connection.producer(name, **options) as producer:
+        await producer.send("defaults")
+        await producer.send(
+            "overridden", delivery_mode=DeliveryMode.PERSISTENT, priority=7, time_to_live_ms=0, delivery_delay_ms=1
+        )
+    async with await connection.producer(name) as plain:
+        await plain.send("plain")
+    found = {one.body: one for one in await drain(await connection.consumer(name))}
+    defaults, overridden, unset = found["defaults"], found["overridden"], found["plain"]
+    assert (defaults.delivery_mode, defaults.priority) == (DeliveryMode.NON_PERSISTENT, 2)
+    assert defaults.expiration_ms == defaults.timestamp_ms + 60_000
+    assert (overridden.delivery_mode, overridden.priority) == (DeliveryMode.PERSISTENT, 7)
+    assert overridden.expiration_ms == 0
+    assert overridden.delivery_time_ms == overridden.timestamp_ms + 1
+    assert (unset.delivery_mode, unset.priority, unset.expiration_ms) == (DeliveryMode.PERSISTENT, 4, 0)
+
+
+@pytest.mark.covers("EMS-MSG-A16")
+async def test_a_non_persistent_message_is_confirmed_as_accepted(connect: Connect, name: str) -> None:
+    connection = await connect()
+    sent = await connection.send(name, "x", delivery_mode=DeliveryMode.NON_PERSISTENT)
+    assert sent.durability == Durability.ACCEPTED
+
+
+async def test_many_are_confirmed_in_order_and_none_is_lost(connect: Connect, name: str) -> None:
+    connection = await connect()
+    producer = await connection.producer(name, window=100)
+    most = 0
+    for number in range(3000):
+        await producer.send_soon(number.to_bytes(4, "big"))
+        most = max(most, producer.unconfirmed)
+    await producer.flush()
+    assert producer.unconfirmed == 0
+    assert most <= 100
+    consumer = await connection.consumer(name, prefetch=500)
+    found = [int.from_bytes((await anext(consumer)).body, "big") for _ in range(3000)]
+    assert found == list(range(3000))
+
+
+async def test_sends_of_many_tasks_all_arrive(connect: Connect, name: str) -> None:
+    connection = await connect()
+    producer = await connection.producer(name)
+    sent = await asyncio.gather(*(producer.send(str(number)) for number in range(500)))
+    assert len({one.message_id for one in sent}) == 500
+    found = await drain(await connection.consumer(name, prefetch=500))
+    assert [one.body for one in found] == [str(number) for number in range(500)]
+
+
+SMALL = [manifest("Queue", "small", "maxMessages: 2, overflowPolicy: rejectIncoming"), manifest("Queue", "there")]
+
+
+@pytest.mark.covers("EMS-CLI-A22")
+@pytest.mark.parametrize("own_broker", [SMALL], indirect=True)
+async def test_a_completion_listener_hears_of_success_and_failure(own_broker: RunningBroker, connect: Connect) -> None:
+    connection = await connect(f"sterna://{own_broker.address}")
+    producer = await connection.producer("small")
+    outcomes: list[Sent | SternaError] = []
+    for number in range(4):
+        await producer.send_soon(str(number), on_completion=outcomes.append)
+    await producer.flush()  # what a listener was told is not raised again
+    sent = [one for one in outcomes if isinstance(one, Sent)]
+    assert [one.message_id.rpartition(":")[2] for one in sent] == ["1", "2"]
+    assert sum(isinstance(one, errors.DestinationFullError) for one in outcomes) == 2
+
+    for number in range(2):
+        await producer.send_soon(str(number))
+    with pytest.raises(errors.FlushError) as caught:
+        await producer.flush()
+    assert [message_id.rpartition(":")[2] for message_id, _ in caught.value.failures] == ["5", "6"]
+    assert isinstance(caught.value.failures[0][1], errors.DestinationFullError)
+    await producer.flush()  # and only once
+
+    with pytest.raises(errors.DestinationFullError):
+        await producer.send("refused")
+    consumer = await connection.consumer("small")
+    assert [one.body for one in await drain(consumer)] == ["0", "1"]
+
+
+async def test_a_raising_completion_listener_is_reported(connect: Connect, name: str) -> None:
+    connection = await connect()
+    reported: list[BaseException] = []
+    connection.on_error(reported.append)
+    producer = await connection.producer(name)
+
+    def broken(_: object) -> None:
+        raise RuntimeError("mine")
+
+    await producer.send_soon("x", on_completion=broken)
+    await producer.flush()
+    assert [str(one) for one in reported] == ["mine"]
+
+
+@pytest.mark.covers("EMS-MSG-A19")
+@pytest.mark.parametrize("own_broker", [SMALL], indirect=True)
+async def test_reliable_messages_are_neither_confirmed_nor_refused(own_broker: RunningBroker, connect: Connect) -> None:
+    connection = await connect(f"sterna://{own_broker.address}")
+    reported: list[BaseException] = []
+    connection.on_error(reported.append)
+    producer = await connection.producer()
+    reliable = DeliveryMode.RELIABLE
+    sent = await producer.send("nowhere", destination="not-there", delivery_mode=reliable)
+    assert sent.durability is None
+    for _ in range(4):
+        await producer.send("x", destination="small", delivery_mode=reliable)
+    await producer.send("arrives", destination="there", delivery_mode=reliable)
+    message = await (await connection.consumer("there")).receive(5)
+    assert message is not None
+    assert (message.body, message.delivery_mode) == ("arrives", reliable)
+    assert len(await drain(await connection.consumer("small"))) == 2
+    await producer.flush()
+    assert reported == []
+    with pytest.raises(errors.NoSuchDestinationError):
+        await producer.send("x", destination="not-there")
+
+
+async def test_an_anonymous_producer_names_a_destination_each_time(connect: Connect, name: str) -> None:
+    connection = await connect()
+    producer = await connection.producer()
+    for destination in (f"{name}.a", f"{name}.b", f"{name}.a"):
+        await producer.send_soon(destination, destination=destination)
+    await producer.flush()
+    assert [one.body for one in await drain(await connection.consumer(f"{name}.a"))] == [f"{name}.a"] * 2
+    assert [one.body for one in await drain(await connection.consumer(f"{name}.b"))] == [f"{name}.b"]
+    with pytest.raises(errors.InvalidArgumentError):
+        await producer.send("x")
+
+
+async def test_a_bound_producer_sends_nowhere_else(connect: Connect, name: str) -> None:
+    connection = await connect()
+    producer = await connection.producer(name)
+    with pytest.raises(errors.NotAllowedError):
+        await producer.send("x", destination="other")
+    await producer.send("x", destination=name)
+
+
+@pytest.mark.covers("EMS-DEST-A44", "EMS-DEST-A45")
+async def test_nothing_is_sent_to_a_pattern(connect: Connect) -> None:
+    connection = await connect()
+    for pattern in ("a.*", "a.>"):
+        with pytest.raises(SternaError) as caught:
+            await connection.producer(Topic(pattern))
+        assert isinstance(caught.value, errors.UsageError)
+        with pytest.raises(SternaError):
+            await connection.producer(pattern)
+
+
+async def test_a_closed_producer_says_so(connect: Connect, name: str) -> None:
+    connection = await connect()
+    producer = await connection.producer(name)
+    await producer.close()
+    with pytest.raises(errors.ClosedError):
+        await producer.send("x")
+
+
+async def test_closing_the_connection_confirms_what_was_sent_soon(connect: Connect, url: str, name: str) -> None:
+    async with sterna.connect(url) as connection:
+        producer = await connection.producer(name)
+        for number in range(200):
+            await producer.send_soon(str(number))
+    other = await connect()
+    assert len(await drain(await other.consumer(name, prefetch=200))) == 200
+
+
+async def test_the_window_in_bytes_holds_senders_back_and_lets_go(connect: Connect, name: str) -> None:
+    connection = await connect()
+    producer = await connection.producer(name)
+    body = b"x" * 300_000
+    for _ in range(200):  # 60 MB, more than may be in flight
+        await producer.send_soon(body)
+    await producer.flush()
+    consumer = await connection.consumer(name, prefetch=10)
+    for _ in range(200):
+        assert (await anext(consumer)).body == body
+
+
+@pytest.mark.covers("EMS-MSG-A15")
+async def test_a_higher_priority_is_handed_out_first(connect: Connect, name: str) -> None:
+    connection = await connect()
+    producer = await connection.producer(name)
+    for priority in (0, 9, 4, 9, 1):
+        await producer.send(str(priority), priority=priority)
+    found = await drain(await connection.consumer(name, prefetch=1))
+    assert [one.body for one in found] == ["9", "9", "4", "1", "0"]
