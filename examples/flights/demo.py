@@ -10,6 +10,7 @@ KEEP=1 leaves the broker running, and says what to try.
 """
 
 import asyncio
+import logging
 import os
 import shutil
 import sys
@@ -275,4 +276,6 @@ def _say_what_to_try(broker: BrokerProcess, folder: Path, display: Display) -> N
 
 
 if __name__ == "__main__":
+    # The SDK logs each interruption; here the crash is meant, and shown by the display.
+    logging.getLogger("sterna").setLevel(logging.ERROR)
     sys.exit(asyncio.run(main(keep=os.environ.get("KEEP", "") not in ("", "0"))))
