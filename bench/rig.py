@@ -91,6 +91,18 @@ def run_client(broker: Broker, role: str, **settings: Any) -> dict[str, Any]:
     return result
 
 
+def run_pair(broker: Broker, receiver: dict[str, Any], sender: dict[str, Any]) -> dict[str, Any]:
+    """A receiving and a `send_soon` process at once; both results, and the broker's processor time a message."""
+    receiving = Client("receive", url=broker.url, **receiver)
+    sending = Client("send_soon", url=broker.url, **sender)
+    before_s = broker.cpu_s()
+    receiving.go()
+    sending.go()
+    sent, received = sending.result(), receiving.result()
+    broker_cpu_us = round((broker.cpu_s() - before_s) / received["messages"] * 1e6, 2)
+    return {"sent": sent, "received": received, "broker_cpu_us": broker_cpu_us}
+
+
 def costs(runs: Sequence[dict[str, Any]]) -> dict[str, list[float]]:
     """Processor time a message, on both sides, of each run: where the time goes, however busy the machine was."""
     return {name: [run[name] for run in runs] for name in ("cpu_us", "broker_cpu_us")}
