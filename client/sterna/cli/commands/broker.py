@@ -71,13 +71,13 @@ def broker(
     with 1.
     """
     try:
-        from sterna_broker import main
-        from sterna_broker import options as broker_options
+        from sterna_broker.main import run
+        from sterna_broker.options import BrokerOptions
     except ModuleNotFoundError as error:
         if error.name in ("sterna", "sterna.cli"):
             raise
         raise CommandError(f"the broker needs {error.name}", remedy="pip install 'sterna[broker]'") from error
-    chosen = broker_options.BrokerOptions(
+    chosen = BrokerOptions(
         data=data,
         config=config,
         name=name,
@@ -89,4 +89,4 @@ def broker(
         log_format=log_format.value,
         log_level=log_level.value,
     )
-    raise typer.Exit(main.run(chosen))
+    raise typer.Exit(run(chosen))
