@@ -7,12 +7,13 @@ use crate::log::{AppendError, Position};
 use super::catalogue_record::kinds;
 use super::facade::State;
 use super::ids::{DestinationId, SourceId};
-use super::queue::{DELAYED, Entry, GATED};
+use super::queue::{Entry, GATED};
 use super::terminal_record::{Reason, TERMINAL_MESSAGES_MAX, TerminalHead};
 use super::volatile::is_volatile;
 
 impl State {
-    /// Discards the oldest waiting messages of a source until one more of this size fits.
+    /// Discards the oldest waiting messages of a source until one more of this size fits. Delayed ones are not among them: they
+    /// have room of their own (EMS-DEST-A63).
     pub(super) fn make_room(&mut self, id: SourceId, by: DestinationId, bytes: u64) -> Result<(), AppendError> {
         let Some(destination) = self.tables.catalogue.destination(by) else {
             return Ok(());
@@ -33,10 +34,8 @@ impl State {
             if let Some(entry) = source.queue.get_mut(priority, entry.sequence) {
                 entry.flags |= GATED;
             }
-            if !entry.is(DELAYED) {
-                messages -= 1;
-                total -= u64::from(entry.bytes);
-            }
+            messages -= 1;
+            total -= u64::from(entry.bytes);
             discarded.push((priority, entry));
         }
         let result = self.end_entries(id, &discarded, Reason::Discarded, "");

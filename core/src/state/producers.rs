@@ -151,7 +151,13 @@ impl Producers {
         {
             return;
         }
-        let half = if young { &mut self.young } else { &mut self.old };
+        // It stands in one half: an earlier message's number in the other would hide this one.
+        let (half, other) = if young {
+            (&mut self.young, &mut self.old)
+        } else {
+            (&mut self.old, &mut self.young)
+        };
+        other.remove(&key);
         half.insert(
             key,
             LastArrival {
@@ -206,6 +212,14 @@ mod tests {
             "who sends is remembered"
         );
         assert_eq!(producers.knowledge(1001, QUEUE), ProducerKnowledge::New);
+    }
+
+    #[test]
+    fn a_checkpoint_knows_better_than_the_messages_that_are_left_from_before_it() {
+        let mut producers = Producers::new(10);
+        producers.note(7, QUEUE, 3, Position(64));
+        producers.restore(false, 7, QUEUE, 10);
+        assert_eq!(producers.last(7, QUEUE).map(|last| last.sequence), Some(10));
     }
 
     #[test]

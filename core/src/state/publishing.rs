@@ -41,6 +41,13 @@ pub struct Incoming<'a> {
     pub transaction: Option<Tx>,
 }
 
+impl Incoming<'_> {
+    /// What it takes in a store: an uploaded body counts like one that the message carries.
+    fn stored_bytes(&self) -> u64 {
+        (self.view.bytes().len() + self.uploaded.len()) as u64
+    }
+}
+
 /// How safe a message is when its confirmation leaves.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub enum Durability {
@@ -82,7 +89,7 @@ impl Planning {
         destination: &Destination,
         incoming: &Incoming<'_>,
     ) -> Result<(), PublishError> {
-        let (bytes, delayed) = (incoming.view.bytes().len() as u64, self.head.delay_ms > 0);
+        let (bytes, delayed) = (incoming.stored_bytes(), self.head.delay_ms > 0);
         match room(source, &destination.properties, bytes, delayed) {
             Room::Enough => {}
             Room::AfterDiscarding if incoming.transaction.is_none() => {
@@ -237,7 +244,7 @@ impl State {
             expiration_ms,
         });
         let store = self.tables.stores.get(destination.store);
-        let bytes = (incoming.view.bytes().len() + incoming.uploaded.len()) as u64;
+        let bytes = incoming.stored_bytes();
         if store.quota_bytes > 0 && store.bytes + bytes > store.quota_bytes {
             return Err(PublishError::StoreFull(store.name.clone()));
         }

@@ -369,7 +369,7 @@ impl Queue {
         })
     }
 
-    /// The live entry that is oldest by sequence among those not handed out. Looks from `scan` on first, so what is in
+    /// The live entry that is oldest by sequence among those that are due and not handed out. Looks from `scan` on first, so what is in
     /// flight at the front costs nothing.
     #[must_use]
     pub fn oldest_waiting(&self) -> Option<(u8, Entry)> {
@@ -381,7 +381,7 @@ impl Queue {
                     let entry = level
                         .entries
                         .range(start..)
-                        .find(|entry| !entry.is(DEAD | IN_FLIGHT | GATED))?;
+                        .find(|entry| !entry.is(DEAD | IN_FLIGHT | GATED | DELAYED))?;
                     Some((level.priority, *entry))
                 })
                 .min_by_key(|(_, entry)| entry.sequence)

@@ -78,6 +78,45 @@ fn discard_old_drops_the_oldest_by_age_and_never_what_is_handed_out() {
     assert_eq!(bench.texts(queue.source()), ["c", "d"]);
 }
 
+// covers: EMS-DEST-A24, EMS-DEST-A63
+#[test]
+fn room_for_what_is_due_is_not_made_by_dropping_what_is_delayed() {
+    let mut bench = Bench::new();
+    let queue = bench.queue("orders", limited(2, 0, OverflowPolicy::DiscardOld));
+    bench.send(queue, &Message::text("delayed").delay(100));
+    for text in ["a", "b", "c"] {
+        bench.send(queue, &Message::text(text));
+    }
+    bench.settle();
+    assert_eq!(bench.texts(queue.source()), ["b", "c"]);
+    bench.advance(100);
+    bench.settle();
+    assert_eq!(bench.texts(queue.source()), ["delayed", "b", "c"]);
+}
+
+// covers: EMS-DEST-A19
+#[test]
+fn an_uploaded_body_counts_against_the_queues_bytes() {
+    let mut bench = Bench::new();
+    let queue = bench.queue("orders", limited(0, 1000, OverflowPolicy::Default));
+    let bytes = Message::text("a").encode();
+    let view = MessageView::parse(&bytes).unwrap();
+    let incoming = Incoming {
+        view: &view,
+        uploaded: &[7; 1000],
+        incarnation: 0,
+        sequence: 0,
+        connection: 7,
+        client_id: "me",
+        transaction: None,
+    };
+    let refused = bench.state().publish(queue, &incoming);
+    assert!(matches!(
+        refused,
+        Err(PublishError::DestinationFull { limit: "maxBytes", .. })
+    ));
+}
+
 // covers: EMS-DEST-A20, EMS-DEST-A24
 #[test]
 fn topics_are_limited_for_each_subscription() {

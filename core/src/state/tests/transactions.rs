@@ -165,3 +165,23 @@ fn a_message_sent_earlier_and_committed_later_takes_its_place() {
     assert_eq!(bench.state().take_dirty(), [queue.source()]);
     assert_eq!(bench.take_all(queue.source()), ["first"]);
 }
+
+// covers: EMS-TX-A01
+#[test]
+fn a_consumer_with_a_selector_sees_what_is_committed_behind_where_it_has_looked() {
+    let mut bench = Bench::new();
+    let queue = bench.queue("orders", Properties::default());
+    let tx = Tx { owner: 1, number: 1 };
+    let wanted = Message::text("late").volatile().with("n", Value::Int(1));
+    bench.send_in(tx, queue, &wanted).unwrap();
+    bench.send(queue, &Message::text("not wanted"));
+    bench.settle();
+    let selector = Selector::parse("n = 1").unwrap();
+    let mut cursor = Cursor::default();
+    bench.state().attach(queue.source(), true);
+    assert!(bench.take_with(queue.source(), &mut cursor, Some(&selector)).is_none());
+    bench.state().commit(tx).unwrap();
+    bench.settle();
+    let (text, ..) = bench.take_with(queue.source(), &mut cursor, Some(&selector)).unwrap();
+    assert_eq!(text, "late");
+}
