@@ -39,6 +39,20 @@ async def test_the_sender_knows_the_message_id(connect: Connect, name: str) -> N
     assert [int(one.message_id.rpartition(":")[2]) for one in sent] == [1, 2, 3]
 
 
+@pytest.mark.covers("EMS-MSG-A26")
+async def test_sender_receiver_and_selector_write_an_id_alike(connect: Connect, name: str) -> None:
+    connection = await connect()
+    # Sixteen producers in a row: the hexadecimal numbers of some have letters.
+    sent = []
+    for _ in range(16):
+        async with await connection.producer(name) as producer:
+            sent.append((await producer.send("x")).message_id)
+    assert [one.message_id async for one in connection.browser(name)] == sent
+    for message_id in sent:
+        selected = [one.message_id async for one in connection.browser(name, selector=f"JMSMessageID = '{message_id}'")]
+        assert selected == [message_id]
+
+
 @pytest.mark.covers("EMS-MSG-A03")
 async def test_the_delivery_time_is_the_arrival_and_the_delay(connect: Connect, name: str) -> None:
     connection = await connect()

@@ -67,7 +67,7 @@ class Sender:
             confirmed = await future
         finally:
             self._waiting.pop(sequence, None)
-        return f"ID:{self._stream.welcome.broker}.{self._incarnation:x}:{sequence}", confirmed
+        return f"ID:{self._stream.welcome.broker}.{self._incarnation:X}:{sequence}", confirmed
 
     def send_unconfirmed(self, destination: messages.Destination, encoded: bytes) -> str:
         """Publishes one reliable message, which is never confirmed nor refused; its id."""
@@ -78,7 +78,7 @@ class Sender:
             producer=_PRODUCER, first_sequence=sequence, messages=[encoded], destination=destination
         )
         self._stream.send(messaging.ClientFrame(session=self._session, publish=publish))
-        return f"ID:{self._stream.welcome.broker}.{self._incarnation:x}:{sequence}"
+        return f"ID:{self._stream.welcome.broker}.{self._incarnation:X}:{sequence}"
 
     def close(self) -> None:
         """Ends the stream."""

@@ -559,7 +559,7 @@ fn put_digits(value: u64, base: u64, out: &mut Vec<u8>) {
     let start = out.len();
     let mut rest = value;
     loop {
-        out.push(b"0123456789abcdef"[(rest % base) as usize]);
+        out.push(b"0123456789ABCDEF"[(rest % base) as usize]);
         rest /= base;
         if rest == 0 {
             break;
