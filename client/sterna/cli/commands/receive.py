@@ -52,7 +52,7 @@ def receive(
     output: options.Output = Format.TABLE,
     server: options.Server = options.DEFAULT_SERVER,
 ) -> None:
-    """Receive messages and print them; each is acknowledged after it was printed, so that a broken pipe loses none.
+    """Receive messages and print them; each is acknowledged once it was printed: what could not be printed comes again.
 
     Ends with 3 when fewer came than asked for, with 4 when none did.
     """
