@@ -380,7 +380,8 @@ impl Tables {
     /// What may have been delivered before comes flagged from now on.
     fn inherit_watermarks(&mut self) {
         for source in self.sources.values_mut() {
-            source.watermark.inherited = source.watermark.logged;
+            // What comes from now on cannot have been delivered before, although the watermark was reserved beyond it.
+            source.watermark.inherited = source.watermark.logged.min(source.next_sequence);
             source.watermark.durable = source.watermark.logged;
             source.delivered_below = source.watermark.logged;
         }

@@ -142,6 +142,23 @@ fn what_was_delivered_before_a_crash_comes_flagged_after_it_and_the_count_starts
 }
 
 #[test]
+fn what_is_sent_after_a_crash_does_not_come_flagged() {
+    let mut bench = Bench::new();
+    let queue = bench.queue("orders", Properties::default());
+    bench.send(queue, &Message::text("before"));
+    bench.settle();
+    assert_eq!(bench.take(queue.source()).unwrap().0, "before");
+    bench.restart();
+    bench.send(queue, &Message::text("after"));
+    bench.settle();
+    let flags: Vec<(String, bool)> = (0..2)
+        .map(|_| bench.take(queue.source()).unwrap())
+        .map(|(text, _, delivered)| (text, delivered.redelivered))
+        .collect();
+    assert_eq!(flags, [("before".to_owned(), true), ("after".to_owned(), false)]);
+}
+
+#[test]
 fn after_a_clean_stop_only_what_was_delivered_is_flagged() {
     let mut bench = Bench::new();
     let queue = bench.queue("orders", Properties::default());
