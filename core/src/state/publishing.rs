@@ -383,7 +383,10 @@ impl State {
             let Some(source) = self.tables.sources.get(&reference.source) else {
                 continue;
             };
-            if source.consumers > 0 && reference.sequence + self.redelivery_reserve / 2 > source.watermark.logged {
+            // Behind a backlog it is delivering that reserves; covering the backlog here would flag all of it after a crash.
+            let next_in_line = reference.sequence < source.delivered_below + self.redelivery_reserve;
+            let uncovered = reference.sequence + self.redelivery_reserve / 2 > source.watermark.logged;
+            if source.consumers > 0 && next_in_line && uncovered {
                 // The message is stored; a watermark that cannot be is tried again when it is needed.
                 if self.reserve(reference.source, reference.sequence).is_err() {
                     break;

@@ -141,6 +141,25 @@ fn what_was_delivered_before_a_crash_comes_flagged_after_it_and_the_count_starts
     }
 }
 
+// covers: EMS-MSG-A20
+#[test]
+fn a_backlog_that_a_consumer_had_not_reached_is_not_flagged_after_a_crash() {
+    let mut bench = Bench::new();
+    let queue = bench.queue("orders", Properties::default());
+    let source = queue.source();
+    bench.state().attach(source, false);
+    for number in 0..400 {
+        bench.send(queue, &Message::text(format!("{number}")));
+    }
+    bench.settle();
+    (0..20).for_each(|_| drop(bench.take(source).unwrap()));
+    bench.restart();
+    let flags: Vec<bool> = (0..400).map(|_| bench.take(source).unwrap().2.redelivered).collect();
+    assert!(flags[..20].iter().all(|flag| *flag), "delivered before");
+    let flagged = flags.iter().filter(|flag| **flag).count();
+    assert!(flagged < 200, "{flagged} flagged of 20 delivered");
+}
+
 #[test]
 fn what_is_sent_after_a_crash_does_not_come_flagged() {
     let mut bench = Bench::new();
