@@ -27,6 +27,10 @@ def main() -> int:
     # A machine that was disturbed at one end of the run is no slower for that: the bounds follow its better moment.
     conditions["limits_before"], conditions["limits_after"] = before.as_dict(), after.as_dict()
     conditions["load_after"] = machine.load()
+    # More than half of the cores were taken by others: the figures say little, and B1's bounds least of all.
+    conditions["disturbed"] = conditions["load_before"] > (conditions["cores"] or 1) / 2
+    if conditions["disturbed"]:
+        _say(f"the machine was busy before the run (load {conditions['load_before']}): do not quote these figures")
     lines = lines_for(before.best(after))
     entries = {one.line: results.entry(lines[one.line], one, conditions) for one in measured}
     results.show(entries)
