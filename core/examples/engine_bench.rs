@@ -117,6 +117,7 @@ fn rate(messages: u64, spent: Duration) -> String {
     format!("{:.2} M/s", messages as f64 / spent.as_secs_f64() / 1e6)
 }
 
+#[expect(clippy::too_many_lines, reason = "a script, from begin to end")]
 fn main() -> Result<(), Fault> {
     let messages: u64 = std::env::args().nth(1).map_or(Ok(400_000), |text| text.parse())?;
     let frames = messages / FRAME_MESSAGES;

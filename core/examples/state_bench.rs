@@ -62,6 +62,7 @@ fn report(what: &str, messages: u64, all: Duration, disk: Duration) {
     );
 }
 
+#[expect(clippy::too_many_lines, reason = "a script, from begin to end")]
 fn main() {
     let messages: u64 = std::env::args()
         .nth(1)
@@ -103,6 +104,7 @@ fn main() {
         let view = MessageView::parse(&bytes).unwrap();
         let incoming = Incoming {
             view: &view,
+            uploaded: &[],
             incarnation: producer,
             sequence,
             connection: 1,

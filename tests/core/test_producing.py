@@ -236,3 +236,29 @@ def test_a_temporary_destination_is_its_connections_own_and_ends_with_it(driver:
     other.publish(other_session, 2, [text("too late")], destination=queue(name))
     driver.wait(lambda: other.of("rejected") != [])
     assert other.of("rejected")[0].error.code == pb.NO_SUCH_DESTINATION
+
+
+@pytest.mark.parametrize("crash", [False, True], ids=["connection lost", "broker killed"])
+def test_a_refused_number_that_is_sent_again_is_not_taken_for_one_that_arrived(driver: Driver, crash: bool) -> None:
+    driver.engine.configure('{"queues": [{"name": "one", "maxMessages": 1, "prefetch": 5}]}')
+    client = driver.client()
+    session = client.session()
+    incarnation = client.producer(session, queue("one")).producer_opened.incarnation
+    client.publish(session, 1, [text("1"), text("2")])
+    driver.wait(lambda: client.confirmed() == {1} and client.of("rejected") != [])
+    source = client.consumer(session, queue("one")).consumer_opened.source
+    driver.wait(lambda: len(client.deliveries()) == 1)
+    client.acknowledge(session, source, 1)
+    client.publish(session, 3, [text("3")])
+    driver.wait(lambda: client.confirmed() == {1, 3} and len(client.deliveries()) == 2)
+    client.acknowledge(session, source, 2)
+    if crash:
+        driver.restart(clean=False)
+    else:
+        client.close()
+    client = driver.client()
+    session = client.session()
+    client.producer(session, queue("one"), incarnation=incarnation, first_unconfirmed=2)
+    client.publish(session, 2, [text("2"), text("3")])
+    driver.wait(lambda: client.confirmed() == {2, 3})
+    assert texts(receive(client, "one", 1)) == ["2"]

@@ -10,27 +10,14 @@ use super::errors::{Refused, of_state, over_limit, refuse};
 use super::frames::checked_range;
 use super::intake::{Handled, Outcome};
 use super::session::holder;
-use super::tickets::{Purpose, Resolved, name_excerpt};
-use crate::name::Pattern;
+use super::subscribing::Taken;
+use super::tickets::name_excerpt;
 use crate::proto::reply::Result as Answered;
 use crate::proto::{self, AcknowledgeMode, ErrorCode, OpenConsumer, SeenSet, server_frame};
-use crate::selector::{Scope, Selector};
-use crate::state::{Cursor, DestinationId, Kind, Released, SourceId, State, SubscriptionDefinition};
+use crate::selector::Selector;
+use crate::state::{Cursor, Kind, Released, SourceId};
 use rustc_hash::FxHashSet;
 use std::sync::Arc;
-
-/// Longest name of a subscription, in bytes.
-const SUBSCRIPTION_NAME_BYTES_MAX: usize = 1024;
-
-/// What a consumer will take from, once it is settled.
-struct Taken {
-    source: SourceId,
-    destination: Option<DestinationId>,
-    owns_source: bool,
-    replaced: bool,
-    /// The subscription selects while messages come in, so that the consumer has nothing to select.
-    selected: bool,
-}
 
 impl Engine {
     pub(super) fn open_consumer(&mut self, key: u64, open: &OpenConsumer) -> Handled {
@@ -76,217 +63,6 @@ impl Engine {
         };
         let Some(taken) = taken else { return Ok(Outcome::Parked) };
         self.attach(key, connection_key, mode, open, taken, selector)
-    }
-
-    fn selector(&self, kind: Kind, name: &str, text: &str) -> Result<Option<Arc<Selector>>, Refused> {
-        let limit = self.settings.limits.selector_bytes;
-        if text.len() > limit as usize {
-            return Err(over_limit(
-                "selector_bytes",
-                u64::from(limit),
-                "The selector's text is too long",
-            ));
-        }
-        if text.trim().is_empty() {
-            return Ok(None);
-        }
-        let undelivered = kind == Kind::Queue && name == crate::state::UNDELIVERED_NAME;
-        let scope = if undelivered {
-            Scope::Undelivered
-        } else {
-            Scope::Ordinary
-        };
-        Selector::parse_in(text, scope)
-            .map(|selector| Some(Arc::new(selector)))
-            .map_err(|error| {
-                let mut refused = refuse(ErrorCode::InvalidSelector, "selector", format!("{error}."));
-                refused.offset = u32::try_from(error.offset()).unwrap_or(u32::MAX);
-                refused
-            })
-    }
-
-    fn take_queue(
-        &mut self,
-        key: u64,
-        connection: u64,
-        open: &OpenConsumer,
-        name: &str,
-    ) -> Result<Option<Taken>, Refused> {
-        if open.no_local || open.subscription.is_some() {
-            let subject = if open.no_local { "no_local" } else { "subscription" };
-            return Err(refuse(
-                ErrorCode::InvalidArgument,
-                subject,
-                "Only consumers of topics have this.",
-            ));
-        }
-        let purpose = if open.browse { Purpose::Browse } else { Purpose::Consume };
-        let Resolved::Known(id) = self.resolve(key, Kind::Queue, name, purpose)? else {
-            return Ok(None);
-        };
-        self.check_temporary(connection, id, name)?;
-        let taken = Taken {
-            source: id.source(),
-            destination: Some(id),
-            owns_source: false,
-            replaced: false,
-            selected: false,
-        };
-        Ok(Some(taken))
-    }
-
-    /// Only the connection that made a temporary destination may take from it (EMS-DEST-A03).
-    fn check_temporary(&self, connection: u64, id: DestinationId, name: &str) -> Result<(), Refused> {
-        if !name.starts_with(crate::name::TEMPORARY_PREFIX) {
-            return Ok(());
-        }
-        if self
-            .connections
-            .get(&connection)
-            .is_some_and(|connection| connection.temporaries.contains(&id))
-        {
-            return Ok(());
-        }
-        let message = "Only the connection that made a temporary destination may take from it.";
-        Err(refuse(ErrorCode::NotAllowed, name_excerpt(name), message))
-    }
-
-    fn take_topic(
-        &mut self,
-        key: u64,
-        connection_key: u64,
-        mode: AcknowledgeMode,
-        open: &OpenConsumer,
-        name: &str,
-        selector: Option<Arc<Selector>>,
-    ) -> Result<Option<Taken>, Refused> {
-        let pattern = Pattern::parse(name)
-            .map_err(|error| refuse(ErrorCode::InvalidName, name_excerpt(name), format!("{error}.")))?;
-        if pattern.is_temporary_settings() {
-            let message = "TMP.> stands for the settings of temporary destinations; nothing can be received from it.";
-            return Err(refuse(ErrorCode::NotAllowed, name, message));
-        }
-        let mut destination = None;
-        if !pattern.has_wildcard() {
-            match self.resolve(key, Kind::Topic, name, Purpose::Consume)? {
-                Resolved::Asked => return Ok(None),
-                Resolved::Known(id) => destination = Some(id),
-            }
-            if let Some(id) = destination {
-                self.check_temporary(connection_key, id, name)?;
-            }
-        }
-        let definition = self.definition(connection_key, mode, open, pattern, selector)?;
-        if open.browse {
-            return self.browse_subscription(&definition).map(Some);
-        }
-        let (durable, shared, named) = (definition.durable, definition.shared, !definition.name.is_empty());
-        self.check_subscription(&definition)?;
-        let subscribed = self.state.subscribe(definition).map_err(|error| of_state(&error))?;
-        let taken = Taken {
-            source: subscribed.source,
-            destination,
-            owns_source: !durable && (!shared || !named),
-            replaced: subscribed.replaced,
-            selected: true,
-        };
-        Ok(Some(taken))
-    }
-
-    fn definition(
-        &self,
-        connection_key: u64,
-        mode: AcknowledgeMode,
-        open: &OpenConsumer,
-        pattern: Pattern,
-        selector: Option<Arc<Selector>>,
-    ) -> Result<SubscriptionDefinition, Refused> {
-        let closed = || refuse(ErrorCode::Closed, "connection", "The connection was closed.");
-        let identity = &self.connections.get(&connection_key).ok_or_else(closed)?.identity;
-        let client_id = if identity.client_id_chosen {
-            identity.client_id.clone()
-        } else {
-            String::new()
-        };
-        let asked = open.subscription.clone().unwrap_or_default();
-        check_subscription_name(&asked.name)?;
-        if (asked.durable || asked.shared) == asked.name.is_empty() && (open.subscription.is_some() || open.browse) {
-            let message = "A durable or shared subscription has a name, and a name needs durable or shared.";
-            return Err(refuse(ErrorCode::InvalidArgument, "subscription", message));
-        }
-        if asked.durable && !asked.shared && client_id.is_empty() {
-            let message = "A durable subscription belongs to a client id; this connection chose none.";
-            return Err(refuse(ErrorCode::InvalidArgument, "client_id", message));
-        }
-        if asked.durable && mode == AcknowledgeMode::None {
-            let message = "A session without acknowledgements cannot consume from a durable subscription.";
-            return Err(refuse(ErrorCode::NotAllowed, "acknowledge_mode", message));
-        }
-        if asked.shared && open.no_local {
-            let message = "A shared subscription cannot leave out what its own connection published.";
-            return Err(refuse(ErrorCode::InvalidArgument, "no_local", message));
-        }
-        let plain = asked.name.is_empty();
-        Ok(SubscriptionDefinition {
-            client_id: if plain { String::new() } else { client_id },
-            name: asked.name,
-            durable: asked.durable,
-            shared: asked.shared,
-            is_static: false,
-            pattern,
-            selector,
-            no_local: open.no_local,
-            connection: connection_key,
-        })
-    }
-
-    /// Whether a named subscription may be joined as it is defined.
-    fn check_subscription(&self, wanted: &SubscriptionDefinition) -> Result<(), Refused> {
-        if wanted.name.is_empty() {
-            return Ok(());
-        }
-        let Some(existing) = self.state.subscription(&wanted.client_id, &wanted.name) else {
-            return Ok(());
-        };
-        let consumers = self
-            .receivers
-            .get(&existing.id)
-            .map_or(0, |receivers| receivers.consumers.len());
-        let same = State::is_same_subscription(existing, wanted);
-        if consumers > 0 && !(wanted.shared && existing.shared) {
-            let message = format!("The subscription {} has an active consumer.", wanted.name);
-            return Err(refuse(ErrorCode::InUse, name_excerpt(&wanted.name), message));
-        }
-        if !same && (consumers > 0 || existing.is_static) {
-            let message = format!(
-                "The subscription {} is defined with another topic, selector or kind.",
-                wanted.name
-            );
-            return Err(refuse(ErrorCode::Conflict, name_excerpt(&wanted.name), message));
-        }
-        Ok(())
-    }
-
-    fn browse_subscription(&self, wanted: &SubscriptionDefinition) -> Result<Taken, Refused> {
-        let Some(existing) = self
-            .state
-            .subscription(&wanted.client_id, &wanted.name)
-            .filter(|found| found.durable)
-        else {
-            let message = "There is no durable subscription of this name to look at.";
-            return Err(refuse(
-                ErrorCode::NoSuchSubscription,
-                name_excerpt(&wanted.name),
-                message,
-            ));
-        };
-        Ok(Taken {
-            source: existing.id,
-            destination: None,
-            owns_source: false,
-            replaced: false,
-            selected: false,
-        })
     }
 
     fn attach(
@@ -659,15 +435,6 @@ impl Engine {
             }
         }
     }
-}
-
-fn check_subscription_name(name: &str) -> Result<(), Refused> {
-    if name.len() > SUBSCRIPTION_NAME_BYTES_MAX || name.chars().any(char::is_control) {
-        let message =
-            format!("A subscription's name has at most {SUBSCRIPTION_NAME_BYTES_MAX} bytes and no control characters.");
-        return Err(refuse(ErrorCode::InvalidName, "subscription.name", message));
-    }
-    Ok(())
 }
 
 fn is_seen(seen: &[SeenSet], source: SourceId, sequence: u64) -> bool {

@@ -222,6 +222,7 @@ pub fn of_publish(error: &PublishError) -> Refused {
         PublishError::StoreFull(name) => refuse(ErrorCode::StoreFull, name.clone(), text),
         PublishError::VolatileFull => refuse(ErrorCode::StoreFull, "memory", text),
         PublishError::Append(error) => of_append(error),
+        PublishError::UnknownProducer => refuse(ErrorCode::UnknownProducer, "incarnation", text),
         PublishError::TooManyCopies(..) => refuse(ErrorCode::LimitExceeded, "bridges", text),
     }
 }

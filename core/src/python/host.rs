@@ -18,7 +18,6 @@ enum Chore {
     Maintain(UpkeepJob),
 }
 
-#[expect(clippy::large_enum_variant, reason = "one at a time, and a box each would cost more")]
 enum ChoreDone {
     Read(ReadJobDone),
     Maintain(UpkeepDone),

@@ -74,6 +74,14 @@ impl Tables {
         if head.incarnation != 0
             && let Some(origin) = head.copies.first()
         {
+            if !is_volatile(position) {
+                self.producers
+                    .refusals
+                    .set(head.incarnation, origin.destination, &head.refused);
+            }
+            self.producers
+                .refusals
+                .arrived(head.incarnation, origin.destination, head.sequence);
             if is_volatile(position) {
                 self.producers
                     .note_unlogged(head.incarnation, origin.destination, head.sequence);

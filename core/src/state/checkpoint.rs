@@ -18,6 +18,7 @@ use super::catalogue_record::{DestinationHead, Origin, SubscriptionHead, kinds};
 use super::codec::{Decoder, HeadError, put_bytes};
 use super::facade::State;
 use super::ids::{DestinationId, Kind, SourceId, UNLOGGED_ID};
+use super::refusals::Ranges;
 use super::tables::{Liveness, Tables};
 
 const VERSION: u8 = 1;
@@ -30,6 +31,7 @@ const ITEM_SUBSCRIPTION: u8 = 3;
 const ITEM_SOURCE: u8 = 4;
 const ITEM_PRODUCER: u8 = 5;
 const ITEM_RETIRED: u8 = 6;
+const ITEM_REFUSED: u8 = 7;
 
 /// A checkpoint that recovery is reading.
 #[derive(Debug)]
@@ -175,6 +177,12 @@ impl Tables {
                 put_bytes(out, name.as_str().as_bytes());
             });
         }
+        self.put_producers(&mut chunks);
+        chunks.done.push(chunks.open);
+        chunks.done
+    }
+
+    fn put_producers(&self, chunks: &mut Chunks) {
         for (young, rows) in [false, true].into_iter().zip(self.producers.snapshot()) {
             for (incarnation, destination, sequence) in rows {
                 chunks.item(ITEM_PRODUCER, |out| {
@@ -185,8 +193,17 @@ impl Tables {
                 });
             }
         }
-        chunks.done.push(chunks.open);
-        chunks.done
+        for (incarnation, destination, ranges) in self.producers.refusals.snapshot() {
+            chunks.item(ITEM_REFUSED, |out| {
+                put_varint(out, incarnation);
+                put_varint(out, destination.0);
+                put_varint(out, ranges.len() as u64);
+                for (first, last) in ranges {
+                    put_varint(out, first);
+                    put_varint(out, last);
+                }
+            });
+        }
     }
 
     /// Takes one chunk.
@@ -267,6 +284,16 @@ impl Tables {
                 let destination = DestinationId(decoder.number("a producer")?);
                 self.producers
                     .restore(young, incarnation, destination, decoder.number("a producer")?);
+                Ok(None)
+            }
+            ITEM_REFUSED => {
+                let incarnation = decoder.number("a refusal's producer")?;
+                let destination = DestinationId(decoder.number("a refusal's destination")?);
+                let mut ranges = Ranges::new();
+                for _ in 0..decoder.count("refused ranges")? {
+                    ranges.push((decoder.number("a refused range")?, decoder.number("a refused range")?));
+                }
+                self.producers.refusals.set(incarnation, destination, &ranges);
                 Ok(None)
             }
             ITEM_RETIRED => {

@@ -89,6 +89,9 @@ pub enum PublishError {
     /// The log has no room now, or has failed.
     #[error(transparent)]
     Append(#[from] AppendError),
+    /// Too many numbers of this producer were refused to tell whether this one arrived.
+    #[error("whether this message arrived before cannot be told any more")]
+    UnknownProducer,
     /// More bridges than a message can have copies.
     #[error("more than {0} bridges copy from {1}")]
     TooManyCopies(usize, String),

@@ -11,6 +11,7 @@ use crate::wire::put_varint;
 
 use super::codec::{Decoder, HeadError};
 use super::ids::{DestinationId, SourceId};
+use super::refusals::Ranges;
 
 const VERSION: u8 = 1;
 /// The most copies of one message: the original and its bridged ones. An entry keeps the copy's index in a byte.
@@ -21,6 +22,9 @@ const FLAG_TRANSACTION: u8 = 2;
 const FLAG_TIME_TO_LIVE: u8 = 4;
 const FLAG_DELAY: u8 = 8;
 const FLAG_UPLOADED: u8 = 16;
+const FLAG_REFUSED: u8 = 32;
+/// Ranges of refused numbers that a head may carry.
+const REFUSED_MAX: usize = 256;
 const COPY_OWN_ID: u8 = 1;
 const COPY_EXPIRATION: u8 = 2;
 
@@ -68,6 +72,8 @@ pub struct MessageHead {
     pub transaction: u64,
     /// How much of the payload is the message; the rest is its uploaded body. 0: all of it.
     pub message_bytes: u64,
+    /// Numbers of its producer at its destination that were refused before it and have not arrived since.
+    pub refused: Ranges,
     /// The original, then the bridged ones.
     pub copies: SmallVec<[MessageCopy; 2]>,
     /// In the order of the copies.
@@ -152,7 +158,8 @@ impl MessageHead {
             | flag(self.transaction != 0, FLAG_TRANSACTION)
             | flag(self.time_to_live_ms != 0, FLAG_TIME_TO_LIVE)
             | flag(self.delay_ms != 0, FLAG_DELAY)
-            | flag(self.message_bytes != 0, FLAG_UPLOADED);
+            | flag(self.message_bytes != 0, FLAG_UPLOADED)
+            | flag(!self.refused.is_empty(), FLAG_REFUSED);
         out.extend_from_slice(&[VERSION, flags, self.priority]);
         put_varint(out, self.arrived_ms);
         put_varint(out, self.incarnation);
@@ -167,6 +174,13 @@ impl MessageHead {
         .filter(|value| *value != 0)
         {
             put_varint(out, value);
+        }
+        if !self.refused.is_empty() {
+            put_varint(out, self.refused.len() as u64);
+            for (first, last) in &self.refused {
+                put_varint(out, *first);
+                put_varint(out, *last);
+            }
         }
         put_varint(out, self.copies.len() as u64);
         for copy in &self.copies {
@@ -213,6 +227,16 @@ impl MessageHead {
         ] {
             if flags & bit != 0 {
                 *value = decoder.number("an optional field")?;
+            }
+        }
+        if flags & FLAG_REFUSED != 0 {
+            let count = decoder.count("refused ranges")?;
+            if count > REFUSED_MAX {
+                return Err(HeadError::Range("refused ranges"));
+            }
+            for _ in 0..count {
+                self.refused
+                    .push((decoder.number("a refused range")?, decoder.number("a refused range")?));
             }
         }
         self.decode_copies(&mut decoder)?;
@@ -280,6 +304,7 @@ mod tests {
             sequence: 42,
             transaction: 9,
             message_bytes: 33,
+            refused: smallvec![(40, 40)],
             copies: smallvec![
                 MessageCopy {
                     destination: DestinationId(16),

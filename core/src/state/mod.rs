@@ -6,7 +6,7 @@
 //! records, never computed again. The records are described in `docs/records.md`.
 //!
 //! Smallest first: [`ids`], `codec`; the record heads `message_record`, `terminal_record`, `catalogue_record`; `queue`
-//! (entries), `source`, `timers`, `producers`, `volatile` with `spill`; `properties`, `bridge`, `catalogue`; `transaction`;
+//! (entries), `source`, `timers`, `producers`, `refusals`, `volatile` with `spill`; `properties`, `bridge`, `catalogue`; `transaction`;
 //! `tables` with `apply`, `deciding`, `checkpoint`, `rewriting`; and the `facade` with `publishing`, `ending`, `dispatching`,
 //! `acknowledging`, `transacting`, `administration`, `looking`, `upkeep`, `dump`.
 //!
@@ -37,6 +37,7 @@ mod producers;
 mod properties;
 mod publishing;
 mod queue;
+mod refusals;
 mod rewriting;
 mod selecting;
 mod source;

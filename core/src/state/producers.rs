@@ -11,6 +11,7 @@ use rustc_hash::FxHashMap;
 use crate::log::Position;
 
 use super::ids::DestinationId;
+use super::refusals::{Refusal, Refusals};
 
 /// What is known about an incarnation at a destination.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -40,6 +41,8 @@ pub struct Producers {
     young: FxHashMap<Key, LastArrival>,
     old: FxHashMap<Key, LastArrival>,
     forgotten_up_to: u64,
+    /// Numbers below the highest that never arrived.
+    pub(super) refusals: Refusals,
     unlogged: Box<[FxHashMap<Key, u64>; 2]>,
     half_max: usize,
 }
@@ -52,6 +55,7 @@ impl Producers {
             young: FxHashMap::default(),
             old: FxHashMap::default(),
             forgotten_up_to: 0,
+            refusals: Refusals::default(),
             unlogged: Box::default(),
             half_max: (producers_max / 2).max(1),
         }
@@ -77,6 +81,9 @@ impl Producers {
     #[must_use]
     pub fn knowledge(&self, incarnation: u64, destination: DestinationId) -> ProducerKnowledge {
         match self.last(incarnation, destination) {
+            Some(last) if self.refusals.of(incarnation, destination, last.sequence) == Refusal::Unknown => {
+                ProducerKnowledge::Forgotten
+            }
             Some(last) => ProducerKnowledge::Known(last.sequence),
             None if incarnation <= self.forgotten_up_to => ProducerKnowledge::Forgotten,
             None => ProducerKnowledge::New,

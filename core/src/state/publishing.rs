@@ -16,6 +16,7 @@ use super::facade::State;
 use super::ids::{DestinationId, Kind, SourceId, Tx};
 use super::message_record::{COPIES_MAX, MessageCopy, MessageHead, Reference};
 use super::properties::{OverflowPolicy, Properties};
+use super::refusals::Refusal;
 use super::selecting::{Circumstances, wants};
 use super::source::Source;
 
@@ -133,6 +134,7 @@ impl State {
         if incoming.incarnation != 0
             && let Some(last) = self.tables.producers.last(incoming.incarnation, to)
             && incoming.sequence <= last.sequence
+            && !self.was_refused(to, incoming)?
         {
             let durability = if last.position == Position::ZERO {
                 Durability::Accepted
@@ -160,6 +162,23 @@ impl State {
         result
     }
 
+    /// Whether a number below the highest that arrived was refused, and so is new.
+    fn was_refused(&self, to: DestinationId, incoming: &Incoming<'_>) -> Result<bool, PublishError> {
+        let refusals = &self.tables.producers.refusals;
+        match refusals.of(incoming.incarnation, to, incoming.sequence) {
+            Refusal::None => Ok(false),
+            Refusal::Refused => Ok(true),
+            Refusal::Unknown => Err(PublishError::UnknownProducer),
+        }
+    }
+
+    /// Notes that a message was refused, by this layer or by the one above: should its number come again, it is new.
+    pub fn note_refused(&mut self, to: DestinationId, incarnation: u64, sequence: u64) {
+        if incarnation != 0 {
+            self.tables.producers.refusals.note(incarnation, to, sequence);
+        }
+    }
+
     fn plan(
         &mut self,
         planning: &mut Planning,
@@ -183,6 +202,11 @@ impl State {
         head.delay_ms = view.delivery_delay_ms();
         head.incarnation = incoming.incarnation;
         head.sequence = incoming.sequence;
+        head.refused = self
+            .tables
+            .producers
+            .refusals
+            .before(incoming.incarnation, to, incoming.sequence);
         head.preserve = view.property_count() > 0 && PRESERVE_PROPERTIES.iter().any(|property| view.has_flag(property));
         self.tables.catalogue.refresh_routes(to);
         self.plan_copy(planning, to, incoming, None)?;
@@ -312,6 +336,8 @@ impl State {
         } else if planning.unlogged.is_empty() {
             // Nobody wants it: nothing is stored (EMS-STORE-A03), but its number is known.
             if incoming.incarnation != 0 {
+                let refusals = &mut self.tables.producers.refusals;
+                refusals.arrived(incoming.incarnation, to, incoming.sequence);
                 self.tables
                     .producers
                     .note_unlogged(incoming.incarnation, to, incoming.sequence);

@@ -77,6 +77,7 @@ impl Model {
     }
 }
 
+#[expect(clippy::too_many_lines, reason = "one arm for each kind of step")]
 fn agree(steps: &[Step]) {
     let mut bench = Bench::new();
     let queue = bench.queue(

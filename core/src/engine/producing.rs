@@ -1,0 +1,208 @@
+//! Opening and closing producers: numbers that go on after a lost connection, and the credit they begin with.
+
+use super::engine::Engine;
+use super::errors::{Refused, over_limit, refuse};
+use super::intake::{Handled, Outcome};
+use super::producer::{Producer, Target, WINDOW_BYTES_MAX, WINDOW_BYTES_MIN};
+use super::tickets::{Purpose, Resolved};
+use crate::proto::reply::Result as Answered;
+use crate::proto::{self, ErrorCode, server_frame};
+use crate::state::ProducerKnowledge;
+
+impl Engine {
+    pub(super) fn open_producer(&mut self, key: u64, open: &proto::OpenProducer) -> Handled {
+        let Some(connection_key) = self.connection_of(key) else {
+            return Ok(Outcome::Done);
+        };
+        let window = self.check_producer(connection_key, open)?;
+        let target = match &open.destination {
+            None => None,
+            Some(destination) => match self.target(key, destination, Purpose::Produce)? {
+                None => return Ok(Outcome::Parked),
+                Some(target) => Some(target),
+            },
+        };
+        let (incarnation, last) = self.incarnation(open, target.as_ref())?;
+        let next = if open.incarnation == 0 {
+            1
+        } else {
+            open.first_unconfirmed.max(1)
+        };
+        let producer_key = self.next_key();
+        let producer = Producer::new(open.producer, key, target, incarnation, next, window);
+        let destination = producer
+            .target
+            .as_ref()
+            .and_then(|target| self.state.destination_by_id(target.destination));
+        let opened = proto::ProducerOpened {
+            incarnation,
+            last_sequence: last,
+            destination_id: destination.map_or(0, |destination| destination.id.0),
+            generation: destination.map_or(0, |destination| destination.generation),
+            credit: Some(proto::ProducerCredit {
+                producer: open.producer,
+                sequence_limit: producer.granted_sequence,
+                bytes_limit: producer.granted_bytes,
+            }),
+        };
+        if let Some(target) = &producer.target {
+            self.state.attach_producer(target.destination);
+        }
+        self.producers.insert(producer_key, producer);
+        if let Some(session) = self.sessions.get_mut(&key) {
+            session.producers.push(producer_key);
+        }
+        if let Some(connection) = self.connections.get_mut(&connection_key) {
+            connection.window_bytes += window;
+            connection.producers.insert(open.producer, producer_key);
+        }
+        Ok(Outcome::Answer(Answered::ProducerOpened(opened)))
+    }
+
+    /// Whether the connection may open this producer; the window it gets. The sum of all windows stays at the
+    /// connection's limit, but for the least that each needs.
+    fn check_producer(&self, connection: u64, open: &proto::OpenProducer) -> Result<u64, Refused> {
+        let limits = &self.settings.limits;
+        let Some(connection) = self.connections.get(&connection) else {
+            return Err(refuse(ErrorCode::Closed, "connection", "The connection was closed."));
+        };
+        if open.producer == 0 || connection.producers.contains_key(&open.producer) {
+            let code = if open.producer == 0 {
+                ErrorCode::InvalidArgument
+            } else {
+                ErrorCode::AlreadyExists
+            };
+            let message = "A producer needs a number of its own, other than 0.";
+            return Err(refuse(code, "producer", message));
+        }
+        if connection.producers.len() >= limits.producers as usize {
+            let what = "A connection may not open more producers";
+            return Err(over_limit("producers", u64::from(limits.producers), what));
+        }
+        let left = limits.inflight_bytes.saturating_sub(connection.window_bytes);
+        Ok((left / 4).clamp(WINDOW_BYTES_MIN, WINDOW_BYTES_MAX))
+    }
+
+    /// The incarnation that a producer goes on under, and the last number that is known of it.
+    fn incarnation(&mut self, open: &proto::OpenProducer, target: Option<&Target>) -> Result<(u64, u64), Refused> {
+        if open.incarnation == 0 {
+            return Ok((self.state.next_incarnation(), 0));
+        }
+        let Some(target) = target else {
+            return Ok((open.incarnation, 0));
+        };
+        match self.state.producer_knowledge(open.incarnation, target.destination) {
+            ProducerKnowledge::Known(last) => Ok((open.incarnation, last)),
+            ProducerKnowledge::New => Ok((open.incarnation, 0)),
+            ProducerKnowledge::Forgotten => {
+                let message = "The broker has forgotten this producer: it cannot tell which of its messages arrived.";
+                Err(refuse(ErrorCode::UnknownProducer, "incarnation", message))
+            }
+        }
+    }
+
+    /// Resolves a destination that is to be sent to; `None`: the frame has to wait.
+    pub(super) fn target(
+        &mut self,
+        key: u64,
+        destination: &proto::Destination,
+        purpose: Purpose,
+    ) -> Result<Option<Target>, Refused> {
+        let kind = super::state_kind(destination.kind)?;
+        let name = &destination.name;
+        if name.starts_with(crate::name::SYSTEM_PREFIX) {
+            let message = "Nothing can be sent to the broker's own destinations.";
+            return Err(refuse(
+                ErrorCode::NotAllowed,
+                super::tickets::name_excerpt(name),
+                message,
+            ));
+        }
+        Ok(match self.resolve(key, kind, name, purpose)? {
+            Resolved::Asked => None,
+            Resolved::Known(id) => Some(Target {
+                kind: destination.kind,
+                name: name.clone(),
+                destination: id,
+            }),
+        })
+    }
+
+    pub(super) fn close_producer(&mut self, key: u64, number: u32) -> Handled {
+        let Some(producer) = self.producer_key(key, number) else {
+            return Err(refuse(
+                ErrorCode::Closed,
+                format!("producer {number}"),
+                "The session has no such producer.",
+            ));
+        };
+        self.end_producer(producer);
+        Ok(Outcome::Done)
+    }
+
+    pub(super) fn producer_key(&self, session: u64, number: u32) -> Option<u64> {
+        let connection = self.connections.get(&self.sessions.get(&session)?.connection)?;
+        let key = *connection.producers.get(&number)?;
+        (self.producers.get(&key)?.session == session).then_some(key)
+    }
+
+    pub(super) fn end_producer(&mut self, key: u64) {
+        let Some(producer) = self.producers.remove(&key) else {
+            return;
+        };
+        if let Some(target) = &producer.target {
+            self.state.detach_producer(target.destination);
+        }
+        let uploaded: u64 = producer.uploads.values().map(|body| body.len() as u64).sum();
+        let Some(session) = self.sessions.get_mut(&producer.session) else {
+            return;
+        };
+        session.producers.retain(|&other| other != key);
+        let (stream, number) = (session.stream, session.number);
+        if let Some(connection) = self.connections.get_mut(&session.connection) {
+            connection.producers.remove(&producer.number);
+            connection.window_bytes = connection.window_bytes.saturating_sub(producer.window_bytes);
+            connection.upload_bytes = connection.upload_bytes.saturating_sub(uploaded);
+        }
+        if let Some(stream) = stream
+            && !producer.confirmed.is_empty()
+        {
+            let confirmed = producer.confirmed.iter().map(|range| proto::Confirmed {
+                producer: producer.number,
+                first: range.first,
+                last: range.last,
+                durability: range.durability.into(),
+                arrived_ms: range.arrived_ms,
+            });
+            let confirm = proto::Confirm {
+                confirmed: confirmed.collect(),
+            };
+            self.send(stream, number, server_frame::Frame::Confirm(confirm));
+        }
+    }
+
+    /// Closes a producer that broke the rules.
+    #[expect(clippy::boxed_local, reason = "refusals travel boxed; the callers have them so")]
+    pub(super) fn expel_producer(&mut self, producer_key: u64, refused: Refused) {
+        let Some(producer) = self.producers.get(&producer_key) else {
+            return;
+        };
+        let number = producer.number;
+        let session = self
+            .sessions
+            .get(&producer.session)
+            .and_then(|session| Some((session.stream?, session.number)));
+        self.end_producer(producer_key);
+        if let Some((stream, session)) = session {
+            let closed = proto::ProducerClosed {
+                producer: number,
+                reason: Some(*refused),
+            };
+            self.send(stream, session, server_frame::Frame::ProducerClosed(closed));
+        }
+    }
+
+    pub(super) fn connection_of(&self, session: u64) -> Option<u64> {
+        self.sessions.get(&session).map(|session| session.connection)
+    }
+}
