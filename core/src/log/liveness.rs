@@ -133,6 +133,19 @@ impl Log {
         self.segments.iter().find(free).map(|segment| segment.id)
     }
 
+    /// Whether a segment that nobody needs stays only because the floor is not above it: a checkpoint would free it.
+    #[must_use]
+    pub fn is_kept_by_floor(&self) -> bool {
+        let bound = self.readers.lowest().min(self.durable);
+        self.segments.iter().any(|segment| {
+            segment.sealed
+                && segment.end > self.floor
+                && segment.end <= bound
+                && segment.liveness.holds == 0
+                && segment.liveness.blockers == 0
+        })
+    }
+
     /// Takes a segment out of memory once no manifest lists it: what depended on it is free.
     pub(crate) fn forget_segment(&mut self, id: u64) {
         let Some(segment) = self.segments.remove(id) else {

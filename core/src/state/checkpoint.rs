@@ -9,7 +9,7 @@
 
 use rustc_hash::FxHashSet;
 
-use crate::log::{AppendError, Position};
+use crate::log::{AppendError, Position, Space};
 use crate::name::DestinationName;
 use crate::wire::put_varint;
 
@@ -45,7 +45,9 @@ pub(super) struct CheckpointReading {
 impl State {
     /// Writes a checkpoint when enough was appended since the last.
     pub(super) fn checkpoint_if_due(&mut self) -> Result<(), AppendError> {
-        let due = self.log.end().0.saturating_sub(self.checkpoint_end.0) >= self.checkpoint_bytes;
+        let due = self.log.end().0.saturating_sub(self.checkpoint_end.0) >= self.checkpoint_bytes
+            // On a full disk segments are only kept because no checkpoint is above them: one makes room.
+            || (self.log.space() == Space::Full && self.log.is_kept_by_floor());
         if !due || self.checkpoint_pending.is_some() || !self.tables.live {
             return Ok(());
         }

@@ -8,6 +8,7 @@ mod messages;
 mod model;
 mod recovery;
 mod shipping;
+mod space;
 mod topics;
 mod transactions;
 
