@@ -91,6 +91,7 @@ impl Engine {
         self.state.set_bridges(configuration.bridges);
         self.remove_destinations(&wanted, &mut configured);
         self.configure_durables(configuration.durables, &mut configured);
+        self.ask_about_dynamic();
         configured
     }
 

@@ -61,6 +61,11 @@ impl Pending {
         self.queue.push_back((position, waiting));
     }
 
+    /// Forgets everything: nothing will be committed any more.
+    pub fn clear(&mut self) {
+        self.queue.clear();
+    }
+
     /// The next thing whose position is below `committed`.
     pub fn pop(&mut self, committed: Position) -> Option<Waiting> {
         if self.queue.front()?.0 < committed {

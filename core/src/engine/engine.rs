@@ -21,6 +21,7 @@ use super::producer::Producer;
 use super::session::Session;
 use super::stream::{Phase, Stream};
 use super::tickets::{Ticket, TicketRequest};
+use super::unused::Sweep;
 use crate::log::{Position, WriteDone, WriteJob};
 use crate::state::{Now, Properties, ReadJob, ReadJobDone, SourceId, State, StateError, UpkeepDone, UpkeepJob};
 use rustc_hash::FxHashMap;
@@ -52,6 +53,8 @@ pub struct Engine {
     pub(super) tokens: FxHashMap<[u8; 16], u64>,
     /// Connections by the client ids that they chose.
     pub(super) client_ids: FxHashMap<String, u64>,
+    /// Why nothing is written any more.
+    pub(super) failed: Option<String>,
     pub(super) tickets: FxHashMap<u64, Ticket>,
     pub(super) asked: Vec<TicketRequest>,
     /// What temporary queues and topics get; none: nothing is configured.
@@ -72,6 +75,7 @@ pub struct Engine {
     pub(super) selecting: Vec<SourceId>,
     /// Consumers whose output waits for a read.
     pub(super) reading: Vec<u64>,
+    pub(super) sweep: Sweep,
     /// Memory that is used again: see where it is taken.
     pub(super) round: Vec<u64>,
     pub(super) items: Vec<Item>,
@@ -96,6 +100,7 @@ impl Engine {
             receivers: FxHashMap::default(),
             tokens: FxHashMap::default(),
             client_ids: FxHashMap::default(),
+            failed: None,
             tickets: FxHashMap::default(),
             asked: Vec::new(),
             temporary_properties: [None, None],
@@ -108,6 +113,7 @@ impl Engine {
             stalled: Vec::new(),
             reading: Vec::new(),
             selecting: Vec::new(),
+            sweep: Sweep::default(),
             round: Vec::new(),
             items: Vec::new(),
             sets: SetsFrame::default(),
@@ -159,10 +165,12 @@ impl Engine {
         if now.monotonic_ms >= self.liveness_at_ms {
             self.check_liveness();
         }
+        self.sweep_unused();
     }
 
     /// Hands messages out and tells what is ready.
     pub fn poll(&mut self) -> Polled {
+        self.check_store();
         self.resume_stalled();
         self.settle_commits();
         self.dispatch();

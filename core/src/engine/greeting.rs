@@ -26,6 +26,11 @@ impl Engine {
             let message = format!("A client id has at most {TEXT_BYTES_MAX} bytes and no control characters.");
             return self.fail_stream(id, refuse(ErrorCode::InvalidName, "client_id", message));
         }
+        if let Some(refused) = self.store_failure()
+            && self.streams.get(&id).is_some_and(|stream| !stream.internal)
+        {
+            return self.fail_stream(id, refused);
+        }
         truncate(&mut hello.product);
         truncate(&mut hello.host);
         if let Some(stream) = self.streams.get_mut(&id) {

@@ -14,6 +14,7 @@ mod dispatch;
 #[allow(clippy::module_inception)]
 mod engine;
 pub mod errors;
+mod failure;
 pub mod frames;
 mod greeting;
 mod intake;
@@ -29,7 +30,11 @@ mod subscribing;
 mod temporaries;
 mod tickets;
 mod transact;
+mod unused;
 mod uploads;
+
+#[cfg(test)]
+mod tests;
 
 pub use configuring::{BrokerTotals, Change, Configuration, Configured, DurableDefinition, Totals};
 pub use engine::{Engine, Polled};

@@ -14,7 +14,7 @@ use crate::log::Position;
 use crate::message::MessageView;
 use crate::proto::reply::Result as Answered;
 use crate::proto::{self, AcknowledgeMode, DeliveryMode, ErrorCode, server_frame};
-use crate::state::{DestinationId, Incoming, Tx};
+use crate::state::{DestinationId, Incoming, Origin, Tx};
 
 /// What a record takes beside its message, at a fair estimate: one that is off leads to a refusal that says "again".
 const RECORD_BYTES: u64 = 160;
@@ -137,7 +137,7 @@ impl Engine {
                 if let Some(recent) = &producer.recent
                     && recent.kind == destination.kind
                     && recent.name == destination.name
-                    && self.state.destination_by_id(recent.destination).is_some()
+                    && self.is_settled(recent.destination)
                 {
                     return Ok(Some(recent.destination));
                 }
@@ -151,6 +151,12 @@ impl Engine {
                 Ok(Some(id))
             }
         }
+    }
+
+    fn is_settled(&self, id: DestinationId) -> bool {
+        self.state
+            .destination_by_id(id)
+            .is_some_and(|found| found.settled || found.origin != Origin::Dynamic)
     }
 
     fn sender(&mut self, key: u64, producer_key: u64, frame: &PublishFrame<'_>) -> Result<Sender, Refused> {

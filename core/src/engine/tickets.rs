@@ -143,7 +143,10 @@ impl Engine {
         name: &str,
         purpose: Purpose,
     ) -> Result<Resolved, Refused> {
-        if let Some(destination) = self.state.destination(kind, name) {
+        // The properties of a dynamic destination are asked for again after a restart, and under another configuration.
+        if let Some(destination) = self.state.destination(kind, name)
+            && (destination.settled || destination.origin != Origin::Dynamic)
+        {
             return Ok(Resolved::Known(destination.id));
         }
         let parsed = DestinationName::parse(name)
@@ -214,17 +217,67 @@ impl Engine {
                 Answer::Refused(refused) => self.fail_stream(stream, refused),
             },
             Some(Ticket::Destination { session, kind, name }) => {
-                let verdict = match answer {
-                    Answer::Create(properties) => {
-                        let made = self.state.ensure_destination(kind, &name, Origin::Dynamic, properties);
-                        made.err().map(|error| super::errors::of_state(&error))
+                let existing = self.state.destination(kind, name.as_str()).map(|found| found.id);
+                let verdict = match (answer, existing) {
+                    (Answer::Create(properties), _) => self.make_destination(kind, &name, properties).err(),
+                    (Answer::Admitted { .. }, _) => Some(misanswered()),
+                    // It exists: it is used as it is until nobody needs it.
+                    (Answer::Refused(_), Some(id)) => {
+                        self.state.settle_destination(id);
+                        None
                     }
-                    Answer::Admitted { .. } => Some(misanswered()),
-                    Answer::Refused(refused) => Some(refused),
+                    (Answer::Refused(refused), None) => Some(refused),
                 };
                 self.resume_session(session, kind, name, verdict);
             }
             None => {}
+        }
+    }
+
+    fn make_destination(&mut self, kind: Kind, name: &DestinationName, properties: Properties) -> Result<(), Refused> {
+        let exclusive = properties.exclusive;
+        let made = self.state.ensure_destination(kind, name, Origin::Dynamic, properties);
+        let source = made.map_err(|error| super::errors::of_state(&error))?.source();
+        if let Some(receivers) = self.receivers.get_mut(&source) {
+            receivers.exclusive = exclusive;
+            self.mark_dirty(source);
+        }
+        Ok(())
+    }
+
+    /// After a change of the configuration: asks at once about the dynamic destinations that are in use; the others are
+    /// asked about when they are opened.
+    pub(super) fn ask_about_dynamic(&mut self) {
+        self.state.unsettle_dynamic();
+        let mut used: Vec<(Kind, DestinationName)> = self
+            .state
+            .catalogue()
+            .destinations()
+            .filter(|found| found.origin == Origin::Dynamic)
+            .filter(|found| found.producers > 0 || self.receivers.contains_key(&found.id.source()))
+            .map(|found| (found.kind, found.name.clone()))
+            .collect();
+        used.sort_unstable_by(|left, right| left.1.as_str().cmp(right.1.as_str()));
+        for (kind, name) in used {
+            let ticket = self.next_key();
+            // No session waits for it.
+            let session = 0;
+            let waiting = Ticket::Destination {
+                session,
+                kind,
+                name: name.clone(),
+            };
+            self.tickets.insert(ticket, waiting);
+            self.asked.push(TicketRequest {
+                ticket,
+                stream: 0,
+                question: Question::Destination {
+                    kind,
+                    name,
+                    purpose: Purpose::Produce,
+                    user: String::new(),
+                },
+            });
         }
     }
 

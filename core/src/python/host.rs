@@ -127,14 +127,20 @@ impl Host {
             }
         }
         if self.failed.is_none() && (self.writer.is_dead() || self.background.is_dead()) {
-            self.failed = Some("a thread of the engine has ended".to_owned());
+            self.fail("a thread of the engine has ended".to_owned());
         }
     }
 
     fn note(&mut self, result: Result<(), StateError>) {
         if let Err(error) = result {
-            self.failed.get_or_insert_with(|| error.to_string());
+            self.fail(error.to_string());
         }
+    }
+
+    /// Whoever waits for the disk has to be told that there is nothing to wait for.
+    fn fail(&mut self, why: String) {
+        self.engine.fail(&why);
+        self.failed.get_or_insert(why);
     }
 
     fn submit(&mut self) {

@@ -70,6 +70,7 @@ pub(super) fn opening(settings: &str) -> Result<Opening, Refused> {
         ("heartbeat_ms_min", &mut made.heartbeat_ms_min),
         ("heartbeat_ms_max", &mut made.heartbeat_ms_max),
         ("detach_ms_max", &mut made.detach_ms_max),
+        ("dynamic_idle_ms", &mut made.dynamic_idle_ms),
     ] {
         if let Some(value) = number(&object, key)? {
             *field = narrow(key, value)?;

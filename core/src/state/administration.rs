@@ -126,6 +126,7 @@ impl State {
             return;
         };
         destination.properties = properties;
+        destination.settled = true;
         destination.store = store;
         if let Some(source) = self.tables.sources.get_mut(&id.source())
             && source.store != store
@@ -134,6 +135,18 @@ impl State {
             let before = std::mem::replace(&mut source.store, store);
             self.tables.stores.transfer(before, store, messages, bytes);
         }
+    }
+
+    /// Leaves a destination the properties it has, although the configuration that holds now says nothing of it.
+    pub fn settle_destination(&mut self, id: DestinationId) {
+        if let Some(destination) = self.tables.catalogue.destination_mut(id) {
+            destination.settled = true;
+        }
+    }
+
+    /// Another configuration holds: properties of dynamic destinations are to be asked for anew.
+    pub fn unsettle_dynamic(&mut self) {
+        self.tables.catalogue.unsettle_dynamic();
     }
 
     /// A static destination that is configured no more: it stays while it holds messages or is in use, as a dynamic one.

@@ -34,6 +34,8 @@ pub struct Destination {
     pub origin: Origin,
     /// What it is configured to do.
     pub properties: Properties,
+    /// Whether `properties` are those of the configuration that holds now: they are not logged, so a restart forgets them.
+    pub settled: bool,
     /// Where its messages are accounted.
     pub store: StoreIndex,
     /// Producers that have it open, as the engine counts them.
@@ -200,6 +202,7 @@ impl Catalogue {
             generation,
             origin,
             properties: Properties::default(),
+            settled: false,
             store: FAILSAFE,
             producers: 0,
             published_total: 0,
@@ -258,6 +261,13 @@ impl Catalogue {
     #[must_use]
     pub fn destination(&self, id: DestinationId) -> Option<&Destination> {
         self.destinations.get(&id)
+    }
+
+    /// Notes that another configuration holds: who opens a dynamic destination next has to ask for its properties.
+    pub(super) fn unsettle_dynamic(&mut self) {
+        for destination in self.destinations.values_mut() {
+            destination.settled &= destination.origin != Origin::Dynamic;
+        }
     }
 
     pub(super) fn destination_mut(&mut self, id: DestinationId) -> Option<&mut Destination> {

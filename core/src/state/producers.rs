@@ -96,6 +96,9 @@ impl Producers {
         if let Some(last) = self.young.get_mut(&key) {
             if sequence >= last.sequence {
                 *last = LastArrival { sequence, position };
+            } else {
+                // Refused before, and sent again behind later ones: it is confirmed no sooner than it is safe.
+                last.position = last.position.max(position);
             }
             return;
         }
@@ -196,7 +199,7 @@ mod tests {
             producers.last(7, QUEUE),
             Some(LastArrival {
                 sequence: 4,
-                position: Position(128)
+                position: Position(256)
             })
         );
         assert_eq!(producers.knowledge(7, DestinationId(21)), ProducerKnowledge::New);

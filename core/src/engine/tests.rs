@@ -1,0 +1,315 @@
+//! Tests of the layer over the simulated disk: an engine, a host that runs every job at once, one client with real frames.
+
+use super::*;
+use crate::log::Options;
+use crate::proto::client_frame::Frame as Sent;
+use crate::proto::server_frame::Frame as Got;
+use crate::proto::{self, AcknowledgeMode};
+use crate::sim::{Faults, SimDisk};
+use crate::state::{Now, Properties, State, StateOptions};
+use prost::Message as _;
+use std::sync::Arc;
+
+struct Bench {
+    disk: SimDisk,
+    engine: Option<Engine>,
+    now: Now,
+    stream: u64,
+    /// What dynamic destinations get.
+    properties: Properties,
+    frames: Vec<proto::ServerFrame>,
+}
+
+impl Bench {
+    fn new(properties: Properties) -> Self {
+        let mut bench = Self {
+            disk: SimDisk::new(1),
+            engine: None,
+            now: Now {
+                wall_ms: 1_700_000_000_000,
+                monotonic_ms: 1_000,
+            },
+            stream: 0,
+            properties,
+            frames: Vec::new(),
+        };
+        bench.start();
+        bench
+    }
+
+    fn start(&mut self) {
+        self.engine = None;
+        self.disk.kill_process();
+        let options = StateOptions {
+            log: Options {
+                segment_bytes: 256 * 1024,
+                record_bytes_max: 64 * 1024,
+                commit_bytes_max: 64 * 1024,
+                ..Options::default()
+            },
+            ..StateOptions::default()
+        };
+        let (state, _) = State::open(Arc::new(self.disk.clone()), options, self.now).unwrap();
+        self.engine = Some(Engine::new(state, Settings::default(), self.now));
+        self.settle();
+    }
+
+    fn engine(&mut self) -> &mut Engine {
+        self.engine.as_mut().unwrap()
+    }
+
+    fn settle(&mut self) {
+        loop {
+            let mut idle = true;
+            if let Ok(Some(job)) = self.engine().next_write() {
+                let done = job.run();
+                // A failure is for the engine to tell its clients.
+                let _ = self.engine().complete_write(done);
+                idle = false;
+            }
+            for job in self.engine().take_reads() {
+                let done = job.run();
+                self.engine().complete_read(done);
+                idle = false;
+            }
+            if let Ok(Some(job)) = self.engine().maintenance() {
+                let done = job.run();
+                let _ = self.engine().complete_maintenance(done);
+                idle = false;
+            }
+            let polled = self.engine().poll();
+            for request in polled.tickets {
+                let answer = match request.question {
+                    Question::Hello { .. } => Answer::Admitted { user: String::new() },
+                    Question::Destination { .. } => Answer::Create(self.properties.clone()),
+                };
+                self.engine().answer(request.ticket, answer);
+                idle = false;
+            }
+            for stream in polled.ready {
+                while let Some(bytes) = self.engine().take_output(stream, 1 << 20) {
+                    let batch = proto::ServerBatch::decode(bytes.as_slice()).unwrap();
+                    self.frames.extend(batch.frames);
+                }
+                idle = false;
+            }
+            if idle {
+                return;
+            }
+        }
+    }
+
+    fn advance(&mut self, ms: u64) {
+        self.now = Now {
+            wall_ms: self.now.wall_ms + ms,
+            monotonic_ms: self.now.monotonic_ms + ms,
+        };
+        let now = self.now;
+        self.engine().tick(now);
+        self.settle();
+    }
+
+    fn send(&mut self, session: u32, frame: Sent) {
+        let frame = proto::ClientFrame {
+            session,
+            request: 0,
+            frame: Some(frame),
+        };
+        let batch = proto::ClientBatch { frames: vec![frame] }.encode_to_vec();
+        let stream = self.stream;
+        self.engine().handle(stream, &batch);
+        self.settle();
+    }
+
+    /// A new connection with session 1.
+    fn connect(&mut self) {
+        self.stream += 1;
+        let stream = self.stream;
+        // Without heartbeats, so that time may pass.
+        self.engine().open_stream(stream, "test", true);
+        let hello = proto::Hello {
+            protocol_version: PROTOCOL_VERSION,
+            ..proto::Hello::default()
+        };
+        self.send(0, Sent::Hello(hello));
+        let open = proto::OpenSession {
+            acknowledge_mode: AcknowledgeMode::Client.into(),
+            ..proto::OpenSession::default()
+        };
+        self.send(1, Sent::OpenSession(open));
+    }
+
+    fn close(&mut self) {
+        let stream = self.stream;
+        self.engine().close_stream(stream);
+        self.settle();
+    }
+
+    fn producer(&mut self, incarnation: u64, first_unconfirmed: u64) {
+        let open = proto::OpenProducer {
+            producer: 1,
+            destination: Some(orders()),
+            incarnation,
+            first_unconfirmed,
+        };
+        self.send(1, Sent::OpenProducer(open));
+    }
+
+    fn publish(&mut self, sequence: u64, text: &str) {
+        let mut message = Vec::new();
+        crate::wire::put_bytes_field(&mut message, 9, text.as_bytes());
+        let publish = proto::Publish {
+            producer: 1,
+            first_sequence: sequence,
+            messages: vec![message.into()],
+            ..proto::Publish::default()
+        };
+        self.send(1, Sent::Publish(publish));
+    }
+
+    fn confirmed(&self) -> Vec<u64> {
+        let confirms = self.frames.iter().filter_map(|frame| match &frame.frame {
+            Some(Got::Confirm(confirm)) => Some(&confirm.confirmed),
+            _ => None,
+        });
+        confirms.flatten().flat_map(|range| range.first..=range.last).collect()
+    }
+
+    fn rejected(&self) -> Vec<(u64, ErrorCode)> {
+        let rejected = self.frames.iter().filter_map(|frame| match &frame.frame {
+            Some(Got::Rejected(rejected)) => Some((rejected.first, rejected.error.as_ref()?.code())),
+            _ => None,
+        });
+        rejected.collect()
+    }
+
+    fn errors(&self) -> Vec<ErrorCode> {
+        let errors = self.frames.iter().filter_map(|frame| match &frame.frame {
+            Some(Got::Error(error)) => Some(error.code()),
+            _ => None,
+        });
+        errors.collect()
+    }
+
+    fn held(&mut self) -> Option<u64> {
+        let state = self.engine().state();
+        let id = state.destination(Kind::Queue, "orders")?.id;
+        Some(state.held_messages(id))
+    }
+}
+
+fn orders() -> proto::Destination {
+    proto::Destination {
+        kind: DestinationKind::Queue.into(),
+        name: "orders".to_owned(),
+    }
+}
+
+fn limited() -> Properties {
+    Properties {
+        messages_max: 1,
+        ..Properties::default()
+    }
+}
+
+#[test]
+fn a_failed_sync_is_told_to_whoever_waits_and_to_whoever_comes() {
+    let mut bench = Bench::new(Properties::default());
+    bench.connect();
+    bench.producer(0, 0);
+    bench.publish(1, "safe");
+    bench.disk.set_faults(Faults {
+        fail_sync_at: Some(bench.disk.operations() + 1),
+        ..Faults::default()
+    });
+    bench.publish(2, "in doubt");
+    assert_eq!(bench.confirmed(), [1]);
+    assert_eq!(bench.errors(), [ErrorCode::StoreFailed]);
+    let stream = bench.stream;
+    assert!(bench.engine().is_closing(stream), "nobody is left waiting");
+    bench.stream += 1;
+    let stream = bench.stream;
+    bench.engine().open_stream(stream, "test", false);
+    let hello = proto::Hello {
+        protocol_version: PROTOCOL_VERSION,
+        ..proto::Hello::default()
+    };
+    bench.send(0, Sent::Hello(hello));
+    assert_eq!(bench.errors(), [ErrorCode::StoreFailed; 2]);
+}
+
+#[test]
+fn a_dynamic_queue_has_the_properties_of_its_wildcard_entry_after_a_restart_too() {
+    let mut bench = Bench::new(limited());
+    bench.connect();
+    bench.producer(0, 0);
+    bench.publish(1, "a");
+    bench.start();
+    bench.connect();
+    bench.producer(0, 0);
+    bench.publish(1, "b");
+    assert_eq!(bench.rejected(), [(1, ErrorCode::DestinationFull)]);
+    // Another configuration reaches it while a producer has it open.
+    bench.properties = Properties::default();
+    bench.engine().configure(Configuration::default());
+    bench.settle();
+    bench.publish(2, "c");
+    assert_eq!(bench.rejected().len(), 1);
+    assert_eq!(bench.held(), Some(2));
+}
+
+// covers: EMS-DEST-A04
+#[test]
+fn a_dynamic_queue_goes_when_nobody_needs_it_and_not_before() {
+    let mut bench = Bench::new(Properties::default());
+    bench.connect();
+    bench.producer(0, 0);
+    for _ in 0..4 {
+        bench.advance(300_000);
+    }
+    assert_eq!(bench.held(), Some(0), "a client has it open");
+    bench.publish(1, "a");
+    bench.close();
+    for _ in 0..4 {
+        bench.advance(300_000);
+    }
+    assert_eq!(bench.held(), Some(1), "it holds a message");
+    bench.engine().purge_queue("orders").unwrap();
+    bench.advance(300_000);
+    assert_eq!(bench.held(), Some(0), "not at once");
+    bench.advance(300_000);
+    assert_eq!(bench.held(), None);
+    bench.start();
+    assert_eq!(bench.held(), None);
+}
+
+#[test]
+fn a_message_that_was_refused_is_not_confirmed_when_it_is_sent_again_behind_later_ones() {
+    let mut bench = Bench::new(limited());
+    bench.connect();
+    bench.producer(0, 0);
+    bench.publish(1, "a");
+    bench.publish(2, "refused");
+    bench.engine().purge_queue("orders").unwrap();
+    bench.publish(3, "c");
+    assert_eq!((bench.confirmed(), bench.rejected().len()), (vec![1, 3], 1));
+    let incarnation = bench.engine().state().epoch() << 24 | 2;
+    // The answers are lost with the connection, and all is sent again.
+    bench.close();
+    bench.frames.clear();
+    bench.connect();
+    bench.producer(incarnation, 2);
+    bench.publish(2, "refused");
+    bench.publish(3, "c");
+    assert_eq!(bench.rejected(), [(2, ErrorCode::DestinationFull)]);
+    assert_eq!(bench.confirmed(), [3]);
+    bench.engine().purge_queue("orders").unwrap();
+    bench.close();
+    bench.frames.clear();
+    bench.connect();
+    bench.producer(incarnation, 2);
+    bench.publish(2, "refused");
+    assert_eq!((bench.confirmed(), bench.held()), (vec![2], Some(1)));
+    bench.publish(2, "refused");
+    assert_eq!((bench.confirmed(), bench.held()), (vec![2, 2], Some(1)));
+}
