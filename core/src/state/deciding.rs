@@ -4,8 +4,9 @@ use crate::log::Position;
 
 use super::catalogue_record::{Decision, TransactionHead};
 use super::ids::{SourceId, Xid};
-use super::queue::{DELAYED, GATED};
+use super::queue::{DELAYED, EXPIRED, GATED};
 use super::tables::{Gate, Liveness, Tables};
+use super::timers::{Timer, TimerKind};
 use super::transaction::{PREPARED_HOLDER, PendingEntry, Transaction};
 use super::volatile::is_volatile;
 
@@ -171,6 +172,12 @@ impl Tables {
         if let Some((priority, entry)) = source.queue.give_back(sequence) {
             // Whoever acknowledged it had been handed it.
             entry.count = entry.count.max(1);
+            if entry.is(EXPIRED) {
+                // Its time was up meanwhile: it goes at the next tick.
+                let now_ms = self.now.monotonic_ms.max(1);
+                self.timers
+                    .add(Timer::new(now_ms, id, priority, sequence, TimerKind::Expiry));
+            }
             let bytes = u64::from(entry.bytes);
             source.statistics.in_flight_messages -= 1;
             source.statistics.in_flight_bytes -= bytes;

@@ -40,7 +40,8 @@ impl State {
     /// matter of moments.
     #[must_use]
     pub fn is_preparing(&self, bytes: u64) -> bool {
-        self.log.space() == Space::Preparing && !self.log.has_room(bytes)
+        // A log that has failed prepares nothing any more: whoever waits has to be told.
+        self.log.space() == Space::Preparing && self.log.failed().is_none() && !self.log.has_room(bytes)
     }
 
     /// What is in flight of a source with a holder that `is_holder` knows, in order; without what is acknowledged in an

@@ -185,3 +185,25 @@ fn a_consumer_with_a_selector_sees_what_is_committed_behind_where_it_has_looked(
     let (text, ..) = bench.take_with(queue.source(), &mut cursor, Some(&selector)).unwrap();
     assert_eq!(text, "late");
 }
+
+#[test]
+fn what_expired_while_a_transaction_was_prepared_does_not_come_back() {
+    let mut bench = Bench::new();
+    let queue = bench.queue("orders", Properties::default());
+    bench.send(queue, &Message::text("a").ttl(100));
+    bench.settle();
+    let (_, sequence, _) = bench.take(queue.source()).unwrap();
+    bench
+        .state()
+        .acknowledge(queue.source(), &[(sequence, sequence)], |_| true, Some(TX))
+        .unwrap();
+    bench.state().prepare(TX, xid(1)).unwrap();
+    bench.settle();
+    bench.advance(200);
+    bench.state().rollback_prepared(&xid(1)).unwrap();
+    bench.settle();
+    bench.advance(1);
+    bench.settle();
+    let statistics = bench.state().source(queue.source()).unwrap().statistics;
+    assert_eq!((statistics.messages, statistics.expired_total), (0, 1));
+}
