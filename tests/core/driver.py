@@ -122,14 +122,19 @@ class Client:
     def deliveries(self, consumer: int = 1) -> list[pb.Delivery]:
         """All deliveries that came to a consumer."""
         return [
-            delivery for deliver in self.of("deliver") if deliver.consumer == consumer for delivery in deliver.deliveries
+            delivery
+            for deliver in self.of("deliver")
+            if deliver.consumer == consumer
+            for delivery in deliver.deliveries
         ]
 
-    def session(self, mode: int = pb.AUTO) -> int:
+    def session(self, mode: pb.AcknowledgeMode = pb.AUTO) -> int:
         """Opens a session; its number."""
         return self.request(open_session=pb.OpenSession(acknowledge_mode=mode)).session_opened.session
 
-    def producer(self, session: int, destination: message_pb.Destination | None, number: int = 1, **rest: Any) -> pb.Reply:
+    def producer(
+        self, session: int, destination: message_pb.Destination | None, number: int = 1, **rest: Any
+    ) -> pb.Reply:
         """Opens a producer."""
         return self.request(session, open_producer=pb.OpenProducer(producer=number, destination=destination, **rest))
 
@@ -142,7 +147,9 @@ class Client:
         )
         return self.request(session, open_consumer=opening)
 
-    def publish(self, session: int, first: int, messages: list[message_pb.Message], producer: int = 1, **rest: Any) -> None:
+    def publish(
+        self, session: int, first: int, messages: list[message_pb.Message], producer: int = 1, **rest: Any
+    ) -> None:
         """Publishes messages in one frame."""
         encoded = [message.SerializeToString() for message in messages]
         publish = pb.Publish(producer=producer, first_sequence=first, messages=encoded, **rest)

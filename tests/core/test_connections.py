@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from sterna._proto.sterna.v1 import message_pb2 as message_pb
 from sterna._proto.sterna.v1 import messaging_pb2 as pb
 from sterna_core import Engine, EngineError, Selector, SelectorError, StoreError, selector_check
 
-from .driver import Client, Driver, queue, text, texts
+from tests.core.driver import Client, Driver, queue, text, texts
 
 
 @pytest.fixture
@@ -37,7 +38,9 @@ def stranger(driver: Driver) -> Client:
 def test_welcome_tells_who_the_broker_is_and_what_holds(driver: Driver) -> None:
     welcome = driver.client(client_id="me", heartbeat_ms=5_000).of("welcome")[0]
     assert (welcome.broker, welcome.client_id, welcome.heartbeat_ms) == ("test", "me", 5_000)
-    assert welcome.limits.sessions == 2 and welcome.epoch > 0 and len(welcome.store_id) == 32
+    assert welcome.limits.sessions == 2
+    assert welcome.epoch > 0
+    assert len(welcome.store_id) == 32
 
 
 def test_a_client_id_belongs_to_one_connection_at_a_time(driver: Driver) -> None:
@@ -66,8 +69,8 @@ def test_each_limit_is_named_by_its_refusal(driver: Driver) -> None:
     assert client.consumer(session, queue("q"), 2).error.subject == "consumers"
     client.producer(session, queue("q"))
     assert client.producer(session, queue("q"), 2).error.subject == "producers"
-    client.request(create_temporary=pb.CreateTemporary(kind=1))
-    assert client.request(create_temporary=pb.CreateTemporary(kind=1)).error.subject == "temporaries"
+    client.request(create_temporary=pb.CreateTemporary(kind=message_pb.QUEUE))
+    assert client.request(create_temporary=pb.CreateTemporary(kind=message_pb.QUEUE)).error.subject == "temporaries"
     client.raw(bytes(1 << 20) + b"x")
     assert (last_error(client).code, last_error(client).subject) == (pb.LIMIT_EXCEEDED, "frame_bytes")
 
@@ -81,7 +84,9 @@ def test_hostile_bytes_end_their_own_stream_at_worst(driver: Driver, data: st.Da
             pb.ClientFrame(session=1, open_session=pb.OpenSession()),
             pb.ClientFrame(session=1, open_producer=pb.OpenProducer(producer=1, destination=queue("q"))),
             pb.ClientFrame(session=1, publish=pb.Publish(producer=1, first_sequence=1, messages=[b"\x4a\x01x"])),
-            pb.ClientFrame(session=1, acknowledge=pb.Ack(sets=[pb.AckSet(source=16, ranges=[pb.SequenceRange(first=1)])])),
+            pb.ClientFrame(
+                session=1, acknowledge=pb.Ack(sets=[pb.AckSet(source=16, ranges=[pb.SequenceRange(first=1)])])
+            ),
         ]
     ).SerializeToString()
     mangled = bytearray(batch)
@@ -187,7 +192,8 @@ def test_administration_lists_purges_and_deletes(driver: Driver) -> None:
     client.publish(session, 1, [text("1"), text("2")])
     driver.wait(lambda: client.confirmed() == {1, 2})
     rows = {row["name"]: row for row in json.loads(driver.engine.list("queue"))}
-    assert rows["kept"]["statistics"]["messages"] == 2 and rows["kept"]["static"]
+    assert rows["kept"]["statistics"]["messages"] == 2
+    assert rows["kept"]["static"]
     assert "$sys.undelivered" in rows
     with pytest.raises(EngineError) as refused:
         driver.engine.delete("queue", "kept", False)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from sterna._proto.sterna.v1 import messaging_pb2 as pb
 
-from .driver import Client, Driver, queue, text, texts, topic
+from tests.core.driver import Client, Driver, queue, text, texts, topic
 
 
 @pytest.fixture
@@ -166,9 +166,7 @@ def test_without_acknowledgement_the_broker_forgets_what_it_sent(driver: Driver)
     driver.poll()
     assert other.deliveries() == []
     named = driver.client(client_id="me")
-    refused = named.consumer(
-        named.session(pb.NONE), topic("t"), subscription=pb.Subscription(name="d", durable=True)
-    )
+    refused = named.consumer(named.session(pb.NONE), topic("t"), subscription=pb.Subscription(name="d", durable=True))
     assert refused.error.code == pb.NOT_ALLOWED
 
 
@@ -201,7 +199,8 @@ def test_closing_a_consumer_keeps_what_was_seen_with_the_session(driver: Driver)
     client.acknowledge(session, source, 1)
     client.request(session, close_session=pb.CloseSession(seen=seen(source, 2, 2)))
     driver.wait(lambda: len(other.deliveries()) == 3)
-    assert other.deliveries()[2].sequence == 2 and other.deliveries()[2].redelivered
+    assert other.deliveries()[2].sequence == 2
+    assert other.deliveries()[2].redelivered
 
 
 def test_a_browser_sees_everything_once_takes_nothing_and_ends(driver: Driver) -> None:
@@ -225,7 +224,8 @@ def test_a_selector_chooses_on_queues(driver: Driver) -> None:
     driver.wait(lambda: len(client.deliveries()) == 3)
     assert [delivery.sequence for delivery in client.deliveries()] == [3, 4, 5]
     refused = client.consumer(session, queue("q"), 2, selector="JMSType = ")
-    assert refused.error.code == pb.INVALID_SELECTOR and refused.error.offset > 0
+    assert refused.error.code == pb.INVALID_SELECTOR
+    assert refused.error.offset > 0
     refused = client.consumer(session, queue("q"), 2, selector="JMSDestination = 'Queue[x]'")
     assert refused.error.code == pb.INVALID_SELECTOR
     undelivered = client.consumer(session, queue("$sys.undelivered"), 2, selector="JMSDestination = 'Queue[x]'")

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from sterna._proto.sterna.v1 import messaging_pb2 as pb
 
-from .driver import Driver, queue, text, texts
+from tests.core.driver import Driver, queue, text, texts
 
 
 @pytest.fixture

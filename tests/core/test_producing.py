@@ -1,13 +1,18 @@
 """Producers: numbers, duplicates, refusals, credit, delivery modes, uploads."""
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 from sterna._proto.sterna.v1 import message_pb2 as message_pb
 from sterna._proto.sterna.v1 import messaging_pb2 as pb
 
-from .driver import Client, Driver, queue, text, texts, topic
+from tests.core.driver import Client, Driver, queue, text, texts, topic
+
+
+def is_confirmed(client: Client, number: int) -> bool:
+    return number in client.confirmed()
 
 
 @pytest.fixture
@@ -47,7 +52,8 @@ def test_a_gap_in_the_numbers_closes_the_producer(driver: Driver) -> None:
     client.producer(session, queue("q"))
     client.publish(session, 2, [text("too soon")])
     closed = client.of("producer_closed")
-    assert closed[0].producer == 1 and closed[0].reason.code == pb.PROTOCOL_VIOLATION
+    assert closed[0].producer == 1
+    assert closed[0].reason.code == pb.PROTOCOL_VIOLATION
     client.publish(session, 1, [text("nobody")])
     assert client.of("rejected")[0].error.code == pb.CLOSED
 
@@ -98,7 +104,10 @@ def test_a_destination_that_may_not_be_made_refuses_what_waited_for_the_answer_i
         pb.ClientFrame(
             session=session,
             publish=pb.Publish(
-                producer=1, first_sequence=number, messages=[text(str(number)).SerializeToString()], destination=queue(name)
+                producer=1,
+                first_sequence=number,
+                messages=[text(str(number)).SerializeToString()],
+                destination=queue(name),
             ),
         )
         for number, name in enumerate(("no", "yes", "no"), 1)
@@ -158,9 +167,10 @@ def test_credit_moves_on_as_messages_are_settled_and_nothing_beyond_it_is_taken(
     while number * 200_000 < credit.bytes_limit:
         number += 1
         client.publish(session, number, [body])
-        driver.wait(lambda: number in client.confirmed())
+        driver.wait(partial(is_confirmed, client, number))
     grants = client.of("producer_credit")
-    assert grants[-1].bytes_limit > credit.bytes_limit and grants[-1].sequence_limit > number
+    assert grants[-1].bytes_limit > credit.bytes_limit
+    assert grants[-1].sequence_limit > number
     assert client.of("rejected") == []
 
 
@@ -198,7 +208,8 @@ def test_an_uploaded_body_is_delivered_beside_its_message_in_pieces_that_fit(dri
         return sum(len(piece.uploaded) for piece in pieces) == len(body)
 
     driver.wait(all_there)
-    assert len(pieces) > 1 and {piece.sequence for piece in pieces} == {1}
+    assert len(pieces) > 1
+    assert {piece.sequence for piece in pieces} == {1}
     assert pieces[0].uploaded_bytes == len(body)
     assert message_pb.Message.FromString(pieces[0].message).type == "large"
     assert all(not piece.message for piece in pieces[1:])

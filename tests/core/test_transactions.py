@@ -2,11 +2,12 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sterna._proto.sterna.v1 import messaging_pb2 as pb
 
-from .driver import Client, Driver, queue, text, texts
+from tests.core.driver import Client, Driver, queue, text, texts
 
 
 @pytest.fixture
@@ -17,7 +18,7 @@ def driver(tmp_path: Path) -> Iterator[Driver]:
     driver.engine.stop()
 
 
-def transact(client: Client, session: int, number: int, verb: int, **rest: object) -> pb.Reply:
+def transact(client: Client, session: int, number: int, verb: pb.Transact.Verb, **rest: Any) -> pb.Reply:
     return client.request(session, transact=pb.Transact(transaction=number, verb=verb, **rest))
 
 
@@ -87,7 +88,8 @@ def test_a_refused_message_dooms_its_transaction(driver: Driver) -> None:
     reader.consumer(reader.session(), queue("q"), 1)
     reader.consumer(reader.session(), queue("small"), 2)
     driver.poll()
-    assert reader.deliveries(1) == [] and reader.deliveries(2) == []
+    assert reader.deliveries(1) == []
+    assert reader.deliveries(2) == []
 
 
 def test_what_a_session_began_is_rolled_back_when_it_ends(driver: Driver) -> None:

@@ -3,13 +3,14 @@
 Data frames pass as bytes: one `sterna.v1.ClientBatch` in, one `ServerBatch` out. Everything rare passes as JSON text.
 """
 
+from collections.abc import Sequence
 from typing import final
 
 __version__: str
 
 @final
 class Engine:
-    """One broker's engine with its log. Every method but `open` and `stop` returns at once; call them from one thread."""
+    """One broker's engine with its log. All methods but `open` and `stop` return at once; use one thread."""
 
     @staticmethod
     def open(folder: str, settings: str, wall_ms: int, monotonic_ms: int) -> Engine:
@@ -69,7 +70,7 @@ class Engine:
     def close_connection(self, connection: int, reason: str) -> bool:
         """Ends a connection as if it had broken; whether there was one."""
 
-    def go_away(self, reason_code: str, addresses: list[str], grace_ms: int) -> None:
+    def go_away(self, reason_code: str, addresses: Sequence[str], grace_ms: int) -> None:
         """Tells every client that the broker stops serving in `grace_ms`, and where to go."""
 
     def stop(self) -> None:

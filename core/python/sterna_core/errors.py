@@ -25,7 +25,7 @@ class StoreError(Exception):
 
 
 class SelectorError(ValueError):
-    """A text that is no selector. `offset` counts characters from 0; `rendered` shows the line with a caret under it."""
+    """A text that is no selector. `offset` counts characters from 0; `rendered` shows the line and a caret under it."""
 
     def __init__(self, message: str, offset: int, rendered: str = "") -> None:
         super().__init__(message)

@@ -140,7 +140,11 @@ impl Log {
             }
             // The segment was rewritten or removed between the request and its run: its file may have been gone, or have
             // begun to hold another. That says nothing of the record; the next read asks where it is now.
-            Err(_) if self.segments.find(done.position).is_none_or(|segment| segment.id != done.id) => {}
+            Err(_)
+                if self
+                    .segments
+                    .find(done.position)
+                    .is_none_or(|segment| segment.id != done.id) => {}
             Err(error) => {
                 if self.unreadable.len() >= UNREADABLE_MAX {
                     self.unreadable.clear();

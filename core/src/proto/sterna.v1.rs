@@ -311,7 +311,9 @@ pub struct ServerBatch {
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ClientFrame {
-    /// The session this frame belongs to, as numbered by OpenSession; 0: the connection.
+    /// The session this frame belongs to; 0: the connection. An OpenSession with a number that is not in use opens the
+    /// session under that number, so that frames for it may follow at once; with 0 the broker chooses one (SessionOpened).
+    /// A session is served by the stream on which it was opened.
     #[prost(uint32, tag = "1")]
     pub session: u32,
     /// Non-zero: the broker answers this frame with a Reply that carries the same number (unique among the open
@@ -434,7 +436,8 @@ pub struct Hello {
     #[prost(uint32, tag = "6")]
     pub heartbeat_ms: u32,
     /// How long the broker should keep the connection's sessions after its last stream is gone, without a Goodbye.
-    /// 0: not at all.
+    /// 0: not at all. A stream that joins by the token takes over the sessions whose stream was lost: what they had not
+    /// acknowledged is delivered again, and a Drained for each consumer tells from where its credit counts.
     #[prost(uint32, tag = "7")]
     pub detach_ms: u32,
     #[prost(message, optional, tag = "8")]
@@ -503,7 +506,7 @@ pub struct Limits {
     /// one batch, encoded; default 1 MiB
     #[prost(uint32, tag = "1")]
     pub frame_bytes: u32,
-    /// one message with its uploaded body; default 64 MiB
+    /// one message with its uploaded body; default 16 MiB
     #[prost(uint64, tag = "2")]
     pub message_bytes: u64,
     /// per connection; default 256
@@ -640,7 +643,8 @@ pub struct SessionClosed {
     #[prost(message, optional, tag = "1")]
     pub reason: ::core::option::Option<Error>,
 }
-/// All that this session has not acknowledged is delivered again, in order, flagged. `seen` as in CloseSession.
+/// All that this session has not acknowledged goes back and is delivered again, in order; what was `seen` (as in
+/// CloseSession) comes flagged. What was delivered before the answer to this frame is void, and counts as credit used.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Recover {
     #[prost(message, repeated, tag = "1")]
@@ -705,14 +709,17 @@ pub struct ProducerClosed {
     #[prost(message, optional, tag = "2")]
     pub reason: ::core::option::Option<Error>,
 }
-/// Absolute: how far the producer may have published, counted from the opening of this connection's producer. So flow
-/// control never stops the reading of a stream that also carries acknowledgements.
+/// Absolute: how far the producer may have published. So flow control never stops the reading of a stream that also
+/// carries acknowledgements. What goes beyond it is refused (LIMIT_EXCEEDED, `inflight_bytes`).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ProducerCredit {
     #[prost(uint32, tag = "1")]
     pub producer: u32,
+    /// The highest number that may be published.
     #[prost(uint64, tag = "2")]
     pub sequence_limit: u64,
+    /// Encoded messages, counted from the opening of this connection's producer: a message may be published while those
+    /// before it have fewer bytes.
     #[prost(uint64, tag = "3")]
     pub bytes_limit: u64,
 }
@@ -868,7 +875,7 @@ pub struct Credit {
 pub struct Drained {
     #[prost(uint32, tag = "1")]
     pub consumer: u32,
-    /// The credit that counts from here on.
+    /// The credit that counts from here on: the next Credit adds to this.
     #[prost(uint64, tag = "2")]
     pub message_limit: u64,
 }
@@ -914,7 +921,9 @@ pub struct Delivery {
     /// The sender's user name, where the destination asks for it.
     #[prost(string, tag = "10")]
     pub sender: ::prost::alloc::string::String,
-    /// With Message.uploaded: the assembled body, where it fits the frame; otherwise its size, to be fetched.
+    /// With Message.uploaded: the assembled body, or its first piece where it does not fit the frame; `uploaded_bytes` is
+    /// the size of the whole. The other pieces follow in Deliveries of the same consumer that carry this `sequence` and
+    /// `uploaded` alone; nothing else comes to that consumer in between.
     #[prost(bytes = "vec", tag = "11")]
     pub uploaded: ::prost::alloc::vec::Vec<u8>,
     #[prost(uint64, tag = "12")]
@@ -956,6 +965,9 @@ pub struct Unsubscribe {
     #[prost(string, tag = "1")]
     pub name: ::prost::alloc::string::String,
 }
+/// A message of a transaction that is refused (Rejected) dooms it: COMMIT then answers TRANSACTION_ROLLED_BACK. What was acknowledged
+/// in a transaction that is rolled back goes back to its sources as seen. ROLLBACK also gives back what else the session
+/// has not acknowledged, as Recover does.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Transact {
     /// Chosen by the client, unique in its session, not 0. A transaction begins with the first frame that names it.
