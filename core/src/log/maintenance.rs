@@ -214,7 +214,8 @@ impl Log {
         if std::mem::take(&mut self.upkeep.sync_watermark) {
             return Some(Task::SyncWatermark);
         }
-        if let Some(task) = self.seal_next().filter(|_| room) {
+        // Only asked when there is room: the task takes the segment's index with it.
+        if room && let Some(task) = self.seal_next() {
             return Some(task);
         }
         if room && self.ahead.len() < self.options.ahead_count as usize {
