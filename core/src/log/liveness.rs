@@ -31,7 +31,7 @@ pub(crate) struct Readers {
 }
 
 impl Readers {
-    fn lowest(&self) -> Position {
+    pub(super) fn lowest(&self) -> Position {
         self.by_name
             .values()
             .map(|reader| reader.position)

@@ -3,6 +3,7 @@
 //! A request reads ahead: a stretch that begins with the wanted record and grows while reads follow one another, so that a
 //! backlog far bigger than memory comes at the disk's sequential speed. Every record is verified before it is kept.
 
+use std::io;
 use std::sync::Arc;
 
 use super::cache::{Extent, Record, cut};
@@ -146,6 +147,11 @@ impl Log {
                     .find(done.position)
                     .is_none_or(|segment| segment.id != done.id) => {}
             Err(error) => {
+                // The same file was taken away by upkeep whose result is not known here yet.
+                let missing = matches!(&error, LogError::Disk(error) if error.source.kind() == io::ErrorKind::NotFound);
+                if missing && self.upkeep.is_out() {
+                    return;
+                }
                 if self.unreadable.len() >= UNREADABLE_MAX {
                     self.unreadable.clear();
                 }

@@ -88,6 +88,8 @@ impl Log {
         } else {
             self.floor.min(self.durable)
         };
+        // A reader that has had a message must get its end as well, and a rewrite drops both.
+        let bound = bound.min(self.readers.lowest());
         let worth = |segment: &&mut Segment| {
             let Liveness {
                 holds,
