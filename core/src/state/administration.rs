@@ -406,7 +406,8 @@ impl State {
         }
     }
 
-    /// Drops every message that waits in a source; what is in flight stays with its holders. Says how many.
+    /// Drops every message of a source, also what is in flight: it does not come back (EMS-DEST-B14). What an open
+    /// transaction has acknowledged or sent is left to it. Says how many.
     ///
     /// # Errors
     /// There is no such source, or the log takes no record.
@@ -415,7 +416,10 @@ impl State {
         let waiting: Vec<(u8, Entry)> = source
             .queue
             .iter()
-            .filter(|(_, entry)| !entry.is(IN_FLIGHT | GATED))
+            .filter(|(_, entry)| {
+                let flight = source.queue.flight(entry.sequence);
+                !entry.is(GATED) && flight.is_none_or(|flight| flight.transaction == 0)
+            })
             .map(|(priority, entry)| (priority, *entry))
             .collect();
         self.end_entries(id, &waiting, Reason::Purged, actor)?;

@@ -10,10 +10,11 @@ use super::catalogue_record::{WatermarkHead, kinds};
 use super::facade::State;
 use super::ids::{DestinationId, Kind, SourceId, UNDELIVERED};
 use super::message_record::MessageHead;
-use super::queue::{DELAYED, EXPIRED, EXPIRES, Entry, IN_FLIGHT, MOVED, PRESERVE};
+use super::queue::{DELAYED, EXPIRED, Entry, IN_FLIGHT, MOVED, PRESERVE};
 use super::selecting::{Circumstances, wants};
 use super::source::{Candidate, Cursor};
 use super::terminal_record::{MoveHead, Reason};
+use super::timers::{Timer, TimerKind};
 use super::upkeep::ReadJob;
 use super::volatile::{VolatileRead, is_volatile};
 
@@ -96,22 +97,27 @@ impl State {
     /// selector gives its own cursor; others share the source's.
     pub fn next_ready(&mut self, id: SourceId, cursor: &mut Cursor, selector: Option<&Selector>) -> Next {
         loop {
+            // While expired messages wait to be taken out, nothing is handed out: what may be one cannot be, and what
+            // stands behind it must not overtake it. The source is dirty again afterwards.
+            if self.overdue {
+                return Next::Empty;
+            }
             let committed = self.tables.committed;
-            // While expired messages wait to be taken out, none that may be one is handed out.
-            let skip = if self.overdue { EXPIRES } else { 0 };
             let Some(source) = self.tables.sources.get_mut(&id) else {
                 return Next::Empty;
             };
             if selector.is_some() {
                 source.refresh(cursor);
             }
-            let found = source.candidate(selector.map(|_| &*cursor), committed, skip);
+            let found = source.candidate(selector.map(|_| &*cursor), committed);
             let (level, index) = match found {
                 Candidate::Entry { level, index } => (level, index),
                 Candidate::None => return Next::Empty,
                 Candidate::Reserving(sequence) => {
-                    // A log that takes nothing more will not make it durable either: nothing is delivered.
-                    let _ = self.reserve(id, sequence);
+                    // Without its record nothing is delivered; it is tried again when there may be space.
+                    if self.reserve(id, sequence).is_err() && !self.unreserved.contains(&id) {
+                        self.unreserved.push(id);
+                    }
                     return Next::Reserving;
                 }
             };
@@ -345,8 +351,15 @@ impl State {
         match self.put_aside(id, priority, &entry, reason) {
             Ok(true) => Released::Moved,
             Ok(false) => Released::Destroyed,
-            // Without a record it stays where it is, and is put aside at its next return.
-            Err(_) => Released::Returned,
+            // Without a record it stays where it is, and is put aside at its next return, or when its timer comes again.
+            Err(_) => {
+                if reason == Reason::Expired {
+                    let retry_ms = self.tables.now.monotonic_ms + 1000;
+                    let retry = Timer::new(retry_ms, id, priority, sequence, TimerKind::Expiry);
+                    self.tables.timers.add(retry);
+                }
+                Released::Returned
+            }
         }
     }
 

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 
 use super::catalogue_record::Origin;
 use super::facade::State;
+use super::ids::UNLOGGED_ID;
 use super::queue::{MOVED, PRESERVE};
 use super::volatile::is_volatile;
 
@@ -76,7 +77,7 @@ impl State {
             let logged = open
                 .entries
                 .iter()
-                .filter(|pending| !is_volatile(pending.entry.position));
+                .filter(|pending| !is_volatile(pending.entry.position) && pending.source.0 < UNLOGGED_ID);
             let sent: Vec<_> = logged
                 .map(|pending| (pending.source.0, pending.entry.sequence))
                 .collect();

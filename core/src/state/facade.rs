@@ -73,6 +73,8 @@ pub struct State {
     pub(super) bridge_incarnation: u64,
     pub(super) bridged: u64,
     pub(super) overdue: bool,
+    /// Sources whose redelivery watermark could not be raised: they have to be looked at again.
+    pub(super) unreserved: Vec<SourceId>,
     pub(super) totals: Totals,
 }
 
@@ -117,9 +119,7 @@ impl State {
                 .map_err(|error| format!("record at {}: {error}", record.position.0))
         })?;
         SpillFiles::wipe(&*disk)?;
-        if !follows {
-            tables.begin_epoch(&mut recovering, log.epoch());
-        }
+        tables.begin_epoch(&mut recovering, log.epoch());
         tables.drop_unnamed(&mut recovering);
         tables.committed = log.durable();
         tables.inherit_watermarks();
@@ -148,6 +148,7 @@ impl State {
             bridge_incarnation: 0,
             bridged: 0,
             overdue: false,
+            unreserved: Vec::new(),
             totals: Totals::default(),
         };
         state.bridge_incarnation = state.next_incarnation();
@@ -162,6 +163,7 @@ impl State {
     /// The time, from now on. Everything that is due happens: messages expire, delays end.
     pub fn tick(&mut self, now: Now) {
         self.tables.now = now;
+        self.retry_reserving();
         self.run_timers();
     }
 
@@ -287,6 +289,17 @@ impl State {
         Ok(self.log.read_log(from, bytes_max)?)
     }
 
+    /// Keeps the log from `position` on for a reader (a standby), up to `bound_bytes` behind the end. What a reader has not
+    /// had is neither compacted nor removed. Claims are not durable: a reader claims again after each start.
+    pub fn register_reader(&mut self, name: &str, position: Position, bound_bytes: u64) {
+        self.log.register_reader(name, position, bound_bytes);
+    }
+
+    /// Moves a reader's claim on. Whether it still had one.
+    pub fn advance_reader(&mut self, name: &str, position: Position) -> bool {
+        self.log.advance_reader(name, position)
+    }
+
     /// Takes a leader's records and applies them (followers only).
     ///
     /// # Errors
@@ -295,9 +308,6 @@ impl State {
         let end = self.log.append_log(chunk)?;
         for record in chunk.records() {
             let record = record?;
-            if record.kind < crate::log::KIND_USER_MIN {
-                continue;
-            }
             let payload_bytes = u32::try_from(record.payload.len()).unwrap_or(u32::MAX);
             self.tables
                 .apply(
@@ -310,6 +320,9 @@ impl State {
                 )
                 .map_err(|error| StateError::Configuration(format!("record at {}: {error}", record.position.0)))?;
         }
+        // The leader's new epoch ends the transactions that its last one left open.
+        let epoch = self.log.epoch();
+        self.tables.begin_epoch(&mut self.log, epoch);
         if self.tables.checkpoint != Position::ZERO {
             self.log.set_floor(self.tables.checkpoint);
         }
@@ -383,7 +396,7 @@ impl Tables {
             // What comes from now on cannot have been delivered before, although the watermark was reserved beyond it.
             source.watermark.inherited = source.watermark.logged.min(source.next_sequence);
             source.watermark.durable = source.watermark.logged;
-            source.delivered_below = source.watermark.logged;
+            source.delivered_below = source.watermark.inherited;
         }
     }
 

@@ -68,6 +68,28 @@ impl State {
         found
     }
 
+    /// Who holds a delivery.
+    #[must_use]
+    pub fn holder(&self, id: SourceId, sequence: u64) -> Option<u64> {
+        let source = self.tables.sources.get(&id)?;
+        source.queue.flight(sequence).map(|flight| flight.holder)
+    }
+
+    /// Whether a message's time was up while it was in flight.
+    #[must_use]
+    pub fn is_expired_in_flight(&self, id: SourceId, sequence: u64) -> bool {
+        let Some(source) = self.tables.sources.get(&id) else {
+            return false;
+        };
+        let flight = source.queue.flight(sequence);
+        flight.is_some_and(|flight| {
+            source
+                .queue
+                .get(flight.priority, sequence)
+                .is_some_and(|entry| entry.is(EXPIRED))
+        })
+    }
+
     /// What an open transaction has acknowledged.
     #[must_use]
     pub fn acknowledged_in(&self, tx: Tx) -> Vec<(SourceId, u64)> {

@@ -136,10 +136,12 @@ impl State {
             && incoming.sequence <= last.sequence
             && !self.was_refused(to, incoming)?
         {
-            let durability = if last.position == Position::ZERO {
-                Durability::Accepted
-            } else {
+            // The last number was logged, but this one may have been in memory only.
+            let persistent = incoming.view.delivery_mode() == DeliveryMode::Persistent;
+            let durability = if persistent && last.position != Position::ZERO {
                 Durability::Durable
+            } else {
+                Durability::Accepted
             };
             let wait_for = (last.position >= self.tables.committed).then_some(last.position);
             return Ok(Accepted {

@@ -15,7 +15,7 @@ use crate::log::Position;
 
 use super::ids::{DestinationId, SourceId};
 use super::properties::{FAILSAFE, StoreIndex};
-use super::queue::{DELAYED, Entry, GATED, IN_FLIGHT, Queue};
+use super::queue::{DELAYED, EXPIRED, Entry, GATED, IN_FLIGHT, Queue};
 use super::terminal_record::Reason;
 use super::volatile::is_volatile;
 
@@ -205,7 +205,7 @@ impl Source {
 
     /// Finds the next entry that may be delivered, highest priority first, first come first served within each.
     /// Without a cursor the level's own bound is used and advanced.
-    pub(super) fn candidate(&mut self, cursor: Option<&Cursor>, committed: Position, skip: u16) -> Candidate {
+    pub(super) fn candidate(&mut self, cursor: Option<&Cursor>, committed: Position) -> Candidate {
         let mut found = Candidate::None;
         for level_index in 0..self.queue.levels().len() {
             let level = &self.queue.levels()[level_index];
@@ -217,7 +217,7 @@ impl Source {
                 if entry.is(GATED) || (entry.position >= committed && !is_volatile(entry.position)) {
                     break;
                 }
-                if !entry.is(super::queue::DEAD | IN_FLIGHT | DELAYED | skip) {
+                if !entry.is(super::queue::DEAD | IN_FLIGHT | DELAYED | EXPIRED) {
                     ready = Some(*entry);
                     break;
                 }
@@ -225,7 +225,6 @@ impl Source {
             }
             let bound = level.at(index).map_or(self.next_sequence, |entry| entry.sequence);
             if cursor.is_none()
-                && skip == 0
                 && let Some(level) = self.queue.level_mut(level_index)
             {
                 level.scan = bound;

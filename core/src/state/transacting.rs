@@ -71,6 +71,11 @@ impl State {
                 source.statistics.acknowledged_total += 1;
             }
         }
+        // What came in only now may have expired before.
+        let due = self.tables.timers.next_deadline_ms();
+        if due.is_some_and(|due_ms| due_ms <= self.tables.now.monotonic_ms) {
+            self.run_timers();
+        }
         for (source, destination) in touched {
             self.make_room(source, destination, 0)?;
         }

@@ -83,6 +83,13 @@ impl State {
         self.tables.timers.next_deadline_ms()
     }
 
+    /// Looks again at sources whose watermark found no space.
+    pub(super) fn retry_reserving(&mut self) {
+        for id in std::mem::take(&mut self.unreserved) {
+            self.tables.mark_dirty(id);
+        }
+    }
+
     pub(super) fn run_timers(&mut self) {
         let now_ms = self.tables.now.monotonic_ms;
         let mut expired: Vec<(SourceId, u8, Entry)> = Vec::new();
@@ -100,11 +107,17 @@ impl State {
         for group in expired.chunk_by(|a, b| a.0 == b.0) {
             self.expire_group(group);
         }
+        let was_overdue = self.overdue;
         self.overdue = self
             .tables
             .timers
             .next_deadline_ms()
             .is_some_and(|deadline_ms| deadline_ms <= now_ms);
+        if was_overdue && !self.overdue {
+            // Whoever was told meanwhile that there is nothing has to look again.
+            let ids: Vec<SourceId> = self.tables.sources.keys().copied().collect();
+            ids.into_iter().for_each(|id| self.tables.mark_dirty(id));
+        }
         let Tables { timers, sources, .. } = &mut self.tables;
         timers.sweep(|timer| {
             sources
@@ -243,6 +256,7 @@ impl State {
     /// # Errors
     /// It failed in a way that is final for the log.
     pub fn complete_maintenance(&mut self, done: UpkeepDone) -> Result<(), StateError> {
+        self.retry_reserving();
         match done {
             UpkeepDone::Log(done) => self.log.complete_maintenance(*done)?,
             UpkeepDone::Spill(done) => self.tables.volatile.complete_spill(done),
