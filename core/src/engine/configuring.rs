@@ -6,6 +6,7 @@
 
 use super::engine::Engine;
 use super::errors::{Refused, of_state, refuse};
+use super::session::session_of;
 use super::tickets::name_excerpt;
 use crate::name::{DestinationName, Pattern};
 use crate::proto::ErrorCode;
@@ -287,9 +288,28 @@ impl Engine {
         let Some(id) = self.state.destination(Kind::Queue, name).map(|found| found.id) else {
             return Err(missing(Kind::Queue, name));
         };
-        self.state
-            .purge(id.source(), "administrator")
-            .map_err(|error| of_state(&error))
+        self.purge_source(id.source())
+    }
+
+    /// Drops what a source holds, and takes it from whoever was handed it.
+    fn purge_source(&mut self, source: SourceId) -> Result<u64, Refused> {
+        let held: Vec<(u64, u64)> = self
+            .state
+            .in_flight(source, |_| true)
+            .into_iter()
+            .filter_map(|sequence| Some((sequence, self.state.holder(source, sequence)?)))
+            .collect();
+        let purged = self
+            .state
+            .purge(source, "administrator")
+            .map_err(|error| of_state(&error))?;
+        for (sequence, holder) in held {
+            if let Some(consumer) = self.consumers.get_mut(&holder) {
+                consumer.withdraw(sequence);
+            }
+            self.acknowledged(session_of(holder), 1);
+        }
+        Ok(purged)
     }
 
     /// Drops all messages of a durable subscription. How many.
@@ -300,9 +320,7 @@ impl Engine {
         let Some(source) = self.durable(client_id, name) else {
             return Err(missing_durable(name));
         };
-        self.state
-            .purge(source, "administrator")
-            .map_err(|error| of_state(&error))
+        self.purge_source(source)
     }
 
     /// What a destination holds and did; a topic's is the sum over its subscriptions.

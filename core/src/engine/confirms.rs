@@ -109,6 +109,9 @@ impl Engine {
                 Waiting::Frame { stream, frame } => self.send_encoded(stream, frame),
             }
         }
+        while let Some((_, source)) = self.opening.pop_front_if(|(position, _)| *position <= committed) {
+            self.mark_dirty(source);
+        }
     }
 
     fn confirmed(&mut self, key: u64, range: Confirmed, bytes: u64) {

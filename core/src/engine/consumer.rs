@@ -4,6 +4,7 @@
 //! dispatched to a consumer and has not gone out yet stands in its outbox; the outbox is bounded by the credit and by
 //! figures of its own, so that a client that grants a great deal and reads nothing holds little.
 
+use crate::log::Position;
 use crate::selector::Selector;
 use crate::state::{BrowseCursor, Cursor, Delivered, DestinationId, SourceId};
 use std::collections::VecDeque;
@@ -64,6 +65,8 @@ pub struct Consumer {
     pub uploaded_sent: usize,
     /// The first delivery's payload is being read.
     pub reading: bool,
+    /// Nothing is handed to it before this is committed, so that the answer to its opening comes first.
+    pub opens_at: Position,
     /// Whether it stands in its stream's list of those with something to send.
     pub queued: bool,
 }
@@ -107,6 +110,20 @@ impl Consumer {
         self.sent_bytes += bytes;
         self.outbox_bytes += bytes;
         self.outbox.push_back(outgoing);
+    }
+
+    /// Takes one delivery back that has not begun to go out: it does not count as sent.
+    pub fn withdraw(&mut self, sequence: u64) {
+        let begun = usize::from(self.uploaded_sent > 0);
+        let Some(index) = (begun..self.outbox.len()).find(|index| self.outbox[*index].sequence == sequence) else {
+            return;
+        };
+        if let Some(outgoing) = self.outbox.remove(index) {
+            let bytes = u64::from(outgoing.delivered.bytes);
+            self.sent_messages -= 1;
+            self.sent_bytes = self.sent_bytes.saturating_sub(bytes);
+            self.outbox_bytes = self.outbox_bytes.saturating_sub(bytes);
+        }
     }
 
     /// Takes back what has not gone out: it does not count as sent. A delivery whose first chunk has gone out stays

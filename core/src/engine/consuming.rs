@@ -12,6 +12,7 @@ use super::intake::{Handled, Outcome};
 use super::session::holder;
 use super::subscribing::Taken;
 use super::tickets::name_excerpt;
+use crate::log::Position;
 use crate::proto::reply::Result as Answered;
 use crate::proto::{self, AcknowledgeMode, ErrorCode, OpenConsumer, SeenSet, server_frame};
 use crate::selector::Selector;
@@ -106,6 +107,7 @@ impl Engine {
             outbox_bytes: 0,
             uploaded_sent: 0,
             reading: false,
+            opens_at: Position::ZERO,
             queued: false,
             selector,
         };
@@ -115,6 +117,8 @@ impl Engine {
         if !open.browse {
             self.state.attach(taken.source, consumer.selector.is_some());
         }
+        consumer.opens_at = self.state.end();
+        self.opening.push_back((consumer.opens_at, taken.source));
         self.consumers.insert(consumer_key, consumer);
         let destination = taken.destination.and_then(|id| self.state.destination_by_id(id));
         let opened = proto::ConsumerOpened {
@@ -191,7 +195,7 @@ impl Engine {
             .collect()
     }
 
-    fn give_back(&mut self, session: u64, source: SourceId, sequence: u64, seen: bool) {
+    pub(super) fn give_back(&mut self, session: u64, source: SourceId, sequence: u64, seen: bool) {
         if self.state.release(source, sequence, seen) != Released::NotInFlight
             && let Some(session) = self.sessions.get_mut(&session)
         {

@@ -122,6 +122,9 @@ impl Engine {
         let Some(session) = self.sessions.get_mut(&consumer.session) else {
             return Handed::NoRoom;
         };
+        if consumer.opens_at > self.state.committed() {
+            return Handed::NoRoom;
+        }
         if consumer.room() == 0 {
             // A drain ends with the credit, too.
             return if consumer.drain && consumer.is_exhausted() {

@@ -73,6 +73,8 @@ pub struct Engine {
     pub(super) stalled: Vec<u64>,
     /// Sources where a selector waits for a read.
     pub(super) selecting: Vec<SourceId>,
+    /// Sources of consumers whose opening is answered, and which are served, once a position is committed.
+    pub(super) opening: std::collections::VecDeque<(Position, SourceId)>,
     /// Consumers whose output waits for a read.
     pub(super) reading: Vec<u64>,
     pub(super) sweep: Sweep,
@@ -111,6 +113,7 @@ impl Engine {
             ready: Vec::new(),
             dirty: Vec::new(),
             stalled: Vec::new(),
+            opening: std::collections::VecDeque::new(),
             reading: Vec::new(),
             selecting: Vec::new(),
             sweep: Sweep::default(),

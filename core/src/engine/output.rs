@@ -278,6 +278,9 @@ impl Engine {
                 }
             };
             let sent = consumer.uploaded_sent;
+            if sent == 0 && stored.head.lifetime_ms(outgoing.delivered.copy) > 0 && self.drop_expired(key, outgoing) {
+                continue;
+            }
             let Some(item) = self.item(
                 key,
                 outgoing,
@@ -306,6 +309,20 @@ impl Engine {
                 return;
             }
         }
+    }
+
+    /// Takes a delivery back whose time was up before it went out. Whether that was so.
+    fn drop_expired(&mut self, key: u64, outgoing: Outgoing) -> bool {
+        let Some(consumer) = self.consumers.get_mut(&key) else {
+            return false;
+        };
+        let (source, session) = (consumer.source, consumer.session);
+        if consumer.browsing.is_some() || !self.state.is_expired_in_flight(source, outgoing.sequence) {
+            return false;
+        }
+        consumer.withdraw(outgoing.sequence);
+        self.give_back(session, source, outgoing.sequence, false);
+        true
     }
 
     /// Measures one delivery; `None` if it does not fit into `room`. An uploaded body goes out in as many pieces as it
