@@ -1,11 +1,18 @@
-//! The simulator's parts: a disk that loses power, a clock that only moves when told, random numbers from a seed.
+//! The simulator: a disk that loses power, a clock that only moves when told, random numbers from a seed; and on these
+//! the whole engine with clients that vanish, and a checker that reads what happened.
 //!
-//! Engine and log run on these in one process, so that a failing run is its seed. Compiled for tests and under the
-//! feature `sim`; nothing in the product uses it.
+//! Engine and log run in one process, so that a failing run is its seed. Compiled for tests and under the feature `sim`;
+//! nothing in the product uses it.
+//!
+//! [`facts`] and [`history`] are what a run leaves behind, [`checker`] judges it.
 
+pub mod checker;
 pub mod clock;
 pub mod disk;
+pub mod facts;
+pub mod history;
 pub mod random;
+pub mod run;
 
 pub use clock::SimClock;
 pub use disk::{Faults, SimDisk};

@@ -1,0 +1,203 @@
+//! What every part of a run shares: the seed's random numbers, the clocks, the history, and the bytes of all messages.
+
+use crate::proto::{self, message, value};
+use crate::sim::checker::Violation;
+use crate::sim::facts::{ConsumerFacts, ConsumerId, Key, Message, Mode, Place, PlaceId, Predicate, Transaction, TxId};
+use crate::sim::history::{Event, History};
+use crate::sim::{Random, SimClock};
+use crate::state::Now;
+use prost::Message as _;
+
+/// The wall clock at the beginning of a run.
+const START_WALL_MS: i64 = 1_700_000_000_000;
+
+/// See the module's documentation.
+pub struct Env {
+    /// Random numbers.
+    pub random: Random,
+    /// Both clocks.
+    pub clock: SimClock,
+    /// What happened.
+    pub history: History,
+    /// Encoded messages by key.
+    pub bodies: Vec<Vec<u8>>,
+    /// What must never happen, and did: errors that no client caused, requests without an answer.
+    pub complaints: Vec<String>,
+    /// What happened, in words, when somebody wants to read it.
+    pub told: Option<Vec<String>>,
+}
+
+impl Env {
+    /// The beginning of a run.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        Self {
+            random: Random::new(seed.wrapping_mul(0x5851_f42d_4c95_7f2d) ^ 0x51),
+            clock: SimClock::new(START_WALL_MS),
+            history: History::default(),
+            bodies: Vec::new(),
+            complaints: Vec::new(),
+            told: std::env::var_os("STERNA_TELL").map(|_| Vec::new()),
+        }
+    }
+
+    /// The time.
+    #[must_use]
+    pub fn now(&self) -> Now {
+        Now {
+            wall_ms: self.clock.wall_ms().max(0) as u64,
+            monotonic_ms: self.clock.monotonic_ms(),
+        }
+    }
+
+    /// Notes an event.
+    pub fn note(&mut self, event: Event) {
+        if self.told.is_some() {
+            self.tell(|| format!("{event:?}"));
+        }
+        let now = self.now();
+        self.history.push(now.monotonic_ms, now.wall_ms, event);
+    }
+
+    /// Notes words for whoever reads a failing run.
+    pub fn tell(&mut self, words: impl FnOnce() -> String) {
+        let (at, ms) = (self.history.events.len(), self.clock.monotonic_ms());
+        if let Some(told) = &mut self.told {
+            told.push(format!("{at:6} {ms:7} ms  {}", words()));
+        }
+    }
+
+    /// A new place.
+    pub fn place(&mut self, place: Place) -> PlaceId {
+        self.history.facts.places.push(place);
+        PlaceId(self.history.facts.places.len() as u32 - 1)
+    }
+
+    /// A new consumer.
+    pub fn consumer(&mut self, place: PlaceId, predicate: Predicate) -> ConsumerId {
+        self.history.facts.consumers.push(ConsumerFacts { place, predicate });
+        ConsumerId(self.history.facts.consumers.len() as u32 - 1)
+    }
+
+    /// A consumer may be closed from here on, and a subscription that lives as long as its consumers may have ended.
+    pub fn consumer_down(&mut self, id: ConsumerId, place: Option<PlaceId>) {
+        self.note(Event::ConsumerDown(id));
+        if let Some(place) = place
+            && !self.history.facts.place(place).durable
+        {
+            self.note(Event::PlaceDown(place));
+        }
+    }
+
+    /// A new transaction.
+    pub fn transaction(&mut self) -> TxId {
+        self.history.facts.transactions.push(Transaction::default());
+        TxId(self.history.facts.transactions.len() as u32 - 1)
+    }
+
+    /// A new message, encoded.
+    pub fn message(&mut self, message: Message, filler_bytes: usize) -> Key {
+        let key = Key(self.bodies.len() as u32);
+        self.bodies.push(encode(&message, key, filler_bytes));
+        self.history.facts.messages.push(message);
+        key
+    }
+
+    /// Which message these bytes are, and whether they are all of it.
+    #[must_use]
+    pub fn recognise(&self, bytes: &[u8]) -> Option<(Key, bool)> {
+        let decoded = proto::Message::decode(bytes).ok()?;
+        let Some(message::Body::Bytes(body)) = decoded.body else {
+            return None;
+        };
+        let key = Key(u32::from_le_bytes(body.get(..4)?.try_into().ok()?));
+        let sent = self.bodies.get(key.0 as usize)?;
+        Some((key, sent == bytes))
+    }
+
+    /// A number from `low` to `high`, both included.
+    pub fn between(&mut self, low: u64, high: u64) -> u64 {
+        low + self.random.below(high - low + 1)
+    }
+
+    /// One of several.
+    pub fn pick<T: Clone>(&mut self, from: &[T]) -> Option<T> {
+        let index = self.random.below(from.len() as u64) as usize;
+        from.get(index).cloned()
+    }
+}
+
+fn encode(facts: &Message, key: Key, filler_bytes: usize) -> Vec<u8> {
+    let number = |name: &str, number: i64| property(name, value::Kind::LongValue(number));
+    let mut properties = vec![number("color", facts.color), number("weight", facts.weight)];
+    if facts.preserve {
+        properties.push(property(
+            "JMS_STERNA_PRESERVE_UNDELIVERED",
+            value::Kind::BoolValue(true),
+        ));
+    }
+    let mut body = key.0.to_le_bytes().to_vec();
+    body.extend((0..filler_bytes).map(|index| (index as u32).wrapping_mul(key.0 | 1) as u8));
+    let mode = match facts.mode {
+        Mode::Persistent => proto::DeliveryMode::Persistent,
+        Mode::NonPersistent => proto::DeliveryMode::NonPersistent,
+        Mode::Reliable => proto::DeliveryMode::Reliable,
+    };
+    let message = proto::Message {
+        delivery_mode: mode.into(),
+        priority: Some(u32::from(facts.priority)),
+        time_to_live_ms: facts.time_to_live_ms,
+        delivery_delay_ms: facts.delay_ms,
+        properties,
+        body: Some(message::Body::Bytes(body)),
+        ..proto::Message::default()
+    };
+    message.encode_to_vec()
+}
+
+fn property(name: &str, kind: value::Kind) -> proto::Property {
+    proto::Property {
+        name: name.to_owned(),
+        value: Some(proto::Value { kind: Some(kind) }),
+    }
+}
+
+/// How a run ended.
+pub struct Outcome {
+    /// Broken promises, and complaints.
+    pub violations: Vec<Violation>,
+    /// Things that must never happen and did.
+    pub complaints: Vec<String>,
+    /// What happened, if it was asked for.
+    pub told: Vec<String>,
+    /// Figures that show that the run did something.
+    pub figures: Figures,
+}
+
+/// How much happened in a run.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Figures {
+    /// Messages sent.
+    pub messages: u64,
+    /// Deliveries put out.
+    pub deliveries: u64,
+    /// Deliveries that came flagged.
+    pub redeliveries: u64,
+    /// Transactions begun.
+    pub transactions: u64,
+    /// Times the broker stopped and started.
+    pub restarts: u64,
+    /// Times a follower was compared and equal.
+    pub comparisons: u64,
+}
+
+impl std::ops::AddAssign for Figures {
+    fn add_assign(&mut self, other: Self) {
+        self.messages += other.messages;
+        self.deliveries += other.deliveries;
+        self.redeliveries += other.redeliveries;
+        self.transactions += other.transactions;
+        self.restarts += other.restarts;
+        self.comparisons += other.comparisons;
+    }
+}

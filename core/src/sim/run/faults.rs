@@ -1,0 +1,171 @@
+//! What goes wrong in a run: power, process, disk, wires, readers, clocks.
+
+use super::broker::World;
+use crate::sim::Faults;
+use crate::sim::history::Event;
+
+impl World {
+    /// Starts the broker again if it cannot go on.
+    pub fn restart_if_finished(&mut self) {
+        if !self.machine.is_finished() {
+            return;
+        }
+        // After a failed write the operating system may say anything about what is on the disk.
+        let power = self.machine.disk.is_down() || self.machine.failed.is_some() || self.env.random.one_in(2);
+        self.crash(power);
+    }
+
+    /// Stops the broker and starts it again, once or several times.
+    pub fn crash(&mut self, power: bool) {
+        self.machine.crash(&mut self.env, power);
+        self.after_stop();
+    }
+
+    /// Tells everybody that the broker is gone, and starts it again.
+    pub fn after_stop(&mut self) {
+        self.zombies.clear();
+        self.purges.clear();
+        for client in &mut self.clients {
+            client.disconnected(&mut self.env);
+        }
+        self.places.restarted();
+        if self.env.random.one_in(3) {
+            let ms = self.env.between(1, 5000);
+            self.env.clock.advance(ms);
+        }
+        self.jump_wall(8);
+        self.restarts += 1;
+        for attempt in 0.. {
+            if !self.calm && attempt < 2 && self.env.random.one_in(4) {
+                // Power may be lost again while it starts.
+                let at = self.machine.disk.operations() + self.env.between(1, 12);
+                self.machine.set_faults(Faults {
+                    crash_at: Some(at),
+                    ..Faults::default()
+                });
+            }
+            self.env.note(Event::Started);
+            self.machine.start(&mut self.env);
+            if self.machine.engine.is_some() || !self.machine.disk.is_down() {
+                break;
+            }
+            self.machine.crash(&mut self.env, true);
+        }
+        if let (Some(follower), Some(engine)) = (&mut self.follower, &mut self.machine.engine) {
+            follower.claim(&mut self.env, engine.state_mut());
+        }
+    }
+
+    fn jump_wall(&mut self, one_in: u64) {
+        if self.env.random.one_in(one_in) {
+            // Back only as far as the drain waits: after a restart delays end by the wall clock.
+            let ms = self.env.pick(&[-20_000, -500, 500, 20_000]).unwrap_or(0);
+            let ms = if self.env.random.one_in(8) { 3_600_000 } else { ms };
+            let wall = self.env.clock.wall_ms() + ms;
+            self.env.clock.set_wall(wall);
+            self.env.tell(|| format!("the wall clock jumps by {ms} ms"));
+            self.advance(0);
+        }
+    }
+
+    /// Cuts a client's stream. The broker hears of it at once, or later.
+    pub fn cut(&mut self, index: usize, heard: bool) {
+        let Some(link) = &self.clients[index].link else { return };
+        let stream = link.stream;
+        // Some of what was on its way arrives all the same.
+        for _ in 0..self.env.random.below(4) {
+            self.deliver_upward(index);
+        }
+        let consumers: Vec<_> = self.clients[index]
+            .sessions
+            .iter()
+            .flat_map(|session| session.consumers.iter().map(|consumer| consumer.id))
+            .collect();
+        self.clients[index].disconnected(&mut self.env);
+        self.zombies.push(stream);
+        if heard {
+            self.bury(stream);
+            consumers
+                .into_iter()
+                .for_each(|id| self.env.note(Event::ConsumerGone(id)));
+        }
+    }
+
+    /// The broker hears that a stream is gone.
+    pub fn bury(&mut self, stream: u64) {
+        self.zombies.retain(|other| *other != stream);
+        self.machine.ready.remove(&stream);
+        if let Some(engine) = &mut self.machine.engine {
+            engine.close_stream(stream);
+        }
+    }
+
+    /// Breaks one thing.
+    pub fn something_breaks(&mut self) {
+        let operations = self.machine.disk.operations();
+        match self.env.random.below(20) {
+            0..=4 => {
+                let index = self.env.random.below(self.clients.len() as u64) as usize;
+                let heard = self.env.random.one_in(2);
+                self.env.tell(|| format!("client {index} is cut off"));
+                self.cut(index, heard);
+            }
+            5..=8 => {
+                if let Some(stream) = self.env.pick(&self.zombies.clone()) {
+                    self.bury(stream);
+                }
+            }
+            9 => {
+                let power = self.env.random.one_in(2);
+                self.crash(power);
+            }
+            10 | 11 => {
+                let at = operations + self.env.between(1, 30);
+                self.machine.set_faults(Faults {
+                    crash_at: Some(at),
+                    ..lasting()
+                });
+            }
+            12 => {
+                let at = operations + self.env.between(1, 20);
+                self.machine.set_faults(Faults {
+                    fail_sync_at: Some(at),
+                    ..lasting()
+                });
+            }
+            13 => {
+                let left = self.env.between(0, 100_000);
+                let space_bytes = Some(self.machine.used_bytes() + left);
+                self.env.tell(|| format!("the disk has {left} bytes left"));
+                self.machine.set_faults(Faults {
+                    space_bytes,
+                    ..lasting()
+                });
+            }
+            14 | 15 => {
+                let faults = lasting();
+                self.machine.set_faults(faults);
+            }
+            16 => self.jump_wall(1),
+            17 | 18 => {
+                let index = self.env.random.below(self.clients.len() as u64) as usize;
+                if let Some(link) = &mut self.clients[index].link {
+                    link.slow = !link.slow;
+                }
+            }
+            _ => {
+                // Long enough for heartbeats to be missed and slow readers to be noticed.
+                let ms = self.env.pick(&[2_000, 11_000, 31_000]).unwrap_or(2_000);
+                self.advance(ms);
+            }
+        }
+    }
+}
+
+/// Faults that are there all the time: short writes.
+fn lasting() -> Faults {
+    Faults {
+        short_write_one_in: 5,
+        ..Faults::default()
+    }
+}

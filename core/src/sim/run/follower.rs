@@ -1,0 +1,138 @@
+//! A second state, on a disk of its own, that is fed from the first one's log as a standby would be.
+//!
+//! With the same log both have to answer identically; what follows from the log is compared as text ([`State::dump`]).
+
+use super::broker::World;
+use super::env::Env;
+use super::machine::Machine;
+use crate::log::OpenMode;
+use crate::sim::SimDisk;
+use crate::state::{State, StateOptions};
+use std::sync::Arc;
+
+/// Its name among the readers of the leader's log.
+const READER: &str = "follower";
+/// How far it may stay behind: further than any run goes.
+const BOUND_BYTES: u64 = 1 << 30;
+
+/// See the module's documentation.
+pub struct Follower {
+    disk: SimDisk,
+    options: StateOptions,
+    state: Option<State>,
+}
+
+impl Follower {
+    /// A follower with an empty disk.
+    #[must_use]
+    pub fn new(machine: &Machine, seed: u64) -> Self {
+        let mut options = machine.options().clone();
+        options.log.mode = OpenMode::Follower;
+        Self {
+            disk: SimDisk::new(seed ^ 0xf0110),
+            options,
+            state: None,
+        }
+    }
+
+    /// Claims what it has not read, as it has to after each start of the leader.
+    pub fn claim(&mut self, env: &mut Env, leader: &mut State) {
+        if let Some(position) = self.open(env).map(|state| state.log().end()) {
+            leader.register_reader(READER, position, BOUND_BYTES);
+        }
+    }
+
+    fn open(&mut self, env: &mut Env) -> Option<&mut State> {
+        if self.state.is_none() {
+            match State::open(Arc::new(self.disk.clone()), self.options.clone(), env.now()) {
+                Ok((state, _)) => self.state = Some(state),
+                Err(error) => env.complaints.push(format!("the follower does not start: {error}")),
+            }
+        }
+        self.state.as_mut()
+    }
+
+    /// Takes some of what is durable. Whether there may be more.
+    pub fn read(&mut self, env: &mut Env, leader: &mut State) -> bool {
+        if env.random.one_in(20) {
+            // It restarts, too, and may lose what it had not synced.
+            self.state = None;
+            self.disk.power_cycle();
+            self.claim(env, leader);
+        }
+        let bytes_max = env.pick(&[1, 10_000, 1 << 20]).unwrap_or(1);
+        let Some(state) = self.open(env) else { return false };
+        let from = state.log().end();
+        if from >= leader.committed() {
+            return false;
+        }
+        let taken = leader
+            .read_log(from, bytes_max)
+            .and_then(|chunk| state.append_log(&chunk));
+        if let Err(error) = taken {
+            env.complaints
+                .push(format!("the follower at {} cannot go on: {error}", from.0));
+            return false;
+        }
+        leader.advance_reader(READER, state.log().end());
+        for _ in 0..4 {
+            match state.maintenance() {
+                Ok(Some(job)) => {
+                    if let Err(error) = state.complete_maintenance(job.run()) {
+                        env.complaints.push(format!("the follower's upkeep failed: {error}"));
+                    }
+                }
+                Ok(None) => break,
+                Err(error) => env.complaints.push(format!("the follower's upkeep failed: {error}")),
+            }
+        }
+        true
+    }
+}
+
+impl World {
+    /// Lets all that was appended become durable, brings the follower to the same place, and compares.
+    pub fn compare_follower(&mut self) {
+        let Some(follower) = &mut self.follower else { return };
+        for _ in 0..40 {
+            if !self.machine.step_write(&mut self.env) {
+                break;
+            }
+        }
+        let finished = self.machine.is_finished();
+        let Some(engine) = &mut self.machine.engine else { return };
+        let state = engine.state_mut();
+        if finished || state.committed() < state.end() {
+            return;
+        }
+        for _ in 0..10_000 {
+            if !follower.read(&mut self.env, state) {
+                break;
+            }
+        }
+        let Some(following) = &follower.state else { return };
+        let (leader, other) = (logged(&state.dump()), logged(&following.dump()));
+        if leader != other {
+            let only = |one: &str, other: &str| {
+                let lines = one.lines().filter(|line| !other.lines().any(|same| same == *line));
+                lines.take(3).map(str::to_owned).collect::<Vec<_>>()
+            };
+            let (here, there) = (only(&leader, &other), only(&other, &leader));
+            self.env
+                .complaints
+                .push(format!("the follower differs: {here:?} against its {there:?}"));
+        }
+        self.comparisons += 1;
+    }
+}
+
+/// A dump without the numbers that a source gives next: what was only in memory has used some of them up.
+fn logged(dump: &str) -> String {
+    let lines = dump.lines().map(
+        |line| match (line.split_once(" next "), line.split_once(" watermark ")) {
+            (Some((source, _)), Some((_, watermark))) => format!("{source} watermark {watermark}"),
+            _ => line.to_owned(),
+        },
+    );
+    lines.collect::<Vec<_>>().join("\n")
+}

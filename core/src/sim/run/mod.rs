@@ -1,0 +1,56 @@
+//! A run of the whole engine from one seed: clients, wires, clock, disk, and what goes wrong with each of them.
+//!
+//! [`run`] is all that a test needs. One step of a run is one small thing: a client acts, a batch arrives, the broker is
+//! polled, a job goes one stage further, time passes, something breaks. Which one comes is drawn from the seed. At the end
+//! everything is repaired, whoever was connected finishes, every place is drained, and the history is checked.
+
+mod broker;
+mod client;
+mod consumer;
+mod drain;
+mod env;
+mod faults;
+mod follower;
+mod link;
+mod machine;
+mod places;
+mod producer;
+mod scene;
+mod session;
+#[cfg(test)]
+mod tests;
+
+pub use env::{Figures, Outcome};
+
+use crate::sim::checker;
+use broker::World;
+
+/// Runs one seed for that many steps, drains, and checks.
+#[must_use]
+pub fn run(seed: u64, steps: u32) -> Outcome {
+    let mut world = World::new(seed);
+    for _ in 0..steps {
+        world.step();
+    }
+    world.drain();
+    let violations = checker::check(&world.env.history);
+    let history = &world.env.history;
+    let deliveries = history.events.iter().filter_map(|stamped| match &stamped.event {
+        crate::sim::history::Event::Handed(handed) => Some(handed),
+        _ => None,
+    });
+    let figures = Figures {
+        messages: history.facts.messages.len() as u64,
+        deliveries: u64::from(history.deliveries()),
+        redeliveries: deliveries.filter(|handed| handed.redelivered).count() as u64,
+        transactions: history.facts.transactions.len() as u64,
+        restarts: world.restarts,
+        comparisons: world.comparisons(),
+    };
+    Outcome {
+        violations,
+        complaints: world.env.complaints,
+        told: world.env.told.unwrap_or_default(),
+        figures,
+    }
+}

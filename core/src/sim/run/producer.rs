@@ -1,0 +1,284 @@
+//! A simulated producer: numbers its messages, keeps those that are not settled, and sends them again after a reconnect.
+
+use super::env::Env;
+use super::scene::{self, At, ProducerPlan};
+use crate::proto::{self, client_frame};
+use crate::sim::facts::{Key, Message, Mode, Sort, TxId};
+use crate::sim::history::Event;
+use std::collections::BTreeMap;
+
+/// How a message stands with its producer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Standing {
+    Waiting,
+    /// As `Durable`, and a restart may forget it.
+    Accepted,
+    Durable,
+    Rejected,
+    /// Never answered: RELIABLE.
+    Silent,
+}
+
+/// A message that may have to be sent again.
+struct Kept {
+    key: Key,
+    at: At,
+    standing: Standing,
+}
+
+/// See the module's documentation.
+pub struct Producer {
+    /// Its number for the checker.
+    pub logical: u32,
+    /// Its number in the connection.
+    pub number: u32,
+    plan: ProducerPlan,
+    incarnation: u64,
+    next: u64,
+    kept: BTreeMap<u64, Kept>,
+    open: bool,
+    sequence_limit: u64,
+    bytes_limit: u64,
+    sent_bytes: u64,
+}
+
+impl Producer {
+    /// A producer that has never been open.
+    #[must_use]
+    pub fn new(logical: u32, number: u32, plan: ProducerPlan) -> Self {
+        Self {
+            logical,
+            number,
+            plan,
+            incarnation: 0,
+            next: 1,
+            kept: BTreeMap::new(),
+            open: false,
+            sequence_limit: 0,
+            bytes_limit: 0,
+            sent_bytes: 0,
+        }
+    }
+
+    /// The connection is gone.
+    pub fn disconnected(&mut self) {
+        self.open = false;
+        self.sent_bytes = 0;
+    }
+
+    /// Whether it can send.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.open
+    }
+
+    /// Whether it has messages without an answer.
+    #[must_use]
+    pub fn waits(&self) -> bool {
+        self.kept.values().any(|kept| kept.standing == Standing::Waiting)
+    }
+
+    /// The frame that opens it, again under its old incarnation if it had one.
+    #[must_use]
+    pub fn open_frame(&self) -> client_frame::Frame {
+        client_frame::Frame::OpenProducer(proto::OpenProducer {
+            producer: self.number,
+            destination: self.plan.at.as_ref().map(At::to_proto),
+            incarnation: self.incarnation,
+            first_unconfirmed: if self.incarnation == 0 { 0 } else { self.first_kept() },
+        })
+    }
+
+    fn first_kept(&self) -> u64 {
+        self.kept.keys().next().copied().unwrap_or(self.next)
+    }
+
+    /// Takes the answer to its opening; what has to be sent again.
+    pub fn opened(&mut self, env: &mut Env, opened: &proto::ProducerOpened) -> Vec<client_frame::Frame> {
+        self.incarnation = opened.incarnation;
+        self.open = true;
+        let credit = opened.credit.unwrap_or_default();
+        (self.sequence_limit, self.bytes_limit) = (credit.sequence_limit, credit.bytes_limit);
+        let mut frames = Vec::new();
+        let mut run: Vec<(u64, Key, At)> = Vec::new();
+        for (&sequence, kept) in &mut self.kept {
+            // What was refused is asked for again: its number stands between others.
+            if kept.standing == Standing::Rejected {
+                kept.standing = Standing::Waiting;
+            }
+            if run
+                .last()
+                .is_some_and(|(_, _, at)| *at != kept.at || env.random.one_in(3))
+            {
+                frames.push(std::mem::take(&mut run));
+            }
+            run.push((sequence, kept.key, kept.at.clone()));
+        }
+        frames.push(run);
+        frames
+            .into_iter()
+            .filter(|run| !run.is_empty())
+            .map(|run| self.publish(env, &run, 0))
+            .collect()
+    }
+
+    /// The broker has forgotten it: what became of what is unconfirmed cannot be known.
+    pub fn forgotten(&mut self) {
+        self.incarnation = 0;
+        self.next = 1;
+        self.kept.clear();
+    }
+
+    fn publish(&mut self, env: &mut Env, run: &[(u64, Key, At)], transaction: u64) -> client_frame::Frame {
+        let mut messages = Vec::new();
+        for (_, key, _) in run {
+            let body = env.bodies[key.0 as usize].clone();
+            self.sent_bytes += body.len() as u64;
+            messages.push(body.into());
+            env.note(Event::Sent(*key));
+        }
+        let (first, _, at) = &run[0];
+        client_frame::Frame::Publish(proto::Publish {
+            producer: self.number,
+            first_sequence: *first,
+            messages,
+            destination: self.plan.at.is_none().then(|| at.to_proto()),
+            transaction,
+        })
+    }
+
+    /// Makes some messages and sends them, within its credit.
+    pub fn send(&mut self, env: &mut Env, client: u32, tx: Option<(TxId, u64)>) -> Option<client_frame::Frame> {
+        let at = self.plan.at.clone().unwrap_or_else(|| scene::target(env));
+        let count = env.pick(&[1, 1, 2, 5, 12]).unwrap_or(1);
+        let mut run = Vec::new();
+        let mut bytes = self.sent_bytes;
+        for _ in 0..count {
+            let filler = env.pick(&[10, 40, 40, 300, 300, 5000]).unwrap_or(10);
+            if self.next > self.sequence_limit || bytes + filler as u64 + 200 > self.bytes_limit {
+                break;
+            }
+            let message = self.message(env, client, &at, tx.map(|(id, _)| id));
+            let mode = message.mode;
+            let key = env.message(message, filler);
+            bytes += env.bodies[key.0 as usize].len() as u64;
+            if tx.is_none() {
+                let standing = if mode == Mode::Reliable {
+                    Standing::Silent
+                } else {
+                    Standing::Waiting
+                };
+                self.kept.insert(
+                    self.next,
+                    Kept {
+                        key,
+                        at: at.clone(),
+                        standing,
+                    },
+                );
+            }
+            run.push((self.next, key, at.clone()));
+            self.next += 1;
+        }
+        if run.is_empty() {
+            return None;
+        }
+        let frame = self.publish(env, &run, tx.map_or(0, |(_, number)| number));
+        self.prune(env);
+        Some(frame)
+    }
+
+    fn message(&self, env: &mut Env, client: u32, at: &At, transaction: Option<TxId>) -> Message {
+        let mode = match env.random.below(12) {
+            0 | 1 => Mode::NonPersistent,
+            2 => Mode::Reliable,
+            _ => Mode::Persistent,
+        };
+        let some_ms = |env: &mut Env, one_in: u64, of: &[u64]| {
+            if env.random.one_in(one_in) {
+                env.pick(of).unwrap_or(0)
+            } else {
+                0
+            }
+        };
+        Message {
+            producer: self.logical,
+            client,
+            sort: if at.sort == Sort::Queue {
+                Sort::Queue
+            } else {
+                Sort::Topic
+            },
+            destination: at.name.clone(),
+            mode,
+            priority: env.pick(&[4, 4, 4, 4, 0, 9, 5]).unwrap_or(4),
+            time_to_live_ms: some_ms(env, 6, &[50, 400, 3000, 600_000]),
+            delay_ms: some_ms(env, 12, &[30, 300, 2000]),
+            preserve: env.random.one_in(4),
+            color: env.random.below(3) as i64,
+            weight: env.random.below(100) as i64,
+            transaction,
+        }
+    }
+
+    /// Takes a confirmation of a range.
+    pub fn confirmed(&mut self, env: &mut Env, first: u64, last: u64, durable: bool) {
+        for sequence in first..=last {
+            let Some(kept) = self.kept.get_mut(&sequence) else {
+                continue;
+            };
+            if kept.standing == Standing::Silent {
+                env.complaints
+                    .push(format!("RELIABLE message {} was confirmed", kept.key.0));
+            } else if !matches!(kept.standing, Standing::Accepted | Standing::Durable) {
+                kept.standing = if durable { Standing::Durable } else { Standing::Accepted };
+                env.note(Event::Confirmed(kept.key, durable));
+            }
+        }
+        self.prune(env);
+    }
+
+    /// Takes a refusal of a range.
+    pub fn rejected(&mut self, env: &mut Env, first: u64, last: u64) {
+        for sequence in first..=last {
+            let Some(kept) = self.kept.get_mut(&sequence) else {
+                continue;
+            };
+            match kept.standing {
+                Standing::Waiting => kept.standing = Standing::Rejected,
+                Standing::Durable => {
+                    env.complaints
+                        .push(format!("message {} was confirmed, and then refused", kept.key.0));
+                }
+                Standing::Silent => env
+                    .complaints
+                    .push(format!("RELIABLE message {} was refused", kept.key.0)),
+                Standing::Rejected | Standing::Accepted => {}
+            }
+        }
+        self.prune(env);
+    }
+
+    /// Forgets what lies below the first message without an answer. A refusal is final from then on.
+    fn prune(&mut self, env: &mut Env) {
+        while let Some(first) = self.kept.first_entry() {
+            match first.get().standing {
+                Standing::Waiting => break,
+                Standing::Rejected => env.note(Event::Rejected(first.get().key)),
+                Standing::Accepted | Standing::Durable | Standing::Silent => {}
+            }
+            first.remove();
+        }
+    }
+
+    /// Takes new credit.
+    pub fn credit(&mut self, credit: &proto::ProducerCredit) {
+        self.sequence_limit = self.sequence_limit.max(credit.sequence_limit);
+        self.bytes_limit = self.bytes_limit.max(credit.bytes_limit);
+    }
+
+    /// The broker closed it.
+    pub fn closed(&mut self) {
+        self.open = false;
+    }
+}
