@@ -94,9 +94,9 @@ fn redelivered_messages_are_flagged_and_counted() {
     let mut bench = Bench::new();
     let queue = bench.queue("orders", Properties::default());
     let source = queue.source();
-    ["a", "b"]
-        .iter()
-        .for_each(|text| drop(bench.send(queue, &Message::text(*text))));
+    ["a", "b"].iter().for_each(|text| {
+        bench.send(queue, &Message::text(*text));
+    });
     bench.settle();
     let (_, a, _) = bench.take(source).unwrap();
     let (_, b, _) = bench.take(source).unwrap();
@@ -181,7 +181,9 @@ fn what_is_sent_after_a_crash_does_not_come_flagged() {
 fn after_a_clean_stop_only_what_was_delivered_is_flagged() {
     let mut bench = Bench::new();
     let queue = bench.queue("orders", Properties::default());
-    (0..10).for_each(|number| drop(bench.send(queue, &Message::text(format!("{number}")))));
+    (0..10).for_each(|number| {
+        bench.send(queue, &Message::text(format!("{number}")));
+    });
     bench.settle();
     (0..3).for_each(|_| drop(bench.take(queue.source()).unwrap()));
     bench.restart_cleanly();
@@ -310,9 +312,9 @@ fn what_expires_while_in_flight_may_be_acknowledged_and_is_gone_when_it_comes_ba
     let mut bench = Bench::new();
     let queue = bench.queue("orders", Properties::default());
     let source = queue.source();
-    ["a", "b"]
-        .iter()
-        .for_each(|text| drop(bench.send(queue, &Message::text(*text).ttl(50))));
+    ["a", "b"].iter().for_each(|text| {
+        bench.send(queue, &Message::text(*text).ttl(50));
+    });
     bench.settle();
     let (_, a, _) = bench.take(source).unwrap();
     let (_, b, _) = bench.take(source).unwrap();

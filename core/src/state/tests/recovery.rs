@@ -25,6 +25,7 @@ struct Waiting {
 }
 
 /// Runs a random mix until it is over or the power is lost, and notes what clients were told until then.
+#[expect(clippy::too_many_lines, reason = "one arm for each thing a client does")]
 fn run(bench: &mut Bench, random: &mut Random, steps: u64, told: &mut Told, round: u64) -> Result<(), StateError> {
     let queue = bench.state().destination(Kind::Queue, "orders").map(|found| found.id);
     let Some(queue) = queue else { return Ok(()) };
