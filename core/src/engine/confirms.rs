@@ -109,7 +109,11 @@ impl Engine {
                 Waiting::Frame { stream, frame } => self.send_encoded(stream, frame),
             }
         }
-        while let Some((_, source)) = self.opening.pop_front_if(|(position, _)| *position <= committed) {
+        while let Some(&(position, source)) = self.opening.front() {
+            if position > committed {
+                break;
+            }
+            self.opening.pop_front();
             self.mark_dirty(source);
         }
     }

@@ -186,7 +186,11 @@ impl World {
         let deadline = self.machine.poll();
         if let Some(engine) = &self.machine.engine {
             let committed = engine.state().committed();
-            let durable: Vec<_> = self.purges.extract_if(.., |(_, end)| committed >= *end).collect();
+            let (durable, waiting) = std::mem::take(&mut self.purges)
+                .into_iter()
+                .partition(|(_, end)| committed >= *end);
+            self.purges = waiting;
+            let durable: Vec<(crate::sim::facts::PlaceId, crate::log::Position)> = durable;
             durable
                 .into_iter()
                 .for_each(|(place, _)| self.env.note(Event::Purged(place)));

@@ -399,24 +399,7 @@ impl Client {
                     self.send(index, vec![(frame, Some(Asked::Producer(at)))]);
                 }
             }
-            (Asked::Consumer(number), _) => {
-                if error.is_some() {
-                    session.consumers.retain(|consumer| {
-                        let refused = consumer.number == number;
-                        if refused {
-                            env.note(Event::ConsumerDown(consumer.id));
-                            env.note(Event::ConsumerGone(consumer.id));
-                        }
-                        !refused
-                    });
-                } else if let Some(consumer) = session.consumers.iter_mut().find(|one| one.number == number) {
-                    consumer.open = true;
-                    env.note(Event::ConsumerUp(consumer.id));
-                    if let Some(place) = consumer.place {
-                        env.note(Event::PlaceUp(place));
-                    }
-                }
-            }
+            (Asked::Consumer(number), _) => consumer_answered(env, session, number, error.is_some()),
             (Asked::Ack(deliveries), Some(Answered::Done(_))) => {
                 deliveries
                     .into_iter()
@@ -461,6 +444,25 @@ impl Client {
                 .map(|producer| format!("producer {}", producer.logical)),
         );
         waits
+    }
+}
+
+/// A consumer was opened, or refused.
+fn consumer_answered(env: &mut Env, session: &mut Session, number: u32, refused: bool) {
+    let Some(index) = session.consumers.iter().position(|consumer| consumer.number == number) else {
+        return;
+    };
+    if refused {
+        let consumer = session.consumers.remove(index);
+        env.note(Event::ConsumerDown(consumer.id));
+        env.note(Event::ConsumerGone(consumer.id));
+        return;
+    }
+    let consumer = &mut session.consumers[index];
+    consumer.open = true;
+    env.note(Event::ConsumerUp(consumer.id));
+    if let Some(place) = consumer.place {
+        env.note(Event::PlaceUp(place));
     }
 }
 
