@@ -1,0 +1,56 @@
+"""What the README and the quick start tell a newcomer to type works as typed, but for addresses."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.running import RunningBroker
+
+ROOT = Path(__file__).parents[2]
+
+
+def sh(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Runs a document's shell lines in `folder`, with the command of this environment."""
+    command = script.replace(".venv/bin/sterna", f"{sys.executable} -m sterna")
+    return subprocess.run(
+        ["bash", "-euc", command], cwd=folder, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def blocks(document: str) -> list[str]:
+    """The indented blocks of a document, without their indentation."""
+    found = re.findall(r"(?:^    .*\n|^\n(?=    ))+", (ROOT / document).read_text(), re.MULTILINE)
+    return ["\n".join(line[4:] for line in one.strip("\n").splitlines()) for one in found]
+
+
+def test_the_five_lines_of_the_readme_work(tmp_path: Path) -> None:
+    [start] = [one for one in blocks("README.md") if "sterna broker" in one]
+    made = sh(start.partition("    .venv/bin/sterna broker")[0].partition("\n.venv/bin/sterna broker")[0], tmp_path)
+    assert made.returncode == 0, made.stderr
+    manifests = (tmp_path / "orders-config" / "orders.yaml").read_text().split("---\n")
+    [program] = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    with RunningBroker(tmp_path / "broker", manifests) as broker:
+        program = program.replace("127.0.0.1:7222", broker.address)
+        ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stdout) == (0, "one coffee\n"), ended.stderr
+
+
+def test_the_quick_start_works_as_typed(tmp_path: Path) -> None:
+    typed = blocks("docs/quickstart.md")
+    [config] = [one for one in typed if one.startswith("mkdir")]
+    [sending] = [one for one in typed if "sterna send" in one]
+    [applying] = [one for one in typed if "sterna apply" in one]
+    made = sh(config, tmp_path)
+    assert made.returncode == 0, made.stderr
+    manifests = (tmp_path / "try" / "config" / "destinations.yaml").read_text().split("---\n")
+    with RunningBroker(tmp_path / "broker", manifests) as broker:
+        environment = f"export STERNA_URL=sterna://{broker.address}\n"
+        sent = sh(environment + sending, tmp_path)
+        assert sent.returncode == 0, sent.stderr
+        assert sent.stdout.count("one coffee") == 2, "browsed and received"
+        applied = sh(environment + applying, tmp_path)
+        assert applied.returncode == 0, applied.stderr
+        assert "unchanged" in applied.stdout
