@@ -15,6 +15,11 @@ import pytest
 # What grpcio's own threads report when two loops poll its one queue; it reads again and nothing is lost.
 _HARMLESS = "PollerCompletionQueue._handle_events"
 
+# grpcio's own task for each call: it ends when the core has told the status, a moment after the call was over
+# for everybody else. It is given that moment, and no more.
+_STATUS_OF_A_CALL = "_AioCall._handle_status_once_received"
+_STATUS_TIMEOUT_S = 5.0
+
 
 class LooseEnds:
     """What was left behind since `found` was last cleared."""
@@ -29,6 +34,9 @@ class LooseEnds:
         cancel, handle = self._cancel, self._handle
 
         def watched_cancel(loop: asyncio.AbstractEventLoop) -> None:
+            statuses = [task for task in asyncio.all_tasks(loop) if _STATUS_OF_A_CALL in repr(task.get_coro())]
+            if statuses:
+                loop.run_until_complete(asyncio.wait(statuses, timeout=_STATUS_TIMEOUT_S))
             self.found += (f"task left running: {task!r}" for task in asyncio.all_tasks(loop))
             cancel(loop)
 
