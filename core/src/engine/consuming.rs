@@ -307,6 +307,7 @@ impl Engine {
         session.stream = None;
         // What waited for a ticket was not handled: its sender has no answer to it, and sends it again.
         session.parked = super::stream::Parked::default();
+        session.held = super::stream::Parked::default();
         for consumer in session.consumers.clone() {
             if let Some(consumer) = self.consumers.get_mut(&consumer) {
                 consumer.queued = false;

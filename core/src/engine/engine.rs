@@ -23,7 +23,7 @@ use super::stream::{Phase, Stream};
 use super::tickets::{Ticket, TicketRequest};
 use super::unused::Sweep;
 use crate::log::{Position, WriteDone, WriteJob};
-use crate::state::{Now, Properties, ReadJob, ReadJobDone, SourceId, State, StateError, UpkeepDone, UpkeepJob};
+use crate::state::{Now, Properties, ReadJob, ReadJobDone, SourceId, State, StateError, Tx, UpkeepDone, UpkeepJob};
 use rustc_hash::FxHashMap;
 
 /// What `poll` found.
@@ -71,6 +71,8 @@ pub struct Engine {
     pub(super) dirty: Vec<SourceId>,
     /// Sessions that wait for room in the log.
     pub(super) stalled: Vec<u64>,
+    /// Transactions that are over for their sessions, and whose rollback waits for room in the log.
+    pub(super) undoing: Vec<Tx>,
     /// Sources where a selector waits for a read.
     pub(super) selecting: Vec<SourceId>,
     /// Sources of consumers whose opening is answered, and which are served, once a position is committed.
@@ -113,6 +115,7 @@ impl Engine {
             ready: Vec::new(),
             dirty: Vec::new(),
             stalled: Vec::new(),
+            undoing: Vec::new(),
             opening: std::collections::VecDeque::new(),
             reading: Vec::new(),
             selecting: Vec::new(),
@@ -174,6 +177,7 @@ impl Engine {
     /// Hands messages out and tells what is ready.
     pub fn poll(&mut self) -> Polled {
         self.check_store();
+        self.resume_undoing();
         self.resume_stalled();
         self.settle_commits();
         self.dispatch();
@@ -185,7 +189,7 @@ impl Engine {
     }
 
     fn next_deadline(&self) -> Option<u64> {
-        let liveness = self.liveness_at_ms;
+        let liveness = self.liveness_at_ms.min(self.stalled_deadline());
         let deadline = self
             .state
             .next_deadline()

@@ -104,7 +104,11 @@ pub const REGISTRY: &[Entry] = &[
         false,
         "Choose a number or name that is not in use.",
     ),
-    entry(ErrorCode::InUse, true, "Close what uses it first; what only holds messages goes when asked for with its messages (--with-messages)."),
+    entry(
+        ErrorCode::InUse,
+        true,
+        "Close what uses it first; what only holds messages goes when asked for with its messages (--with-messages).",
+    ),
     entry(
         ErrorCode::ClientIdInUse,
         true,

@@ -10,6 +10,10 @@ use prost::Message as _;
 
 /// Field numbers of `ClientFrame.frame` that are read by hand.
 pub const PUBLISH: u32 = 3;
+/// `close_producer`.
+pub const CLOSE_PRODUCER: u32 = 22;
+/// `transact`.
+pub const TRANSACT: u32 = 26;
 /// See [`PUBLISH`].
 pub const ACKNOWLEDGE: u32 = 4;
 /// See [`PUBLISH`].

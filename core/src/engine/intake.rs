@@ -169,6 +169,9 @@ impl Engine {
             let parked = session.parked.push(bytes);
             return self.bound_parked(id, parked);
         }
+        if let Some(held) = self.hold_back(key, frame, bytes) {
+            return self.bound_parked(id, held);
+        }
         if self.session_frame(id, key, frame) {
             self.park_again(key, bytes.to_vec());
         }
@@ -178,6 +181,9 @@ impl Engine {
     pub(super) fn handle_parked(&mut self, id: u64, key: u64, bytes: Vec<u8>) {
         // It was read once before it was parked.
         let Ok(frame) = Frame::parse(&bytes) else { return };
+        if self.hold_back(key, &frame, &bytes).is_some() {
+            return;
+        }
         if self.session_frame(id, key, &frame) {
             self.park_again(key, bytes);
         }
@@ -185,7 +191,12 @@ impl Engine {
 
     fn park_again(&mut self, key: u64, bytes: Vec<u8>) {
         if let Some(session) = self.sessions.get_mut(&key) {
-            session.parked.push_front(bytes);
+            let queue = if session.ticket.is_some() {
+                &mut session.parked
+            } else {
+                &mut session.held
+            };
+            queue.push_front(bytes);
         }
     }
 
@@ -204,7 +215,7 @@ impl Engine {
     }
 
     /// A frame of an open session. Whether it has to wait for a ticket.
-    fn session_frame(&mut self, id: u64, key: u64, frame: &Frame<'_>) -> bool {
+    pub(super) fn session_frame(&mut self, id: u64, key: u64, frame: &Frame<'_>) -> bool {
         let handled = match frame.kind {
             frames::PUBLISH => match PublishFrame::parse(frame.body) {
                 Ok(publish) => self.publish(id, key, &publish),

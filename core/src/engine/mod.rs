@@ -24,6 +24,7 @@ mod producer;
 mod producing;
 mod publishing;
 mod session;
+mod stalling;
 mod statistics;
 mod stream;
 mod subscribing;

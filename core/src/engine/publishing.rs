@@ -16,9 +16,6 @@ use crate::proto::reply::Result as Answered;
 use crate::proto::{self, AcknowledgeMode, DeliveryMode, ErrorCode, server_frame};
 use crate::state::{DestinationId, Incoming, Origin, Tx};
 
-/// What a record takes beside its message, at a fair estimate: one that is off leads to a refusal that says "again".
-const RECORD_BYTES: u64 = 160;
-
 /// Accepted messages that are confirmed together.
 struct Run {
     range: Confirmed,
@@ -48,8 +45,8 @@ impl Engine {
         if frame.count == 0 {
             return Ok(Outcome::Done);
         }
-        if self.state.is_preparing(frame.bytes() + frame.count * RECORD_BYTES) {
-            // The disk is behind: producers feel it by their credit, and nothing is refused for it.
+        if self.has_to_wait(id, key, frame) {
+            // Producers feel it by their credit, and nothing is refused for it.
             self.stall(key);
             return Ok(Outcome::Parked);
         }

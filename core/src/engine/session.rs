@@ -70,6 +70,10 @@ pub struct Session {
     pub ticket: Option<u64>,
     /// What came behind the frame that waits for the ticket, that frame first.
     pub parked: Parked,
+    /// Its messages wait for room.
+    pub stalled: bool,
+    /// What waits, in order.
+    pub held: Parked,
     /// The answer of the last ticket, if it was a refusal.
     pub verdict: Option<Verdict>,
 }
@@ -92,6 +96,8 @@ impl Session {
             transactions: FxHashMap::default(),
             ticket: None,
             parked: Parked::default(),
+            stalled: false,
+            held: Parked::default(),
             verdict: None,
         }
     }

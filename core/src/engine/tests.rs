@@ -15,6 +15,8 @@ struct Bench {
     engine: Option<Engine>,
     now: Now,
     stream: u64,
+    /// Whether the client is the broker itself: it needs no heartbeats.
+    internal: bool,
     /// What dynamic destinations get.
     properties: Properties,
     frames: Vec<proto::ServerFrame>,
@@ -30,6 +32,7 @@ impl Bench {
                 monotonic_ms: 1_000,
             },
             stream: 0,
+            internal: true,
             properties,
             frames: Vec::new(),
         };
@@ -106,6 +109,7 @@ impl Bench {
         };
         let now = self.now;
         self.engine().tick(now);
+        self.engine().state_mut().request_watermark_sync();
         self.settle();
     }
 
@@ -124,9 +128,8 @@ impl Bench {
     /// A new connection with session 1.
     fn connect(&mut self) {
         self.stream += 1;
-        let stream = self.stream;
-        // Without heartbeats, so that time may pass.
-        self.engine().open_stream(stream, "test", true);
+        let (stream, internal) = (self.stream, self.internal);
+        self.engine().open_stream(stream, "test", internal);
         let hello = proto::Hello {
             protocol_version: PROTOCOL_VERSION,
             ..proto::Hello::default()
@@ -256,6 +259,52 @@ fn a_dynamic_queue_has_the_properties_of_its_wildcard_entry_after_a_restart_too(
     bench.publish(2, "c");
     assert_eq!(bench.rejected().len(), 1);
     assert_eq!(bench.held(), Some(2));
+}
+
+#[test]
+fn on_a_full_disk_producers_wait_and_acknowledgements_go_on() {
+    let mut bench = Bench::new(Properties::default());
+    bench.internal = false;
+    bench.connect();
+    bench.producer(0, 0);
+    bench.disk.set_faults(Faults {
+        space_bytes: Some(2_000_000),
+        ..Faults::default()
+    });
+    let text = "x".repeat(16_000);
+    let mut sent = 0;
+    while bench.confirmed().len() == sent {
+        sent += 1;
+        assert!(sent < 1000, "the disk is never full");
+        bench.publish(sent as u64, &text);
+    }
+    // One more behind it, and a consumer in the same session.
+    bench.publish(sent as u64 + 1, &text);
+    bench.advance(1_000);
+    assert_eq!((bench.rejected(), bench.confirmed().len()), (vec![], sent - 1));
+    let open = proto::OpenConsumer {
+        consumer: 1,
+        destination: Some(orders()),
+        credit: Some(proto::Credit {
+            message_limit: 10_000,
+            ..proto::Credit::default()
+        }),
+        ..proto::OpenConsumer::default()
+    };
+    bench.send(1, Sent::OpenConsumer(open));
+    let source = bench.engine().state().destination(Kind::Queue, "orders").unwrap().id.0;
+    for last in (8..).step_by(8).take_while(|last| *last < sent as u64 + 8) {
+        let ranges = vec![proto::SequenceRange { first: 1, last }];
+        let sets = vec![proto::AckSet {
+            source,
+            ranges,
+            epoch: 0,
+        }];
+        bench.send(1, Sent::Acknowledge(proto::Ack { sets, transaction: 0 }));
+        bench.advance(1_000);
+    }
+    assert_eq!(bench.rejected(), []);
+    assert_eq!(bench.confirmed(), (1..=sent as u64 + 1).collect::<Vec<_>>());
 }
 
 // covers: EMS-DEST-A04

@@ -11,9 +11,6 @@ use crate::name::DestinationName;
 use crate::proto::{ErrorCode, Hello};
 use crate::state::{DestinationId, Kind, Origin, Properties};
 
-/// What stands in a session's place for a ticket while it waits for room in the log; tickets count from 1.
-const STALLED: u64 = 0;
-
 /// What a destination is wanted for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
@@ -293,29 +290,6 @@ impl Engine {
             refused,
         });
         self.replay(key);
-    }
-
-    /// Lets a session wait until the log has room again, as it would for a ticket.
-    pub(super) fn stall(&mut self, key: u64) {
-        if let Some(session) = self.sessions.get_mut(&key) {
-            session.ticket = Some(STALLED);
-            self.stalled.push(key);
-        }
-    }
-
-    /// Lets the sessions go on that waited for room in the log, once there is some, or there will be none.
-    pub(super) fn resume_stalled(&mut self) {
-        if self.stalled.is_empty() || self.state.is_preparing(u64::from(self.settings.limits.frame_bytes)) {
-            return;
-        }
-        for key in std::mem::take(&mut self.stalled) {
-            if let Some(session) = self.sessions.get_mut(&key)
-                && session.ticket == Some(STALLED)
-            {
-                session.ticket = None;
-                self.replay(key);
-            }
-        }
     }
 
     fn replay(&mut self, key: u64) {

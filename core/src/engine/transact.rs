@@ -9,6 +9,7 @@ use super::engine::Engine;
 use super::errors::{of_state, refuse};
 use super::intake::{Handled, Outcome};
 use super::session::session_of;
+use crate::log::AppendError;
 use crate::proto::reply::Result as Answered;
 use crate::proto::transact::Verb;
 use crate::proto::{self, AcknowledgeMode, Durability, ErrorCode, Transact};
@@ -78,7 +79,9 @@ impl Engine {
             Err(error) => {
                 let cause = of_state(&error);
                 self.undo(key, tx);
-                self.return_acknowledged(key, acknowledged);
+                if !self.undoing.contains(&tx) {
+                    self.return_acknowledged(key, acknowledged);
+                }
                 let message = format!("The transaction was rolled back: {}", cause.message);
                 Err(refuse(ErrorCode::TransactionRolledBack, cause.subject, message))
             }
@@ -103,8 +106,17 @@ impl Engine {
         let acknowledged = self.state.acknowledged_in(tx);
         // It may have been rolled back before, or the log takes nothing more and the next start undoes it: either way
         // nothing of the transaction has happened.
-        if self.state.rollback(tx).is_ok() {
-            self.return_acknowledged(key, acknowledged);
+        match self.state.rollback(tx) {
+            Ok(()) => self.return_acknowledged(key, acknowledged),
+            Err(StateError::Append(AppendError::NoSpace)) => self.undoing.push(tx),
+            Err(_) => {}
+        }
+    }
+
+    /// Rolls back what could not be for want of room, or what was acknowledged in it would come back at a restart only.
+    pub(super) fn resume_undoing(&mut self) {
+        for tx in std::mem::take(&mut self.undoing) {
+            self.undo(tx.owner, tx);
         }
     }
 

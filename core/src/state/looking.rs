@@ -36,12 +36,24 @@ impl State {
         self.log.end()
     }
 
+    /// Whether the log takes no records of `bytes` altogether for want of room. One that has failed lacks nothing: whoever
+    /// waited for it has to be told.
+    #[must_use]
+    pub fn lacks_room(&self, bytes: u64) -> bool {
+        self.log.failed().is_none() && !self.log.has_room(bytes)
+    }
+
+    /// Whether messages that are not logged have taken all the memory that they may.
+    #[must_use]
+    pub fn is_memory_full(&self) -> bool {
+        self.log.failed().is_none() && self.tables.volatile.is_full()
+    }
+
     /// Whether the log takes no records of `bytes` altogether only because its next segments are still being prepared: a
     /// matter of moments.
     #[must_use]
     pub fn is_preparing(&self, bytes: u64) -> bool {
-        // A log that has failed prepares nothing any more: whoever waits has to be told.
-        self.log.space() == Space::Preparing && self.log.failed().is_none() && !self.log.has_room(bytes)
+        self.log.space() == Space::Preparing && self.lacks_room(bytes)
     }
 
     /// What is in flight of a source with a holder that `is_holder` knows, in order; without what is acknowledged in an

@@ -128,9 +128,11 @@ impl VolatileStore {
     pub fn append(&mut self, head: &[u8], payload: &[u8]) -> Position {
         let bytes = head.len() + payload.len();
         let full = self.chunks.back().is_none_or(|chunk| {
+            // Without slots it is one that was spilled and is done with: its number must not be used again.
             chunk.place != Place::Memory
+                || chunk.slots.is_empty()
                 || chunk.slots.len() >= SLOTS_MAX
-                || (chunk.bytes + bytes > CHUNK_BYTES && !chunk.slots.is_empty())
+                || chunk.bytes + bytes > CHUNK_BYTES
         });
         if full {
             self.close_last();
@@ -247,7 +249,8 @@ impl VolatileStore {
         let Some((number, chunk, _)) = self.slot_mut(position) else {
             return;
         };
-        if number == last || chunk.place == Place::Spilling {
+        let is_filling = number == last && chunk.place == Place::Memory;
+        if is_filling || chunk.place == Place::Spilling {
             return;
         }
         if let Place::Spilled(part) = chunk.place {
@@ -324,12 +327,13 @@ impl VolatileStore {
         }
         while self.memory_bytes > self.budget_bytes {
             let index = usize::try_from(self.spill_from.saturating_sub(self.first_chunk)).ok()?;
-            // The newest chunk is still being filled.
-            if index + 1 >= self.chunks.len() {
+            let number = self.first_chunk + index as u64;
+            // The newest chunk is still being filled. It only goes when nothing more is taken in for its sake.
+            let (newest, full) = (index + 1 == self.chunks.len(), self.is_full());
+            let chunk = self.chunks.get_mut(index)?;
+            if newest && chunk.place == Place::Memory && (chunk.live == 0 || !full) {
                 return None;
             }
-            let number = self.first_chunk + index as u64;
-            let chunk = self.chunks.get_mut(index)?;
             if chunk.live == 0 || chunk.place != Place::Memory {
                 self.spill_from = number + 1;
                 continue;
@@ -378,5 +382,40 @@ impl VolatileStore {
         if chunk.live == 0 {
             self.drop_empty(Position(VOLATILE | number << INDEX_BITS));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sim::SimDisk;
+
+    #[test]
+    fn memory_that_the_newest_chunk_fills_is_spilled_and_its_number_not_used_again() {
+        let mut store = VolatileStore::new(1_000, SpillFiles::new(std::sync::Arc::new(SimDisk::new(1))));
+        let keep = |store: &mut VolatileStore, bytes: usize| {
+            let position = store.append(b"head", &vec![7; bytes]);
+            store.hold(position);
+            position
+        };
+        let first = keep(&mut store, 1_500);
+        assert!(!store.is_full() && store.spill().is_none());
+        let second = keep(&mut store, 1_500);
+        let work = store.spill().expect("full memory is spilled");
+        store.complete_spill(work.run());
+        assert_eq!((store.is_full(), store.memory_bytes(), store.messages()), (false, 0, 2));
+        let VolatileRead::Spilled(read) = store.read(second) else {
+            panic!("it is in the file");
+        };
+        store.complete_read(read.run());
+        assert!(
+            matches!(store.read(second), VolatileRead::Ready(head, payload) if head == "head" && payload.len() == 1_500)
+        );
+        store.release(first);
+        store.release(second);
+        let third = keep(&mut store, 10);
+        assert!(third > second && matches!(store.read(second), VolatileRead::Gone));
+        assert!(matches!(store.read(third), VolatileRead::Ready(..)));
+        assert_eq!((store.chunks.len(), store.messages()), (1, 1));
     }
 }

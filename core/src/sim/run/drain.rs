@@ -18,6 +18,8 @@ impl World {
     pub fn drain(&mut self) {
         self.calm = true;
         self.machine.set_faults(Faults::default());
+        // What was run before and found the disk full says so only when it is completed.
+        self.machine.finish_jobs(&mut self.env);
         self.restart_if_finished();
         if self.env.random.one_in(4) {
             // What was confirmed has to be there after one more loss of power.
