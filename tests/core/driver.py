@@ -75,8 +75,12 @@ class Driver:
         """Stops the engine and opens its store again. Clients are gone."""
         if clean:
             self.engine.stop()
-        self.clients.clear()
         del self.engine
+        self.reopen()
+
+    def reopen(self) -> None:
+        """Opens the store of an engine that is no more. Clients are gone."""
+        self.clients.clear()
         self.engine = Engine.open(str(self.folder), json.dumps(self.settings), self.wall_ms, self.monotonic_ms)
 
 
