@@ -19,6 +19,8 @@ class Sent:
     # The start of the broker during which it was sent.
     epoch: int
     holder: int | None = None
+    # Which of its holder's consumers it was sent to last.
+    consumer: int = 0
     # Known since it was first delivered or browsed.
     sequence: int | None = None
     # An application may have seen it, at any time.

@@ -207,7 +207,14 @@ class QueueMachine(RuleBasedStateMachine):
         assert len(deliveries) == len(expected), f"{len(deliveries)} came, {len(expected)} were due"
         for delivery, message in zip(deliveries, expected, strict=True):
             self.check(delivery, message)
-            message.holder = number
+            message.holder, message.consumer = number, self.receivers[number].consumer
+
+    @rule(number=receivers, outline=outlines, count=st.integers(1, 5), mask=masks)
+    def work(self, number: int, outline: list[tuple[int, int, int]], count: int, mask: int) -> None:
+        """What a queue is for. With each step left to chance little would be held when something happens to it."""
+        self.send(outline=outline)
+        self.receive(number=number, count=count)
+        self.acknowledge(number=number, mask=mask, again=True)
 
     @rule(number=receivers, mask=masks, again=st.booleans())
     def acknowledge(self, number: int, mask: int, again: bool) -> None:
@@ -248,14 +255,16 @@ class QueueMachine(RuleBasedStateMachine):
 
     @rule(number=receivers, mask=masks)
     def close_consumer(self, number: int, mask: int) -> None:
-        receiver, held = self.receiver(number), self.model.held(number)
+        receiver = self.receiver(number)
         if receiver.is_consuming:
-            seen = chosen(held, mask)
+            # What an earlier consumer left with the session is not this one's.
+            own = [message for message in self.model.held(number) if message.consumer == receiver.consumer]
+            seen = chosen(own, mask)
             closing = pb.CloseConsumer(consumer=receiver.consumer, seen=receiver.seen(seen))
             receiver.client.request(receiver.session, close_consumer=closing)
             receiver.is_consuming = False
             # What was seen stays with the session.
-            self.model.give_back([message for message in held if message not in seen], [])
+            self.model.give_back([message for message in own if message not in seen], [])
 
     @rule(number=receivers)
     def lose_client(self, number: int) -> None:
@@ -299,6 +308,8 @@ class QueueMachine(RuleBasedStateMachine):
     @rule(outline=outlines, mask=masks, sends_last=st.booleans(), is_polled=st.booleans())
     def crash(self, outline: list[tuple[int, int, int]], mask: int, sends_last: bool, is_polled: bool) -> None:
         """The broker dies before it has answered what was just sent and acknowledged; some of it is not written."""
+        for number in RECEIVERS:
+            self.receive(number=number, count=2)
         unconfirmed = [self.model.make(*each) for each in outline]
         unanswered: list[Sent] = []
         frames = [(self.sender, self.publishing(unconfirmed))]
