@@ -28,7 +28,6 @@ const UPKEEP_MS: u64 = 1000;
 
 /// See the module's documentation.
 pub(super) struct Host {
-    pub(super) engine: Engine,
     /// What recovery found, as JSON.
     pub(super) recovery: String,
     wake: Arc<OwnedFd>,
@@ -40,6 +39,8 @@ pub(super) struct Host {
     upkeep_at_ms: u64,
     /// Why nothing is written any more.
     failed: Option<String>,
+    /// Last, so that the threads have ended when it gives up the store's lock.
+    pub(super) engine: Engine,
 }
 
 impl Host {

@@ -54,7 +54,9 @@ impl<Job: Send + 'static, Done: Send + 'static> Worker<Job, Done> {
     pub(super) fn is_dead(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
+}
 
+impl<Job, Done> Worker<Job, Done> {
     /// Lets the thread finish what it has, and waits for its end.
     pub(super) fn join(&mut self) {
         self.jobs = None;
@@ -62,6 +64,13 @@ impl<Job: Send + 'static, Done: Send + 'static> Worker<Job, Done> {
             // A panic in a job has been told by `is_dead`; there is nothing more to learn from it here.
             let _ = thread.join();
         }
+    }
+}
+
+/// A thread that outlived the store's lock could write into what another engine has opened.
+impl<Job, Done> Drop for Worker<Job, Done> {
+    fn drop(&mut self) {
+        self.join();
     }
 }
 
