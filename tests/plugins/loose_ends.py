@@ -15,10 +15,11 @@ import pytest
 # What grpcio's own threads report when two loops poll its one queue; it reads again and nothing is lost.
 _HARMLESS = "PollerCompletionQueue._handle_events"
 
-# grpcio's own task for each call: it ends when the core has told the status, a moment after the call was over
-# for everybody else. It is given that moment, and no more.
+# grpcio's own task for each call. It ends when the core has told the status, a moment after the call was over for all
+# others, and now and then not at all: where several loops came and went, another may have taken the event off grpcio's
+# one queue. It is given a moment and then not counted: who leaves a call open leaves a task of its own that reads it.
 _STATUS_OF_A_CALL = "_AioCall._handle_status_once_received"
-_STATUS_TIMEOUT_S = 5.0
+_STATUS_TIMEOUT_S = 1.0
 
 
 class LooseEnds:
@@ -37,7 +38,7 @@ class LooseEnds:
             statuses = [task for task in asyncio.all_tasks(loop) if _STATUS_OF_A_CALL in repr(task.get_coro())]
             if statuses:
                 loop.run_until_complete(asyncio.wait(statuses, timeout=_STATUS_TIMEOUT_S))
-            self.found += (f"task left running: {task!r}" for task in asyncio.all_tasks(loop))
+            self.found += (f"task left running: {task!r}" for task in asyncio.all_tasks(loop) if task not in statuses)
             cancel(loop)
 
         def watched_handle(loop: asyncio.BaseEventLoop, context: dict[str, Any]) -> None:

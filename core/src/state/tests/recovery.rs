@@ -151,7 +151,7 @@ fn options(seed: u64) -> StateOptions {
     options
 }
 
-// covers: EMS-STORE-A02, EMS-STORE-A14
+// covers: EMS-STORE-A02
 #[test]
 fn power_loss_at_any_step_loses_nothing_confirmed_and_brings_nothing_back() {
     for seed in seeds(60) {
