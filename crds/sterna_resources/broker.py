@@ -49,7 +49,7 @@ class BrokerLimits(Model):
     frame_bytes: int = Field(default=MEBIBYTE, ge=65_536, le=16 * MEBIBYTE)
     """One batch of frames, encoded."""
 
-    message_bytes: int = Field(default=64 * MEBIBYTE, ge=65_536, le=1024 * MEBIBYTE)
+    message_bytes: int = Field(default=16 * MEBIBYTE, ge=65_536, le=1024 * MEBIBYTE)
     """One message with its uploaded body."""
 
     sessions: int = Field(default=256, ge=1, le=65_536)
