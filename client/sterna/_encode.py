@@ -317,8 +317,13 @@ def encode_message(header: bytes, links: bytes, properties: Mapping[str, Any] | 
             _tag_extended(body, properties, parts)
             parts.append(encode_body(body))
     except UnicodeEncodeError as error:
-        raise InvalidMessageError(f"a string is not valid Unicode: {error.reason}", subject="message") from error
+        raise not_unicode(error) from error
     return b"".join(parts)
+
+
+def not_unicode(error: UnicodeEncodeError) -> InvalidMessageError:
+    """What a string with lone surrogates is refused with."""
+    return InvalidMessageError(f"a string is not valid Unicode: {error.reason}", subject="message")
 
 
 def _tag_extended(body: Any, properties: Mapping[str, Any] | None, parts: list[bytes]) -> None:

@@ -15,7 +15,15 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from sterna import errors
-from sterna._encode import encode_header, encode_links, encode_message, encode_uploaded, uploadable
+from sterna._encode import (
+    encode_header,
+    encode_links,
+    encode_message,
+    encode_uploaded,
+    not_unicode,
+    uploadable,
+    wants_compression,
+)
 from sterna._lane import Lane
 from sterna._link import Link
 from sterna.bodies import Body
@@ -237,13 +245,18 @@ class Producer:
             links = encode_links(correlation_id, reply_to, type)
         if compress:
             properties = {**(properties or {}), "JMS_STERNA_COMPRESS": True}
-        message = encode_message(header, links, properties, body)
         target = None
         if self.destination is None or destination is not None:
             target = self._target(destination)
         upload = None
-        if len(message) > self._lifeline.inline_bytes:
-            message, upload = self._large(lane, header, links, properties, body, len(message))
+        inline_bytes = self._lifeline.inline_bytes
+        if isinstance(body, bytes | str) and len(body) > inline_bytes and not wants_compression(properties):
+            # Not encoded whole, only to be thrown away: copies of a very large body hold up the event loop.
+            message, upload = self._large(lane, header, links, properties, body, len(body))
+        else:
+            message = encode_message(header, links, properties, body)
+            if len(message) > inline_bytes:
+                message, upload = self._large(lane, header, links, properties, body, len(message))
         if self.session._transacted:
             await self._lifeline.ready()
         size = len(message) if upload is None else len(message) + len(upload[1])
@@ -260,21 +273,28 @@ class Producer:
         self, lane: Lane, header: bytes, links: bytes, properties: Mapping[str, Any] | None, body: Body, size: int
     ) -> tuple[bytes, tuple[int, bytes]]:
         """A message that fits no frame: its body goes ahead in chunks."""
+        self._check_size(size)
+        try:
+            found = uploadable(body, properties)
+            if found is None:
+                raise errors.LimitExceededError(
+                    f"a map or stream body of {size} bytes fits no frame",
+                    subject="frame_bytes",
+                    remedy="send it compressed (compress=True), or as bytes",
+                )
+            data, as_, content_type, beside = found
+            self._check_size(len(data))  # a text is longer in UTF-8 than in characters
+            upload_id = lane.next_upload_id()
+            return encode_uploaded(header, links, properties, upload_id, as_, content_type, beside), (upload_id, data)
+        except UnicodeEncodeError as error:
+            raise not_unicode(error) from error
+
+    def _check_size(self, size: int) -> None:
         limit = self._lifeline.message_bytes
         if size > limit:
             raise errors.LimitExceededError(
                 f"the message has {size} bytes, and the broker takes {limit}", subject="message_bytes"
             )
-        found = uploadable(body, properties)
-        if found is None:
-            raise errors.LimitExceededError(
-                f"a map or stream body of {size} bytes fits no frame",
-                subject="frame_bytes",
-                remedy="send it compressed (compress=True), or as bytes",
-            )
-        data, as_, content_type, beside = found
-        upload_id = lane.next_upload_id()
-        return encode_uploaded(header, links, properties, upload_id, as_, content_type, beside), (upload_id, data)
 
     async def flush(self) -> None:
         """Waits until everything sent so far is confirmed.

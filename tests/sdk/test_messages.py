@@ -178,3 +178,8 @@ async def test_what_is_too_large_is_refused_here(connect: Connect, name: str) ->
         await connection.send(name, ["x" * 100] * 12_000)
     assert caught.value.subject == "frame_bytes"
     await connection.send(name, ["x" * 100] * 12_000, compress=True)
+    with pytest.raises(sterna.errors.LimitExceededError) as caught:
+        await connection.send(name, "é" * (9 << 20))  # fewer characters than the limit, but more bytes
+    assert caught.value.subject == "message_bytes"
+    with pytest.raises(sterna.errors.InvalidMessageError, match="Unicode"):
+        await connection.send(name, "\ud800" * (2 << 20))
