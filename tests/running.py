@@ -85,7 +85,7 @@ class RunningBroker:
         }
         environment = {
             **os.environ,
-            "PYTHONPATH": os.pathsep.join(str(_ROOT / room) for room in ("client", "crds", "broker")),
+            "PYTHONPATH": os.pathsep.join(str(_ROOT / room) for room in ("client", "crds", "etcd", "broker")),
         }
         with self._file("stdout").open("wb") as stdout, self._file("stderr").open("wb") as stderr:
             self.process = subprocess.Popen(

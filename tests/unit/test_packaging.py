@@ -24,7 +24,7 @@ print(google.protobuf.__version__)
 # Everything that only the broker, the command line or the tools may need.
 HEAVY = (
     "aiohttp", "click", "prometheus_client", "pydantic", "rich", "ruamel", "structlog", "typer",
-    "sterna_broker", "sterna_core", "sterna_resources", "grpc_health", "grpc_reflection",
+    "sterna_broker", "sterna_core", "sterna_etcd", "sterna_resources", "grpc_health", "grpc_reflection",
 )  # fmt: skip
 
 WITHOUT = """

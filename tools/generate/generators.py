@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tools.fingerprints import ROOT, files_below
-from tools.generate import cli_reference, manifests, python_stubs, rust_stubs
+from tools.generate import cli_reference, etcd_stubs, manifests, python_stubs, rust_stubs
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,7 @@ def generators() -> list[Generator]:
     """All generators whose inputs are in the repository, in the order in which they must run."""
     everything = [
         Generator("python-stubs", python_stubs.INPUTS, python_stubs.OUTPUTS, python_stubs.make),
+        Generator("etcd-stubs", etcd_stubs.INPUTS, etcd_stubs.OUTPUTS, etcd_stubs.make),
         Generator("rust-stubs", rust_stubs.INPUTS, rust_stubs.OUTPUTS, rust_stubs.make),
         Generator("manifests", manifests.INPUTS, manifests.OUTPUTS, manifests.make),
         Generator("cli-reference", cli_reference.INPUTS, cli_reference.OUTPUTS, cli_reference.make),

@@ -22,7 +22,7 @@ _VENV = ROOT / "build" / "protoc"
 _PACKAGE_DOC = '"""Made by `make generate` from proto/; not part of the SDK\'s public interface."""\n'
 
 
-def _environment() -> Path:
+def environment() -> Path:
     """The Python that has the old protoc; installed at most once for each state of the pins."""
     python = _VENV / "bin" / "python"
     pins = ROOT / "requirements" / "protoc.txt"
@@ -56,7 +56,7 @@ def make(root: Path) -> None:
     out.mkdir(parents=True)
     protos = sorted(str(file.relative_to(ROOT / "proto")) for file in (ROOT / "proto").rglob("*.proto"))
     kinds = [f"--{kind}_out={out}" for kind in ("python", "pyi", "grpc_python")]
-    protoc = [str(_environment()), "-m", "grpc_tools.protoc", "--proto_path=proto", *kinds, *protos]
+    protoc = [str(environment()), "-m", "grpc_tools.protoc", "--proto_path=proto", *kinds, *protos]
     plain = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     subprocess.run(protoc, cwd=ROOT, env=plain, check=True, stdin=subprocess.DEVNULL)
     for file in out.rglob("*.py*"):

@@ -1,0 +1,126 @@
+"""The endpoints of one etcd and the channels to them.
+
+A request is sent only over a channel that is connected: so a failure to connect is known to be "not sent", and only
+what was sent can have an unknown outcome. A channel is made anew when a certificate's file has changed.
+"""
+
+import asyncio
+import time
+from pathlib import Path
+
+import grpc
+
+from sterna_etcd.errors import AccessError, UnavailableError
+from sterna_etcd.settings import EtcdSettings, target_of
+
+# etcd closes connections whose pings come more often than every 5 s (its --grpc-keepalive-min-time).
+_OPTIONS: list[tuple[str, int]] = [
+    ("grpc.keepalive_time_ms", 6_000),
+    ("grpc.keepalive_timeout_ms", 3_000),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 500),
+    ("grpc.max_reconnect_backoff_ms", 1_000),
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.enable_http_proxy", 0),
+]
+
+
+class Endpoint:
+    """One member as a client sees it."""
+
+    def __init__(self, url: str, settings: EtcdSettings) -> None:
+        self.url = url
+        self._settings = settings
+        self._channel: grpc.aio.Channel | None = None
+        self._made_of: tuple[float, ...] = ()
+
+    async def ready(self, timeout_s: float) -> grpc.aio.Channel:
+        """A connected channel.
+
+        Raises:
+            UnavailableError: it could not be connected in time; nothing was sent.
+            AccessError: a certificate's file cannot be read.
+        """
+        channel = await self._current()
+        deadline = time.monotonic() + timeout_s
+        state = channel.get_state(try_to_connect=True)
+        seen_connecting = False
+        while state is not grpc.ChannelConnectivity.READY:
+            # A failure of an earlier attempt is not yet one of this attempt.
+            if state is grpc.ChannelConnectivity.TRANSIENT_FAILURE and seen_connecting:
+                raise UnavailableError(f"etcd: {self.url} cannot be connected to")
+            seen_connecting = seen_connecting or state is grpc.ChannelConnectivity.CONNECTING
+            left_s = deadline - time.monotonic()
+            if left_s <= 0:
+                raise UnavailableError(f"etcd: {self.url} was not connected within {timeout_s:.1f} s")
+            try:
+                await asyncio.wait_for(channel.wait_for_state_change(state), left_s)
+            except TimeoutError:
+                continue
+            state = channel.get_state(try_to_connect=True)
+        return channel
+
+    async def close(self) -> None:
+        """Ends the channel, and every call on it."""
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            await channel.close()
+
+    async def _current(self) -> grpc.aio.Channel:
+        """The channel; made anew when the files that it was made of have changed."""
+        if not self._settings.is_tls:
+            if self._channel is None:
+                self._channel = grpc.aio.insecure_channel(target_of(self.url), options=_OPTIONS)
+            return self._channel
+        try:
+            made_of, parts = await asyncio.to_thread(self._read_files, self._made_of if self._channel else ())
+        except OSError as error:
+            raise AccessError(f"etcd: {error.filename} cannot be read: {error.strerror}") from error
+        if self._channel is None or parts is not None:
+            await self.close()
+            credentials = grpc.ssl_channel_credentials(*(parts or (None, None, None)))
+            self._channel = grpc.aio.secure_channel(target_of(self.url), credentials, options=_OPTIONS)
+            self._made_of = made_of
+        return self._channel
+
+    def _read_files(
+        self, known: tuple[float, ...]
+    ) -> tuple[tuple[float, ...], tuple[bytes | None, bytes | None, bytes | None] | None]:
+        files = (self._settings.ca, self._settings.key, self._settings.cert)
+        stamp = tuple(file.stat().st_mtime_ns for file in files if file is not None) or (0,)
+        if stamp == known:
+            return stamp, None
+        ca, key, cert = (_content(file) for file in files)
+        return stamp, (ca, key, cert)
+
+
+class Endpoints:
+    """All of them, and the one that is used now."""
+
+    def __init__(self, settings: EtcdSettings) -> None:
+        self._all = [Endpoint(url, settings) for url in settings.endpoints]
+        self._index = 0
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    @property
+    def current(self) -> Endpoint:
+        """The one that requests go to."""
+        return self._all[self._index]
+
+    def leave(self, endpoint: Endpoint) -> None:
+        """Goes on to the next, unless somebody else has done so already."""
+        if self.current is endpoint:
+            self._index = (self._index + 1) % len(self._all)
+
+    async def close(self) -> None:
+        """Ends all channels."""
+        for endpoint in self._all:
+            await endpoint.close()
+
+
+def _content(file: Path | None) -> bytes | None:
+    return file.read_bytes() if file is not None else None

@@ -1,0 +1,78 @@
+"""A lease, kept alive.
+
+Whether it still lives is judged by our own monotonic clock, counted from when the last renewal that was answered had
+been sent: etcd cannot have ended it before that. Once that time has passed without an answer it counts as lost, even if
+etcd should still have it.
+"""
+
+import asyncio
+import time
+from typing import Protocol
+
+from sterna_etcd.errors import EtcdError, LeaseNotFoundError, NotDoneError
+
+# After a renewal that failed.
+_RETRY_S = 0.3
+
+
+class Keeper(Protocol):
+    """The part of the client that a lease needs."""
+
+    async def keep_alive(self, lease: int) -> int:
+        """Renews once; the seconds it lives, 0 when it has ended."""
+
+    async def revoke(self, lease: int) -> None:
+        """Ends it."""
+
+
+class Lease:
+    """`id` for writes under it; `lost` is set when it has ended without having been revoked."""
+
+    def __init__(self, keeper: Keeper, number: int, ttl_s: int, sent_s: float) -> None:
+        self.id = number
+        self.ttl_s = ttl_s
+        self.lost = asyncio.Event()
+        self._keeper = keeper
+        self._valid_until_s = sent_s + ttl_s
+        self._task = asyncio.create_task(self._keep(), name=f"etcd-lease-{number:x}")
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether etcd certainly still has it."""
+        return not self.lost.is_set() and time.monotonic() < self._valid_until_s
+
+    async def revoke(self) -> None:
+        """Ends it, with the keys on it; when etcd cannot be reached, it ends by itself after its time."""
+        await self.stop()
+        try:
+            await self._keeper.revoke(self.id)
+        except NotDoneError:
+            return
+
+    async def stop(self) -> None:
+        """Renews it no more."""
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _keep(self) -> None:
+        pause_s = self.ttl_s / 3
+        while True:
+            left_s = self._valid_until_s - time.monotonic()
+            if left_s <= 0:
+                break
+            await asyncio.sleep(min(pause_s, left_s))
+            sent_s = time.monotonic()
+            try:
+                lives_s = await asyncio.wait_for(
+                    self._keeper.keep_alive(self.id), max(self._valid_until_s - sent_s, 0.01)
+                )
+            except LeaseNotFoundError:
+                break
+            except (EtcdError, TimeoutError):
+                pause_s = _RETRY_S
+                continue
+            if lives_s <= 0:
+                break
+            self._valid_until_s = sent_s + lives_s
+            pause_s = self.ttl_s / 3
+        self.lost.set()

@@ -1,0 +1,156 @@
+"""The values that stand in etcd: JSON, read strictly.
+
+Types and bounds are checked; what a later version may have added is not looked at, so that brokers and operator can be
+upgraded one after the other. A value that cannot be read concerns its key alone: `RecordError` names it.
+"""
+
+import json
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+VALUE_BYTES_MAX = 1_400_000
+"""etcd takes requests up to 1.5 MiB; so much is left for a value."""
+
+Milliseconds = Annotated[int, Field(ge=0)]
+Count = Annotated[int, Field(ge=0)]
+DeletionPolicy = Literal["retain", "delete", "onlyIfEmpty"]
+ObjectState = Literal["applied", "refused", "deleted", "blocked", "elsewhere"]
+
+
+class RecordError(ValueError):
+    """A value in etcd that cannot be read; the text names the key and what is wrong."""
+
+
+class Record(BaseModel):
+    """What all values have in common."""
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="ignore")
+
+    @classmethod
+    def decode(cls, key: str, value: bytes) -> Self:
+        """From a value of etcd.
+
+        Raises:
+            RecordError: it is none of this kind.
+        """
+        try:
+            return cls.model_validate_json(value)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            where = ".".join(map(str, first["loc"])) or "the whole"
+            raise RecordError(f"{key}: {where}: {first['msg']}") from error
+
+    def encode(self) -> bytes:
+        """For etcd; equal records are equal bytes.
+
+        Raises:
+            RecordError: it is larger than etcd takes.
+        """
+        text = json.dumps(self.model_dump(mode="json"), sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+        value = text.encode()
+        if len(value) > VALUE_BYTES_MAX:
+            raise RecordError(f"a {type(self).__name__} of {len(value)} bytes is larger than etcd takes")
+        return value
+
+
+class IdentityRecord(Record):
+    """`identity`: which store this is."""
+
+    id: Annotated[str, Field(min_length=1, max_length=64)]
+    created_ms: Milliseconds
+
+
+class Owner(Record):
+    """Who an object belongs to: an object in Kubernetes (by the operator), or whoever may administrate."""
+
+    by: Literal["operator", "admin"]
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+
+    @property
+    def label(self) -> str:
+        """How messages name it."""
+        return f"{self.namespace}/{self.name}" if self.by == "operator" else "an administrator"
+
+
+class Deleting(Record):
+    """That an object is to go, and what with the messages it has. `uid` names the request."""
+
+    policy: DeletionPolicy
+    uid: str = ""
+
+
+class ConfigRecord(Record):
+    """`config/<Kind>/<claim>`: one configured object."""
+
+    manifest: dict[str, Any]
+    owner: Owner
+    generation: Count = 0
+    deleting: Deleting | None = None
+
+
+class HomeRecord(Record):
+    """`homes/<kind>/<name>`: the broker that has the destination."""
+
+    broker: Annotated[str, Field(min_length=1, max_length=253)]
+    static: bool = False
+
+
+class BrokerRecord(Record):
+    """`brokers/<name>`: a broker that lives."""
+
+    addresses: list[str]
+    version: str
+    incarnation: str
+    started_ms: Milliseconds
+    destinations: Count = 0
+
+
+class Draining(Record):
+    """What a broker that is being emptied still has."""
+
+    destinations: Count
+    messages: Count
+
+
+class BrokerStatus(Record):
+    """`status/brokers/<name>`: what a broker says of itself."""
+
+    applied_revision: Count
+    state: str
+    draining: Draining | None = None
+    warnings: list[str] = Field(default_factory=list)
+
+
+class ObjectStatus(Record):
+    """`status/objects/<Kind>/<claim>/<broker>`: what a broker says of an object."""
+
+    uid: str = ""
+    generation: Count
+    state: ObjectState
+    reason: str = ""
+    message: str = ""
+    messages: Count = 0
+    home: str = ""
+
+
+class DrainRecord(Record):
+    """`drain/<broker>`: the broker is to be emptied; `force`: without regard to messages."""
+
+    force: bool = False
+
+
+class Credential(Record):
+    """One password that a user may have, as an argon2 hash, for as long as it is valid."""
+
+    argon2: Annotated[str, Field(min_length=1, max_length=1_024, pattern=r"^\$argon2id\$")] = Field(repr=False)
+    not_after_ms: Milliseconds | None = None
+
+
+class UserRecord(Record):
+    """`users/<name>`."""
+
+    credentials: list[Credential] = Field(default_factory=list, max_length=8)
+    owner: Owner
