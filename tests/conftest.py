@@ -5,7 +5,12 @@ Fixtures stand in the conftest.py of the folder that needs them.
 
 from hypothesis import settings
 
-pytest_plugins = ["tests.plugins.covers", "tests.plugins.slow_callbacks", "tests.plugins.loose_ends"]
+pytest_plugins = [
+    "tests.plugins.covers",
+    "tests.plugins.slow_callbacks",
+    "tests.plugins.loose_ends",
+    "tests.plugins.api_server",
+]
 
 # No deadline for one example: on a busy machine it would say more about the machine. A failure prints what repeats it.
 settings.register_profile("sterna", deadline=None, print_blob=True)

@@ -1,0 +1,1 @@
+"""The kinds as a real Kubernetes API server sees them."""

@@ -1,0 +1,1 @@
+"""Real servers for tests, and what is done where they cannot be had."""
