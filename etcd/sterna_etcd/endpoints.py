@@ -35,6 +35,7 @@ class Endpoint:
         self._settings = settings
         self._channel: grpc.aio.Channel | None = None
         self._made_of: tuple[float, ...] = ()
+        self._retired: set[asyncio.Task[None]] = set()
 
     async def ready(self, timeout_s: float) -> grpc.aio.Channel:
         """A connected channel.
@@ -67,6 +68,9 @@ class Endpoint:
         channel, self._channel = self._channel, None
         if channel is not None:
             await channel.close()
+        for task in self._retired:
+            task.cancel()
+        await asyncio.gather(*self._retired, return_exceptions=True)
 
     async def _current(self) -> grpc.aio.Channel:
         """The channel; made anew when the files that it was made of have changed."""
@@ -79,11 +83,18 @@ class Endpoint:
         except OSError as error:
             raise AccessError(f"etcd: {error.filename} cannot be read: {error.strerror}") from error
         if self._channel is None or parts is not None:
-            await self.close()
+            self._retire()
             credentials = grpc.ssl_channel_credentials(*(parts or (None, None, None)))
             self._channel = grpc.aio.secure_channel(target_of(self.url), credentials, options=_OPTIONS)
             self._made_of = made_of
         return self._channel
+
+    def _retire(self) -> None:
+        """Lets what is under way on the old channel finish; a watch, which never does, is ended and comes anew."""
+        if self._channel is not None:
+            task = asyncio.create_task(self._channel.close(self._settings.attempt_timeout_ms / 1000))
+            self._retired.add(task)
+            task.add_done_callback(self._retired.discard)
 
     def _read_files(
         self, known: tuple[float, ...]

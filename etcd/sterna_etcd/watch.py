@@ -126,6 +126,9 @@ class Watch:
                     await self._write(call, pb.WatchRequest(progress_request=pb.WatchProgressRequest()))
                     continue
                 asked = False
+                if reading.cancelled():
+                    # Its channel was closed, for another with a newer certificate.
+                    raise UnavailableError(f"etcd: the connection to {endpoint.url} was closed")
                 response = reading.result()
                 reading = None
                 if response is grpc.aio.EOF:

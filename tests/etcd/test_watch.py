@@ -1,0 +1,192 @@
+"""A watch tells everything once, whatever happens to the member it is at."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import pytest
+from sterna_etcd import Batch, Etcd, Layout, RevisionWentBackError, StoreIdentity, StoreReplacedError, Watch
+
+from tests.etcd.conftest import Connect
+from tests.etcds import RunningEtcd
+from tests.waiting import eventually
+
+
+class Follower:
+    """The state that a watch's batches add up to, and the batches."""
+
+    def __init__(self, watch: Watch) -> None:
+        self.watch = watch
+        self.batches: list[Batch] = []
+        self.state: dict[str, bytes] = {}
+
+    async def run(self) -> None:
+        async for batch in self.watch.batches():
+            self.batches.append(batch)
+            for event in batch.events:
+                if event.current is None:
+                    assert event.key in self.state, "a deletion of what was never there"
+                    del self.state[event.key]
+                else:
+                    self.state[event.key] = event.current.value
+
+
+@asynccontextmanager
+async def following(watch: Watch) -> AsyncIterator[Follower]:
+    follower = Follower(watch)
+    task = asyncio.create_task(follower.run())
+    try:
+        await eventually(lambda: follower.batches and watch.fault is None, what="the watch")
+        yield follower
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+async def same(follower: Follower, etcd: Etcd, prefix: str, timeout_s: float = 15.0) -> None:
+    """Until the follower has what etcd has."""
+    listed = await etcd.list_all(prefix)
+    expected = {pair.key: pair.value for pair in listed.values}
+    await eventually(lambda: follower.state == expected, timeout_s=timeout_s, what=f"{expected} at the follower")
+
+
+async def test_it_lists_and_then_follows(shared: RunningEtcd, client: Connect, prefix: str) -> None:
+    etcd = client(shared)
+    await etcd.put(prefix + "a", b"1")
+    async with following(etcd.watch(prefix)) as follower:
+        assert follower.state == {prefix + "a": b"1"}
+        assert follower.batches[0].is_listing
+        await etcd.put(prefix + "b", b"2")
+        await etcd.delete(prefix + "a")
+        await same(follower, etcd, prefix)
+    assert not any(batch.is_listing for batch in follower.batches[1:])
+
+
+async def test_one_revision_is_one_batch(shared: RunningEtcd, client: Connect, prefix: str) -> None:
+    etcd = client(shared)
+    for number in range(50):
+        await etcd.put(f"{prefix}{number}", b"")
+    async with following(etcd.watch(prefix)) as follower:
+        await etcd.delete(prefix, is_prefix=True)
+        await same(follower, etcd, prefix)
+        assert [len(batch.events) for batch in follower.batches] == [50, 50]
+
+
+async def test_it_resumes_where_it_was_when_etcd_was_away(
+    etcd: Callable[..., RunningEtcd], client: Connect, prefix: str
+) -> None:
+    running = etcd()
+    one, other = client(running), client(running)
+    async with following(one.watch(prefix)) as follower:
+        await other.put(prefix + "a", b"1")
+        await same(follower, other, prefix)
+        running.first.kill()
+        await eventually(lambda: follower.watch.fault is not None, what="a fault")
+        await asyncio.to_thread(running.restart, running.first)
+        await other.put(prefix + "b", b"2")
+        await other.delete(prefix + "a")
+        await same(follower, other, prefix)
+        await eventually(lambda: follower.watch.fault is None, what="no fault")
+    assert not any(batch.is_listing for batch in follower.batches[1:])
+
+
+async def test_it_survives_a_compaction_of_what_it_missed(
+    etcd: Callable[..., RunningEtcd], client: Connect, prefix: str
+) -> None:
+    running = etcd()
+    watcher, writer = client(running), client(running)
+    for name in "abc":
+        await writer.put(prefix + name, b"1")
+    watch = watcher.watch(prefix)
+    async with following(watch) as follower:
+        await watcher.close()  # Its stream breaks, and it cannot come back before the compaction.
+        revision = 0
+        for change in (b"2", b"3"):
+            revision = await writer.put(prefix + "a", change)
+        await writer.delete(prefix + "b")
+        revision = await writer.put(prefix + "d", b"4")
+        await writer.compact(revision)
+        await same(follower, writer, prefix)
+    # Either it was quick enough to see every change, or it listed again; the sum is the same, and "c" came once.
+    assert sum(event.key == prefix + "c" for batch in follower.batches for event in batch.events) == 1
+
+
+async def test_a_resumption_below_the_compaction_lists_again(
+    etcd: Callable[..., RunningEtcd], client: Connect, prefix: str
+) -> None:
+    running = etcd()
+    reader = client(running)
+    for name in "abc":
+        await reader.put(prefix + name, b"1")
+    watch = reader.watch(prefix)
+    first = watch.batches()
+    listed = await anext(first)
+    assert len(listed.events) == 3
+    # Before the stream is opened: what it would resume from is compacted.
+    await reader.put(prefix + "a", b"2")
+    await reader.delete(prefix + "b")
+    await reader.compact(await reader.put(prefix + "d", b"3"))
+    again = await anext(first)
+    assert again.is_listing
+    assert {(event.key[-1], event.current is None) for event in again.events} == {
+        ("a", False),
+        ("b", True),
+        ("d", False),
+    }
+    await first.aclose()
+
+
+async def test_an_emptied_etcd_deletes_nothing(etcd: Callable[..., RunningEtcd], client: Connect, prefix: str) -> None:
+    running = etcd()
+    one, other = client(running), client(running)
+    for number in range(5):
+        await other.put(f"{prefix}{number}", b"")
+    async with following(one.watch(prefix)) as follower:
+        before = dict(follower.state)
+        running.first.kill()
+        running.first.wipe()
+        await asyncio.to_thread(running.restart, running.first)
+        await eventually(lambda: isinstance(follower.watch.fault, RevisionWentBackError), what="the fault")
+        assert follower.state == before
+
+
+@pytest.mark.parametrize("kind", ["emptied", "foreign", "restored"])
+async def test_the_identity_tells_what_became_of_etcd(
+    etcd: Callable[..., RunningEtcd], client: Connect, tmp_path: Path, kind: str
+) -> None:
+    layout = Layout("c1")
+    running = etcd()
+    one = client(running)
+    identity = StoreIdentity(layout)
+    await identity.verify(one, 1)
+    running.first.kill()
+    running.first.copy_to(tmp_path / "copy")
+    await asyncio.to_thread(running.restart, running.first)
+    for _ in range(10):
+        identity.note(await one.put(layout.prefix + "x", b""))
+    known = identity.known
+    running.first.kill()
+    if kind == "restored":
+        running.first.restore_from(tmp_path / "copy")
+    else:
+        running.first.wipe()
+    await asyncio.to_thread(running.restart, running.first)
+    other = client(running)
+    for _ in range(20 if kind != "restored" else 1):
+        await other.put("/elsewhere", b"")
+    if kind == "foreign":
+        await StoreIdentity(layout).verify(other, 2)
+    with pytest.raises(StoreReplacedError) as caught:
+        await identity.verify(other, 3)
+    assert caught.value.kind == kind
+    assert identity.known == known
+
+
+async def test_only_one_of_many_makes_the_identity(shared: RunningEtcd, client: Connect) -> None:
+    layout = Layout("many")
+    etcd = client(shared)
+    identities = [StoreIdentity(layout) for _ in range(8)]
+    await asyncio.gather(*(identity.verify(etcd, 1) for identity in identities))
+    assert len({identity.known.id for identity in identities if identity.known}) == 1
