@@ -7,27 +7,44 @@ is the broker's.
 """
 
 from sterna_resources.bridge import Bridge, BridgeSource, BridgeSpec, BridgeTarget
-from sterna_resources.broker import Broker, BrokerLimits, BrokerSpec, Listeners, LogSettings, Store
+from sterna_resources.broker import (
+    Broker,
+    BrokerLimits,
+    BrokerSettings,
+    BrokerSpec,
+    BrokerStore,
+    Listeners,
+    LogSettings,
+)
 from sterna_resources.destination import DestinationResource, DestinationSpec
 from sterna_resources.durable_subscription import DurableSubscription, DurableSubscriptionSpec
-from sterna_resources.kinds import KINDS
+from sterna_resources.kinds import KINDS, KUBERNETES_KINDS, TOPOLOGY_KINDS
+from sterna_resources.messaging_cluster import MessagingCluster, MessagingClusterSpec
 from sterna_resources.metadata import Metadata
 from sterna_resources.problems import ManifestError, Place, Problem
 from sterna_resources.queue import Queue, QueueSpec
-from sterna_resources.reading import Examined, Manifest, examine_text, from_document, read_files, read_text
+from sterna_resources.reading import Examined, Manifest, examine_text, from_document, from_object, read_files, read_text
 from sterna_resources.resource import API_VERSION, Resource
+from sterna_resources.store import Store, StoreSpec
 from sterna_resources.topic import Topic, TopicSpec
+from sterna_resources.topology import ClusterRef, Paused, TopologyResource, TopologySpec
+from sterna_resources.user import User, UserSpec
 
 __all__ = [
     "API_VERSION",
     "KINDS",
+    "KUBERNETES_KINDS",
+    "TOPOLOGY_KINDS",
     "Bridge",
     "BridgeSource",
     "BridgeSpec",
     "BridgeTarget",
     "Broker",
     "BrokerLimits",
+    "BrokerSettings",
     "BrokerSpec",
+    "BrokerStore",
+    "ClusterRef",
     "DestinationResource",
     "DestinationSpec",
     "DurableSubscription",
@@ -37,17 +54,26 @@ __all__ = [
     "LogSettings",
     "Manifest",
     "ManifestError",
+    "MessagingCluster",
+    "MessagingClusterSpec",
     "Metadata",
+    "Paused",
     "Place",
     "Problem",
     "Queue",
     "QueueSpec",
     "Resource",
     "Store",
+    "StoreSpec",
     "Topic",
     "TopicSpec",
+    "TopologyResource",
+    "TopologySpec",
+    "User",
+    "UserSpec",
     "examine_text",
     "from_document",
+    "from_object",
     "read_files",
     "read_text",
 ]

@@ -6,9 +6,29 @@ from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from sterna_resources.fields import DestinationName, Model, Selector, SourcePattern
-from sterna_resources.resource import Resource
+from sterna_resources.rules import Rule, exactly_one
+from sterna_resources.status import PlacedStatus
+from sterna_resources.topology import TopologyResource, TopologySpec
 
 TARGETS_MAX = 256
+_ONE_OF = Rule(exactly_one("queue", "topic"), "needs either queue or topic, one of them")
+
+
+def _each_once(field: str) -> Rule:
+    """That no two targets name the same queue, or topic."""
+    return Rule(
+        f"self.targets.all(t, !has(t.{field}) || self.targets.exists_one(o, has(o.{field}) && o.{field} == t.{field}))",
+        f"a {field} is named twice: join the selectors with OR",
+        ".targets",
+    )
+
+
+def _no_loop(field: str) -> Rule:
+    return Rule(
+        f"!has(self.source.{field}) || !self.targets.exists(t, has(t.{field}) && t.{field} == self.source.{field})",
+        f"the {field} is the source: a bridge cannot lead back to it",
+        ".targets",
+    )
 
 
 def _check_one(queue: str | None, topic: str | None) -> None:
@@ -18,6 +38,8 @@ def _check_one(queue: str | None, topic: str | None) -> None:
 
 class BridgeSource(Model):
     """Where copies come from."""
+
+    RULES: ClassVar[tuple[Rule, ...]] = (_ONE_OF,)
 
     queue: SourcePattern | None = None
     """A queue's name, or a pattern: then every matching queue (EMS-DEST-A48)."""
@@ -39,6 +61,8 @@ class BridgeSource(Model):
 class BridgeTarget(Model):
     """Where copies go."""
 
+    RULES: ClassVar[tuple[Rule, ...]] = (_ONE_OF,)
+
     queue: DestinationName | None = None
     """The name of one queue."""
 
@@ -59,14 +83,22 @@ class BridgeTarget(Model):
         return ("queue", self.queue) if self.queue is not None else ("topic", self.topic or "")
 
 
-class BridgeSpec(Model):
+class BridgeSpec(TopologySpec):
     """From where to where."""
+
+    RULES: ClassVar[tuple[Rule, ...]] = tuple(
+        rule(field) for field in ("queue", "topic") for rule in (_each_once, _no_loop)
+    )
 
     source: BridgeSource
     """Where copies come from. Copies that came over a bridge do not cross another one (EMS-DEST-A49)."""
 
     targets: list[BridgeTarget] = Field(min_length=1, max_length=TARGETS_MAX)
     """Where copies go, each with a selector of its own. Queues and topics mix freely."""
+
+    deletion_policy: Literal["delete", "retain"] = "delete"
+    """What becomes of the bridge in the brokers when it is deleted in Kubernetes. `delete`: it goes; no message is lost
+    with it. `retain`: it stays, and nobody manages it."""
 
     @model_validator(mode="after")
     def _targets_are_distinct(self) -> Self:
@@ -83,10 +115,11 @@ class BridgeSpec(Model):
         return self
 
 
-class Bridge(Resource):
+class Bridge(TopologyResource):
     """A server-side copy from a source to its targets."""
 
     PLURAL: ClassVar[str] = "bridges"
+    STATUS = PlacedStatus
 
     kind: Literal["Bridge"] = "Bridge"
     """`Bridge`."""

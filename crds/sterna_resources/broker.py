@@ -2,29 +2,15 @@
 
 from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from sterna_resources.fields import Model, Size
+from sterna_resources.fields import BrokerName, Model, Size, section
 from sterna_resources.resource import Resource
+from sterna_resources.store import StoreMode, StoreName, check_mode, effective_mode
 
 MEBIBYTE = 1024 * 1024
 STORES_MAX = 64
-SYSTEM_STORES = {"$sys.failsafe": "sync", "$sys.nonfailsafe": "async"}
-
-
-def _check_broker_name(text: str) -> str:
-    if any(character in ".:/ \t" or not character.isprintable() for character in text):
-        fault = "may not hold dots, colons, slashes, blanks or control characters: it is part of message ids"
-        raise PydanticCustomError("broker_name", "{fault}", {"fault": fault})
-    return text
-
-
-def _check_store_name(text: str) -> str:
-    if text.startswith("$") and text not in SYSTEM_STORES:
-        fault = f"'{text}' begins with '$': of such stores there are only {' and '.join(SYSTEM_STORES)}"
-        raise PydanticCustomError("store_name", "{fault}", {"fault": fault})
-    return text
 
 
 _Address = Annotated[str, Field(min_length=1, max_length=300, json_schema_extra={"examples": ["127.0.0.1:7222"]})]
@@ -83,13 +69,13 @@ class BrokerLimits(Model):
     """Unary Receive calls whose messages are not acknowledged yet, of all clients together."""
 
 
-class Store(Model):
+class BrokerStore(Model):
     """A label that destinations name, with what it promises and how much it may hold."""
 
-    name: Annotated[str, Field(min_length=1, max_length=64), AfterValidator(_check_store_name)]
+    name: StoreName
     """The store's name. `$sys.failsafe` and `$sys.nonfailsafe` exist anyway and may be given a quota here."""
 
-    mode: Literal["sync", "async"] | None = None
+    mode: StoreMode | None = None
     """`sync` (default): a message is confirmed when it is on disk. `async`: when it is accepted; it reaches the disk
     shortly after. The two system stores keep theirs, sync and async."""
 
@@ -98,16 +84,13 @@ class Store(Model):
 
     @model_validator(mode="after")
     def _system_stores_keep_their_mode(self) -> Self:
-        own = SYSTEM_STORES.get(self.name)
-        if own is not None and self.mode not in (None, own):
-            fault = f"{self.name} is always {own}: give the destinations another store"
-            raise PydanticCustomError("store_mode", "{fault}", {"fault": fault})
+        check_mode(self.name, self.mode)
         return self
 
     @property
     def effective_mode(self) -> str:
         """What holds: as written, or a system store's own."""
-        return SYSTEM_STORES.get(self.name) or self.mode or "sync"
+        return effective_mode(self.name, self.mode)
 
 
 class LogSettings(Model):
@@ -123,22 +106,13 @@ class LogSettings(Model):
     """Memory for non-persistent messages; what does not fit goes to a spill file."""
 
 
-class BrokerSpec(Model):
-    """The broker's settings; a flag of the command line comes before each."""
+class BrokerSettings(Model):
+    """What can be said of a broker wherever it runs."""
 
-    name: Annotated[str, Field(min_length=1, max_length=64), AfterValidator(_check_broker_name)] | None = None
-    """The broker's name, as in message ids; `metadata.name` when absent."""
-
-    listeners: Listeners = Field(default_factory=Listeners)
-    """Where the broker listens. Loopback addresses only, until there are TLS and users."""
-
-    limits: BrokerLimits = Field(default_factory=BrokerLimits)
+    limits: BrokerLimits = section(BrokerLimits)
     """What the broker accepts."""
 
-    stores: list[Store] = Field(default_factory=list, max_length=STORES_MAX)
-    """The stores that destinations may name, besides `$sys.failsafe` and `$sys.nonfailsafe`."""
-
-    log: LogSettings = Field(default_factory=LogSettings)
+    log: LogSettings = section(LogSettings)
     """How the broker keeps messages."""
 
     drain_ms: int = Field(default=10_000, ge=0, le=600_000)
@@ -150,6 +124,19 @@ class BrokerSpec(Model):
     metrics_destinations: int = Field(default=100, ge=0, le=10_000)
     """How many destinations of each kind the metrics list one by one (those holding the most); the rest are summed
     up."""
+
+
+class BrokerSpec(BrokerSettings):
+    """The broker's settings; a flag of the command line comes before each."""
+
+    name: BrokerName | None = None
+    """The broker's name, as in message ids; `metadata.name` when absent."""
+
+    listeners: Listeners = section(Listeners)
+    """Where the broker listens. Loopback addresses only, until there are TLS and users."""
+
+    stores: list[BrokerStore] = Field(default_factory=list, max_length=STORES_MAX)
+    """The stores that destinations may name, besides `$sys.failsafe` and `$sys.nonfailsafe`."""
 
     @model_validator(mode="after")
     def _stores_are_distinct(self) -> Self:

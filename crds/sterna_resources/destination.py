@@ -4,24 +4,43 @@ A property that is not written is inherited from the wildcard entries that match
 text says how several of them are combined. What is written stands.
 """
 
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from sterna_resources import names
-from sterna_resources.fields import Count, DestinationPattern, DurationMs, Model, Size
+from sterna_resources.fields import BrokerName, Count, DestinationPattern, DurationMs, Size
 from sterna_resources.metadata import Metadata
-from sterna_resources.resource import Resource
+from sterna_resources.rules import SAME_NAME, Rule
+from sterna_resources.topology import OPERATOR_FIELDS, TopologyResource, TopologySpec
 
 OverflowPolicy = Literal["default", "discardOld", "rejectIncoming"]
 
 # Temporary destinations have no other properties (EMS-DEST-A39, A40).
 TEMPORARY_PROPERTIES = frozenset({"max_messages", "max_bytes", "overflow_policy"})
+_OTHER_PROPERTIES = ("expirationMs", "store", "broker", "prefetch")
 
 
-class DestinationSpec(Model):
+def temporary_settings_rule(*more: str) -> Rule:
+    """That `TMP.>` has no properties but its own; `more` names a kind's properties besides the shared ones."""
+    absent = " || ".join(f"has(self.{field})" for field in (*_OTHER_PROPERTIES, *more))
+    return Rule(
+        f"!has(self.name) || self.name != '{names.TEMPORARY_SETTINGS}' || !({absent})",
+        f"{names.TEMPORARY_SETTINGS} takes maxMessages, maxBytes and overflowPolicy alone",
+    )
+
+
+class DestinationSpec(TopologySpec):
     """The properties that queues and topics share."""
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "!has(self.broker) || !has(self.name) || !(self.name.contains('*') || self.name.contains('>'))",
+            "broker is for one destination: a wildcard entry has no place",
+            ".broker",
+        ),
+    )
 
     name: DestinationPattern | None = Field(default=None, json_schema_extra={"x-sterna-default": "metadata.name"})
     """The destination's name; `metadata.name` when absent. A pattern (`orders.*`, `orders.>`) makes a wildcard entry:
@@ -47,16 +66,35 @@ class DestinationSpec(Model):
 
     store: str | None = Field(default=None, min_length=1, max_length=64)
     """The store that keeps the messages: `$sys.failsafe` (confirmed when on disk), `$sys.nonfailsafe` (confirmed when
-    accepted) or one that the Broker manifest names. Absent and not inherited: `$sys.failsafe`. Entries that overlap
-    must not name different stores (EMS-DEST-A37, A43)."""
+    accepted), or one that a Store or the Broker manifest names. Absent and not inherited: `$sys.failsafe`. Entries that
+    overlap must not name different stores (EMS-DEST-A37, A43)."""
+
+    broker: BrokerName | None = None
+    """The broker of the cluster that is to be its home. Absent: the one that has the fewest. It counts when the home is
+    chosen: a destination that has one stays there. A single broker does nothing with it."""
 
     def given(self) -> dict[str, Any]:
-        """The properties that were written, by their names in manifests."""
-        return {key: value for key, value in self.written().items() if key != "name" and value is not None}
+        """The properties that were written and that the destination has, by their names in manifests."""
+        dumped = self.model_dump(
+            by_alias=True, exclude_unset=True, mode="json", exclude={"name", "broker", *OPERATOR_FIELDS}
+        )
+        return {key: value for key, value in dumped.items() if value is not None}
 
 
-class DestinationResource(Resource):
+class DestinationResource(TopologyResource):
     """A Queue or a Topic."""
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            f"has(self.spec.name) || ({names.length_rule('self.metadata.name')})",
+            "metadata.name is too long for a destination's name: give another in spec.name",
+        ),
+        Rule(
+            SAME_NAME,
+            "a destination cannot be renamed: make another, or delete this one first",
+            ".spec.name",
+        ),
+    )
 
     metadata: Metadata
     """The object's name and its notes."""
@@ -78,12 +116,18 @@ class DestinationResource(Resource):
     def _name_and_properties_fit(self) -> Self:
         if self.spec.name is None and (fault := names.name_fault(self.metadata.name)):
             raise PydanticCustomError("invalid_name", "{fault}", {"fault": f"as the destination's name: {fault}"})
-        if self.subject == names.TEMPORARY_SETTINGS:
-            others = sorted(self.spec.model_fields_set - TEMPORARY_PROPERTIES - {"name"})
-            if others:
-                written = ", ".join(type(self.spec).model_fields[field].alias or field for field in others)
-                fault = (
-                    f"'{names.TEMPORARY_SETTINGS}' takes maxMessages, maxBytes and overflowPolicy alone, not {written}"
-                )
-                raise PydanticCustomError("temporary_settings", "{fault}", {"fault": fault})
+        if self.spec.broker is not None and self.is_pattern and self.subject != names.TEMPORARY_SETTINGS:
+            fault = "broker is for one destination: a wildcard entry has no place"
+            raise PydanticCustomError("broker_of_pattern", "{fault}", {"fault": fault})
+        if self.subject == names.TEMPORARY_SETTINGS and (others := self._not_for_temporaries()):
+            fault = f"'{names.TEMPORARY_SETTINGS}' takes maxMessages, maxBytes and overflowPolicy alone, not {others}"
+            raise PydanticCustomError("temporary_settings", "{fault}", {"fault": fault})
         return self
+
+    def _not_for_temporaries(self) -> str:
+        allowed = TEMPORARY_PROPERTIES | OPERATOR_FIELDS | {"name"}
+        fields = type(self.spec).model_fields
+        others = sorted(
+            field for field in self.spec.model_fields_set - allowed if getattr(self.spec, field) is not None
+        )
+        return ", ".join(fields[field].alias or field for field in others)

@@ -6,12 +6,33 @@ from pydantic import model_validator
 from pydantic_core import PydanticCustomError
 
 from sterna_resources import names
-from sterna_resources.fields import Label, Model, Selector, SourcePattern
-from sterna_resources.resource import Resource
+from sterna_resources.fields import Label, Selector, SourcePattern
+from sterna_resources.rules import SAME_NAME, Rule, unchanged
+from sterna_resources.status import DestinationStatus
+from sterna_resources.topology import TopologyResource, TopologySpec
 
 
-class DurableSubscriptionSpec(Model):
+def _immutable(field: str) -> Rule:
+    return Rule(
+        f"self.{field} == oldSelf.{field}",
+        f"{field} cannot be changed: it would be another subscription, and what this one keeps would be lost",
+        f".{field}",
+    )
+
+
+class DurableSubscriptionSpec(TopologySpec):
     """What is kept, and for whom."""
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule("has(self.clientId) || self.shared", "clientId is missing: only a shared subscription may do without"),
+        Rule(
+            "!(self.noLocal && self.shared)",
+            "noLocal is not for shared subscriptions: their consumers are several clients",
+            ".noLocal",
+        ),
+        *(_immutable(field) for field in ("topic", "selector", "noLocal", "shared")),
+        Rule(unchanged("clientId"), "clientId cannot be changed: it is part of the subscription's name", ".clientId"),
+    )
 
     topic: SourcePattern
     """The topic, or a pattern for several."""
@@ -42,10 +63,22 @@ class DurableSubscriptionSpec(Model):
         return self
 
 
-class DurableSubscription(Resource):
+class DurableSubscription(TopologyResource):
     """A static durable subscription: clients use it, and cannot unsubscribe it."""
 
     PLURAL: ClassVar[str] = "durables"
+    STATUS = DestinationStatus
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            f"has(self.spec.name) || size(self.metadata.name) <= {names.SUBSCRIPTION_CHARACTERS_MAX}",
+            "metadata.name is too long for a subscription's name: give another in spec.name",
+        ),
+        Rule(
+            SAME_NAME,
+            "a subscription cannot be renamed: make another, or delete this one first",
+            ".spec.name",
+        ),
+    )
 
     kind: Literal["DurableSubscription"] = "DurableSubscription"
     """`DurableSubscription`."""
@@ -57,6 +90,11 @@ class DurableSubscription(Resource):
     def subscription_name(self) -> str:
         """The name that clients give."""
         return self.spec.name or self.metadata.name
+
+    @property
+    def claim(self) -> str:
+        """`<client id>/<name>`: names are the client's own. A shared one may have nothing before the slash."""
+        return f"{self.spec.client_id or ''}/{self.subscription_name}"
 
     @model_validator(mode="after")
     def _name_fits(self) -> Self:

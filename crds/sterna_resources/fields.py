@@ -1,12 +1,15 @@
 """The base of all models, and the types of fields that several kinds share."""
 
-from typing import Annotated, Any
+import re
+from datetime import datetime
+from typing import Annotated, Any, ClassVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, GetJsonSchemaHandler, WithJsonSchema
 from pydantic.alias_generators import to_camel
-from pydantic_core import PydanticCustomError
+from pydantic_core import CoreSchema, PydanticCustomError
 
 from sterna_resources import names
+from sterna_resources.rules import KEYWORD, Rule, of_field
 
 # The largest integer that JSON carries safely everywhere (JavaScript's), and the bound of every size and count.
 INTEGER_MAX = 2**53 - 1
@@ -17,6 +20,9 @@ SELECTOR_CHARACTERS_MAX = 65_536
 
 class Model(BaseModel):
     """A part of a manifest: camelCase outside, nothing unknown, nothing converted on the quiet, immutable."""
+
+    RULES: ClassVar[tuple[Rule, ...]] = ()
+    """What Kubernetes checks of this part as a whole. A subclass has the rules of its base, too."""
 
     model_config = ConfigDict(
         alias_generator=to_camel,
@@ -30,6 +36,14 @@ class Model(BaseModel):
     def written(self) -> dict[str, Any]:
         """The fields that were given, as the manifest writes them."""
         return self.model_dump(by_alias=True, exclude_unset=True, mode="json")
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        described = handler.resolve_ref_schema(handler(core_schema))
+        rules = [rule for base in reversed(cls.__mro__) for rule in vars(base).get("RULES", ())]
+        if rules:
+            described[KEYWORD] = [rule.as_dict() for rule in rules]
+        return described
 
 
 def _refuse(fault: str | None) -> None:
@@ -64,16 +78,90 @@ def _check_label(text: str) -> str:
     return text
 
 
-def _bounded(text_max: int) -> Any:
-    return Field(min_length=1, max_length=text_max)
+def _check_broker_name(text: str) -> str:
+    if any(character in ".:/ \t" or not character.isprintable() for character in text):
+        _refuse("may not hold dots, colons, slashes, blanks or control characters: it is part of message ids")
+    return text
+
+
+def _check_time(text: str) -> str:
+    try:
+        zone = datetime.fromisoformat(text).tzinfo
+    except ValueError:
+        zone = None
+    if zone is None or not _TIME.fullmatch(text):
+        raise PydanticCustomError("time", "must be a time such as 2030-01-31T18:00:00Z")
+    return text
+
+
+def _check_quantity(value: Any) -> Any:
+    if (isinstance(value, int) and not isinstance(value, bool) and value >= 0) or (
+        isinstance(value, str) and _QUANTITY.fullmatch(value)
+    ):
+        return value
+    raise PydanticCustomError("quantity", "must be an amount such as 10Gi, 500m or 2")
+
+
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
+_QUANTITY_PATTERN = r"[0-9]+(\.[0-9]{1,9})?(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?"
+_QUANTITY = re.compile(_QUANTITY_PATTERN)
+
+_COMMON_RULES = (
+    Rule(
+        "!self.startsWith('.') && !self.endsWith('.') && !self.contains('..')",
+        "dots stand between elements, never first, last or doubled",
+    ),
+    Rule(
+        names.length_rule("self"),
+        f"at most {names.ELEMENTS_MAX} elements of {names.ELEMENT_CHARACTERS_MAX} characters; in all the "
+        f"fewer characters the more elements: {names.characters_max(2)} with two, "
+        f"{names.characters_max(names.ELEMENTS_MAX)} with {names.ELEMENTS_MAX}",
+    ),
+    Rule("!self.startsWith('$')", "names that begin with $ belong to the broker"),
+    Rule(
+        f"!self.startsWith('TMP.') || self == '{names.TEMPORARY_SETTINGS}'",
+        f"below TMP there is only {names.TEMPORARY_SETTINGS}, the settings of temporary destinations",
+    ),
+)
+_PATTERN_RULES = (
+    *_COMMON_RULES,
+    Rule(
+        "self.split('.').all(e, e == '*' || e == '>' || !(e.contains('*') || e.contains('>')))",
+        "a wildcard (* or >) is a whole element",
+    ),
+    Rule("!self.contains('>.')", "> is allowed as the last element only"),
+)
+_SOURCE_RULES = (
+    *_PATTERN_RULES,
+    Rule(
+        f"self != '{names.TEMPORARY_SETTINGS}'",
+        f"{names.TEMPORARY_SETTINGS} holds the settings of temporary destinations and stands for no destination",
+    ),
+)
+_NAME_RULES = (
+    *_COMMON_RULES,
+    Rule("!self.contains('*') && !self.contains('>')", "the name of one destination is needed here, no wildcard"),
+)
+
+
+def _bounded(text_max: int, *rules: Rule) -> Any:
+    return Field(min_length=1, max_length=text_max, json_schema_extra=of_field(*rules) if rules else None)
+
+
+def _matching(pattern: str, text_max: int) -> Any:
+    return Field(min_length=1, max_length=text_max, pattern=f"^{pattern}$")
 
 
 # The name of one destination: no wildcards.
-DestinationName = Annotated[str, _bounded(names.NAME_CHARACTERS_MAX), AfterValidator(_check_name)]
+DestinationName = Annotated[str, _bounded(names.NAME_CHARACTERS_MAX, *_NAME_RULES), AfterValidator(_check_name)]
 # A name or a pattern, `TMP.>` included: what a Queue or Topic may be called.
-DestinationPattern = Annotated[str, _bounded(names.NAME_CHARACTERS_MAX), AfterValidator(_check_pattern)]
+DestinationPattern = Annotated[
+    str, _bounded(names.NAME_CHARACTERS_MAX, *_PATTERN_RULES), AfterValidator(_check_pattern)
+]
 # A name or a pattern that stands for destinations: what a bridge or subscription may take from.
-SourcePattern = Annotated[str, _bounded(names.NAME_CHARACTERS_MAX), AfterValidator(_check_usable_pattern)]
+SourcePattern = Annotated[
+    str, _bounded(names.NAME_CHARACTERS_MAX, *_SOURCE_RULES), AfterValidator(_check_usable_pattern)
+]
 # The name of an object, as Kubernetes takes it.
 ObjectName = Annotated[
     str,
@@ -84,11 +172,39 @@ ObjectName = Annotated[
     ),
     AfterValidator(_check_object_name),
 ]
+# The name of a namespace, a listener, or what else becomes a label in the domain name system.
+DnsLabel = Annotated[str, Field(min_length=1, max_length=63, pattern="^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")]
 # The name of a durable subscription, or a client id.
 Label = Annotated[str, _bounded(names.SUBSCRIPTION_CHARACTERS_MAX), AfterValidator(_check_label)]
+# A broker's name, as it stands in message ids.
+BrokerName = Annotated[
+    str,
+    Field(min_length=1, max_length=64, json_schema_extra={"pattern": r"^[^.:/\s]+$"}),
+    AfterValidator(_check_broker_name),
+]
 # A selector's text. Its grammar belongs to the engine, which checks it when the manifest is applied.
 Selector = Annotated[str, Field(max_length=SELECTOR_CHARACTERS_MAX)]
+# A moment, as RFC 3339 writes it.
+Time = Annotated[str, Field(max_length=40, json_schema_extra={"format": "date-time"}), AfterValidator(_check_time)]
+# An amount as Kubernetes writes it: a whole number, or a text such as 10Gi or 500m.
+Quantity = Annotated[
+    int | str,
+    BeforeValidator(_check_quantity),
+    WithJsonSchema(
+        {
+            "anyOf": [{"type": "integer"}, {"type": "string"}],
+            "x-kubernetes-int-or-string": True,
+            "maxLength": 32,
+            "pattern": f"^{_QUANTITY_PATTERN}$",
+        }
+    ),
+]
 
 Count = Annotated[int, Field(ge=0, le=INTEGER_MAX)]
 Size = Annotated[int, Field(ge=0, le=INTEGER_MAX)]
 DurationMs = Annotated[int, Field(ge=0, le=DURATION_MS_MAX)]
+
+
+def section(model: type[Model]) -> Any:
+    """A field that holds a group of fields which all have defaults: absent is the same as `{}`."""
+    return Field(default_factory=model, json_schema_extra={"x-sterna-section": True})

@@ -1,19 +1,40 @@
-"""The kinds of resources, by name: the one list that readers, schemas and commands go through."""
+"""The kinds of resources, by name: the one place that readers, schemas and commands go through.
+
+A broker takes some of them, Kubernetes others; most are of both. A folder of manifests for Kubernetes may hold a
+MessagingCluster, and a broker that is given it says that it is not for brokers.
+"""
 
 import difflib
 
 from sterna_resources.bridge import Bridge
 from sterna_resources.broker import Broker
 from sterna_resources.durable_subscription import DurableSubscription
+from sterna_resources.messaging_cluster import MessagingCluster
 from sterna_resources.queue import Queue
 from sterna_resources.resource import Resource
+from sterna_resources.store import Store
 from sterna_resources.topic import Topic
+from sterna_resources.topology import TopologyResource
+from sterna_resources.user import User
 
+# The kinds that live in a cluster, in Kubernetes.
+TOPOLOGY_KINDS: dict[str, type[TopologyResource]] = {
+    "Queue": Queue,
+    "Topic": Topic,
+    "Bridge": Bridge,
+    "DurableSubscription": DurableSubscription,
+    "Store": Store,
+    "User": User,
+}
+# The kinds that Kubernetes knows: those with a custom resource definition.
+KUBERNETES_KINDS: dict[str, type[Resource]] = {"MessagingCluster": MessagingCluster, **TOPOLOGY_KINDS}
+# The kinds that a broker takes, from a folder, from `sterna apply` or from its cluster.
 KINDS: dict[str, type[Resource]] = {
     "Queue": Queue,
     "Topic": Topic,
     "Bridge": Bridge,
     "DurableSubscription": DurableSubscription,
+    "Store": Store,
     "Broker": Broker,
 }
 

@@ -36,6 +36,15 @@ def characters_max(elements: int) -> int:
     return NAME_CHARACTERS_MAX - -(-_RESERVE_AT_MOST_ELEMENTS * min(elements, ELEMENTS_MAX) // ELEMENTS_MAX)
 
 
+def length_rule(text: str) -> str:
+    """That neither elements nor the whole are too long, as Kubernetes' rules say it of the expression `text`."""
+    count = f"size({text}.split('.'))"
+    return (
+        f"!{text}.matches('[^.]{{{ELEMENT_CHARACTERS_MAX + 1}}}') && {count} <= {ELEMENTS_MAX} && size({text}) <= "
+        f"{NAME_CHARACTERS_MAX} - ({_RESERVE_AT_MOST_ELEMENTS} * {count} + {ELEMENTS_MAX - 1}) / {ELEMENTS_MAX}"
+    )
+
+
 def pattern_fault(text: str) -> str | None:
     """What is wrong with a name or a pattern, or None (EMS-DEST-A07, A08, A09)."""
     if not text:

@@ -5,7 +5,9 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from sterna_resources.destination import DestinationResource, DestinationSpec
+from sterna_resources.destination import DestinationResource, DestinationSpec, temporary_settings_rule
+from sterna_resources.rules import Rule, of_field
+from sterna_resources.status import DestinationStatus
 
 PREFETCH_MAX = 100_000
 
@@ -26,18 +28,38 @@ def _check_max_redelivery(value: Any) -> Any:
 QueuePrefetch = Annotated[
     int | Literal["none"],
     BeforeValidator(_check_prefetch),
-    WithJsonSchema({"anyOf": [{"type": "integer"}, {"type": "string"}], "x-kubernetes-int-or-string": True}),
+    WithJsonSchema(
+        {
+            "anyOf": [{"type": "integer"}, {"type": "string"}],
+            "x-kubernetes-int-or-string": True,
+            "maxLength": 6,
+            **of_field(
+                Rule(
+                    f"type(self) == int ? self >= 0 && self <= {PREFETCH_MAX} : self == 'none'",
+                    f"must be none or a whole number from 0 to {PREFETCH_MAX}",
+                )
+            ),
+        }
+    ),
+]
+# 1 would mean that nothing is ever delivered again, which is not what a limit of deliveries is for (EMS-DEST-A23).
+MaxRedelivery = Annotated[
+    int,
+    Field(ge=0, le=255, json_schema_extra=of_field(Rule("self != 1", "1 is not allowed: 0 (no limit), or 2 to 255"))),
+    BeforeValidator(_check_max_redelivery),
 ]
 
 
 class QueueSpec(DestinationSpec):
     """The properties of a queue."""
 
+    RULES: ClassVar[tuple[Rule, ...]] = (temporary_settings_rule("maxRedelivery", "exclusive"),)
+
     prefetch: QueuePrefetch | None = None
     """How many messages a consumer is sent ahead of its receive calls, 1 to 100,000; `none`: each only when it is
     asked for. Absent or 0: inherited, the largest number before `none`; if nobody says, 5 (EMS-DEST-A26, A30)."""
 
-    max_redelivery: Annotated[int, BeforeValidator(_check_max_redelivery), Field(ge=0, le=255)] | None = None
+    max_redelivery: MaxRedelivery | None = None
     """How often a message may be delivered, 2 to 255, before it is moved to `$sys.undelivered` (if its sender asked for
     that) or destroyed. 0: no limit. Inherited: the smallest limit (EMS-DEST-A23)."""
 
@@ -50,6 +72,7 @@ class Queue(DestinationResource):
     """A queue, or a wildcard entry for queues."""
 
     PLURAL: ClassVar[str] = "queues"
+    STATUS = DestinationStatus
 
     kind: Literal["Queue"] = "Queue"
     """`Queue`."""

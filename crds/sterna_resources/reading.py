@@ -1,11 +1,12 @@
 """Manifests from text and files: every problem of every document at once, each with its place.
 
 `read_text` and `read_files` return what is good only if everything is; otherwise they raise ManifestError.
-`examine_text` is for callers that answer for each document by itself.
+`examine_text` is for callers that answer for each document by itself; `from_object` for what Kubernetes hands out.
+`kinds` says which kinds are expected: a broker's, unless the caller says otherwise.
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path as FilePath
 from typing import Any, get_args
@@ -13,13 +14,15 @@ from typing import Any, get_args
 from pydantic import BaseModel, ValidationError
 
 from sterna_resources import names, yaml_documents
-from sterna_resources.kinds import KINDS, suggestion
+from sterna_resources.kinds import KINDS, KUBERNETES_KINDS, suggestion
 from sterna_resources.problems import ManifestError, Place, Problem
 from sterna_resources.resource import API_VERSION, Resource
 from sterna_resources.yaml_documents import Document, Path, field_path
 
 SUFFIXES = (".yaml", ".yml", ".json")
 FILE_BYTES_MAX = 64 * 1024 * 1024
+
+Kinds = Mapping[str, type[Resource]]
 
 # In place of pydantic's words where those speak of Python or leave out what to do.
 _MESSAGES = {
@@ -58,16 +61,16 @@ class Examined:
     problems: tuple[Problem, ...]
 
 
-def read_text(text: str, source: str) -> list[Manifest]:
+def read_text(text: str, source: str, kinds: Kinds = KINDS) -> list[Manifest]:
     """The manifests of a text; `source` stands for it in errors.
 
     Raises:
         ManifestError: with all that is wrong.
     """
-    return _all_good(examine_text(text, source))
+    return _all_good(examine_text(text, source, kinds))
 
 
-def read_files(files: Iterable[FilePath]) -> list[Manifest]:
+def read_files(files: Iterable[FilePath], kinds: Kinds = KINDS) -> list[Manifest]:
     """The manifests of files, in order.
 
     Raises:
@@ -76,7 +79,7 @@ def read_files(files: Iterable[FilePath]) -> list[Manifest]:
     examined: list[Examined] = []
     for file in files:
         try:
-            examined += examine_text(_file_text(file), str(file))
+            examined += examine_text(_file_text(file), str(file), kinds)
         except (OSError, UnicodeDecodeError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
             problem = Problem(Place(str(file), 1), "", f"cannot be read: {reason}")
@@ -84,20 +87,35 @@ def read_files(files: Iterable[FilePath]) -> list[Manifest]:
     return _all_good(examined)
 
 
-def examine_text(text: str, source: str) -> list[Examined]:
+def examine_text(text: str, source: str, kinds: Kinds = KINDS) -> list[Examined]:
     """Each document of a text, judged by itself."""
-    quick = _from_json(text, source)
-    return quick if quick is not None else [_examine(document) for document in yaml_documents.documents(text, source)]
+    quick = _from_json(text, source, kinds)
+    if quick is not None:
+        return quick
+    return [_examine(document, kinds) for document in yaml_documents.documents(text, source)]
 
 
-def from_document(value: dict[str, Any], source: str) -> Resource:
+def from_document(value: dict[str, Any], source: str, kinds: Kinds = KINDS) -> Resource:
     """The resource of a plain document, such as one kept as JSON.
 
     Raises:
         ManifestError: as read_text.
     """
-    [manifest] = _all_good([_examine(Document(source, value, {}))])
+    [manifest] = _all_good([_examine(Document(source, value, {}), kinds)])
     return manifest.resource
+
+
+def from_object(value: Mapping[str, Any], kinds: Kinds = KUBERNETES_KINDS) -> Resource:
+    """The resource of an object as Kubernetes' API hands it out: what only Kubernetes keeps in `metadata` is left out.
+
+    Raises:
+        ManifestError: as read_text.
+    """
+    metadata = value.get("metadata") or {}
+    kept = {field: metadata[field] for field in ("name", "namespace", "labels", "annotations") if metadata.get(field)}
+    document = {field: value[field] for field in ("apiVersion", "kind", "spec") if field in value}
+    source = f"{kept.get('namespace', '')}/{kept.get('name', '')}"
+    return from_document({**document, "metadata": kept}, source, kinds)
 
 
 def _file_text(file: FilePath) -> str:
@@ -113,7 +131,7 @@ def _all_good(examined: list[Examined]) -> list[Manifest]:
     return [one.manifest for one in examined if one.manifest is not None]
 
 
-def _from_json(text: str, source: str) -> list[Examined] | None:
+def _from_json(text: str, source: str, kinds: Kinds) -> list[Examined] | None:
     """A text that is one JSON document or a list of them, if there is nothing to complain about: many times faster."""
     if text.lstrip()[:1] not in ("{", "["):
         return None
@@ -123,7 +141,8 @@ def _from_json(text: str, source: str) -> list[Examined] | None:
         return None
     values = value if isinstance(value, list) else [value]
     sources = [source if len(values) == 1 else f"{source}[{index}]" for index in range(len(values))]
-    examined = [_examine(Document(one_source, one, {})) for one_source, one in zip(sources, values, strict=True)]
+    documents = [Document(one_source, one, {}) for one_source, one in zip(sources, values, strict=True)]
+    examined = [_examine(document, kinds) for document in documents]
     return None if any(one.problems for one in examined) else examined
 
 
@@ -134,7 +153,7 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return result
 
 
-def _examine(document: Document) -> Examined:
+def _examine(document: Document, kinds: Kinds) -> Examined:
     value = document.value
     if document.problems:
         return Examined(*_identity(value), None, tuple(document.problems))
@@ -144,12 +163,12 @@ def _examine(document: Document) -> Examined:
     if not isinstance(value, dict):
         return Examined("", "", None, (Problem(document.place(()), "", "must be a set of fields"),))
     kind, name = _identity(value)
-    if problems := _envelope_problems(document, value):
+    if problems := _envelope_problems(document, value, kinds):
         return Examined(kind, name, None, tuple(problems))
     try:
-        resource = KINDS[kind].model_validate(value)
+        resource = kinds[kind].model_validate(value)
     except ValidationError as error:
-        return Examined(kind, name, None, tuple(_problems(document, KINDS[kind], error)))
+        return Examined(kind, name, None, tuple(_problems(document, kinds[kind], error)))
     return Examined(kind, resource.subject, Manifest(resource, document.place(()), document), ())
 
 
@@ -164,7 +183,7 @@ def _identity(value: Any) -> tuple[str, str]:
     return kind if isinstance(kind, str) else "", name[: names.OBJECT_NAME_CHARACTERS_MAX]
 
 
-def _envelope_problems(document: Document, value: dict[str, Any]) -> list[Problem]:
+def _envelope_problems(document: Document, value: dict[str, Any], kinds: Kinds) -> list[Problem]:
     """What is wrong with apiVersion and kind: without these nothing else can be judged."""
     problems = []
     version, kind = value.get("apiVersion"), value.get("kind")
@@ -174,10 +193,12 @@ def _envelope_problems(document: Document, value: dict[str, Any]) -> list[Proble
         message = f"is '{version}', this broker knows {API_VERSION} alone"
         problems.append(Problem(document.place(("apiVersion",)), "apiVersion", message))
     if kind is None:
-        message = f"is missing: one of {', '.join(KINDS)}"
+        message = f"is missing: one of {', '.join(kinds)}"
         problems.append(Problem(document.place(()), "kind", message))
-    elif not isinstance(kind, str) or kind not in KINDS:
-        message = f"unknown kind '{kind}'{suggestion(str(kind), list(KINDS))} (known: {', '.join(KINDS)})"
+    elif not isinstance(kind, str) or kind not in kinds:
+        message = f"unknown kind '{kind}'{suggestion(str(kind), list(kinds))} (known: {', '.join(kinds)})"
+        if kind in KUBERNETES_KINDS:
+            message = f"a {kind} is for Kubernetes: a broker takes {', '.join(kinds)}"
         problems.append(Problem(document.place(("kind",)), "kind", message))
     return problems
 

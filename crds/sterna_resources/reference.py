@@ -3,9 +3,12 @@
 import re
 from typing import Any
 
+from pydantic.alias_generators import to_camel
+
 from sterna_resources.kinds import KINDS
 from sterna_resources.resource import API_VERSION
 from sterna_resources.schema import schema
+from sterna_resources.topology import OPERATOR_FIELDS
 
 _INTRODUCTION = f"""# Manifests
 
@@ -37,7 +40,9 @@ def _section(kind: str) -> str:
 def _rows(node: dict[str, Any], path: str) -> list[str]:
     rows = []
     required = set(node.get("required", ()))
-    for name, field in node["properties"].items():
+    # What a destination is comes before how the operator treats it.
+    last = {to_camel(field) for field in OPERATOR_FIELDS} if path == "spec" else set()
+    for name, field in sorted(node["properties"].items(), key=lambda item: item[0] in last):
         here = f"{path}.{name}"
         inner = field.get("items", field)
         default = "required" if name in required else _default(field)

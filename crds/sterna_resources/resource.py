@@ -6,6 +6,7 @@ from pydantic import AfterValidator, Field
 
 from sterna_resources.fields import Model
 from sterna_resources.metadata import Metadata
+from sterna_resources.status import Status
 
 GROUP = "sterna.dev"
 VERSION = "v1alpha1"
@@ -17,6 +18,9 @@ class Resource(Model):
 
     PLURAL: ClassVar[str]
     """How people write several of the kind, in commands and addresses."""
+
+    STATUS: ClassVar[type[Status]] = Status
+    """What the operator says of an object of the kind, in Kubernetes."""
 
     api_version: Literal["sterna.dev/v1alpha1"]
     """The version of the manifest's form: `sterna.dev/v1alpha1`."""
@@ -38,6 +42,11 @@ class Resource(Model):
     def subject(self) -> str:
         """What it is known by in the broker: a destination's own name, or the object's name."""
         return self.metadata.name
+
+    @property
+    def claim(self) -> str:
+        """The name that the object claims in its cluster, among those of its kind: only one object may have it."""
+        return self.subject
 
     @property
     def label(self) -> str:

@@ -7,21 +7,39 @@ custom resource definitions can be made from the same text.
 
 from typing import Any
 
+from pydantic import BaseModel
+
 from sterna_resources.kinds import KINDS
+from sterna_resources.rules import KEYWORD
 
 _DROPPED = {"title", "$defs", "additionalProperties", "propertyNames"}
 
+# What only Kubernetes needs to know, and an editor would not understand.
+_FOR_KUBERNETES = {
+    KEYWORD,
+    "x-kubernetes-list-type",
+    "x-kubernetes-list-map-keys",
+    "x-sterna-required",
+    "x-sterna-section",
+}
+
 
 def schema(kind: str) -> dict[str, Any]:
-    """The schema of one kind's manifests.
+    """The schema of one kind's manifests, as a broker takes them.
 
     Raises:
         KeyError: there is no such kind.
     """
-    raw = KINDS[kind].model_json_schema(by_alias=True)
-    result: dict[str, Any] = _resolved(raw, raw.get("$defs", {}))
+    result: dict[str, Any] = _without(described(KINDS[kind]), _FOR_KUBERNETES)
     required = result.setdefault("required", [])
     result["required"] = [*(name for name in ("apiVersion", "kind") if name not in required), *required]
+    return result
+
+
+def described(model: type[BaseModel]) -> dict[str, Any]:
+    """The schema of any model, self-contained, with all that Kubernetes is to know besides."""
+    raw = model.model_json_schema(by_alias=True)
+    result: dict[str, Any] = _resolved(raw, raw.get("$defs", {}))
     return result
 
 
@@ -31,6 +49,21 @@ def schemas() -> dict[str, Any]:
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Sterna manifests",
         "oneOf": [{"title": kind, **schema(kind)} for kind in KINDS],
+    }
+
+
+def _without(node: Any, keywords: set[str]) -> Any:
+    """A schema without some keywords. The fields below `properties` are no keywords, whatever they are called."""
+    if isinstance(node, list):
+        return [_without(item, keywords) for item in node]
+    if not isinstance(node, dict):
+        return node
+    return {
+        key: {name: _without(field, keywords) for name, field in value.items()}
+        if key == "properties"
+        else _without(value, keywords)
+        for key, value in node.items()
+        if key not in keywords
     }
 
 

@@ -86,7 +86,12 @@ async def test_a_folder_is_read_as_a_whole_and_reaches_the_engine_with_what_hold
         ([manifest("Queue", "a"), manifest("Queue", "a")], "metadata.name: a Queue of this name stands at"),
         ([manifest("Queue", "a"), manifest("Queue", "b", "name: a")], "spec.name: the queue 'a' is described at"),
         ([manifest("Broker", "a"), manifest("Broker", "b")], "the broker is described at"),
-        ([manifest("Queue", "a", "store: nope")], "spec.store: no store 'nope': the Broker manifest names"),
+        ([manifest("Queue", "a", "store: nope")], "spec.store: no store 'nope': there are $sys.failsafe"),
+        ([manifest("Store", "a"), manifest("Store", "b", "name: a")], "spec.name: the store 'a' is described at"),
+        (
+            [manifest("Broker", "x", "stores: [{name: a}]"), manifest("Store", "a")],
+            "spec.name: the store 'a' stands in the Broker manifest already",
+        ),
         (
             [
                 manifest("Queue", "a", "name: 'a.*', store: $sys.failsafe"),
@@ -182,6 +187,26 @@ async def test_the_source_of_a_bridge_cannot_be_deleted_its_target_can(house: Ho
     await again.delete(again.objects.entries[("Bridge", "copy")])
     await again.delete(again.objects.entries[("Queue", "a")])
     assert house.engine.queues == {}
+
+
+async def test_a_store_reaches_the_engine_and_stays_while_a_destination_names_it(house: House) -> None:
+    store = manifest("Store", "fast", "mode: async, quotaBytes: 5")
+    house.write(store, manifest("Queue", "a", "store: fast"), manifest("Store", "x", "name: $sys.failsafe"))
+    live = await house.start()
+    assert {"name": "fast", "mode": "async", "quota_bytes": 5} in house.engine.configurations[-1]["stores"]
+    with pytest.raises(RefusedError, match="the Queue a is in the store 'fast'") as caught:
+        await live.delete(live.objects.entries[("Store", "fast")])
+    assert caught.value.code == "IN_USE"
+    await live.delete(live.objects.entries[("Queue", "a")])
+    await live.delete(live.objects.entries[("Store", "fast")])
+    assert [row["name"] for row in house.engine.configurations[-1]["stores"]] == ["$sys.failsafe", "$sys.nonfailsafe"]
+
+
+async def test_fields_of_kubernetes_say_nothing_to_a_single_broker(house: House) -> None:
+    house.write(manifest("Queue", "a", "clusterRef: {name: c}, deletionPolicy: delete, paused: {}, broker: b0"))
+    await house.start()
+    [queue] = house.engine.configurations[-1]["queues"]
+    assert not {"clusterRef", "deletionPolicy", "adoption", "paused", "broker"} & queue.keys()
 
 
 async def test_nothing_is_applied_when_one_document_is_refused(house: House) -> None:

@@ -64,8 +64,9 @@ def test_json_and_yaml_mean_the_same() -> None:
         ),
         pytest.param(
             QUEUE + "spec: {maxBytes: 1, zzz: 3}\n",
-            "f.yaml:4:21: spec.zzz: unknown field (known: name, expirationMs, maxBytes, maxMessages, overflowPolicy, "
-            "store, prefetch, maxRedelivery, exclusive)",
+            "f.yaml:4:21: spec.zzz: unknown field (known: clusterRef, deletionPolicy, "
+            "adoption, paused, name, expirationMs, maxBytes, maxMessages, overflowPolicy, store, broker, prefetch, "
+            "maxRedelivery, exclusive)",
             id="unknown-field-without-suggestion",
         ),
         pytest.param(
@@ -104,7 +105,7 @@ def test_json_and_yaml_mean_the_same() -> None:
         pytest.param(
             HEAD + "kind: Queu\n",
             "f.yaml:2:1: kind: unknown kind 'Queu'; did you mean Queue? "
-            "(known: Queue, Topic, Bridge, DurableSubscription, Broker)",
+            "(known: Queue, Topic, Bridge, DurableSubscription, Store, Broker)",
             id="unknown-kind",
         ),
         pytest.param(
@@ -138,8 +139,8 @@ def test_json_and_yaml_mean_the_same() -> None:
         ),
         pytest.param(
             HEAD + "kind: Topic\nmetadata: {name: t}\nspec: {exclusive: true}\n",
-            "f.yaml:4:8: spec.exclusive: unknown field (known: name, expirationMs, maxBytes, maxMessages, "
-            "overflowPolicy, store, prefetch)",
+            "f.yaml:4:8: spec.exclusive: unknown field (known: clusterRef, deletionPolicy, "
+            "adoption, paused, name, expirationMs, maxBytes, maxMessages, overflowPolicy, store, broker, prefetch)",
             id="queue-property-on-a-topic",
         ),
         pytest.param(

@@ -3,10 +3,11 @@
 from collections.abc import Callable, Iterable, Iterator
 
 from sterna_resources.bridge import Bridge
-from sterna_resources.broker import SYSTEM_STORES, Broker
+from sterna_resources.broker import Broker
 from sterna_resources.destination import DestinationResource
 from sterna_resources.durable_subscription import DurableSubscription
 from sterna_resources.problems import Problem
+from sterna_resources.store import SYSTEM_STORES, Store
 from sterna_resources.yaml_documents import Path
 
 from sterna_broker.configuration.objects import Entry, ObjectSet, kind_of
@@ -36,6 +37,8 @@ def _identity(entry: Entry) -> tuple[tuple[str, ...], Path, str]:
     resource = entry.resource
     if isinstance(resource, DestinationResource):
         return (resource.kind, resource.subject), ("spec", "name"), f"the {kind_of(resource)} '{resource.subject}'"
+    if isinstance(resource, Store):
+        return (resource.kind, resource.subject), ("spec", "name"), f"the store '{resource.subject}'"
     if isinstance(resource, DurableSubscription):
         client_id = resource.spec.client_id or ""
         identity = (resource.kind, client_id, resource.subscription_name)
@@ -55,14 +58,18 @@ def problems(objects: ObjectSet, selector_check: SelectorCheck) -> Iterator[Prob
 def _stores(objects: ObjectSet) -> Iterator[Problem]:
     """Stores that do not exist, and entries that overlap with different stores (EMS-DEST-A43)."""
     broker = objects.broker
-    known = {*SYSTEM_STORES, *(store.name for store in (broker.spec.stores if broker else ()))}
+    of_broker = {store.name for store in (broker.spec.stores if broker else ())}
+    known = {*SYSTEM_STORES, *of_broker, *(store.subject for store in objects.stores())}
     with_store: list[tuple[DestinationResource, Entry, str]] = []
     for entry in objects.entries.values():
         resource = entry.resource
+        if isinstance(resource, Store) and resource.subject in of_broker:
+            message = f"the store '{resource.subject}' stands in the Broker manifest already"
+            yield entry.manifest.problem(("spec", "name"), message)
         if not isinstance(resource, DestinationResource) or resource.spec.store is None:
             continue
         if resource.spec.store not in known:
-            message = f"no store '{resource.spec.store}': the Broker manifest names {', '.join(sorted(known))}"
+            message = f"no store '{resource.spec.store}': there are {', '.join(sorted(known))}"
             yield entry.manifest.problem(("spec", "store"), message)
         with_store.append((resource, entry, resource.spec.store))
     yield from _store_conflicts(with_store)

@@ -4,7 +4,8 @@ import json
 from typing import Any
 
 from sterna_resources import names
-from sterna_resources.broker import SYSTEM_STORES, Store
+from sterna_resources.broker import BrokerStore
+from sterna_resources.store import SYSTEM_STORES
 
 from sterna_broker.configuration.inheritance import Kind
 from sterna_broker.configuration.objects import ObjectSet, kind_of
@@ -65,9 +66,12 @@ def _durable(durable: Any) -> dict[str, Any]:
 
 
 def _stores(objects: ObjectSet) -> list[dict[str, Any]]:
-    stores = {name: Store(name=name) for name in SYSTEM_STORES}
+    stores = {name: BrokerStore(name=name) for name in SYSTEM_STORES}
     if objects.broker is not None:
         stores.update((store.name, store) for store in objects.broker.spec.stores)
+    for store in objects.stores():
+        spec = store.spec
+        stores[store.subject] = BrokerStore(name=store.subject, mode=spec.mode, quota_bytes=spec.quota_bytes)
     return [
         {"name": store.name, "mode": store.effective_mode, "quota_bytes": store.quota_bytes}
         for store in stores.values()

@@ -18,6 +18,7 @@ from sterna_resources.durable_subscription import DurableSubscription
 from sterna_resources.problems import ManifestError, Problem
 from sterna_resources.reading import Examined, examine_text
 from sterna_resources.resource import Resource
+from sterna_resources.store import SYSTEM_STORES, Store
 
 from sterna_broker.configuration import checks
 from sterna_broker.configuration.applied import OWNER, AppliedFolder, Record, digest, merge
@@ -119,12 +120,14 @@ class LiveConfiguration:
             await self._change(self.objects.without(entry.key), [record], OWNER)
 
     def check_deletable(self, entry: Entry) -> None:
-        """Refuses to delete the source of a bridge (EMS-DEST-A53); a bridge's target may go.
+        """Refuses to delete what others need: the source of a bridge (EMS-DEST-A53), whose targets may go, and a store.
 
         Raises:
-            RefusedError: naming the bridge.
+            RefusedError: naming who needs it.
         """
         resource = entry.resource
+        if isinstance(resource, Store):
+            self._check_store_unused(resource.subject)
         if not isinstance(resource, DestinationResource):
             return
         identity = (resource.kind.lower(), resource.subject)
@@ -132,6 +135,12 @@ class LiveConfiguration:
             if bridge.spec.source.destination == identity:
                 message = f"the {identity[0]} '{resource.subject}' is the source of the bridge '{bridge.metadata.name}'"
                 raise RefusedError("IN_USE", resource.subject, message, "Delete the bridge first.")
+
+    def _check_store_unused(self, store: str) -> None:
+        for destination in self.objects.destinations():
+            if destination.spec.store == store and store not in SYSTEM_STORES:
+                message = f"the {destination.label} is in the store '{store}'"
+                raise RefusedError("IN_USE", store, message, "Give the destination another store first.")
 
     async def _read(self) -> tuple[ObjectSet, ObjectSet, list[Record]]:
         """The source alone, everything merged, and the kept changes that the source has overtaken."""

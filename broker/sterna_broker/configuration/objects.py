@@ -18,6 +18,7 @@ from sterna_resources.problems import Place
 from sterna_resources.queue import Queue
 from sterna_resources.reading import Manifest
 from sterna_resources.resource import Resource
+from sterna_resources.store import Store
 from sterna_resources.topic import Topic
 
 from sterna_broker.configuration.inheritance import Effective, Kind, Parents, effective
@@ -95,6 +96,12 @@ class ObjectSet:
         """The static durable subscriptions."""
         for entry in self.entries.values():
             if isinstance(entry.resource, DurableSubscription):
+                yield entry.resource
+
+    def stores(self) -> Iterator[Store]:
+        """The stores that are manifests of their own."""
+        for entry in self.entries.values():
+            if isinstance(entry.resource, Store):
                 yield entry.resource
 
     @property

@@ -17,6 +17,7 @@ _ALIASES: dict[str, tuple[str, ...]] = {
     "Topic": ("topic", "topics", "t"),
     "Bridge": ("bridge", "bridges"),
     "DurableSubscription": ("durable", "durables", "durablesubscription", "durablesubscriptions"),
+    "Store": ("store", "stores"),
     "Broker": ("broker", "brokers"),
     "Connection": ("connection", "connections"),
     "Statistics": ("statistics", "stats"),

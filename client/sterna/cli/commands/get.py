@@ -64,6 +64,7 @@ _COLUMNS: dict[str, Sequence[Column]] = {
         *(Column("SHARED", "spec.shared"), Column("SELECTOR", "spec.selector")),
         *(_ORIGIN, _MESSAGES, _BYTES, _UNACKNOWLEDGED, _CONSUMERS),
     ),
+    "Store": (_NAME, Column("MODE", "spec.mode"), Column("QUOTA", "spec.quotaBytes", "right")),
     "Broker": (_NAME, _ORIGIN, Column("LISTENERS", "spec.listeners"), Column("LIMITS", "spec.limits")),
     "Connection": (
         *(Column("ID", "id", "right"), Column("CLIENT", "client_id"), Column("PRODUCT", "product")),
@@ -78,7 +79,7 @@ _COLUMNS: dict[str, Sequence[Column]] = {
 def get(
     kind: Annotated[
         str,
-        typer.Argument(metavar="KIND", help="queue, topic, bridge, durable, broker, connection or statistics."),
+        typer.Argument(metavar="KIND", help="queue, topic, bridge, durable, store, broker, connection or statistics."),
     ],
     name: Annotated[str, typer.Argument(metavar="NAME", help="One name, or a pattern with * and >.")] = "",
     temporaries: Annotated[bool, typer.Option("--temporaries", help="Temporary destinations, too.")] = False,

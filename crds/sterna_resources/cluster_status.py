@@ -1,0 +1,83 @@
+"""What the operator says of a MessagingCluster."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from sterna_resources.fields import Count
+from sterna_resources.status import Status, StatusModel
+
+_BROKERS_MAX = 128
+
+
+class BrokerStatus(StatusModel):
+    """One broker, as its pod, its registration and its own report show it."""
+
+    name: str = Field(min_length=1, max_length=64)
+    """The broker's name, which is its pod's."""
+
+    ready: bool = False
+    """Whether it serves."""
+
+    image: str | None = Field(default=None, max_length=512)
+    """The image that its pod runs."""
+
+    version: str | None = Field(default=None, max_length=64)
+    """The version that it says it is."""
+
+    addresses: list[str] = Field(
+        default_factory=list, max_length=16, json_schema_extra={"items": {"type": "string", "maxLength": 300}}
+    )
+    """Where clients reach it."""
+
+    applied_revision: Count | None = None
+    """The revision of the shared configuration that it has applied."""
+
+    destinations: Count | None = None
+    """How many queues and topics live on it."""
+
+    messages: Count | None = None
+    """How many messages it still holds, while it is being emptied."""
+
+    draining: bool = False
+    """Whether it is being emptied, to go."""
+
+
+class ClusterStatus(Status):
+    """What the operator says of a cluster."""
+
+    replicas: Count = 0
+    """How many broker pods there are."""
+
+    ready_brokers: Count = 0
+    """How many brokers serve."""
+
+    selector: str | None = Field(default=None, max_length=512)
+    """The labels of the broker pods, for `kubectl scale` and autoscalers."""
+
+    image: str | None = Field(default=None, max_length=512)
+    """The image that brokers run, or are being changed to."""
+
+    operator_version: str | None = Field(default=None, max_length=64)
+    """The operator that last looked."""
+
+    etcd: Literal["managed", "external"] | None = None
+    """`managed`: one member, for trying. `external`: the endpoints in the spec."""
+
+    url: str | None = Field(default=None, max_length=512)
+    """The address for clients inside of Kubernetes."""
+
+    external_urls: list[str] = Field(
+        default_factory=list, max_length=8, json_schema_extra={"items": {"type": "string", "maxLength": 8_192}}
+    )
+    """The addresses for clients outside, one for each listener."""
+
+    connection_secret: str | None = Field(default=None, max_length=253)
+    """The Secret for applications."""
+
+    brokers: list[BrokerStatus] = Field(
+        default_factory=list,
+        max_length=_BROKERS_MAX,
+        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
+    )
+    """Each broker."""
