@@ -122,6 +122,8 @@ class BrokerStatus(Record):
     state: str
     draining: Draining | None = None
     warnings: list[str] = Field(default_factory=list)
+    messages: Count = 0
+    """All messages that it holds, whoever they are for: a cluster that is to go only when it is empty asks for it."""
 
 
 class ObjectStatus(Record):
