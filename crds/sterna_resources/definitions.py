@@ -5,6 +5,8 @@ and which fields are needed there. An absent group of fields is filled in with i
 them cannot be passed by leaving the group out.
 """
 
+import hashlib
+import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +18,9 @@ from sterna_resources.schema import described
 from sterna_resources.status import READY, UNOBSERVED
 
 CATEGORY = "sterna"
+
+# Says which definition this is, so that an operator can tell whether the one that is installed is the one it knows.
+DIGEST_ANNOTATION = f"{GROUP}/definition"
 
 # Words that pydantic or we use and Kubernetes does not.
 _FOREIGN_WORDS = {"examples", "x-sterna-required", "x-sterna-section", "x-sterna-default"}
@@ -121,23 +126,25 @@ def definition(kind: str) -> dict[str, Any]:
             "statusReplicasPath": ".status.replicas",
             "labelSelectorPath": ".status.selector",
         }
+    spec = {
+        "group": GROUP,
+        "names": {
+            "kind": kind,
+            "listKind": f"{kind}List",
+            "plural": called.plural,
+            "singular": kind.lower(),
+            "shortNames": list(called.short),
+            "categories": [CATEGORY],
+        },
+        "scope": "Namespaced",
+        "versions": [version],
+    }
+    digest = hashlib.sha256(json.dumps(spec, sort_keys=True).encode()).hexdigest()[:16]
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{called.plural}.{GROUP}"},
-        "spec": {
-            "group": GROUP,
-            "names": {
-                "kind": kind,
-                "listKind": f"{kind}List",
-                "plural": called.plural,
-                "singular": kind.lower(),
-                "shortNames": list(called.short),
-                "categories": [CATEGORY],
-            },
-            "scope": "Namespaced",
-            "versions": [version],
-        },
+        "metadata": {"name": f"{called.plural}.{GROUP}", "annotations": {DIGEST_ANNOTATION: digest}},
+        "spec": spec,
     }
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tools.fingerprints import ROOT, files_below
-from tools.generate import cli_reference, etcd_stubs, manifests, python_stubs, rust_stubs
+from tools.generate import chart_readmes, cli_reference, definitions, etcd_stubs, manifests, python_stubs, rust_stubs
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,8 @@ def generators() -> list[Generator]:
         Generator("python-stubs", python_stubs.INPUTS, python_stubs.OUTPUTS, python_stubs.make),
         Generator("etcd-stubs", etcd_stubs.INPUTS, etcd_stubs.OUTPUTS, etcd_stubs.make),
         Generator("rust-stubs", rust_stubs.INPUTS, rust_stubs.OUTPUTS, rust_stubs.make),
+        Generator("definitions", definitions.INPUTS, definitions.OUTPUTS, definitions.make),
+        Generator("chart-readmes", chart_readmes.INPUTS, chart_readmes.OUTPUTS, chart_readmes.make),
         Generator("manifests", manifests.INPUTS, manifests.OUTPUTS, manifests.make),
         Generator("cli-reference", cli_reference.INPUTS, cli_reference.OUTPUTS, cli_reference.make),
     ]
