@@ -37,7 +37,7 @@ class BrokerStatus(StatusModel):
     """How many queues and topics live on it."""
 
     messages: Count | None = None
-    """How many messages it still holds, while it is being emptied."""
+    """How many messages it holds, as it last said."""
 
     draining: bool = False
     """Whether it is being emptied, to go."""
@@ -63,6 +63,10 @@ class ClusterStatus(Status):
 
     etcd: Literal["managed", "external"] | None = None
     """`managed`: one member, for trying. `external`: the endpoints in the spec."""
+
+    etcd_id: str | None = Field(default=None, max_length=64)
+    """Which store that etcd is, by the mark that brokers and operator put into it. Another one under the same address is
+    not taken for it."""
 
     url: str | None = Field(default=None, max_length=512)
     """The address for clients inside of Kubernetes."""
