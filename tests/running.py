@@ -20,7 +20,7 @@ import json, pathlib, sys
 from sterna_broker.main import run
 from sterna_broker.options import BrokerOptions
 flags = json.loads(sys.argv[1])
-for name in ("data", "config", "ready_file"):
+for name in ("data", "config", "ready_file", "tls_cert", "tls_key", "client_ca", "users"):
     if flags.get(name):
         flags[name] = pathlib.Path(flags[name])
 sys.exit(run(BrokerOptions(**flags)))

@@ -10,7 +10,9 @@ import structlog
 def configure(log_format: str, level: str) -> None:
     """Sets up logging for the process. `auto` is for people on a terminal and JSON lines elsewhere."""
     for_people = log_format == "console" or (log_format == "auto" and sys.stderr.isatty())
-    renderer: Any = structlog.dev.ConsoleRenderer() if for_people else structlog.processors.JSONRenderer()
+    # The plain form: the other shows the local variables of every frame, and a password may be among them.
+    for_terminals = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
+    renderer: Any = for_terminals if for_people else structlog.processors.JSONRenderer()
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,

@@ -19,6 +19,7 @@ from sterna_core import EngineError, StoreError
 from sterna_resources.problems import ManifestError
 
 from sterna_broker import logs
+from sterna_broker.access.errors import AccessError
 from sterna_broker.addresses import AddressError
 from sterna_broker.node import Node
 from sterna_broker.options import BrokerOptions
@@ -41,6 +42,8 @@ def run(options: BrokerOptions) -> int:
         return asyncio.run(_run(options))
     except ManifestError as error:
         return _failed(EXIT_CONFIGURATION, "the configuration cannot be used", str(error))
+    except AccessError as error:
+        return _failed(EXIT_CONFIGURATION, "certificates or users cannot be used", str(error))
     except AddressError as error:
         return _failed(EXIT_CONFIGURATION, "the configuration cannot be used", str(error))
     except StoreError as error:
@@ -113,8 +116,9 @@ def _write_ready_file(node: Node, file: Path) -> None:
 
 def ready_line(node: Node) -> str:
     """Who serves where, and what recovery found."""
+    s = "s" if node.options.tls_cert else ""
     return (
-        f"sterna broker '{node.settings.name}' serves sterna://{node.messaging} (monitor http://{node.monitor}); "
+        f"sterna broker '{node.settings.name}' serves sterna{s}://{node.messaging} (monitor http{s}://{node.monitor}); "
         f"{_recovered(node.recovery)}"
     )
 

@@ -7,14 +7,16 @@ close the engine cleanly. A broker that was stopped so has nothing to recover.
 
 import asyncio
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import structlog
 from sterna_core import Engine, SelectorError, selector_check
 
-from sterna_broker.addresses import Address
+from sterna_broker.access.gate import Gate
+from sterna_broker.access.users import UserStore
+from sterna_broker.addresses import Address, is_loopback
 from sterna_broker.clock import monotonic_ms, wall_ms
 from sterna_broker.configuration.applied import AppliedFolder
 from sterna_broker.configuration.live import LiveConfiguration
@@ -22,7 +24,7 @@ from sterna_broker.configuration.source import DefaultSource, FolderSource, Sour
 from sterna_broker.monitor.application import Monitor
 from sterna_broker.monitor.metrics import Metrics
 from sterna_broker.monitor.readiness import Readiness, judge
-from sterna_broker.options import BrokerOptions, Settings, settle
+from sterna_broker.options import BrokerOptions, Settings, missing_protection, settle
 from sterna_broker.pump import Pump
 from sterna_broker.server.admin import Administration
 from sterna_broker.server.connect import Connect
@@ -48,6 +50,7 @@ class _Parts:
     """What exists once the broker serves."""
 
     engine: Engine
+    gate: Gate
     pump: Pump
     connect: Connect
     sending: Sending
@@ -71,6 +74,8 @@ class Node:
         self._parts: _Parts | None = None
         self._hurry = asyncio.Event()
         self.failed = asyncio.Event()
+        self.users = UserStore()
+        self.gate: Gate | None = None
         source: Source = FolderSource(options.config) if options.config else DefaultSource()
         self.live = LiveConfiguration(source, AppliedFolder(options.data / APPLIED_FOLDER), _check_selector)
 
@@ -91,6 +96,7 @@ class Node:
         Raises:
             ManifestError: the configuration is wrong.
             AddressError: an address cannot be used.
+            AccessError: certificates or users cannot be used.
             StoreError: the store is locked or damaged (of sterna_core).
             EngineError: the engine refuses the configuration (of sterna_core).
             ListenError: a port cannot be had.
@@ -98,6 +104,9 @@ class Node:
         """
         objects = await self.live.load()
         self._settings = settings = settle(self.options, objects.broker, VERSION)
+        self.gate = gate = Gate(self.options, self.users)
+        await gate.open()
+        self._warn_if_open(settings)
         await asyncio.to_thread(_make_folders, self.options.data)
         began_ms = monotonic_ms()
         folder = self.options.data / LOG_FOLDER
@@ -112,7 +121,7 @@ class Node:
         for dropped in recovery["dropped"]:
             _log.warning("damaged_record_dropped", **dropped)
         try:
-            await self._start_around(engine, settings)
+            await self._start_around(engine, settings, gate)
         except BaseException:
             await self._stop_parts(engine)
             raise
@@ -122,8 +131,14 @@ class Node:
         parts.statistics.state = "serving"
         await parts.listener.set_serving(serving=True)
 
-    async def _start_around(self, engine: Engine, settings: Settings) -> None:
-        pump = Pump(engine, TicketDesk(lambda: self.live.objects).answer, self._fail)
+    def _warn_if_open(self, settings: Settings) -> None:
+        missing = missing_protection(replace(self.options, insecure=False))
+        for address in (settings.messaging, settings.monitor):
+            if missing and not is_loopback(address.host):
+                _log.warning("listening_insecurely", address=str(address), missing=missing)
+
+    async def _start_around(self, engine: Engine, settings: Settings, gate: Gate) -> None:
+        pump = Pump(engine, TicketDesk(lambda: self.live.objects, gate.greet).answer, self._fail)
         statistics = StatisticsSource(pump, VERSION, wall_ms(), self.recovery, self.options.data)
         self.live.connect(lambda text: pump.tick().configure(text))
         limits = settings.limits
@@ -134,12 +149,14 @@ class Node:
             slow_consumer_ms=settings.slow_consumer_ms,
         )
         sending, receiving = Sending(pump), Receiving(pump, limits.leases)
-        services = Services(connect, sending, receiving, Administration(pump, self.live, statistics))
+        administration = Administration(pump, self.live, statistics)
+        services = Services(connect, sending, receiving, administration, gate.admit_call)
         metrics = Metrics(pump, statistics, settings.metrics_destinations)
-        monitor = Monitor(self.readiness, lambda: self._state, metrics)
-        listener = Listener(services, limits.frame_bytes)
-        self._parts = _Parts(engine, pump, connect, sending, receiving, services, listener, monitor, statistics)
+        monitor = Monitor(self.readiness, lambda: self._state, metrics, gate)
+        listener = Listener(services, limits.frame_bytes, tls=gate.tls, reflects=self.options.reflection)
+        self._parts = _Parts(engine, gate, pump, connect, sending, receiving, services, listener, monitor, statistics)
         pump.start()
+        gate.start(pump)
         connect.start()
         self.monitor = await monitor.start(settings.monitor)
         self.messaging = await listener.start(settings.messaging)
@@ -158,11 +175,13 @@ class Node:
         self._hurry.set()
 
     async def reload(self) -> None:
-        """Reads the configuration again.
+        """Reads the configuration again, and certificates and users.
 
         Raises:
             ManifestError: it is wrong; then nothing changes.
         """
+        if self.gate is not None:
+            await self.gate.reload()
         await self.live.reload()
         if self._parts is not None:
             self._parts.pump.touch()
@@ -201,6 +220,8 @@ class Node:
             await parts.listener.stop(_LAST_CALLS_S)
             await parts.monitor.stop()
             parts.pump.stop()
+        if self.gate is not None:
+            await self.gate.stop()
         # The last commit is synced here, and the engine's threads end.
         await asyncio.to_thread(engine.stop)
 

@@ -12,6 +12,7 @@ from typing import Any, Literal
 from sterna_resources.broker import Broker, BrokerLimits, BrokerSpec
 
 from sterna_broker import addresses
+from sterna_broker.access.identities import CertificateUser
 from sterna_broker.addresses import Address
 
 DEFAULT_MESSAGING = "127.0.0.1:7222"
@@ -50,6 +51,34 @@ class BrokerOptions:
     ready_file: Path | None = None
     """A file that appears, with the addresses as JSON, once the broker serves."""
 
+    tls_cert: Path | None = None
+    """The certificate with its chain, in PEM. With it every port speaks TLS; read again when it changes."""
+
+    tls_key: Path | None = None
+    """Its private key, in PEM, not encrypted."""
+
+    client_ca: Path | None = None
+    """The CA of clients' certificates, in PEM. With it every client of gRPC has to show one."""
+
+    certificate_user: CertificateUser | None = None
+    """Which name of a client's certificate is the user. None: the common name where there are no other users, else
+    off."""
+
+    users: Path | None = None
+    """The users file; read again when it changes."""
+
+    users_from_cluster: bool = False
+    """Whether somebody hands users to `Node.users`: then nobody gets in before."""
+
+    insecure: bool = False
+    """Listen beyond this machine without TLS or users."""
+
+    reflection: bool = True
+    """Whether the gRPC reflection service is on."""
+
+    open_metrics: bool = False
+    """Whether /metrics asks nobody who they are."""
+
     log_format: Literal["auto", "console", "json"] = "auto"
     """How logs are written to stderr; auto: console on a terminal, otherwise json."""
 
@@ -75,6 +104,18 @@ class Settings:
         return json.dumps(self.engine)
 
 
+def missing_protection(options: BrokerOptions) -> list[str]:
+    """What keeps the broker from listening beyond this machine; nothing: it may."""
+    if options.insecure:
+        return []
+    missing = []
+    if options.tls_cert is None:
+        missing.append("TLS (--tls-cert and --tls-key)")
+    if options.users is None and options.client_ca is None and not options.users_from_cluster:
+        missing.append("users (--users, or --client-ca for client certificates)")
+    return missing
+
+
 def settle(options: BrokerOptions, manifest: Broker | None, version: str) -> Settings:
     """Puts flags, manifest and defaults together.
 
@@ -98,10 +139,11 @@ def settle(options: BrokerOptions, manifest: Broker | None, version: str) -> Set
     }
     messaging = options.listen or spec.listeners.messaging or DEFAULT_MESSAGING
     monitor = options.monitor or spec.listeners.monitor or DEFAULT_MONITOR
+    missing = missing_protection(options)
     return Settings(
         name=name,
-        messaging=addresses.parse(messaging, "listen"),
-        monitor=addresses.parse(monitor, "monitor"),
+        messaging=addresses.parse(messaging, "listen", missing),
+        monitor=addresses.parse(monitor, "monitor", missing),
         drain_ms=spec.drain_ms if options.drain_ms is None else options.drain_ms,
         slow_consumer_ms=spec.slow_consumer_ms,
         metrics_destinations=spec.metrics_destinations,

@@ -12,7 +12,7 @@ All calls of the engine happen on the loop's thread, through this object or afte
 import asyncio
 import itertools
 import json
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 import structlog
@@ -23,6 +23,7 @@ from sterna_broker.clock import monotonic_ms, wall_ms
 _log = structlog.get_logger(part="engine")
 
 Ticket = dict[str, Any]
+Answer = dict[str, Any]
 
 
 class Port(Protocol):
@@ -36,7 +37,7 @@ class Pump:
     """See the module."""
 
     def __init__(
-        self, engine: Engine, answer: Callable[[Ticket], dict[str, Any]], failed: Callable[[str], None]
+        self, engine: Engine, answer: Callable[[Ticket], Answer | Awaitable[Answer]], failed: Callable[[str], None]
     ) -> None:
         self.engine = engine
         self.ports: dict[int, Port] = {}
@@ -48,6 +49,7 @@ class Pump:
         self._running = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms: int | None = None
+        self._answering: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
         """Begins to poll."""
@@ -58,6 +60,8 @@ class Pump:
     def stop(self) -> None:
         """Polls no more; the engine may be stopped afterwards."""
         self._running = False
+        for task in list(self._answering):
+            task.cancel()
         self._loop.remove_reader(self.engine.fileno())
         if self._timer is not None:
             self._timer.cancel()
@@ -118,9 +122,23 @@ class Pump:
         try:
             answer = self._answer(ticket)
         except Exception as error:  # noqa: BLE001, a defect must not park a session for ever
-            _log.exception("ticket_failed", kind=ticket.get("kind"))
-            answer = {"error": _internal(error)}
-        self.engine.answer(ticket["ticket"], json.dumps(answer))
+            answer = _failed(ticket, error)
+        if isinstance(answer, dict):
+            self.engine.answer(ticket["ticket"], json.dumps(answer))
+            return
+        # It takes a while: the session waits for it, nobody else does.
+        task = self._loop.create_task(self._answer_later(ticket, answer), name=f"answer-{ticket['ticket']}")
+        self._answering.add(task)
+        task.add_done_callback(self._answering.discard)
+
+    async def _answer_later(self, ticket: Ticket, coming: Awaitable[Answer]) -> None:
+        try:
+            answer = await coming
+        except Exception as error:  # noqa: BLE001, as above
+            answer = _failed(ticket, error)
+        if self._running:
+            self.tick().answer(ticket["ticket"], json.dumps(answer))
+            self.touch()
 
     def _set_timer(self, deadline_ms: int | None) -> None:
         if deadline_ms == self._timer_ms and self._timer is not None:
@@ -136,6 +154,12 @@ class Pump:
     def _on_timer(self) -> None:
         self._timer = None
         self._poll()
+
+
+def _failed(ticket: Ticket, error: Exception) -> Answer:
+    """The answer in place of one that could not be given. The ticket is not logged: it may hold a password."""
+    _log.error("ticket_failed", kind=ticket.get("kind"), exc_info=error)
+    return {"error": _internal(error)}
 
 
 def _internal(error: Exception) -> dict[str, Any]:

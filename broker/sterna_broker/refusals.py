@@ -5,6 +5,8 @@ session stream travel as frames and are the engine's; these are for the unary ca
 they began.
 """
 
+from typing import Any
+
 import grpc
 
 from sterna_broker.contract import messaging
@@ -75,6 +77,16 @@ class RefusedError(Exception):
             retryable=error.retryable,
             offset=error.offset,
         )
+
+    def document(self) -> dict[str, Any]:
+        """As the engine takes it for an answer to a ticket."""
+        return {
+            "code": self.code,
+            "subject": self.subject,
+            "message": self.message,
+            "remedy": self.remedy,
+            "retryable": self.retryable,
+        }
 
     @property
     def error(self) -> messaging.Error:

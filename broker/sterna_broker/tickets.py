@@ -1,9 +1,9 @@
 """Answers to what the engine's compiled tables do not know.
 
-That is: who may connect, and which destinations may come into being.
+That is: who may connect (which `access` decides), and which destinations may come into being.
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from sterna_resources import names
@@ -13,34 +13,27 @@ from sterna_broker.configuration.objects import ObjectSet
 
 
 class TicketDesk:
-    """Answers tickets from the configuration that holds at that moment."""
+    """Answers tickets from the configuration that holds at that moment; `greet` answers those of newcomers."""
 
-    def __init__(self, objects: Callable[[], ObjectSet]) -> None:
+    def __init__(
+        self,
+        objects: Callable[[], ObjectSet],
+        greet: Callable[[dict[str, Any]], dict[str, Any] | Awaitable[dict[str, Any]]],
+    ) -> None:
         self._objects = objects
+        self._greet = greet
 
-    def answer(self, ticket: dict[str, Any]) -> dict[str, Any]:
-        """The engine's answer to `ticket`: `{"ok": …}` or `{"error": …}`."""
+    def answer(self, ticket: dict[str, Any]) -> dict[str, Any] | Awaitable[dict[str, Any]]:
+        """The engine's answer to `ticket`: `{"ok": …}` or `{"error": …}`, perhaps later."""
         match ticket["kind"]:
             case "hello":
-                return self._hello(ticket)
+                return self._greet(ticket)
             case "destination":
                 # The kind of the destination stands beside the kind of the ticket.
                 kind: Kind = "queue" if str(ticket["destination"]).lower() == "queue" else "topic"
                 return self._destination(kind, ticket["name"])
             case other:
                 raise ValueError(f"a ticket of an unknown kind: {other}")
-
-    def _hello(self, ticket: dict[str, Any]) -> dict[str, Any]:
-        credentials = ticket.get("credentials") or {}
-        if credentials.get("token"):
-            return _refused(
-                "UNAUTHENTICATED",
-                "credentials",
-                "This broker has no means to check a token yet.",
-                "Connect without credentials; the broker listens on this machine alone.",
-            )
-        # Without users, a name is a claim that nobody checked (EMS-DEST-A35); it opens nothing.
-        return {"ok": {"user": credentials.get("user", "")}}
 
     def _destination(self, kind: Kind, name: str) -> dict[str, Any]:
         if fault := names.name_fault(name):

@@ -32,7 +32,9 @@ class CallError(Exception):
         super().__init__(f"{self.status.name} {self.code} ({self.error.subject}): {error.details()}")
 
 
-async def call(channel: grpc.aio.Channel, method: str, timeout_s: float = 15, **fields: Any) -> Any:
+async def call(
+    channel: grpc.aio.Channel, method: str, timeout_s: float = 15, metadata: Any = None, **fields: Any
+) -> Any:
     """Makes a unary call, such as `Admin/Get`.
 
     Raises:
@@ -43,7 +45,7 @@ async def call(channel: grpc.aio.Channel, method: str, timeout_s: float = 15, **
         f"/sterna.v1.{method}", request_serializer=request.SerializeToString, response_deserializer=response.FromString
     )
     try:
-        return await stub(request(**fields), timeout=timeout_s)
+        return await stub(request(**fields), timeout=timeout_s, metadata=metadata)
     except grpc.aio.AioRpcError as error:
         raise CallError(error) from error
 

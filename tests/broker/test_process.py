@@ -188,7 +188,7 @@ def damage(data: Path, what: bytes) -> None:
             r"all\.yaml:8:12: metadata\.name: a Queue of this name stands at",
         ),
         (["a: [", "b: 1"], r"not valid YAML"),
-        ([manifest("Broker", "b", "listeners: {messaging: '0.0.0.0:7222'}")], "has neither TLS nor users yet"),
+        ([manifest("Broker", "b", "listeners: {messaging: '0.0.0.0:7222'}")], "has no TLS .* and no users"),
         ([manifest("Topic", "a", "store: other")], r"spec\.store: no store 'other'"),
     ],
 )

@@ -2,11 +2,12 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sterna_broker import addresses
 from sterna_broker.addresses import Address, AddressError
-from sterna_broker.options import BrokerOptions, settle
+from sterna_broker.options import BrokerOptions, missing_protection, settle
 from sterna_resources import read_text
 from sterna_resources.broker import Broker
 
@@ -29,19 +30,37 @@ def broker(spec: str) -> Broker:
     ],
 )
 def test_loopback_addresses_are_taken(text: str, expected: Address) -> None:
-    assert addresses.parse(text, "listen") == expected
+    assert addresses.parse(text, "listen", ["TLS", "users"]) == expected
 
 
 @pytest.mark.parametrize("text", ["0.0.0.0:7222", "[::]:7222", "10.0.0.1:7222", "example.org:7222", "*:7222"])
 def test_other_addresses_are_refused_saying_why(text: str) -> None:
-    with pytest.raises(AddressError, match="has neither TLS nor users yet"):
-        addresses.parse(text, "listen")
+    with pytest.raises(AddressError, match="has no TLS and no users"):
+        addresses.parse(text, "listen", ["TLS", "users"])
+    assert addresses.parse(text, "listen", []).port == 7222
+
+
+@pytest.mark.parametrize(
+    ("flags", "missing"),
+    [
+        ({}, ["TLS", "users"]),
+        ({"users": Path("u")}, ["TLS"]),
+        ({"tls_cert": Path("c"), "tls_key": Path("k")}, ["users"]),
+        ({"tls_cert": Path("c"), "tls_key": Path("k"), "users": Path("u")}, []),
+        ({"tls_cert": Path("c"), "tls_key": Path("k"), "client_ca": Path("a")}, []),
+        ({"tls_cert": Path("c"), "tls_key": Path("k"), "users_from_cluster": True}, []),
+        ({"insecure": True}, []),
+    ],
+)
+def test_what_is_missing_for_listening_beyond_this_machine(flags: dict[str, Any], missing: list[str]) -> None:
+    found = missing_protection(BrokerOptions(data=Path("d"), **flags))
+    assert [one.partition(" ")[0] for one in found] == missing
 
 
 @pytest.mark.parametrize("text", ["7222", "localhost", "127.0.0.1:", "127.0.0.1:x", "127.0.0.1:70000"])
 def test_what_is_no_address_is_refused(text: str) -> None:
     with pytest.raises(AddressError, match="is no address"):
-        addresses.parse(text, "listen")
+        addresses.parse(text, "listen", [])
 
 
 def test_flags_come_before_the_manifest_and_that_before_defaults() -> None:

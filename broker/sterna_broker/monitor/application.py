@@ -1,7 +1,9 @@
 """The monitor's HTTP application: /livez, /readyz, /metrics.
 
 /livez answers as long as the event loop turns: a broker that does not answer is to be restarted. /readyz says whether
-clients should be sent here, with reasons; a broker that cannot write its disk is alive, and never ready.
+clients should be sent here, with reasons; a broker that cannot write its disk is alive, and never ready. The two ask
+nobody who they are, since probes cannot say; /metrics names destinations, and asks as gRPC does, by the `authorization`
+header or a client certificate.
 """
 
 from collections.abc import Callable
@@ -9,16 +11,21 @@ from collections.abc import Callable
 from aiohttp import web
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
+from sterna_broker.access.gate import Gate
 from sterna_broker.addresses import Address
 from sterna_broker.monitor.metrics import Metrics
 from sterna_broker.monitor.readiness import Readiness
+from sterna_broker.refusals import RefusedError
 from sterna_broker.server.listening import ListenError
 
 
 class Monitor:
     """Serves the probes and metrics on one address."""
 
-    def __init__(self, readiness: Callable[[], Readiness], state: Callable[[], str], metrics: Metrics) -> None:
+    def __init__(
+        self, readiness: Callable[[], Readiness], state: Callable[[], str], metrics: Metrics, gate: Gate
+    ) -> None:
+        self._gate = gate
         self._readiness = readiness
         self._state = state
         self._metrics = metrics
@@ -35,7 +42,15 @@ class Monitor:
             ListenError: the port is taken, or not for us.
         """
         await self._runner.setup()
-        site = web.TCPSite(self._runner, address.host, address.port, reuse_address=True, reuse_port=False)
+        tls = self._gate.tls
+        site = web.TCPSite(
+            self._runner,
+            address.host,
+            address.port,
+            ssl_context=tls.http_context() if tls else None,
+            reuse_address=True,
+            reuse_port=False,
+        )
         try:
             await site.start()
         except OSError as error:
@@ -55,6 +70,17 @@ class Monitor:
         readiness = self._readiness()
         return web.json_response(readiness.document(self._state()), status=200 if readiness.ready else 503)
 
-    async def _show_metrics(self, _request: web.Request) -> web.Response:
+    async def _show_metrics(self, request: web.Request) -> web.Response:
+        certified = bool(request.get_extra_info("peercert"))
+        try:
+            header = request.headers.get("Authorization")
+            await self._gate.admit_request(header, certified=certified, host=request.remote or "")
+        except RefusedError as refused:
+            text = f"{refused.message} {refused.remedy}\n"
+            if refused.code == "UNAUTHENTICATED":
+                return web.Response(status=401, text=text, headers={"WWW-Authenticate": 'Basic realm="sterna"'})
+            return web.Response(status=503, text=text)
         self._metrics.ready = self._readiness().ready
+        certificates = self._gate.certificates
+        self._metrics.certificate_not_after_ms = certificates.not_after_ms if certificates else None
         return web.Response(body=self._metrics.text(), headers={"Content-Type": CONTENT_TYPE_LATEST})

@@ -10,6 +10,7 @@ all.
 | `sterna_ready` | | 1 if /readyz would say so |
 | `sterna_start_time_seconds` | | when the process started, seconds since 1970 |
 | `sterna_epoch` | | grows with each start |
+| `sterna_certificate_not_after_seconds` | | when the certificate ends, seconds since 1970; only with TLS |
 | `sterna_resident_memory_bytes` | | memory of the process |
 | `sterna_connections`, `sterna_sessions`, `sterna_producers`, `sterna_consumers` | | how many there are |
 | `sterna_queues`, `sterna_topics`, `sterna_subscriptions` | | how many there are |
@@ -84,6 +85,7 @@ class Metrics:
 
     def __init__(self, pump: Pump, statistics: StatisticsSource, destinations_max: int) -> None:
         self.ready = False
+        self.certificate_not_after_ms: int | None = None
         self._collector = _BrokerCollector(pump, statistics, destinations_max, self)
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self._collector)
@@ -113,6 +115,9 @@ class _BrokerCollector(Collector):
         yield GaugeMetricFamily("sterna_ready", "Whether clients should come.", value=float(self._owner.ready))
         started_s = figures.started_ms / 1000
         yield GaugeMetricFamily("sterna_start_time_seconds", "When the broker started.", value=started_s)
+        if (until_ms := self._owner.certificate_not_after_ms) is not None:
+            text = "When the certificate that clients are shown ends."
+            yield GaugeMetricFamily("sterna_certificate_not_after_seconds", text, value=until_ms / 1000)
         yield from _plain(figures, _GAUGES, GaugeMetricFamily)
         yield from _plain(figures, _COUNTERS, CounterMetricFamily)
         yield from _plain(figures.log, _LOG_GAUGES, GaugeMetricFamily)

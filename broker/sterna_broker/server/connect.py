@@ -10,6 +10,7 @@ travels with the status of the call.
 """
 
 import asyncio
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import grpc
@@ -31,13 +32,15 @@ class Call:
     def __init__(self, pump: Pump, context: Any, frame_bytes: int) -> None:
         self.cut_off: RefusedError | None = None
         self.writing_since_ms: int | None = None
+        self.peer: str = context.peer()
+        self.auth_context: Mapping[str, Iterable[bytes]] = context.auth_context()
         self._pump = pump
         self._context = context
         self._frame_bytes = frame_bytes
         self._awake = asyncio.Event()
         self._half_closed = False
         self._task: asyncio.Task[None] | None = None
-        self.stream = pump.open(self, context.peer())
+        self.stream = pump.open(self, self.peer)
 
     def wake(self) -> None:
         """See Port."""

@@ -1,4 +1,8 @@
-"""The gRPC server itself: its options, its health and reflection services, its port."""
+"""The gRPC server itself: its options, its health and reflection services, its port with TLS or without.
+
+Health and reflection ask nobody who they are: the one says whether the broker serves, the other what everybody can
+read in `proto/`.
+"""
 
 from typing import Any
 
@@ -6,6 +10,7 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
+from sterna_broker.access.tls import ServerTls
 from sterna_broker.addresses import Address
 from sterna_broker.server.services import ADMIN, MESSAGING, Services
 
@@ -22,13 +27,17 @@ class ListenError(Exception):
 class Listener:
     """Serves the services on one address."""
 
-    def __init__(self, services: Services, frame_bytes: int) -> None:
+    def __init__(
+        self, services: Services, frame_bytes: int, *, tls: ServerTls | None = None, reflects: bool = True
+    ) -> None:
+        self._tls = tls
         self._server = grpc.aio.server(options=_options(frame_bytes))
         self._server.add_generic_rpc_handlers(services.handlers())
         self._health = health.aio.HealthServicer()
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        names = (MESSAGING, ADMIN, health.SERVICE_NAME, reflection.SERVICE_NAME)
-        reflection.enable_server_reflection(names, self._server)
+        if reflects:
+            names = (MESSAGING, ADMIN, health.SERVICE_NAME, reflection.SERVICE_NAME)
+            reflection.enable_server_reflection(names, self._server)
 
     async def start(self, address: Address) -> Address:
         """Begins to listen; the address with the port that it got.
@@ -37,7 +46,10 @@ class Listener:
             ListenError: the port is taken, or not for us.
         """
         try:
-            port = self._server.add_insecure_port(str(address))
+            if self._tls is None:
+                port = self._server.add_insecure_port(str(address))
+            else:
+                port = self._server.add_secure_port(str(address), self._tls.grpc_credentials())
         except RuntimeError as error:
             raise ListenError(f"cannot listen on {address}: {_reason(error)}") from error
         if port == 0:

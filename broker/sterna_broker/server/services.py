@@ -1,4 +1,4 @@
-"""The services as gRPC wants them: methods by name, requests decoded, refusals turned into statuses.
+"""The services as gRPC wants them: methods by name, callers admitted, requests decoded, refusals turned into statuses.
 
 Connect is registered with raw bytes; everything else with the generated types.
 """
@@ -10,6 +10,7 @@ import grpc
 import structlog
 from sterna_core import EngineError
 
+from sterna_broker.access.authentication import Proof
 from sterna_broker.contract import admin, messaging
 from sterna_broker.refusals import ERROR_METADATA, RefusedError, shutting_down
 from sterna_broker.server.admin import Administration
@@ -23,15 +24,17 @@ MESSAGING = "sterna.v1.Messaging"
 ADMIN = "sterna.v1.Admin"
 
 Unary = Callable[[Any], Awaitable[Any]]
+Admit = Callable[[Any], Awaitable[Proof]]
 
 
 class Services:
     """All methods, behind one gate: while the broker drains, unary calls are refused."""
 
     def __init__(
-        self, connect: Connect, sending: Sending, receiving: Receiving, administration: Administration
+        self, connect: Connect, sending: Sending, receiving: Receiving, administration: Administration, admit: Admit
     ) -> None:
         self.accepting = True
+        self._admit = admit
         self._connect = connect
         self._sending = sending
         self._receiving = receiving
@@ -67,7 +70,10 @@ class Services:
         async def call(request: Any, context: Any) -> Any:
             try:
                 self._check_accepting()
-                return await method(request)
+                proof = await self._admit(context)
+                # What the method logs says who asked.
+                with structlog.contextvars.bound_contextvars(**({"user": proof.user} if proof.user else {})):
+                    return await method(request)
             except (RefusedError, EngineError) as error:
                 return await abort(context, error)
 
@@ -79,6 +85,7 @@ class Services:
         async def call(request: Any, context: Any) -> AsyncIterator[Any]:
             try:
                 self._check_accepting()
+                await self._admit(context)
                 async for response in method(request):
                     yield response
             except (RefusedError, EngineError) as error:

@@ -10,7 +10,7 @@ import sys
 
 import typer
 
-from sterna.cli.commands import apply, bench, broker, browse, delete, get, purge, receive, send
+from sterna.cli.commands import apply, bench, broker, browse, delete, get, hash_password, purge, receive, send
 from sterna.cli.exits import CommandError, Exit, complain, describe, exit_code_of
 from sterna.errors import ConnectionLostError, SternaError, UnreachableError
 
@@ -32,6 +32,7 @@ _MESSAGES = "Messages"
 _ADMINISTRATION = "Administration"
 
 app.command("broker", rich_help_panel="Brokers", epilog=broker.EXAMPLES)(broker.broker)
+app.command("hash-password", rich_help_panel="Brokers", epilog=hash_password.EXAMPLES)(hash_password.hash_password)
 app.command("send", rich_help_panel=_MESSAGES, epilog=send.EXAMPLES)(send.send)
 app.command("receive", rich_help_panel=_MESSAGES, epilog=receive.EXAMPLES)(receive.receive)
 app.command("browse", rich_help_panel=_MESSAGES, epilog=browse.EXAMPLES)(browse.browse)

@@ -10,12 +10,14 @@ from typing import Annotated
 
 import typer
 
+from sterna.cli import broker_flags as flags
 from sterna.cli import options
 from sterna.cli.exits import CommandError
 
 EXAMPLES = options.examples(
     "sterna broker --config manifests/ --data /var/lib/sterna",
     "sterna broker --config manifests/ --data data/ --listen 127.0.0.1:0 --monitor 127.0.0.1:0",
+    "sterna broker --data data/ --listen 0.0.0.0:7222 --tls-cert tls.crt --tls-key tls.key --users users.yaml",
 )
 
 
@@ -58,6 +60,14 @@ def broker(
     ready_file: Annotated[
         Path | None, typer.Option("--ready-file", metavar="FILE", help="Holds the addresses once the broker serves.")
     ] = None,
+    tls_cert: flags.TlsCert = None,
+    tls_key: flags.TlsKey = None,
+    client_ca: flags.ClientCa = None,
+    certificate_user: flags.CertificateUserFlag = None,
+    users: flags.Users = None,
+    insecure: flags.Insecure = False,
+    reflection: flags.Reflection = True,
+    open_metrics: flags.OpenMetrics = False,
     log_format: Annotated[LogFormat, typer.Option("--log-format", metavar="FORM", help="auto, console or json.")] = (
         LogFormat.AUTO
     ),
@@ -67,8 +77,9 @@ def broker(
 ) -> None:
     """Run a broker until SIGTERM or Ctrl-C. Port 0 takes a free one; the only line on stdout says which.
 
-    What is given here comes before the Broker manifest. A wrong configuration ends with 2, a locked or damaged store
-    with 1.
+    What is given here comes before the Broker manifest. Certificates and users are read again when their files
+    change; without TLS and users the broker listens on this machine alone, unless --insecure. A wrong configuration
+    ends with 2, a locked or damaged store with 1.
     """
     try:
         from sterna_broker.main import run
@@ -86,6 +97,14 @@ def broker(
         drain_ms=None if drain is None else round(drain * 1_000),
         force_start=force_start,
         ready_file=ready_file,
+        tls_cert=tls_cert,
+        tls_key=tls_key,
+        client_ca=client_ca,
+        certificate_user=None if certificate_user is None else certificate_user.value,
+        users=users,
+        insecure=insecure,
+        reflection=reflection,
+        open_metrics=open_metrics,
         log_format=log_format.value,
         log_level=log_level.value,
     )

@@ -1,0 +1,60 @@
+"""Notices that files changed, by looking at them.
+
+That works on every file system, and for mounted Secrets, which change by exchanging a symbolic link. A file is what
+`stat` says of where its links lead: moment, size and number. What is loaded from it may fail while somebody is still
+writing; it is then tried again at each look until it works.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from pathlib import Path
+
+INTERVAL_S = 1.0
+
+_Stamp = tuple[int, int, int, int] | None
+
+
+class Watch:
+    """Calls `load` when one of the files has changed; it answers whether it could use them."""
+
+    def __init__(
+        self, paths: Iterable[Path], load: Callable[[], Awaitable[bool]], interval_s: float = INTERVAL_S
+    ) -> None:
+        self._paths = tuple(paths)
+        self._load = load
+        self._interval_s = interval_s
+        self._seen = [_stamp(path) for path in self._paths]
+        self._works = True
+        self._task: asyncio.Task[None] | None = None
+        self._loading = asyncio.Lock()
+
+    def start(self) -> None:
+        """Begins to look. What the files were like was noted when the watch was made: make it before the first load."""
+        self._task = asyncio.create_task(self._run(), name="watch-access-files")
+
+    async def stop(self) -> None:
+        """Looks no more."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def look(self, *, anyway: bool = False) -> None:
+        """Looks now; `anyway`: loads whether or not anything seems to have changed."""
+        async with self._loading:
+            stamps = await asyncio.to_thread(lambda: [_stamp(path) for path in self._paths])
+            if anyway or stamps != self._seen or not self._works:
+                self._seen = stamps
+                self._works = await self._load()
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(self._interval_s)
+            await self.look()
+
+
+def _stamp(path: Path) -> _Stamp:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return (found.st_mtime_ns, found.st_size, found.st_ino, found.st_dev)

@@ -1,0 +1,105 @@
+"""A broker process with TLS and users: what it refuses to start with, where it listens, and what it never says."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.access.authorities import Authority
+from tests.broker.calls import CallError, call
+from tests.broker.wire import FrameError, Wire
+
+SECRETS = ("s3cret-right", "s3cret-wrong", "argon2id", "PRIVATE")
+
+
+def flags_of(paths: dict[str, Path]) -> dict[str, str]:
+    return {name: str(path) for name, path in paths.items()}
+
+
+def test_a_broker_beyond_this_machine_says_what_it_is_missing(
+    broker_process: Any, pki: dict[str, Path], users_file: Callable[..., Path]
+) -> None:
+    users = {"users": str(users_file(alice="1"))}
+    for name, flags, missing in (
+        ("nothing", {}, "no TLS (--tls-cert and --tls-key) and no users (--users"),
+        ("users", users, "no TLS (--tls-cert and --tls-key):"),
+        ("tls", flags_of(pki), "no users (--users, or --client-ca for client certificates):"),
+    ):
+        broker = broker_process(name=name, listen="0.0.0.0:0", **flags)
+        broker.launch()
+        assert broker.wait() == 2
+        assert missing in broker.stderr
+        assert "--insecure" in broker.stderr
+    both = broker_process(name="both", listen="0.0.0.0:0", monitor="0.0.0.0:0", **users, **flags_of(pki)).start()
+    assert both.stdout.startswith("sterna broker 'sterna' serves sternas://0.0.0.0:")
+    assert "monitor https://0.0.0.0:" in both.stdout
+    assert both.terminate() == 0
+
+
+def test_insecure_is_possible_and_is_spoken_of(broker_process: Any) -> None:
+    broker = broker_process(listen="0.0.0.0:0", insecure=True).start()
+    assert broker.terminate() == 0
+    assert "listening_insecurely" in broker.stderr
+    assert "TLS (--tls-cert" in broker.stderr
+
+
+@pytest.mark.parametrize(
+    ("flags", "why"),
+    [
+        ({"tls_cert": "nowhere.crt"}, "--tls-cert nowhere.crt: is of no use without --tls-key"),
+        ({"tls_key": "nowhere.key"}, "--tls-key nowhere.key: is of no use without --tls-cert"),
+        ({"client_ca": "nowhere.crt"}, "--client-ca nowhere.crt: is of no use without --tls-cert"),
+        ({"certificate_user": "cn"}, "--certificate-user cn: is of no use without --client-ca"),
+        ({"tls_cert": "nowhere.crt", "tls_key": "nowhere.key"}, "--tls-cert nowhere.crt: No such file"),
+        ({"users": "nowhere.yaml"}, "--users nowhere.yaml: No such file"),
+    ],
+)
+def test_a_broker_does_not_start_with_access_settings_that_cannot_be_used(
+    broker_process: Any, flags: dict[str, str], why: str
+) -> None:
+    broker = broker_process(**flags)
+    broker.launch()
+    assert broker.wait() == 2
+    assert why in broker.stderr
+    assert "Traceback" not in broker.stderr
+
+
+async def answer(stream: Wire, user: str, secret: str) -> str:
+    try:
+        await stream.hello(credentials={"password": {"user": user, "password": secret}})
+    except FrameError as error:
+        return str(error)
+    return ""
+
+
+async def test_no_secret_is_ever_logged(
+    broker_process: Any,
+    pki: dict[str, Path],
+    users_file: Callable[..., Path],
+    secure_channel: Any,
+    authority: Authority,
+) -> None:
+    users = await asyncio.to_thread(users_file, alice="s3cret-right")
+    flags = flags_of({**pki, "users": users})
+    broker = await asyncio.to_thread(broker_process(log_level="debug", **flags).start)
+    async with secure_channel(broker.address) as channel:
+        answers: list[str] = []
+        for secret in ("s3cret-right", "s3cret-wrong"):
+            for user in ("alice", "s3cret-wrong"):
+                stream = Wire(channel)
+                answers.append(await answer(stream, user, secret))
+                stream.close()
+        assert answers.count("") == 1
+        assert "s3cret" not in str(answers)
+        with pytest.raises(CallError) as caught:
+            await call(channel, "Admin/GetStatistics", metadata=(("authorization", "Basic s3cret-wrong"),))
+        assert "s3cret" not in str(caught.value)
+    users.write_text("alice: s3cret-wrong\n")
+    pki["tls_key"].write_text("s3cret-wrong")
+    await asyncio.to_thread(broker.terminate)
+    assert "authentication_failed" in broker.stderr
+    for secret in SECRETS:
+        assert secret not in broker.stderr
+        assert secret not in broker.stdout
