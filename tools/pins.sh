@@ -12,6 +12,7 @@ compile() {
         --no-emit-find-links --custom-compile-command "make pins" "$@" -o "requirements/$name.txt" "requirements/$name.in"
 }
 compile runtime
+compile operator
 compile dev
 compile protoc
 compile protobuf5

@@ -1,0 +1,123 @@
+"""Executes a plan, step by step, in its order.
+
+Every step may be done twice with the same result. One that finds the world changed raises; nothing after it is done,
+and the object is looked at again: what is left of the plan is then decided anew, not resumed.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sterna_etcd import Condition, Delete, Put, mod_revision
+from sterna_etcd.records import DrainRecord
+
+from sterna_operator.kube import Kube, NotFoundError, Ref
+from sterna_operator.plans import (
+    FINALIZER,
+    AddFinalizer,
+    ApplyObject,
+    PatchObject,
+    PutConfig,
+    PutDrain,
+    PutUser,
+    RemoveBroker,
+    RemoveConfig,
+    RemoveDrain,
+    RemoveFinalizer,
+    RemoveObject,
+    RemoveUser,
+    Step,
+)
+from sterna_operator.store import ClusterStore, UnusableError
+
+# etcd takes 128 operations in one transaction.
+_OPERATIONS_MAX = 100
+
+
+class Applier:
+    """Executes the steps of one object's plan. `object` is the object as it is after each of them."""
+
+    def __init__(self, kube: Kube, object: Mapping[str, Any] | None, store: ClusterStore | None) -> None:
+        self.object = object
+        self._kube = kube
+        self._store = store
+
+    async def execute(self, steps: Sequence[Step]) -> None:
+        """All steps.
+
+        Raises:
+            KubeError, StoreError: a step was not done.
+        """
+        for step in steps:
+            await self._execute(step)
+
+    async def _execute(self, step: Step) -> None:
+        match step:
+            case ApplyObject():
+                await self._kube.apply(step.manifest)
+            case PatchObject():
+                try:
+                    await self._kube.merge_patch(
+                        Ref(step.api_version, step.kind, step.namespace, step.name), step.patch
+                    )
+                except NotFoundError:
+                    return
+            case RemoveObject():
+                ref = Ref(step.api_version, step.kind, step.namespace, step.name)
+                await self._kube.delete(ref, step.uid, step.propagation)
+            case AddFinalizer():
+                await self._finalizers(add=True)
+            case RemoveFinalizer():
+                await self._finalizers(add=False)
+            case _:
+                await self._write(step)
+
+    async def _finalizers(self, *, add: bool) -> None:
+        assert self.object is not None  # a plan without an object has no such step
+        metadata = self.object["metadata"]
+        standing = list(metadata.get("finalizers") or ())
+        if (FINALIZER in standing) == add:
+            return
+        wanted = [*standing, FINALIZER] if add else [one for one in standing if one != FINALIZER]
+        ref = Ref(self.object["apiVersion"], self.object["kind"], metadata["namespace"], metadata["name"])
+        patch = {
+            "metadata": {"finalizers": wanted, "resourceVersion": metadata["resourceVersion"], "uid": metadata["uid"]}
+        }
+        try:
+            self.object = await self._kube.merge_patch(ref, patch)
+        except NotFoundError:
+            if add:
+                raise
+
+    async def _write(self, step: Step) -> None:
+        if self._store is None:
+            raise UnusableError("EtcdUnavailable", f"there is no etcd for: {step.summary}")
+        if isinstance(step, RemoveBroker):
+            keys = self._store.mirror.keys_of_broker(step.broker)
+            for first in range(0, len(keys), _OPERATIONS_MAX):
+                await self._store.write([], [Delete(key) for key in keys[first : first + _OPERATIONS_MAX]])
+            return
+        conditions, operations = _transaction(self._store, step)
+        await self._store.write(conditions, operations)
+
+
+def _transaction(store: ClusterStore, step: Step) -> tuple[list[Condition], list[Put | Delete]]:
+    layout = store.layout
+    match step:
+        case PutConfig():
+            key = layout.config(step.claim)
+            return [mod_revision(key, step.revision)], [Put(key, step.record.encode())]
+        case RemoveConfig():
+            key = layout.config(step.claim)
+            said = Delete(layout.object_statuses_of(step.claim), is_prefix=True)
+            return [mod_revision(key, step.revision)], [Delete(key), said]
+        case PutUser():
+            key = layout.user(step.name)
+            return [mod_revision(key, step.revision)], [Put(key, step.record.encode())]
+        case RemoveUser():
+            key = layout.user(step.name)
+            return [mod_revision(key, step.revision)], [Delete(key)]
+        case PutDrain():
+            return [], [Put(layout.drain(step.broker), DrainRecord(force=step.force).encode())]
+        case RemoveDrain():
+            return [], [Delete(layout.drain(step.broker))]
+    raise AssertionError(f"a step that nobody executes: {step!r}")

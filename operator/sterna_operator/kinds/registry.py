@@ -1,0 +1,22 @@
+"""The kinds that the operator looks after, by name: the one list that watches, workers and dry runs go through."""
+
+from sterna_resources.kinds import KINDS
+
+from sterna_operator.kinds.bridge import BridgeKind
+from sterna_operator.kinds.durable_subscription import DurableSubscriptionKind
+from sterna_operator.kinds.queue import QueueKind
+from sterna_operator.kinds.store import StoreKind
+from sterna_operator.kinds.topic import TopicKind
+from sterna_operator.kinds.user import UserKind
+from sterna_operator.view import Kind
+
+
+def kinds() -> dict[str, Kind]:
+    """All of them, those first on which others depend."""
+    every: list[Kind] = [StoreKind(), QueueKind(), TopicKind(), BridgeKind(), DurableSubscriptionKind(), UserKind()]
+    return {kind.name: kind for kind in every}
+
+
+def status_fields(kind: str) -> frozenset[str]:
+    """The fields that the status of a kind has, as Kubernetes writes them. Others would be refused."""
+    return frozenset(field.alias or name for name, field in KINDS[kind].STATUS.model_fields.items())

@@ -1,0 +1,118 @@
+"""What Prometheus is told. Values that somebody already counts are read when they are asked for."""
+
+from collections.abc import Callable, Iterator
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from sterna_operator.clusters import Clusters
+from sterna_operator.kube import Kube
+from sterna_operator.objects import Objects
+from sterna_operator.secrets import Secrets
+from sterna_operator.watching import WatchClock
+from sterna_operator.work_queue import WorkQueue
+
+_SECONDS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
+
+
+class Metrics:
+    """The registry, and what is counted as it happens."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.reconcile_seconds = Histogram(
+            "sterna_operator_reconcile_seconds",
+            "How long an object was worked on",
+            ["kind"],
+            buckets=_SECONDS,
+            registry=self.registry,
+        )
+        self.waited_seconds = Histogram(
+            "sterna_operator_queue_seconds",
+            "How long an object stood in the queue, by why it was looked at",
+            ["priority"],
+            buckets=_SECONDS,
+            registry=self.registry,
+        )
+        self.failures_total = Counter(
+            "sterna_operator_failures",
+            "Objects that could not be worked on, by reason",
+            ["kind", "error"],
+            registry=self.registry,
+        )
+        self.steps_total = Counter(
+            "sterna_operator_steps", "Steps of plans that were done", ["kind", "step"], registry=self.registry
+        )
+
+    def watch_over(
+        self,
+        queue: WorkQueue,
+        objects: Objects,
+        clusters: Clusters,
+        secrets: Secrets,
+        kube: Kube,
+        clock: WatchClock,
+        is_leading: Callable[[], bool],
+    ) -> None:
+        """Adds what others count."""
+        self.registry.register(_Gathered(queue, objects, clusters, secrets, kube, clock, is_leading))
+
+
+class _Gathered:
+    """The figures of the operator's parts, read when they are asked for."""
+
+    def __init__(
+        self,
+        queue: WorkQueue,
+        objects: Objects,
+        clusters: Clusters,
+        secrets: Secrets,
+        kube: Kube,
+        clock: WatchClock,
+        is_leading: Callable[[], bool],
+    ) -> None:
+        self._queue = queue
+        self._objects = objects
+        self._clusters = clusters
+        self._secrets = secrets
+        self._kube = kube
+        self._clock = clock
+        self._is_leading = is_leading
+
+    def collect(self) -> Iterator[Metric]:
+        """See prometheus_client."""
+        depth = GaugeMetricFamily("sterna_operator_queue_depth", "Objects to be looked at", labels=["priority"])
+        for priority, count in self._queue.depth().items():
+            depth.add_metric([priority.name.lower()], count)
+        yield depth
+        yield GaugeMetricFamily(
+            "sterna_operator_queue_delayed", "Objects that wait for their time", self._queue.delayed
+        )
+        yield CounterMetricFamily(
+            "sterna_operator_retries", "Objects put back after a failure", self._queue.retries_total
+        )
+        yield GaugeMetricFamily("sterna_operator_leading", "1: this operator leads", int(self._is_leading()))
+        yield GaugeMetricFamily("sterna_operator_objects", "Objects that are known", len(self._objects))
+        yield GaugeMetricFamily("sterna_operator_secret_watches", "Secrets that are watched", len(self._secrets))
+        age = GaugeMetricFamily("sterna_operator_watch_age_seconds", "Since a watch was heard of", labels=["path"])
+        for path, seconds in self._clock.ages_s().items():
+            age.add_metric([path], seconds)
+        yield age
+        events = CounterMetricFamily("sterna_operator_events", "Events that watches brought", labels=["kind"])
+        for kind, total in self._clock.events_total.items():
+            events.add_metric([kind], total)
+        yield events
+        usable = GaugeMetricFamily("sterna_operator_etcd_usable", "1: a cluster's etcd can be used", labels=["cluster"])
+        keys = GaugeMetricFamily("sterna_operator_etcd_keys", "Keys of a cluster in etcd", labels=["cluster"])
+        writes = CounterMetricFamily("sterna_operator_etcd_writes", "Transactions of ours", labels=["cluster"])
+        for store in self._clusters.all().values():
+            usable.add_metric([store.layout.cluster], int(store.is_usable))
+            keys.add_metric([store.layout.cluster], len(store.mirror))
+            writes.add_metric([store.layout.cluster], store.writes_total)
+        yield from (usable, keys, writes)
+        requests = CounterMetricFamily(
+            "sterna_operator_api_requests", "Requests to Kubernetes", labels=["method", "code"]
+        )
+        for (method, code), total in self._kube.requests_total.items():
+            requests.add_metric([method, str(code)], total)
+        yield requests

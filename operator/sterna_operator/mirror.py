@@ -1,0 +1,244 @@
+"""What a cluster has in etcd, in memory: values as they came, by the key's parent, decoded when asked for.
+
+Most values are written once and not looked at again, and there may be tens of thousands; as bytes they take a tenth of
+the memory. Only who owns a configured object is read at once, since a deleted object is found by that alone.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import structlog
+from sterna_etcd import Claim, HomeKey, KeyLayoutError, Layout
+from sterna_etcd.records import (
+    BrokerRecord,
+    BrokerStatus,
+    ConfigRecord,
+    DrainRecord,
+    HomeRecord,
+    ObjectStatus,
+    Owner,
+    Record,
+    RecordError,
+    UserRecord,
+)
+
+from sterna_operator.keys import Key
+
+log = structlog.get_logger(__name__)
+
+R = TypeVar("R", bound=Record)
+
+USER = "User"
+
+
+@dataclass(frozen=True)
+class Kept(Generic[R]):
+    """A record and the revision at which it was written."""
+
+    record: R
+    revision: int
+
+
+@dataclass(frozen=True)
+class Change:
+    """A key that is another now.
+
+    `claim`: the object it concerns, if one; `owner`: the object in Kubernetes that the record belongs, or belonged, to.
+    """
+
+    key: str
+    claim: Claim | None = None
+    owner: Key | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Value:
+    value: bytes
+    revision: int
+
+
+class Mirror:
+    """The keys and values of one cluster. Older than what is known is passed over."""
+
+    def __init__(self, layout: Layout) -> None:
+        self.layout = layout
+        self.revision = 0
+        self._values: dict[str, dict[str, _Value]] = {}
+        self._removed: dict[str, int] = {}
+        self._owners: dict[str, Key] = {}
+        self._owned: dict[Key, set[str]] = {}
+
+    # What it knows
+
+    def config(self, claim: Claim) -> Kept[ConfigRecord] | None:
+        """One configured object.
+
+        Raises:
+            RecordError: what stands there cannot be read.
+        """
+        return self._kept(self.layout.config(claim), ConfigRecord)
+
+    def user(self, name: str) -> Kept[UserRecord] | None:
+        """One user. Errors as config."""
+        return self._kept(self.layout.user(name), UserRecord)
+
+    def claims(self, kind: str) -> list[str]:
+        """What objects of a kind claim."""
+        prefix = f"{self.layout.configs}{kind}/"
+        return [self.layout.claim_of(key).name for key in self._values.get(prefix, ())]
+
+    def owned(self, owner: Key) -> list[Claim]:
+        """The records that belong to an object in Kubernetes; users are among them, under the kind User."""
+        return [claim for key in self._owned.get(owner, ()) if (claim := self._claim(key)) is not None]
+
+    def owner_of(self, claim: Claim) -> Key | None:
+        """The object in Kubernetes that the record of a claim belongs to."""
+        key = self.layout.user(claim.name) if claim.kind == USER else self.layout.config(claim)
+        return self._owners.get(key)
+
+    def owners(self) -> list[Key]:
+        """All objects in Kubernetes to which some record belongs."""
+        return list(self._owned)
+
+    def statuses(self, claim: Claim) -> dict[str, ObjectStatus]:
+        """What brokers say of an object, by broker."""
+        keys = self._values.get(self.layout.object_statuses_of(claim), {})
+        return {self.layout.object_status_of(key).broker: record for key, record in self._all(keys, ObjectStatus)}
+
+    def home(self, kind: str, name: str) -> str | None:
+        """The broker that is a destination's home; `kind` is "queue" or "topic"."""
+        kept = self._readable(self.layout.home(kind, name), HomeRecord)
+        return kept.record.broker if kept else None
+
+    def homes(self) -> dict[HomeKey, HomeRecord]:
+        """All homes."""
+        keys = [key for kind in ("queue", "topic") for key in self._values.get(f"{self.layout.homes}{kind}/", ())]
+        return {self.layout.home_of(key): record for key, record in self._all(keys, HomeRecord)}
+
+    def brokers(self) -> dict[str, BrokerRecord]:
+        """The brokers that live."""
+        keys = self._values.get(self.layout.brokers, ())
+        return {self.layout.broker_of(key): record for key, record in self._all(keys, BrokerRecord)}
+
+    def broker_statuses(self) -> dict[str, BrokerStatus]:
+        """What brokers say of themselves, those that are gone too."""
+        keys = self._values.get(self.layout.broker_statuses, ())
+        return {self.layout.broker_status_of(key): record for key, record in self._all(keys, BrokerStatus)}
+
+    def drains(self) -> dict[str, DrainRecord]:
+        """The brokers that are to be emptied."""
+        keys = self._values.get(self.layout.drains, ())
+        return {self.layout.drain_of(key): record for key, record in self._all(keys, DrainRecord)}
+
+    def keys_of_broker(self, broker: str) -> list[str]:
+        """Everything that a broker wrote of itself and of objects, and that was written for it alone."""
+        layout = self.layout
+        found = [key for key in (layout.broker_status(broker), layout.drain(broker)) if self._find(key)]
+        prefix = layout.object_statuses
+        for parent, keys in self._values.items():
+            if parent.startswith(prefix):
+                found += [key for key in keys if layout.object_status_of(key).broker == broker]
+        return found
+
+    def __len__(self) -> int:
+        return sum(map(len, self._values.values()))
+
+    # What it is told
+
+    def put(self, key: str, value: bytes, revision: int) -> Change | None:
+        """A key was written; None: that is no news."""
+        known = self._find(key)
+        if (known is not None and known.revision >= revision) or self._removed.get(key, 0) >= revision:
+            return None
+        self._removed.pop(key, None)
+        self._values.setdefault(_parent(key), {})[key] = _Value(value, revision)
+        before = self._disown(key)
+        self._own(key, value)
+        return Change(key, self._claim(key), self._owners.get(key) or before)
+
+    def remove(self, key: str, revision: int) -> Change | None:
+        """A key was removed; None: that is no news."""
+        known = self._find(key)
+        if known is not None and known.revision > revision:
+            return None
+        self._removed[key] = revision
+        if known is None:
+            return None
+        siblings = self._values[_parent(key)]
+        del siblings[key]
+        if not siblings:
+            del self._values[_parent(key)]
+        return Change(key, self._claim(key), self._disown(key))
+
+    def remove_prefix(self, prefix: str, revision: int) -> list[Change]:
+        """All keys right below a prefix were removed."""
+        keys = list(self._values.get(prefix, ()))
+        return [change for key in keys if (change := self.remove(key, revision)) is not None]
+
+    def come_to(self, revision: int) -> None:
+        """The watch has told everything up to here."""
+        self.revision = max(self.revision, revision)
+        if self._removed:
+            self._removed = {key: at for key, at in self._removed.items() if at > self.revision}
+
+    # Inside
+
+    def _own(self, key: str, value: bytes) -> None:
+        claim = self._claim(key)
+        if claim is None or key.startswith(self.layout.object_statuses):
+            return
+        record: type[ConfigRecord | UserRecord] = UserRecord if key.startswith(self.layout.users) else ConfigRecord
+        try:
+            owner: Owner = record.decode(key, value).owner
+        except RecordError as error:
+            log.warning("value in etcd that cannot be read", error=str(error))
+            return
+        if owner.by == "operator":
+            self._owners[key] = Key(claim.kind, owner.namespace, owner.name)
+            self._owned.setdefault(self._owners[key], set()).add(key)
+
+    def _disown(self, key: str) -> Key | None:
+        owner = self._owners.pop(key, None)
+        if owner is not None:
+            self._owned[owner].discard(key)
+            if not self._owned[owner]:
+                del self._owned[owner]
+        return owner
+
+    def _claim(self, key: str) -> Claim | None:
+        layout = self.layout
+        try:
+            if key.startswith(layout.configs):
+                return layout.claim_of(key)
+            if key.startswith(layout.object_statuses):
+                return layout.object_status_of(key).claim
+            if key.startswith(layout.users):
+                return Claim(USER, layout.user_of(key))
+            if key.startswith(layout.homes):
+                home = layout.home_of(key)
+                return Claim(home.kind.capitalize(), home.name)
+        except KeyLayoutError as error:
+            log.warning("key in etcd that is none of ours", error=str(error))
+        return None
+
+    def _find(self, key: str) -> _Value | None:
+        return self._values.get(_parent(key), {}).get(key)
+
+    def _kept(self, key: str, record: type[R]) -> Kept[R] | None:
+        found = self._find(key)
+        return None if found is None else Kept(record.decode(key, found.value), found.revision)
+
+    def _readable(self, key: str, record: type[R]) -> Kept[R] | None:
+        try:
+            return self._kept(key, record)
+        except RecordError as error:
+            log.warning("value in etcd that cannot be read", error=str(error))
+            return None
+
+    def _all(self, keys: Iterable[str], record: type[R]) -> list[tuple[str, R]]:
+        return [(key, kept.record) for key in keys if (kept := self._readable(key, record)) is not None]
+
+
+def _parent(key: str) -> str:
+    return key[: key.rindex("/") + 1]

@@ -1,0 +1,147 @@
+"""The objects of our kinds as Kubernetes last told of them, with the indexes that decisions need.
+
+Watches fill it, and so do the answers to our own writes, so that the next decision does not come from before the last
+one. What is older than what is known is passed over; resource versions of one API server can be compared. It is a copy:
+every write that was decided from it says which version it has seen.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from sterna_operator.keys import Key
+
+CLUSTER = "MessagingCluster"
+
+_ANNOTATIONS = "sterna.dev/"
+_METADATA = ("name", "namespace", "uid", "generation", "resourceVersion", "deletionTimestamp", "finalizers")
+
+
+def key_of(object: Mapping[str, Any]) -> Key:
+    """What names an object."""
+    metadata = object["metadata"]
+    return Key(object["kind"], metadata.get("namespace", ""), metadata["name"])
+
+
+def cluster_of(object: Mapping[str, Any]) -> Key | None:
+    """The MessagingCluster that an object names; None: it names none."""
+    reference = (object.get("spec") or {}).get("clusterRef") or {}
+    if not reference.get("name"):
+        return None
+    return Key(CLUSTER, reference.get("namespace") or object["metadata"]["namespace"], reference["name"])
+
+
+def claim_of(object: Mapping[str, Any]) -> str:
+    """The name that an object claims in its cluster, as `Resource.claim` says it, without reading the whole of it."""
+    spec, name = object.get("spec") or {}, object["metadata"]["name"]
+    own = str(spec.get("name") or name)
+    if object["kind"] == "DurableSubscription":
+        return f"{spec.get('clientId') or ''}/{own}"
+    return name if object["kind"] in ("Bridge", CLUSTER) else own
+
+
+def secret_of(object: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Namespace and name of the Secret that holds a User's password."""
+    if object["kind"] != "User":
+        return None
+    return object["metadata"]["namespace"], object["spec"]["passwordSecret"]["name"]
+
+
+class Objects:
+    """The copy and its indexes."""
+
+    def __init__(self) -> None:
+        self._objects: dict[Key, dict[str, Any]] = {}
+        self._gone: dict[Key, int] = {}
+        self._of_cluster: defaultdict[Key, set[Key]] = defaultdict(set)
+        self._of_claim: defaultdict[tuple[Key, str, str], set[Key]] = defaultdict(set)
+        self._of_secret: defaultdict[tuple[str, str], set[Key]] = defaultdict(set)
+
+    def get(self, key: Key) -> dict[str, Any] | None:
+        """One object; not to be changed."""
+        return self._objects.get(key)
+
+    def keys(self, kind: str | None = None) -> list[Key]:
+        """All objects, or those of a kind."""
+        return [key for key in self._objects if kind is None or key.kind == kind]
+
+    def of_cluster(self, cluster: Key) -> set[Key]:
+        """The objects that name a cluster."""
+        return self._of_cluster.get(cluster, set())
+
+    def of_claim(self, cluster: Key, kind: str, claim: str) -> set[Key]:
+        """The objects that claim one name in a cluster."""
+        return self._of_claim.get((cluster, kind, claim), set())
+
+    def of_secret(self, namespace: str, name: str) -> set[Key]:
+        """The objects that name a Secret."""
+        return self._of_secret.get((namespace, name), set())
+
+    def put(self, object: Mapping[str, Any]) -> bool:
+        """Told of an object; whether that is news."""
+        key, version = key_of(object), _version(object)
+        known = self._objects.get(key)
+        if (known is not None and _version(known) >= version) or self._gone.get(key, -1) >= version:
+            return False
+        self._gone.pop(key, None)
+        if known is not None:
+            self._unlink(key, known)
+        kept = self._objects[key] = _slim(object)
+        for index, entry in self._links(kept):
+            index[entry].add(key)
+        return True
+
+    def remove(self, key: Key, version: int) -> bool:
+        """Told that an object is gone; whether that is news. `version` 0: whatever is known of it."""
+        known = self._objects.get(key)
+        if known is None or (version and _version(known) > version):
+            return False
+        # A late word of the time before would bring it back.
+        self._gone[key] = max(version, _version(known))
+        del self._objects[key]
+        self._unlink(key, known)
+        return True
+
+    def __len__(self) -> int:
+        return len(self._objects)
+
+    def forget_gone(self, kept_max: int = 10_000) -> None:
+        """Bounds the memory of what is gone: the oldest half goes."""
+        if len(self._gone) > kept_max:
+            for key in list(self._gone)[: len(self._gone) // 2]:
+                del self._gone[key]
+
+    def _links(self, object: Mapping[str, Any]) -> Iterable[tuple[Any, Any]]:
+        cluster = cluster_of(object)
+        if cluster is not None:
+            yield self._of_cluster, cluster
+            yield self._of_claim, (cluster, object["kind"], claim_of(object))
+        secret = secret_of(object)
+        if secret is not None:
+            yield self._of_secret, secret
+
+    def _unlink(self, key: Key, object: Mapping[str, Any]) -> None:
+        for index, entry in self._links(object):
+            index[entry].discard(key)
+            if not index[entry]:
+                del index[entry]
+
+
+def _version(object: Mapping[str, Any]) -> int:
+    return int(object["metadata"].get("resourceVersion") or 0)
+
+
+def _slim(object: Mapping[str, Any]) -> dict[str, Any]:
+    metadata = object["metadata"]
+    kept = {name: metadata[name] for name in _METADATA if name in metadata}
+    annotations = metadata.get("annotations") or {}
+    ours = {name: value for name, value in annotations.items() if name.startswith(_ANNOTATIONS)}
+    if ours:
+        kept["annotations"] = ours
+    return {
+        "apiVersion": object["apiVersion"],
+        "kind": object["kind"],
+        "metadata": kept,
+        "spec": object.get("spec") or {},
+        "status": object.get("status") or {},
+    }

@@ -1,0 +1,36 @@
+"""Why events are posted: a closed set, since people's alerts are written against it."""
+
+import enum
+
+
+class Reason(enum.Enum):
+    """Why an event is posted; the value is whether it is a warning."""
+
+    Applied = ("Applied", False)
+    Updated = ("Updated", False)
+    Adopted = ("Adopted", False)
+    DriftRepaired = ("DriftRepaired", False)
+    CredentialsChanged = ("CredentialsChanged", False)
+    Deleted = ("Deleted", False)
+    Deleting = ("Deleting", False)
+    Paused = ("Paused", False)
+    Created = ("Created", False)
+    Scaling = ("Scaling", False)
+    Rolling = ("Rolling", False)
+    DeletionBlocked = ("DeletionBlocked", True)
+    Draining = ("Draining", False)
+    DrainBlocked = ("DrainBlocked", True)
+    Refused = ("Refused", True)
+    NameClaimed = ("NameClaimed", True)
+    Exists = ("Exists", True)
+    NotAllowed = ("NotAllowed", True)
+    Invalid = ("Invalid", True)
+    ReferenceMissing = ("ReferenceMissing", True)
+    EtcdUnavailable = ("EtcdUnavailable", True)
+    EtcdReplaced = ("EtcdReplaced", True)
+    Failed = ("Failed", True)
+
+    @property
+    def is_warning(self) -> bool:
+        """Whether somebody should look."""
+        return self.value[1]

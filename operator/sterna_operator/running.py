@@ -1,0 +1,240 @@
+"""The operator's parts put together, started in order, and ended together."""
+
+import asyncio
+import contextlib
+import json
+from dataclasses import dataclass
+
+import structlog
+from kubernetes.aio import client
+
+from sterna_operator.clusters import Clusters
+from sterna_operator.events import Events
+from sterna_operator.keys import Key
+from sterna_operator.kinds.registry import kinds
+from sterna_operator.kube import STERNA_API, Kube, KubeError, load_configuration
+from sterna_operator.leader import Leader, LostLeadError
+from sterna_operator.liveness import Liveness, serve
+from sterna_operator.metrics import Metrics
+from sterna_operator.objects import Objects, key_of
+from sterna_operator.secrets import Secrets
+from sterna_operator.settings import OperatorSettings
+from sterna_operator.store import FencedError
+from sterna_operator.view import Kind, View
+from sterna_operator.wakeups import CLUSTER_LABEL, Wakeups
+from sterna_operator.watching import WatchClock, Watched, follow
+from sterna_operator.work_queue import Priority, TokenBucket, WorkQueue
+from sterna_operator.worker import Worker
+
+log = structlog.get_logger(__name__)
+
+# Why the process ends, as its exit status.
+ENDED_BY_SIGNAL = 0
+ENDED_BY_FAULT = 1
+ENDED_BY_OTHER_LEADER = 3
+
+
+class StartError(Exception):
+    """The operator cannot begin; the text says what to do."""
+
+
+@dataclass
+class Parts:
+    """Everything that there is one of."""
+
+    settings: OperatorSettings
+    configuration: client.Configuration
+    kube: Kube
+    kinds: dict[str, Kind]
+    objects: Objects
+    queue: WorkQueue
+    wakeups: Wakeups
+    secrets: Secrets
+    leader: Leader
+    clusters: Clusters
+    metrics: Metrics
+    clock: WatchClock
+
+    @property
+    def view(self) -> View:
+        """What kinds may look at."""
+        return View(self.settings, self.kube, self.objects, self.clusters, self.secrets)
+
+
+def assemble(settings: OperatorSettings, configuration: client.Configuration) -> Parts:
+    """The parts, none of them started."""
+    kube, objects = Kube(configuration), Objects()
+    queue = WorkQueue(bucket=TokenBucket(settings.background_rate, settings.background_rate * 2))
+    wakeups = Wakeups(queue, objects)
+    leader = Leader(
+        kube,
+        settings.lease_namespace,
+        settings.lease_name,
+        settings.identity,
+        duration_s=settings.lease_duration_s,
+    )
+    clusters = wakeups.clusters = Clusters(leader, wakeups.on_store, wakeups.on_state)
+    secrets = Secrets(kube, wakeups.on_secret, wakeups.is_referred)
+    parts = Parts(
+        settings,
+        configuration,
+        kube,
+        kinds(),
+        objects,
+        queue,
+        wakeups,
+        secrets,
+        leader,
+        clusters,
+        Metrics(),
+        WatchClock(),
+    )
+    parts.metrics.watch_over(queue, objects, clusters, secrets, kube, parts.clock, lambda: leader.is_leading)
+    return parts
+
+
+async def run(settings: OperatorSettings) -> int:
+    """Runs until a signal comes, the lead is lost or a part fails; the exit status.
+
+    Raises:
+        StartError: it cannot begin.
+    """
+    parts = assemble(settings, await load_configuration(settings.kubeconfig))
+    liveness = Liveness(parts.clock, parts.clusters, parts.queue, lambda: parts.leader.is_leading)
+    ready, stop = asyncio.Event(), asyncio.Event()
+    runner, address = await serve(settings.listen, liveness, parts.metrics, ready.is_set)
+    # Before kopf: when kopf ends, it cancels every task that is younger than itself.
+    ending = asyncio.create_task(_until_ended(parts, liveness, ready, stop, address), name="operator")
+    try:
+        return await ending
+    finally:
+        await parts.secrets.close()
+        await parts.clusters.close()
+        await runner.cleanup()
+        await parts.kube.close()
+
+
+async def _until_ended(
+    parts: Parts, liveness: Liveness, ready: asyncio.Event, stop: asyncio.Event, address: str
+) -> int:
+    await check_kinds(parts.kube, parts)
+    await load(parts)
+    events = Events(parts.kube, parts.settings.identity)
+    worker = Worker(parts.view, parts.kinds, parts.queue, parts.wakeups, events, parts.leader, parts.metrics)
+    tasks = [
+        asyncio.create_task(parts.leader.run(), name="leader"),
+        asyncio.create_task(resync(parts), name="resync"),
+        asyncio.create_task(_say_ready(parts, ready, address), name="ready"),
+        *(asyncio.create_task(worker.run(), name=f"worker {number}") for number in range(parts.settings.workers)),
+    ]
+    watching = asyncio.create_task(
+        follow(
+            parts.configuration,
+            parts.settings.namespaces,
+            watched(parts.kinds),
+            parts.wakeups.on_event,
+            parts.clock,
+            ready,
+            stop,
+        ),
+        name="kopf",
+    )
+    done, _ = await asyncio.wait([*tasks, watching], return_when=asyncio.FIRST_COMPLETED)
+    status = _status_of(done, watching, liveness)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    if status != ENDED_BY_OTHER_LEADER:
+        await parts.leader.release()
+    stop.set()
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(asyncio.gather(watching, return_exceptions=True), 10)
+    return status
+
+
+def _status_of(done: set[asyncio.Task[None]], watching: asyncio.Task[None], liveness: Liveness) -> int:
+    status = ENDED_BY_SIGNAL
+    for task in done:
+        liveness.ended.append(task.get_name())
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, LostLeadError | FencedError):
+            log.warning("another operator leads", error=str(error))
+            status = ENDED_BY_OTHER_LEADER
+        elif error is not None or task is not watching:
+            log.error("a part has ended", part=task.get_name(), error=repr(error), exc_info=error)
+            status = status or ENDED_BY_FAULT
+    return status
+
+
+async def check_kinds(kube: Kube, parts: Parts) -> None:
+    """Looks whether the API server knows our kinds.
+
+    Raises:
+        StartError: it does not, or will not say.
+    """
+    namespace = parts.settings.namespaces[0] if parts.settings.namespaces else None
+    for kind in parts.kinds:
+        try:
+            await kube.list(STERNA_API, kind, namespace, only_metadata=True, page_max=1)
+        except KubeError as error:
+            hint = "install the chart sterna-crds first" if error.code == 404 else "see the operator's roles"
+            raise StartError(f"{kind} of {STERNA_API} cannot be listed ({error}): {hint}") from error
+
+
+async def load(parts: Parts) -> None:
+    """Reads all clusters: what names one must not be taken for an orphan because the watches are still beginning."""
+    if "MessagingCluster" not in parts.kinds:
+        return
+    for namespace in parts.settings.namespaces or (None,):
+        for object in await parts.kube.list(STERNA_API, "MessagingCluster", namespace):
+            parts.objects.put(object)
+            parts.queue.add(key_of(object), Priority.REFERENCE)
+
+
+def watched(known: dict[str, Kind]) -> list[Watched]:
+    """Our kinds, and those of the objects that are made for them."""
+    children = {(child.api_version, child.kind) for kind in known.values() for child in kind.children}
+    ours = [Watched(STERNA_API, name) for name in known]
+    return ours + [Watched(version, kind, CLUSTER_LABEL) for version, kind in sorted(children)]
+
+
+async def resync(parts: Parts) -> None:
+    """Now and then, has every object looked at, and drops those of which no deletion was told."""
+    await parts.leader.elected.wait()
+    while True:
+        await asyncio.sleep(parts.settings.resync_s)
+        try:
+            await resync_once(parts)
+        except KubeError as error:
+            log.warning("resync put off", error=str(error))
+
+
+async def resync_once(parts: Parts) -> None:
+    """One round.
+
+    Raises:
+        KubeError: the API server could not be asked.
+    """
+    for kind in parts.kinds:
+        before = set(parts.objects.keys(kind))
+        found: set[Key] = set()
+        for namespace in parts.settings.namespaces or (None,):
+            found |= {key_of(one) for one in await parts.kube.list(STERNA_API, kind, namespace, only_metadata=True)}
+        for key in before - found:
+            # Asked for by name before anything is concluded: see Worker.reconcile.
+            parts.objects.remove(key, 0)
+        for key in before | found:
+            parts.queue.add(key, Priority.RESYNC)
+    for store in parts.clusters.all().values():
+        for owner in store.mirror.owners():
+            parts.queue.add(owner, Priority.RESYNC)
+    parts.objects.forget_gone()
+
+
+async def _say_ready(parts: Parts, ready: asyncio.Event, address: str) -> None:
+    await ready.wait()
+    log.info("watching", address=address, identity=parts.settings.identity)
+    if parts.settings.ready_file is not None:
+        text = json.dumps({"address": address, "identity": parts.settings.identity})
+        await asyncio.to_thread(parts.settings.ready_file.write_text, text, "utf-8")
+    await asyncio.Event().wait()

@@ -1,0 +1,82 @@
+"""What the operator is told when it starts. Everything else stands in the objects."""
+
+import os
+import socket
+from dataclasses import dataclass, field
+from pathlib import Path
+
+_ACCOUNT_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+
+
+class SettingsError(ValueError):
+    """The settings do not make sense; the text says which."""
+
+
+def own_namespace() -> str:
+    """The namespace of the pod that this process runs in; "default" outside of Kubernetes."""
+    if name := os.environ.get("POD_NAMESPACE"):
+        return name
+    try:
+        return _ACCOUNT_NAMESPACE.read_text("utf-8").strip() or "default"
+    except OSError:
+        return "default"
+
+
+def _identity() -> str:
+    return f"{os.environ.get('POD_NAME') or socket.gethostname()}_{os.urandom(4).hex()}"
+
+
+@dataclass(frozen=True)
+class OperatorSettings:
+    """Flags of `sterna-operator run`, each with an environment variable `STERNA_OPERATOR_…` of the same name."""
+
+    namespaces: tuple[str, ...] = ()
+    """The namespaces that are looked after; empty: all of them, which needs cluster roles."""
+
+    kubeconfig: Path | None = None
+    """How the API server is reached; None: as a pod, by its service account."""
+
+    lease_namespace: str = field(default_factory=own_namespace)
+    """Where the Lease stands by which one of several operators leads."""
+
+    lease_name: str = "sterna-operator"
+    """The Lease's name. Operators that look after different namespaces need different ones."""
+
+    lease_duration_s: float = 10.0
+    """How long a leader that is not heard of stays the leader."""
+
+    identity: str = field(default_factory=_identity)
+    """How this process calls itself in the Lease and in events."""
+
+    listen: str = "0.0.0.0:8080"
+    """Where /healthz, /readyz and /metrics are served, `host:port`; port 0 takes a free one."""
+
+    workers: int = 8
+    """How many objects are worked on at once."""
+
+    resync_s: float = 600.0
+    """How often every object is looked at without cause, in seconds."""
+
+    background_rate: float = 500.0
+    """How many objects a second are looked at for drift and resync, at most."""
+
+    broker_image: str = ""
+    """The image for brokers of new clusters that name none."""
+
+    etcd_image: str = ""
+    """The image for the etcd that the operator runs for trying."""
+
+    ready_file: Path | None = None
+    """Written with the address that was taken, once the operator watches; for tests and scripts."""
+
+    log_format: str = "json"
+    """`json` or `text`."""
+
+    def __post_init__(self) -> None:
+        """Checks what can be checked without touching anything."""
+        if self.workers < 1:
+            raise SettingsError("workers: at least 1")
+        if self.lease_duration_s < 3:
+            raise SettingsError("lease_duration_s: at least 3 seconds, or a busy API server ends every leadership")
+        if self.log_format not in ("json", "text"):
+            raise SettingsError("log_format: json or text")

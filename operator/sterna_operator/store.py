@@ -1,0 +1,259 @@
+"""A cluster's part of etcd, as the operator sees it: a mirror that a watch keeps, and writes that may not be stale.
+
+Decisions are made from the mirror, without asking; so every write says which version of its key it has seen, and is
+refused when that is no longer the one. Beside that, each transaction compares
+
+- the store's identity: an etcd that was emptied, exchanged or restored is noticed, and nothing is written to it;
+- the operator's epoch: who has become leader counts it up, so whoever was the leader before writes no more, whatever
+  it believes about its Lease.
+
+Own writes are put into the mirror as soon as they are answered; what the watch tells later of an older revision is
+passed over.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import aclosing
+
+import structlog
+from sterna_etcd import (
+    Condition,
+    Delete,
+    Etcd,
+    EtcdError,
+    EtcdSettings,
+    Layout,
+    Put,
+    Remembered,
+    RevisionWentBackError,
+    StoreIdentity,
+    StoreReplacedError,
+    equals,
+    mod_revision,
+)
+
+from sterna_operator.mirror import Change, Mirror
+
+log = structlog.get_logger(__name__)
+
+
+class StoreError(Exception):
+    """A write to a cluster's etcd that was not done, or perhaps not."""
+
+
+class FencedError(StoreError):
+    """Another operator has become the leader since: this one writes no more."""
+
+
+class StaleError(StoreError):
+    """The key is not what it was thought to be: look again, once the mirror has caught up."""
+
+
+class UnusableError(StoreError):
+    """etcd cannot be had, or must not be believed. `reason` is a condition's."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+# Told what has changed among a cluster's keys.
+# The last says whether the operator wrote it itself.
+OnChange = Callable[["ClusterStore", Sequence[Change], bool], None]
+OnState = Callable[["ClusterStore"], None]
+# Raises when we are the leader no more. Asked between reading the epoch and counting it up.
+ConfirmLead = Callable[[], Awaitable[None]]
+
+
+class ClusterStore:
+    """One cluster in one etcd. `start` it, and `close` it."""
+
+    def __init__(
+        self,
+        cluster: str,
+        settings: EtcdSettings,
+        *,
+        remembered: Remembered | None = None,
+        on_change: OnChange | None = None,
+        on_state: OnState | None = None,
+    ) -> None:
+        self.layout = Layout(cluster)
+        self.settings = settings
+        self.identity = StoreIdentity(self.layout, remembered)
+        self.fault: UnusableError | None = UnusableError("EtcdUnavailable", "etcd has not answered yet")
+        self.epoch: int | None = None
+        self.on_write: Callable[[str], None] | None = None
+        self.writes_total = 0
+        self._client = Etcd(settings)
+        self._on_change = on_change
+        self._on_state = on_state
+        self.mirror = Mirror(self.layout)
+        self.listed = asyncio.Event()
+        """Set once the mirror has everything."""
+
+        self._task: asyncio.Task[None] | None = None
+
+    # Life
+
+    def start(self) -> asyncio.Task[None]:
+        """Begins to follow etcd; the task runs until `close`, and whoever owns us looks after it."""
+        assert self._task is None
+        self._task = asyncio.create_task(self._follow(), name=f"etcd {self.layout.cluster}")
+        return self._task
+
+    async def close(self) -> None:
+        """Ends the watch and all connections."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        await self._client.close()
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the task has ended that should run until `close`."""
+        return self._task is not None and self._task.done()
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether the mirror follows etcd, and etcd is the one that is remembered."""
+        return self.fault is None
+
+    async def claim(self, confirm_lead: ConfirmLead) -> int:
+        """Counts the epoch up, for a leader that has just become one; the epoch that all its writes compare.
+
+        Between reading and counting up it is confirmed that we lead: who has lost the Lease meanwhile either fails
+        there, or finds that the epoch was counted up already.
+
+        Raises:
+            UnusableError: etcd cannot be had.
+            FencedError: somebody else counted it up in between.
+        """
+        key = self.layout.operator_epoch
+        try:
+            await self.identity.verify(self._client, _now_ms())
+            got = await self._client.get(key)
+            await confirm_lead()
+            standing = int(got.found.value) if got.found else 0
+            seen = got.found.mod_revision if got.found else 0
+            value = str(standing + 1).encode()
+            done = await self._client.transact([self.identity.condition(), mod_revision(key, seen)], [Put(key, value)])
+        except StoreReplacedError as error:
+            self._note(_unusable(error))
+            raise _unusable(error) from error
+        except (EtcdError, ValueError) as error:
+            raise UnusableError("EtcdUnavailable", str(error)) from error
+        self._note_write(key)
+        if not done.succeeded:
+            raise FencedError(f"another operator counts the epoch of cluster {self.layout.cluster} up")
+        self.epoch = standing + 1
+        return self.epoch
+
+    # Writes
+
+    async def write(self, conditions: Sequence[Condition], operations: Sequence[Put | Delete]) -> int:
+        """One transaction; etcd's revision afterwards.
+
+        Raises:
+            FencedError: we are the leader no more.
+            StaleError: a condition does not hold, or it is not known whether it was done.
+            UnusableError: etcd cannot be had, or is not the one we know.
+        """
+        if self.fault is not None:
+            raise self.fault
+        if self.epoch is None:
+            raise UnusableError("EtcdUnavailable", "the operator has not claimed this cluster yet")
+        epoch = equals(self.layout.operator_epoch, str(self.epoch).encode())
+        all_conditions = [self.identity.condition(), epoch, *conditions]
+        try:
+            done = await self._client.transact(all_conditions, operations)
+        except EtcdError as error:
+            raise UnusableError("EtcdUnavailable", str(error)) from error
+        if not done.succeeded:
+            await self._explain()
+            raise StaleError(f"cluster {self.layout.cluster}: a key has changed since it was looked at")
+        self.writes_total += 1
+        self.identity.note(done.revision)
+        self._note_own(operations, done.revision)
+        return done.revision
+
+    async def _explain(self) -> None:
+        """Why a transaction's conditions did not hold: raises unless it was the caller's own."""
+        try:
+            await self.identity.verify(self._client, _now_ms())
+            got = await self._client.get(self.layout.operator_epoch)
+        except StoreReplacedError as error:
+            self._note(_unusable(error))
+            raise _unusable(error) from error
+        except EtcdError as error:
+            raise UnusableError("EtcdUnavailable", str(error)) from error
+        if got.found is None or got.found.value != str(self.epoch).encode():
+            has = got.found.value.decode(errors="replace") if got.found else "none"
+            self.epoch = None
+            raise FencedError(f"the epoch of cluster {self.layout.cluster} is {has}: another operator leads")
+
+    def _note_own(self, operations: Sequence[Put | Delete], revision: int) -> None:
+        changes: list[Change | None] = []
+        for operation in operations:
+            if isinstance(operation, Put):
+                changes.append(self.mirror.put(operation.key, operation.value, revision))
+            elif operation.is_prefix:
+                changes += self.mirror.remove_prefix(operation.key, revision)
+            else:
+                changes.append(self.mirror.remove(operation.key, revision))
+            self._note_write(operation.key)
+        told = [change for change in changes if change is not None]
+        if told and self._on_change is not None:
+            self._on_change(self, told, True)
+
+    def _note_write(self, key: str) -> None:
+        if self.on_write is not None:
+            self.on_write(key)
+
+    # The watch
+
+    async def _follow(self) -> None:
+        watch = self._client.watch(self.layout.prefix, verify=self._verify)
+        watch.on_fault = self._on_fault
+        async with aclosing(watch.batches()) as batches:
+            async for batch in batches:
+                changes = []
+                for event in batch.events:
+                    if event.current is None:
+                        change = self.mirror.remove(event.key, batch.revision)
+                    else:
+                        change = self.mirror.put(event.key, event.current.value, event.current.mod_revision)
+                    if change is not None:
+                        changes.append(change)
+                self.mirror.come_to(batch.revision)
+                self.identity.note(batch.revision)
+                self.listed.set()
+                self._note(None)
+                if changes and self._on_change is not None:
+                    self._on_change(self, changes, False)
+
+    async def _verify(self) -> None:
+        await self.identity.verify(self._client, _now_ms())
+
+    def _on_fault(self, fault: EtcdError | None) -> None:
+        self._note(None if fault is None else _unusable(fault))
+
+    def _note(self, fault: UnusableError | None) -> None:
+        if fault is None and self.mirror.revision == 0:
+            # It answers, and has not listed yet.
+            return
+        changed = (fault and (fault.reason, str(fault))) != (self.fault and (self.fault.reason, str(self.fault)))
+        self.fault = fault
+        if changed:
+            log.info("etcd", cluster=self.layout.cluster, state="usable" if fault is None else str(fault))
+            if self._on_state is not None:
+                self._on_state(self)
+
+
+def _unusable(error: EtcdError) -> UnusableError:
+    replaced = isinstance(error, StoreReplacedError | RevisionWentBackError)
+    return UnusableError("EtcdReplaced" if replaced else "EtcdUnavailable", str(error))
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)

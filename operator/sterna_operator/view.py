@@ -1,0 +1,104 @@
+"""What a kind's `decide` may look at: the world as the operator knows it.
+
+Reading is free; nothing may be written from there. Whatever is to be done is a step of the plan.
+"""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from sterna_resources.messaging_cluster import MessagingCluster
+from sterna_resources.problems import ManifestError
+from sterna_resources.reading import from_document
+
+from sterna_operator.clusters import Clusters
+from sterna_operator.keys import Key
+from sterna_operator.kube import Kube, KubeError, Ref
+from sterna_operator.objects import Objects, key_of
+from sterna_operator.plans import Plan
+from sterna_operator.secrets import Secrets
+from sterna_operator.settings import OperatorSettings
+from sterna_operator.store import ClusterStore
+
+
+@dataclass(frozen=True)
+class View:
+    """Everything that may be asked."""
+
+    settings: OperatorSettings
+    kube: Kube
+    objects: Objects
+    clusters: Clusters
+    secrets: Secrets
+
+    def now_ms(self) -> int:
+        """The time, in milliseconds since 1970."""
+        return int(time.time() * 1000)
+
+    async def namespace_is_going(self, name: str) -> bool:
+        """Whether a namespace is being deleted. One that we may not look at counts as staying."""
+        try:
+            namespace = await self.kube.get(Ref("v1", "Namespace", "", name))
+        except KubeError as error:
+            if error.code == 403:
+                return False
+            raise
+        return namespace is None or "deletionTimestamp" in namespace["metadata"]
+
+
+async def open_etcd(view: View, object: Mapping[str, Any]) -> None:
+    """Opens the etcd of a MessagingCluster, unless it is open; one that cannot be read has none.
+
+    Raises:
+        KubeError: a Secret that is needed cannot be read.
+    """
+    metadata = object["metadata"]
+    place = {"name": metadata["name"], "namespace": metadata["namespace"]}
+    document = {"apiVersion": object["apiVersion"], "kind": object["kind"], "metadata": place, "spec": object["spec"]}
+    key = key_of(object)
+    try:
+        resource = from_document(document, str(key))
+    except ManifestError:
+        await view.clusters.drop(key)
+        return
+    assert isinstance(resource, MessagingCluster)
+    await view.clusters.ensure(key, resource, view.secrets, object.get("status") or {})
+
+
+@dataclass(frozen=True)
+class Decision:
+    """A plan, and the etcd that its steps concern (None: it has no steps for etcd)."""
+
+    plan: Plan
+    store: ClusterStore | None = None
+
+
+@dataclass(frozen=True)
+class Child:
+    """A kind of objects that the operator makes, and is to be told of. They carry `sterna.dev/cluster: <name>`."""
+
+    api_version: str
+    kind: str
+
+
+class Kind(Protocol):
+    """What the operator knows of one kind."""
+
+    @property
+    def name(self) -> str:
+        """`Queue` and the like."""
+
+    @property
+    def children(self) -> tuple[Child, ...]:
+        """Which objects are watched for it."""
+
+    async def decide(self, view: View, object: Mapping[str, Any]) -> Decision:
+        """Gathers what is observed and asks the kind's pure function.
+
+        Raises:
+            KubeError, StoreError: it cannot be told at present; tried again later.
+        """
+
+    async def decide_gone(self, view: View, key: Key) -> list[Decision]:
+        """What is left to do for an object that is certainly no more."""

@@ -1,0 +1,165 @@
+"""Who has to be looked at when something happens: an event of Kubernetes, a change in etcd, a Secret, a broker.
+
+Handlers do nothing but this. What brokers say of themselves changes with every revision they apply, and a new object
+may be what many wait for; so those who wait for that are woken a few times a second at most, not for each change.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sterna_operator.clusters import Clusters
+from sterna_operator.keys import Key
+from sterna_operator.kube import STERNA_API
+from sterna_operator.mirror import Change
+from sterna_operator.objects import CLUSTER, Objects, key_of
+from sterna_operator.work_queue import Priority, WorkQueue
+
+CLUSTER_LABEL = "sterna.dev/cluster"
+
+_GATHERING_S = 0.2
+_AWAITED = frozenset({"Queue", "Topic", "Store"})
+
+
+class Wakeups:
+    """Fills the queue. `waiting`: objects that wait for brokers, or for others' objects, by cluster."""
+
+    def __init__(self, queue: WorkQueue, objects: Objects) -> None:
+        self.clusters: Clusters | None = None
+        self._queue = queue
+        self._objects = objects
+        self._waiting: dict[Key, set[Key]] = {}
+        self._gathering: set[Key] = set()
+
+    # What is told
+
+    def on_event(self, event: str | None, object: Mapping[str, Any]) -> None:
+        """An event of Kubernetes; None: found by listing."""
+        if object["apiVersion"] != STERNA_API:
+            self._on_child(object)
+            return
+        key = key_of(object)
+        if event == "DELETED":
+            is_news = self._objects.remove(key, int(object["metadata"]["resourceVersion"]))
+        else:
+            is_news = self._objects.put(object)
+        if not is_news:
+            return
+        self._queue.add(key, Priority.RESYNC if event is None else Priority.USER_CHANGE)
+        if key.kind == CLUSTER:
+            for one in self._objects.of_cluster(key):
+                self._queue.add(one, Priority.RESYNC if event is None else Priority.REFERENCE)
+
+    def on_store(self, cluster: Key, changes: Sequence[Change], is_own: bool) -> None:
+        """Keys of a cluster's etcd have changed."""
+        assert self.clusters is not None  # set before any store is opened
+        store = self.clusters.get(cluster)
+        if store is None:
+            return
+        layout, wakes_waiting = store.layout, False
+        for change in changes:
+            key = change.key
+            if key.startswith((layout.configs, layout.users)):
+                if change.owner is not None and not is_own:
+                    self._queue.add(change.owner, Priority.DRIFT)
+                if change.claim is not None:
+                    self._wake_claimants(cluster, change, but=change.owner)
+                    wakes_waiting |= change.claim.kind in _AWAITED
+            elif change.claim is not None:
+                # A broker's word of an object, or its home.
+                self._wake_claimants(cluster, change, but=None)
+            elif not is_own:
+                self._queue.add_after(cluster, _GATHERING_S, Priority.REFERENCE)
+                wakes_waiting = True
+        if wakes_waiting:
+            self._gather(cluster)
+
+    def on_state(self, cluster: Key) -> None:
+        """A cluster's etcd can be used now, or cannot any more."""
+        assert self.clusters is not None  # set before any store is opened
+        self._queue.add(cluster, Priority.REFERENCE)
+        for key in self._objects.of_cluster(cluster):
+            self._queue.add(key, Priority.REFERENCE)
+        store = self.clusters.get(cluster)
+        if store is not None and store.is_usable:
+            for owner in store.mirror.owners():
+                if self._objects.get(owner) is None:
+                    self._queue.add(owner, Priority.RESYNC)
+
+    def on_secret(self, namespace: str, name: str) -> None:
+        """A Secret that is referred to has come, changed or gone."""
+        for key in self._objects.of_secret(namespace, name):
+            self._queue.add(key, Priority.REFERENCE)
+        for key in self.clusters_with_secret(namespace, name):
+            self._queue.add(key, Priority.REFERENCE)
+
+    def clusters_with_secret(self, namespace: str, name: str) -> list[Key]:
+        """The clusters of a namespace whose manifests name a Secret, in whatever field."""
+        found = []
+        for key in self._objects.keys(CLUSTER):
+            object = self._objects.get(key)
+            if key.namespace == namespace and object is not None and _names(object["spec"], name):
+                found.append(key)
+        return found
+
+    def is_referred(self, namespace: str, name: str) -> bool:
+        """Whether any object names a Secret."""
+        return bool(self._objects.of_secret(namespace, name) or self.clusters_with_secret(namespace, name))
+
+    def waits(self, key: Key, cluster: Key | None, *, is_waiting: bool) -> None:
+        """An object was looked at: whether it waits for brokers or for others' objects."""
+        if cluster is None:
+            return
+        if is_waiting:
+            self._waiting.setdefault(cluster, set()).add(key)
+        else:
+            self._waiting.get(cluster, set()).discard(key)
+
+    def waits_no_more(self, key: Key) -> None:
+        """An object is gone."""
+        for waiting in self._waiting.values():
+            waiting.discard(key)
+
+    # Inside
+
+    def _on_child(self, object: Mapping[str, Any]) -> None:
+        metadata = object["metadata"]
+        name = (metadata.get("labels") or {}).get(CLUSTER_LABEL)
+        if name:
+            self._queue.add(Key(CLUSTER, metadata["namespace"], name), Priority.REFERENCE)
+
+    def _wake_claimants(self, cluster: Key, change: Change, but: Key | None) -> None:
+        assert change.claim is not None
+        for key in self._objects.of_claim(cluster, change.claim.kind, change.claim.name):
+            if key != but:
+                self._queue.add(key, Priority.REFERENCE)
+        if but is None and change.owner is None:
+            self._wake_owner(cluster, change)
+
+    def _wake_owner(self, cluster: Key, change: Change) -> None:
+        """A broker has spoken of an object that is no more in Kubernetes: its record may go now."""
+        assert self.clusters is not None
+        assert change.claim is not None
+        store = self.clusters.get(cluster)
+        owner = store.mirror.owner_of(change.claim) if store is not None else None
+        if owner is not None and self._objects.get(owner) is None:
+            self._queue.add(owner, Priority.REFERENCE)
+
+    def _gather(self, cluster: Key) -> None:
+        if cluster in self._gathering:
+            return
+        self._gathering.add(cluster)
+        asyncio.get_running_loop().call_later(_GATHERING_S, self._wake_waiting, cluster)
+
+    def _wake_waiting(self, cluster: Key) -> None:
+        self._gathering.discard(cluster)
+        for key in list(self._waiting.get(cluster, ())):
+            self._queue.add(key, Priority.REFERENCE)
+
+
+def _names(value: Any, name: str) -> bool:
+    if isinstance(value, Mapping):
+        return any(_names(one, name) for one in value.values())
+    if isinstance(value, list):
+        return any(_names(one, name) for one in value)
+    return bool(value == name)

@@ -1,0 +1,255 @@
+"""The workers: take a key, decide, act, say so. Several run at once, never two on one object.
+
+What goes wrong with one object concerns that object: it is looked at again, later each time. Two things concern the
+whole process, which then ends: that another operator leads, and that etcd has seen another operator's epoch.
+"""
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import structlog
+
+from sterna_operator import conditions
+from sterna_operator.apply import Applier
+from sterna_operator.conditions import Condition
+from sterna_operator.events import Events
+from sterna_operator.keys import Key
+from sterna_operator.kinds.registry import status_fields
+from sterna_operator.kube import STERNA_API, ConflictError, Kube, KubeError, NotFoundError, Ref, TransientError
+from sterna_operator.leader import Leader, LostLeadError
+from sterna_operator.metrics import Metrics
+from sterna_operator.objects import CLUSTER, Objects, cluster_of
+from sterna_operator.plans import Plan, RemoveFinalizer, Wanted
+from sterna_operator.reasons import Reason
+from sterna_operator.store import FencedError, StoreError
+from sterna_operator.view import Decision, Kind, View, open_etcd
+from sterna_operator.wakeups import Wakeups
+from sterna_operator.work_queue import Item, Priority, WorkQueue
+
+log = structlog.get_logger(__name__)
+
+PLAN_ANNOTATION = "sterna.dev/plan"
+_PLAN_STEPS_MAX = 100
+_CONFLICTS_MAX = 5
+# Conditions whose object is woken when brokers or others' objects change.
+_WAITING = frozenset({"Applying", "NoBrokers", "Deleting", "ReferenceMissing"})
+
+
+class Worker:
+    """Works the queue off. `run` as often as there are to be workers."""
+
+    def __init__(
+        self,
+        view: View,
+        kinds: Mapping[str, Kind],
+        queue: WorkQueue,
+        wakeups: Wakeups,
+        events: Events,
+        leader: Leader,
+        metrics: Metrics,
+    ) -> None:
+        self._view = view
+        self._kinds = kinds
+        self._queue = queue
+        self._wakeups = wakeups
+        self._events = events
+        self._leader = leader
+        self._metrics = metrics
+        self._conflicts: dict[Key, int] = {}
+
+    @property
+    def _kube(self) -> Kube:
+        return self._view.kube
+
+    @property
+    def _objects(self) -> Objects:
+        return self._view.objects
+
+    async def run(self) -> None:
+        """Works for as long as we lead.
+
+        Raises:
+            LostLeadError, FencedError: another operator leads.
+        """
+        await self._leader.elected.wait()
+        while True:
+            item = await self._queue.get()
+            if not self._leader.is_leading:
+                # A renewal that is late may still come; nothing is done before it has.
+                await self._leader.confirm()
+            self._metrics.waited_seconds.labels(item.priority.name.lower()).observe(item.waited_s)
+            began = time.monotonic()
+            await self._work(item)
+            self._metrics.reconcile_seconds.labels(item.key.kind).observe(time.monotonic() - began)
+
+    async def _work(self, item: Item) -> None:
+        key = item.key
+        try:
+            await self.reconcile(key)
+        except (LostLeadError, FencedError):
+            raise
+        except ConflictError:
+            await self._after_conflict(key)
+        except NotFoundError as error:
+            await self._after_not_found(key, error)
+        except (KubeError, StoreError) as error:
+            after = error.retry_after_s if isinstance(error, TransientError) else 0.0
+            self._failed(key, error, after)
+            if not isinstance(error, TransientError | StoreError):
+                await self._say_failed(key, str(error))
+        except Exception as error:
+            log.exception("reconciling failed", key=str(key))
+            self._failed(key, error)
+            await self._say_failed(key, f"internal error: {type(error).__name__}: {error}")
+        else:
+            self._conflicts.pop(key, None)
+            self._queue.done(key)
+
+    def _failed(self, key: Key, error: Exception, not_before_s: float = 0.0) -> None:
+        delay = self._queue.failed(key, not_before_s=not_before_s)
+        self._metrics.failures_total.labels(key.kind, type(error).__name__).inc()
+        log.warning("object put back", key=str(key), error=str(error), again_s=round(delay, 1))
+
+    async def _after_conflict(self, key: Key) -> None:
+        """Our copy was old: it is made new, and the object looked at again at once; not for ever at once."""
+        self._conflicts[key] = self._conflicts.get(key, 0) + 1
+        try:
+            await self._refresh(key)
+        except KubeError as error:
+            self._failed(key, error)
+            return
+        if self._conflicts[key] > _CONFLICTS_MAX:
+            self._failed(key, ConflictError(409, "the object changes faster than it can be worked on"))
+            return
+        self._queue.done(key)
+        self._queue.add(key, Priority.USER_CHANGE)
+
+    async def _after_not_found(self, key: Key, error: NotFoundError) -> None:
+        """Something went while it was worked on: the object itself, or what it was about."""
+        try:
+            if await self._refresh(key) is not None:
+                self._failed(key, error)
+                return
+        except KubeError as another:
+            self._failed(key, another)
+            return
+        self._queue.done(key)
+        self._queue.add(key, Priority.REFERENCE)
+
+    async def _refresh(self, key: Key) -> Mapping[str, Any] | None:
+        found = await self._kube.get(Ref(STERNA_API, key.kind, key.namespace, key.name))
+        if found is None:
+            self._objects.remove(key, 0)
+            return None
+        self._objects.put(found)
+        return self._objects.get(key) or found
+
+    async def reconcile(self, key: Key) -> None:
+        """One object, once.
+
+        Raises:
+            KubeError, StoreError: something was not done.
+            LostLeadError: another operator leads.
+        """
+        namespaces = self._view.settings.namespaces
+        if namespaces and key.namespace not in namespaces:
+            return
+        object = self._objects.get(key) or await self._refresh(key)
+        kind = self._kinds[key.kind]
+        if object is None:
+            for decision in await kind.decide_gone(self._view, key):
+                await self._execute(decision, None)
+            if key.kind == CLUSTER:
+                await self._view.clusters.drop(key)
+            self._wakeups.waits_no_more(key)
+            return
+        if key.kind == CLUSTER:
+            await open_etcd(self._view, object)
+        decision = await kind.decide(self._view, object)
+        plan = decision.plan
+        annotations = object["metadata"].get("annotations") or {}
+        is_dry = annotations.get(PLAN_ANNOTATION) == "true"
+        if not is_dry:
+            object = await self._execute(decision, object) or object
+        if plan.again_s is not None:
+            self._queue.add_after(key, max(plan.again_s, 0.1), Priority.DRIFT)
+        is_let_go = "deletionTimestamp" in object["metadata"] and any(
+            isinstance(s, RemoveFinalizer) for s in plan.steps
+        )
+        if not (is_let_go and not is_dry):
+            await self._say(key, object, plan, is_dry)
+
+    async def _execute(self, decision: Decision, object: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+        plan, store = decision.plan, decision.store
+        if not plan.steps:
+            return object
+        if store is not None:
+            await self._view.clusters.claimed(store)
+        applier = Applier(self._kube, object, store)
+        await applier.execute(plan.steps)
+        for step in plan.steps:
+            self._metrics.steps_total.labels(object["kind"] if object else "", type(step).__name__).inc()
+        if object is not None:
+            log.info("done", object=f"{object['kind']} {object['metadata']['name']}", steps=plan.lines())
+            assert applier.object is not None
+            self._objects.put(applier.object)
+        return applier.object
+
+    # Saying it
+
+    async def _say(self, key: Key, object: Mapping[str, Any], plan: Plan, is_dry: bool) -> None:
+        if plan.status is None and not is_dry:
+            return
+        wanted = plan.status or Wanted(())
+        changed = await self._write_status(object, wanted, plan if is_dry else None)
+        reason = next((one.reason for one in wanted.conditions if one.type == conditions.READY), "")
+        self._wakeups.waits(key, cluster_of(object), is_waiting=reason in _WAITING)
+        if changed or (plan.steps and not is_dry):
+            for one in plan.announcements:
+                await self._events.post(object, one.reason, one.message, self._view.now_ms())
+
+    async def _write_status(self, object: Mapping[str, Any], wanted: Wanted, dry: Plan | None) -> bool:
+        """Writes the status if it is another; whether it was."""
+        metadata, standing = object["metadata"], object.get("status") or {}
+        generation = int(metadata.get("generation") or 0)
+        known = standing.get("conditions") or ()
+        chosen = wanted.conditions or tuple(Condition(c["type"], c["status"], c["reason"], c["message"]) for c in known)
+        allowed = status_fields(object["kind"])
+        status: dict[str, Any] = {
+            "observedGeneration": generation,
+            "conditions": conditions.written(chosen, known, generation, self._view.now_ms()),
+            **{name: value for name, value in wanted.fields.items() if value is not None and name in allowed},
+        }
+        if dry is not None:
+            lines = dry.lines()
+            omitted = {"omitted": len(lines) - _PLAN_STEPS_MAX} if len(lines) > _PLAN_STEPS_MAX else {}
+            steps = [line[:4096] for line in lines[:_PLAN_STEPS_MAX]]
+            status["plan"] = {"generation": generation, "steps": steps, **omitted}
+        if all(status.get(name) == standing.get(name) for name in {*status, *standing}):
+            return False
+        manifest = {
+            "apiVersion": object["apiVersion"],
+            "kind": object["kind"],
+            "metadata": {
+                "name": metadata["name"],
+                "namespace": metadata["namespace"],
+                "uid": metadata["uid"],
+                "resourceVersion": metadata["resourceVersion"],
+            },
+            "status": status,
+        }
+        self._objects.put(await self._kube.apply(manifest, "status"))
+        return True
+
+    async def _say_failed(self, key: Key, text: str) -> None:
+        object = self._objects.get(key)
+        if object is None:
+            return
+        fields = {name: value for name, value in object["status"].items() if name not in ("conditions", "plan")}
+        status = Wanted(conditions.reconciling("Failed", text), fields)
+        try:
+            if await self._write_status(object, status, None):
+                await self._events.post(object, Reason.Failed, text, self._view.now_ms())
+        except KubeError as error:
+            log.warning("status not written", key=str(key), error=str(error))
