@@ -110,3 +110,6 @@ class UserStatus(Status):
 
     overlap_until: Time | None = None
     """When the old password ends."""
+
+    password_version: str | None = Field(default=None, max_length=256)
+    """Which version of the Secret brokers were given a hash of."""
