@@ -8,10 +8,10 @@ import asyncio
 from collections.abc import Sequence
 
 from sterna_etcd.records import Credential
+from sterna_resources.passwords import hash_password
 
 _AT_ONCE = 2
 _REMEMBERED_MAX = 50_000
-_CHARACTERS_MAX = 4_096
 
 
 class PasswordFaultError(Exception):
@@ -41,8 +41,6 @@ class Passwords:
         hashes = [one.argon2 for one in standing]
         if known is not None:
             return (hashes.index(known), "") if known in hashes else (None, known)
-        if len(password) > _CHARACTERS_MAX:
-            raise PasswordFaultError("Invalid", f"the password is longer than {_CHARACTERS_MAX} characters")
         async with self._gate:
             position, fresh = await asyncio.to_thread(_look, password, hashes)
         if len(self._found) >= _REMEMBERED_MAX:
@@ -56,12 +54,14 @@ def _look(password: str, hashes: list[str]) -> tuple[int | None, str]:
     from argon2 import PasswordHasher
     from argon2.exceptions import InvalidHashError, VerificationError
 
-    # The common advice for argon2id with little memory; more would mean fewer checks at once in a broker that restarts.
-    hasher = PasswordHasher(time_cost=2, memory_cost=19_456, parallelism=1)
+    hasher = PasswordHasher()
     for position, one in enumerate(hashes):
         try:
             if hasher.verify(one, password):
                 return position, ""
         except (VerificationError, InvalidHashError):
             continue
-    return None, hasher.hash(password)
+    try:
+        return None, hash_password(password)
+    except ValueError as error:
+        raise PasswordFaultError("Invalid", f"the Secret's password cannot be used: {error}") from error
