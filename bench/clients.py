@@ -14,6 +14,7 @@ from typing import Any
 
 import grpc
 import sterna
+from sterna._loop import run as run_loop
 from sterna._measuring.loads import Load, Until, consume, send_awaiting, send_pipelined
 
 from bench.raw import RawProducer, Sent, message_bytes
@@ -94,5 +95,5 @@ _ROLES: dict[str, Callable[..., Coroutine[Any, Any, dict[str, Any]]]] = {
 }
 
 if __name__ == "__main__":
-    outcome = asyncio.run(_ROLES[sys.argv[1]](**json.loads(sys.argv[2])))
+    outcome = run_loop(_ROLES[sys.argv[1]](**json.loads(sys.argv[2])))
     sys.stdout.write(json.dumps(outcome) + "\n")

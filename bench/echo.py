@@ -1,11 +1,11 @@
 """A grpc.aio server that sends every message of a stream back: the process that `limits` measures against."""
 
-import asyncio
 import sys
 from collections.abc import AsyncIterator
 from typing import Any
 
 import grpc
+from sterna._loop import run as run_loop
 
 from bench.limits import ECHO_METHOD
 
@@ -29,4 +29,4 @@ async def serve() -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(serve())
+    run_loop(serve())

@@ -3,7 +3,6 @@
 No broker of this design can confirm faster than these two together, so line B1 is stated against them.
 """
 
-import asyncio
 import os
 import subprocess
 import sys
@@ -12,6 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from sterna._loop import run as run_loop
 from sterna._measuring.latencies import Latencies
 
 _BLOCK = 4_096
@@ -75,7 +75,7 @@ def echo(times: int) -> Latencies:
     server = subprocess.Popen([sys.executable, "-m", "bench.echo"], stdout=subprocess.PIPE, text=True)
     try:
         assert server.stdout is not None
-        return asyncio.run(_echo_client(server.stdout.readline().strip(), times))
+        return run_loop(_echo_client(server.stdout.readline().strip(), times))
     finally:
         server.terminate()
         server.wait(10)

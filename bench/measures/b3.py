@@ -1,6 +1,6 @@
 """B3: one consumer empties a backlog of a million persistent messages, each acknowledged durably."""
 
-import asyncio
+from sterna._loop import run as run_loop
 
 from bench.filling import fill
 from bench.results import Measured
@@ -14,7 +14,7 @@ def measure(rig: Rig) -> list[Measured]:
     """Messages consumed a second, until the last acknowledgement is on disk."""
     count = rig.scaled(BACKLOG)
     with rig.broker() as broker:
-        asyncio.run(fill(broker, {QUEUE: count}))
+        run_loop(fill(broker, {QUEUE: count}))
         run = run_client(broker, "receive", queue=QUEUE, count=count)
     details = {"messages": count, "seconds": run["seconds"], **costs([run]), "body_bytes": 1_024}
     return [Measured("B3", run["rate"], details)]

@@ -1,6 +1,6 @@
 """B8: how much memory a queued message costs the broker once its payload is no longer cached."""
 
-import asyncio
+from sterna._loop import run as run_loop
 
 from bench.broker import MANIFESTS
 from bench.filling import fill
@@ -27,9 +27,9 @@ def measure(rig: Rig) -> list[Measured]:
     small, large = (SMALL, LARGE) if not rig.quick else (SMALL, 2 * SMALL)
     with rig.broker(MANIFESTS + _BROKER) as broker:
         empty = broker.resident_bytes()
-        asyncio.run(fill(broker, {QUEUE: small}))
+        run_loop(fill(broker, {QUEUE: small}))
         before = broker.resident_bytes()
-        asyncio.run(fill(broker, {QUEUE: large - small}))
+        run_loop(fill(broker, {QUEUE: large - small}))
         after = broker.resident_bytes()
     details = {
         "resident_bytes": {"empty": empty, f"{small}": before, f"{large}": after},

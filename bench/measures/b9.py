@@ -3,12 +3,12 @@
 Timed from the birth of the process to the first message in a client's hands; Python's own start is in it.
 """
 
-import asyncio
 import signal
 import time
 
 import sterna
 from sterna import admin
+from sterna._loop import run as run_loop
 
 from bench.broker import Broker
 from bench.filling import acknowledge, fill
@@ -27,8 +27,8 @@ def measure(rig: Rig) -> list[Measured]:
     extra = each // ACKNOWLEDGED_PART
     names = [f"bench.restart.{number}" for number in range(QUEUES)]
     with rig.broker() as broker:
-        asyncio.run(fill(broker, dict.fromkeys(names, each + extra)))
-        asyncio.run(acknowledge(broker, names, extra))
+        run_loop(fill(broker, dict.fromkeys(names, each + extra)))
+        run_loop(acknowledge(broker, names, extra))
         broker.stop(signal.SIGKILL)
         warm = _start(broker, names[0], each)
         broker.stop(signal.SIGKILL)
@@ -44,7 +44,7 @@ def measure(rig: Rig) -> list[Measured]:
 def _start(broker: Broker, queue: str, expected: int) -> dict[str, float]:
     begin = time.monotonic()
     broker.start()
-    times = asyncio.run(_first_message(broker, queue, expected))
+    times = run_loop(_first_message(broker, queue, expected))
     return {
         "first_message_s": round(times["received_at"] - begin, 3),
         "serving_s": round(broker.start_s, 3),

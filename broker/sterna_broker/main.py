@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import structlog
+import uvloop
 from sterna_core import EngineError, StoreError
 from sterna_resources.problems import ManifestError
 
@@ -39,7 +40,8 @@ def run(options: BrokerOptions) -> int:
     """
     logs.configure(options.log_format, options.log_level)
     try:
-        return asyncio.run(_run(options))
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return runner.run(_run(options))
     except ManifestError as error:
         return _failed(EXIT_CONFIGURATION, "the configuration cannot be used", str(error))
     except AccessError as error:

@@ -1,10 +1,13 @@
 """The engine on the event loop: who feeds it, when it is polled, whom its output wakes.
 
 The engine never calls anybody. Whoever hands it something calls `touch`, which polls it once in this turn of the
-loop, however many did; the engine's own threads (the log's writer, the reader of what was paged out) make its eventfd
-readable, which polls it, too; and so does the next deadline it named. A poll says which streams have output: their
-ports are woken, and take it when their previous write has finished. It also hands out tickets: questions that only
-the configuration can answer.
+loop, however many did. A poll sends to the disk what is to be written, so after a large batch it lets a turn or two of
+the loop go by first, as long as each brings another: a client that fills batches has more on the way, and what comes
+together shares a group commit. A small batch never waits.
+
+The engine's own threads (the log's writer, the reader of what was paged out) make its eventfd readable, which polls
+it, too; and so does the next deadline it named. A poll says which streams have output: their ports are woken, and take
+it when their previous write has finished. It also hands out tickets: questions that only the configuration can answer.
 
 All calls of the engine happen on the loop's thread, through this object or after `tick`.
 """
@@ -24,6 +27,11 @@ _log = structlog.get_logger(part="engine")
 
 Ticket = dict[str, Any]
 Answer = dict[str, Any]
+
+# From this size on a batch is one of many.
+_LARGE_BATCH_BYTES = 8 * 1024
+# How many turns of the loop a poll lets pass while large batches come in.
+_TURNS_MAX = 2
 
 
 class Port(Protocol):
@@ -46,6 +54,9 @@ class Pump:
         self._loop = asyncio.get_running_loop()
         self._ids = itertools.count(1)
         self._scheduled = False
+        # Since the last look: whether a large batch came in; how many turns the poll has been put off.
+        self._filling = False
+        self._turns = 0
         self._running = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms: int | None = None
@@ -82,6 +93,8 @@ class Pump:
         """Hands a batch of frames to the engine."""
         self.engine.tick(wall_ms(), monotonic_ms())
         self.engine.handle(stream, batch)
+        if len(batch) >= _LARGE_BATCH_BYTES:
+            self._filling = True
         self.touch()
 
     def close(self, stream: int) -> None:
@@ -91,13 +104,22 @@ class Pump:
             self.touch()
 
     def touch(self) -> None:
-        """Has the engine polled in this turn of the loop."""
+        """Has the engine polled in this turn of the loop, or soon."""
         if not self._scheduled and self._running:
             self._scheduled = True
-            self._loop.call_soon(self._poll)
+            self._loop.call_soon(self._poll_or_wait)
+
+    def _poll_or_wait(self) -> None:
+        if self._filling and self._turns < _TURNS_MAX and self._scheduled:
+            self._filling = False
+            self._turns += 1
+            self._loop.call_soon(self._poll_or_wait)
+        elif self._scheduled:
+            self._poll()
 
     def _poll(self) -> None:
-        self._scheduled = False
+        self._scheduled = self._filling = False
+        self._turns = 0
         if not self._running:
             return
         try:

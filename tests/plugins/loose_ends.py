@@ -35,7 +35,8 @@ class LooseEnds:
         cancel, handle = self._cancel, self._handle
 
         def watched_cancel(loop: asyncio.AbstractEventLoop) -> None:
-            statuses = [task for task in asyncio.all_tasks(loop) if _STATUS_OF_A_CALL in repr(task.get_coro())]
+            # By the task's own text: Cython's coroutines do not show their names.
+            statuses = [task for task in asyncio.all_tasks(loop) if _STATUS_OF_A_CALL in repr(task)]
             if statuses:
                 loop.run_until_complete(asyncio.wait(statuses, timeout=_STATUS_TIMEOUT_S))
             self.found += (f"task left running: {task!r}" for task in asyncio.all_tasks(loop) if task not in statuses)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from sterna import errors
+from sterna._loop import new_event_loop
 
 T = TypeVar("T")
 _CALLBACK_THREADS = 16
@@ -22,7 +23,7 @@ class Portal:
     """One loop thread and one pool for callbacks. Usable from any thread but the loop's own."""
 
     def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
+        self._loop = new_event_loop()
         self._thread = threading.Thread(target=self._run, name="sterna-loop", daemon=True)
         self._pool = concurrent.futures.ThreadPoolExecutor(_CALLBACK_THREADS, thread_name_prefix="sterna-callback")
         self._stopped = False

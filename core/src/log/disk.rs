@@ -106,6 +106,12 @@ pub trait DiskFile: Send + Sync {
     /// The system's error.
     fn write_at(&self, offset: u64, parts: &[IoSlice<'_>]) -> io::Result<usize>;
 
+    /// Fills a stretch of whole blocks with zeros. Nobody else writes there meanwhile.
+    ///
+    /// # Errors
+    /// The system's error.
+    fn zero_at(&self, offset: u64, bytes: u64) -> io::Result<()>;
+
     /// Makes the data (and the length needed to read it) durable.
     ///
     /// # Errors
@@ -126,6 +132,23 @@ pub trait DiskFile: Send + Sync {
 
     /// Says that `bytes` from `offset` will be read soon. A hint.
     fn will_need(&self, offset: u64, bytes: u64);
+}
+
+/// Fills with zeros by plain writes.
+///
+/// # Errors
+/// As [`write_all`].
+pub fn write_zeros(file: &dyn DiskFile, offset: u64, bytes: u64) -> io::Result<()> {
+    const PIECE_BYTES: usize = 64 * 1024;
+    static ZEROS: [u8; PIECE_BYTES] = [0; PIECE_BYTES];
+    let to = offset + bytes;
+    let mut at = offset;
+    while at < to {
+        let piece = (to - at).min(PIECE_BYTES as u64) as usize;
+        write_all(file, at, &mut [IoSlice::new(&ZEROS[..piece])])?;
+        at += piece as u64;
+    }
+    Ok(())
 }
 
 /// Writes all parts, however many calls it takes.

@@ -5,13 +5,14 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, IoSlice};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use rustix::fs::{Advice, FallocateFlags, FlockOperation};
+use rustix::fs::{Advice, FallocateFlags, FlockOperation, Mode, OFlags};
 
-use super::disk::{Disk, DiskError, DiskFile, DiskLock, OpenFile};
+use super::disk::{Disk, DiskError, DiskFile, DiskLock, OpenFile, write_zeros};
 
 /// A folder that holds one log.
 pub struct FileDisk {
@@ -47,6 +48,53 @@ impl DiskLock for FolderLock {}
 
 struct RealFile {
     file: File,
+    /// The file once more, past the page cache; opened when it is first needed, nothing where the system refuses.
+    direct: OnceLock<Option<File>>,
+}
+
+/// Zeros for direct writes, which want their memory aligned.
+#[repr(align(4096))]
+struct Zeros([u8; Zeros::BYTES]);
+
+impl Zeros {
+    const BYTES: usize = 256 * 1024;
+}
+
+static ZEROS: Zeros = Zeros([0; Zeros::BYTES]);
+
+impl RealFile {
+    fn new(file: File) -> Self {
+        Self {
+            file,
+            direct: OnceLock::new(),
+        }
+    }
+
+    /// The same file for direct writes. By its descriptor, since its name may have changed.
+    fn direct(&self) -> Option<&File> {
+        let open = || {
+            let name = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+            let flags = OFlags::WRONLY | OFlags::DIRECT | OFlags::CLOEXEC;
+            rustix::fs::open(name, flags, Mode::empty()).ok().map(File::from)
+        };
+        self.direct.get_or_init(open).as_ref()
+    }
+
+    /// Writes zeros without a copy through the page cache, which would cost more than the messages' own write. Returns
+    /// how far it came: a file system that takes no direct writes takes none of it.
+    fn zero_directly(&self, offset: u64, to: u64) -> u64 {
+        let Some(direct) = self.direct() else { return offset };
+        let mut at = offset;
+        while at < to {
+            let piece = (to - at).min(Zeros::BYTES as u64) as usize;
+            match direct.write_at(&ZEROS.0[..piece], at) {
+                Ok(written) if written > 0 => at += written as u64,
+                // The plain write that follows finds out what is wrong, and says so.
+                _ => break,
+            }
+        }
+        at
+    }
 }
 
 impl Disk for FileDisk {
@@ -61,7 +109,7 @@ impl Disk for FileDisk {
         let file = options
             .open(self.folder.join(name))
             .map_err(|error| DiskError::new("open", name, error))?;
-        Ok(Arc::new(RealFile { file }))
+        Ok(Arc::new(RealFile::new(file)))
     }
 
     fn rename(&self, from: &str, to: &str) -> Result<(), DiskError> {
@@ -120,6 +168,12 @@ impl DiskFile for RealFile {
         Ok(rustix::io::pwritev(&self.file, parts, offset)?)
     }
 
+    fn zero_at(&self, offset: u64, bytes: u64) -> io::Result<()> {
+        let to = offset + bytes;
+        let at = self.zero_directly(offset, to);
+        write_zeros(self, at, to - at)
+    }
+
     fn sync_data(&self) -> io::Result<()> {
         self.file.sync_data()
     }
@@ -158,6 +212,24 @@ mod tests {
         assert_eq!(refused.source.kind(), io::ErrorKind::WouldBlock);
         drop(held);
         second.lock("lock").unwrap();
+    }
+
+    #[test]
+    fn zeros_replace_what_a_file_held_and_nothing_beside_them() {
+        let folder = tempfile::tempdir().unwrap();
+        let disk = FileDisk::new(folder.path()).unwrap();
+        let file = disk.open("a", OpenFile::Fresh).unwrap();
+        let bytes = 5 * Zeros::BYTES;
+        file.allocate(bytes as u64).unwrap();
+        let ones = vec![1; bytes];
+        super::super::disk::write_all(file.as_ref(), 0, &mut [IoSlice::new(&ones)]).unwrap();
+        file.zero_at(4096, 3 * Zeros::BYTES as u64 + 4096).unwrap();
+        file.sync_data().unwrap();
+        let mut back = vec![2; bytes];
+        super::super::disk::read_full(file.as_ref(), 0, &mut back).unwrap();
+        let end = 3 * Zeros::BYTES + 2 * 4096;
+        assert!(back[4096..end].iter().all(|&byte| byte == 0));
+        assert!(back[..4096].iter().chain(&back[end..]).all(|&byte| byte == 1));
     }
 
     #[test]

@@ -1,10 +1,9 @@
 //! The disk operations behind each piece of upkeep, in the order that a crash between any two of them allows.
 
-use std::io::IoSlice;
 use std::sync::Arc;
 
 use super::compaction::write_footer;
-use super::disk::{Disk, DiskError, DiskFile, OpenFile, write_all};
+use super::disk::{Disk, DiskError, DiskFile, OpenFile};
 use super::footer::Footer;
 use super::maintenance::Outcome;
 use super::manifest::{Entry, Manifest, ManifestFiles};
@@ -45,18 +44,9 @@ pub(crate) fn prepare(
 }
 
 pub(crate) fn fill(id: u64, file: &dyn DiskFile, from: u64, to: u64) -> Result<Outcome, DiskError> {
-    const PIECE_BYTES: usize = 64 * 1024;
-    static ZEROS: [u8; PIECE_BYTES] = [0; PIECE_BYTES];
-    let write = || {
-        let mut at = from;
-        while at < to {
-            let piece = (to - at).min(PIECE_BYTES as u64) as usize;
-            write_all(file, at, &mut [IoSlice::new(&ZEROS[..piece])])?;
-            at += piece as u64;
-        }
-        file.sync_data()
-    };
-    write().map_err(|error| DiskError::new("fill", &segment_name(id), error))?;
+    file.zero_at(from, to - from)
+        .and_then(|()| file.sync_data())
+        .map_err(|error| DiskError::new("fill", &segment_name(id), error))?;
     Ok(Outcome::Filled { id, to })
 }
 

@@ -75,9 +75,9 @@ impl Host {
         self.engine.tick(now);
     }
 
+    /// What it brings to be written waits for the next poll, so that batches which arrive together share a group commit.
     pub(super) fn handle(&mut self, stream: u64, batch: &[u8]) {
         self.engine.handle(stream, batch);
-        self.submit_write();
     }
 
     /// Takes what the threads have done, lets the engine go on, and hands them what comes next.

@@ -10,7 +10,7 @@ use std::io::{self, IoSlice};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::random::Random;
-use crate::log::disk::{Disk, DiskError, DiskFile, DiskLock, OpenFile};
+use crate::log::disk::{Disk, DiskError, DiskFile, DiskLock, OpenFile, write_zeros};
 
 /// What a power loss may tear.
 const SECTOR_BYTES: usize = 512;
@@ -433,6 +433,10 @@ impl DiskFile for SimFile {
         inode.pending.push(change);
         world.check()?;
         Ok(count)
+    }
+
+    fn zero_at(&self, offset: u64, bytes: u64) -> io::Result<()> {
+        write_zeros(self, offset, bytes)
     }
 
     fn sync_data(&self) -> io::Result<()> {

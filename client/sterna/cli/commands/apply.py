@@ -1,6 +1,5 @@
 """`sterna apply`: make a running broker's resources as manifests describe them."""
 
-import asyncio
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -8,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from sterna import admin
+from sterna._loop import run as run_loop
 from sterna.cli import options
 from sterna.cli.exits import Exit, complain, describe, usage
 from sterna.cli.output import Column, Format, print_rows
@@ -39,7 +39,7 @@ def apply(
     Ends with 3 when some were refused, with 1 when all were.
     """
     texts = [text for name in files for text in _texts(name)]
-    applied = asyncio.run(_apply(texts, server, timeout, dry_run=dry_run))
+    applied = run_loop(_apply(texts, server, timeout, dry_run=dry_run))
     accepted = [one for one in applied if one.change is not Change.REFUSED]
     print_rows([_row(one) for one in accepted], _COLUMNS, output)
     refused = [one for one in applied if one.change is Change.REFUSED]

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 import sterna
+from sterna._loop import run as run_loop
 from sterna._measuring.latencies import Latencies
 from sterna._measuring.loads import MIN_BODY_BYTES, Load, Until, consume, send_pipelined
 from sterna.cli import options
@@ -71,7 +72,7 @@ def bench(
     if side is Side.SUB and rate:
         raise usage("--rate is for senders", "leave it out with sub")
     run = _Run(sdk_destination(destination), size, count, duration, rate, window, prefetch, delivery_mode(mode))
-    rows = asyncio.run(run.measure(side, server, warm_up))
+    rows = run_loop(run.measure(side, server, warm_up))
     print_rows(rows, _COLUMNS, output)
 
 

@@ -1,12 +1,12 @@
 """`sterna browse`: look at messages without taking them."""
 
-import asyncio
 import sys
 from typing import Annotated
 
 import typer
 
 from sterna import admin
+from sterna._loop import run as run_loop
 from sterna.cli import messages, options
 from sterna.cli.destinations import destination
 from sterna.cli.exits import usage
@@ -40,7 +40,7 @@ def browse(
         if place.kind != "queue":
             raise usage(f"{place} is a topic, which holds nothing itself", "browse a durable with --durable NAME")
         name = place.name
-    asyncio.run(_browse(name, durable, client_id, selector, count, after, raw, output, server, timeout))
+    run_loop(_browse(name, durable, client_id, selector, count, after, raw, output, server, timeout))
 
 
 async def _browse(

@@ -1,11 +1,11 @@
 """`sterna delete`: remove resources from a broker."""
 
-import asyncio
 from typing import Annotated, Any
 
 import typer
 
 from sterna import admin
+from sterna._loop import run as run_loop
 from sterna.cli import asking, options
 from sterna.cli.destinations import resource_kind, spoken
 from sterna.cli.exits import Exit, complain, describe
@@ -35,7 +35,7 @@ def delete(
     Asks first, saying how many messages would go. Ends with 3 when only some could be deleted.
     """
     wanted = resource_kind(kind, among=_KINDS)
-    asyncio.run(_delete(wanted, names, server, timeout, output, with_messages, idempotent, yes))
+    run_loop(_delete(wanted, names, server, timeout, output, with_messages, idempotent, yes))
 
 
 async def _delete(

@@ -1,6 +1,5 @@
 """`sterna get`: resources and what they hold, connections, the broker's statistics."""
 
-import asyncio
 import dataclasses
 import datetime
 from collections.abc import Sequence
@@ -9,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from sterna import admin
+from sterna._loop import run as run_loop
 from sterna.cli import options
 from sterna.cli.destinations import resource_kind
 from sterna.cli.output import Column, Format, Row, at, print_rows
@@ -93,7 +93,7 @@ def get(
     JSON and YAML carry the whole resource: its manifest, and under status what the broker knows of it.
     """
     wanted = resource_kind(kind)
-    rows = asyncio.run(_rows(wanted, name, server, timeout, temporaries=temporaries, system=system or "$sys" in name))
+    rows = run_loop(_rows(wanted, name, server, timeout, temporaries=temporaries, system=system or "$sys" in name))
     single = (bool(name) and not is_pattern(name)) or wanted == "Statistics"
     if wanted == "Statistics" and output is Format.TABLE:
         rows = [{"what": what, "value": value} for what, value in _flat(rows[0])]

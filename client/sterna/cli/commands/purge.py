@@ -1,11 +1,11 @@
 """`sterna purge`: drop the messages of a queue or a durable subscription."""
 
-import asyncio
 from typing import Annotated
 
 import typer
 
 from sterna import admin
+from sterna._loop import run as run_loop
 from sterna.cli import asking, options
 from sterna.cli.destinations import resource_kind, spoken
 from sterna.cli.output import Column, Format, print_rows
@@ -29,7 +29,7 @@ def purge(
     Asks first, saying how many there are.
     """
     wanted = resource_kind(kind, among=("Queue", "DurableSubscription"))
-    asyncio.run(_purge(wanted, name, client_id, server, timeout, output, yes=yes))
+    run_loop(_purge(wanted, name, client_id, server, timeout, output, yes=yes))
 
 
 async def _purge(

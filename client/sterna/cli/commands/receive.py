@@ -1,12 +1,12 @@
 """`sterna receive`: take messages from a queue or a topic, and print them."""
 
-import asyncio
 import sys
 from typing import Annotated, Any
 
 import typer
 
 import sterna
+from sterna._loop import run as run_loop
 from sterna.cli import messages, options
 from sterna.cli.exits import Exit, usage
 from sterna.cli.output import Format, Printer
@@ -67,7 +67,7 @@ def receive(
     received = 0
     is_done = False
     try:
-        received = asyncio.run(
+        received = run_loop(
             _receive(
                 destination, wanted, None if follow else timeout, taking, mode, server, client_id, printer, raw, leave
             )

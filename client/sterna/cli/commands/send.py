@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 import sterna
+from sterna._loop import run as run_loop
 from sterna._measuring.schedules import Schedule
 from sterna.cli import messages, options
 from sterna.cli.exits import Exit, complain, describe, usage
@@ -151,7 +152,7 @@ def send(
     found = sources.messages(defaults)
     if count > 1:
         found = itertools.chain.from_iterable(itertools.repeat(list(found), count))
-    asyncio.run(_send(destination, found, rate, output, server, timeout))
+    run_loop(_send(destination, found, rate, output, server, timeout))
 
 
 async def _send(
