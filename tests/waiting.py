@@ -4,19 +4,23 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from inspect import isawaitable
-from typing import TypeVar
+from typing import Any, TypeVar, overload
 
 T = TypeVar("T")
 
 _POLL_S = 0.005
 
 
-async def eventually(check: Callable[[], T | Awaitable[T]], *, timeout_s: float = 10.0, what: str = "condition") -> T:
+@overload
+async def eventually(check: Callable[[], Awaitable[T]], *, timeout_s: float = ..., what: str = ...) -> T: ...
+@overload
+async def eventually(check: Callable[[], T], *, timeout_s: float = ..., what: str = ...) -> T: ...
+async def eventually(check: Callable[[], Any], *, timeout_s: float = 10.0, what: str = "condition") -> Any:
     """The first true value of `check`, which is asked again and again; AssertionError when time is up."""
     deadline = time.monotonic() + timeout_s
     while True:
         answer = check()
-        value: T = await answer if isawaitable(answer) else answer
+        value = await answer if isawaitable(answer) else answer
         if value:
             return value
         if time.monotonic() > deadline:

@@ -65,8 +65,8 @@ class ClusterStatus(Status):
     """`managed`: one member, for trying. `external`: the endpoints in the spec."""
 
     etcd_id: str | None = Field(default=None, max_length=64)
-    """Which store that etcd is, by the mark that brokers and operator put into it. Another one under the same address is
-    not taken for it."""
+    """Which store that etcd is, by the mark that brokers and operator put into it. Another one under the same address
+    is not taken for it."""
 
     url: str | None = Field(default=None, max_length=512)
     """The address for clients inside of Kubernetes."""

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable
 
 import pytest
 from sterna_etcd import Etcd, NotDoneError, UnavailableError, UnknownOutcomeError
@@ -104,8 +103,7 @@ async def test_without_a_majority_nothing_is_believed(three: RunningEtcd, client
         except NotDoneError:
             return False
 
-    back: Callable[[], Awaitable[bool]] = has_a
-    await eventually(back, timeout_s=30, what="the majority back")
+    await eventually(has_a, timeout_s=30, what="the majority back")
 
 
 async def test_a_lease_outlives_the_member_it_was_granted_by(three: RunningEtcd, client: Connect, prefix: str) -> None:
