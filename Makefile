@@ -6,7 +6,7 @@ MAKEFLAGS += --no-print-directory
 PY := .venv/bin/python
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: help setup demo test lint generate pins bench coverage-report wheels clean
+.PHONY: help setup demo test lint generate pins bench coverage-report wheels images test-cluster kind-up clean
 
 help: ## explain these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -37,6 +37,15 @@ coverage-report: setup ## print which rows of the catalogue tests show, by produ
 
 wheels: setup ## build the wheels of both distributions into dist/
 	@tools/wheels.sh
+
+images: setup ## build the images of broker and operator (Docker, or buildah into the local cluster) and say their sizes
+	@tools/images.sh
+
+test-cluster: setup ## run the end-to-end tests with real pods on KUBECONFIG, or on the local cluster, which is started
+	@tools/test-cluster.sh $(ARGS)
+
+kind-up: setup ## start a Kubernetes with kind (needs Docker and kind) and load our images into it
+	@tools/kind-up.sh
 
 clean: ## remove everything that was built, the environment too
 	@rm -rf .venv build dist core/target core/protogen/target .mypy_cache .ruff_cache .pytest_cache

@@ -94,11 +94,15 @@ class Wakeups:
             self._queue.add(key, Priority.REFERENCE)
 
     def clusters_with_secret(self, namespace: str, name: str) -> list[Key]:
-        """The clusters of a namespace whose manifests name a Secret, in whatever field."""
+        """The clusters of a namespace whose manifests name a Secret, in whatever field, or whose certificate it is."""
         found = []
         for key in self._objects.keys(CLUSTER):
             object = self._objects.get(key)
-            if key.namespace == namespace and object is not None and _names(object["spec"], name):
+            if (
+                key.namespace == namespace
+                and object is not None
+                and (_names(object["spec"], name) or name == f"{key.name}-tls")
+            ):
                 found.append(key)
         return found
 

@@ -3,6 +3,7 @@
 from sterna_resources.kinds import KINDS
 
 from sterna_operator.kinds.bridge import BridgeKind
+from sterna_operator.kinds.cluster_observing import MessagingClusterKind
 from sterna_operator.kinds.durable_subscription import DurableSubscriptionKind
 from sterna_operator.kinds.queue import QueueKind
 from sterna_operator.kinds.store import StoreKind
@@ -13,7 +14,15 @@ from sterna_operator.view import Kind
 
 def kinds() -> dict[str, Kind]:
     """All of them, those first on which others depend."""
-    every: list[Kind] = [StoreKind(), QueueKind(), TopicKind(), BridgeKind(), DurableSubscriptionKind(), UserKind()]
+    every: list[Kind] = [
+        MessagingClusterKind(),
+        StoreKind(),
+        QueueKind(),
+        TopicKind(),
+        BridgeKind(),
+        DurableSubscriptionKind(),
+        UserKind(),
+    ]
     return {kind.name: kind for kind in every}
 
 

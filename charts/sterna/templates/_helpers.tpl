@@ -1,0 +1,73 @@
+{{- define "sterna.name" -}}
+{{- default .Release.Name .Values.name | trunc 40 | trimSuffix "-" -}}
+{{- end -}}
+
+{{- define "sterna.labels" -}}
+app.kubernetes.io/name: sterna
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/part-of: sterna
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+{{- end -}}
+
+{{- define "sterna.tlsSecret" -}}
+{{- if eq .Values.tls.mode "secret" -}}
+{{- required "tls.secretName is needed with tls.mode secret" .Values.tls.secretName -}}
+{{- else -}}
+{{- printf "%s-tls" (include "sterna.name" .) -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "sterna.spec" -}}
+brokers: {{ .Values.brokers }}
+deletionPolicy: {{ .Values.deletionPolicy }}
+insecure: {{ .Values.insecure }}
+storage: {{- toYaml .Values.storage | nindent 2 }}
+authentication: {{- toYaml .Values.authentication | nindent 2 }}
+{{- if and .Values.etcd.endpoints (hasKey .Values.etcd "managed") }}
+etcd: {{- toYaml (omit .Values.etcd "managed") | nindent 2 }}
+{{- else }}
+etcd: {{- toYaml .Values.etcd | nindent 2 }}
+{{- end }}
+{{- if eq .Values.tls.mode "certManager" }}
+tls:
+  certManager:
+    issuerRef: {{- toYaml .Values.tls.issuerRef | nindent 6 }}
+    {{- with .Values.tls.names }}
+    dnsNames: {{- toYaml . | nindent 6 }}
+    {{- end }}
+{{- else if ne .Values.tls.mode "none" }}
+tls:
+  secretName: {{ include "sterna.tlsSecret" . }}
+{{- end }}
+{{- with .Values.listeners }}
+listeners: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{- define "sterna.podSecurity" -}}
+runAsNonRoot: true
+runAsUser: 65532
+runAsGroup: 65532
+fsGroup: 65532
+seccompProfile:
+  type: RuntimeDefault
+{{- end -}}
+
+{{- define "sterna.containerSecurity" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities:
+  drop: [ALL]
+{{- end -}}
+
+{{- /* One object of a kind that belongs to the cluster: a dict with kind, one (name and spec) and root. */ -}}
+{{- define "sterna.object" -}}
+apiVersion: sterna.dev/v1alpha1
+kind: {{ .kind }}
+metadata:
+  name: {{ .one.name }}
+  namespace: {{ .root.Release.Namespace }}
+  labels: {{- include "sterna.labels" .root | nindent 4 }}
+spec: {{- merge (dict "clusterRef" (dict "name" (include "sterna.name" .root))) (default dict .one.spec) | toYaml | nindent 2 }}
+{{- end -}}

@@ -1,0 +1,211 @@
+"""The StatefulSet of the brokers.
+
+Its strategy is OnDelete: the operator restarts pods itself, one at a time, and only when what they were made for has
+changed (SETTINGS_ANNOTATION). A change of the template alone, as a newer operator may make, restarts nothing.
+
+A stopping pod is first taken out of the Services, during a short pause; then the broker tells its clients to go, which
+it bounds itself. It never waits for consumers to empty a queue: what is stored is there when it comes back.
+"""
+
+import hashlib
+import json
+from typing import Any
+
+from sterna_operator.builders import pods
+from sterna_operator.builders.blueprint import MESSAGING_PORT, MONITOR_PORT, SETTINGS_ANNOTATION, Blueprint
+
+VOLUME = "data"
+DATA_FOLDER = "/var/lib/sterna"
+SETTINGS_FOLDER = "/etc/sterna/settings"
+TLS_FOLDER = "/etc/sterna/tls"
+CLIENT_CA_FOLDER = "/etc/sterna/client-ca"
+ETCD_CA_FOLDER = "/etc/sterna/etcd-ca"
+ETCD_CERTIFICATE_FOLDER = "/etc/sterna/etcd-tls"
+ETCD_CREDENTIALS_FOLDER = "/etc/sterna/etcd-credentials"
+
+RESTART_ANNOTATION = "sterna.dev/restart"
+
+# How long Services may go on sending clients to a pod that is stopping.
+_LEAVING_S = 2
+# A store with many messages takes its time to be read; until then the broker answers no probe.
+_START_S = 3600
+_PROBE_S = 5
+
+
+def build(blueprint: Blueprint) -> dict[str, Any]:
+    """The StatefulSet."""
+    spec = blueprint.spec
+    labels = blueprint.labels("broker")
+    size = blueprint.claim_size if blueprint.claim_size is not None else spec.storage.size
+    body = {
+        "replicas": blueprint.replicas,
+        "serviceName": blueprint.headless,
+        "podManagementPolicy": "Parallel",
+        "updateStrategy": {"type": "OnDelete"},
+        # Volumes outlive the StatefulSet, which somebody may delete by mistake. Where they are to go with the cluster,
+        # it becomes their owner (see kinds/messaging_cluster.py).
+        "persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Retain", "whenScaled": "Retain"},
+        "selector": {"matchLabels": blueprint.selector("broker")},
+        "template": _template(blueprint, labels),
+        "volumeClaimTemplates": [pods.claim(VOLUME, labels, size, spec.storage.storage_class_name)],
+    }
+    return blueprint.object("apps/v1", "StatefulSet", blueprint.brokers, spec=body)
+
+
+def settings_hash(blueprint: Blueprint) -> str:
+    """A hash of all that a running broker cannot take up without a restart.
+
+    Made of what the manifest says, defaults left out, and not of the pod template: so that an operator whose templates
+    or defaults are others sees nothing to restart. What a broker is reached by is not part of it: brokers read that
+    again when it changes, as they do certificates.
+    """
+    spec = blueprint.spec
+    tls, etcd = spec.tls, spec.etcd
+    inputs: dict[str, Any] = {
+        "image": blueprint.image,
+        "settings": spec.settings.model_dump(exclude_defaults=True, mode="json"),
+        "pod": spec.pod.model_dump(exclude_defaults=True, mode="json"),
+        "spread": spec.topology_spread.model_dump(exclude_defaults=True, mode="json"),
+        "tls": blueprint.tls_secret,
+        "client_ca": tls.client_ca.model_dump() if tls is not None and tls.client_ca is not None else None,
+        "etcd": [blueprint.etcd_urls, etcd.tls.model_dump() if etcd.tls else None, etcd.credentials_secret],
+        "authentication": spec.authentication.enabled,
+        "restart": blueprint.cluster.metadata.annotations.get(RESTART_ANNOTATION),
+    }
+    text = json.dumps(inputs, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _template(blueprint: Blueprint, labels: dict[str, str]) -> dict[str, Any]:
+    pod = blueprint.spec.pod
+    spec: dict[str, Any] = {
+        "serviceAccountName": blueprint.brokers,
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": pod.termination_grace_period_seconds,
+        "securityContext": pods.pod_security(),
+        "containers": [_container(blueprint)],
+        "volumes": _volumes(blueprint),
+        **pods.placement(pod),
+    }
+    if constraints := _spread(blueprint):
+        spec["topologySpreadConstraints"] = constraints
+    annotations = {**pod.annotations, SETTINGS_ANNOTATION: blueprint.settings_hash}
+    return {"metadata": {"labels": {**pod.labels, **labels}, "annotations": annotations}, "spec": spec}
+
+
+def _container(blueprint: Blueprint) -> dict[str, Any]:
+    spec = blueprint.spec
+    scheme = "HTTP" if spec.tls is None else "HTTPS"
+    resources = spec.pod.resources
+    container: dict[str, Any] = {
+        "name": "broker",
+        "image": blueprint.image,
+        "imagePullPolicy": spec.image_pull_policy,
+        "args": arguments(blueprint),
+        "env": [_field("POD_NAME", "metadata.name"), _field("HOST_IP", "status.hostIP")],
+        "ports": [
+            {"name": "messaging", "containerPort": MESSAGING_PORT, "protocol": "TCP"},
+            {"name": "monitor", "containerPort": MONITOR_PORT, "protocol": "TCP"},
+        ],
+        "startupProbe": pods.http_probe("/livez", "monitor", scheme, 1, _START_S),
+        "livenessProbe": pods.http_probe("/livez", "monitor", scheme, 10, 6),
+        "readinessProbe": pods.http_probe("/readyz", "monitor", scheme, _PROBE_S, 1),
+        "lifecycle": {"preStop": {"sleep": {"seconds": _LEAVING_S}}},
+        "securityContext": pods.container_security(),
+        "volumeMounts": _mounts(blueprint),
+    }
+    wanted = {"requests": dict(resources.requests), "limits": dict(resources.limits)}
+    if kept := {key: value for key, value in wanted.items() if value}:
+        container["resources"] = kept
+    return container
+
+
+def arguments(blueprint: Blueprint) -> list[str]:
+    """What the broker is told. `$(POD_NAME)` is put in by the kubelet."""
+    spec = blueprint.spec
+    given = [
+        *("broker", "--name", "$(POD_NAME)", "--cluster", blueprint.cluster.etcd_name),
+        *("--etcd", ",".join(blueprint.etcd_urls)),
+        *("--listen", f"0.0.0.0:{MESSAGING_PORT}", "--monitor", f"0.0.0.0:{MONITOR_PORT}"),
+        *("--data", f"{DATA_FOLDER}/data", "--config", SETTINGS_FOLDER),
+        *("--advertise", f"@{SETTINGS_FOLDER}/$(POD_NAME)", "--log-format", "json"),
+    ]
+    if spec.etcd.tls is not None:
+        given += ["--etcd-ca", f"{ETCD_CA_FOLDER}/ca.crt"]
+        if spec.etcd.tls.certificate_secret is not None:
+            given += ["--etcd-cert", f"{ETCD_CERTIFICATE_FOLDER}/tls.crt"]
+            given += ["--etcd-key", f"{ETCD_CERTIFICATE_FOLDER}/tls.key"]
+    if spec.etcd.credentials_secret is not None:
+        given += ["--etcd-user", f"@{ETCD_CREDENTIALS_FOLDER}/username"]
+        given += ["--etcd-password-file", f"{ETCD_CREDENTIALS_FOLDER}/password"]
+    if spec.tls is not None:
+        given += ["--tls-cert", f"{TLS_FOLDER}/tls.crt", "--tls-key", f"{TLS_FOLDER}/tls.key"]
+        if spec.tls.client_ca is not None:
+            given += ["--client-ca", f"{CLIENT_CA_FOLDER}/ca.crt"]
+    if spec.insecure:
+        given.append("--insecure")
+    return given
+
+
+def _field(name: str, path: str) -> dict[str, Any]:
+    return {"name": name, "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": path}}}
+
+
+def _secrets(blueprint: Blueprint) -> list[tuple[str, str, str, dict[str, str]]]:
+    """What is mounted from Secrets: volume, folder, Secret, and keys by the name of the file (none: all)."""
+    spec = blueprint.spec
+    found: list[tuple[str, str, str, dict[str, str]]] = []
+    if blueprint.tls_secret is not None and spec.tls is not None:
+        found.append(("tls", TLS_FOLDER, blueprint.tls_secret, {"tls.crt": "tls.crt", "tls.key": "tls.key"}))
+        if spec.tls.client_ca is not None:
+            found.append(("client-ca", CLIENT_CA_FOLDER, spec.tls.client_ca.name, {"ca.crt": spec.tls.client_ca.key}))
+    if spec.etcd.tls is not None:
+        ca = spec.etcd.tls.ca
+        found.append(("etcd-ca", ETCD_CA_FOLDER, ca.name, {"ca.crt": ca.key}))
+        if (secret := spec.etcd.tls.certificate_secret) is not None:
+            found.append(("etcd-tls", ETCD_CERTIFICATE_FOLDER, secret, {"tls.crt": "tls.crt", "tls.key": "tls.key"}))
+    if (secret := spec.etcd.credentials_secret) is not None:
+        found.append(
+            ("etcd-credentials", ETCD_CREDENTIALS_FOLDER, secret, {"username": "username", "password": "password"})
+        )
+    return found
+
+
+def mounted_secrets(blueprint: Blueprint) -> list[str]:
+    """The names of all Secrets that pods mount: without one of them a pod does not start."""
+    return list(dict.fromkeys(secret for _, _, secret, _ in _secrets(blueprint)))
+
+
+def _mounts(blueprint: Blueprint) -> list[dict[str, Any]]:
+    mounts: list[dict[str, Any]] = [
+        {"name": VOLUME, "mountPath": DATA_FOLDER},
+        {"name": "settings", "mountPath": SETTINGS_FOLDER, "readOnly": True},
+        {"name": "tmp", "mountPath": "/tmp"},
+    ]
+    mounts += [{"name": name, "mountPath": folder, "readOnly": True} for name, folder, _, _ in _secrets(blueprint)]
+    return mounts
+
+
+def _volumes(blueprint: Blueprint) -> list[dict[str, Any]]:
+    volumes: list[dict[str, Any]] = [
+        {"name": "settings", "configMap": {"name": blueprint.settings, "defaultMode": 0o444}},
+        {"name": "tmp", "emptyDir": {"medium": "Memory", "sizeLimit": "64Mi"}},
+    ]
+    for name, _, secret, keys in _secrets(blueprint):
+        files = [{"key": key, "path": path} for path, key in keys.items()]
+        volumes.append({"name": name, "secret": {"secretName": secret, "items": files, "defaultMode": 0o440}})
+    return volumes
+
+
+def _spread(blueprint: Blueprint) -> list[dict[str, Any]]:
+    wanted = blueprint.spec.topology_spread
+    return [
+        {
+            "maxSkew": wanted.max_skew,
+            "topologyKey": key,
+            "whenUnsatisfiable": wanted.when_unsatisfiable,
+            "labelSelector": {"matchLabels": blueprint.selector("broker")},
+        }
+        for key in wanted.keys
+    ]

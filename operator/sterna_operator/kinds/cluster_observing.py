@@ -1,0 +1,189 @@
+"""MessagingCluster as the worker sees it: opens its etcd, gathers what there is, asks `messaging_cluster.plan`.
+
+Children are listed by the cluster's label, a few requests for a cluster, and nothing of them is kept: clusters are few,
+and what is old here would restart brokers. A child that is missing is asked for by name as well, since one of that name
+may be somebody else's.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from sterna_resources.messaging_cluster import MessagingCluster
+from sterna_resources.problems import ManifestError
+from sterna_resources.reading import from_object
+
+from sterna_operator import conditions
+from sterna_operator.builders import certificate, monitoring
+from sterna_operator.builders.blueprint import CLUSTER_LABEL, SECRETS_ANNOTATION
+from sterna_operator.keys import Key
+from sterna_operator.kinds import cluster_rolling
+from sterna_operator.kinds.cluster_scaling import Members
+from sterna_operator.kinds.messaging_cluster import Defaults, Desired, Observed, plan, referenced_secrets
+from sterna_operator.kube import KubeError, Ref
+from sterna_operator.objects import CLUSTER, key_of
+from sterna_operator.plans import (
+    FINALIZER,
+    Announcement,
+    ApplyObject,
+    Plan,
+    PutDrain,
+    RemoveBroker,
+    RemoveDrain,
+    Wanted,
+)
+from sterna_operator.reasons import Reason
+from sterna_operator.version import VERSION
+from sterna_operator.view import Child, Decision, View
+
+_COMPONENT = "app.kubernetes.io/component"
+_IN_ETCD = (PutDrain, RemoveDrain, RemoveBroker)
+
+# What every cluster has, and is watched. Secrets are not: whoever may list one may read them all.
+_CHILDREN = (
+    Child("apps/v1", "StatefulSet"),
+    Child("v1", "Service"),
+    Child("v1", "ConfigMap"),
+    Child("v1", "ServiceAccount"),
+    Child("v1", "Pod"),
+    Child("v1", "PersistentVolumeClaim"),
+    Child("policy/v1", "PodDisruptionBudget"),
+    Child("networking.k8s.io/v1", "NetworkPolicy"),
+)
+_CERTIFICATE = Child(certificate.API_VERSION, "Certificate")
+_POD_MONITOR = Child(monitoring.API_VERSION, "PodMonitor")
+
+
+class MessagingClusterKind:
+    """See view.Kind."""
+
+    name = CLUSTER
+    children: tuple[Child, ...] = _CHILDREN
+
+    async def decide(self, view: View, object: Mapping[str, Any]) -> Decision:
+        """See view.Kind."""
+        desired = read(object)
+        if isinstance(desired, Plan):
+            return Decision(desired)
+        if desired.is_deleting and not desired.has_finalizer:
+            return Decision(Plan())
+        key = key_of(object)
+        await view.clusters.ensure(key, desired.cluster, view.secrets, desired.status)
+        observed = await _observe(view, desired)
+        planned = plan(desired, observed)
+        found = await _standing(view, desired, observed, planned)
+        if found:
+            planned = plan(desired, replace(observed, children={**observed.children, **found}))
+        needs_etcd = any(isinstance(step, _IN_ETCD) for step in planned.steps)
+        return Decision(_with_identity(view, key, planned), view.clusters.get(key) if needs_etcd else None)
+
+    async def decide_gone(self, view: View, key: Key) -> list[Decision]:
+        """Kubernetes removes what belonged to it; its state in etcd stays, as its volumes do."""
+        return []
+
+
+def read(object: Mapping[str, Any]) -> Desired | Plan:
+    """The object as the pure function takes it; the plan that says so when it is not what it should be."""
+    metadata = object["metadata"]
+    try:
+        cluster = from_object(object)
+    except ManifestError as error:
+        text = "; ".join(f"{problem.field}: {problem.message}" for problem in error.problems)
+        status = Wanted(conditions.stalled("Invalid", text))
+        return Plan(status=status, announcements=(Announcement(Reason.Invalid, text),))
+    assert isinstance(cluster, MessagingCluster)
+    return Desired(
+        cluster=cluster,
+        namespace=metadata["namespace"],
+        uid=metadata["uid"],
+        generation=int(metadata.get("generation") or 0),
+        is_deleting="deletionTimestamp" in metadata,
+        has_finalizer=FINALIZER in (metadata.get("finalizers") or ()),
+        status=object.get("status") or {},
+    )
+
+
+async def _observe(view: View, desired: Desired) -> Observed:
+    name = desired.cluster.metadata.name
+    selector = f"{CLUSTER_LABEL}={name}"
+    certificates, pod_monitors, *lists = await asyncio.gather(
+        _listed_if_known(view, _CERTIFICATE, desired.namespace, selector),
+        _listed_if_known(view, _POD_MONITOR, desired.namespace, selector),
+        *(view.kube.list(one.api_version, one.kind, desired.namespace, labels=selector) for one in _CHILDREN),
+    )
+    found = [object for objects in (*lists, certificates or (), pod_monitors or ()) for object in objects]
+    children = {
+        (object["kind"], object["metadata"]["name"]): object
+        for object in found
+        if object["kind"] not in ("Pod", "PersistentVolumeClaim")
+    }
+    brokers = [
+        cluster_rolling.read(object, SECRETS_ANNOTATION)
+        for object in found
+        if object["kind"] == "Pod" and object["metadata"]["labels"].get(_COMPONENT) == "broker"
+    ]
+    going = desired.is_deleting and await view.namespace_is_going(desired.namespace)
+    settings = view.settings
+    return Observed(
+        defaults=Defaults(settings.broker_image, settings.etcd_image, VERSION),
+        children=children,
+        pods=tuple(brokers),
+        claims={one["metadata"]["name"]: one for one in found if one["kind"] == "PersistentVolumeClaim"},
+        secrets=await _secrets(view, desired),
+        members=_members(view, Key(CLUSTER, desired.namespace, name)),
+        has_pod_monitors=pod_monitors is not None,
+        has_certificates=certificates is not None,
+        namespace_is_going=going,
+        now_ms=view.now_ms(),
+    )
+
+
+async def _secrets(view: View, desired: Desired) -> dict[str, Mapping[str, bytes] | None]:
+    names = sorted(referenced_secrets(desired.cluster))
+    found = await asyncio.gather(*(view.secrets.get(desired.namespace, name) for name in names))
+    return {name: None if one is None else one.data for name, one in zip(names, found, strict=True)}
+
+
+def _members(view: View, key: Key) -> Members:
+    fault, store = view.clusters.fault(key), view.clusters.get(key)
+    if fault is not None or store is None:
+        return Members(fault=fault or ("EtcdUnavailable", "the cluster is being set up"))
+    mirror = store.mirror
+    homes = Counter(record.broker for record in mirror.homes().values())
+    return Members(mirror.brokers(), mirror.broker_statuses(), mirror.drains(), dict(homes))
+
+
+async def _standing(
+    view: View, desired: Desired, observed: Observed, planned: Plan
+) -> dict[tuple[str, str], Mapping[str, Any]]:
+    """Objects of the names that are about to be made: the cluster's own Secret, which is not listed, or others'."""
+    found: dict[tuple[str, str], Mapping[str, Any]] = {}
+    for step in planned.steps:
+        if isinstance(step, ApplyObject):
+            kind, name = step.manifest["kind"], step.manifest["metadata"]["name"]
+            if (kind, name) not in observed.children:
+                object = await view.kube.get(Ref(step.manifest["apiVersion"], kind, desired.namespace, name))
+                if object is not None:
+                    found[kind, name] = object
+    return found
+
+
+async def _listed_if_known(view: View, child: Child, namespace: str, selector: str) -> list[dict[str, Any]] | None:
+    """The objects of a kind that not every Kubernetes has; None: this one has not, or not for us."""
+    try:
+        return await view.kube.list(child.api_version, child.kind, namespace, labels=selector)
+    except KubeError as error:
+        if error.code in (403, 404):
+            return None
+        raise
+
+
+def _with_identity(view: View, key: Key, planned: Plan) -> Plan:
+    """Notes which etcd the cluster has, so that another one under the same address is noticed after a restart, too."""
+    store = view.clusters.get(key)
+    if planned.status is None or store is None or store.identity.known is None:
+        return planned
+    fields = {**planned.status.fields, "etcdId": store.identity.known.id}
+    return replace(planned, status=Wanted(planned.status.conditions, fields))

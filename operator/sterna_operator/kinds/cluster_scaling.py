@@ -1,0 +1,98 @@
+"""How many brokers a cluster has, and how it comes to have fewer.
+
+A broker that is to go is first emptied: it closes its queues to producers and gives whatever is empty a new home. Only
+when it says that nothing is left does its pod go, the highest number first, since that is the one a StatefulSet takes.
+Until then the cluster is larger than its spec says, and its status says what is waited for.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from sterna_etcd.records import BrokerRecord, BrokerStatus, DrainRecord
+
+from sterna_operator.plans import PutDrain, RemoveBroker, RemoveDrain, Step
+
+
+@dataclass(frozen=True)
+class Members:
+    """What etcd tells of the brokers; `fault`: reason and text when it tells nothing at present."""
+
+    live: Mapping[str, BrokerRecord] = field(default_factory=dict)
+    statuses: Mapping[str, BrokerStatus] = field(default_factory=dict)
+    drains: Mapping[str, DrainRecord] = field(default_factory=dict)
+    homes: Mapping[str, int] = field(default_factory=dict)
+    """How many destinations live on each broker."""
+
+    fault: tuple[str, str] | None = None
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """The decision. `waiting`: what each broker that is to go still has, in words."""
+
+    replicas: int
+    steps: tuple[Step, ...] = ()
+    waiting: Mapping[str, str] = field(default_factory=dict)
+
+
+def decide(
+    wanted: int, standing: int | None, names: Mapping[int, str], members: Members, pods: frozenset[str], *, force: bool
+) -> Scaling:
+    """How many pods there are to be now.
+
+    `standing`: how many the StatefulSet has (None: there is none yet). `names`: the brokers' names by their numbers, at
+    least up to `standing`. `pods`: the pods that exist. `force`: brokers go whatever they still have.
+    """
+    if standing is None:
+        return Scaling(wanted)
+    if members.fault is not None:
+        # Nobody can be emptied without etcd; more brokers may come.
+        leaving = {names[ordinal]: f"cannot be emptied: {members.fault[1]}" for ordinal in range(wanted, standing)}
+        return Scaling(max(wanted, standing), (), leaving)
+    steps: list[Step] = []
+    for ordinal in range(wanted, standing):
+        drain = members.drains.get(names[ordinal])
+        if drain is None or drain.force != force:
+            how = ", whatever it holds" if force else ""
+            steps.append(PutDrain(f"have broker {names[ordinal]} emptied{how}", names[ordinal], force))
+    replicas = standing
+    while replicas > wanted and _is_empty(names[replicas - 1], members, force=force):
+        replicas -= 1
+    waiting = {names[n]: _words(names[n], members) for n in range(wanted, replicas)}
+    steps += _forgotten(max(wanted, replicas), wanted, names, members, pods)
+    return Scaling(max(wanted, replicas), tuple(steps), waiting)
+
+
+def _is_empty(broker: str, members: Members, *, force: bool) -> bool:
+    drain, status = members.drains.get(broker), members.statuses.get(broker)
+    if drain is None or drain.force != force:
+        return False
+    if broker not in members.live:
+        # It cannot be asked. One that never served has nothing; of any other only force lets go.
+        return force or (status is None and not members.homes.get(broker))
+    if status is None or status.draining is None or members.homes.get(broker):
+        return False
+    return status.draining.destinations == 0 and (force or status.draining.messages == 0)
+
+
+def _words(broker: str, members: Members) -> str:
+    status = members.statuses.get(broker)
+    if broker not in members.live:
+        return 'is not there to be emptied; sterna.dev/force-drain: "true" gives up what it holds'
+    if status is None or status.draining is None:
+        return "begins to be emptied"
+    left = status.draining
+    return f"still has {left.messages} messages in {left.destinations} destinations"
+
+
+def _forgotten(kept: int, wanted: int, names: Mapping[int, str], members: Members, pods: frozenset[str]) -> list[Step]:
+    """Brokers that are needed again lose their order to go; of those that are gone for good nothing is kept."""
+    needed = {names[ordinal] for ordinal in range(wanted)}
+    staying = {names[ordinal] for ordinal in range(kept)}
+    steps: list[Step] = [
+        RemoveDrain(f"broker {broker} stays: take its drain back", broker)
+        for broker in sorted(needed & members.drains.keys())
+    ]
+    known = members.statuses.keys() | members.drains.keys()
+    gone = known - staying - pods - members.live.keys()
+    return steps + [RemoveBroker(f"forget broker {broker}: it is gone for good", broker) for broker in sorted(gone)]

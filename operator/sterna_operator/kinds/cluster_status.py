@@ -1,0 +1,122 @@
+"""What the status of a MessagingCluster says."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sterna_operator import conditions
+from sterna_operator.builders.blueprint import Blueprint
+from sterna_operator.conditions import Condition
+from sterna_operator.kinds.cluster_rolling import Pod, Rolling
+from sterna_operator.kinds.cluster_scaling import Members, Scaling
+from sterna_operator.plans import Wanted
+
+_KEPT = (
+    "replicas",
+    "readyBrokers",
+    "selector",
+    "image",
+    "operatorVersion",
+    "etcd",
+    "etcdId",
+    "url",
+    "externalUrls",
+    "connectionSecret",
+    "brokers",
+)
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What it is made of."""
+
+    blueprint: Blueprint
+    pods: tuple[Pod, ...]
+    members: Members
+    scaling: Scaling
+    rolling: Rolling
+    serving: frozenset[str]
+    missing_secrets: tuple[str, ...]
+    pending: tuple[str, ...]
+    lacks_cert_manager: bool
+    operator_version: str
+
+
+def kept(status: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a status that stand while nothing new is known."""
+    return {name: status[name] for name in _KEPT if name in status}
+
+
+def wanted(facts: Facts) -> tuple[Wanted, bool]:
+    """The status, and whether all is settled."""
+    said = _conditions(facts)
+    settled = said[0].status == "True" and facts.members.fault is None
+    return Wanted(said, _fields(facts)), settled
+
+
+def _conditions(facts: Facts) -> tuple[Condition, ...]:
+    blueprint, rolling = facts.blueprint, facts.rolling
+    brokers = blueprint.spec.brokers
+    ready = sum(blueprint.broker(ordinal) in facts.serving for ordinal in range(brokers))
+    counted = f"{ready} of {brokers} brokers serve"
+    if facts.lacks_cert_manager:
+        return conditions.stalled(
+            "ReferenceMissing", "cert-manager is not installed: give tls.secretName, or install it"
+        )
+    if facts.missing_secrets:
+        return conditions.reconciling("ReferenceMissing", f"waits for Secret {', '.join(facts.missing_secrets)}")
+    if facts.scaling.waiting:
+        broker, text = max(facts.scaling.waiting.items())
+        reason = "DrainBlocked" if "messages" in text else "Draining"
+        return conditions.reconciling(reason, f"{counted}; broker {broker} {text}")
+    if blueprint.replicas != brokers:
+        return conditions.reconciling("Scaling", counted)
+    if rolling.outdated:
+        waits = f"; waits for {rolling.waits_for}" if rolling.waits_for else ""
+        return conditions.reconciling("Rolling", f"{counted}; {rolling.outdated} are to be restarted{waits}")
+    if ready < brokers:
+        faults = [f"{pod.name}: {pod.fault}" for pod in facts.pods if pod.fault]
+        return conditions.reconciling("Starting", "; ".join([counted, *faults[:3]]))
+    if facts.members.fault is not None:
+        # Brokers go on with the configuration that they have.
+        return conditions.reconciling(facts.members.fault[0], f"{counted}; {facts.members.fault[1]}", is_ready=True)
+    if facts.pending:
+        text = f"{counted}; no address yet: {', '.join(facts.pending[:3])}"
+        return conditions.reconciling("AddressPending", text, is_ready=True)
+    notes = [counted]
+    if blueprint.spec.etcd.managed is not None:
+        notes.append("etcd has one member, which is for trying things out")
+    if blueprint.spec.insecure:
+        notes.append("insecure: without TLS or users")
+    notes += sorted({warning for status in facts.members.statuses.values() for warning in status.warnings})[:3]
+    return conditions.ready("Serving", "; ".join(notes))
+
+
+def _fields(facts: Facts) -> dict[str, Any]:
+    blueprint = facts.blueprint
+    selector = ",".join(f"{key}={value}" for key, value in sorted(blueprint.selector("broker").items()))
+    return {
+        "replicas": len([pod for pod in facts.pods if not pod.is_going]),
+        "readyBrokers": len(facts.serving),
+        "selector": selector,
+        "image": blueprint.image,
+        "operatorVersion": facts.operator_version,
+        "etcd": "managed" if blueprint.spec.etcd.managed is not None else "external",
+        "url": blueprint.url,
+        "externalUrls": list(blueprint.outside_urls),
+        "connectionSecret": blueprint.connection_secret,
+        "brokers": [_broker(facts, pod) for pod in sorted(facts.pods, key=lambda pod: pod.ordinal)],
+    }
+
+
+def _broker(facts: Facts, pod: Pod) -> dict[str, Any]:
+    members = facts.members
+    said: dict[str, Any] = {"name": pod.name, "ready": pod.name in facts.serving, "image": pod.image}
+    if (record := members.live.get(pod.name)) is not None:
+        said |= {"version": record.version, "addresses": list(record.addresses), "destinations": record.destinations}
+    if (status := members.statuses.get(pod.name)) is not None:
+        said["appliedRevision"] = status.applied_revision
+        said["messages"] = status.messages if status.draining is None else status.draining.messages
+    if pod.name in members.drains:
+        said["draining"] = True
+    return said

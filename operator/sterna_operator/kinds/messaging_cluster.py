@@ -1,0 +1,453 @@
+"""MessagingCluster: brokers, their etcd if it is managed, and all that stands around them.
+
+`plan` is a pure function from the manifest and what was observed to steps: what is applied, what goes, which broker is
+emptied, which one is restarted. It never does two things to the brokers at once: scaling and restarting one is each
+decided from what serves now. `cluster_status` says what has become of it, `cluster_observing` gathers what is observed.
+"""
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from sterna_resources.messaging_cluster import MessagingCluster
+
+from sterna_operator import conditions
+from sterna_operator.builders import brokers as broker_builder
+from sterna_operator.builders import certificate, connection, differences, etcd, monitoring, protection, services
+from sterna_operator.builders.blueprint import SECRETS_ANNOTATION, Blueprint
+from sterna_operator.kinds import cluster_outside, cluster_rolling, cluster_scaling, cluster_status
+from sterna_operator.kinds.cluster_rolling import Pod, Rolling
+from sterna_operator.kinds.cluster_scaling import Members, Scaling
+from sterna_operator.plans import (
+    FINALIZER,
+    AddFinalizer,
+    Announcement,
+    ApplyObject,
+    PatchObject,
+    Plan,
+    PutDrain,
+    RemoveFinalizer,
+    RemoveObject,
+    Step,
+    Wanted,
+)
+from sterna_operator.reasons import Reason
+
+FORCE_DRAIN = "sterna.dev/force-drain"
+
+# Something is on its way that no watch tells of: a broker that registers, a volume that grows.
+_AGAIN_S = 5.0
+
+
+@dataclass(frozen=True)
+class Desired:
+    """What the object in Kubernetes asks for."""
+
+    cluster: MessagingCluster
+    namespace: str
+    uid: str
+    generation: int
+    is_deleting: bool = False
+    has_finalizer: bool = False
+    status: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Defaults:
+    """What the operator chooses where the manifest is silent."""
+
+    broker_image: str
+    etcd_image: str
+    version: str
+
+
+@dataclass(frozen=True)
+class Observed:
+    """What there is. Objects are as the API server has them."""
+
+    defaults: Defaults
+    children: Mapping[tuple[str, str], Mapping[str, Any]] = field(default_factory=dict)
+    """By kind and name: whatever carries the cluster's label, and whatever has a name that a child is to have."""
+
+    pods: tuple[Pod, ...] = ()
+    claims: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """The volume claims of the cluster's pods, by name."""
+
+    secrets: Mapping[str, Mapping[str, bytes] | None] = field(default_factory=dict)
+    """The Secrets that the manifest names; None: there is none such."""
+
+    members: Members = field(default_factory=Members)
+    has_pod_monitors: bool = False
+    has_certificates: bool = False
+    namespace_is_going: bool = False
+    now_ms: int = 0
+
+    def of_kind(self, kind: str) -> dict[str, Mapping[str, Any]]:
+        """The children of a kind, by name."""
+        return {name: child for (one, name), child in self.children.items() if one == kind}
+
+
+def plan(desired: Desired, observed: Observed) -> Plan:
+    """What is to be done for a cluster."""
+    if desired.is_deleting:
+        return _deletion(desired, observed)
+    if (paused := _paused(desired, observed)) is not None:
+        return paused
+    scaling = _scaling(desired, observed)
+    blueprint = _blueprint(desired, observed, scaling.replicas)
+    wanted = children(blueprint, observed)
+    if (foreign := _foreign(desired, observed, wanted)) is not None:
+        text = f"{foreign} exists already and is not this cluster's: rename one of them"
+        return Plan(
+            status=Wanted(conditions.stalled("NameClaimed", text), cluster_status.kept(desired.status)),
+            announcements=(Announcement(Reason.NameClaimed, text),),
+        )
+    missing = sorted(name for name, data in observed.secrets.items() if data is None and _is_needed(blueprint, name))
+    steps = _finalizer(desired)
+    steps += _applied(blueprint, observed, wanted, is_held=bool(missing))
+    steps += _removed(desired, observed, wanted)
+    steps += _grown(blueprint, observed)
+    steps += _owned_claims(desired, blueprint, observed)
+    steps += scaling.steps
+    rolling = cluster_rolling.decide(observed.pods, blueprint.replicas, blueprint.settings_hash, _serving(observed))
+    if not missing:
+        steps += _hurried(blueprint, observed)
+        steps += _restarted(blueprint, rolling)
+    facts = cluster_status.Facts(
+        blueprint=blueprint,
+        pods=observed.pods,
+        members=observed.members,
+        scaling=scaling,
+        rolling=rolling,
+        serving=_serving(observed),
+        missing_secrets=tuple(missing),
+        pending=tuple(cluster_outside.pending(blueprint, observed.of_kind("Service"))),
+        lacks_cert_manager=_lacks_cert_manager(blueprint, observed),
+        operator_version=observed.defaults.version,
+    )
+    status, settled = cluster_status.wanted(facts)
+    announced = _announcements(observed, scaling, rolling, steps, missing)
+    return Plan(tuple(steps), status, announced, None if settled else _AGAIN_S)
+
+
+def referenced_secrets(cluster: MessagingCluster) -> set[str]:
+    """The names of the Secrets that a cluster depends on, in its own namespace."""
+    spec = cluster.spec
+    names: set[str | None] = {spec.etcd.credentials_secret}
+    if spec.tls is not None:
+        names.add(spec.tls.secret_name or f"{cluster.metadata.name}-tls")
+        names |= {ca.name for ca in (spec.tls.ca, spec.tls.client_ca) if ca is not None}
+    if spec.etcd.tls is not None:
+        names |= {spec.etcd.tls.ca.name, spec.etcd.tls.certificate_secret}
+    return {name for name in names if name is not None}
+
+
+# What is to be there
+
+
+def children(blueprint: Blueprint, observed: Observed) -> list[dict[str, Any]]:
+    """All objects that a cluster consists of, in the order in which they are made."""
+    spec = blueprint.spec
+    built = [*protection.build(blueprint), *services.build(blueprint)]
+    if spec.etcd.managed is not None:
+        size = _claim_size(observed.children.get(("StatefulSet", blueprint.etcd)))
+        built += etcd.build(blueprint, spec.etcd.managed, size)
+    built += [connection.settings(blueprint), connection.connection(blueprint)]
+    if spec.tls is not None and spec.tls.cert_manager is not None and observed.has_certificates:
+        built.append(certificate.build(blueprint, spec.tls.cert_manager))
+    if spec.monitoring.pod_monitor and observed.has_pod_monitors:
+        built.append(monitoring.build(blueprint))
+    built.append(broker_builder.build(blueprint))
+    return built
+
+
+def _blueprint(desired: Desired, observed: Observed, replicas: int) -> Blueprint:
+    """Everything settled that children are made of. Addresses come last: they need the names."""
+    cluster, defaults = desired.cluster, observed.defaults
+    managed = cluster.spec.etcd.managed
+    standing = observed.children.get(("StatefulSet", f"{cluster.metadata.name}-broker"))
+    standing_etcd = observed.children.get(("StatefulSet", f"{cluster.metadata.name}-etcd"))
+    first = Blueprint(
+        cluster=cluster,
+        namespace=desired.namespace,
+        uid=desired.uid,
+        image=cluster.spec.image or desired.status.get("image") or _image(standing) or defaults.broker_image,
+        # As with brokers: a newer operator leaves what runs alone.
+        etcd_image=(managed.image if managed else None) or _image(standing_etcd) or defaults.etcd_image,
+        replicas=replicas,
+        claim_size=_claim_size(standing),
+        ca=_ca(cluster, observed),
+    )
+    given = observed.of_kind("Service")
+    located = replace(first, addresses=cluster_outside.addresses(first, given))
+    hosts = {pod.ordinal: pod.host_ip for pod in observed.pods}
+    outside = cluster_outside.urls(located, given, hosts)
+    return replace(located, outside_urls=outside, settings_hash=broker_builder.settings_hash(located))
+
+
+def _image(stateful_set: Mapping[str, Any] | None) -> str | None:
+    if stateful_set is None:
+        return None
+    return str(stateful_set["spec"]["template"]["spec"]["containers"][0]["image"])
+
+
+def _claim_size(stateful_set: Mapping[str, Any] | None) -> Any:
+    if stateful_set is None:
+        return None
+    return stateful_set["spec"]["volumeClaimTemplates"][0]["spec"]["resources"]["requests"]["storage"]
+
+
+def _ca(cluster: MessagingCluster, observed: Observed) -> str | None:
+    """What clients are to trust, from the Secret that has it."""
+    tls = cluster.spec.tls
+    if tls is None:
+        return None
+    name = tls.ca.name if tls.ca else tls.secret_name or f"{cluster.metadata.name}-tls"
+    data = observed.secrets.get(name) or {}
+    found = data.get(tls.ca.key if tls.ca else "ca.crt")
+    return None if found is None else found.decode("utf-8", "replace")
+
+
+# Steps
+
+
+def _finalizer(desired: Desired) -> list[Step]:
+    """Only a deletion that has something to wait for needs one."""
+    needs = desired.cluster.spec.deletion_policy == "onlyIfEmpty"
+    label = f"MessagingCluster {desired.namespace}/{desired.cluster.metadata.name}"
+    if needs and not desired.has_finalizer:
+        return [AddFinalizer(f"keep {label} until it holds no message ({FINALIZER})")]
+    if not needs and desired.has_finalizer:
+        return [RemoveFinalizer(f"let {label} be deleted at any time")]
+    return []
+
+
+def _applied(
+    blueprint: Blueprint, observed: Observed, wanted: Iterable[Mapping[str, Any]], *, is_held: bool
+) -> list[Step]:
+    """What is not as it is to be.
+
+    Pods that could not start for want of a Secret are not made in the first place, nor before Kubernetes has given out
+    the ports that they are to name.
+    """
+    steps: list[Step] = []
+    for manifest in wanted:
+        kind, name = manifest["kind"], manifest["metadata"]["name"]
+        standing = observed.children.get((kind, name))
+        if kind == "StatefulSet" and name == blueprint.brokers and standing is None:
+            ports = [
+                listener.name
+                for listener in blueprint.spec.listeners
+                if listener.type == "nodePort"
+                and ("Service", blueprint.listener(listener.name, 0)) not in observed.children
+            ]
+            if is_held or ports:
+                continue
+        if not differences.is_current(manifest, standing):
+            verb = "create" if standing is None else "update"
+            steps.append(ApplyObject(f"{verb} {kind} {name}", manifest))
+    return steps
+
+
+def _removed(desired: Desired, observed: Observed, wanted: Iterable[Mapping[str, Any]]) -> list[Step]:
+    """What was made for the cluster and is wanted no more."""
+    kept = {(manifest["kind"], manifest["metadata"]["name"]) for manifest in wanted}
+    steps: list[Step] = []
+    for (kind, name), child in sorted(observed.children.items()):
+        # The StatefulSets are never removed but with the cluster: their pods are what all this is for.
+        if (kind, name) in kept or kind == "StatefulSet" or not _is_own(desired, child):
+            continue
+        metadata = child["metadata"]
+        if "deletionTimestamp" not in metadata:
+            steps.append(
+                RemoveObject(
+                    f"remove {kind} {name}", child["apiVersion"], kind, desired.namespace, name, metadata["uid"]
+                )
+            )
+    return steps
+
+
+def _grown(blueprint: Blueprint, observed: Observed) -> list[Step]:
+    """A StatefulSet's claim template cannot change: volumes that are to be larger are so one by one."""
+    wanted = blueprint.spec.storage.size
+    steps: list[Step] = []
+    for name, claim in sorted(observed.claims.items()):
+        if not name.startswith(f"{broker_builder.VOLUME}-{blueprint.brokers}-"):
+            continue
+        standing = claim["spec"]["resources"]["requests"]["storage"]
+        more, less = differences.quantity(wanted), differences.quantity(standing)
+        if more is not None and less is not None and more > less:
+            patch = {"spec": {"resources": {"requests": {"storage": wanted}}}}
+            summary = f"let volume claim {name} grow from {standing} to {wanted}"
+            steps.append(PatchObject(summary, "v1", "PersistentVolumeClaim", blueprint.namespace, name, patch))
+    return steps
+
+
+def _owned_claims(desired: Desired, blueprint: Blueprint, observed: Observed) -> list[Step]:
+    """Volumes that are to go with the cluster belong to it, and only those: then Kubernetes removes them with it."""
+    keeps = blueprint.spec.deletion_policy == "retain"
+    steps: list[Step] = []
+    for name, claim in sorted(observed.claims.items()):
+        if _is_own(desired, claim) != keeps or "deletionTimestamp" in claim["metadata"]:
+            continue
+        others = [one for one in claim["metadata"].get("ownerReferences") or () if one.get("uid") != desired.uid]
+        owner = {
+            key: value for key, value in blueprint.owner.items() if key not in ("controller", "blockOwnerDeletion")
+        }
+        patch = {"metadata": {"ownerReferences": others if keeps else [*others, owner]}}
+        summary = f"have volume claim {name} {'outlive' if keeps else 'go with'} the cluster"
+        steps.append(PatchObject(summary, "v1", "PersistentVolumeClaim", blueprint.namespace, name, patch))
+    return steps
+
+
+def _hurried(blueprint: Blueprint, observed: Observed) -> list[Step]:
+    """The kubelet looks at mounted Secrets and ConfigMaps about once a minute, and at once when the pod has changed."""
+    steps: list[Step] = []
+    for pod in observed.pods:
+        wanted = mounted_hash(blueprint, observed, pod.ordinal)
+        if pod.secrets != wanted and not pod.is_going:
+            patch = {"metadata": {"annotations": {SECRETS_ANNOTATION: wanted}}}
+            summary = f"have changed files mounted in pod {pod.name} at once"
+            steps.append(PatchObject(summary, "v1", "Pod", blueprint.namespace, pod.name, patch))
+    return steps
+
+
+def mounted_hash(blueprint: Blueprint, observed: Observed, ordinal: int) -> str:
+    """A hash of what a broker's pod mounts and takes up without a restart."""
+    digest = hashlib.sha256(" ".join(blueprint.advertised(ordinal)).encode())
+    for name in broker_builder.mounted_secrets(blueprint):
+        data = observed.secrets.get(name) or {}
+        for key in sorted(data):
+            digest.update(f"\0{name}\0{key}\0".encode() + data[key])
+    return digest.hexdigest()[:16]
+
+
+def _restarted(blueprint: Blueprint, rolling: Rolling) -> list[Step]:
+    pod = rolling.restart
+    if pod is None:
+        return []
+    summary = f"restart broker {pod.name}: what it was made for has changed"
+    return [RemoveObject(summary, "v1", "Pod", blueprint.namespace, pod.name, pod.uid)]
+
+
+# What is known
+
+
+def _scaling(desired: Desired, observed: Observed) -> Scaling:
+    name, wanted = desired.cluster.metadata.name, desired.cluster.spec.brokers
+    stateful_set = observed.children.get(("StatefulSet", f"{name}-broker"))
+    standing = None if stateful_set is None else int(stateful_set["spec"].get("replicas", 1))
+    names = {ordinal: f"{name}-broker-{ordinal}" for ordinal in range(max(wanted, standing or 0))}
+    force = desired.cluster.metadata.annotations.get(FORCE_DRAIN) == "true"
+    pods = frozenset(pod.name for pod in observed.pods)
+    return cluster_scaling.decide(wanted, standing, names, observed.members, pods, force=force)
+
+
+def _serving(observed: Observed) -> frozenset[str]:
+    """Brokers that are ready and, where etcd can be asked, have registered there."""
+    members = observed.members
+    return frozenset(
+        pod.name
+        for pod in observed.pods
+        if pod.is_ready and not pod.is_going and (members.fault is not None or pod.name in members.live)
+    )
+
+
+def _is_own(desired: Desired, child: Mapping[str, Any]) -> bool:
+    owners = child["metadata"].get("ownerReferences") or ()
+    return any(owner.get("uid") == desired.uid for owner in owners)
+
+
+def _foreign(desired: Desired, observed: Observed, wanted: Iterable[Mapping[str, Any]]) -> str | None:
+    """An object that has a child's name and belongs to somebody else."""
+    for manifest in wanted:
+        kind, name = manifest["kind"], manifest["metadata"]["name"]
+        standing = observed.children.get((kind, name))
+        if standing is not None and not _is_own(desired, standing):
+            return f"{kind} {name}"
+    return None
+
+
+def _is_needed(blueprint: Blueprint, secret: str) -> bool:
+    return secret in broker_builder.mounted_secrets(blueprint)
+
+
+def _lacks_cert_manager(blueprint: Blueprint, observed: Observed) -> bool:
+    tls = blueprint.spec.tls
+    return tls is not None and tls.cert_manager is not None and not observed.has_certificates
+
+
+def _announcements(
+    observed: Observed, scaling: Scaling, rolling: Rolling, steps: Iterable[Step], missing: list[str]
+) -> tuple[Announcement, ...]:
+    said = []
+    made = [step for step in steps if isinstance(step, ApplyObject) and step.manifest["kind"] == "StatefulSet"]
+    said += [Announcement(Reason.Created, f"{step.summary}") for step in made if step.summary.startswith("create")]
+    if missing:
+        said.append(Announcement(Reason.ReferenceMissing, f"waits for Secret {', '.join(missing)}"))
+    if any(isinstance(step, PutDrain) for step in scaling.steps):
+        said.append(Announcement(Reason.Draining, f"brokers are being emptied: {', '.join(sorted(scaling.waiting))}"))
+    blocked = {broker: text for broker, text in scaling.waiting.items() if "messages" in text}
+    if blocked:
+        said.append(Announcement(Reason.DrainBlocked, "; ".join(f"{name} {text}" for name, text in blocked.items())))
+    if rolling.restart is not None and not missing:
+        said.append(Announcement(Reason.Rolling, f"broker {rolling.restart.name} is restarted with changed settings"))
+    return tuple(said)
+
+
+# Pause and deletion
+
+
+def _paused(desired: Desired, observed: Observed) -> Plan | None:
+    paused = desired.cluster.spec.paused
+    if paused is None:
+        return None
+    until = conditions.parse_timestamp(paused.until) if paused.until else None
+    if until is not None and until <= observed.now_ms:
+        return None
+    text = f"paused until {paused.until}" if paused.until else "paused until spec.paused is removed"
+    status = Wanted(conditions.stalled("Paused", text), cluster_status.kept(desired.status))
+    again = None if until is None else (until - observed.now_ms) / 1000
+    return Plan(status=status, announcements=(Announcement(Reason.Paused, text),), again_s=again)
+
+
+def _deletion(desired: Desired, observed: Observed) -> Plan:
+    """Kubernetes removes what the cluster owns; only onlyIfEmpty has something to wait for.
+
+    While there are messages the brokers serve on. Once there are none they are closed to producers, and the cluster
+    goes when they still say that they are empty: nothing can come in between.
+    """
+    if not desired.has_finalizer:
+        return Plan()
+    label = f"MessagingCluster {desired.namespace}/{desired.cluster.metadata.name}"
+    release = RemoveFinalizer(f"let {label} go")
+    if desired.cluster.spec.deletion_policy != "onlyIfEmpty" or observed.namespace_is_going:
+        return Plan((release,))
+    fields, members = cluster_status.kept(desired.status), observed.members
+    if ("StatefulSet", f"{desired.cluster.metadata.name}-broker") not in observed.children:
+        return Plan((release,))
+    if members.fault is not None:
+        text = f"the deletion waits: whether messages are left cannot be told: {members.fault[1]}"
+        return Plan(status=Wanted(conditions.reconciling("DeletionBlocked", text), fields), again_s=_AGAIN_S)
+    absent = sorted(name for name in members.statuses if name not in members.live and members.homes.get(name))
+    messages = sum(status.messages for status in members.statuses.values())
+    if messages or absent:
+        left = f"there are {messages} messages" if messages else f"broker {', '.join(absent)} is not there to be asked"
+        text = f"the deletion waits: {left}; spec.deletionPolicy: delete destroys what there is, retain keeps it"
+        status = Wanted(conditions.reconciling("DeletionBlocked", text), fields)
+        return Plan(status=status, announcements=(Announcement(Reason.DeletionBlocked, text),), again_s=_AGAIN_S)
+    opened = [broker for broker in sorted(members.live) if broker not in members.drains]
+    if opened:
+        steps = tuple(PutDrain(f"close broker {broker} to producers", broker, force=False) for broker in opened)
+        status = Wanted(conditions.reconciling("Deleting", "the brokers are closed, and looked at once more"), fields)
+        return Plan(steps, status, again_s=_AGAIN_S)
+    unsure = [
+        broker
+        for broker in sorted(members.live)
+        if (said := members.statuses.get(broker)) is None or said.draining is None or said.draining.messages
+    ]
+    if unsure:
+        text = f"waits for brokers to say that they are empty: {', '.join(unsure)}"
+        return Plan(status=Wanted(conditions.reconciling("Deleting", text), fields), again_s=_AGAIN_S)
+    return Plan((release,), announcements=(Announcement(Reason.Deleted, f"{label} is empty, and goes"),))

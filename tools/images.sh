@@ -1,0 +1,80 @@
+#!/usr/bin/env bash
+# Builds the images of the broker and the operator, and for trying out the one of etcd, and says their sizes. Behind
+# `make images`; `tools/images.sh broker` builds one of them.
+#
+# The wheels are collected here, on the host, from the pins with their hashes, so that a build inside an image
+# downloads nothing. Where Docker is, it builds (`BUILDER=docker`); otherwise buildah does, and the images are loaded
+# into the local cluster (tools/cluster/cluster). BASE names another base image.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+PY=.venv/bin/python
+CLUSTER=${CLUSTER:-tools/cluster/cluster}
+VERSION=$("$PY" -c 'import re,pathlib; print(re.search(r"__version__ = \"(.+?)\"", pathlib.Path("client/sterna/_version.py").read_text())[1])')
+TAG=${TAG:-$VERSION}
+REPOSITORY=${REPOSITORY:-localhost}
+if [ -z "${BUILDER:-}" ]; then
+    if docker info >/dev/null 2>&1; then BUILDER=docker; else BUILDER=cluster; fi
+fi
+
+# wheels ROLE: build/images/ROLE/wheels, everything that the role's image installs from.
+wheels() {
+    local into=build/images/$1/wheels
+    mkdir -p "$into"
+    rm -f "$into"/sterna-*.whl "$into"/sterna_core-*.whl
+    # The pins' own wheels stay from one build to the next; what the pins no longer name goes.
+    if ! cmp -s "requirements/$2.txt" "build/images/$1/pins.txt"; then
+        rm -f "$into"/*.whl
+        "$PY" -m pip download --quiet --no-deps --require-hashes --only-binary=:all: --python-version 3.11 \
+            --implementation cp --dest "$into" --requirement "requirements/$2.txt"
+        cp "requirements/$2.txt" "build/images/$1/pins.txt"
+    fi
+    cp dist/sterna-"$VERSION"-*.whl "$into"
+    if [ "$1" = broker ]; then cp dist/sterna_core-"$VERSION"-*.whl "$into"; fi
+    cp "$1/Dockerfile" "build/images/$1/Dockerfile"
+}
+
+# build NAME CONTEXT: the image REPOSITORY/NAME:TAG.
+build() {
+    local name=$REPOSITORY/$1 tag=$3
+    case $BUILDER in
+    docker)
+        docker build --quiet ${BASE:+--build-arg BASE="$BASE"} -t "$name:$tag" "$2" >/dev/null
+        printf 'image %s %s MiB\n' "$name:$tag" "$(($(docker image inspect -f '{{.Size}}' "$name:$tag") / 1048576))"
+        ;;
+    cluster)
+        "$CLUSTER" base
+        "$CLUSTER" image "$name:$tag" "$2" --build-arg BASE="${BASE:-localhost/python-base:1}"
+        printf 'image %s %s\n' "$name:$tag" "$(buildah --storage-driver vfs images --format '{{.Size}}' "$name:$tag")"
+        ;;
+    *) echo "images: BUILDER is docker or cluster, not '$BUILDER'" >&2 && exit 2 ;;
+    esac
+}
+
+role() {
+    wheels "$1" "$2"
+    build "sterna-$1" "build/images/$1" "$TAG"
+}
+
+# The etcd that the operator runs for trying things out: the local cluster's own, as an image. Elsewhere the chart's
+# default is etcd's own image, so with Docker there is nothing to do.
+etcd() {
+    if [ "$BUILDER" = docker ]; then return 0; fi
+    local binary version
+    binary=$("$CLUSTER" bin)/etcd
+    version=$("$binary" --version | sed -n 's/^etcd Version: //p')
+    mkdir -p build/images/etcd
+    cp "$binary" build/images/etcd/etcd
+    cp tools/cluster/etcd.Dockerfile build/images/etcd/Dockerfile
+    build sterna-etcd build/images/etcd "$version"
+}
+
+if [ $# -eq 0 ]; then set -- broker operator etcd; fi
+case " $* " in *" broker "* | *" operator "*) tools/wheels.sh >/dev/null ;; esac
+for one in "$@"; do
+    case $one in
+    broker) role broker runtime ;;
+    operator) role operator operator ;;
+    etcd) etcd ;;
+    *) echo "images: broker, operator or etcd, not '$one'" >&2 && exit 2 ;;
+    esac
+done

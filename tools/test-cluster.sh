@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# Runs the end-to-end tests (tests/kubernetes) with real pods, in a namespace of their own. Behind `make test-cluster`;
+# arguments go to pytest.
+#
+# With KUBECONFIG set they run on whatever it says; the images have to be there (`make images`, then push or load them).
+# Without it the local cluster is started and the images are built and loaded first; that needs root, Go and Debian.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+if [ -z "${KUBECONFIG:-}" ]; then
+    if [ "$(id -u)" != 0 ] || ! command -v go >/dev/null; then
+        echo "test-cluster: left out: no KUBECONFIG is set, and starting the local cluster needs root and Go" >&2
+        if [ -n "${CI:-}" ]; then exit 1; fi
+        exit 0
+    fi
+    tools/cluster/cluster up
+    eval "$(tools/cluster/cluster env)"
+    tools/images.sh
+    export STERNA_TEST_ETCD_IMAGE="${STERNA_TEST_ETCD_IMAGE:-localhost/sterna-etcd:$(etcd --version | sed -n 's/^etcd Version: //p')}"
+fi
+STERNA_TEST_CLUSTER=1 exec .venv/bin/python -m pytest tests/kubernetes -p no:xdist --timeout 600 "$@"
