@@ -155,6 +155,10 @@ def object_schema(kind: str) -> dict[str, Any]:
     spec = _structural(whole["properties"]["spec"])
     spec.pop("default", None)
     status = {**_structural(described(model.STATUS)), "default": {"observedGeneration": UNOBSERVED}}
+    for name, field in status["properties"].items():
+        if name != "observedGeneration":
+            # A status that nobody wrote yet says nothing.
+            field.pop("default", None)
     rules = {KEYWORD: whole[KEYWORD]} if KEYWORD in whole else {}
     return {
         "description": whole["description"],

@@ -95,7 +95,7 @@ def _check_time(text: str) -> str:
 
 
 def _check_quantity(value: Any) -> Any:
-    if (isinstance(value, int) and not isinstance(value, bool) and value >= 0) or (
+    if (isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= INTEGER_MAX) or (
         isinstance(value, str) and _QUANTITY.fullmatch(value)
     ):
         return value
@@ -194,6 +194,8 @@ Quantity = Annotated[
         {
             "anyOf": [{"type": "integer"}, {"type": "string"}],
             "x-kubernetes-int-or-string": True,
+            "minimum": 0,
+            "maximum": INTEGER_MAX,
             "maxLength": 32,
             "pattern": f"^{_QUANTITY_PATTERN}$",
         }

@@ -1,0 +1,237 @@
+"""What is accepted and refused: one table for the models in Python and for the rules in Kubernetes.
+
+`refused` is what the answer of Kubernetes must say; `here` what ours must say, where the words differ. A case of an
+update has several specs, written one after the other; the last one is the one that is refused.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+REF = {"clusterRef": {"name": "prod"}}
+CLUSTER: dict[str, Any] = {"etcd": {"managed": {}}, "insecure": True}
+SECURE: dict[str, Any] = {"etcd": {"managed": {}}, "tls": {"secretName": "tls"}}
+BRIDGE: dict[str, Any] = {**REF, "source": {"queue": "a"}, "targets": [{"queue": "b"}]}
+DURABLE: dict[str, Any] = {**REF, "topic": "news", "clientId": "app"}
+USER: dict[str, Any] = {**REF, "passwordSecret": {"name": "app-password"}}
+
+# The least that each kind takes.
+LEAST: dict[str, dict[str, Any]] = {
+    "MessagingCluster": CLUSTER,
+    "Queue": REF,
+    "Topic": REF,
+    "Bridge": BRIDGE,
+    "DurableSubscription": DURABLE,
+    "Store": REF,
+    "User": USER,
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One object. `refused` None: it is accepted."""
+
+    kind: str
+    spec: Any
+    refused: str | None = None
+    here: str | None = None
+    name: str = "thing"
+
+
+@dataclass(frozen=True)
+class Change:
+    """Specs that an object has one after the other. `refused` None: all are accepted."""
+
+    kind: str
+    specs: tuple[Any, ...]
+    refused: str | None = None
+    name: str = "thing"
+
+
+DOTS = "dots stand between elements, never first, last or doubled"
+WHOLE = "a wildcard (* or >) is a whole element"
+LAST = "> is allowed as the last element only"
+DOLLAR = "names that begin with $ belong to the broker"
+TEMPORARY = "below TMP there is only TMP.>, the settings of temporary destinations"
+LONG = "at most 64 elements of 127 characters"
+NO_WILDCARD = "the name of one destination is needed here, no wildcard"
+ONE_OF = "needs either queue or topic, one of them"
+
+
+def _names() -> list[Case]:
+    """Names and patterns, in each place that takes them."""
+    long_name = ".".join(["a" * 60, "b" * 60, "c" * 60, "d" * 62])
+    good = ["a", "orders.new", "*", ">", "a.*.b", "a.>", "TMP.>", "TMP", "A_b c", ".".join("a" * 64), long_name]
+    bad = [
+        ("", "should be at least 1 chars long", "at least 1 character"),
+        (".a", DOTS, "is empty: dots stand between"),
+        ("a.", DOTS, "is empty: dots stand between"),
+        ("a..b", DOTS, "is empty: dots stand between"),
+        ("a*", WHOLE, "a wildcard is a whole element"),
+        ("a.>b", WHOLE, "a wildcard is a whole element"),
+        ("a.>.b", LAST, "allowed as the last element only"),
+        (">.b", LAST, "allowed as the last element only"),
+        ("$sys.x", DOLLAR, "belong to the broker"),
+        ("TMP.x", TEMPORARY, "is no destination"),
+        ("x" * 128, LONG, "at most 127 are allowed"),
+        (".".join("a" * 65), LONG, "at most 64 are allowed"),
+        (long_name + "d", LONG, "may have at most"),
+        ("x" * 250, "may not be more than 249", "at most 249"),
+    ]
+    cases = [Case(kind, {**REF, "name": name}) for kind in ("Queue", "Topic") for name in good]
+    cases += [Case(kind, {**REF, "name": name}, *why) for kind in ("Queue", "Topic") for name, *why in bad]
+    for name, *why in bad:
+        cases.append(Case("Bridge", {**BRIDGE, "source": {"topic": name}}, *why))
+        cases.append(Case("DurableSubscription", {**DURABLE, "topic": name}, *why))
+        if why[0] not in (WHOLE, LAST):
+            cases.append(Case("Bridge", {**BRIDGE, "targets": [{"topic": name}]}, *why))
+    stands = "holds the settings of temporary destinations and stands for no destination"
+    cases += [
+        Case("Bridge", {**BRIDGE, "source": {"queue": "a.>"}}),
+        Case("Bridge", {**BRIDGE, "source": {"queue": "TMP.>"}}, stands, stands),
+        Case("DurableSubscription", {**DURABLE, "topic": "TMP.>"}, stands, stands),
+        Case("Bridge", {**BRIDGE, "targets": [{"queue": "a.*"}]}, NO_WILDCARD, "the name of one destination is needed"),
+        Case("Bridge", {**BRIDGE, "targets": [{"queue": ">"}]}, NO_WILDCARD, "the name of one destination is needed"),
+    ]
+    return cases
+
+
+def _destinations() -> list[Case]:
+    too_long = "metadata.name is too long for a destination's name"
+    only = "TMP.> takes maxMessages, maxBytes and overflowPolicy alone"
+    settings = {**REF, "name": "TMP.>", "maxMessages": 3, "maxBytes": 5, "overflowPolicy": "rejectIncoming"}
+    everything = {
+        **REF,
+        "expirationMs": 0,
+        "store": "x",
+        "deletionPolicy": "delete",
+        "adoption": "adopt",
+        "broker": "b-0",
+    }
+    cases = []
+    for kind in ("Queue", "Topic"):
+        cases += [
+            Case(kind, everything),
+            Case(kind, settings),
+            Case(kind, {**settings, "deletionPolicy": "delete"}),
+            Case(kind, {**settings, "store": "x"}, only, "alone, not store"),
+            Case(kind, {**settings, "expirationMs": 1}, only, "alone, not expirationMs"),
+            Case(kind, {**settings, "broker": "b"}, only, "alone, not broker"),
+            Case(kind, {**settings, "prefetch": 3}, only, "alone, not prefetch"),
+            Case(
+                kind,
+                {**REF, "name": "a.*", "broker": "b"},
+                "a wildcard entry has no place",
+                "wildcard entry has no place",
+            ),
+            Case(kind, {**REF, "broker": "a.b"}, "should match", "may not hold dots"),
+            Case(kind, REF, name="a" * 127),
+            Case(kind, {**REF, "name": "a"}, name="a" * 128),
+            Case(kind, REF, too_long, "as the destination's name", name="a" * 128),
+            Case(kind, REF, too_long, "as the destination's name", name=".".join("a" * 65)),
+            Case(kind, REF, too_long, "as the destination's name", name=".".join(["a" * 82] * 3)),
+            Case(kind, {}, "spec.clusterRef: Required value", ""),
+            Case(kind, ..., "spec: Required value", ""),
+            Case(kind, None, "spec: Required value", "must be a set of fields"),
+            Case(kind, {**REF, "paused": {}}),
+            Case(kind, {**REF, "paused": {"until": "2030-01-31T18:00:00Z"}}),
+            Case(kind, {**REF, "paused": {"until": "2030-01-31T18:00:00.5+02:00"}}),
+            Case(kind, {**REF, "paused": {"until": "tomorrow"}}, "must be of type date-time", "must be a time"),
+            Case(kind, {"clusterRef": {"name": "prod", "namespace": "messaging"}}),
+            Case(kind, {"clusterRef": {"name": "Prod"}}, "should match", "is no object name"),
+            Case(kind, {"clusterRef": {"name": "prod", "namespace": "a.b"}}, "should match", "should match"),
+        ]
+    queue = {**settings, "maxRedelivery": 3}
+    return [
+        *cases,
+        Case("Queue", queue, only, "alone, not maxRedelivery"),
+        Case("Queue", {**settings, "exclusive": True}, only, "alone, not exclusive"),
+        *(Case("Queue", {**REF, "prefetch": value}) for value in ("none", 0, 100_000)),
+        *(
+            Case(
+                "Queue",
+                {**REF, "prefetch": value},
+                "must be none or a whole number from 0 to 100000",
+                "must be `none` or",
+            )
+            for value in ("some", -1, 100_001)
+        ),
+        Case("Topic", {**REF, "prefetch": "none"}, "must be of type integer", "`none` is for queues alone"),
+        Case("Queue", {**REF, "maxRedelivery": 1}, "1 is not allowed: 0 (no limit), or 2 to 255", "1 is not allowed"),
+        *(Case("Queue", {**REF, "maxRedelivery": value}) for value in (0, 2, 255)),
+    ]
+
+
+def _bridges() -> list[Case]:
+    twice = "is named twice: join the selectors with OR"
+    loop = "is the source: a bridge cannot lead back to it"
+    many = [{"queue": f"q{number}"} for number in range(256)]
+    return [
+        Case("Bridge", {**BRIDGE, "targets": many}),
+        Case("Bridge", {**BRIDGE, "targets": [*many, {"queue": "more"}]}, "must have at most 256 items", "at most 256"),
+        Case("Bridge", {**BRIDGE, "targets": []}, "should have at least 1 items", "at least 1"),
+        Case("Bridge", {**BRIDGE, "source": {}}, ONE_OF, "needs either `queue` or `topic`"),
+        Case("Bridge", {**BRIDGE, "source": {"queue": "a", "topic": "a"}}, ONE_OF, "needs either `queue` or `topic`"),
+        Case("Bridge", {**BRIDGE, "targets": [{"selector": "a = 1"}]}, ONE_OF, "needs either `queue` or `topic`"),
+        Case("Bridge", {**BRIDGE, "targets": [{"queue": "b"}, {"topic": "b"}, {"topic": "a"}]}),
+        Case("Bridge", {**BRIDGE, "targets": [{"queue": "b"}, {"queue": "b"}]}, f"a queue {twice}", twice),
+        Case(
+            "Bridge", {**BRIDGE, "targets": [{"topic": "b"}, {"queue": "c"}, {"topic": "b"}]}, f"a topic {twice}", twice
+        ),
+        Case("Bridge", {**BRIDGE, "targets": [{"queue": "b"}, {"queue": "a"}]}, f"the queue {loop}", loop),
+        Case("Bridge", {**BRIDGE, "source": {"topic": "a"}, "targets": [{"topic": "a"}]}, f"the topic {loop}", loop),
+        Case("Bridge", {**BRIDGE, "deletionPolicy": "onlyIfEmpty"}, "Unsupported value", "'delete' or 'retain'"),
+    ]
+
+
+def _others() -> list[Case]:
+    missing = "clientId is missing: only a shared subscription may do without"
+    alone = "noLocal is not for shared subscriptions: their consumers are several clients"
+    shared = {**REF, "topic": "a", "shared": True}
+    system = "is always sync: give the destinations another store"
+    user = "metadata.name is too long for a user's name"
+    store = "metadata.name is too long for a store's name"
+    durable = "metadata.name is too long for a subscription's name"
+    return [
+        Case("DurableSubscription", {**REF, "topic": "a"}, missing, missing),
+        Case("DurableSubscription", shared),
+        Case("DurableSubscription", {**shared, "noLocal": True}, alone, alone),
+        Case("DurableSubscription", {**DURABLE, "noLocal": True, "selector": "a = 1", "name": "Any name/ü"}),
+        Case("DurableSubscription", DURABLE, durable, "as the subscription's name", name="a" * 250),
+        Case("DurableSubscription", {**DURABLE, "name": "x"}, name="a" * 250),
+        Case("Store", {**REF, "mode": "async", "quotaBytes": 5}),
+        Case("Store", {**REF, "name": "$sys.failsafe", "quotaBytes": 5}),
+        Case("Store", {**REF, "name": "$sys.failsafe", "mode": "sync"}),
+        Case("Store", {**REF, "name": "$sys.failsafe", "mode": "async"}, f"$sys.failsafe {system}", system),
+        Case(
+            "Store",
+            {**REF, "name": "$sys.nonfailsafe", "mode": "sync"},
+            "$sys.nonfailsafe is always async: give the destinations another store",
+            "is always async",
+        ),
+        Case(
+            "Store",
+            {**REF, "name": "$mine"},
+            "of stores that begin with $ there are only",
+            "there are only $sys.failsafe",
+        ),
+        Case("Store", REF, store, "as the store's name", name="a" * 65),
+        Case("Store", {**REF, "name": "x"}, name="a" * 65),
+        Case("User", {**USER, "name": "Grüße@example.com", "overlapSeconds": 0, "revokeImmediately": True}),
+        Case("User", {**USER, "name": "a:b"}, "should match", "should match"),
+        Case("User", {**USER, "name": "$me"}, "should match", "should match"),
+        Case("User", REF, "spec.passwordSecret: Required value", "is missing"),
+        Case("User", USER, user, "as the user's name", name="a" * 129),
+    ]
+
+
+def cases() -> list[Case]:
+    """The whole table but for clusters."""
+    return [*_names(), *_destinations(), *_bridges(), *_others()]
+
+
+def ids(table: Sequence[Case | Change]) -> list[str]:
+    """Names for the tests: kind, place in the table, and the first words of the refusal."""
+    words = [re.sub("[^a-z0-9]+", "-", (case.refused or "taken").lower())[:40].strip("-") for case in table]
+    return [f"{case.kind}-{number}-{word}" for number, (case, word) in enumerate(zip(table, words, strict=True))]
