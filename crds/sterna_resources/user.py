@@ -2,19 +2,29 @@
 
 from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from sterna_resources.fields import Model, ObjectName
+from sterna_resources.passwords import USER_CHARACTERS_MAX, user_fault
 from sterna_resources.rules import SAME_NAME, Rule
 from sterna_resources.status import UserStatus
 from sterna_resources.topology import TopologyResource, TopologySpec
 
-USER_NAME_CHARACTERS_MAX = 128
 OVERLAP_SECONDS_MAX = 30 * 24 * 3600
 
 
-UserName = Annotated[str, Field(min_length=1, max_length=USER_NAME_CHARACTERS_MAX, pattern=r"^[^\s:/$][^\s:/]*$")]
+def _check_user_name(name: str) -> str:
+    if fault := user_fault(name):
+        raise PydanticCustomError("invalid_name", "{fault}", {"fault": fault})
+    return name
+
+
+UserName = Annotated[
+    str,
+    Field(min_length=1, max_length=USER_CHARACTERS_MAX, json_schema_extra={"pattern": r"^( |[^:\p{C}\p{Z}])+$"}),
+    AfterValidator(_check_user_name),
+]
 SecretKeyName = Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[-._a-zA-Z0-9]+$")]
 
 
@@ -55,10 +65,6 @@ class User(TopologyResource):
     STATUS = UserStatus
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
-            f"has(self.spec.name) || size(self.metadata.name) <= {USER_NAME_CHARACTERS_MAX}",
-            "metadata.name is too long for a user's name: give another in spec.name",
-        ),
-        Rule(
             SAME_NAME,
             "a user cannot be renamed: make another",
             ".spec.name",
@@ -78,7 +84,6 @@ class User(TopologyResource):
 
     @model_validator(mode="after")
     def _name_fits(self) -> Self:
-        if len(self.subject) > USER_NAME_CHARACTERS_MAX:
-            fault = f"as the user's name: has {len(self.subject)} characters, at most {USER_NAME_CHARACTERS_MAX}"
-            raise PydanticCustomError("invalid_name", "{fault}", {"fault": fault})
+        if fault := user_fault(self.subject):
+            raise PydanticCustomError("invalid_name", "{fault}", {"fault": f"as the user's name: {fault}"})
         return self

@@ -190,7 +190,6 @@ def _others() -> list[Case]:
     alone = "noLocal is not for shared subscriptions: their consumers are several clients"
     shared = {**REF, "topic": "a", "shared": True}
     system = "is always sync: give the destinations another store"
-    user = "metadata.name is too long for a user's name"
     store = "metadata.name is too long for a store's name"
     durable = "metadata.name is too long for a subscription's name"
     return [
@@ -219,10 +218,12 @@ def _others() -> list[Case]:
         Case("Store", REF, store, "as the store's name", name="a" * 65),
         Case("Store", {**REF, "name": "x"}, name="a" * 65),
         Case("User", {**USER, "name": "Grüße@example.com", "overlapSeconds": 0, "revokeImmediately": True}),
-        Case("User", {**USER, "name": "a:b"}, "should match", "should match"),
-        Case("User", {**USER, "name": "$me"}, "should match", "should match"),
+        Case("User", {**USER, "name": "a:b"}, "should match", "holds a colon"),
+        Case("User", {**USER, "name": "Some One $"}),
+        Case("User", {**USER, "name": "a\tb"}, "should match", "holds control characters"),
+        Case("User", {**USER, "name": "a\u2028b"}, "should match", "holds control characters"),
+        Case("User", USER, name="a" * 253),
         Case("User", REF, "spec.passwordSecret: Required value", "is missing"),
-        Case("User", USER, user, "as the user's name", name="a" * 129),
     ]
 
 

@@ -7,7 +7,15 @@ import pytest
 from sterna_resources.cluster_status import BrokerStatus, ClusterStatus
 from sterna_resources.definitions import CATEGORY, DIGEST_ANNOTATION, NAMES, definitions
 from sterna_resources.kinds import KUBERNETES_KINDS
-from sterna_resources.status import Condition, DestinationStatus, PlacedStatus, PlanStatus, Status, UserStatus
+from sterna_resources.status import (
+    Condition,
+    DestinationStatus,
+    PlacedStatus,
+    PlanStatus,
+    Status,
+    StatusModel,
+    UserStatus,
+)
 
 from tests.crds.cases import LEAST
 from tests.crds.conftest import NAMESPACE, Kinds
@@ -27,7 +35,7 @@ FULL: dict[type[Status], Status] = {
     Status: Status(**_COMMON),
     PlacedStatus: PlacedStatus(**_COMMON, home="prod-broker-0"),
     DestinationStatus: DestinationStatus(**_COMMON, home="prod-broker-0", messages=7),
-    UserStatus: UserStatus(**_COMMON, credentials=2, overlap_until=_NOW),
+    UserStatus: UserStatus(**_COMMON, credentials=2, overlap_until=_NOW, password_version="1"),
     ClusterStatus: ClusterStatus(
         **_COMMON,
         replicas=2,
@@ -36,6 +44,7 @@ FULL: dict[type[Status], Status] = {
         image="sterna-broker:1",
         operator_version="1",
         etcd="managed",
+        etcd_id="1",
         url="sternas://prod:7222",
         external_urls=["sternas://b0:7222"],
         connection_secret="prod-connection",
@@ -76,6 +85,13 @@ def test_whoever_makes_an_object_cannot_say_that_it_is_ready(kinds: Kinds) -> No
     status = {"observedGeneration": 1, "conditions": [_READY.values()]}
     answer = kinds.create("Queue", "eager", LEAST["Queue"], status=status)
     assert answer.body["status"] == {"observedGeneration": -1}
+
+
+def test_the_statuses_here_have_every_field() -> None:
+    statuses: list[StatusModel] = [*FULL.values(), _READY, *FULL[ClusterStatus].brokers]  # type: ignore[attr-defined]
+    assert {type(status): set(type(status).model_fields) - status.model_fields_set for status in statuses} == {
+        type(status): set() for status in statuses
+    }
 
 
 def test_the_whole_status_is_kept(kinds: Kinds, made: str) -> None:
