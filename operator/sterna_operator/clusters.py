@@ -93,6 +93,12 @@ class Clusters:
         await self.drop(cluster)
         self._stores[cluster] = self._open(cluster, resource.etcd_name, settings, known)
 
+    async def refuse(self, cluster: Key, text: str) -> None:
+        """The cluster's manifest cannot be read: it has no etcd."""
+        await self.drop(cluster)
+        self._faults[cluster] = UnusableError("Invalid", text)
+        log.warning("cluster that cannot be read", cluster=str(cluster), error=text)
+
     def _open(self, cluster: Key, name: str, settings: EtcdSettings, known: Remembered | None) -> ClusterStore:
         store = ClusterStore(
             name,

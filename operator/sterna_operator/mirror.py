@@ -185,8 +185,8 @@ class Mirror:
     # Inside
 
     def _own(self, key: str, value: bytes) -> None:
-        claim = self._claim(key)
-        if claim is None or key.startswith(self.layout.object_statuses):
+        claim = self._claim(key) if key.startswith((self.layout.configs, self.layout.users)) else None
+        if claim is None:
             return
         record: type[ConfigRecord | UserRecord] = UserRecord if key.startswith(self.layout.users) else ConfigRecord
         try:

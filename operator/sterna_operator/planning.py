@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from sterna_resources.kinds import KUBERNETES_KINDS
 from sterna_resources.problems import ManifestError
 from sterna_resources.reading import read_files
 from sterna_resources.resource import Resource
@@ -28,7 +29,7 @@ _ETCD_TIMEOUT_S = 10.0
 async def plan_files(settings: OperatorSettings, files: Sequence[Path], namespace: str) -> int:
     """Prints the plans; the exit status is 0, or 1 when a file cannot be read."""
     try:
-        manifests = read_files(files)
+        manifests = read_files(files, KUBERNETES_KINDS)
     except ManifestError as error:
         print(error, file=sys.stderr)
         return 1

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from sterna_resources.messaging_cluster import MessagingCluster
 from sterna_resources.problems import ManifestError
-from sterna_resources.reading import from_document
+from sterna_resources.reading import from_object
 
 from sterna_operator.clusters import Clusters
 from sterna_operator.keys import Key
@@ -53,14 +53,11 @@ async def open_etcd(view: View, object: Mapping[str, Any]) -> None:
     Raises:
         KubeError: a Secret that is needed cannot be read.
     """
-    metadata = object["metadata"]
-    place = {"name": metadata["name"], "namespace": metadata["namespace"]}
-    document = {"apiVersion": object["apiVersion"], "kind": object["kind"], "metadata": place, "spec": object["spec"]}
     key = key_of(object)
     try:
-        resource = from_document(document, str(key))
-    except ManifestError:
-        await view.clusters.drop(key)
+        resource = from_object(object)
+    except ManifestError as error:
+        await view.clusters.refuse(key, "; ".join(f"{one.field}: {one.message}" for one in error.problems))
         return
     assert isinstance(resource, MessagingCluster)
     await view.clusters.ensure(key, resource, view.secrets, object.get("status") or {})

@@ -26,7 +26,7 @@ from sterna_operator.kube import plural
 OnEvent = Callable[[str | None, Mapping[str, Any]], None]
 
 # The server sends bookmarks once a minute, and ends a watch after this many seconds; kopf opens it again.
-_SERVER_TIMEOUT_S = 290.0
+_SERVER_TIMEOUT_S = 290
 _INACTIVITY_S = 70.0
 DEAD_AFTER_S = 150.0
 

@@ -7,7 +7,7 @@ from sterna_etcd.layout import Claim
 from sterna_etcd.records import RecordError
 from sterna_resources.messaging_cluster import AllowedNamespaces
 from sterna_resources.problems import ManifestError
-from sterna_resources.reading import from_document
+from sterna_resources.reading import from_object
 from sterna_resources.topology import TopologyResource
 
 from sterna_operator import conditions
@@ -92,16 +92,9 @@ class PlacedKind:
 def read(object: Mapping[str, Any]) -> Desired | Plan:
     """The object as a pure function takes it; the plan that says so when it is not what it should be."""
     metadata = object["metadata"]
-    kind = object["kind"]
-    document = {
-        "apiVersion": object["apiVersion"],
-        "kind": kind,
-        "metadata": {"name": metadata["name"], "namespace": metadata["namespace"]},
-        "spec": object["spec"],
-    }
     has_finalizer = FINALIZER in (metadata.get("finalizers") or ())
     try:
-        resource = from_document(document, f"{kind} {metadata['namespace']}/{metadata['name']}")
+        resource = from_object(object)
     except ManifestError as error:
         text = "; ".join(f"{problem.field}: {problem.message}" for problem in error.problems)
         status = Wanted(conditions.stalled("Invalid", text))

@@ -1,6 +1,6 @@
 """The kinds that the operator looks after, by name: the one list that watches, workers and dry runs go through."""
 
-from sterna_resources.kinds import KINDS
+from sterna_resources.kinds import KUBERNETES_KINDS
 
 from sterna_operator.kinds.bridge import BridgeKind
 from sterna_operator.kinds.cluster_observing import MessagingClusterKind
@@ -28,4 +28,4 @@ def kinds() -> dict[str, Kind]:
 
 def status_fields(kind: str) -> frozenset[str]:
     """The fields that the status of a kind has, as Kubernetes writes them. Others would be refused."""
-    return frozenset(field.alias or name for name, field in KINDS[kind].STATUS.model_fields.items())
+    return frozenset(field.alias or name for name, field in KUBERNETES_KINDS[kind].STATUS.model_fields.items())

@@ -1,0 +1,179 @@
+"""Where the operator's tests take place: an API server with our kinds, an etcd, a namespace and a cluster."""
+
+import asyncio
+import itertools
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+from sterna_etcd import Claim, Etcd, EtcdSettings, Layout
+from sterna_etcd.records import ConfigRecord
+from sterna_operator.kube import path
+
+from tests.support.api_server import Answer, ApiServer
+from tests.waiting import eventually
+
+API = "sterna.dev/v1alpha1"
+DEFINITIONS = Path(__file__).parent.parent.parent / "crds" / "yaml"
+_numbers = itertools.count(1)
+
+
+def install_kinds(server: ApiServer) -> None:
+    """Makes our kinds known, and waits until they can be used."""
+    names = []
+    for file in sorted(DEFINITIONS.glob("*.yaml")):
+        definition = YAML(typ="safe").load(file.read_text())
+        names.append(definition["metadata"]["name"])
+        answer = server.request("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition)
+        assert answer.ok or answer.status == 409, answer.message
+    done = server.kubectl("wait", "--for=condition=Established", "--timeout=30s", *(f"crd/{name}" for name in names))
+    assert done.returncode == 0, done.stderr
+
+
+class World:
+    """One test's namespace and cluster. Methods that ask the server are quick and block."""
+
+    def __init__(self, server: ApiServer, etcd_urls: str) -> None:
+        self.server = server
+        self.etcd_urls = etcd_urls
+        self.namespace = server.namespace(f"ns-{next(_numbers)}")
+        self.etcd_name = f"{self.namespace}.mq"
+        self.layout = Layout(self.etcd_name)
+        self.client = Etcd(EtcdSettings.of_urls(etcd_urls))
+
+    async def close(self) -> None:
+        """Ends the connection to etcd."""
+        await self.client.close()
+
+    # Kubernetes
+
+    def make_cluster(self, name: str = "mq", namespace: str = "", **spec: Any) -> None:
+        """A MessagingCluster over the test's etcd."""
+        full = {"etcd": {"endpoints": self.etcd_urls.split(",")}, "insecure": True, **spec}
+        self.apply("MessagingCluster", name, full, namespace=namespace)
+
+    def apply(
+        self, kind: str, name: str, spec: Mapping[str, Any], *, namespace: str = "", ref: str = ""
+    ) -> dict[str, Any]:
+        """As `kubectl apply --server-side`: makes or changes an object of ours."""
+        full = dict(spec)
+        if kind not in ("MessagingCluster", "Secret"):
+            full.setdefault("clusterRef", {"name": "mq"} | ({"namespace": ref} if ref else {}))
+        where = path(API, kind, namespace or self.namespace, name)
+        manifest = {"apiVersion": API, "kind": kind, "metadata": {"name": name}, "spec": full}
+        answer = self.server.request(
+            "PATCH", f"{where}?fieldManager=test&force=true", manifest, "application/apply-patch+yaml"
+        )
+        assert answer.ok, answer.message
+        return dict(answer.body)
+
+    def queue(self, name: str, **spec: Any) -> dict[str, Any]:
+        """A queue."""
+        return self.apply("Queue", name, spec)
+
+    def secret(self, name: str, password: str, namespace: str = "") -> None:
+        """A Secret with a password."""
+        where = path("v1", "Secret", namespace or self.namespace, name)
+        manifest = {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": name},
+            "stringData": {"password": password},
+        }
+        answer = self.server.request(
+            "PATCH", f"{where}?fieldManager=test&force=true", manifest, "application/apply-patch+yaml"
+        )
+        assert answer.ok, answer.message
+
+    def get(self, kind: str, name: str, namespace: str = "") -> dict[str, Any] | None:
+        """An object as it is; None: gone."""
+        answer = self.server.request("GET", path(API, kind, namespace or self.namespace, name))
+        assert answer.ok or answer.status == 404, answer.message
+        return dict(answer.body) if answer.ok else None
+
+    def annotate(self, kind: str, name: str, annotations: Mapping[str, str | None]) -> None:
+        """Sets annotations; None takes one away."""
+        where = path(API, kind, self.namespace, name)
+        answer = self.server.request(
+            "PATCH", where, {"metadata": {"annotations": annotations}}, "application/merge-patch+json"
+        )
+        assert answer.ok, answer.message
+
+    def delete(self, kind: str, name: str, namespace: str = "") -> Answer:
+        """Asks for an object's deletion."""
+        answer = self.server.request("DELETE", path(API, kind, namespace or self.namespace, name))
+        assert answer.ok, answer.message
+        return answer
+
+    def events(self, name: str) -> list[str]:
+        """The reasons of the events of an object."""
+        answer = self.server.request("GET", path("v1", "Event", self.namespace))
+        return [one["reason"] for one in answer.body["items"] if one["involvedObject"]["name"] == name]
+
+    def condition(self, kind: str, name: str, type: str = "Ready", namespace: str = "") -> dict[str, Any]:  # noqa: A002
+        """A condition of an object, with the generation it should be of; empty: it has none such."""
+        found = self.get(kind, name, namespace)
+        conditions = (found or {}).get("status", {}).get("conditions", [])
+        return next((one for one in conditions if one["type"] == type), {})
+
+    # Waiting
+
+    async def ready(self, kind: str, name: str, timeout_s: float = 10.0, namespace: str = "") -> dict[str, Any]:
+        """The object once it is ready in its present generation."""
+
+        def check() -> dict[str, Any] | None:
+            found = self.get(kind, name, namespace)
+            ready = self.condition(kind, name, namespace=namespace)
+            is_current = found is not None and ready.get("observedGeneration") == found["metadata"]["generation"]
+            return found if is_current and ready["status"] == "True" else None
+
+        found = await eventually(check, timeout_s=timeout_s, what=f"{kind} {name} ready")
+        assert found is not None
+        return found
+
+    async def reason(self, kind: str, name: str, reason: str, timeout_s: float = 10.0, namespace: str = "") -> str:
+        """The message of the Ready condition once its reason is this one."""
+        condition: dict[str, Any] = {}
+
+        def check() -> bool:
+            condition.clear()
+            condition.update(self.condition(kind, name, namespace=namespace))
+            return condition.get("reason") == reason
+
+        try:
+            await eventually(check, timeout_s=timeout_s, what=f"{kind} {name}: {reason}")
+        except AssertionError as error:
+            raise AssertionError(f"{error}; it is {condition}") from error
+        return str(condition["message"])
+
+    async def gone(self, kind: str, name: str, timeout_s: float = 10.0, namespace: str = "") -> None:
+        """Waits until the object is no more."""
+        await eventually(
+            lambda: self.get(kind, name, namespace) is None, timeout_s=timeout_s, what=f"{kind} {name} gone"
+        )
+
+    # etcd
+
+    async def config(self, kind: str, claim: str) -> ConfigRecord | None:
+        """A configured object."""
+        key = self.layout.config(Claim(kind, claim))
+        found = (await self.client.get(key)).found
+        return None if found is None else ConfigRecord.decode(key, found.value)
+
+    async def configured(self, kind: str, claim: str, timeout_s: float = 10.0) -> ConfigRecord:
+        """A configured object, once it is."""
+        deadline = asyncio.get_running_loop().time() + timeout_s
+        while True:
+            record = await self.config(kind, claim)
+            if record is not None:
+                return record
+            assert asyncio.get_running_loop().time() < deadline, f"{kind} {claim} is not configured"
+            await asyncio.sleep(0)
+
+    async def unconfigured(self, kind: str, claim: str, timeout_s: float = 10.0) -> None:
+        """Waits until an object is configured no more."""
+        deadline = asyncio.get_running_loop().time() + timeout_s
+        while await self.config(kind, claim) is not None:
+            assert asyncio.get_running_loop().time() < deadline, f"{kind} {claim} is still configured"
+            await asyncio.sleep(0)
