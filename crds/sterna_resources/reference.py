@@ -1,5 +1,6 @@
 """The reference page of the manifests, written from the models."""
 
+import json
 import re
 from typing import Any
 
@@ -32,36 +33,46 @@ def page() -> str:
 
 def _section(kind: str) -> str:
     described = schema(kind)
-    rows = _rows(described["properties"]["spec"], "spec")
-    table = ["| field | type | default | meaning |", "|---|---|---|---|", *rows]
+    table = [
+        "| field | type | default | meaning |",
+        "|---|---|---|---|",
+        *rows(described["properties"]["spec"], "spec"),
+    ]
     return "\n".join([f"## {kind}", "", described["description"], "", *table, ""])
 
 
-def _rows(node: dict[str, Any], path: str) -> list[str]:
-    rows = []
+def rows(node: dict[str, Any], path: str) -> list[str]:
+    """A row of a table for each field below a schema: path, type, default, meaning."""
+    result = []
     required = set(node.get("required", ()))
     # What a destination is comes before how the operator treats it.
     last = {to_camel(field) for field in OPERATOR_FIELDS} if path == "spec" else set()
     for name, field in sorted(node["properties"].items(), key=lambda item: item[0] in last):
         here = f"{path}.{name}"
-        inner = field.get("items", field)
+        inner, mark = field, ""
+        for word, mark_of in (("items", "[]"), ("additionalProperties", ".*")):
+            if isinstance(field.get(word), dict):
+                inner, mark = field[word], mark_of
         default = "required" if name in required else _default(field)
-        rows.append(f"| `{here}` | {_type(field)} | {default} | {_cell(field.get('description', ''))} |")
+        result.append(f"| `{here}` | {_type(field)} | {default} | {cell(field.get('description', ''))} |")
         if "properties" in inner:
-            rows += _rows(inner, f"{here}[]" if "items" in field else here)
-    return rows
+            result += rows(inner, f"{here}{mark}")
+    return result
 
 
 def _type(field: dict[str, Any]) -> str:
     if field.get("x-kubernetes-int-or-string"):
-        return "whole number or text"
+        # A union with a pattern is an amount as Kubernetes writes it.
+        return "amount" if "pattern" in field else "whole number or text"
     if "enum" in field:
-        return _cell(" or ".join(f"`{value}`" for value in field["enum"]))
+        return cell(" or ".join(f"`{value}`" for value in field["enum"]))
     if field["type"] == "array":
         return f"list, {field.get('minItems', 0)} to {field['maxItems']}"
+    if isinstance(field.get("additionalProperties"), dict):
+        return f"set of {_type(field['additionalProperties'])}s, up to {field['maxProperties']}"
     words = {"integer": "whole number", "string": "text", "boolean": "true or false", "object": "fields"}
     word = words[field["type"]]
-    if "minimum" in field:
+    if "maximum" in field:
         word += f", {field['minimum']:,} to {field['maximum']:,}"
     return word
 
@@ -76,8 +87,12 @@ def _default(field: dict[str, Any]) -> str:
         return str(value).lower()
     if value == "":
         return "empty"
+    if isinstance(value, dict | list):
+        # In a group of fields each says its own.
+        return "" if "properties" in field else f"`{json.dumps(value)}`"
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def _cell(text: str) -> str:
+def cell(text: str) -> str:
+    """A text as it stands in a cell of a table."""
     return re.sub(r"(?<!\\)\|", r"\\|", text)

@@ -7,6 +7,8 @@ import pytest
 from sterna_resources.cluster_status import BrokerStatus, ClusterStatus
 from sterna_resources.definitions import CATEGORY, DIGEST_ANNOTATION, NAMES, definitions
 from sterna_resources.kinds import KUBERNETES_KINDS
+from sterna_resources.kubernetes_reference import EXAMPLES
+from sterna_resources.reading import read_text
 from sterna_resources.status import (
     Condition,
     DestinationStatus,
@@ -157,6 +159,14 @@ def test_a_cluster_can_be_scaled(kinds: Kinds) -> None:
         assert kinds.get("MessagingCluster", "scaled").body["spec"]["brokers"] == 3
     finally:
         kinds.delete("MessagingCluster", "scaled")
+
+
+@pytest.mark.parametrize("kind", list(EXAMPLES))
+def test_the_examples_of_the_reference_work(kinds: Kinds, kind: str) -> None:
+    [manifest] = read_text(EXAMPLES[kind], kind, KUBERNETES_KINDS)
+    answer = kinds.create(kind, manifest.resource.metadata.name, manifest.resource.document()["spec"])
+    assert answer.ok, answer.message
+    assert manifest.resource.kind == kind
 
 
 def test_what_kubectl_explains_is_written_down(kinds: Kinds) -> None:

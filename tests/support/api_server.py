@@ -8,6 +8,8 @@ that what a test sees is what the server says.
 import contextlib
 import http.client
 import json
+import os
+import random
 import secrets
 import shutil
 import socket
@@ -24,10 +26,13 @@ _ROOT = Path(__file__).parent.parent.parent
 _CLUSTER = _ROOT / "tools" / "cluster" / "cluster"
 _START_TIMEOUT_S = 60.0
 _STOP_TIMEOUT_S = 10.0
+# Below the range from which Linux takes the ports of connections.
+_PORTS = range(20_000, 32_000)
+_STARTS_MAX = 3
 
 
 def programs() -> Path:
-    """The folder with etcd, kube-apiserver and kubectl; leaves the tests out where they are not built."""
+    """The folder with etcd, kube-apiserver, kubectl and helm; leaves the tests out where they are not built."""
     if shutil.which("openssl") is None:
         leave_out("tests against a Kubernetes API server", "openssl is not installed")
     lacks = subprocess.run([_CLUSTER, "lacks", "api"], capture_output=True, text=True, check=False)
@@ -37,10 +42,12 @@ def programs() -> Path:
 
 
 def free_port() -> int:
-    """A port of 127.0.0.1 that nobody has."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
+    """A port of 127.0.0.1 that nobody has, and that the system gives to nobody's connection meanwhile."""
+    for port in random.SystemRandom().sample(_PORTS, len(_PORTS)):
+        with socket.socket() as listener, contextlib.suppress(OSError):
+            listener.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError("every port is taken")
 
 
 @dataclass(frozen=True)
@@ -83,11 +90,16 @@ class ApiServer:
         return self.folder / "kubeconfig"
 
     def __enter__(self) -> "ApiServer":
-        try:
-            self._start()
-        except BaseException:
-            self.stop()
-            raise
+        for remaining in reversed(range(_STARTS_MAX)):
+            try:
+                self._start()
+            except BaseException as error:
+                self.stop()
+                if remaining and "address already in use" in str(error):
+                    self.port = free_port()
+                    continue
+                raise
+            break
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -124,6 +136,16 @@ class ApiServer:
         """Runs kubectl against this server; a failure is in the result."""
         command: list[str | Path] = [self.binaries / "kubectl", "--kubeconfig", self.kubeconfig, *arguments]
         return subprocess.run(command, input=stdin, capture_output=True, text=True, check=False, timeout=60)
+
+    def helm(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Runs Helm against this server, with folders of its own; a failure is in the result."""
+        folders = {
+            f"HELM_{kind}_HOME": str(self.folder / f"helm-{kind.lower()}") for kind in ("CACHE", "CONFIG", "DATA")
+        }
+        command: list[str | Path] = [self.binaries / "helm", "--kubeconfig", self.kubeconfig, *arguments]
+        return subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=120, env={**os.environ, **folders}
+        )
 
     def namespace(self, name: str) -> str:
         """Makes a namespace, if it is not there."""

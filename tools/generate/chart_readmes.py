@@ -10,14 +10,7 @@ from ruamel.yaml import YAML
 from tools.fingerprints import ROOT
 
 CHARTS = sorted(file.parent.name for file in (ROOT / "charts").glob("*/values.schema.json"))
-INPUTS = (
-    "tools/generate/chart_readmes.py",
-    *(
-        f"charts/{chart}/{file}"
-        for chart in CHARTS
-        for file in ("Chart.yaml", "README.head.md", "values.yaml", "values.schema.json")
-    ),
-)
+INPUTS = ("tools/generate/chart_readmes.py", "charts")
 OUTPUTS = tuple(f"charts/{chart}/README.md" for chart in CHARTS)
 
 
@@ -34,10 +27,11 @@ def page(folder: Path) -> str:
     yaml = YAML(typ="safe")
     chart, values = (yaml.load((folder / name).read_text()) for name in ("Chart.yaml", "values.yaml"))
     schema = json.loads((folder / "values.schema.json").read_text())
-    head = (folder / "README.head.md").read_text().strip()
+    head_file = folder / "README.head.md"
+    head = head_file.read_text().strip() + "\n\n" if head_file.exists() else ""
     rows = "\n".join(_rows(schema, values or {}, ""))
     table = f"| value | default | meaning |\n|---|---|---|\n{rows}"
-    return f"# {chart['name']}\n\n{chart['description']}.\n\n{head}\n\n## Values\n\n{table}\n"
+    return f"# {chart['name']}\n\n{chart['description']}.\n\n{head}## Values\n\n{table}\n"
 
 
 def _rows(schema: dict[str, Any], values: dict[str, Any], prefix: str) -> Iterator[str]:

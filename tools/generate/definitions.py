@@ -21,7 +21,9 @@ metadata:
   labels: {{{{- include "sterna-crds.labels" . | nindent 4 }}}}
   annotations:
     {annotations}
-    {{{{- include "sterna-crds.annotations" . | nindent 4 }}}}
+    {{{{- with include "sterna-crds.annotations" . | trim }}}}
+    {{{{- . | nindent 4 }}}}
+    {{{{- end }}}}
 """
 
 

@@ -5,7 +5,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tools.fingerprints import ROOT, files_below
-from tools.generate import chart_readmes, cli_reference, definitions, etcd_stubs, manifests, python_stubs, rust_stubs
+from tools.generate import (
+    argo_cd,
+    chart_readmes,
+    cli_reference,
+    definitions,
+    etcd_stubs,
+    kubernetes_reference,
+    manifests,
+    python_stubs,
+    rust_stubs,
+)
 
 
 @dataclass(frozen=True)
@@ -38,6 +48,10 @@ def generators() -> list[Generator]:
         Generator("etcd-stubs", etcd_stubs.INPUTS, etcd_stubs.OUTPUTS, etcd_stubs.make),
         Generator("rust-stubs", rust_stubs.INPUTS, rust_stubs.OUTPUTS, rust_stubs.make),
         Generator("definitions", definitions.INPUTS, definitions.OUTPUTS, definitions.make),
+        Generator(
+            "kubernetes-reference", kubernetes_reference.INPUTS, kubernetes_reference.OUTPUTS, kubernetes_reference.make
+        ),
+        Generator("argo-cd", argo_cd.INPUTS, argo_cd.OUTPUTS, argo_cd.make),
         Generator("chart-readmes", chart_readmes.INPUTS, chart_readmes.OUTPUTS, chart_readmes.make),
         Generator("manifests", manifests.INPUTS, manifests.OUTPUTS, manifests.make),
         Generator("cli-reference", cli_reference.INPUTS, cli_reference.OUTPUTS, cli_reference.make),
