@@ -41,6 +41,10 @@ _FAILURES_KEPT: Final = 1000
 _BUDGET_MAX: Final = 32
 
 
+#: What is told of a message: a future, or a listener of the application's.
+Settle = Callable[[Sent | errors.SternaError], None] | asyncio.Future[Sent]
+
+
 class Entry:
     """An unconfirmed message of which more is known than its bytes."""
 
@@ -49,7 +53,7 @@ class Entry:
     def __init__(
         self,
         message: bytes,
-        settle: Callable[[Sent | errors.SternaError], None] | None,
+        settle: Settle | None,
         delay_ms: int,
         destination: bytes,
         upload: tuple[int, bytes] | None,
@@ -266,7 +270,7 @@ class Lane:
     def send(
         self,
         message: bytes,
-        settle: Callable[[Sent | errors.SternaError], None] | None,
+        settle: Settle | None,
         delay_ms: int,
         destination: Destination | None,
         upload: tuple[int, bytes] | None,
@@ -341,7 +345,7 @@ class Lane:
         unconfirmed = self.unconfirmed
         last = confirmed.last or confirmed.first
         freed = 0
-        settled: list[tuple[int, int, Callable[[Sent | errors.SternaError], None]]] = []
+        settled: list[tuple[int, int, Settle]] = []
         for sequence in range(confirmed.first, last + 1):
             entry = unconfirmed.pop(sequence, None)
             if entry is None:
@@ -353,7 +357,10 @@ class Lane:
             arrived_ms, durability = confirmed.arrived_ms, Durability(confirmed.durability)
             for sequence, delay_ms, settle in settled:
                 sent = Sent(self.message_id(sequence), arrived_ms, arrived_ms + delay_ms, durability)
-                self.lifeline.guarded(settle, sent)
+                if not isinstance(settle, asyncio.Future):
+                    self.lifeline.guarded(settle, sent)
+                elif not settle.done():
+                    settle.set_result(sent)
         self._flow.release(freed)
         self.look_for_room()
         self._check_flushed()
@@ -373,7 +380,10 @@ class Lane:
     def _fail_one(self, sequence: int, entry: bytes | Entry, error: errors.SternaError) -> None:
         self._flow.release(len(entry))
         if isinstance(entry, Entry) and entry.settle is not None:
-            self.lifeline.guarded(entry.settle, error)
+            if not isinstance(entry.settle, asyncio.Future):
+                self.lifeline.guarded(entry.settle, error)
+            elif not entry.settle.done():
+                entry.settle.set_exception(error)
             return
         self.failures_count += 1
         if len(self.failures) < _FAILURES_KEPT:
