@@ -269,6 +269,26 @@ class Consumer:
 
     # --- Handing out
 
+    def _ready(self) -> bool:
+        """Whether a message can be handed out. What expired while it waited here goes back to the broker, whose it is
+        to destroy or to keep as undelivered (EMS-MSG-A04, A08)."""
+        buffer = self._buffer
+        while buffer:
+            expiration_ms = buffer[0].expiration_ms
+            if not expiration_ms or self.options.browse or expiration_ms > self.session._lifeline.broker_time_ms():
+                return True
+            self._expired(buffer.popleft())
+        return False
+
+    def _expired(self, delivery: Any) -> None:
+        self._taken += 1
+        self._taken_bytes += len(delivery.message)
+        if self.prefetch:
+            self._schedule()
+        link = self._link
+        if link is not None and self.session.mode != AcknowledgeMode.NONE:
+            self.session._give_back(link, self._source, delivery.sequence, seen=False)
+
     def _hand_out(self) -> Message:
         delivery = self._buffer.popleft()
         self._taken += 1
@@ -340,15 +360,15 @@ class Consumer:
         """
         self._check_explicit()
         self._finish()
-        if not self._buffer:
+        if not self._ready():
             try:
                 async with asyncio.timeout(timeout):
-                    while not self._buffer:
+                    while not self._ready():
                         if self._drained:
                             return None
                         await self._wait()
             except TimeoutError:
-                if not self._buffer:
+                if not self._ready():
                     return None
         message = self._hand_out()
         self._finish()
@@ -368,7 +388,7 @@ class Consumer:
                 "receive_nowait needs a prefetch", subject=str(self.destination), remedy="give prefetch=1 or more"
             )
         self._finish()
-        if not self._buffer:
+        if not self._ready():
             self.session._dry()
             return None
         message = self._hand_out()
@@ -381,7 +401,7 @@ class Consumer:
     async def __anext__(self) -> Message:
         if self._unfinished is not None:
             self._finish()
-        while not self._buffer:
+        while not self._ready():
             if self.options.browse:
                 await self._browse_on()
                 continue

@@ -281,10 +281,10 @@ class Session:
             )
         self._give_back(link, consumer._source, message.sequence)
 
-    def _give_back(self, link: Link, source: int, sequence: int) -> None:
-        """Releases one message that the application has seen."""
+    def _give_back(self, link: Link, source: int, sequence: int, *, seen: bool = True) -> None:
+        """Releases one message: whether the application has `seen` it decides if that counts as a delivery."""
         sets = [ack_set(source, [(sequence, sequence)], link.welcome.epoch)]
-        self._post(link, pb.ClientFrame(session=self._number, release=pb.Release(sets=sets, seen=True)))
+        self._post(link, pb.ClientFrame(session=self._number, release=pb.Release(sets=sets, seen=seen)))
 
     def _post(self, link: Link, frame: Any) -> None:
         """A frame behind the acknowledgements gathered so far."""

@@ -224,3 +224,26 @@ async def test_what_is_never_looked_at_is_never_decoded(connect: Connect, name: 
     assert message._parsed is None
     assert message.body == {"a": 1}
     assert message.body is message.body
+
+
+@pytest.mark.covers("EMS-MSG-A04", "EMS-MSG-A08")
+async def test_what_expires_while_it_waits_here_is_not_handed_out(connect: Connect, name: str) -> None:
+    connection = await connect()
+    dead = await connection.consumer("$sys.undelivered", prefetch=0)
+    consumer = await connection.consumer(name, prefetch=5)
+    keep = {"JMS_STERNA_PRESERVE_UNDELIVERED": True}
+    await connection.send(name, "short-lived", properties=keep, time_to_live_ms=300)
+    await connection.send(name, "lasting")
+    await eventually(lambda: len(consumer._buffer) == 2, what="both sent ahead")
+    expires_ms = consumer._buffer[0].expiration_ms
+    await eventually(lambda: connection._lifeline.broker_time_ms() > expires_ms, what="the first one's end")
+    message = consumer.receive_nowait()
+    assert message is not None
+    assert message.body == "lasting"
+    undelivered = await dead.receive(10)
+    assert undelivered is not None
+    assert undelivered.body == "short-lived"
+    # Its place in the window is free again.
+    for number in range(10):
+        await connection.send(name, str(number))
+    assert [one.body for one in await drain(consumer)] == [str(number) for number in range(10)]

@@ -9,7 +9,7 @@ use super::engine::Engine;
 use super::session::Session;
 use crate::message::MessageView;
 use crate::proto::{self, AcknowledgeMode, ErrorCode, server_frame};
-use crate::state::{DestinationId, Payload, StoredMessage};
+use crate::state::{Delivered, DestinationId, Payload, StoredMessage};
 use crate::wire::{bytes_field_size, put_bytes_field, put_bytes_header, put_varint_field, varint_field_size};
 use bytes::Bytes;
 use prost::Message as _;
@@ -69,11 +69,16 @@ struct Told {
 }
 
 impl Told {
-    fn of(stored: &StoredMessage, copy: u8) -> Self {
-        let head = &stored.head;
+    fn of(stored: &StoredMessage, delivered: &Delivered) -> Self {
+        let (head, copy) = (&stored.head, delivered.copy);
         Self {
             arrived_ms: head.arrived_ms,
-            expires_ms: head.told_expiration_ms(copy),
+            // What was moved does not expire again, whatever it was moved for: a consumer must not drop it for its age.
+            expires_ms: if delivered.reason.is_some() {
+                0
+            } else {
+                head.told_expiration_ms(copy)
+            },
             deliver_at_ms: if head.delay_ms == 0 { 0 } else { head.deliver_at_ms() },
             id: head.id(copy),
             destination: head.destination(copy),
@@ -342,7 +347,7 @@ impl Engine {
         let own = self.consumers.get(&key).and_then(|consumer| consumer.destination);
         let mut item = Item {
             outgoing,
-            told: Told::of(stored, outgoing.delivered.copy),
+            told: Told::of(stored, &outgoing.delivered),
             payload,
             message_bytes,
             uploaded: sent..sent,

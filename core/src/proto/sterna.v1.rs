@@ -906,7 +906,9 @@ pub struct Delivery {
     /// When it arrived at the broker; milliseconds since 1970.
     #[prost(uint64, tag = "5")]
     pub timestamp_ms: u64,
-    /// When it expires; 0: never, or the destination's business (its `expirationMs` rules and clients must not expire it).
+    /// When it expires; 0: never (as what lies in $sys.undelivered), or the destination's business (its `expirationMs` rules
+    /// and clients must not expire it). A client that finds it past, by its estimate of the broker's clock, before the
+    /// application has the message, gives it back by Release with seen = false: the broker destroys or keeps it.
     #[prost(uint64, tag = "6")]
     pub expiration_ms: u64,
     /// The earliest delivery; 0: `timestamp_ms`.
