@@ -44,8 +44,9 @@ def operator(world: World, tmp_path: Path) -> Iterator[MakeOperator]:
     with ExitStack() as stack:
 
         def make(name: str = "operator", *, is_started: bool = True, **flags: Any) -> RunningOperator:
+            kubeconfig = flags.pop("kubeconfig", world.server.kubeconfig)
             chosen = {"namespaces": [world.namespace], "lease_namespace": world.namespace, **flags}
-            made = RunningOperator(tmp_path / name, world.server.kubeconfig, **chosen)
+            made = RunningOperator(tmp_path / name, Path(kubeconfig), **chosen)
             stack.callback(made.stop)
             return made.start() if is_started else made
 

@@ -1,14 +1,23 @@
 """Queues and the like against a real API server and a real etcd, with a double in the place of brokers."""
 
+import time
+from datetime import UTC, datetime, timedelta
+
 import pytest
 from sterna_etcd import Claim
+from sterna_etcd.records import ConfigRecord, HomeRecord, Owner
 
 from tests.operator.broker_double import BrokerDouble
 from tests.operator.conftest import MakeOperator
 from tests.operator.worlds import World
 from tests.waiting import eventually
 
-pytestmark = pytest.mark.slow_callbacks(5_000)
+pytestmark = pytest.mark.slow_callbacks(30_000)
+
+
+def _by_admin(name: str) -> ConfigRecord:
+    manifest = {"apiVersion": "sterna.dev/v1alpha1", "kind": "Queue", "metadata": {"name": name}, "spec": {}}
+    return ConfigRecord(manifest=manifest, owner=Owner(by="admin"))
 
 
 async def test_a_queue_becomes_ready_when_brokers_have_applied_it(world: World, operator: MakeOperator) -> None:
@@ -29,4 +38,212 @@ async def test_a_queue_becomes_ready_when_brokers_have_applied_it(world: World, 
         assert ready["status"]["observedGeneration"] == 1
         assert "finalizers" not in ready["metadata"]
         assert broker.applied[Claim("Queue", "orders")].generation == 1
-    assert "Applied" in await eventually(lambda: world.events("orders"))
+        await eventually(lambda: "Applied" in world.events("orders"))
+
+
+async def test_every_kind_becomes_ready_and_a_change_reaches_brokers(world: World, operator: MakeOperator) -> None:
+    world.make_cluster()
+    operator()
+    async with BrokerDouble(world.etcd_urls, world.etcd_name) as broker:
+        world.apply("Store", "ledger", {"mode": "sync"})
+        world.queue("orders", store="ledger")
+        world.apply("Topic", "prices", {})
+        world.apply("Queue", "any", {"name": "dynamic.>"})
+        world.apply("Bridge", "copy", {"source": {"topic": "prices"}, "targets": [{"queue": "orders"}]})
+        world.apply("DurableSubscription", "audit", {"topic": "prices", "clientId": "c"})
+        for kind, name in (
+            ("Store", "ledger"),
+            ("Queue", "orders"),
+            ("Queue", "any"),
+            ("Topic", "prices"),
+            ("Bridge", "copy"),
+            ("DurableSubscription", "audit"),
+        ):
+            await world.ready(kind, name)
+        assert Claim("DurableSubscription", "c/audit") in broker.applied
+        world.queue("orders", store="ledger", maxBytes=1_000)
+        changed = await world.ready("Queue", "orders")
+        assert changed["metadata"]["generation"] == 2
+        assert broker.applied[Claim("Queue", "orders")].manifest["spec"]["maxBytes"] == 1_000
+        await eventually(lambda: "Updated" in world.events("orders"))
+
+
+async def test_what_a_broker_refuses_is_stalled_with_its_words(world: World, operator: MakeOperator) -> None:
+    world.make_cluster()
+    operator()
+    async with BrokerDouble(world.etcd_urls, world.etcd_name) as broker:
+        broker.refuses["orders"] = "its selector makes no sense"
+        world.queue("orders")
+        text = await world.reason("Queue", "orders", "Refused")
+        assert text == "broker b-0: its selector makes no sense"
+        assert world.condition("Queue", "orders", "Stalled")["status"] == "True"
+        broker.refuses.clear()
+        world.queue("orders", maxMessages=1)
+        await world.ready("Queue", "orders")
+
+
+async def test_what_waits_for_a_reference_is_ready_within_2_s_of_its_arrival(
+    world: World, operator: MakeOperator
+) -> None:
+    running = operator()
+    world.queue("orders", store="ledger")
+    text = await world.reason("Queue", "orders", "ReferenceMissing")
+    assert "MessagingCluster" in text
+    assert world.condition("Queue", "orders", "Stalled")["status"] == "False"
+    async with BrokerDouble(world.etcd_urls, world.etcd_name):
+        world.make_cluster()
+        await eventually(lambda: "Store ledger" in world.condition("Queue", "orders")["message"], timeout_s=3.0)
+        world.apply("Bridge", "copy", {"source": {"queue": "orders"}, "targets": [{"queue": "copies"}]})
+        text = await world.reason("Bridge", "copy", "ReferenceMissing")
+        assert text == "waits for Queue orders, Queue copies"
+        world.apply("Store", "ledger", {})
+        await world.ready("Queue", "orders", timeout_s=2.0)
+        world.queue("copies")
+        await world.ready("Bridge", "copy", timeout_s=2.0)
+    assert "object put back" not in running.log
+
+
+async def test_a_key_deleted_or_changed_behind_the_operators_back_is_back_within_5_s(
+    world: World, operator: MakeOperator
+) -> None:
+    world.make_cluster()
+    operator()
+    async with BrokerDouble(world.etcd_urls, world.etcd_name):
+        world.queue("orders", maxMessages=10)
+        await world.ready("Queue", "orders")
+        record = await world.configured("Queue", "orders")
+        key = world.layout.config(Claim("Queue", "orders"))
+        began = time.monotonic()
+        await world.client.delete(key)
+        assert await world.configured("Queue", "orders", timeout_s=5.0) == record
+        assert time.monotonic() - began < 5.0
+        other = record.model_copy(update={"manifest": {**record.manifest, "spec": {"maxMessages": 99}}})
+        await world.client.put(key, other.encode())
+        await world.ready("Queue", "orders")
+
+        async def restored() -> bool:
+            return await world.config("Queue", "orders") == record
+
+        await eventually(restored, timeout_s=5.0)
+        await eventually(lambda: world.events("orders").count("DriftRepaired") == 2)
+
+
+async def test_an_administrators_queue_is_left_adopted_or_observed(world: World, operator: MakeOperator) -> None:
+    world.make_cluster()
+    for name in ("left", "taken", "seen"):
+        await world.client.put(world.layout.config(Claim("Queue", name)), _by_admin(name).encode())
+    operator()
+    async with BrokerDouble(world.etcd_urls, world.etcd_name):
+        world.queue("left", maxMessages=1)
+        world.queue("taken", maxMessages=2, adoption="adopt")
+        world.queue("seen", maxMessages=3, adoption="observe")
+        assert "belongs to an administrator" in await world.reason("Queue", "left", "NameClaimed")
+        await world.ready("Queue", "taken")
+        await world.reason("Queue", "seen", "Observed")
+        assert (await world.configured("Queue", "taken")).owner.by == "operator"
+        for name in ("left", "seen"):
+            assert await world.config("Queue", name) == _by_admin(name)
+        # Once the administrator gives the name up, the one that waited has it.
+        await world.client.delete(world.layout.config(Claim("Queue", "left")))
+        await world.client.delete(world.layout.home("queue", "left"))
+        await world.ready("Queue", "left")
+
+
+async def test_a_queue_that_nobody_manages_is_taken_only_when_that_is_meant(
+    world: World, operator: MakeOperator
+) -> None:
+    world.make_cluster()
+    await world.client.put(world.layout.home("queue", "dynamic"), HomeRecord(broker="b-0").encode())
+    operator()
+    async with BrokerDouble(world.etcd_urls, world.etcd_name):
+        world.queue("dynamic")
+        assert "exists already on broker b-0" in await world.reason("Queue", "dynamic", "Exists")
+        assert await world.config("Queue", "dynamic") is None
+        world.queue("dynamic", adoption="adopt")
+        await world.ready("Queue", "dynamic")
+
+
+async def test_the_second_object_with_a_name_is_told_whose_it_is_and_gets_it_afterwards(
+    world: World, operator: MakeOperator
+) -> None:
+    world.make_cluster()
+    operator()
+    async with BrokerDouble(world.etcd_urls, world.etcd_name):
+        world.apply("Queue", "first", {"name": "orders"})
+        await world.ready("Queue", "first")
+        world.apply("Queue", "second", {"name": "orders"})
+        text = await world.reason("Queue", "second", "NameClaimed")
+        assert f"belongs to {world.namespace}/first" in text
+        assert (await world.configured("Queue", "orders")).owner.name == "first"
+        world.delete("Queue", "first")
+        await world.ready("Queue", "second", timeout_s=5.0)
+
+
+async def test_a_paused_object_is_left_alone_until_the_pause_ends(world: World, operator: MakeOperator) -> None:
+    world.make_cluster()
+    operator()
+    async with BrokerDouble(world.etcd_urls, world.etcd_name):
+        world.queue("orders", maxMessages=1)
+        await world.ready("Queue", "orders")
+        until = datetime.now(UTC) + timedelta(seconds=3)
+        world.queue("orders", maxMessages=2, paused={"until": until.strftime("%Y-%m-%dT%H:%M:%SZ")})
+        await world.reason("Queue", "orders", "Paused")
+        assert (await world.configured("Queue", "orders")).manifest["spec"]["maxMessages"] == 1
+        # A pause is no error: what brokers do is still what was asked for before.
+        world.queue("other", paused={})
+        await world.reason("Queue", "other", "Paused")
+        await world.ready("Queue", "orders")
+
+        async def applied() -> bool:
+            return bool((await world.configured("Queue", "orders")).manifest["spec"]["maxMessages"] == 2)
+
+        await eventually(applied, timeout_s=8.0)
+        assert datetime.now(UTC) >= until.replace(microsecond=0)
+        assert await world.config("Queue", "other") is None
+
+
+async def test_a_plan_is_shown_in_the_status_and_nothing_is_done(world: World, operator: MakeOperator) -> None:
+    world.make_cluster()
+    operator()
+    async with BrokerDouble(world.etcd_urls, world.etcd_name):
+        world.queue("orders", maxMessages=1)
+        await world.ready("Queue", "orders")
+        world.annotate("Queue", "orders", {"sterna.dev/plan": "true"})
+        world.queue("orders", maxMessages=2, deletionPolicy="delete")
+
+        def plan() -> list[str]:
+            found = world.get("Queue", "orders") or {}
+            shown = found["status"].get("plan", {})
+            return list(shown["steps"]) if shown.get("generation") == 2 else []
+
+        steps = await eventually(plan)
+        assert steps[-1] == "update Queue 'orders': spec.maxMessages: 1 -> 2"
+        assert "sterna.dev/operator" in steps[0]
+        assert (await world.configured("Queue", "orders")).manifest["spec"]["maxMessages"] == 1
+        world.annotate("Queue", "orders", {"sterna.dev/plan": None})
+        done = await world.ready("Queue", "orders")
+        await eventually(lambda: "plan" not in (world.get("Queue", "orders") or {})["status"])
+        assert done["metadata"]["finalizers"] == ["sterna.dev/operator"]
+
+
+async def test_another_namespace_needs_the_clusters_leave(world: World, operator: MakeOperator) -> None:
+    world.make_cluster()
+    guest = world.server.namespace(f"{world.namespace}-guest")
+    operator(namespaces=[world.namespace, guest])
+    async with BrokerDouble(world.etcd_urls, world.etcd_name):
+        world.apply("Queue", "orders", {}, namespace=guest, ref=world.namespace)
+        text = await world.reason("Queue", "orders", "NotAllowed", namespace=guest)
+        assert guest in text
+        world.make_cluster(allowedNamespaces={"policy": "named", "names": [guest]})
+        await world.ready("Queue", "orders", timeout_s=3.0, namespace=guest)
+
+
+async def test_without_a_broker_the_status_says_so_and_one_that_comes_helps(
+    world: World, operator: MakeOperator
+) -> None:
+    world.make_cluster()
+    operator()
+    world.apply("Store", "ledger", {})
+    await world.reason("Store", "ledger", "NoBrokers")
+    async with BrokerDouble(world.etcd_urls, world.etcd_name):
+        await world.ready("Store", "ledger")

@@ -2,6 +2,8 @@
 
 import asyncio
 import itertools
+import json
+import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -116,6 +118,37 @@ class World:
         found = self.get(kind, name, namespace)
         conditions = (found or {}).get("status", {}).get("conditions", [])
         return next((one for one in conditions if one["type"] == type), {})
+
+    def limited(self, name: str, rules: list[dict[str, Any]]) -> Path:
+        """A kubeconfig of a user who has these rights in the test's namespace, and no others."""
+        account = {"metadata": {"name": name}}
+        role = {"metadata": {"name": name}, "rules": rules}
+        subject = {"kind": "ServiceAccount", "name": name, "namespace": self.namespace}
+        reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name}
+        binding = {"metadata": {"name": name}, "subjects": [subject], "roleRef": reference}
+        api = "rbac.authorization.k8s.io/v1"
+        for where, body in (
+            (path("v1", "ServiceAccount", self.namespace), account),
+            (path(api, "Role", self.namespace), role),
+            (path(api, "RoleBinding", self.namespace), binding),
+        ):
+            answer = self.server.request("POST", where, body)
+            assert answer.ok, answer.message
+        token = self.server.request(
+            "POST", f"{path('v1', 'ServiceAccount', self.namespace, name, 'token')}", {"spec": {}}
+        )
+        assert token.ok, token.message
+        text = json.loads(self.server.kubeconfig.read_text())
+        text["users"] = [{"name": "admin", "user": {"token": token.body["status"]["token"]}}]
+        file = self.server.folder / f"{self.namespace}.{name}.kubeconfig"
+        file.write_text(json.dumps(text))
+        return file
+
+    def metrics(self, address: str) -> dict[str, float]:
+        """An operator's figures, by name and labels."""
+        with urllib.request.urlopen(f"http://{address}/metrics", timeout=5) as response:
+            lines = response.read().decode().splitlines()
+        return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines if line and line[0] != "#"}
 
     # Waiting
 

@@ -122,14 +122,10 @@ def plan(desired: Desired, observed: Observed, *, everywhere: bool = False) -> P
 
 def standing_back(desired: Desired, observed: Observed) -> Plan | None:
     """The plan for an object that may not act at present, whatever its kind; None: it may."""
-    cluster, paused = observed.cluster, desired.resource.spec.paused
-    if paused is not None:
-        until = conditions.parse_timestamp(paused.until) if paused.until else None
-        if until is None or until > observed.now_ms:
-            text = f"paused until {paused.until}" if paused.until else "paused until spec.paused is removed"
-            status = Wanted(conditions.stalled("Paused", text), kept_fields(desired))
-            again = None if until is None else (until - observed.now_ms) / 1000
-            return Plan(status=status, announcements=(Announcement(Reason.Paused, text),), again_s=again)
+    cluster = observed.cluster
+    pause = _pause(desired, observed)
+    if pause is not None:
+        return pause
     if not cluster.is_there:
         text = f"there is no {cluster.label}"
         status = _wanted(desired, observed, conditions.reconciling("ReferenceMissing", text))
@@ -142,6 +138,25 @@ def standing_back(desired: Desired, observed: Observed) -> Plan | None:
     if cluster.fault is not None:
         return _unreachable(desired, cluster.fault)
     return None
+
+
+def _pause(desired: Desired, observed: Observed) -> Plan | None:
+    """The plan of an object that is paused; None: it is not, or no more.
+
+    A pause is no failure: what brokers have as it is asked for is ready, and stays so.
+    """
+    paused = desired.resource.spec.paused
+    if paused is None:
+        return None
+    until = conditions.parse_timestamp(paused.until) if paused.until else None
+    if until is not None and until <= observed.now_ms:
+        return None
+    text = f"paused until {paused.until}" if paused.until else "paused until spec.paused is removed"
+    was_ready = conditions.find(desired.status, conditions.READY).get("status") == "True"
+    status = conditions.ready("Paused", text) if was_ready else conditions.stalled("Paused", text)
+    again = None if until is None else (until - observed.now_ms) / 1000
+    said = (Announcement(Reason.Paused, text),)
+    return Plan(status=Wanted(status, kept_fields(desired)), announcements=said, again_s=again)
 
 
 def kept_fields(desired: Desired) -> dict[str, Any]:

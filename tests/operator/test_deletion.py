@@ -1,0 +1,157 @@
+"""What deletion does: by policy, with the cluster gone first, with the namespace going."""
+
+import pytest
+from sterna_etcd import Claim
+from sterna_operator.kube import path
+
+from tests.operator.broker_double import BrokerDouble
+from tests.operator.conftest import MakeOperator
+from tests.operator.worlds import World
+from tests.waiting import eventually
+
+pytestmark = pytest.mark.slow_callbacks(30_000)
+
+FINALIZER = "sterna.dev/operator"
+
+
+async def test_retain_lets_the_object_go_at_once_and_the_queue_stay(world: World, operator: MakeOperator) -> None:
+    world.make_cluster()
+    operator()
+    async with BrokerDouble(world.etcd_urls, world.etcd_name) as broker:
+        broker.messages["orders"] = 3
+        world.queue("orders")
+        made = await world.ready("Queue", "orders")
+        assert "finalizers" not in made["metadata"]
+        world.delete("Queue", "orders")
+        await world.gone("Queue", "orders")
+        await world.unconfigured("Queue", "orders")
+        assert broker.messages["orders"] == 3
+        found = await world.client.get(world.layout.home("queue", "orders"))
+        assert found.found is not None
+
+
+async def test_delete_takes_the_messages_and_then_the_object(world: World, operator: MakeOperator) -> None:
+    world.make_cluster()
+    operator()
+    async with BrokerDouble(world.etcd_urls, world.etcd_name) as broker:
+        broker.messages["orders"] = 3
+        world.queue("orders", deletionPolicy="delete")
+        made = await world.ready("Queue", "orders")
+        assert made["metadata"]["finalizers"] == [FINALIZER]
+        broker.is_late = True
+        world.delete("Queue", "orders")
+        await world.reason("Queue", "orders", "Deleting")
+        record = await world.configured("Queue", "orders")
+        assert record.deleting is not None
+        assert record.deleting.policy == "delete"
+        assert world.get("Queue", "orders") is not None
+        broker.is_late = False
+        await broker.report()
+        await world.gone("Queue", "orders", timeout_s=3.0)
+        assert await world.config("Queue", "orders") is None
+        assert "orders" not in broker.messages
+        left = await world.client.list_all(world.layout.object_statuses_of(Claim("Queue", "orders")))
+        assert left.values == []
+
+
+async def test_only_if_empty_waits_says_how_many_and_goes_when_it_is(world: World, operator: MakeOperator) -> None:
+    world.make_cluster()
+    operator()
+    async with BrokerDouble(world.etcd_urls, world.etcd_name) as broker:
+        broker.messages["orders"] = 7
+        world.queue("orders", deletionPolicy="onlyIfEmpty")
+        await world.ready("Queue", "orders")
+        world.delete("Queue", "orders")
+        text = await world.reason("Queue", "orders", "DeletionBlocked")
+        assert "7 messages" in text
+        blocked = world.get("Queue", "orders")
+        assert blocked is not None
+        assert blocked["status"]["messages"] == 7
+        await eventually(lambda: "DeletionBlocked" in world.events("orders"))
+        broker.messages.clear()
+        await broker.report()
+        await world.gone("Queue", "orders", timeout_s=3.0)
+
+
+async def test_the_cluster_deleted_first_holds_nothing_up(world: World, operator: MakeOperator) -> None:
+    world.make_cluster()
+    operator()
+    async with BrokerDouble(world.etcd_urls, world.etcd_name) as broker:
+        broker.is_late = True
+        world.queue("orders", deletionPolicy="delete")
+        world.secret("her-password", "secret")
+        world.apply("User", "ann", {"passwordSecret": {"name": "her-password"}})
+        await world.configured("Queue", "orders")
+        await eventually(lambda: FINALIZER in (world.get("User", "ann") or {})["metadata"].get("finalizers", ()))
+        world.delete("MessagingCluster", "mq")
+        await world.gone("MessagingCluster", "mq")
+        world.delete("Queue", "orders")
+        world.delete("User", "ann")
+        await world.gone("Queue", "orders", timeout_s=5.0)
+        await world.gone("User", "ann", timeout_s=5.0)
+
+
+async def test_a_namespace_that_goes_takes_everything_with_it(world: World, operator: MakeOperator) -> None:
+    guest = world.server.namespace(f"{world.namespace}-guest")
+    world.make_cluster(allowedNamespaces={"policy": "all"})
+    operator(namespaces=[world.namespace, guest])
+    async with BrokerDouble(world.etcd_urls, world.etcd_name) as broker:
+        broker.messages["blocked"] = 1
+        world.apply("Queue", "plain", {}, namespace=guest, ref=world.namespace)
+        world.apply("Queue", "deleted", {"deletionPolicy": "delete"}, namespace=guest, ref=world.namespace)
+        world.apply("Queue", "blocked", {"deletionPolicy": "onlyIfEmpty"}, namespace=guest, ref=world.namespace)
+        for name in ("plain", "deleted", "blocked"):
+            await world.ready("Queue", name, namespace=guest)
+        assert world.server.request("DELETE", path("v1", "Namespace", None, guest)).ok
+        # Nobody collects here; what the namespace's controller does is asked for by hand.
+        for name in ("plain", "deleted", "blocked"):
+            world.delete("Queue", name, namespace=guest)
+        for name in ("plain", "deleted", "blocked"):
+            await world.gone("Queue", name, timeout_s=5.0, namespace=guest)
+            await world.unconfigured("Queue", name, timeout_s=5.0)
+        assert broker.messages == {"blocked": 1}
+
+
+async def test_etcd_away_keeps_the_object_until_the_work_can_be_done(world: World, operator: MakeOperator) -> None:
+    world.make_cluster()
+    running = operator()
+    async with BrokerDouble(world.etcd_urls, world.etcd_name) as broker:
+        world.queue("orders", deletionPolicy="delete")
+        await world.ready("Queue", "orders")
+        running.kill()
+        world.make_cluster(etcd={"endpoints": ["http://127.0.0.1:9"]})
+        running.start()
+        world.delete("Queue", "orders")
+        await world.reason("Queue", "orders", "EtcdUnavailable", timeout_s=20.0)
+        assert Claim("Queue", "orders") in broker.applied
+        world.make_cluster()
+        await world.gone("Queue", "orders", timeout_s=15.0)
+        assert Claim("Queue", "orders") not in broker.applied
+
+
+async def test_a_policy_that_becomes_retain_takes_the_finalizer_away(world: World, operator: MakeOperator) -> None:
+    world.make_cluster()
+    operator()
+    async with BrokerDouble(world.etcd_urls, world.etcd_name):
+        world.queue("orders", deletionPolicy="delete")
+        await world.ready("Queue", "orders")
+        world.queue("orders", deletionPolicy="retain")
+        await eventually(lambda: "finalizers" not in (world.get("Queue", "orders") or {})["metadata"])
+        await world.ready("Queue", "orders")
+
+
+async def test_what_was_deleted_while_no_operator_ran_is_noticed_afterwards(
+    world: World, operator: MakeOperator
+) -> None:
+    world.make_cluster()
+    running = operator()
+    async with BrokerDouble(world.etcd_urls, world.etcd_name):
+        for name in ("kept", "gone"):
+            world.queue(name)
+            await world.ready("Queue", name)
+        running.kill()
+        world.delete("Queue", "gone")
+        await world.gone("Queue", "gone")
+        running.start()
+        await world.unconfigured("Queue", "gone", timeout_s=15.0)
+        assert await world.config("Queue", "kept") is not None
