@@ -10,14 +10,20 @@ from sterna_resources.rules import Rule, exactly_one
 from sterna_resources.status import PlacedStatus
 from sterna_resources.topology import TopologyResource, TopologySpec
 
-TARGETS_MAX = 256
+# As many as Kubernetes can compare with each other, the longest names among them, within what a rule may cost.
+TARGETS_MAX = 128
 _ONE_OF = Rule(exactly_one("queue", "topic"), "needs either queue or topic, one of them")
 
 
 def _each_once(field: str) -> Rule:
-    """That no two targets name the same queue, or topic."""
+    """That no two targets name the same queue, or topic.
+
+    Every pair would take the server seconds. So the names are listed once (a list of one list stands in for a variable,
+    which the language does not have), and looking a name up in the list is the server's own.
+    """
     return Rule(
-        f"self.targets.all(t, !has(t.{field}) || self.targets.exists_one(o, has(o.{field}) && o.{field} == t.{field}))",
+        f"[self.targets.filter(t, has(t.{field})).map(t, t.{field})]"
+        ".all(named, named.all(name, named.indexOf(name) == named.lastIndexOf(name)))",
         f"a {field} is named twice: join the selectors with OR",
         ".targets",
     )

@@ -8,10 +8,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sterna_resources import ManifestError, from_object
+from sterna_resources.bridge import TARGETS_MAX
+from sterna_resources.cluster_access import BROKERS_MAX, LISTENERS_MAX
 from sterna_resources.definitions import definitions, object_schema
 from sterna_resources.kinds import KUBERNETES_KINDS
 
-from tests.crds.cases import BRIDGE, LEAST, REF
+from tests.crds.cases import BRIDGE, CLUSTER, DURABLE, LEAST, REF
 from tests.crds.conftest import Kinds, document
 
 # A value of another type than the field's.
@@ -106,6 +108,30 @@ def test_defaults_are_the_same(kinds: Kinds, kind: str) -> None:
     filled = from_object(answer.body, KUBERNETES_KINDS)
     plain = from_object(document(kind, "thing", LEAST[kind]), KUBERNETES_KINDS)
     assert filled.model_dump() == plain.model_dump()
+
+
+def test_the_largest_objects_cost_no_more_than_they_may(kinds: Kinds) -> None:
+    """A rule whose cost is too high refuses an object that is right, and only when somebody has such a large one."""
+    names = [f"{'x' * 121}.{'y' * 121}{number:04}" for number in range(TARGETS_MAX)]
+    ports = [
+        {"name": f"n{number}", "type": "nodePort", "nodePorts": list(range(30_000, 30_064))} for number in range(4)
+    ]
+    hosts = [f"{'h' * 290}{number}:7222" for number in range(BROKERS_MAX)]
+    given = [{"name": f"g{number}", "type": "addresses", "addresses": hosts} for number in range(LISTENERS_MAX - 4)]
+    namespaces = {"policy": "named", "names": [f"{'n' * 59}{number:04}" for number in range(256)]}
+    largest = [
+        ("Bridge", {**BRIDGE, "targets": [{"queue": name} for name in names]}),
+        ("Bridge", {**BRIDGE, "targets": [{"topic": name, "selector": "s" * 5_000} for name in names]}),
+        ("DurableSubscription", {**DURABLE, "selector": "s" * 65_536, "topic": ".".join("t" * 64)}),
+        (
+            "MessagingCluster",
+            {**CLUSTER, "brokers": BROKERS_MAX, "listeners": [*ports, *given], "allowedNamespaces": namespaces},
+        ),
+    ]
+    for kind, spec in largest:
+        answer = kinds.create(kind, "large", spec)
+        assert answer.ok, answer.message
+        assert takes(kind, "large", spec) == ""
 
 
 def test_nothing_is_without_bounds() -> None:
