@@ -270,8 +270,11 @@ class Consumer:
     # --- Handing out
 
     def _ready(self) -> bool:
-        """Whether a message can be handed out. What expired while it waited here goes back to the broker, whose it is
-        to destroy or to keep as undelivered (EMS-MSG-A04, A08)."""
+        """Whether a message can be handed out.
+
+        What expired while it waited here goes back to the broker, whose it is to destroy or to keep as undelivered
+        (EMS-MSG-A04, A08).
+        """
         buffer = self._buffer
         while buffer:
             expiration_ms = buffer[0].expiration_ms

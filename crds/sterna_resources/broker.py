@@ -7,10 +7,13 @@ from pydantic_core import PydanticCustomError
 
 from sterna_resources.fields import BrokerName, Model, Size, section
 from sterna_resources.resource import Resource
+from sterna_resources.rules import Rule
 from sterna_resources.store import StoreMode, StoreName, check_mode, effective_mode
 
 MEBIBYTE = 1024 * 1024
 STORES_MAX = 64
+
+_MESSAGE_TOO_LARGE = "limits.messageBytes may be half of log.segmentBytes at most"
 
 
 _Address = Annotated[str, Field(min_length=1, max_length=300, json_schema_extra={"examples": ["127.0.0.1:7222"]})]
@@ -36,7 +39,7 @@ class BrokerLimits(Model):
     """One batch of frames, encoded."""
 
     message_bytes: int = Field(default=16 * MEBIBYTE, ge=65_536, le=1024 * MEBIBYTE)
-    """One message with its uploaded body."""
+    """One message with its uploaded body. At most half of log.segmentBytes, since it lies in one file."""
 
     sessions: int = Field(default=256, ge=1, le=65_536)
     """Sessions of one connection."""
@@ -109,6 +112,14 @@ class LogSettings(Model):
 class BrokerSettings(Model):
     """What can be said of a broker wherever it runs."""
 
+    RULES = (
+        Rule(
+            "self.limits.messageBytes * 2 <= self.log.segmentBytes",
+            _MESSAGE_TOO_LARGE,
+            ".limits.messageBytes",
+        ),
+    )
+
     limits: BrokerLimits = section(BrokerLimits)
     """What the broker accepts."""
 
@@ -124,6 +135,12 @@ class BrokerSettings(Model):
     metrics_destinations: int = Field(default=100, ge=0, le=10_000)
     """How many destinations of each kind the metrics list one by one (those holding the most); the rest are summed
     up."""
+
+    @model_validator(mode="after")
+    def _a_message_fits_a_segment(self) -> Self:
+        if self.limits.message_bytes * 2 > self.log.segment_bytes:
+            raise PydanticCustomError("message_bytes", "{fault}", {"fault": _MESSAGE_TOO_LARGE})
+        return self
 
 
 class BrokerSpec(BrokerSettings):

@@ -12,6 +12,7 @@ _FEW = "a listener has fewer addresses or nodePorts than there are brokers"
 _ORDINAL = "with several brokers, host of a load balancer needs {ordinal}"
 _GRACE = "pod.terminationGracePeriodSeconds has to be at least 5 seconds more than settings.drainMs"
 _NAMED = "names go with policy named"
+_SEGMENT = "limits.messageBytes may be half of log.segmentBytes at most"
 _MEANT = "anybody on the network may read or do everything: insecure: true says that this is meant"
 
 
@@ -107,6 +108,9 @@ def _pods() -> list[Case]:
         _taken({**CLUSTER, "settings": {"drainMs": 55_000}}),
         _refused({**CLUSTER, "settings": {"drainMs": 55_001}}, _GRACE),
         _refused(pod(terminationGracePeriodSeconds=14), _GRACE),
+        _taken({**CLUSTER, "settings": {"limits": {"messageBytes": 33_554_432}}}),
+        _refused({**CLUSTER, "settings": {"limits": {"messageBytes": 33_554_433}}}, _SEGMENT),
+        _refused({**CLUSTER, "settings": {"log": {"segmentBytes": 33_554_431}}}, _SEGMENT),
         _taken(pod(resources={"requests": {"cpu": 2, "memory": "1.5Gi"}, "limits": {"memory": "2Gi"}})),
         _refused(pod(resources={"requests": {"cpu": "a lot"}}), "should match", "must be an amount"),
         _taken(pod(tolerations=[{"operator": "Exists"}, {"key": "a", "value": "b", "effect": "NoSchedule"}])),
