@@ -18,6 +18,7 @@ from sterna._version import __version__
 if TYPE_CHECKING:
     from sterna import blocking as blocking
     from sterna import errors as errors
+    from sterna._secrets import SecretFile as SecretFile
     from sterna.bodies import Foreign as Foreign
     from sterna.bodies import MapBody as MapBody
     from sterna.bodies import Object as Object
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from sterna.options import Reconnect as Reconnect
     from sterna.producers import Producer as Producer
     from sterna.sessions import Session as Session
+    from sterna.tls import Tls as Tls
     from sterna.values import Array as Array
     from sterna.values import Byte as Byte
     from sterna.values import Char as Char
@@ -53,6 +55,7 @@ if TYPE_CHECKING:
     from sterna.values import Short as Short
 
 _HOMES = {
+    "_secrets": ("SecretFile",),
     "bodies": ("Foreign", "MapBody", "Object", "Properties", "StreamBody"),
     "connections": ("Connection", "connect"),
     "consumers": ("Consumer",),
@@ -64,6 +67,7 @@ _HOMES = {
     "options": ("Reconnect",),
     "producers": ("Producer",),
     "sessions": ("Session",),
+    "tls": ("Tls",),
     "values": ("Array", "Byte", "Char", "Double", "Float", "Int", "Long", "Short"),
 }
 _MODULES = {name: module for module, names in _HOMES.items() for name in names}
@@ -94,12 +98,14 @@ __all__ = [
     "Queue",
     "Reconnect",
     "Restored",
+    "SecretFile",
     "Sent",
     "Session",
     "Short",
     "SternaError",
     "StreamBody",
     "TemporaryReplaced",
+    "Tls",
     "Topic",
     "__version__",
     "blocking",

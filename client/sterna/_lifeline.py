@@ -14,7 +14,7 @@ import asyncio
 import contextlib
 import random
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from sterna import errors
@@ -25,7 +25,7 @@ from sterna._proto.sterna.v1 import messaging_pb2 as pb
 from sterna.destinations import Destination, destination_from
 from sterna.events import Closed, Hook, Interrupted, Restored, TemporaryReplaced, logger
 from sterna.options import Options
-from sterna.urls import parse_address
+from sterna.urls import named_address
 
 if TYPE_CHECKING:
     from sterna.consumers import Consumer
@@ -110,12 +110,12 @@ class Lifeline:
         """A greeted link to the first address that answers; follows a broker that names others."""
         failure: errors.SternaError = errors.UnreachableError("no address was tried", retryable=True)
         for address in addresses:
-            link = Link(address, self._on_frame)
+            link = Link(address, self._on_frame, self.options.tls)
             try:
-                await link.open(self.options.hello(), self.options.connect_timeout_s)
+                await link.open(await self.options.hello(), self.options.connect_timeout_s)
             except errors.MovedError as moved:
                 if addresses is self.addresses and moved.addresses:
-                    return await self._dial(tuple(parse_address(one, one) for one in moved.addresses))
+                    return await self._dial(self.named(moved.addresses))
                 failure = moved
             except errors.SternaError as error:
                 if _permanent(error):
@@ -124,6 +124,14 @@ class Lifeline:
             else:
                 return link
         raise failure
+
+    def named(self, addresses: Iterable[str]) -> tuple[str, ...]:
+        """Addresses that a broker named.
+
+        Raises:
+            UnreachableError: with TLS where this connection has none, or without where it has.
+        """
+        return tuple(named_address(one, secure=self.options.tls is not None) for one in addresses)
 
     def _use(self, link: Link) -> None:
         welcome = link.welcome
@@ -257,7 +265,10 @@ class Lifeline:
         policy = self.options.reconnect
         addresses = self.addresses
         if broken.going_away is not None and broken.going_away.addresses:
-            named = tuple(parse_address(one, one) for one in broken.going_away.addresses)
+            named: tuple[str, ...] = ()
+            # Those that cannot be used are left out; there are the URL's own.
+            with contextlib.suppress(errors.UnreachableError):
+                named = self.named(broken.going_away.addresses)
             addresses = named + tuple(one for one in addresses if one not in named)
         rounds = 0
         while True:

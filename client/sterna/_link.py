@@ -21,9 +21,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from sterna import errors
+from sterna._channels import open_channel, unreachable
 from sterna._encode import length, varint
 from sterna._proto.sterna.v1 import messaging_pb2 as pb
 from sterna.events import logger
+from sterna.tls import Tls
 
 if TYPE_CHECKING:
     from sterna._lane import Lane
@@ -93,8 +95,9 @@ class Run:
 class Link:
     """A live stream. `welcome` is what the broker said about itself; `lost` becomes the reason of the end."""
 
-    def __init__(self, address: str, on_frame: Callable[[Any], None]) -> None:
+    def __init__(self, address: str, on_frame: Callable[[Any], None], tls: Tls | None = None) -> None:
         self.address = address
+        self._tls = tls
         self.welcome: Any = None
         self.lost: errors.SternaError | None = None
         self.going_away: Any = None
@@ -123,7 +126,7 @@ class Link:
         """Dials, greets and waits for the welcome.
 
         Raises:
-            UnreachableError: when nobody answers in time.
+            UnreachableError: when nobody answers in time; TlsError where TLS is the reason.
             SternaError: what the broker answered in place of a welcome.
         """
         if "grpc" not in sys.modules:
@@ -140,7 +143,7 @@ class Link:
             ("grpc.keepalive_timeout_ms", 10_000),
             ("grpc.http2.max_pings_without_data", 0),
         ]
-        self._channel = grpc.aio.insecure_channel(self.address, options=options)
+        self._channel = await open_channel(self.address, self._tls, options)
         try:
             async with asyncio.timeout(timeout_s):
                 self._call = self._channel.stream_stream(_METHOD)()
@@ -150,13 +153,12 @@ class Link:
         except TimeoutError as error:
             await self.abort()
             cause = f"{self.address} did not answer within {timeout_s:g} s"
-            raise errors.UnreachableError(cause, subject=self.address, retryable=True) from error
+            raise await unreachable(self.address, self._tls, cause) from error
         except (grpc.RpcError, asyncio.InvalidStateError, grpc.aio.UsageError) as error:
             reason = await self._status()
             await self.abort()
-            raise errors.UnreachableError(
-                f"cannot reach {self.address}: {reason.cause}", subject=self.address, retryable=True
-            ) from error
+            cause = f"cannot reach {self.address}: {reason.cause}"
+            raise await unreachable(self.address, self._tls, cause) from error
         except asyncio.CancelledError:
             await self.abort()
             raise
@@ -175,9 +177,7 @@ class Link:
             reason = await self._status() if first is None else errors.ProtocolError(f"greeted with {kind}")
             await self.abort()
             if isinstance(reason, errors.ConnectionLostError):
-                raise errors.UnreachableError(
-                    f"cannot reach {self.address}: {reason.cause}", subject=self.address, retryable=True
-                )
+                raise await unreachable(self.address, self._tls, f"cannot reach {self.address}: {reason.cause}")
             raise reason
         self.welcome = frames[0].welcome
         limits = self.welcome.limits

@@ -14,10 +14,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from sterna._channels import open_channel, unreachable
+from sterna._secrets import Secret, authorization, reveal
 from sterna.destinations import Queue
 from sterna.errors import NotAllowedError, SternaError, UnreachableError, from_proto, from_status
 from sterna.inventory import Applied, BrokerStatistics, ConnectionInfo, Resource, values
-from sterna.urls import parse_url
+from sterna.targets import Given, Target, resolve
+from sterna.tls import Tls
 
 if TYPE_CHECKING:
     import grpc
@@ -35,21 +38,34 @@ _ANSWER_BYTES = 64 * 1024 * 1024
 Answer = TypeVar("Answer")
 
 
-def connect(url: str = "sterna://127.0.0.1:7222", *, timeout: float = 30.0) -> Admin:
+def connect(
+    url: str | None = None,
+    *,
+    user: str = "",
+    password: Secret = "",
+    token: Secret = "",
+    tls: Tls | None = None,
+    timeout: float = 30.0,
+) -> Admin:
     """An admin client for the broker at `url`, to be used with `async with`.
 
     Args:
-        url: as for `sterna.connect`; the first address that answers is used.
+        url: as for `sterna.connect`, with the same meaning of none; the first address that answers is used.
+        user: who asks, with `password` or `token`, as for `sterna.connect`.
+        password: asked for at each call, if it is a function.
+        token: the same.
+        tls: for `sternas://`.
         timeout: how long a call may take, in seconds; browsing may take longer.
     """
-    return Admin(url, timeout=timeout)
+    return Admin(resolve(url, Given(user=user, password=password), tls=tls), token=token, timeout=timeout)
 
 
 class Admin:
     """The admin service of one broker. Made by `connect`; every method is one call, or one page after another."""
 
-    def __init__(self, url: str, *, timeout: float = 30.0) -> None:
-        self._addresses = parse_url(url).addresses
+    def __init__(self, target: Target, *, token: Secret = "", timeout: float = 30.0) -> None:
+        self._target = target
+        self._token = token
         self._timeout = timeout
         self._channel: grpc.aio.Channel | None = None
         self._address = ""
@@ -59,21 +75,25 @@ class Admin:
         """Connect to the first address that answers.
 
         Raises:
-            UnreachableError: none does, within the timeout.
+            UnreachableError: none does, within the timeout; TlsError where TLS is the reason.
         """
-        import grpc
-
         from sterna._proto.sterna.v1 import admin_pb2_grpc
 
-        options = [("grpc.max_receive_message_length", _ANSWER_BYTES), ("grpc.enable_retries", 0)]
-        for address in self._addresses:
-            channel = grpc.aio.insecure_channel(address, options=options)
+        options = [
+            ("grpc.max_receive_message_length", _ANSWER_BYTES),
+            ("grpc.enable_retries", 0),
+            ("grpc.use_local_subchannel_pool", 1),
+        ]
+        failure: SternaError = UnreachableError("no address was tried")
+        for address in self._target.addresses:
+            channel = await open_channel(address, self._target.tls, options)
             if await _becomes_ready(channel, self._timeout):
                 self._channel, self._address = channel, address
                 self._stub = admin_pb2_grpc.AdminStub(channel)
                 return self
             await channel.close()
-        raise UnreachableError("no broker answered", subject=", ".join(self._addresses), retryable=True)
+            failure = await unreachable(address, self._target.tls, f"no broker answered at {address}")
+        raise failure
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -220,8 +240,9 @@ class Admin:
             selector=selector, max_messages=limit, after_sequence=after_sequence, body_bytes=body_bytes, **what
         )
         source: Any = _Looked(source_name)
+        metadata = await self._metadata()
         try:
-            async for answer in self._stub.Browse(request):
+            async for answer in self._stub.Browse(request, metadata=metadata):
                 for delivery in answer.deliveries:
                     yield Message(source, delivery, 0)
         except grpc.aio.AioRpcError as error:
@@ -230,10 +251,16 @@ class Admin:
     async def _call(self, method: Callable[..., Awaitable[Answer]], request: Any) -> Answer:
         import grpc
 
+        metadata = await self._metadata()
         try:
-            return await method(request, timeout=self._timeout)
+            return await method(request, timeout=self._timeout, metadata=metadata)
         except grpc.aio.AioRpcError as error:
             raise self._error(error) from error
+
+    async def _metadata(self) -> tuple[tuple[str, str], ...]:
+        token = await reveal(self._token, "token")
+        password = "" if token else await reveal(self._target.password, "password")
+        return authorization(self._target.user, password, token)
 
     def _error(self, error: grpc.aio.AioRpcError) -> SternaError:
         """The SDK's error for a failed call: the broker's own, where it sent one."""

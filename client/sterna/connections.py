@@ -13,6 +13,7 @@ from typing import Any
 
 from sterna import errors
 from sterna._lifeline import Lifeline
+from sterna._secrets import Secret
 from sterna._version import __version__
 from sterna.bodies import Body
 from sterna.consumers import Consumer, Listener
@@ -23,16 +24,18 @@ from sterna.options import Options, Reconnect
 from sterna.producers import Producer
 from sterna.requestors import Requestor
 from sterna.sessions import Session
-from sterna.urls import parse_address, parse_url
+from sterna.targets import Given, Target, resolve
+from sterna.tls import Tls
 
 
 def connect(
-    url: str = "sterna://localhost:7222",
+    url: str | None = None,
     *,
     client_id: str = "",
     user: str = "",
-    password: str = "",
-    token: str = "",
+    password: Secret = "",
+    token: Secret = "",
+    tls: Tls | None = None,
     product: str = f"sterna-python/{__version__}",
     heartbeat_ms: int = 0,
     connect_timeout_s: float = 5.0,
@@ -41,19 +44,48 @@ def connect(
 ) -> Connection:
     """A connection to the first broker of `url` that answers; `await` it, or use `async with`.
 
+    Without a URL everything that is not given here comes from the environment (STERNA_URL, STERNA_USER,
+    STERNA_PASSWORD or STERNA_PASSWORD_FILE, STERNA_CA, STERNA_CERT, STERNA_KEY, STERNA_SERVER_NAME), or from the
+    context in use; with one, neither is looked at. `password` and `token` may be functions or coroutine functions:
+    they are asked at each dial. `tls` is for `sternas://`, which by itself trusts the usual authorities.
+
     `client_id` is what durable subscriptions belong to. Each dial may take `connect_timeout_s`; the addresses are
     gone through `connect_attempts` times. `heartbeat_ms`: 0 leaves it to the broker (30 s).
 
     Raises:
-        InvalidArgumentError: the URL is none.
+        InvalidArgumentError: the URL is none, or what is given does not go together.
         UnreachableError: on entering: nobody answered.
         SternaError: on entering: the broker refused.
     """
-    parsed = parse_url(url)
+    return connect_to(
+        resolve(url, Given(user=user, password=password), tls=tls),
+        client_id=client_id,
+        token=token,
+        product=product,
+        heartbeat_ms=heartbeat_ms,
+        connect_timeout_s=connect_timeout_s,
+        connect_attempts=connect_attempts,
+        reconnect=reconnect,
+    )
+
+
+def connect_to(
+    target: Target,
+    *,
+    client_id: str = "",
+    token: Secret = "",
+    product: str = f"sterna-python/{__version__}",
+    heartbeat_ms: int = 0,
+    connect_timeout_s: float = 5.0,
+    connect_attempts: int = 2,
+    reconnect: Reconnect | None = None,
+) -> Connection:
+    """As `connect`, where it has been settled where to and as whom."""
+    parsed = target.url
     options = Options(
         client_id=client_id or parsed.options.get("client_id", ""),
-        user=user,
-        password=password,
+        user=target.user,
+        password=target.password,
         token=token,
         product=product,
         heartbeat_ms=heartbeat_ms or int(parsed.options.get("heartbeat_ms", 0)),
@@ -61,6 +93,7 @@ def connect(
         connect_timeout_s=connect_timeout_s,
         connect_attempts=connect_attempts,
         reconnect=reconnect or Reconnect(),
+        tls=target.tls,
     )
     return Connection(parsed.addresses, options)
 
@@ -206,7 +239,7 @@ class Connection:
 
     async def _follow(self, moved: errors.MovedError) -> Connection:
         """The connection to where a destination lives."""
-        addresses = tuple(parse_address(one, one) for one in moved.addresses)
+        addresses = self._lifeline.named(moved.addresses)
         if not addresses:
             raise moved
         async with self._making:

@@ -34,6 +34,7 @@
      │    └── InternalError              INTERNAL
      ├── ConnectionError                 between here and there (also the builtin ConnectionError)
      │    ├── UnreachableError           no broker answered at any address
+     │    │    └── TlsError              TLS failed: an authority, a certificate or a name is wrong
      │    ├── ConnectionLostError        the stream broke, or reconnecting was given up
      │    ├── ProtocolError              MALFORMED_FRAME, UNSUPPORTED_VERSION, PROTOCOL_VIOLATION
      │    ├── SlowConsumerError          SLOW_CONSUMER
@@ -312,6 +313,12 @@ class UnreachableError(ConnectionError):
     """No broker answered at any address of the URL."""
 
     default_remedy = "start a broker there, or correct the URL"
+
+
+class TlsError(UnreachableError):
+    """TLS failed, and `cause` says at what: the authority, the time or the name of a certificate, or a file."""
+
+    default_remedy = "compare the TLS settings of both sides"
 
 
 class ConnectionLostError(ConnectionError):

@@ -7,6 +7,8 @@ import socket
 from dataclasses import dataclass, field
 
 from sterna._proto.sterna.v1 import messaging_pb2 as pb
+from sterna._secrets import Secret, reveal
+from sterna.tls import Tls
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,17 +35,24 @@ class Options:
 
     client_id: str
     user: str
-    password: str = field(repr=False)
-    token: str = field(repr=False)
+    password: Secret = field(repr=False)
+    token: Secret = field(repr=False)
     product: str
     heartbeat_ms: int
     detach_ms: int
     connect_timeout_s: float
     connect_attempts: int
     reconnect: Reconnect
+    tls: Tls | None = None
 
-    def hello(self) -> pb.Hello:
-        """The greeting."""
+    async def hello(self) -> pb.Hello:
+        """The greeting, with credentials as they are at this moment.
+
+        Raises:
+            UnauthenticatedError: they could not be had.
+        """
+        token = await reveal(self.token, "token")
+        password = "" if token else await reveal(self.password, "password")
         hello = pb.Hello(
             protocol_version=1,
             client_id=self.client_id,
@@ -52,9 +61,9 @@ class Options:
             heartbeat_ms=self.heartbeat_ms,
             detach_ms=self.detach_ms,
         )
-        if self.token:
-            hello.credentials.token = self.token
-        elif self.user or self.password:
+        if token:
+            hello.credentials.token = token
+        elif self.user or password:
             hello.credentials.password.user = self.user
-            hello.credentials.password.password = self.password
+            hello.credentials.password.password = password
         return hello

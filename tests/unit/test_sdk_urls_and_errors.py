@@ -9,7 +9,7 @@ import sterna
 from sterna import errors
 from sterna._proto.sterna.v1 import messaging_pb2 as pb
 from sterna.options import Options, Reconnect
-from sterna.urls import parse_url
+from sterna.urls import named_address, parse_url
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,6 @@ def test_a_url_carries_options() -> None:
 @pytest.mark.parametrize(
     ("url", "part"),
     [
-        ("sternas://a", "TLS"),
         ("http://a", "scheme"),
         ("sterna://", "host"),
         ("sterna://a,,b", "host"),
@@ -56,6 +55,34 @@ def test_a_wrong_url_says_what_is_wrong(url: str, part: str) -> None:
     with pytest.raises(errors.InvalidArgumentError) as caught:
         parse_url(url)
     assert part in str(caught.value)
+
+
+def test_sternas_is_tls() -> None:
+    assert parse_url("sternas://a").secure
+    assert str(parse_url("sternas://a?password=secret")) == "sternas://a:7222"
+    assert not parse_url("a").secure
+
+
+@pytest.mark.parametrize("query", ["password=secret&colour=red", "password=secret&x", "password=secret&heartbeat_ms=x"])
+def test_what_is_wrong_with_a_url_repeats_no_option(query: str) -> None:
+    with pytest.raises(errors.InvalidArgumentError) as caught:
+        parse_url(f"sternas://a?{query}")
+    assert "secret" not in str(caught.value)
+    assert "secret" not in repr(parse_url("sternas://a?password=secret"))
+
+
+@pytest.mark.parametrize(
+    ("named", "secure", "expected"),
+    [("a:1", True, "a:1"), ("a", False, "a:7222"), ("sternas://a:1", True, "a:1"), ("sterna://a:1", False, "a:1")],
+)
+def test_addresses_that_a_broker_names_are_taken(named: str, secure: bool, expected: str) -> None:
+    assert named_address(named, secure=secure) == expected
+
+
+@pytest.mark.parametrize(("named", "secure"), [("sterna://a:1", True), ("sternas://a:1", False), ("http://a", True)])
+def test_a_broker_cannot_talk_a_client_out_of_tls(named: str, secure: bool) -> None:
+    with pytest.raises(errors.UnreachableError, match="TLS"):
+        named_address(named, secure=secure)
 
 
 def test_a_password_in_a_url_is_refused_and_not_repeated() -> None:

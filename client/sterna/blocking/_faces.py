@@ -387,7 +387,7 @@ class Connection:
         return repr(self._twin)
 
 
-def connect(url: str = "sterna://localhost:7222", **options: Any) -> Connection:
+def connect(url: str | None = None, **options: Any) -> Connection:
     """An open connection; the options are those of `sterna.connect`. Close it, or use `with`."""
     portal = Portal()
 

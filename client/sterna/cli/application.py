@@ -10,8 +10,9 @@ import sys
 
 import typer
 
-from sterna.cli.commands import apply, bench, broker, browse, delete, get, hash_password, purge, receive, send
+from sterna.cli.commands import apply, bench, broker, browse, context, delete, get, hash_password, purge, receive, send
 from sterna.cli.exits import CommandError, Exit, complain, describe, exit_code_of
+from sterna.cli.servers import with_server
 from sterna.errors import ConnectionLostError, SternaError, UnreachableError
 
 EXIT_CODES = (
@@ -32,15 +33,16 @@ _MESSAGES = "Messages"
 _ADMINISTRATION = "Administration"
 
 app.command("broker", rich_help_panel="Brokers", epilog=broker.EXAMPLES)(broker.broker)
+app.add_typer(context.app, name="context", rich_help_panel="Brokers")
 app.command("hash-password", rich_help_panel="Brokers", epilog=hash_password.EXAMPLES)(hash_password.hash_password)
-app.command("send", rich_help_panel=_MESSAGES, epilog=send.EXAMPLES)(send.send)
-app.command("receive", rich_help_panel=_MESSAGES, epilog=receive.EXAMPLES)(receive.receive)
-app.command("browse", rich_help_panel=_MESSAGES, epilog=browse.EXAMPLES)(browse.browse)
-app.command("bench", rich_help_panel=_MESSAGES, epilog=bench.EXAMPLES)(bench.bench)
-app.command("get", rich_help_panel=_ADMINISTRATION, epilog=get.EXAMPLES)(get.get)
-app.command("apply", rich_help_panel=_ADMINISTRATION, epilog=apply.EXAMPLES)(apply.apply)
-app.command("delete", rich_help_panel=_ADMINISTRATION, epilog=delete.EXAMPLES)(delete.delete)
-app.command("purge", rich_help_panel=_ADMINISTRATION, epilog=purge.EXAMPLES)(purge.purge)
+app.command("send", rich_help_panel=_MESSAGES, epilog=send.EXAMPLES)(with_server(send.send))
+app.command("receive", rich_help_panel=_MESSAGES, epilog=receive.EXAMPLES)(with_server(receive.receive))
+app.command("browse", rich_help_panel=_MESSAGES, epilog=browse.EXAMPLES)(with_server(browse.browse))
+app.command("bench", rich_help_panel=_MESSAGES, epilog=bench.EXAMPLES)(with_server(bench.bench))
+app.command("get", rich_help_panel=_ADMINISTRATION, epilog=get.EXAMPLES)(with_server(get.get))
+app.command("apply", rich_help_panel=_ADMINISTRATION, epilog=apply.EXAMPLES)(with_server(apply.apply))
+app.command("delete", rich_help_panel=_ADMINISTRATION, epilog=delete.EXAMPLES)(with_server(delete.delete))
+app.command("purge", rich_help_panel=_ADMINISTRATION, epilog=purge.EXAMPLES)(with_server(purge.purge))
 
 
 def _print_version(wanted: bool) -> None:

@@ -6,14 +6,6 @@ import typer
 
 from sterna.cli.output import Format
 
-Server = Annotated[
-    str,
-    typer.Option(
-        "--server", "-s", envvar="STERNA_URL", metavar="URL", help="The broker, as sterna://host:port[,host2:port2]."
-    ),
-]
-DEFAULT_SERVER = "sterna://127.0.0.1:7222"
-
 Output = Annotated[Format, typer.Option("--output", "-o", metavar="FORMAT", help="table, json, jsonl or yaml.")]
 
 Timeout = Annotated[float, typer.Option("--timeout", metavar="SECONDS", min=0.0, help="How long to wait at most.")]

@@ -6,11 +6,11 @@ from typing import Annotated, Any
 
 import typer
 
-from sterna import admin
 from sterna._loop import run as run_loop
 from sterna.cli import options
 from sterna.cli.exits import Exit, complain, describe, usage
 from sterna.cli.output import Column, Format, print_rows
+from sterna.cli.servers import THIS_MACHINE, Server
 from sterna.inventory import Applied, Change
 
 EXAMPLES = options.examples("sterna apply -f queues.yaml", "sterna apply -f manifests/ --dry-run", "sterna apply -f -")
@@ -31,7 +31,7 @@ def apply(
     ],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would change, change nothing.")] = False,
     output: options.Output = Format.TABLE,
-    server: options.Server = options.DEFAULT_SERVER,
+    server: Server = THIS_MACHINE,
     timeout: options.Timeout = options.DEFAULT_TIMEOUT,
 ) -> None:
     """Create or change resources: each manifest is checked before any is applied.
@@ -70,8 +70,8 @@ def _read(path: Path) -> str:
         raise usage(f"cannot read {path}", "name a readable file of manifests, a folder, or -") from error
 
 
-async def _apply(texts: list[tuple[str, str]], server: str, timeout: float, *, dry_run: bool) -> list[Applied]:
-    async with admin.connect(server, timeout=timeout) as client:
+async def _apply(texts: list[tuple[str, str]], server: Server, timeout: float, *, dry_run: bool) -> list[Applied]:
+    async with server.admin(timeout=timeout) as client:
         applied: list[Applied] = []
         for source, text in texts:
             applied += await client.apply(text, dry_run=dry_run, source=source)

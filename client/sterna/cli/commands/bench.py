@@ -16,6 +16,7 @@ from sterna.cli.exits import usage
 from sterna.cli.messages import delivery_mode, sdk_destination, spelled
 from sterna.cli.output import Column, Format, print_rows
 from sterna.cli.progress import progress
+from sterna.cli.servers import THIS_MACHINE, Server
 
 EXAMPLES = options.examples(
     "sterna bench both queue:bench.a --duration 10",
@@ -59,7 +60,7 @@ def bench(
         str, typer.Option("--delivery-mode", metavar="MODE", help="persistent, non-persistent or reliable.")
     ] = "persistent",
     output: options.Output = Format.TABLE,
-    server: options.Server = options.DEFAULT_SERVER,
+    server: Server = THIS_MACHINE,
 ) -> None:
     """Measure throughput and latency against a running broker.
 
@@ -99,9 +100,9 @@ class _Run:
         self._prefetch = prefetch
         self._mode = mode
 
-    async def measure(self, side: Side, server: str, warm_up: float) -> list[dict[str, Any]]:
+    async def measure(self, side: Side, server: Server, warm_up: float) -> list[dict[str, Any]]:
         """Warm up, run, and say what came of it."""
-        async with sterna.connect(server) as sending, sterna.connect(server) as receiving:
+        async with server.connect() as sending, server.connect() as receiving:
             if warm_up and side is Side.PUB:
                 await self._publish(sending, Until(seconds=warm_up), "warming up")
             elif warm_up:

@@ -5,12 +5,12 @@ from typing import Annotated
 
 import typer
 
-from sterna import admin
 from sterna._loop import run as run_loop
 from sterna.cli import messages, options
 from sterna.cli.destinations import destination
 from sterna.cli.exits import usage
 from sterna.cli.output import Format, Printer
+from sterna.cli.servers import THIS_MACHINE, Server
 
 EXAMPLES = options.examples(
     "sterna browse queue:orders --count 20",
@@ -28,7 +28,7 @@ def browse(
     client_id: options.ClientId = "",
     raw: Annotated[bool, typer.Option("--raw", help="Print bodies alone, each followed by a newline.")] = False,
     output: options.Output = Format.TABLE,
-    server: options.Server = options.DEFAULT_SERVER,
+    server: Server = THIS_MACHINE,
     timeout: options.Timeout = options.DEFAULT_TIMEOUT,
 ) -> None:
     """Print what a queue or a durable subscription holds, oldest first; nothing is taken."""
@@ -52,11 +52,11 @@ async def _browse(
     after: int,
     raw: bool,
     output: Format,
-    server: str,
+    server: Server,
     timeout: float,
 ) -> None:
     printer = Printer(output, messages.COLUMNS)
-    async with admin.connect(server, timeout=timeout) as client:
+    async with server.admin(timeout=timeout) as client:
         if durable:
             found = client.browse_durable(
                 durable, client_id=client_id, selector=selector, limit=count, after_sequence=after

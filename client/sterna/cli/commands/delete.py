@@ -10,6 +10,7 @@ from sterna.cli import asking, options
 from sterna.cli.destinations import resource_kind, spoken
 from sterna.cli.exits import Exit, complain, describe
 from sterna.cli.output import Column, Format, print_rows
+from sterna.cli.servers import THIS_MACHINE, Server
 from sterna.errors import ExistenceError, NoSuchDestinationError, NoSuchSubscriptionError, SternaError
 
 EXAMPLES = options.examples("sterna delete queue orders", "sterna delete bridge delays archive --yes --idempotent")
@@ -27,7 +28,7 @@ def delete(
     idempotent: Annotated[bool, typer.Option("--idempotent", help="What is not there counts as deleted.")] = False,
     yes: options.Yes = False,
     output: options.Output = Format.TABLE,
-    server: options.Server = options.DEFAULT_SERVER,
+    server: Server = THIS_MACHINE,
     timeout: options.Timeout = options.DEFAULT_TIMEOUT,
 ) -> None:
     """Delete resources; what still holds messages only with --with-messages.
@@ -41,14 +42,14 @@ def delete(
 async def _delete(
     kind: str,
     names: list[str],
-    server: str,
+    server: Server,
     timeout: float,
     output: Format,
     with_messages: bool,
     idempotent: bool,
     yes: bool,
 ) -> None:
-    async with admin.connect(server, timeout=timeout) as client:
+    async with server.admin(timeout=timeout) as client:
         if not yes:
             held = await _held(client, kind, names)
             lost = f", with {held:,} messages" if with_messages and held else ""

@@ -7,11 +7,11 @@ from typing import Annotated, Any
 
 import typer
 
-from sterna import admin
 from sterna._loop import run as run_loop
 from sterna.cli import options
 from sterna.cli.destinations import resource_kind
 from sterna.cli.output import Column, Format, Row, at, print_rows
+from sterna.cli.servers import THIS_MACHINE, Server
 from sterna.inventory import BrokerStatistics, ConnectionInfo, Resource
 
 EXAMPLES = options.examples("sterna get queues", "sterna get queue orders -o yaml", "sterna get topics 'flights.>'")
@@ -85,7 +85,7 @@ def get(
     temporaries: Annotated[bool, typer.Option("--temporaries", help="Temporary destinations, too.")] = False,
     system: Annotated[bool, typer.Option("--system", help="Destinations of the broker itself ($sys.), too.")] = False,
     output: options.Output = Format.TABLE,
-    server: options.Server = options.DEFAULT_SERVER,
+    server: Server = THIS_MACHINE,
     timeout: options.Timeout = options.DEFAULT_TIMEOUT,
 ) -> None:
     """Show resources and what they hold, connections, or the broker's statistics.
@@ -124,9 +124,9 @@ def document(resource: Resource) -> dict[str, Any]:
 
 
 async def _rows(
-    kind: str, name: str, server: str, timeout: float, *, temporaries: bool, system: bool
+    kind: str, name: str, server: Server, timeout: float, *, temporaries: bool, system: bool
 ) -> list[dict[str, Any]]:
-    async with admin.connect(server, timeout=timeout) as client:
+    async with server.admin(timeout=timeout) as client:
         if kind == "Statistics":
             statistics: BrokerStatistics = await client.statistics()
             return [dataclasses.asdict(statistics)]

@@ -4,11 +4,11 @@ from typing import Annotated
 
 import typer
 
-from sterna import admin
 from sterna._loop import run as run_loop
 from sterna.cli import asking, options
 from sterna.cli.destinations import resource_kind, spoken
 from sterna.cli.output import Column, Format, print_rows
+from sterna.cli.servers import THIS_MACHINE, Server
 
 EXAMPLES = options.examples("sterna purge queue orders", "sterna purge durable audit --client-id auditor --yes")
 
@@ -21,7 +21,7 @@ def purge(
     client_id: options.ClientId = "",
     yes: options.Yes = False,
     output: options.Output = Format.TABLE,
-    server: options.Server = options.DEFAULT_SERVER,
+    server: Server = THIS_MACHINE,
     timeout: options.Timeout = options.DEFAULT_TIMEOUT,
 ) -> None:
     """Drop all messages of a queue or a durable subscription, those being processed too.
@@ -33,9 +33,9 @@ def purge(
 
 
 async def _purge(
-    kind: str, name: str, client_id: str, server: str, timeout: float, output: Format, *, yes: bool
+    kind: str, name: str, client_id: str, server: Server, timeout: float, output: Format, *, yes: bool
 ) -> None:
-    async with admin.connect(server, timeout=timeout) as client:
+    async with server.admin(timeout=timeout) as client:
         if not yes:
             held = (await client.resource(kind, durable_key(kind, name, client_id))).statistics.messages
             asking.confirm(f"Drop {held:,} messages of {spoken(kind)} {name}?", yes=yes)

@@ -5,11 +5,11 @@ from typing import Annotated, Any
 
 import typer
 
-import sterna
 from sterna._loop import run as run_loop
 from sterna.cli import messages, options
 from sterna.cli.exits import Exit, usage
 from sterna.cli.output import Format, Printer
+from sterna.cli.servers import THIS_MACHINE, Server
 from sterna.messages import Message
 from sterna.modes import AcknowledgeMode
 
@@ -50,7 +50,7 @@ def receive(
     leave: Annotated[bool, typer.Option("--leave", help="Acknowledge nothing: they are delivered again.")] = False,
     raw: Annotated[bool, typer.Option("--raw", help="Print bodies alone, each followed by a newline.")] = False,
     output: options.Output = Format.TABLE,
-    server: options.Server = options.DEFAULT_SERVER,
+    server: Server = THIS_MACHINE,
 ) -> None:
     """Receive messages and print them; each is acknowledged once it was printed: what could not be printed comes again.
 
@@ -90,14 +90,14 @@ async def _receive(
     timeout: float | None,
     taking: dict[str, Any],
     mode: AcknowledgeMode,
-    server: str,
+    server: Server,
     client_id: str,
     printer: Printer,
     raw: bool,
     leave: bool,
 ) -> int:
     received = 0
-    async with sterna.connect(server, client_id=client_id) as connection, await connection.session(mode) as session:
+    async with server.connect(client_id=client_id) as connection, await connection.session(mode) as session:
         consumer = await session.consumer(messages.sdk_destination(destination), **taking)
         while wanted is None or received < wanted:
             message = await consumer.receive(timeout=timeout)

@@ -20,6 +20,7 @@ from sterna.cli.messages import Outgoing, body_in, outgoing, sdk_destination, sp
 from sterna.cli.output import Column, Format, print_rows
 from sterna.cli.progress import progress
 from sterna.cli.properties import parse_properties
+from sterna.cli.servers import THIS_MACHINE, Server
 from sterna.errors import FlushError
 from sterna.messages import Sent
 
@@ -129,7 +130,7 @@ def send(
         float, typer.Option("--rate", metavar="PER SECOND", min=0, help="At most so fast; 0: at once.")
     ] = 0,
     output: options.Output = Format.TABLE,
-    server: options.Server = options.DEFAULT_SERVER,
+    server: Server = THIS_MACHINE,
     timeout: options.Timeout = options.DEFAULT_TIMEOUT,
 ) -> None:
     """Send messages, and end when the broker has confirmed them all.
@@ -156,14 +157,14 @@ def send(
 
 
 async def _send(
-    destination: str, found: Iterator[Outgoing], rate: float, output: Format, server: str, timeout: float
+    destination: str, found: Iterator[Outgoing], rate: float, output: Format, server: Server, timeout: float
 ) -> None:
     target = sdk_destination(destination)
     first = next(found, None)
     if first is None:
         return
     second = next(found, None)
-    async with sterna.connect(server, connect_timeout_s=timeout) as connection:
+    async with server.connect(connect_timeout_s=timeout) as connection:
         producer = await connection.producer(target)
         if second is None:
             sent = await producer.send(first.body, properties=first.properties, **first.headers)

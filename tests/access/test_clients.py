@@ -1,0 +1,291 @@
+"""The SDK and the command line against a live broker with TLS and users: coming in, staying, and being told why not."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sterna
+from sterna import admin, blocking, errors
+from sterna.cli.application import run
+
+from tests.access.authorities import Authority
+from tests.access.conftest import hashed
+from tests.waiting import eventually
+
+Node = Callable[..., Any]
+
+
+@pytest.fixture(autouse=True)
+def nothing_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No contexts of whoever runs the tests."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    for name in ("URL", "USER", "PASSWORD", "PASSWORD_FILE", "CA", "CERT", "KEY", "SERVER_NAME", "CONTEXT"):
+        monkeypatch.delenv(f"STERNA_{name}", raising=False)
+
+
+def url_of(running: Any, scheme: str = "sternas") -> str:
+    return f"{scheme}://localhost:{running.messaging.port}"
+
+
+def trusting(authority: Authority, **fields: Any) -> sterna.Tls:
+    return sterna.Tls(ca=authority.pem, **fields)
+
+
+async def refused(url: str, **options: Any) -> errors.SternaError:
+    """How a connection is refused; the admin client says the same."""
+    with pytest.raises(errors.SternaError) as caught:
+        await sterna.connect(url, connect_attempts=1, **options)
+    return caught.value
+
+
+async def test_messages_and_administration_over_tls(
+    node: Node, pki: dict[str, Path], authority: Authority, users_file: Callable[..., Path]
+) -> None:
+    running = await node(**pki, users=users_file(alice="1"))
+    options: dict[str, Any] = {"user": "alice", "password": "1", "tls": trusting(authority)}
+    async with sterna.connect(url_of(running), **options) as connection:
+        await connection.send("q", "hello")
+        consumer = await connection.consumer("q")
+        received = await consumer.receive(5)
+        assert received is not None
+        assert received.body == "hello"
+        async with admin.connect(url_of(running), **options) as client:
+            assert [one.user for one in await client.connections()] == ["alice"]
+            assert [one.body async for one in client.browse_queue("q")] in ([], ["hello"])
+
+
+@pytest.mark.covers("EMS-SEC-B01")
+async def test_a_wrong_password_is_said_at_once(
+    node: Node, pki: dict[str, Path], authority: Authority, users_file: Callable[..., Path]
+) -> None:
+    running = await node(**pki, users=users_file(alice="1"))
+    for user in ("alice", "carol"):
+        credentials: dict[str, Any] = {"user": user, "password": "s3cret"}
+        with pytest.raises(errors.UnauthenticatedError, match="user or the password is wrong") as caught:
+            await sterna.connect(url_of(running), tls=trusting(authority), **credentials)
+        assert "s3cret" not in str(caught.value)
+        async with admin.connect(url_of(running), tls=trusting(authority), **credentials) as client:
+            with pytest.raises(errors.UnauthenticatedError, match="user or the password is wrong"):
+                await client.statistics()
+
+
+# --- TLS that fails says at what
+
+
+async def test_an_authority_that_is_not_trusted(node: Node, pki: dict[str, Path]) -> None:
+    running = await node(**pki)
+    error = await refused(url_of(running), tls=sterna.Tls(ca=Authority("others").pem))
+    assert isinstance(error, errors.TlsError)
+    assert "of an authority that is not trusted" in error.cause
+    assert "ca" in error.remedy
+    with pytest.raises(errors.TlsError, match="authority that is not trusted"):
+        async with admin.connect(url_of(running), tls=sterna.Tls(ca=Authority("others").pem)):
+            pass
+
+
+async def test_an_expired_certificate(node: Node, tmp_path: Path, authority: Authority) -> None:
+    certificate, key = authority.issue(tmp_path, days=-1)
+    running = await node(tls_cert=certificate, tls_key=key)
+    assert "has expired" in str(await refused(url_of(running), tls=trusting(authority)))
+
+
+async def test_a_certificate_for_another_name_and_saying_which_name(
+    node: Node, tmp_path: Path, authority: Authority
+) -> None:
+    certificate, key = authority.issue(tmp_path, "broker", alternatives=("broker.example",))
+    running = await node(tls_cert=certificate, tls_key=key)
+    assert "is not for the name localhost" in str(await refused(url_of(running), tls=trusting(authority)))
+    named = trusting(authority, server_name="broker.example")
+    async with sterna.connect(url_of(running), tls=named) as connection:
+        assert connection.connected
+
+
+async def test_tls_where_there_is_none_and_none_where_there_is_tls(
+    node: Node, pki: dict[str, Path], authority: Authority
+) -> None:
+    plain, secure = await node(), await node(**pki, folder="secure")
+    assert "nobody speaks TLS there" in str(await refused(url_of(plain), tls=trusting(authority)))
+    error = await refused(url_of(secure, "sterna"))
+    assert isinstance(error, errors.TlsError)
+    assert "write sternas://" in error.remedy
+
+
+async def test_certificates_of_clients_that_are_missing_or_wrong(
+    node: Node, pki: dict[str, Path], tmp_path: Path, authority: Authority
+) -> None:
+    running = await node(**pki, client_ca=authority.write(tmp_path / "ca.pem"))
+    assert "wants a certificate of the client" in str(await refused(url_of(running), tls=trusting(authority)))
+    certificate, key = Authority("others").issue(tmp_path / "others", "mallory")
+    wrong = trusting(authority, certificate=certificate, key=key)
+    assert "refuses the client's certificate" in str(await refused(url_of(running), tls=wrong))
+    certificate, key = authority.issue(tmp_path / "alice", "alice")
+    async with sterna.connect(url_of(running), tls=trusting(authority, certificate=certificate, key=key)):
+        pass
+
+
+async def test_files_that_cannot_be_used_are_named(node: Node, pki: dict[str, Path], tmp_path: Path) -> None:
+    running = await node(**pki)
+    missing = await refused(url_of(running), tls=sterna.Tls(ca=tmp_path / "missing"))
+    assert f"cannot read ca {tmp_path / 'missing'}: No such file" in str(missing)
+    await asyncio.to_thread((tmp_path / "garbage").write_text, "s3cret")
+    garbage = await refused(url_of(running), tls=sterna.Tls(certificate=tmp_path / "garbage", key=tmp_path / "garbage"))
+    assert f"certificate {tmp_path / 'garbage'} holds no PEM" in str(garbage)
+    assert "s3cret" not in str(garbage)
+
+
+async def test_nobody_there_is_no_matter_of_tls(authority: Authority) -> None:
+    error = await refused("sternas://127.0.0.1:1", tls=trusting(authority))
+    assert isinstance(error, errors.UnreachableError)
+    assert not isinstance(error, errors.TlsError)
+
+
+# --- Change under a live connection
+
+
+async def test_a_password_that_changes_is_asked_for_again_and_nothing_is_lost(
+    node: Node, users_file: Callable[..., Path]
+) -> None:
+    path = users_file(alice="old")
+    running = await node(users=path)
+    passwords, asked = ["old"], []
+
+    async def password() -> str:
+        asked.append(passwords[-1])
+        return passwords[-1]
+
+    restored = asyncio.Event()
+    url = url_of(running, "sterna")
+    async with sterna.connect(url, user="alice", password=password) as connection:
+        connection.on_restored(lambda _: restored.set())
+        producer = await connection.producer("q")
+        for number in range(50):
+            await producer.send_soon(f"m{number}")
+        passwords.append("new")
+        users_file(alice="new")
+        await running.reload()
+        for number in range(50, 100):
+            await producer.send_soon(f"m{number}")
+        await asyncio.wait_for(restored.wait(), 10)
+        await producer.flush()
+        assert asked[0] == "old"
+        assert asked[-1] == "new"
+        consumer = await connection.consumer("q")
+        received = [await consumer.receive(5) for _ in range(100)]
+        assert [one.body for one in received if one] == [f"m{number}" for number in range(100)]
+        assert await consumer.receive(0.1) is None
+
+
+async def test_a_connection_whose_password_was_taken_back_is_over(node: Node, users_file: Callable[..., Path]) -> None:
+    running = await node(users=users_file(alice="old"))
+    async with sterna.connect(url_of(running, "sterna"), user="alice", password="old") as connection:
+        users_file(alice="new")
+        await running.reload()
+        await eventually(lambda: connection.closed, what="the end of the connection")
+        assert isinstance(connection.closed, errors.UnauthenticatedError)
+
+
+async def test_a_connection_lives_on_when_the_authority_changes_for_both_sides(
+    node: Node, tmp_path: Path, users_file: Callable[..., Path]
+) -> None:
+    first, second = Authority("first"), Authority("second")
+    certificate, key = first.issue(tmp_path)
+    ca = first.write(tmp_path / "trusted.pem")
+    running = await node(tls_cert=certificate, tls_key=key, users=users_file(alice=["1", "2"]))
+    restored = asyncio.Event()
+    tls = sterna.Tls(ca=ca)
+    async with sterna.connect(url_of(running), user="alice", password=lambda: "1", tls=tls) as connection:
+        connection.on_restored(lambda _: restored.set())
+        second.issue(tmp_path)
+        second.write(ca)
+        await running.reload()
+        async with admin.connect(url_of(running), user="alice", password="1", tls=tls) as client:
+            await client.close_connection((await client.connections())[0].id)
+        await asyncio.wait_for(restored.wait(), 10)
+        await connection.send("q", "hello")
+
+
+async def test_many_that_come_back_at_once_cost_one_check(node: Node, users_file: Callable[..., Path]) -> None:
+    running = await node(users=users_file(alice="1"))
+    url = url_of(running, "sterna")
+    opened = await asyncio.gather(*(sterna.connect(url, user="alice", password="1") for _ in range(50)))
+    await asyncio.gather(*(one.close() for one in opened))
+    assert running.gate._verifier.checks == 1
+
+
+# --- The blocking interface and the command line
+
+
+async def test_the_blocking_interface_takes_the_same(
+    node: Node, pki: dict[str, Path], authority: Authority, users_file: Callable[..., Path]
+) -> None:
+    running = await node(**pki, users=users_file(alice="1"))
+
+    def use() -> str:
+        tls = trusting(authority)
+        with blocking.connect(url_of(running), user="alice", password=lambda: "1", tls=tls) as connection:
+            connection.send("q", "hello")
+            found = connection.consumer("q").receive(5)
+            return str(found.body) if found else ""
+
+    assert await asyncio.to_thread(use) == "hello"
+
+
+async def test_commands_take_everything_from_the_environment_and_contexts(
+    node: Node,
+    pki: dict[str, Path],
+    authority: Authority,
+    tmp_path: Path,
+    users_file: Callable[..., Path],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    running = await node(**pki, users=users_file(alice="s3cret"))
+    ca = authority.write(tmp_path / "ca.pem")
+    password = tmp_path / "password"
+    await asyncio.to_thread(password.write_text, "s3cret\n")
+
+    async def command(*arguments: str) -> tuple[int, str]:
+        code = await asyncio.to_thread(run, list(arguments))
+        captured = capsys.readouterr()
+        assert "s3cret" not in captured.out + captured.err
+        return code, captured.out + captured.err
+
+    access = ["--user", "alice", "--password-file", str(password), "--ca", str(ca)]
+    code, said = await command("send", "q", "hello", "--server", url_of(running), *access)
+    assert code == 0, said
+    monkeypatch.setenv("STERNA_URL", url_of(running))
+    monkeypatch.setenv("STERNA_USER", "alice")
+    monkeypatch.setenv("STERNA_PASSWORD", "s3cret")
+    monkeypatch.setenv("STERNA_CA", str(ca))
+    assert (await command("get", "queues"))[0] == 0
+    monkeypatch.setenv("STERNA_PASSWORD", "s3cret-wrong")
+    code, said = await command("get", "queues")
+    assert (code, "UNAUTHENTICATED" in said) == (5, True)
+    for name in ("URL", "USER", "PASSWORD", "CA"):
+        monkeypatch.delenv(f"STERNA_{name}")
+    assert (await command("context", "set", "here", "--server", url_of(running), *access))[0] == 0
+    code, said = await command("receive", "q", "--count", "1")
+    assert (code, "hello" in said) == (0, True)
+    assert (await command("get", "connections", "--context", "here"))[0] == 0
+    code, said = await command("get", "queues", "--server", url_of(running), "--ca", str(ca))
+    assert (code, "no user and password were given" in said) == (5, True)
+    code, said = await command("get", "queues", "--server", url_of(running), "--user", "alice", "--ca", str(ca))
+    assert (code, "there is no password for alice" in said) == (2, True)
+
+
+async def test_nothing_secret_is_in_the_sdks_log(
+    node: Node, users_file: Callable[..., Path], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    running = await node(users=users_file(alice="s3cret"))
+    url = f"{url_of(running, 'sterna')}?user=alice&password=s3cret"
+    async with sterna.connect(url) as connection:
+        running.users.put({}, "file")
+        await eventually(lambda: connection.closed, what="the end of the connection")
+        assert "s3cret" not in repr(connection) + str(connection.closed)
+    assert "interrupted" in caplog.text
+    assert "s3cret" not in caplog.text
+    assert hashed("s3cret") not in caplog.text
