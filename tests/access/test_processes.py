@@ -1,6 +1,8 @@
 """A broker process with TLS and users: what it refuses to start with, where it listens, and what it never says."""
 
 import asyncio
+import sys
+from asyncio.subprocess import PIPE, STDOUT
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,8 +10,11 @@ from typing import Any
 import pytest
 
 from tests.access.authorities import Authority
+from tests.access.test_tls import shown
 from tests.broker.calls import CallError, call
 from tests.broker.wire import FrameError, Wire
+from tests.waiting import eventually
+from tools.fingerprints import ROOT
 
 SECRETS = ("s3cret-right", "s3cret-wrong", "argon2id", "PRIVATE")
 
@@ -103,3 +108,29 @@ async def test_no_secret_is_ever_logged(
     for secret in SECRETS:
         assert secret not in broker.stderr
         assert secret not in broker.stdout
+
+
+async def test_certificates_are_renewed_and_refused_under_the_loop_that_processes_run(
+    broker_process: Any, tmp_path: Path, authority: Authority, users_file: Callable[..., Path]
+) -> None:
+    certificate, key = authority.issue(tmp_path, "first")
+    users = await asyncio.to_thread(users_file, alice="s3cret-right")
+    flags = flags_of({"tls_cert": certificate, "tls_key": key, "users": users})
+    broker = await asyncio.to_thread(broker_process(**flags).start)
+    addresses = (broker.address, str(broker.ready["monitor"]))
+    assert [await shown(address, authority) for address in addresses] == ["CN=first"] * 2
+    await asyncio.to_thread(authority.issue, tmp_path, "second")
+
+    async def are_new() -> bool:
+        return [await shown(address, authority) for address in addresses] == ["CN=second"] * 2
+
+    await eventually(are_new, what="the renewed certificate")
+    strange = await asyncio.to_thread(Authority("others").write, tmp_path / "others.pem")
+    trusted = await asyncio.to_thread(authority.write, tmp_path / "ca.pem")
+    url = f"sternas://{broker.address}?user=alice&password=s3cret-right"
+    for ca, code, said in ((strange, 6, "of an authority that is not trusted"), (trusted, 0, "NAME")):
+        command = (sys.executable, "-m", "sterna", "get", "queues", "--server", url, "--ca", str(ca))
+        process = await asyncio.create_subprocess_exec(*command, stdout=PIPE, stderr=STDOUT, cwd=ROOT)
+        output = (await process.communicate())[0].decode()
+        assert (process.returncode, said in output) == (code, True), output
+        assert "s3cret" not in output
