@@ -1,0 +1,173 @@
+"""The installed operator, and clusters for tests. Not collected unless `make test-cluster` runs them."""
+
+import json
+import os
+import secrets
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sterna
+
+from tests.kubernetes.kubectl import ROOT, CommandError, Namespace, helm, run
+from tests.waiting import eventually_blocking
+
+if os.environ.get("STERNA_TEST_CLUSTER") != "1":
+    # Needs a Kubernetes that runs pods.
+    collect_ignore_glob = ["test_*.py"]
+
+_LOAD = Path(__file__).with_name("load.py")
+VERSION = sterna.__version__
+BROKER_IMAGE = os.environ.get("STERNA_TEST_BROKER_IMAGE", f"localhost/sterna-broker:{VERSION}")
+OPERATOR_IMAGE = os.environ.get("STERNA_TEST_OPERATOR_IMAGE", f"localhost/sterna-operator:{VERSION}")
+ETCD_IMAGE = os.environ.get("STERNA_TEST_ETCD_IMAGE", "quay.io/coreos/etcd:v3.6.16")
+OPERATOR = "sterna-operator"
+
+
+def _image(name: str) -> list[str]:
+    repository, _, tag = name.rpartition(":")
+    return [repository, tag]
+
+
+def operator_values(namespace: str) -> list[str]:
+    """What `helm install` of the operator is told: to look after one namespace, with the images that were built."""
+    operator, broker = _image(OPERATOR_IMAGE), _image(BROKER_IMAGE)
+    values = {
+        "image.repository": operator[0],
+        "image.tag": operator[1],
+        "brokerImage.repository": broker[0],
+        "brokerImage.tag": broker[1],
+        "etcdImage": ETCD_IMAGE,
+        "watchNamespaces": f"{{{namespace}}}",
+    }
+    return [part for name, value in values.items() for part in ("--set", f"{name}={value}")]
+
+
+@pytest.fixture(scope="session")
+def definitions() -> None:
+    """The kinds, as the chart installs them. They stay: other namespaces may have objects of them."""
+    helm("upgrade", "--install", "sterna-crds", "charts/sterna-crds", "--namespace", "default", "--take-ownership")
+
+
+@pytest.fixture(scope="session")
+def namespace(definitions: None) -> Iterator[Namespace]:
+    """A namespace of its own, where only restricted pods may run."""
+    name = f"sterna-e2e-{secrets.token_hex(3)}"
+    run("kubectl", "create", "namespace", name)
+    level = "pod-security.kubernetes.io/enforce=restricted"
+    run("kubectl", "label", "namespace", name, level)
+    yield Namespace(name)
+    if os.environ.get("STERNA_TEST_KEEP") != "1":
+        run("kubectl", "delete", "namespace", name, "--wait=true", timeout_s=180)
+
+
+@pytest.fixture(scope="session")
+def operator(namespace: Namespace) -> Iterator[Namespace]:
+    """The operator, installed by its chart for the namespace alone."""
+    helm(
+        *("upgrade", "--install", OPERATOR, "charts/sterna-operator", "--namespace", namespace.name),
+        *(*operator_values(namespace.name), "--wait", "--timeout", "180s"),
+    )
+    yield namespace
+    if os.environ.get("STERNA_TEST_KEEP") != "1":
+        helm("uninstall", OPERATOR, "--namespace", namespace.name, "--no-hooks", "--wait")
+
+
+MakeCluster = Callable[..., str]
+
+
+@pytest.fixture
+def make_cluster(operator: Namespace) -> Iterator[MakeCluster]:
+    """Makes a cluster that is Ready, insecure and with a managed etcd unless the spec says otherwise; its name."""
+    made: list[str] = []
+
+    def make(spec: Mapping[str, Any] | None = None, *, wait: bool = True) -> str:
+        name = f"c{secrets.token_hex(2)}"
+        whole = {
+            "etcd": {"managed": {"storage": {"size": "1Gi"}}},
+            "insecure": True,
+            "authentication": {"enabled": False},
+            "storage": {"size": "1Gi"},
+            "deletionPolicy": "delete",
+            "pod": {"resources": {"requests": {"cpu": "10m", "memory": "64Mi"}}},
+            **(spec or {}),
+        }
+        made.append(name)
+        operator.apply("MessagingCluster", name, whole)
+        if wait:
+            operator.ready("messagingcluster", name, 180)
+        return name
+
+    yield make
+    if os.environ.get("STERNA_TEST_KEEP") == "1":
+        return
+    for name in made:
+        operator.delete("messagingcluster", name, "--ignore-not-found", "--wait=false")
+    operator.wait(lambda: not any(map(operator.broker_pods, made)), 120, "the clusters' pods gone")
+    recycle()
+
+
+def recycle() -> None:
+    """On the local cluster: hands the volumes that were used out again, for there are only so many."""
+    if "sterna-cluster" in os.environ.get("KUBECONFIG", ""):
+        run(str(ROOT / "tools" / "cluster" / "cluster"), "recycle")
+
+
+class Load:
+    """A load that runs until `stop`, which answers what it counted."""
+
+    def __init__(self, url: str, queue: str) -> None:
+        self._folder = tempfile.TemporaryDirectory()
+        self._stop = Path(self._folder.name) / "stop"
+        self._errors = Path(self._folder.name) / "stderr"
+        with self._errors.open("wb") as errors:
+            self._process = subprocess.Popen(
+                [sys.executable, str(_LOAD), url, queue, str(self._stop)], stdout=subprocess.PIPE, stderr=errors
+            )
+        eventually_blocking(
+            lambda: self._errors.read_text().startswith("begun"), timeout_s=30, what="the load to begin"
+        )
+
+    def stop(self) -> dict[str, Any]:
+        """Ends it.
+
+        Raises:
+            CommandError: it failed before.
+        """
+        self._stop.touch()
+        output, _ = self._process.communicate(timeout=180)
+        if self._process.returncode != 0:
+            raise CommandError(f"the load failed: {self._errors.read_text()}")
+        self._folder.cleanup()
+        return dict(json.loads(output))
+
+    def end(self) -> None:
+        """Ends the process, whatever it does."""
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.communicate()
+
+
+@pytest.fixture
+def load() -> Iterator[Callable[[str, str], Load]]:
+    """Starts loads."""
+    started: list[Load] = []
+
+    def start(url: str, queue: str) -> Load:
+        started.append(Load(url, queue))
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.end()
+
+
+def outside_url(namespace: Namespace, cluster: str) -> str:
+    """How clients outside reach a cluster with a node-port listener."""
+    found = namespace.get("messagingcluster", cluster)
+    assert found is not None
+    return str(found["status"]["externalUrls"][0])

@@ -1,0 +1,79 @@
+"""A sender and a receiver that count: run as a process of its own while something is done to the cluster.
+
+    python load.py URL QUEUE STOP_FILE
+
+It sends numbered messages one after the other, each as soon as the last is confirmed, and receives them, until the stop
+file appears; then it receives what is left. One JSON object on stdout: what was confirmed, what came, what is missing,
+how often something came twice unflagged, and how long the slowest send took.
+"""
+
+import asyncio
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import sterna
+
+SEND_TIMEOUT_S = 120.0
+LAST_S = 10.0
+
+
+async def main(url: str, queue: str, ended: Callable[[], bool]) -> None:
+    """See the module."""
+    confirmed: set[str] = set()
+    seen: dict[str, int] = {}
+    unflagged = 0
+    slowest_s = 0.0
+    run = os.urandom(4).hex()
+
+    async def send() -> None:
+        nonlocal slowest_s
+        number = 0
+        async with sterna.connect(url) as connection:
+            print("begun", file=sys.stderr, flush=True)
+            while not ended():
+                number += 1
+                text = f"{run}-{number}"
+                began = time.monotonic()
+                async with asyncio.timeout(SEND_TIMEOUT_S):
+                    await connection.send(queue, text)
+                slowest_s = max(slowest_s, time.monotonic() - began)
+                confirmed.add(text)
+
+    async def receive(sending: "asyncio.Task[None]") -> None:
+        nonlocal unflagged
+        async with sterna.connect(url) as connection:
+            consumer = await connection.consumer(queue)
+            last = time.monotonic()
+            while not sending.done() or time.monotonic() - last < LAST_S:
+                if sending.done() and confirmed <= seen.keys():
+                    return
+                message = await consumer.receive(timeout=1)
+                if message is None:
+                    continue
+                last = time.monotonic()
+                text = str(message.body)
+                if text in seen and not message.redelivered:
+                    unflagged += 1
+                seen[text] = seen.get(text, 0) + 1
+                await message.acknowledge()
+
+    sending = asyncio.create_task(send())
+    await asyncio.gather(sending, receive(sending))
+    missing = sorted(confirmed - seen.keys())
+    report = {
+        "confirmed": len(confirmed),
+        "received": len(seen),
+        "missing": missing[:20],
+        "lost": len(missing),
+        "twice_unflagged": unflagged,
+        "slowest_send_s": round(slowest_s, 3),
+    }
+    print(json.dumps(report))
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1], sys.argv[2], Path(sys.argv[3]).exists))

@@ -1,0 +1,263 @@
+"""A cluster's life: made, used from inside and outside, changed, scaled, deleted."""
+
+import asyncio
+import base64
+import json
+import os
+import signal
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import sterna
+
+from tests.kubernetes.conftest import Load, MakeCluster, outside_url
+from tests.kubernetes.kubectl import Namespace
+
+NODE_PORT = {"listeners": [{"name": "out", "type": "nodePort"}]}
+
+INSIDE = """
+import asyncio, sterna
+async def main():
+    async with sterna.connect({url!r}) as connection:
+        await connection.send({queue!r}, {text!r})
+        consumer = await connection.consumer({queue!r})
+        message = await consumer.receive(timeout=10)
+        await message.acknowledge()
+        print(message.body)
+asyncio.run(main())
+"""
+
+
+def queue(cluster: str, **spec: Any) -> dict[str, Any]:
+    return {"clusterRef": {"name": cluster}, **spec}
+
+
+async def through(url: str, name: str, text: str) -> object:
+    async with sterna.connect(url) as connection:
+        await connection.send(name, text)
+        consumer = await connection.consumer(name)
+        message = await consumer.receive(timeout=10)
+        assert message is not None
+        await message.acknowledge()
+        return message.body
+
+
+def test_a_message_goes_through_from_inside_and_from_outside(operator: Namespace, make_cluster: MakeCluster) -> None:
+    cluster = make_cluster({"brokers": 2, **NODE_PORT})
+    for name in ("orders", "invoices", "letters"):
+        operator.apply("Queue", name, queue(cluster, deletionPolicy="delete"))
+    homes = {operator.ready("queue", name, 10)["status"]["home"] for name in ("orders", "invoices", "letters")}
+    assert homes == {f"{cluster}-broker-0", f"{cluster}-broker-1"}, "the least loaded broker gets the next"
+    secret = operator.get("secret", f"{cluster}-connection")
+    assert secret is not None
+    url = base64.b64decode(secret["data"]["url"]).decode()
+    outside = outside_url(operator, cluster).split("+")[0]
+    for name in ("orders", "invoices", "letters"):
+        # One address serves the whole cluster, inside and outside.
+        code = INSIDE.format(url=url, queue=name, text=f"inside {name}")
+        assert operator.python(f"{cluster}-broker-0", code).strip() == f"inside {name}"
+        assert asyncio.run(through(outside, name, f"outside {name}")) == f"outside {name}"
+    for name in ("orders", "invoices", "letters"):
+        operator.delete("queue", name)
+
+
+def test_what_was_made_is_there_again_when_somebody_removes_it(operator: Namespace, make_cluster: MakeCluster) -> None:
+    cluster = make_cluster({"brokers": 1})
+    before = {name: pod["metadata"]["uid"] for name, pod in operator.broker_pods(cluster).items()}
+    for kind, name in (
+        ("service", cluster),
+        ("configmap", f"{cluster}-settings"),
+        ("poddisruptionbudget", f"{cluster}-broker"),
+    ):
+        operator.delete(kind, name)
+        operator.wait(partial(operator.get, kind, name), 5, f"{kind} {name} back")
+    operator.patch("service", cluster, {"spec": {"selector": {"app.kubernetes.io/instance": "another"}}})
+    operator.wait(
+        lambda: (operator.get("service", cluster) or {})["spec"]["selector"]["app.kubernetes.io/instance"] == cluster,
+        5,
+        "the Service's selector put right",
+    )
+    after = {name: pod["metadata"]["uid"] for name, pod in operator.broker_pods(cluster).items()}
+    assert before == after
+
+
+def test_an_image_change_under_load_restarts_one_broker_at_a_time_and_loses_nothing(
+    operator: Namespace, make_cluster: MakeCluster, load: Callable[[str, str], Load]
+) -> None:
+    cluster = make_cluster({"brokers": 2, **NODE_PORT})
+    operator.apply("Queue", "busy", queue(cluster, deletionPolicy="delete"))
+    operator.ready("queue", "busy", 10)
+    before = {name: pod["metadata"]["uid"] for name, pod in operator.broker_pods(cluster).items()}
+    running = load(outside_url(operator, cluster), "busy")
+    operator.kubectl("annotate", "messagingcluster", cluster, "sterna.dev/restart=now")
+    most_away = 0
+
+    def restarted() -> bool:
+        nonlocal most_away
+        pods = operator.broker_pods(cluster)
+        ready = sum(
+            one["type"] == "Ready" and one["status"] == "True"
+            for pod in pods.values()
+            for one in pod["status"].get("conditions") or ()
+        )
+        most_away = max(most_away, 2 - ready)
+        uids = {name: pod["metadata"]["uid"] for name, pod in pods.items()}
+        return ready == 2 and uids.keys() == before.keys() and not set(uids.values()) & set(before.values())
+
+    operator.wait(restarted, 180, "both brokers restarted")
+    report = running.stop()
+    print(json.dumps(report))
+    assert report["lost"] == 0
+    assert report["twice_unflagged"] == 0
+    assert report["confirmed"] > 50
+    assert most_away <= 1
+    operator.delete("queue", "busy")
+
+
+def test_a_killed_broker_comes_back_under_load_and_nothing_is_lost(
+    operator: Namespace, make_cluster: MakeCluster, load: Callable[[str, str], Load]
+) -> None:
+    cluster = make_cluster({"brokers": 1, **NODE_PORT})
+    operator.apply("Queue", "busy", queue(cluster, deletionPolicy="delete"))
+    operator.ready("queue", "busy", 10)
+    running = load(outside_url(operator, cluster), "busy")
+    pod = f"{cluster}-broker-0"
+    for number in range(1, 3):
+        _kill(operator, cluster, pod, number)
+        operator.wait(lambda: _is_ready(operator, cluster), 120, "the pod ready")
+    report = running.stop()
+    print(json.dumps(report))
+    assert report["lost"] == 0
+    assert report["twice_unflagged"] == 0
+    operator.delete("queue", "busy")
+
+
+def test_a_killed_operator_goes_on_and_restarts_no_broker(operator: Namespace, make_cluster: MakeCluster) -> None:
+    cluster = make_cluster({"brokers": 1})
+    before = {name: pod["metadata"]["uid"] for name, pod in operator.broker_pods(cluster).items()}
+    operator.kubectl(
+        "delete", "pod", "-l", "app.kubernetes.io/name=sterna-operator", "--grace-period=0", "--force", "--wait=false"
+    )
+    operator.apply("Queue", "after", queue(cluster, deletionPolicy="delete"))
+    operator.ready("queue", "after", 60)
+    assert {name: pod["metadata"]["uid"] for name, pod in operator.broker_pods(cluster).items()} == before
+    operator.delete("queue", "after")
+
+
+def test_fewer_brokers_wait_until_one_is_empty(operator: Namespace, make_cluster: MakeCluster) -> None:
+    cluster = make_cluster({"brokers": 2, **NODE_PORT})
+    operator.apply("Queue", "stays", queue(cluster, deletionPolicy="delete", broker=f"{cluster}-broker-1"))
+    assert operator.ready("queue", "stays", 10)["status"]["home"] == f"{cluster}-broker-1"
+    url = outside_url(operator, cluster)
+
+    async def send() -> None:
+        async with sterna.connect(url) as connection:
+            for number in range(3):
+                await connection.send("stays", str(number))
+
+    asyncio.run(send())
+    operator.patch("messagingcluster", cluster, {"spec": {"brokers": 1}})
+    operator.wait(
+        lambda: operator.condition("messagingcluster", cluster).get("reason") == "DrainBlocked",
+        30,
+        "scale-down blocked",
+        lambda: json.dumps(operator.condition("messagingcluster", cluster)),
+    )
+    assert "3 messages" in operator.condition("messagingcluster", cluster)["message"]
+    assert len(operator.broker_pods(cluster)) == 2
+
+    async def receive() -> list[str]:
+        async with sterna.connect(url) as connection:
+            consumer = await connection.consumer("stays")
+            bodies = []
+            for _ in range(3):
+                message = await consumer.receive(timeout=10)
+                assert message is not None
+                await message.acknowledge()
+                bodies.append(str(message.body))
+            return bodies
+
+    assert asyncio.run(receive()) == ["0", "1", "2"]
+    operator.patch("queue", "stays", {"spec": {"broker": None}})
+    operator.wait(lambda: len(operator.broker_pods(cluster)) == 1, 60, "one broker left")
+    operator.ready("messagingcluster", cluster, 60)
+    assert operator.ready("queue", "stays", 30)["status"]["home"] == f"{cluster}-broker-0"
+    operator.patch("messagingcluster", cluster, {"spec": {"brokers": 2}})
+    operator.ready("messagingcluster", cluster, 120)
+    assert len(operator.broker_pods(cluster)) == 2
+    operator.delete("queue", "stays")
+
+
+def test_a_cluster_that_is_kept_finds_its_messages_again(operator: Namespace, make_cluster: MakeCluster) -> None:
+    cluster = make_cluster({"brokers": 1, "deletionPolicy": "retain", **NODE_PORT})
+    operator.apply("Queue", "kept", queue(cluster))
+    operator.ready("queue", "kept", 10)
+
+    async def send() -> None:
+        async with sterna.connect(outside_url(operator, cluster)) as connection:
+            await connection.send("kept", "still here")
+
+    asyncio.run(send())
+    whole = operator.get("messagingcluster", cluster)
+    assert whole is not None
+    operator.delete("messagingcluster", cluster)
+    operator.wait(lambda: not operator.broker_pods(cluster), 120, "pods gone")
+    operator.apply("MessagingCluster", cluster, whole["spec"])
+    operator.ready("messagingcluster", cluster, 120)
+    operator.ready("queue", "kept", 20)
+
+    async def receive() -> object:
+        async with sterna.connect(outside_url(operator, cluster)) as connection:
+            consumer = await connection.consumer("kept")
+            message = await consumer.receive(timeout=10)
+            assert message is not None
+            await message.acknowledge()
+            return message.body
+
+    assert asyncio.run(receive()) == "still here"
+    operator.delete("queue", "kept")
+    operator.delete("messagingcluster", cluster)
+    operator.wait(lambda: not operator.broker_pods(cluster), 120, "pods gone")
+    operator.kubectl("delete", "pvc", "-l", f"app.kubernetes.io/instance={cluster}")
+
+
+def _kill(namespace: Namespace, cluster: str, pod: str, number: int) -> None:
+    """SIGKILL for a broker's process, the `number`th time.
+
+    A container cannot send it to its own first process. Where the node is this machine it is sent from here, and the
+    kubelet starts the container anew; elsewhere the pod is removed by force, which ends it as hard.
+    """
+    found = [
+        int(entry.name)
+        for entry in Path("/proc").iterdir()
+        if entry.name.isdigit() and _arguments(entry)[1:5] == ["/opt/sterna/bin/sterna", "broker", "--name", pod]
+    ]
+    if not found:
+        namespace.kubectl("delete", "pod", pod, "--grace-period=0", "--force")
+        namespace.wait(lambda: pod in namespace.broker_pods(cluster), 60, "another pod")
+        return
+    for process in found:
+        os.kill(process, signal.SIGKILL)
+    namespace.wait(lambda: _restarts(namespace, cluster) == number, 60, "the container restarted")
+
+
+def _arguments(process: Path) -> list[str]:
+    try:
+        return (process / "cmdline").read_text().split("\0")
+    except OSError:
+        return []
+
+
+def _restarts(namespace: Namespace, cluster: str) -> int:
+    pods = namespace.broker_pods(cluster).values()
+    return sum(one["restartCount"] for pod in pods for one in pod["status"].get("containerStatuses") or ())
+
+
+def _is_ready(namespace: Namespace, cluster: str) -> bool:
+    pods = namespace.broker_pods(cluster).values()
+    return bool(pods) and all(
+        any(one["type"] == "Ready" and one["status"] == "True" for one in pod["status"].get("conditions") or ())
+        for pod in pods
+    )
