@@ -158,7 +158,9 @@ class Watch:
         return pb.WatchCreateRequest(
             key=self.prefix.encode(),
             range_end=values.prefix_end(self.prefix),
-            start_revision=self.revision + 1,
+            # Not the one after it: while that does not exist yet, etcd answers no request for progress, and a store in
+            # which nothing changes would look like a member that has frozen. What comes again is passed over.
+            start_revision=self.revision,
             progress_notify=True,
         )
 
@@ -189,6 +191,8 @@ class Watch:
             return None
         events = []
         for one in response.events:
+            if one.kv.mod_revision <= self.revision:
+                continue
             pair = values.key_value(one.kv)
             if one.type == pb.Event.DELETE:
                 self._known.pop(pair.key, None)
@@ -196,6 +200,8 @@ class Watch:
             else:
                 self._known[pair.key] = pair.mod_revision
                 events.append(Event(pair.key, pair))
+        if not events:
+            return None
         # Not the header's revision: while the watch catches up, that is ahead of what has been told.
         self.revision = max(self.revision, response.events[-1].kv.mod_revision)
         return Batch(self.revision, events, is_listing=False)

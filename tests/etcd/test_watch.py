@@ -52,6 +52,32 @@ async def same(follower: Follower, etcd: Etcd, prefix: str, timeout_s: float = 1
     await eventually(lambda: follower.state == expected, timeout_s=timeout_s, what=f"{expected} at the follower")
 
 
+async def test_a_store_in_which_nothing_changes_is_not_taken_for_a_frozen_one(
+    etcd: Callable[..., RunningEtcd], client: Connect, prefix: str
+) -> None:
+    quiet = client(etcd())
+    await quiet.put(prefix + "a", b"1")
+    watch = quiet.watch(prefix, idle_ms=100)
+    asked = 0
+    write = watch._write
+
+    async def counted(call: object, request: object) -> None:
+        nonlocal asked
+        asked += 1
+        await write(call, request)
+
+    watch._write = counted  # type: ignore[method-assign]
+    async with following(watch) as follower:
+        faults: list[object] = []
+        watch.on_fault = faults.append
+        # The first request opens the watch; each further one asks for a sign of life, and the one before has come.
+        await eventually(lambda: asked >= 4 or faults, what="signs of life")
+        assert faults == []
+        await quiet.put(prefix + "b", b"2")
+        await same(follower, quiet, prefix)
+        assert [event.key for batch in follower.batches[1:] for event in batch.events] == [prefix + "b"]
+
+
 async def test_it_lists_and_then_follows(shared: RunningEtcd, client: Connect, prefix: str) -> None:
     etcd = client(shared)
     await etcd.put(prefix + "a", b"1")
