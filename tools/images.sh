@@ -69,7 +69,8 @@ etcd() {
 }
 
 if [ $# -eq 0 ]; then set -- broker operator etcd; fi
-case " $* " in *" broker "* | *" operator "*) tools/wheels.sh >/dev/null ;; esac
+case " $* " in *" broker "* | *" operator "*) tools/wheels.sh sterna >/dev/null ;; esac
+case " $* " in *" broker "*) tools/wheels.sh core >/dev/null ;; esac
 for one in "$@"; do
     case $one in
     broker) role broker runtime ;;

@@ -1,8 +1,13 @@
 #!/usr/bin/env bash
-# Builds dist/sterna-*.whl and dist/sterna_core-*.whl from the pinned tools. Behind `make wheels`.
+# Builds dist/sterna-*.whl and dist/sterna_core-*.whl from the pinned tools. Behind `make wheels`; `tools/wheels.sh sterna`
+# or `core` builds one of them.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 mkdir -p dist
-.venv/bin/maturin build --release --locked --quiet --interpreter .venv/bin/python --manifest-path core/Cargo.toml --out dist
-.venv/bin/python -m pip --quiet wheel --no-deps --no-build-isolation --wheel-dir dist .
+if [ "${1:-core}" = core ]; then
+    .venv/bin/maturin build --release --locked --quiet --interpreter .venv/bin/python --manifest-path core/Cargo.toml --out dist
+fi
+if [ "${1:-sterna}" = sterna ]; then
+    .venv/bin/python -m pip --quiet wheel --no-deps --no-build-isolation --wheel-dir dist .
+fi
 ls -l dist

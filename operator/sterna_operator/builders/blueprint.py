@@ -45,6 +45,9 @@ class Blueprint:
     ca: str | None = None
     """The certificate authority for clients, PEM."""
 
+    etcd_user: str | None = None
+    """The user of etcd, from the Secret that the manifest names."""
+
     outside_urls: tuple[str, ...] = ()
 
     @property

@@ -68,7 +68,12 @@ def settings_hash(blueprint: Blueprint) -> str:
         "spread": spec.topology_spread.model_dump(exclude_defaults=True, mode="json"),
         "tls": blueprint.tls_secret,
         "client_ca": tls.client_ca.model_dump() if tls is not None and tls.client_ca is not None else None,
-        "etcd": [blueprint.etcd_urls, etcd.tls.model_dump() if etcd.tls else None, etcd.credentials_secret],
+        "etcd": [
+            blueprint.etcd_urls,
+            etcd.tls.model_dump() if etcd.tls else None,
+            etcd.credentials_secret,
+            blueprint.etcd_user,
+        ],
         "authentication": spec.authentication.enabled,
         "restart": blueprint.cluster.metadata.annotations.get(RESTART_ANNOTATION),
     }
@@ -128,8 +133,10 @@ def arguments(blueprint: Blueprint) -> list[str]:
         *("broker", "--name", "$(POD_NAME)", "--cluster", blueprint.cluster.etcd_name),
         *("--etcd", ",".join(blueprint.etcd_urls)),
         *("--listen", f"0.0.0.0:{MESSAGING_PORT}", "--monitor", f"0.0.0.0:{MONITOR_PORT}"),
-        *("--data", f"{DATA_FOLDER}/data", "--config", SETTINGS_FOLDER),
+        *("--data", f"{DATA_FOLDER}/data", "--settings", f"{SETTINGS_FOLDER}/broker.yaml"),
         *("--advertise", f"@{SETTINGS_FOLDER}/$(POD_NAME)", "--log-format", "json"),
+        # The network policy says who reaches the monitor port.
+        "--open-metrics",
     ]
     if spec.etcd.tls is not None:
         given += ["--etcd-ca", f"{ETCD_CA_FOLDER}/ca.crt"]
@@ -137,12 +144,14 @@ def arguments(blueprint: Blueprint) -> list[str]:
             given += ["--etcd-cert", f"{ETCD_CERTIFICATE_FOLDER}/tls.crt"]
             given += ["--etcd-key", f"{ETCD_CERTIFICATE_FOLDER}/tls.key"]
     if spec.etcd.credentials_secret is not None:
-        given += ["--etcd-user", f"@{ETCD_CREDENTIALS_FOLDER}/username"]
+        given += ["--etcd-user", blueprint.etcd_user or ""]
         given += ["--etcd-password-file", f"{ETCD_CREDENTIALS_FOLDER}/password"]
     if spec.tls is not None:
         given += ["--tls-cert", f"{TLS_FOLDER}/tls.crt", "--tls-key", f"{TLS_FOLDER}/tls.key"]
         if spec.tls.client_ca is not None:
             given += ["--client-ca", f"{CLIENT_CA_FOLDER}/ca.crt"]
+    if spec.authentication.enabled:
+        given.append("--cluster-users")
     if spec.insecure:
         given.append("--insecure")
     return given
@@ -166,9 +175,7 @@ def _secrets(blueprint: Blueprint) -> list[tuple[str, str, str, dict[str, str]]]
         if (secret := spec.etcd.tls.certificate_secret) is not None:
             found.append(("etcd-tls", ETCD_CERTIFICATE_FOLDER, secret, {"tls.crt": "tls.crt", "tls.key": "tls.key"}))
     if (secret := spec.etcd.credentials_secret) is not None:
-        found.append(
-            ("etcd-credentials", ETCD_CREDENTIALS_FOLDER, secret, {"username": "username", "password": "password"})
-        )
+        found.append(("etcd-credentials", ETCD_CREDENTIALS_FOLDER, secret, {"password": "password"}))
     return found
 
 

@@ -178,6 +178,7 @@ def _blueprint(desired: Desired, observed: Observed, replicas: int) -> Blueprint
         replicas=replicas,
         claim_size=_claim_size(standing),
         ca=_ca(cluster, observed),
+        etcd_user=_etcd_user(cluster, observed),
     )
     given = observed.of_kind("Service")
     located = replace(first, addresses=cluster_outside.addresses(first, given))
@@ -207,6 +208,12 @@ def _ca(cluster: MessagingCluster, observed: Observed) -> str | None:
     data = observed.secrets.get(name) or {}
     found = data.get(tls.ca.key if tls.ca else "ca.crt")
     return None if found is None else found.decode("utf-8", "replace")
+
+
+def _etcd_user(cluster: MessagingCluster, observed: Observed) -> str | None:
+    name = cluster.spec.etcd.credentials_secret
+    found = ((observed.secrets.get(name) or {}) if name else {}).get("username")
+    return None if found is None else found.decode("utf-8", "replace").strip()
 
 
 # Steps
