@@ -37,6 +37,7 @@ def checks() -> dict[str, list[str]]:
     ]
     return {
         "tidy": [sys.executable, "-m", "tools.tidy"],
+        "links": [sys.executable, "-m", "tools.links"],
         "format": [str(BIN / "ruff"), "format", "--check", "--quiet", "--diff", "."],
         "ruff": [str(BIN / "ruff"), "check", "--quiet", "."],
         "imports": [str(BIN / "lint-imports"), "--no-logo", "--no-cache"],

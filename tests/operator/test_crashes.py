@@ -91,7 +91,7 @@ class Tale:
     async def _ends_well(self) -> bool:
         if not all(self.is_ready(kind, name) for kind, name in _OBJECTS):
             return False
-        return (await self.ending())["users"] == {"ann": 1}
+        return bool((await self.ending())["users"] == {"ann": 1})
 
     async def ending(self) -> dict[str, Any]:
         """All that is left, without what must differ (uids, revisions, salts)."""

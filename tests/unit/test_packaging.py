@@ -79,7 +79,7 @@ def test_the_wheel_holds_every_typed_package_and_nothing_else(tmp_path: Path) ->
     subprocess.run([sys.executable, *command], cwd=ROOT, check=True)
     (wheel,) = tmp_path.glob("*.whl")
     names = zipfile.ZipFile(wheel).namelist()
-    packages = {"sterna", "sterna_broker", "sterna_resources"}
+    packages = {"sterna", "sterna_broker", "sterna_etcd", "sterna_operator", "sterna_resources"}
     assert {name.partition("/")[0] for name in names if ".dist-info/" not in name} == packages
     assert {f"{package}/py.typed" for package in packages} <= set(names)
     assert "sterna/_proto/sterna/v1/messaging_pb2.py" in names

@@ -970,6 +970,10 @@ pub struct Unsubscribe {
 /// A message of a transaction that is refused (Rejected) dooms it: COMMIT then answers TRANSACTION_ROLLED_BACK. What was acknowledged
 /// in a transaction that is rolled back goes back to its sources as seen. ROLLBACK also gives back what else the session
 /// has not acknowledged, as Recover does.
+///
+/// A transaction is lost with its stream, and with the broker's process, unless it was prepared. What was sent in it is
+/// then not sent again under its old numbers, which are used up, but under new ones in a new transaction: a broker that
+/// had kept a number takes it for a repetition and keeps no second copy.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Transact {
     /// Chosen by the client, unique in its session, not 0. A transaction begins with the first frame that names it.
