@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sterna_resources import names
-from sterna_resources.kinds import KUBERNETES_KINDS
+from sterna_resources.kinds import KUBERNETES_KINDS, TOPOLOGY_KINDS
 from sterna_resources.resource import GROUP, VERSION
 from sterna_resources.rules import KEYWORD
 from sterna_resources.schema import described
@@ -120,6 +120,9 @@ def definition(kind: str) -> dict[str, Any]:
         "subresources": {"status": {}},
         "schema": {"openAPIV3Schema": object_schema(kind)},
     }
+    if kind in TOPOLOGY_KINDS:
+        # kubectl get queues --field-selector spec.clusterRef.name=…: as far as the server can do it (1.31 and later).
+        version["selectableFields"] = [{"jsonPath": ".spec.clusterRef.name"}]
     if kind == "MessagingCluster":
         version["subresources"]["scale"] = {
             "specReplicasPath": ".spec.brokers",

@@ -141,7 +141,8 @@ def _index() -> str:
     head = (
         "# Kinds\n\nMade from the models by `make generate`; edit those.\n\n"
         f"All are of the API `{API_VERSION}`, live in a namespace, and have the conditions Ready, Reconciling and "
-        "Stalled. `status.observedGeneration` is -1 until the operator has looked at an object for the first time.\n"
+        "Stalled. `status.observedGeneration` is -1 until the operator has looked at an object for the first time. "
+        "`kubectl get queues --field-selector spec.clusterRef.name=prod` shows those of one cluster.\n"
     )
     return "\n".join([head, "| kind | | short |", "|---|---|---|", *table, ""])
 

@@ -130,6 +130,15 @@ def test_columns_answer_whether_it_is_well(kinds: Kinds, made: str) -> None:
         assert shown[column] == expected[column]
 
 
+def test_objects_can_be_selected_by_their_cluster(kinds: Kinds, made: str) -> None:
+    if made == "MessagingCluster":
+        return
+    for cluster, expected in (("prod", f"{made.lower()}.sterna.dev/shown"), ("other", "")):
+        selector = f"--field-selector=spec.clusterRef.name={cluster}"
+        found = kinds.server.kubectl("-n", NAMESPACE, "get", NAMES[made].plural, selector, "-o", "name")
+        assert found.stdout.strip() == expected, found.stderr
+
+
 def test_short_names_and_category(kinds: Kinds, made: str) -> None:
     for word in (*NAMES[made].short, CATEGORY, made.lower()):
         found = kinds.server.kubectl("-n", NAMESPACE, "get", word, "-o", "name")
