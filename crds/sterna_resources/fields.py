@@ -8,7 +8,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic.alias_generators import to_camel
 from pydantic_core import CoreSchema, PydanticCustomError
 
-from sterna_resources import names
+from sterna_resources import descriptions, names
 from sterna_resources.rules import KEYWORD, Rule, of_field
 
 # The largest integer that JSON carries safely everywhere (JavaScript's), and the bound of every size and count.
@@ -30,7 +30,7 @@ class Model(BaseModel):
         extra="forbid",
         strict=True,
         frozen=True,
-        use_attribute_docstrings=True,
+        defer_build=True,
     )
 
     def written(self) -> dict[str, Any]:
@@ -40,6 +40,9 @@ class Model(BaseModel):
     @classmethod
     def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         described = handler.resolve_ref_schema(handler(core_schema))
+        for name, text in descriptions.of_fields(cls).items():
+            if name in cls.model_fields:
+                described["properties"][cls.model_fields[name].alias or name].setdefault("description", text)
         rules = [rule for base in reversed(cls.__mro__) for rule in vars(base).get("RULES", ())]
         if rules:
             described[KEYWORD] = [rule.as_dict() for rule in rules]
