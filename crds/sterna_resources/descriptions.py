@@ -27,6 +27,10 @@ def of_fields(model: type) -> dict[str, str]:
         for field, text in zip(node.body, node.body[1:], strict=False):
             if not isinstance(field, ast.AnnAssign) or not isinstance(field.target, ast.Name):
                 continue
-            if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant) and isinstance(text.value.value, str):
+            if (
+                isinstance(text, ast.Expr)
+                and isinstance(text.value, ast.Constant)
+                and isinstance(text.value.value, str)
+            ):
                 found[field.target.id] = inspect.cleandoc(text.value.value)
     return found
