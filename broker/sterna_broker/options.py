@@ -68,7 +68,8 @@ class BrokerOptions:
     """The users file; read again when it changes."""
 
     users_from_cluster: bool = False
-    """Whether somebody hands users to `Node.users`: then nobody gets in before."""
+    """Whether somebody hands users to `Node.users`: then nobody gets in before, unless `insecure`, with which
+    everybody does as long as there is no user."""
 
     insecure: bool = False
     """Listen beyond this machine without TLS or users."""

@@ -150,7 +150,7 @@ class BrokerSpec(BrokerSettings):
     """The broker's name, as in message ids; `metadata.name` when absent."""
 
     listeners: Listeners = section(Listeners)
-    """Where the broker listens. Loopback addresses only, until there are TLS and users."""
+    """Where the broker listens. Beyond loopback only with TLS and users, see docs/security.md."""
 
     stores: list[BrokerStore] = Field(default_factory=list, max_length=STORES_MAX)
     """The stores that destinations may name, besides `$sys.failsafe` and `$sys.nonfailsafe`."""

@@ -12,12 +12,13 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+from sterna._proto.sterna.v1 import messaging_pb2 as messaging
 from sterna_broker.access import verification
 from sterna_resources.passwords import Cost
 
 from tests.access.conftest import hashed
 from tests.broker.calls import CallError, call
-from tests.broker.wire import FrameError, Wire, queue, text
+from tests.broker.wire import CONNECT, FrameError, Wire, queue, text
 from tests.waiting import eventually
 
 Node = Callable[..., Any]
@@ -235,6 +236,59 @@ async def test_when_an_overlap_ends_whoever_still_used_the_old_password_has_to_l
     assert await new.session() == 1
 
 
+async def test_a_client_that_says_all_at_once_and_closes_its_side_is_answered(
+    node: Node, channel_to: Any, users_file: Callable[..., Path]
+) -> None:
+    path = users_file(alice="1")
+    await asyncio.to_thread(path.write_text, f"alice: {await asyncio.to_thread(hashed, '1', Cost())}\n")
+    running = await node(users=path)
+    for secret, kind in (("1", "welcome"), ("2", "error")):
+        call_ = channel_to(running).stream_stream(CONNECT)()
+        hello = messaging.Hello(protocol_version=1, **password("alice", secret))
+        await call_.write(messaging.ClientBatch(frames=[messaging.ClientFrame(hello=hello)]).SerializeToString())
+        await call_.done_writing()
+        batches = [messaging.ServerBatch.FromString(one) async for one in call_]
+        assert [frame.WhichOneof("frame") for batch in batches for frame in batch.frames] == [kind]
+
+
+async def test_who_is_not_known_yet_cannot_fill_the_brokers_memory(
+    node: Node, wire: Any, users_file: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running = await node(users=users_file(alice="1"))
+    handled: list[int] = []
+    original = running._parts.pump.handle
+
+    def handle(stream: int, batch: bytes) -> None:
+        handled.append(len(batch))
+        original(stream, batch)
+
+    monkeypatch.setattr(running._parts.pump, "handle", handle)
+    let_in = asyncio.Event()
+
+    async def slowly(*_: Any) -> Any:
+        await let_in.wait()
+        return running.users.live("alice")[0]
+
+    monkeypatch.setattr(running.gate._verifier, "verify", slowly)
+    stream = await wire(running, greet=False)
+    greeting = asyncio.create_task(stream.hello(**password("alice", "1")))
+    await eventually(lambda: handled, what="the greeting")
+    heartbeats = [messaging.ClientFrame(heartbeat=messaging.Heartbeat())] * 1_000
+    writing = asyncio.create_task(asyncio.wait_for(_write_often(stream, heartbeats, 10), 10))
+    # What waits for the decision is what was on its way, not more.
+    await asyncio.wait((writing,), timeout=0.3)
+    assert len(handled) == 1
+    let_in.set()
+    await greeting
+    await writing
+    await eventually(lambda: len(handled) == 11, what="the rest")
+
+
+async def _write_often(stream: Wire, frames: list[messaging.ClientFrame], times: int) -> None:
+    for _ in range(times):
+        await stream.send(*frames)
+
+
 async def test_users_of_the_cluster_are_handed_over_and_nobody_gets_in_before(node: Node, wire: Any) -> None:
     running = await node(users_from_cluster=True)
     assert (await refusal(wire, running, **password("alice", "1"))).code == "UNAUTHENTICATED"
@@ -242,6 +296,15 @@ async def test_users_of_the_cluster_are_handed_over_and_nobody_gets_in_before(no
     alice = await wire(running, **password("alice", "1"))
     running.users.replace({})
     await alice.next("error")
+
+
+async def test_an_insecure_cluster_lets_in_everybody_until_there_is_a_user(node: Node, wire: Any) -> None:
+    running = await node(users_from_cluster=True, insecure=True)
+    anonymous = await wire(running)
+    running.users.replace({"alice": {"credentials": [{"argon2": hashed("1"), "not_after_ms": None}]}})
+    await anonymous.next("error")
+    assert (await refusal(wire, running)).code == "UNAUTHENTICATED"
+    await wire(running, **password("alice", "1"))
 
 
 # --- Floods

@@ -6,8 +6,12 @@
 | users | user and password | that user |
 | client certificates as users | a certificate of the client CA | the certificate's name |
 | both | user and password; or a certificate whose name is a known user | that user |
+
+Whether there are users may change while the broker runs (`--insecure` in a cluster, before there are any): who came in
+when there were none has to leave when there are.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from sterna_broker.access.identities import AuthContext, CertificateUser, Claim, certificate_user, host_of
@@ -34,7 +38,7 @@ class Authentication:
     """See the module."""
 
     def __init__(
-        self, users: UserStore, verifier: Verifier, *, has_users: bool, certificate_user: CertificateUser
+        self, users: UserStore, verifier: Verifier, *, has_users: Callable[[], bool], certificate_user: CertificateUser
     ) -> None:
         self._users = users
         self._verifier = verifier
@@ -44,7 +48,7 @@ class Authentication:
     @property
     def is_required(self) -> bool:
         """Whether anybody has to show who they are."""
-        return self._has_users or self._certificate_user != "off"
+        return self._has_users() or self._certificate_user != "off"
 
     async def prove(self, claim: Claim, context: AuthContext, peer: str) -> Proof:
         """Who it is.
@@ -59,7 +63,7 @@ class Authentication:
                 "This broker has no means to check a token.",
                 "Connect with user and password, or with a client certificate.",
             )
-        if self._has_users and (claim.user or claim.password):
+        if self._has_users() and (claim.user or claim.password):
             credential = await self._verifier.verify(claim.user, claim.password, host_of(peer))
             return Proof(claim.user, credential.id)
         if not self.is_required:
@@ -72,7 +76,7 @@ class Authentication:
                 "This broker lets in only whom it knows, and no user and password were given.",
                 "Give user and password (such as STERNA_USER and STERNA_PASSWORD_FILE).",
             )
-        if self._has_users and not self._users.knows(name):
+        if self._has_users() and not self._users.knows(name):
             raise RefusedError(
                 "UNAUTHENTICATED",
                 "certificate",
@@ -85,4 +89,6 @@ class Authentication:
         """Whether the proof would be accepted now."""
         if proof.credential is not None:
             return self._users.accepts(proof.user, proof.credential)
-        return not (proof.certified and self._has_users) or self._users.knows(proof.user)
+        if proof.certified:
+            return not self._has_users() or self._users.knows(proof.user)
+        return not self.is_required

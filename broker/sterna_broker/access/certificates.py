@@ -132,6 +132,9 @@ def _check_key(files: CertificateFiles, leaf: x509.Certificate, key: bytes) -> N
 def _http_context(files: CertificateFiles) -> ssl.SSLContext:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
+    # A session that is taken up again would go on with the certificates of before.
+    context.options |= ssl.OP_NO_TICKET
+    context.num_tickets = 0
     try:
         context.load_cert_chain(files.certificate, files.key)
         if files.client_ca is not None:

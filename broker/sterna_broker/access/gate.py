@@ -41,15 +41,21 @@ class Gate:
         self.opens_metrics = options.open_metrics
         self._users_file = options.users
         self._files = _files(options)
-        has_users = options.users is not None or options.users_from_cluster
+        self._options = options
         self._verifier = Verifier(users)
         self.authentication = Authentication(
-            users, self._verifier, has_users=has_users, certificate_user=_certificate_user(options, has_users)
+            users, self._verifier, has_users=self._has_users, certificate_user=_certificate_user(options)
         )
         self._pump: Pump | None = None
         self._admissions: Admissions | None = None
         self._watches: list[Watch] = []
         self._expiry: asyncio.Task[None] | None = None
+
+    def _has_users(self) -> bool:
+        """Whether clients have to be users. Insecurely, a cluster without any user lets in everybody."""
+        options = self._options
+        from_cluster = options.users_from_cluster and (not options.insecure or len(self.users) > 0)
+        return options.users is not None or from_cluster
 
     async def open(self) -> None:
         """Reads certificates and users.
@@ -99,20 +105,31 @@ class Gate:
         """The answer to the engine's question whether a client may connect."""
         if ticket.get("internal"):
             return {"ok": {"user": ""}}
+        port = self._port(ticket["stream"])
+        if port is not None:
+            port.decide()
         given = ticket.get("credentials") or {}
         claim = Claim(given.get("user", ""), given.get("password", ""), given.get("token", ""))
         return self._greet(ticket["stream"], claim, ticket.get("peer", ""))
 
     async def _greet(self, stream: int, claim: Claim, peer: str) -> dict[str, Any]:
-        assert self._pump is not None, "the gate was not started"
         assert self._admissions is not None, "the gate was not started"
-        port = self._pump.ports.get(stream)
+        port = self._port(stream)
         try:
-            proof = await self.authentication.prove(claim, port.auth_context if isinstance(port, Call) else {}, peer)
+            proof = await self.authentication.prove(claim, port.auth_context if port is not None else {}, peer)
         except RefusedError as refused:
             return {"error": refused.document()}
+        finally:
+            if port is not None:
+                # When the answer has been handed to the engine, which happens in this turn of the loop.
+                asyncio.get_running_loop().call_soon(port.decided)
         self._admissions.admit(stream, proof)
         return {"ok": {"user": proof.user}}
+
+    def _port(self, stream: int) -> Call | None:
+        assert self._pump is not None, "the gate was not started"
+        port = self._pump.ports.get(stream)
+        return port if isinstance(port, Call) else None
 
     async def admit_call(self, context: Any) -> Proof:
         """Who makes a single call.
@@ -209,8 +226,9 @@ def _files(options: BrokerOptions) -> CertificateFiles | None:
     return CertificateFiles(options.tls_cert, options.tls_key, options.client_ca)
 
 
-def _certificate_user(options: BrokerOptions, has_users: bool) -> CertificateUser:
+def _certificate_user(options: BrokerOptions) -> CertificateUser:
     """What was chosen; without a choice, client certificates are users where there are no others."""
     if options.certificate_user is not None:
         return options.certificate_user
-    return "cn" if options.client_ca is not None and not has_users else "off"
+    has_others = options.users is not None or options.users_from_cluster
+    return "cn" if options.client_ca is not None and not has_others else "off"

@@ -39,6 +39,7 @@ class Call:
         self._frame_bytes = frame_bytes
         self._awake = asyncio.Event()
         self._half_closed = False
+        self._deciding: asyncio.Event | None = None
         self._task: asyncio.Task[None] | None = None
         self.stream = pump.open(self, self.peer)
 
@@ -50,6 +51,19 @@ class Call:
     def is_ending(self) -> bool:
         """Whether the engine has closed the stream, which then only has its last output to give."""
         return bool(self._pump.engine.is_closing(self.stream))
+
+    def decide(self) -> None:
+        """It is being found out whether this client may connect: nothing more is read from it until `decided`.
+
+        Who is not known yet must not fill the broker's memory.
+        """
+        self._deciding = asyncio.Event()
+
+    def decided(self) -> None:
+        """It has been found out; the engine knows."""
+        if self._deciding is not None:
+            self._deciding.set()
+            self._deciding = None
 
     def end(self, reason: RefusedError | None) -> None:
         """Ends the call at once, whatever it is doing."""
@@ -91,6 +105,11 @@ class Call:
         context, pump, stream = self._context, self._pump, self.stream
         while True:
             batch = await context.read()
+            if batch is grpc.aio.EOF:
+                # Once around the loop, in which the engine asks about what was read last.
+                await asyncio.sleep(0)
+            if (deciding := self._deciding) is not None:
+                await deciding.wait()
             if batch is grpc.aio.EOF:
                 return
             pump.handle(stream, batch)

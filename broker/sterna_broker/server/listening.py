@@ -82,6 +82,8 @@ def _options(frame_bytes: int) -> list[tuple[str, Any]]:
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
         ("grpc.max_concurrent_streams", 10_000),
+        # Whoever connects and does not agree on TLS in this time is nobody worth a connection.
+        ("grpc.server_handshake_timeout_ms", 10_000),
     ]
 
 

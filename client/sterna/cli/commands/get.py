@@ -67,7 +67,12 @@ _COLUMNS: dict[str, Sequence[Column]] = {
     "Store": (_NAME, Column("MODE", "spec.mode"), Column("QUOTA", "spec.quotaBytes", "right")),
     "Broker": (_NAME, _ORIGIN, Column("LISTENERS", "spec.listeners"), Column("LIMITS", "spec.limits")),
     "Connection": (
-        *(Column("ID", "id", "right"), Column("CLIENT", "client_id"), Column("PRODUCT", "product")),
+        *(
+            Column("ID", "id", "right"),
+            Column("CLIENT", "client_id"),
+            Column("USER", "user"),
+            Column("PRODUCT", "product"),
+        ),
         *(Column("HOST", "host"), Column("PEER", "peer"), Column("SESSIONS", "sessions", "right")),
         *(Column("PRODUCERS", "producers", "right"), Column("CONSUMERS", "consumers", "right")),
         *(Column("UNACKED", "unacknowledged_messages", "right"), Column("CONNECTED", _when("connected_ms"))),
