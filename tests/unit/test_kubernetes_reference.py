@@ -9,6 +9,11 @@ from sterna_resources.kubernetes_reference import pages
 from sterna_resources.rules import KEYWORD
 
 
+@pytest.fixture(scope="module")
+def found() -> dict[str, str]:
+    return pages()
+
+
 def parts(node: dict[str, Any]) -> list[dict[str, Any]]:
     """A schema and everything below it."""
     below = [
@@ -19,8 +24,8 @@ def parts(node: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("kind", list(KUBERNETES_KINDS))
-def test_a_page_has_every_field_rule_and_column(kind: str) -> None:
-    page = pages()[f"{kind.lower()}.md"]
+def test_a_page_has_every_field_rule_and_column(found: dict[str, str], kind: str) -> None:
+    page = found[f"{kind.lower()}.md"]
     spec = object_schema(kind)
     for part in parts(spec):
         for rule in part.get(KEYWORD, ()):
@@ -31,7 +36,6 @@ def test_a_page_has_every_field_rule_and_column(kind: str) -> None:
         assert column["name"] in page
 
 
-def test_the_index_leads_to_every_page() -> None:
-    found = pages()
+def test_the_index_leads_to_every_page(found: dict[str, str]) -> None:
     for name in found.keys() - {"README.md"}:
         assert f"]({name})" in found["README.md"]
