@@ -14,9 +14,10 @@ BROKERS_MAX = 64
 MESSAGING_PORT = 7222
 
 _Port = Annotated[int, Field(ge=1, le=65_535)]
-_Host = Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[^\s:/\[\]]+$")]
+_DnsName = Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[-._*a-zA-Z0-9]+$")]
+_Host = Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[-._a-zA-Z0-9{}]+$")]
 _HostAndPort = Annotated[
-    str, Field(min_length=3, max_length=300, pattern=r"^(\[[0-9a-fA-F:.]+\]|[^\s:/\[\]]+):[0-9]{1,5}$")
+    str, Field(min_length=3, max_length=300, pattern=r"^(\[[0-9a-fA-F:.]+\]|[-._a-zA-Z0-9]+):[0-9]{1,5}$")
 ]
 _Annotation = Annotated[str, Field(max_length=4_096)]
 
@@ -59,7 +60,7 @@ class CertManager(Model):
     issuer_ref: IssuerRef
     """Who issues it."""
 
-    dns_names: list[_Host] = Field(default_factory=list, max_length=64)
+    dns_names: list[_DnsName] = Field(default_factory=list, max_length=64)
     """More names for the certificate, besides those that the operator knows."""
 
 

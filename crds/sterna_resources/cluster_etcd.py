@@ -11,7 +11,7 @@ from sterna_resources.rules import Rule, exactly_one, unchanged
 
 ENDPOINTS_MAX = 9
 
-_Endpoint = Annotated[str, Field(max_length=300, pattern=r"^https?://(\[[0-9a-fA-F:.]+\]|[^\s:/\[\]]+):[0-9]{1,5}$")]
+_Endpoint = Annotated[str, Field(max_length=300, pattern=r"^https?://(\[[0-9a-fA-F:.]+\]|[-._a-zA-Z0-9]+):[0-9]{1,5}$")]
 
 
 class ManagedEtcd(Model):

@@ -16,6 +16,7 @@ INTEGER_MAX = 2**53 - 1
 # A hundred years: the bound of every duration, so that a time in milliseconds cannot overflow.
 DURATION_MS_MAX = 100 * 366 * 24 * 3600 * 1000
 SELECTOR_CHARACTERS_MAX = 65_536
+QUANTITY_CHARACTERS_MAX = 32
 
 
 class Model(BaseModel):
@@ -89,23 +90,26 @@ def _check_broker_name(text: str) -> str:
 
 def _check_time(text: str) -> str:
     try:
-        zone = datetime.fromisoformat(text).tzinfo
+        if not re.fullmatch(_TIME_PATTERN, text):
+            raise ValueError(text)
+        datetime.fromisoformat(text)
     except ValueError:
-        zone = None
-    if zone is None or not _TIME.fullmatch(text):
-        raise PydanticCustomError("time", "must be a time such as 2030-01-31T18:00:00Z")
+        raise PydanticCustomError("time", "must be a time such as 2030-01-31T18:00:00Z") from None
     return text
 
 
 def _check_quantity(value: Any) -> Any:
     if (isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= INTEGER_MAX) or (
-        isinstance(value, str) and _QUANTITY.fullmatch(value)
+        isinstance(value, str) and len(value) <= QUANTITY_CHARACTERS_MAX and _QUANTITY.fullmatch(value)
     ):
         return value
     raise PydanticCustomError("quantity", "must be an amount such as 10Gi, 500m or 2")
 
 
-_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
+# Narrower than the format that Kubernetes checks (small letters, commas), so that both take the same.
+_TIME_PATTERN = (
+    "[1-9][0-9]{3}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]+)?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])"
+)
 _QUANTITY_PATTERN = r"[0-9]+(\.[0-9]{1,9})?(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?"
 _QUANTITY = re.compile(_QUANTITY_PATTERN)
 
@@ -182,13 +186,17 @@ Label = Annotated[str, _bounded(names.SUBSCRIPTION_CHARACTERS_MAX), AfterValidat
 # A broker's name, as it stands in message ids.
 BrokerName = Annotated[
     str,
-    Field(min_length=1, max_length=64, json_schema_extra={"pattern": r"^[^.:/\s]+$"}),
+    Field(min_length=1, max_length=64, json_schema_extra={"pattern": r"^[^.:/\p{C}\p{Z}]+$"}),
     AfterValidator(_check_broker_name),
 ]
 # A selector's text. Its grammar belongs to the engine, which checks it when the manifest is applied.
 Selector = Annotated[str, Field(max_length=SELECTOR_CHARACTERS_MAX)]
 # A moment, as RFC 3339 writes it.
-Time = Annotated[str, Field(max_length=40, json_schema_extra={"format": "date-time"}), AfterValidator(_check_time)]
+Time = Annotated[
+    str,
+    Field(max_length=40, json_schema_extra={"format": "date-time", "pattern": f"^{_TIME_PATTERN}$"}),
+    AfterValidator(_check_time),
+]
 # An amount as Kubernetes writes it: a whole number, or a text such as 10Gi or 500m.
 Quantity = Annotated[
     int | str,
@@ -199,7 +207,7 @@ Quantity = Annotated[
             "x-kubernetes-int-or-string": True,
             "minimum": 0,
             "maximum": INTEGER_MAX,
-            "maxLength": 32,
+            "maxLength": QUANTITY_CHARACTERS_MAX,
             "pattern": f"^{_QUANTITY_PATTERN}$",
         }
     ),

@@ -12,20 +12,49 @@ from sterna_resources.bridge import TARGETS_MAX
 from sterna_resources.cluster_access import BROKERS_MAX, LISTENERS_MAX
 from sterna_resources.definitions import definitions, object_schema
 from sterna_resources.kinds import KUBERNETES_KINDS
+from sterna_resources.rules import KEYWORD
 
 from tests.crds.cases import BRIDGE, CLUSTER, DURABLE, LEAST, REF
 from tests.crds.conftest import Kinds, document
 
 # A value of another type than the field's.
 _WRONG = {"integer": "many", "string": 5, "boolean": "yes", "array": "one", "object": 5}
-# Absent in the least object, and refused by itself whatever its fields hold.
-_GROUPS = {"spec.source", "spec.tls", "spec.etcd"}
+# Stands in a path for the only member of a list.
+MEMBER = "[]"
+
+
+# Texts on which two checks of a form may disagree: other blanks and letters, ends of lines, numbers, times.
+_ODD = (
+    *(
+        "a b",
+        "a\n",
+        "a\t",
+        "\u00a0",
+        "a\u2028",
+        "a\u200b",
+        "é",
+        "١",
+        "A",
+        "-a",
+        "a-",
+        "$x",
+        "a.b",
+        "a/b",
+        "a:1",
+        "[::1]:1",
+    ),
+    *("10Gi", "1.5Gi", ".5", "5.", "1e3", "00", "9" * 33, "https://a:1", "https://a:1/", "b{ordinal}.c"),
+    *("2030-01-31T18:00:00Z", "2030-01-31t18:00:00z", "2030-02-30T18:00:00Z", "2030-01-31T18:00:00,5Z"),
+    *("2030-01-31T18:00:00+25:00", "2030-01-31T24:00:00Z", "0000-01-01T00:00:00Z", "2030-01-31T18:00Z", "2030-01-31"),
+)
 
 
 def fields(node: dict[str, Any], path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], dict[str, Any]]]:
-    """Every field below a schema that is reached without going through a list or map."""
+    """Every field below a schema that is reached without going through a map; of a list of texts its only member."""
     for name, field in node.get("properties", {}).items():
         yield (*path, name), field
+        if field.get("items", {}).get("type") == "string":
+            yield (*path, name, MEMBER), field["items"]
         yield from fields(field, (*path, name))
 
 
@@ -36,6 +65,8 @@ def tries(field: dict[str, Any]) -> Iterator[Any]:
         yield from (field["minimum"], field["minimum"] - 1, field["maximum"], field["maximum"] + 1)
     if kind == "string" and "maxLength" in field:
         yield from ("a" * field["maxLength"], "a" * (field["maxLength"] + 1), "")
+    if {"pattern", "format", KEYWORD} & field.keys() and kind != "integer":
+        yield from _ODD
     if "enum" in field:
         yield from (*field["enum"], "nonsense")
     if kind == "object" and "properties" in field:
@@ -48,6 +79,8 @@ def tries(field: dict[str, Any]) -> Iterator[Any]:
 
 def with_value(spec: dict[str, Any], path: tuple[str, ...], value: Any) -> dict[str, Any]:
     """The spec with one field set, groups around it made."""
+    if path[-1] == MEMBER:
+        return with_value(spec, path[:-1], [value])
     result = copy.deepcopy(spec)
     at = result
     for part in path[:-1]:
