@@ -136,6 +136,7 @@ async def _until_ended(
             parts.clock,
             ready,
             stop,
+            inactivity_s=parts.settings.watch_inactivity_s,
         ),
         name="kopf",
     )

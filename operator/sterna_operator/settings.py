@@ -60,6 +60,9 @@ class OperatorSettings:
     background_rate: float = 500.0
     """How many objects a second are looked at for drift and resync, at most."""
 
+    watch_inactivity_s: float = 70.0
+    """How long nothing may come on a watch, not even a bookmark (one a minute), before it is opened anew."""
+
     broker_image: str = ""
     """The image for brokers of new clusters that name none."""
 

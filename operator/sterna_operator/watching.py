@@ -27,7 +27,6 @@ OnEvent = Callable[[str | None, Mapping[str, Any]], None]
 
 # The server sends bookmarks once a minute, and ends a watch after this many seconds; kopf opens it again.
 _SERVER_TIMEOUT_S = 290
-_INACTIVITY_S = 70.0
 DEAD_AFTER_S = 150.0
 
 
@@ -82,13 +81,15 @@ async def follow(
     clock: WatchClock,
     ready: asyncio.Event,
     stop: asyncio.Event,
+    *,
+    inactivity_s: float,
 ) -> None:
     """Runs kopf until `stop` is set, a signal comes, or kopf fails."""
     kinds = list(everything)
     for namespace in namespaces or (None,):
         clock.expect(watch_path(watched, namespace) for watched in kinds)
     registry, settings = kopf.OperatorRegistry(), kopf.OperatorSettings()
-    _configure(settings, kinds)
+    _configure(settings, kinds, inactivity_s)
 
     async def login(**_: Any) -> kopf.AiohttpSession:
         return kopf.AiohttpSession(
@@ -123,14 +124,14 @@ def _register(registry: kopf.OperatorRegistry, watched: Watched, on_event: OnEve
     kopf.on.event(group, version, plural(watched.kind), registry=registry, id=name)(handler)
 
 
-def _configure(settings: kopf.OperatorSettings, kinds: Iterable[Watched]) -> None:
+def _configure(settings: kopf.OperatorSettings, kinds: Iterable[Watched], inactivity_s: float) -> None:
     settings.posting.enabled = False
     settings.scanning.disabled = True
     settings.watching.server_timeout = _SERVER_TIMEOUT_S
     settings.watching.client_timeout = _SERVER_TIMEOUT_S + 30
     settings.watching.connect_timeout = 10.0
     settings.watching.reconnect_backoff = 0.5
-    settings.watching.inactivity_timeout = _INACTIVITY_S
+    settings.watching.inactivity_timeout = inactivity_s
     settings.watching.chunk_size = 500
     # kopf keeps two tasks for each object whose events it has just handed over.
     settings.queueing.idle_timeout = 0.2

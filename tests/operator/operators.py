@@ -98,7 +98,7 @@ class RunningOperator:
     def start(self, die_after: int = 0) -> "RunningOperator":
         """Starts the process and waits until it watches."""
         self.launch(die_after)
-        eventually_blocking(self._is_ready, timeout_s=START_TIMEOUT_S, what="the operator's ready file")
+        eventually_blocking(self.is_ready, timeout_s=START_TIMEOUT_S, what="the operator's ready file")
         return self
 
     @property
@@ -147,7 +147,8 @@ class RunningOperator:
         if self.process is not None and self.process.poll() is None:
             self.kill()
 
-    def _is_ready(self) -> bool:
+    def is_ready(self) -> bool:
+        """Whether the latest process watches; AssertionError when it has ended instead."""
         if self.has_ended:
             assert self.process is not None
             raise AssertionError(f"the operator ended with {self.process.returncode}:\n{self.log[-4000:]}")
