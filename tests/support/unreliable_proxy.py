@@ -96,6 +96,13 @@ class UnreliableProxy:
             self._started.set()
             await self._ended.wait()
             await runner.cleanup()
+        # Handlers that waited for a thaw, and connections cut off in the middle of an answer: this loop is theirs alone.
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
+        for _ in range(50):
+            await asyncio.sleep(0)
 
     async def _pass_on(self, request: web.Request) -> web.StreamResponse:
         status = self.failing(request.method, request.path_qs)
