@@ -47,7 +47,7 @@ class Clusters:
         self._stores: dict[Key, ClusterStore] = {}
         self._faults: dict[Key, UnusableError] = {}
         self._claiming = asyncio.Lock()
-        self._folder = Path(tempfile.mkdtemp(prefix="sterna-operator-"))
+        self._files: Path | None = None
 
     def get(self, cluster: Key) -> ClusterStore | None:
         """A cluster's store; None: it has none, or not yet."""
@@ -138,7 +138,8 @@ class Clusters:
         """Closes everything."""
         for cluster in list(self._stores):
             await self.drop(cluster)
-        await asyncio.to_thread(shutil.rmtree, self._folder, True)
+        if self._files is not None:
+            await asyncio.to_thread(shutil.rmtree, self._files, True)
 
     @property
     def ended(self) -> list[str]:
@@ -150,7 +151,11 @@ class Clusters:
         if etcd.endpoints is None:
             return EtcdSettings((managed_etcd_url(cluster.namespace, cluster.name),))
         settings = EtcdSettings(tuple(etcd.endpoints))
-        folder = self._folder / f"{cluster.namespace}.{cluster.name}"
+        if etcd.tls is None and etcd.credentials_secret is None:
+            return settings
+        if self._files is None:
+            self._files = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="sterna-operator-"))
+        folder = self._files / f"{cluster.namespace}.{cluster.name}"
         if etcd.tls is not None:
             ca = await _needed(secrets, cluster.namespace, etcd.tls.ca.name)
             settings = replace(settings, ca=await _file(folder, "ca", ca, etcd.tls.ca.key))

@@ -13,7 +13,12 @@ from tests.operator.worlds import World
 from tests.support.unreliable_proxy import UnreliableProxy
 from tests.waiting import eventually
 
-pytestmark = pytest.mark.slow_callbacks(30_000)
+pytestmark = [
+    pytest.mark.slow_callbacks(30_000),
+    # The proxy cuts connections in the middle, and Python remarks on each.
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+    pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
+]
 
 
 @pytest.fixture
