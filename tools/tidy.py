@@ -101,13 +101,17 @@ def function_problems(sources: dict[str, str]) -> Iterator[str]:
 
 
 def version_problems() -> Iterator[str]:
-    """The version stands in two places, one for each distribution, and a third pins one to the other."""
+    """The version stands in two places, one for each distribution; a third pins one to the other, and charts have it."""
     here = re.search(r'__version__ = "(.+?)"', (ROOT / "client" / "sterna" / "_version.py").read_text())
     core = re.search(r'^version = "(.+?)"', (ROOT / "core" / "Cargo.toml").read_text(), re.MULTILINE)
     pinned = re.search(r'"sterna-core==(.+?)"', (ROOT / "pyproject.toml").read_text())
     found = [match[1] if match else "none" for match in (here, core, pinned)]
     if len(set(found)) != 1:
         yield "versions differ: client/sterna/_version.py {}, core/Cargo.toml {}, pyproject.toml {}".format(*found)
+    for chart in sorted(ROOT.glob("charts/*/Chart.yaml")):
+        in_chart = re.findall(r"^(?:version|appVersion): \"?([^\"\n]+)", chart.read_text(), re.MULTILINE)
+        if in_chart != [found[0], found[0]]:
+            yield f"{chart.relative_to(ROOT)}: version and appVersion are {in_chart}, the project's is {found[0]}"
 
 
 def problems() -> Iterator[str]:
