@@ -101,7 +101,7 @@ def function_problems(sources: dict[str, str]) -> Iterator[str]:
 
 
 def version_problems() -> Iterator[str]:
-    """The version stands in two places, one for each distribution; a third pins one to the other, and charts have it."""
+    """One version for each distribution; a third place pins one to the other, and charts have it, too."""
     here = re.search(r'__version__ = "(.+?)"', (ROOT / "client" / "sterna" / "_version.py").read_text())
     core = re.search(r'^version = "(.+?)"', (ROOT / "core" / "Cargo.toml").read_text(), re.MULTILINE)
     pinned = re.search(r'"sterna-core==(.+?)"', (ROOT / "pyproject.toml").read_text())
