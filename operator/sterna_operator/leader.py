@@ -5,8 +5,9 @@ compares an epoch (see `store`), and writes to Kubernetes carry what they have s
 from working against each other all the time.
 
 Whether another one's Lease has run out is judged by our own clock, from when we last saw it change: clocks of machines
-differ. Our own counts from when the last renewal that succeeded was sent. Who loses the lead ends the process; a new
-one begins as a standby, with no half-done work in its memory.
+differ. Our own counts from when the last renewal that succeeded was sent. Once it has run out nothing is done any more;
+if a later renewal succeeds after all, nobody has led in between, and work goes on. Whose Lease has gone to another ends
+the process: a new one begins as a standby, with no half-done work in its memory.
 """
 
 import asyncio
@@ -29,7 +30,7 @@ class LostLeadError(Exception):
 
 
 class Leader:
-    """`elected` is set once we lead. `run` ends with LostLeadError when we do no more."""
+    """`elected` is set once we lead. `run` ends with LostLeadError when another one does."""
 
     def __init__(
         self,
@@ -48,6 +49,7 @@ class Leader:
         self._duration_s = duration_s
         self._clock = clock
         self._lock = asyncio.Lock()
+        self._renewed = asyncio.Event()
         self._seen: tuple[str, float] = ("", 0.0)
         self._lease: dict[str, Any] | None = None
         self._valid_until = 0.0
@@ -57,11 +59,17 @@ class Leader:
         """Whether nobody else can have become the leader yet."""
         return self.elected.is_set() and self._clock() < self._valid_until
 
+    async def leading(self) -> None:
+        """Returns at once while we lead; otherwise when we do, for the first time or again."""
+        while not self.is_leading:
+            self._renewed.clear()
+            await self._renewed.wait()
+
     async def run(self) -> None:
         """Waits until it may lead, then renews the Lease for as long as it can.
 
         Raises:
-            LostLeadError: it could not renew in time, or somebody else has taken over.
+            LostLeadError: somebody else has taken over.
         """
         pause_s = self._duration_s / 5
         while not self.elected.is_set():
@@ -69,6 +77,7 @@ class Leader:
                 if await self._try_to_acquire():
                     log.info("leading", lease=self._ref.name, identity=self.identity)
                     self.elected.set()
+                    self._renewed.set()
             except KubeError as error:
                 log.warning("lease not had", error=str(error))
             await asyncio.sleep(pause_s)
@@ -76,9 +85,7 @@ class Leader:
             try:
                 await self.confirm()
             except KubeError as error:
-                log.warning("lease not renewed", error=str(error))
-                if self._clock() >= self._valid_until:
-                    raise LostLeadError(f"the Lease could not be renewed for {self._duration_s} s: {error}") from error
+                log.warning("lease not renewed", error=str(error), is_leading=self.is_leading)
             await asyncio.sleep(pause_s)
 
     async def confirm(self) -> None:
@@ -105,6 +112,7 @@ class Leader:
                 self._lease = standing
                 raise
             self._valid_until = sent + self._duration_s
+            self._renewed.set()
 
     async def release(self) -> None:
         """Gives the Lease up, so that another one need not wait for its end."""

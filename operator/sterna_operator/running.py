@@ -204,6 +204,7 @@ async def resync(parts: Parts) -> None:
     await parts.leader.elected.wait()
     while True:
         await asyncio.sleep(parts.settings.resync_s)
+        await parts.leader.leading()
         try:
             await resync_once(parts)
         except KubeError as error:

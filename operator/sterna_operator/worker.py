@@ -72,12 +72,11 @@ class Worker:
         Raises:
             LostLeadError, FencedError: another operator leads.
         """
-        await self._leader.elected.wait()
         while True:
+            await self._leader.leading()
             item = await self._queue.get()
-            if not self._leader.is_leading:
-                # A renewal that is late may still come; nothing is done before it has.
-                await self._leader.confirm()
+            # The wait may have been long.
+            await self._leader.leading()
             self._metrics.waited_seconds.labels(item.priority.name.lower()).observe(item.waited_s)
             began = time.monotonic()
             await self._work(item)

@@ -98,3 +98,21 @@ async def test_an_api_server_that_is_away_ends_nothing_that_runs(
         proxy.failing = lambda method, path: None
         world.queue("orders", maxMessages=3)
         await world.ready("Queue", "orders", timeout_s=30.0)
+
+
+async def test_an_outage_longer_than_the_lease_does_not_end_the_process(
+    world: World, operator: MakeOperator, proxy: UnreliableProxy
+) -> None:
+    """Nobody else has led meanwhile: a process that ended would only be started later and later."""
+    world.make_cluster()
+    running = operator(kubeconfig=str(proxy.kubeconfig), lease_duration_s=3.0)
+    async with BrokerDouble(world.etcd_urls, world.etcd_name):
+        world.queue("orders")
+        await world.ready("Queue", "orders")
+        proxy.failing = lambda method, path: 503
+        await eventually(lambda: '"is_leading": false' in running.log, timeout_s=20.0, what="the lead's end")
+        world.queue("orders", maxMessages=3)
+        assert (await world.configured("Queue", "orders")).generation == 1
+        proxy.failing = lambda method, path: None
+        await world.ready("Queue", "orders", timeout_s=30.0)
+    assert not running.has_ended
