@@ -60,7 +60,7 @@ class Pump:
         self._running = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms: int | None = None
-        self._answering: set[asyncio.Task[None]] = set()
+        self._answering: set[asyncio.Future[Answer]] = set()
 
     def start(self) -> None:
         """Begins to poll."""
@@ -149,18 +149,18 @@ class Pump:
             self.engine.answer(ticket["ticket"], json.dumps(answer))
             return
         # It takes a while: the session waits for it, nobody else does.
-        task = self._loop.create_task(self._answer_later(ticket, answer), name=f"answer-{ticket['ticket']}")
+        task = asyncio.ensure_future(answer)
         self._answering.add(task)
-        task.add_done_callback(self._answering.discard)
+        task.add_done_callback(lambda done: self._answer_late(ticket, done))
 
-    async def _answer_later(self, ticket: Ticket, coming: Awaitable[Answer]) -> None:
-        try:
-            answer = await coming
-        except Exception as error:  # noqa: BLE001, as above
-            answer = _failed(ticket, error)
-        if self._running:
-            self.tick().answer(ticket["ticket"], json.dumps(answer))
-            self.touch()
+    def _answer_late(self, ticket: Ticket, done: "asyncio.Future[Answer]") -> None:
+        self._answering.discard(done)
+        if done.cancelled() or not self._running:
+            return
+        error = done.exception()
+        answer = _failed(ticket, error) if isinstance(error, Exception) else done.result()
+        self.tick().answer(ticket["ticket"], json.dumps(answer))
+        self.touch()
 
     def _set_timer(self, deadline_ms: int | None) -> None:
         if deadline_ms == self._timer_ms and self._timer is not None:

@@ -153,7 +153,7 @@ class Link:
         except TimeoutError as error:
             await self.abort()
             cause = f"{self.address} did not answer within {timeout_s:g} s"
-            raise await unreachable(self.address, self._tls, cause) from error
+            raise errors.UnreachableError(cause, subject=self.address, retryable=True) from error
         except (grpc.RpcError, asyncio.InvalidStateError, grpc.aio.UsageError) as error:
             reason = await self._status()
             await self.abort()
