@@ -200,6 +200,18 @@ class TestDeletion:
         assert made.status.fields["messages"] == 4
         assert reason(made) == "DeletionBlocked"
 
+    def test_what_several_brokers_have_goes_when_none_of_them_is_held_up(self) -> None:
+        desired = self.desired("onlyIfEmpty")
+        order = Deleting(policy="onlyIfEmpty", uid="uid-1")
+        standing = Observed(NOW, CLUSTER, config=record(desired, deleting=order))
+        words = {"b-0": said(desired, "deleted"), "b-1": said(desired, "blocked", message="the Queue a needs it")}
+        made = plan(desired, replace(standing, statuses=words))
+        assert made.steps == ()
+        assert made.status is not None
+        assert "the Queue a needs it" in made.status.conditions[0].message
+        both = {broker: said(desired, "deleted") for broker in words}
+        assert kinds_of(plan(desired, replace(standing, statuses=both))) == [RemoveConfig, RemoveFinalizer]
+
     def test_a_changed_policy_is_passed_on(self) -> None:
         desired = self.desired("delete")
         order = Deleting(policy="onlyIfEmpty", uid="uid-1")

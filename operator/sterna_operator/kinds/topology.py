@@ -346,11 +346,12 @@ def _deletion_of_record(
         status = conditions.reconciling("Deleting", f"waits for the brokers to delete {label} {words}")
         return Plan(tuple(steps), _wanted(desired, observed, status), tuple(said))
     reports = {broker: one for broker, one in observed.statuses.items() if one.uid == desired.uid}
-    if any(one.state == "deleted" for one in reports.values()):
+    live = observed.cluster.brokers
+    blocked = {broker: one for broker, one in reports.items() if one.state == "blocked" and broker in live}
+    if not blocked and any(one.state == "deleted" for one in reports.values()):
         return Plan((remove, release), announcements=(Announcement(Reason.Deleted, f"{label} is deleted"),))
     if observed.namespace_is_going:
         return _leave_with_namespace(desired, remove, release)
-    blocked = {broker: one for broker, one in reports.items() if one.state == "blocked"}
     if blocked:
         return _blocked(desired, observed, blocked)
     status = conditions.reconciling("Deleting", f"waits for the brokers to delete {label}")
