@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from sterna_operator import conditions
 from sterna_operator.clusters import Clusters
 from sterna_operator.keys import Key
 from sterna_operator.kube import STERNA_API
@@ -39,6 +40,7 @@ class Wakeups:
             self._on_child(object)
             return
         key = key_of(object)
+        before = self._objects.get(key)
         if event == "DELETED":
             is_news = self._objects.remove(key, int(object["metadata"]["resourceVersion"]))
         else:
@@ -46,9 +48,8 @@ class Wakeups:
         if not is_news:
             return
         self._queue.add(key, Priority.RESYNC if event is None else Priority.USER_CHANGE)
-        if key.kind == CLUSTER:
-            for one in self._objects.of_cluster(key):
-                self._queue.add(one, Priority.RESYNC if event is None else Priority.REFERENCE)
+        if key.kind == CLUSTER and _concerns_others(before, self._objects.get(key)):
+            self._wake_cluster(key)
 
     def on_store(self, cluster: Key, changes: Sequence[Change], is_own: bool) -> None:
         """Keys of a cluster's etcd have changed."""
@@ -78,8 +79,7 @@ class Wakeups:
         """A cluster's etcd can be used now, or cannot any more."""
         assert self.clusters is not None  # set before any store is opened
         self._queue.add(cluster, Priority.REFERENCE)
-        for key in self._objects.of_cluster(cluster):
-            self._queue.add(key, Priority.REFERENCE)
+        self._wake_cluster(cluster)
         store = self.clusters.get(cluster)
         if store is not None and store.is_usable:
             for owner in store.mirror.owners():
@@ -126,6 +126,11 @@ class Wakeups:
 
     # Inside
 
+    def _wake_cluster(self, cluster: Key) -> None:
+        """Everything of a cluster; what is well already is in no hurry."""
+        for key in self._objects.of_cluster(cluster):
+            self._queue.add(key, Priority.RESYNC if _is_well(self._objects.get(key)) else Priority.REFERENCE)
+
     def _on_child(self, object: Mapping[str, Any]) -> None:
         metadata = object["metadata"]
         name = (metadata.get("labels") or {}).get(CLUSTER_LABEL)
@@ -159,6 +164,23 @@ class Wakeups:
         self._gathering.discard(cluster)
         for key in list(self._waiting.get(cluster, ())):
             self._queue.add(key, Priority.REFERENCE)
+
+
+def _concerns_others(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> bool:
+    """Whether a cluster's change may mean something to what belongs to it: not its status alone."""
+    if before is None or after is None:
+        return True
+    return any(
+        before["metadata"].get(name) != after["metadata"].get(name) for name in ("generation", "deletionTimestamp")
+    )
+
+
+def _is_well(object: Mapping[str, Any] | None) -> bool:
+    if object is None or "deletionTimestamp" in object["metadata"]:
+        return False
+    ready = conditions.find(object["status"], conditions.READY)
+    is_current = ready.get("observedGeneration") == object["metadata"].get("generation")
+    return bool(is_current and ready.get("status") == "True")
 
 
 def _names(value: Any, name: str) -> bool:
