@@ -11,11 +11,10 @@ import asyncio
 import contextlib
 import ipaddress
 import ssl
-from pathlib import Path
 from typing import Any, Final
 
 from sterna import errors
-from sterna.tls import LoadedTls, Tls
+from sterna.tls import LoadedTls, Tls, is_file
 
 _PROBE_TIMEOUT_S: Final = 2.0
 #: A broker that wants a certificate says so after the handshake, from the client's point of view.
@@ -88,8 +87,8 @@ def _context(tls: Tls | None, loaded: LoadedTls | None) -> ssl.SSLContext:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     # Python takes a certificate of the client from files alone; one that is in memory stays away.
-    if tls is not None and isinstance(tls.certificate, str | Path) and isinstance(tls.key, str | Path):
-        context.load_cert_chain(tls.certificate, tls.key)
+    if tls is not None and is_file(tls.certificate) and is_file(tls.key):
+        context.load_cert_chain(str(tls.certificate), str(tls.key))
     return context
 
 

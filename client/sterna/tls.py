@@ -12,7 +12,8 @@ from typing import Any
 from sterna import errors
 
 Pem = str | Path | bytes
-"""A file's name, or the PEM itself as bytes."""
+"""A file's name, or the PEM itself: as bytes, or as a text, as the environment has it."""
+_BEGIN = "-----BEGIN"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +22,7 @@ class Tls:
 
     `ca` is whom to trust (None: the authorities that gRPC comes with); `certificate` with its chain and `key` are
     shown to a broker that asks clients for one; `server_name` is the name that the broker's certificate has to have,
-    where it differs from the address. Each may be a file's name, or PEM as bytes.
+    where it differs from the address. Each may be a file's name, or the PEM itself.
     """
 
     ca: Pem | None = field(default=None, repr=False)
@@ -61,14 +62,21 @@ class LoadedTls:
         return grpc.ssl_channel_credentials(self.ca, self.key, self.certificate)
 
 
+def is_file(pem: Pem | None) -> bool:
+    """Whether it is the name of a file."""
+    return isinstance(pem, Path) or (isinstance(pem, str) and not pem.lstrip().startswith(_BEGIN))
+
+
 def _read(name: str, pem: Pem | None) -> bytes | None:
     if pem is None or isinstance(pem, bytes):
         return pem
+    if isinstance(pem, str) and not is_file(pem):
+        return pem.encode()
     try:
         content = Path(pem).read_bytes()
     except OSError as error:
         cause = f"cannot read {name} {pem}: {error.strerror or error}"
         raise errors.TlsError(cause, subject=f"tls.{name}", remedy="name a readable file in PEM") from error
-    if b"-----BEGIN" not in content:
+    if _BEGIN.encode() not in content:
         raise errors.TlsError(f"{name} {pem} holds no PEM", subject=f"tls.{name}", remedy="name a file in PEM")
     return content

@@ -136,6 +136,20 @@ async def test_files_that_cannot_be_used_are_named(node: Node, pki: dict[str, Pa
     assert "s3cret" not in str(garbage)
 
 
+async def test_certificates_may_be_texts_as_the_environment_has_them(
+    node: Node, pki: dict[str, Path], tmp_path: Path, authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running = await node(**pki, client_ca=authority.write(tmp_path / "ca.pem"))
+    certificate, key = authority.issue(tmp_path / "alice", "alice")
+    texts = {"CA": authority.pem.decode(), "CERT": certificate.read_text(), "KEY": key.read_text()}
+    for name, text in texts.items():
+        monkeypatch.setenv(f"STERNA_{name}", text)
+    monkeypatch.setenv("STERNA_URL", url_of(running))
+    async with sterna.connect() as connection:
+        assert connection.connected
+        assert "BEGIN" not in repr(connection._lifeline.options)
+
+
 async def test_nobody_there_is_no_matter_of_tls(authority: Authority) -> None:
     error = await refused("sternas://127.0.0.1:1", tls=trusting(authority))
     assert isinstance(error, errors.UnreachableError)
