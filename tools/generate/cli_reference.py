@@ -44,15 +44,23 @@ def page() -> str:
 
 
 def _command(name: str, command: Any) -> Iterator[str]:
+    if hasattr(command, "commands"):
+        yield f"## sterna {name}\n\n{command.help}\n"
+        for inner in command.list_commands(None):
+            for part in _command(f"{name} {inner}", command.commands[inner]):
+                yield part.replace("## ", "### ", 1) if part.startswith("## ") else part
+        return
     arguments = [one for one in command.params if one.param_type_name == "argument"]
+    prefix = command.context_settings.get("auto_envvar_prefix", "")
     options = [one for one in command.params if one.param_type_name == "option" and "--help" not in one.opts]
     usage = " ".join([f"sterna {name}", "[OPTIONS]", *(_argument(one) for one in arguments)])
     yield f"## sterna {name}\n\n{command.help}\n\n```\n{usage}\n```\n"
     if arguments:
         yield "| argument | |\n|---|---|"
         yield "\n".join(f"| `{_argument(one)}` | {_text(one.help)} |" for one in arguments) + "\n"
-    yield "| option | | default |\n|---|---|---|"
-    yield "\n".join(_option(one) for one in options) + "\n"
+    if options:
+        yield "| option | | default |\n|---|---|---|"
+        yield "\n".join(_option(one, prefix) for one in options) + "\n"
     # The epilog is written for a terminal, a line each; here it is a block.
     lines = [line for line in (command.epilog or "").splitlines() if line.startswith("$ ")]
     yield "```console\n" + "\n".join(lines) + "\n```\n"
@@ -63,12 +71,13 @@ def _argument(argument: Any) -> str:
     return name if argument.required else f"[{name}]"
 
 
-def _option(option: Any) -> str:
-    names = ", ".join(f"`{one}`" for one in option.opts)
+def _option(option: Any, prefix: str) -> str:
+    names = ", ".join(f"`{one}`" for one in (*option.opts, *option.secondary_opts))
     metavar = "" if option.is_flag else f" `{option.metavar or 'N'}`"
     default = option.default
     shown = "" if default in (None, "", False) or callable(default) or option.is_flag else f"`{_plain(default)}`"
-    return f"| {names}{metavar} | {_text(option.help)} | {'required' if option.required else shown} |"
+    twin = f" (`{prefix}_{option.name.upper()}`)" if prefix else ""
+    return f"| {names}{metavar} | {_text(option.help)}{twin} | {'required' if option.required else shown} |"
 
 
 def _plain(value: Any) -> Any:

@@ -32,7 +32,13 @@ app = typer.Typer(
 _MESSAGES = "Messages"
 _ADMINISTRATION = "Administration"
 
-app.command("broker", rich_help_panel="Brokers", epilog=broker.EXAMPLES)(broker.broker)
+# Each flag has a twin in the environment: STERNA_BROKER_DATA for --data, and so on.
+app.command(
+    "broker",
+    rich_help_panel="Brokers",
+    epilog=broker.EXAMPLES,
+    context_settings={"auto_envvar_prefix": "STERNA_BROKER"},
+)(broker.broker)
 app.add_typer(context.app, name="context", rich_help_panel="Brokers")
 app.command("hash-password", rich_help_panel="Brokers", epilog=hash_password.EXAMPLES)(hash_password.hash_password)
 app.command("send", rich_help_panel=_MESSAGES, epilog=send.EXAMPLES)(with_server(send.send))

@@ -1,0 +1,29 @@
+"""The flags of `sterna broker` and their twins in the environment."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from sterna_broker.options import BrokerOptions
+
+from tests.cli.conftest import Ran
+
+
+def test_flags_of_the_broker_have_twins_in_the_environment(
+    sterna: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    given: list[BrokerOptions] = []
+
+    def run(options: BrokerOptions) -> int:
+        given.append(options)
+        return 0
+
+    monkeypatch.setattr("sterna_broker.main.run", run)
+    twins = {"DATA": str(tmp_path), "LISTEN": "127.0.0.1:1", "TLS_CERT": "c", "INSECURE": "true", "REFLECTION": "false"}
+    for name, value in twins.items():
+        monkeypatch.setenv(f"STERNA_BROKER_{name}", value)
+    assert sterna("broker", "--listen", "127.0.0.1:2").code == 0
+    (options,) = given
+    assert (options.data, options.tls_cert, options.insecure, options.reflection) == (tmp_path, Path("c"), True, False)
+    # What is typed comes first.
+    assert options.listen == "127.0.0.1:2"
