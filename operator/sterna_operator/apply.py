@@ -98,6 +98,8 @@ class Applier:
             return
         conditions, operations = _transaction(self._store, step)
         await self._store.write(conditions, operations)
+        if isinstance(step, RemoveConfig) and step.is_deleted:
+            self._store.freed.add(step.claim)
 
 
 def _transaction(store: ClusterStore, step: Step) -> tuple[list[Condition], list[Put | Delete]]:

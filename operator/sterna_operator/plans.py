@@ -36,10 +36,14 @@ class PutConfig(Step):
 
 @dataclass(frozen=True)
 class RemoveConfig(Step):
-    """Removes `config/<Kind>/<claim>`, if it still has that revision, and what brokers said of the object."""
+    """Removes `config/<Kind>/<claim>`, if it still has that revision, and what brokers said of the object.
+
+    `is_deleted`: brokers have said that it is gone. Its home may stand for a while yet; it is nobody's then.
+    """
 
     claim: Claim
     revision: int
+    is_deleted: bool = False
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from contextlib import aclosing
 
 import structlog
 from sterna_etcd import (
+    Claim,
     Condition,
     Delete,
     Etcd,
@@ -89,6 +90,10 @@ class ClusterStore:
         self._on_change = on_change
         self._on_state = on_state
         self.mirror = Mirror(self.layout)
+        self.freed: set[Claim] = set()
+        """What brokers have deleted on our order, as long as its home still stands: whoever wants the name now may have
+        it. Not kept across restarts; brokers clear such homes away after a while."""
+
         self.listed = asyncio.Event()
         """Set once the mirror has everything."""
 

@@ -68,6 +68,8 @@ class Wakeups:
                     wakes_waiting |= change.claim.kind in _AWAITED
             elif change.claim is not None:
                 # A broker's word of an object, or its home.
+                if key.startswith(layout.homes):
+                    store.freed.discard(change.claim)
                 self._wake_claimants(cluster, change, but=None)
             elif not is_own:
                 self._queue.add_after(cluster, _GATHERING_S, Priority.REFERENCE)

@@ -82,7 +82,7 @@ class PlacedKind:
             config=config,
             config_fault=fault,
             statuses=mirror.statuses(claim),
-            home=self.home(store, desired.resource),
+            home=None if claim in store.freed else self.home(store, desired.resource),
             missing=missing(mirror, self.needs(desired.resource)),
             holder_is_there=holder,
             namespace_is_going=going,

@@ -8,7 +8,7 @@ It is a pure function. What it is told (`Desired`, `Observed`) is all that it kn
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sterna_etcd.layout import Claim
@@ -349,6 +349,7 @@ def _deletion_of_record(
     live = observed.cluster.brokers
     blocked = {broker: one for broker, one in reports.items() if one.state == "blocked" and broker in live}
     if not blocked and any(one.state == "deleted" for one in reports.values()):
+        remove = replace(remove, is_deleted=True)
         return Plan((remove, release), announcements=(Announcement(Reason.Deleted, f"{label} is deleted"),))
     if observed.namespace_is_going:
         return _leave_with_namespace(desired, remove, release)
