@@ -42,7 +42,7 @@ async def refusal(wire: Any, target: Any, **hello: Any) -> FrameError:
 async def test_users_get_in_with_their_password_and_nobody_else_does(
     node: Node, wire: Any, users_file: Callable[..., Path]
 ) -> None:
-    running = await node(users=users_file(alice="right", bob="other"))
+    running = await node(users=await asyncio.to_thread(users_file, alice="right", bob="other"))
     await wire(running, **password("alice", "right"))
     wrong = await refusal(wire, running, **password("alice", "other"))
     unknown = await refusal(wire, running, **password("carol", "other"))
@@ -62,7 +62,7 @@ async def test_without_users_a_name_is_a_claim_and_a_token_is_refused(node: Node
 async def test_the_list_of_connections_says_who_it_is(
     node: Node, wire: Any, channel_to: Any, users_file: Callable[..., Path]
 ) -> None:
-    running = await node(users=users_file(alice="1", bob="2"))
+    running = await node(users=await asyncio.to_thread(users_file, alice="1", bob="2"))
     await wire(running, **password("alice", "1"))
     await wire(running, **password("bob", "2"))
     listed = await call(channel_to(running), "Admin/ListConnections", metadata=basic("bob", "2"))
@@ -72,7 +72,7 @@ async def test_the_list_of_connections_says_who_it_is(
 async def test_single_calls_say_who_they_are_in_a_header(
     node: Node, channel_to: Any, users_file: Callable[..., Path]
 ) -> None:
-    running = await node(users=users_file(alice="räuber"))
+    running = await node(users=await asyncio.to_thread(users_file, alice="räuber"))
     channel = channel_to(running)
     sending = {"destination": queue("q"), "message": {"text": "m"}}
     for method, fields in (("Admin/GetStatistics", {}), ("Messaging/Send", sending), ("Admin/List", {"kind": "Queue"})):
@@ -87,7 +87,7 @@ async def test_single_calls_say_who_they_are_in_a_header(
 async def test_a_header_that_cannot_be_read_is_refused_saying_how_it_is_written(
     node: Node, channel_to: Any, users_file: Callable[..., Path], header: str
 ) -> None:
-    running = await node(users=users_file(alice="1"))
+    running = await node(users=await asyncio.to_thread(users_file, alice="1"))
     with pytest.raises(CallError, match="authorization: Basic") as caught:
         await call(channel_to(running), "Admin/GetStatistics", metadata=(("authorization", header),))
     assert caught.value.code == "UNAUTHENTICATED"
@@ -103,12 +103,12 @@ async def test_health_and_reflection_ask_nobody_and_reflection_can_be_off(
         await found.done_writing()
         return [one.name async for answer in found for one in answer.list_services_response.service]
 
-    running = await node(users=users_file(alice="1"))
+    running = await node(users=await asyncio.to_thread(users_file, alice="1"))
     channel = channel_to(running)
     health: Any = health_pb2_grpc.HealthStub(channel)
     assert (await health.Check(health_pb2.HealthCheckRequest())).status == health_pb2.HealthCheckResponse.SERVING
     assert "sterna.v1.Messaging" in await services(channel)
-    silent = await node(users=users_file(alice="1"), reflection=False, folder="silent")
+    silent = await node(users=await asyncio.to_thread(users_file, alice="1"), reflection=False, folder="silent")
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await services(channel_to(silent))
     assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
@@ -117,8 +117,8 @@ async def test_health_and_reflection_ask_nobody_and_reflection_can_be_off(
 async def test_probes_ask_nobody_and_metrics_do(node: Node, users_file: Callable[..., Path]) -> None:
     import aiohttp
 
-    running = await node(users=users_file(alice="1"))
-    opened = await node(users=users_file(alice="1"), open_metrics=True, folder="opened")
+    running = await node(users=await asyncio.to_thread(users_file, alice="1"))
+    opened = await node(users=await asyncio.to_thread(users_file, alice="1"), open_metrics=True, folder="opened")
     async with aiohttp.ClientSession() as session:
 
         async def status(target: Any, path: str, **headers: str) -> int:
@@ -138,9 +138,9 @@ async def test_probes_ask_nobody_and_metrics_do(node: Node, users_file: Callable
 async def test_a_changed_file_counts_within_a_second_or_two(
     node: Node, wire: Any, users_file: Callable[..., Path]
 ) -> None:
-    running = await node(users=users_file(alice="old"))
+    running = await node(users=await asyncio.to_thread(users_file, alice="old"))
     await wire(running, **password("alice", "old"))
-    users_file(alice=["new"], bob="2")
+    await asyncio.to_thread(users_file, alice=["new"], bob="2")
     await eventually(lambda: running.users.knows("bob"), timeout_s=5, what="the changed file")
     await wire(running, **password("alice", "new"))
     assert (await refusal(wire, running, **password("alice", "old"))).code == "UNAUTHENTICATED"
@@ -149,7 +149,7 @@ async def test_a_changed_file_counts_within_a_second_or_two(
 async def test_a_spoilt_file_leaves_the_users_there_were(
     node: Node, wire: Any, users_file: Callable[..., Path], logged: list[dict[str, Any]]
 ) -> None:
-    path = users_file(alice="1")
+    path = await asyncio.to_thread(users_file, alice="1")
     running = await node(users=path)
     path.write_text("alice: s3cret")
     await running.reload()
@@ -162,7 +162,7 @@ async def test_a_spoilt_file_leaves_the_users_there_were(
 async def test_a_credential_that_is_taken_back_ends_its_connections_and_no_others(
     node: Node, wire: Any, users_file: Callable[..., Path]
 ) -> None:
-    running = await node(users=users_file(alice=["old", "new"], bob="2"))
+    running = await node(users=await asyncio.to_thread(users_file, alice=["old", "new"], bob="2"))
     old = await wire(running, client_id="old", **password("alice", "old"))
     new = await wire(running, **password("alice", "new"))
     other = await wire(running, **password("bob", "2"))
@@ -172,7 +172,7 @@ async def test_a_credential_that_is_taken_back_ends_its_connections_and_no_other
     await old.confirmed(1)
     await old.consumer(session, queue("q"))
     await old.deliveries(1)
-    users_file(alice="new", bob="2")
+    await asyncio.to_thread(users_file, alice="new", bob="2")
     await running.reload()
     ended = (await old.next("error")).error
     assert "not valid any more" in ended.message
@@ -187,7 +187,7 @@ async def test_a_credential_that_is_taken_back_ends_its_connections_and_no_other
 async def test_a_connection_that_could_be_resumed_ends_with_its_credential(
     node: Node, wire: Any, users_file: Callable[..., Path]
 ) -> None:
-    running = await node(users=users_file(alice="old"))
+    running = await node(users=await asyncio.to_thread(users_file, alice="old"))
     first = await wire(running, client_id="c", detach_ms=600_000, **password("alice", "old"))
     token = first.welcome.connection_token
     first.close()
@@ -197,7 +197,7 @@ async def test_a_connection_that_could_be_resumed_ends_with_its_credential(
         return opened if opened.welcome.resumed else None
 
     second: Any = await eventually(resumes, what="resuming")
-    users_file(alice="new")
+    await asyncio.to_thread(users_file, alice="new")
     await running.reload()
     await second.status()
     again = await wire(running, client_id="c", connection_token=token, **password("alice", "new"))
@@ -213,11 +213,13 @@ async def test_a_user_who_is_taken_out_is_gone_though_a_certificate_let_them_in(
     users_file: Callable[..., Path],
 ) -> None:
     ca = authority.write(tmp_path / "ca.pem")
-    running = await node(**pki, client_ca=ca, certificate_user="cn", users=users_file(alice=[], bob=[]))
+    running = await node(
+        **pki, client_ca=ca, certificate_user="cn", users=await asyncio.to_thread(users_file, alice=[], bob=[])
+    )
     async with secure_channel(running.messaging, authority.issue(tmp_path / "alice", "alice")) as channel:
         stream = Wire(channel)
         await stream.hello()
-        users_file(bob=[])
+        await asyncio.to_thread(users_file, bob=[])
         await running.reload()
         await stream.next("error")
         stream.close()
@@ -227,7 +229,7 @@ async def test_when_an_overlap_ends_whoever_still_used_the_old_password_has_to_l
     node: Node, wire: Any, users_file: Callable[..., Path]
 ) -> None:
     until = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=2)
-    running = await node(users=users_file(alice=[f"old@{until.isoformat()}", "new"]))
+    running = await node(users=await asyncio.to_thread(users_file, alice=[f"old@{until.isoformat()}", "new"]))
     old = await wire(running, **password("alice", "old"))
     new = await wire(running, **password("alice", "new"))
     assert "not valid any more" in (await old.next("error", 8)).error.message
@@ -239,7 +241,7 @@ async def test_when_an_overlap_ends_whoever_still_used_the_old_password_has_to_l
 async def test_a_client_that_says_all_at_once_and_closes_its_side_is_answered(
     node: Node, channel_to: Any, users_file: Callable[..., Path]
 ) -> None:
-    path = users_file(alice="1")
+    path = await asyncio.to_thread(users_file, alice="1")
     await asyncio.to_thread(path.write_text, f"alice: {await asyncio.to_thread(hashed, '1', Cost())}\n")
     running = await node(users=path)
     for secret, kind in (("1", "welcome"), ("2", "error")):
@@ -254,7 +256,7 @@ async def test_a_client_that_says_all_at_once_and_closes_its_side_is_answered(
 async def test_who_is_not_known_yet_cannot_fill_the_brokers_memory(
     node: Node, wire: Any, users_file: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    running = await node(users=users_file(alice="1"))
+    running = await node(users=await asyncio.to_thread(users_file, alice="1"))
     handled: list[int] = []
     original = running._parts.pump.handle
 
@@ -289,6 +291,24 @@ async def _write_often(stream: Wire, frames: list[messaging.ClientFrame], times:
         await stream.send(*frames)
 
 
+async def test_a_defect_while_it_is_found_out_refuses_and_tells_no_secret(
+    node: Node,
+    wire: Any,
+    users_file: Callable[..., Path],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    running = await node(users=await asyncio.to_thread(users_file, alice="s3cret"))
+
+    async def fails(*_: Any) -> Any:
+        raise RuntimeError("out of order")
+
+    monkeypatch.setattr(running.gate._verifier, "verify", fails)
+    refused = await refusal(wire, running, **password("alice", "s3cret"))
+    assert refused.code == "INTERNAL"
+    assert "s3cret" not in str(refused) + "".join(capsys.readouterr())
+
+
 async def test_users_of_the_cluster_are_handed_over_and_nobody_gets_in_before(node: Node, wire: Any) -> None:
     running = await node(users_from_cluster=True)
     assert (await refusal(wire, running, **password("alice", "1"))).code == "UNAUTHENTICATED"
@@ -313,7 +333,7 @@ async def test_an_insecure_cluster_lets_in_everybody_until_there_is_a_user(node:
 async def test_a_flood_of_wrong_passwords_holds_up_nobodys_messages(
     node: Node, wire: Any, users_file: Callable[..., Path]
 ) -> None:
-    path = users_file(alice="1")
+    path = await asyncio.to_thread(users_file, alice="1")
     path.write_text(f"alice: {await asyncio.to_thread(hashed, '1', Cost())}\n")
     running = await node(users=path)
     alice = await wire(running, **password("alice", "1"))
@@ -334,6 +354,7 @@ async def test_a_flood_of_wrong_passwords_holds_up_nobodys_messages(
     codes = await asyncio.gather(*flood)
     assert codes.count("UNAVAILABLE") > 0
     assert codes.count("UNAUTHENTICATED") >= verification.WAITING_MIN // 2
-    assert sorted(took_s)[15] < 0.25
+    # Behind the flood each would wait for some seconds.
+    assert sorted(took_s)[15] < 1
     # And whoever was let in before comes back at once.
     await wire(running, **password("alice", "1"))

@@ -44,7 +44,7 @@ async def refused(url: str, **options: Any) -> errors.SternaError:
 async def test_messages_and_administration_over_tls(
     node: Node, pki: dict[str, Path], authority: Authority, users_file: Callable[..., Path]
 ) -> None:
-    running = await node(**pki, users=users_file(alice="1"))
+    running = await node(**pki, users=await asyncio.to_thread(users_file, alice="1"))
     options: dict[str, Any] = {"user": "alice", "password": "1", "tls": trusting(authority)}
     async with sterna.connect(url_of(running), **options) as connection:
         await connection.send("q", "hello")
@@ -61,7 +61,7 @@ async def test_messages_and_administration_over_tls(
 async def test_a_wrong_password_is_said_at_once(
     node: Node, pki: dict[str, Path], authority: Authority, users_file: Callable[..., Path]
 ) -> None:
-    running = await node(**pki, users=users_file(alice="1"))
+    running = await node(**pki, users=await asyncio.to_thread(users_file, alice="1"))
     for user in ("alice", "carol"):
         credentials: dict[str, Any] = {"user": user, "password": "s3cret"}
         with pytest.raises(errors.UnauthenticatedError, match="user or the password is wrong") as caught:
@@ -162,7 +162,7 @@ async def test_nobody_there_is_no_matter_of_tls(authority: Authority) -> None:
 async def test_a_password_that_changes_is_asked_for_again_and_nothing_is_lost(
     node: Node, users_file: Callable[..., Path]
 ) -> None:
-    path = users_file(alice="old")
+    path = await asyncio.to_thread(users_file, alice="old")
     running = await node(users=path)
     passwords, asked = ["old"], []
 
@@ -178,7 +178,7 @@ async def test_a_password_that_changes_is_asked_for_again_and_nothing_is_lost(
         for number in range(50):
             await producer.send_soon(f"m{number}")
         passwords.append("new")
-        users_file(alice="new")
+        await asyncio.to_thread(users_file, alice="new")
         await running.reload()
         for number in range(50, 100):
             await producer.send_soon(f"m{number}")
@@ -193,9 +193,9 @@ async def test_a_password_that_changes_is_asked_for_again_and_nothing_is_lost(
 
 
 async def test_a_connection_whose_password_was_taken_back_is_over(node: Node, users_file: Callable[..., Path]) -> None:
-    running = await node(users=users_file(alice="old"))
+    running = await node(users=await asyncio.to_thread(users_file, alice="old"))
     async with sterna.connect(url_of(running, "sterna"), user="alice", password="old") as connection:
-        users_file(alice="new")
+        await asyncio.to_thread(users_file, alice="new")
         await running.reload()
         await eventually(lambda: connection.closed, what="the end of the connection")
         assert isinstance(connection.closed, errors.UnauthenticatedError)
@@ -207,7 +207,7 @@ async def test_a_connection_lives_on_when_the_authority_changes_for_both_sides(
     first, second = Authority("first"), Authority("second")
     certificate, key = first.issue(tmp_path)
     ca = first.write(tmp_path / "trusted.pem")
-    running = await node(tls_cert=certificate, tls_key=key, users=users_file(alice=["1", "2"]))
+    running = await node(tls_cert=certificate, tls_key=key, users=await asyncio.to_thread(users_file, alice=["1", "2"]))
     restored = asyncio.Event()
     tls = sterna.Tls(ca=ca)
     async with sterna.connect(url_of(running), user="alice", password=lambda: "1", tls=tls) as connection:
@@ -222,7 +222,7 @@ async def test_a_connection_lives_on_when_the_authority_changes_for_both_sides(
 
 
 async def test_many_that_come_back_at_once_cost_one_check(node: Node, users_file: Callable[..., Path]) -> None:
-    running = await node(users=users_file(alice="1"))
+    running = await node(users=await asyncio.to_thread(users_file, alice="1"))
     url = url_of(running, "sterna")
     opened = await asyncio.gather(*(sterna.connect(url, user="alice", password="1") for _ in range(50)))
     await asyncio.gather(*(one.close() for one in opened))
@@ -235,7 +235,7 @@ async def test_many_that_come_back_at_once_cost_one_check(node: Node, users_file
 async def test_the_blocking_interface_takes_the_same(
     node: Node, pki: dict[str, Path], authority: Authority, users_file: Callable[..., Path]
 ) -> None:
-    running = await node(**pki, users=users_file(alice="1"))
+    running = await node(**pki, users=await asyncio.to_thread(users_file, alice="1"))
 
     def use() -> str:
         tls = trusting(authority)
@@ -256,7 +256,7 @@ async def test_commands_take_everything_from_the_environment_and_contexts(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    running = await node(**pki, users=users_file(alice="s3cret"))
+    running = await node(**pki, users=await asyncio.to_thread(users_file, alice="s3cret"))
     ca = authority.write(tmp_path / "ca.pem")
     password = tmp_path / "password"
     await asyncio.to_thread(password.write_text, "s3cret\n")
@@ -294,7 +294,7 @@ async def test_nothing_secret_is_in_the_sdks_log(
     node: Node, users_file: Callable[..., Path], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    running = await node(users=users_file(alice="s3cret"))
+    running = await node(users=await asyncio.to_thread(users_file, alice="s3cret"))
     url = f"{url_of(running, 'sterna')}?user=alice&password=s3cret"
     async with sterna.connect(url) as connection:
         running.users.put({}, "file")

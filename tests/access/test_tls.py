@@ -189,7 +189,11 @@ async def test_with_users_a_certificate_counts_only_where_it_is_said_and_for_kno
     authority: Authority,
     users_file: Callable[..., Path],
 ) -> None:
-    flags = {**pki, "client_ca": authority.write(tmp_path / "ca.pem"), "users": users_file(alice=[])}
+    flags = {
+        **pki,
+        "client_ca": authority.write(tmp_path / "ca.pem"),
+        "users": await asyncio.to_thread(users_file, alice=[]),
+    }
     alice = authority.issue(tmp_path / "alice", "alice")
     bob = authority.issue(tmp_path / "bob", "bob")
     both = await node(**flags)
