@@ -18,8 +18,10 @@ _ROOT = Path(__file__).parent.parent
 _LAUNCH = """
 import json, pathlib, sys
 from sterna_broker.main import run
-from sterna_broker.options import BrokerOptions
+from sterna_broker.options import BrokerOptions, cluster_options
 flags = json.loads(sys.argv[1])
+if flags.get("cluster"):
+    flags["cluster"] = cluster_options(name=flags.get("name"), **flags["cluster"])
 for name in ("data", "config", "ready_file", "tls_cert", "tls_key", "client_ca", "users"):
     if flags.get(name):
         flags[name] = pathlib.Path(flags[name])

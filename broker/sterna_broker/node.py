@@ -13,11 +13,14 @@ from typing import Any
 
 import structlog
 from sterna_core import Engine, SelectorError, selector_check
+from sterna_etcd.records import UserRecord
 
 from sterna_broker.access.gate import Gate
 from sterna_broker.access.users import UserStore
 from sterna_broker.addresses import Address, is_loopback
 from sterna_broker.clock import monotonic_ms, wall_ms
+from sterna_broker.cluster.configuration import ClusterConfiguration
+from sterna_broker.cluster.member import Member
 from sterna_broker.configuration.applied import AppliedFolder
 from sterna_broker.configuration.live import LiveConfiguration
 from sterna_broker.configuration.source import DefaultSource, FolderSource, Source
@@ -76,8 +79,16 @@ class Node:
         self.failed = asyncio.Event()
         self.users = UserStore()
         self.gate: Gate | None = None
-        source: Source = FolderSource(options.config) if options.config else DefaultSource()
-        self.live = LiveConfiguration(source, AppliedFolder(options.data / APPLIED_FOLDER), _check_selector)
+        applied = AppliedFolder(options.data / APPLIED_FOLDER)
+        self.member: Member | None = None
+        self.live: LiveConfiguration
+        if options.cluster is not None:
+            self.member = Member(options.cluster, options.data, VERSION, _check_selector)
+            self.member.on_users = self._take_users
+            self.live = ClusterConfiguration(self.member, applied, _check_selector)
+        else:
+            source: Source = FolderSource(options.config) if options.config else DefaultSource()
+            self.live = LiveConfiguration(source, applied, _check_selector)
 
     @property
     def state(self) -> str:
@@ -95,6 +106,7 @@ class Node:
 
         Raises:
             ManifestError: the configuration is wrong.
+            KeptError: the configuration kept from the cluster cannot be used.
             AddressError: an address cannot be used.
             AccessError: certificates or users cannot be used.
             StoreError: the store is locked or damaged (of sterna_core).
@@ -102,12 +114,14 @@ class Node:
             ListenError: a port cannot be had.
             OSError: the data folder cannot be made.
         """
+        await asyncio.to_thread(_make_folders, self.options.data)
+        if self.member is not None:
+            await self.member.start()
         objects = await self.live.load()
         self._settings = settings = settle(self.options, objects.broker, VERSION)
         self.gate = gate = Gate(self.options, self.users)
         await gate.open()
         self._warn_if_open(settings)
-        await asyncio.to_thread(_make_folders, self.options.data)
         began_ms = monotonic_ms()
         folder = self.options.data / LOG_FOLDER
         engine = await asyncio.to_thread(Engine.open, str(folder), settings.engine_json(), wall_ms(), monotonic_ms())
@@ -138,7 +152,8 @@ class Node:
                 _log.warning("listening_insecurely", address=str(address), missing=missing)
 
     async def _start_around(self, engine: Engine, settings: Settings, gate: Gate) -> None:
-        pump = Pump(engine, TicketDesk(lambda: self.live.objects, gate.greet).answer, self._fail)
+        desk = self.member.desk if self.member else None
+        pump = Pump(engine, TicketDesk(lambda: self.live.objects, gate.greet, desk).answer, self._fail)
         statistics = StatisticsSource(pump, VERSION, wall_ms(), self.recovery, self.options.data)
         self.live.connect(lambda text: pump.tick().configure(text))
         limits = settings.limits
@@ -149,9 +164,9 @@ class Node:
             slow_consumer_ms=settings.slow_consumer_ms,
         )
         sending, receiving = Sending(pump), Receiving(pump, limits.leases)
-        administration = Administration(pump, self.live, statistics)
+        administration = Administration(pump, self.live, statistics, desk)
         services = Services(connect, sending, receiving, administration, gate.admit_call)
-        metrics = Metrics(pump, statistics, settings.metrics_destinations)
+        metrics = Metrics(pump, statistics, settings.metrics_destinations, self.member)
         monitor = Monitor(self.readiness, lambda: self._state, metrics, gate)
         listener = Listener(services, limits.frame_bytes, tls=gate.tls, reflects=self.options.reflection)
         self._parts = _Parts(engine, gate, pump, connect, sending, receiving, services, listener, monitor, statistics)
@@ -160,11 +175,20 @@ class Node:
         connect.start()
         self.monitor = await monitor.start(settings.monitor)
         self.messaging = await listener.start(settings.messaging)
+        if self.member is not None and isinstance(self.live, ClusterConfiguration):
+            self.member.serve(pump, self.live.hand_over, [f"sterna{'s' if gate.tls else ''}://{self.messaging}"])
 
     def readiness(self) -> Readiness:
         """Whether clients should come, and why not."""
         statistics = self._parts.statistics.engine() if self._parts and self._state != "stopped" else None
-        return judge(self._state, statistics)
+        return judge(self._state, statistics, self.member.warnings if self.member else [])
+
+    def _take_users(self, users: dict[str, UserRecord]) -> None:
+        records = {
+            name: {"credentials": [one.model_dump() for one in user.credentials]} for name, user in users.items()
+        }
+        for name, why in self.users.replace(records).items():
+            _log.warning("user_not_taken", user=name, error=why)
 
     def _fail(self, why: str) -> None:
         _log.critical("engine_failed", error=why)
@@ -213,6 +237,8 @@ class Node:
 
     async def _stop_parts(self, engine: Engine) -> None:
         parts = self._parts
+        if self.member is not None:
+            await self.member.stop()
         if parts is not None:
             parts.receiving.stop()
             parts.sending.stop()

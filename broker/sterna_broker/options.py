@@ -9,11 +9,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from sterna_etcd import EtcdSettings, Layout
 from sterna_resources.broker import Broker, BrokerLimits, BrokerSpec
 
 from sterna_broker import addresses
 from sterna_broker.access.identities import CertificateUser
 from sterna_broker.addresses import Address
+from sterna_broker.cluster.options import ClusterOptions
 
 DEFAULT_MESSAGING = "127.0.0.1:7222"
 DEFAULT_MONITOR = "127.0.0.1:7280"
@@ -32,6 +34,9 @@ class BrokerOptions:
 
     config: Path | None = None
     """The folder of manifests. None: any queue and topic may be created, all settings are defaults."""
+
+    cluster: ClusterOptions | None = None
+    """The cluster that it is a member of; its configuration then comes from etcd, in place of a folder."""
 
     name: str | None = None
     """The broker's name, as in message ids."""
@@ -117,6 +122,39 @@ def missing_protection(options: BrokerOptions) -> list[str]:
     return missing
 
 
+def cluster_options(
+    *,
+    etcd: str,
+    cluster: str,
+    name: str | None,
+    config: Path | None = None,
+    advertise: str = "",
+    accept_store: bool = False,
+    **access: Any,
+) -> ClusterOptions | None:
+    """What the flags of a cluster say together; None: the broker is to be one by itself.
+
+    `access`: the fields ca, cert, key, user and password_file of EtcdSettings.
+
+    Raises:
+        ValueError: something is missing, or makes no sense.
+    """
+    if not etcd:
+        if cluster or advertise:
+            raise ValueError("--cluster and --advertise need --etcd")
+        return None
+    if config is not None:
+        raise ValueError("--config and --etcd exclude each other")
+    if not cluster or not name:
+        raise ValueError("--etcd needs --cluster NAME, and --name NAME for this broker")
+    Layout(cluster)
+    urls = tuple(url.strip() for url in advertise.split(",") if url.strip())
+    for url in urls:
+        if not url.startswith(("sterna://", "sternas://")):
+            raise ValueError(f"--advertise: '{url}' is no address for clients; write sterna://host:port")
+    return ClusterOptions(EtcdSettings.of_urls(etcd, **access), cluster, name, urls, accept_store)
+
+
 def settle(options: BrokerOptions, manifest: Broker | None, version: str) -> Settings:
     """Puts flags, manifest and defaults together.
 
@@ -125,6 +163,8 @@ def settle(options: BrokerOptions, manifest: Broker | None, version: str) -> Set
     """
     spec = manifest.spec if manifest else BrokerSpec()
     name = options.name or (manifest.broker_name if manifest else DEFAULT_NAME)
+    if options.cluster is not None:
+        name = options.cluster.name
     limits = spec.limits
     engine = {
         "broker": name,
@@ -136,6 +176,7 @@ def settle(options: BrokerOptions, manifest: Broker | None, version: str) -> Set
         "cache_bytes": spec.log.cache_bytes,
         "volatile_bytes": spec.log.volatile_bytes,
         "slow_consumer_ms": spec.slow_consumer_ms,
+        "cluster": options.cluster.cluster if options.cluster else "",
         "limits": {key: value for key, value in limits.model_dump().items() if key not in _OWN_LIMITS},
     }
     messaging = options.listen or spec.listeners.messaging or DEFAULT_MESSAGING

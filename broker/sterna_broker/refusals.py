@@ -5,6 +5,7 @@ session stream travel as frames and are the engine's; these are for the unary ca
 they began.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import grpc
@@ -36,6 +37,8 @@ _STATUS = {
     "UNKNOWN_PRODUCER": grpc.StatusCode.FAILED_PRECONDITION,
     "CLOSED": grpc.StatusCode.FAILED_PRECONDITION,
     "CONFLICT": grpc.StatusCode.FAILED_PRECONDITION,
+    "OWNED": grpc.StatusCode.FAILED_PRECONDITION,
+    "SPANS_HOMES": grpc.StatusCode.FAILED_PRECONDITION,
     "DESTINATION_FULL": grpc.StatusCode.RESOURCE_EXHAUSTED,
     "STORE_FULL": grpc.StatusCode.RESOURCE_EXHAUSTED,
     "STORE_FAILED": grpc.StatusCode.UNAVAILABLE,
@@ -53,7 +56,15 @@ class RefusedError(Exception):
     """Raised where a request ends. `code` is a name of ErrorCode in messaging.proto."""
 
     def __init__(
-        self, code: str, subject: str, message: str, remedy: str, *, retryable: bool = False, offset: int = 0
+        self,
+        code: str,
+        subject: str,
+        message: str,
+        remedy: str,
+        *,
+        retryable: bool = False,
+        offset: int = 0,
+        addresses: Sequence[str] = (),
     ) -> None:
         super().__init__(message)
         self.code = code
@@ -62,6 +73,7 @@ class RefusedError(Exception):
         self.remedy = remedy
         self.retryable = retryable
         self.offset = offset
+        self.addresses = tuple(addresses)
 
     def __str__(self) -> str:
         return f"{self.code} ({self.subject}): {self.message} {self.remedy}"
@@ -76,6 +88,7 @@ class RefusedError(Exception):
             error.remedy,
             retryable=error.retryable,
             offset=error.offset,
+            addresses=error.addresses,
         )
 
     def document(self) -> dict[str, Any]:
@@ -86,6 +99,7 @@ class RefusedError(Exception):
             "message": self.message,
             "remedy": self.remedy,
             "retryable": self.retryable,
+            "addresses": list(self.addresses),
         }
 
     @property
@@ -98,6 +112,7 @@ class RefusedError(Exception):
             remedy=self.remedy,
             retryable=self.retryable,
             offset=self.offset,
+            addresses=self.addresses,
         )
 
     @property

@@ -8,6 +8,7 @@ from typing import Any
 
 from sterna_resources import names
 
+from sterna_broker.cluster.desk import ClusterDesk
 from sterna_broker.configuration.inheritance import Kind
 from sterna_broker.configuration.objects import ObjectSet
 
@@ -19,9 +20,11 @@ class TicketDesk:
         self,
         objects: Callable[[], ObjectSet],
         greet: Callable[[dict[str, Any]], dict[str, Any] | Awaitable[dict[str, Any]]],
+        cluster: ClusterDesk | None = None,
     ) -> None:
         self._objects = objects
         self._greet = greet
+        self._cluster = cluster
 
     def answer(self, ticket: dict[str, Any]) -> dict[str, Any] | Awaitable[dict[str, Any]]:
         """The engine's answer to `ticket`: `{"ok": …}` or `{"error": …}`, perhaps later."""
@@ -32,13 +35,17 @@ class TicketDesk:
                 # The kind of the destination stands beside the kind of the ticket.
                 kind: Kind = "queue" if str(ticket["destination"]).lower() == "queue" else "topic"
                 return self._destination(kind, ticket["name"])
+            case "pattern":
+                return self._cluster.pattern(ticket["pattern"]) if self._cluster else {"ok": {}}
             case other:
                 raise ValueError(f"a ticket of an unknown kind: {other}")
 
-    def _destination(self, kind: Kind, name: str) -> dict[str, Any]:
+    def _destination(self, kind: Kind, name: str) -> dict[str, Any] | Awaitable[dict[str, Any]]:
         if fault := names.name_fault(name):
             return _refused("INVALID_NAME", name[:64], f"Not a name: {fault}.", "Choose a name within the rules.")
         objects = self._objects()
+        if self._cluster is not None and (self._cluster.lives_elsewhere(kind, name) or objects.allows(kind, name)):
+            return self._cluster.destination(kind, name)
         if not objects.allows(kind, name):
             manifest = "Queue" if kind == "queue" else "Topic"
             parent = name.rpartition(".")[0]

@@ -15,6 +15,7 @@ broker allows in flight; the broker's producer credit counts as well. Whoever fi
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
@@ -30,6 +31,7 @@ from sterna.modes import Durability
 
 if TYPE_CHECKING:
     from sterna._lifeline import Lifeline
+    from sterna.producers import Producer
     from sterna.sessions import Session
 
 #: What a lane that nobody confirms may have queued before its senders wait.
@@ -122,7 +124,10 @@ class Lane:
         #: So many messages may be numbered before anybody looks for room again.
         self.budget = 0
         self._flushers: list[tuple[int, asyncio.Future[None]]] = []
-        self._upload_ids = 0
+        # Random, since a message that goes to another broker's lane keeps the number of its upload.
+        self._upload_ids = secrets.randbits(48)
+        #: Whose lane it is: the one who follows when the destination moves.
+        self.owner: Producer | None = None
 
     # --- Opening, on each link anew
 
@@ -203,6 +208,27 @@ class Lane:
         self._again.clear()
         if self.session._transacted:
             self.look_for_room()
+
+    # --- Moving to another broker
+
+    def moved(self, error: errors.SternaError) -> bool:
+        """Whether `error` says that the destination lives elsewhere now, and the lane goes there."""
+        return self.owner is not None and isinstance(error, errors.MovedError) and self.owner._moved(error)
+
+    def move(self, lifeline: Lifeline, session: Session) -> None:
+        """Belongs to another link from now on; what is unconfirmed is sent there, once it is opened."""
+        size = sum(len(entry) for entry in self.unconfirmed.values())
+        self._flow.release(size)
+        self.lifeline, self.session, self._flow = lifeline, session, lifeline.flow
+        self._flow.bytes += size
+        self.id = lifeline.next_producer_id()
+        self.incarnation = 0
+        self.interrupted()
+
+    def forget_unconfirmed(self) -> None:
+        """Fails what was sent over a link that broke: at another broker nobody knows whether it had arrived."""
+        cause = "the destination moved to another broker while the connection was broken"
+        self._forgotten(errors.UnknownProducerError(cause, subject=str(self.destination)))
 
     # --- Sending
 
@@ -368,6 +394,8 @@ class Lane:
     def on_rejected(self, rejected: Any) -> None:
         """A range was refused: each of its messages fails."""
         error = errors.from_proto(rejected.error)
+        if self.moved(error):
+            return  # nothing of it is kept there; it is sent again where the destination lives
         if self.session._transacted:
             self.session._transaction_failed(error)
         for sequence in range(rejected.first, (rejected.last or rejected.first) + 1):

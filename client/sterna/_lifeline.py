@@ -28,6 +28,7 @@ from sterna.options import Options
 from sterna.urls import named_address
 
 if TYPE_CHECKING:
+    from sterna._homes import Homes
     from sterna.consumers import Consumer
     from sterna.sessions import Session
 
@@ -73,6 +74,9 @@ class Lifeline:
         self.message_bytes = 64 << 20
         self.closed: errors.SternaError | None = None
         self.sessions: list[Session] = []
+        #: Where destinations of other brokers are; None: this lifeline follows nobody.
+        self.homes: Homes | None = None
+        self.cluster = ""
         self.bystanders: list[Bystander] = []
         self._link: Link | None = None
         self._up = asyncio.Event()
@@ -137,6 +141,7 @@ class Lifeline:
         welcome = link.welcome
         self._link = link
         self.broker, self.client_id, self.epoch = welcome.broker, welcome.client_id, welcome.epoch
+        self.cluster = welcome.cluster
         limits = welcome.limits
         self.inline_bytes = link.frame_bytes // 2 - _FRAME_SLACK
         self.message_bytes = limits.message_bytes or self.message_bytes
@@ -349,12 +354,16 @@ class Lifeline:
     def _on_consumer_closed(self, frame: Any) -> None:
         consumer = self._consumers.get(frame.consumer_closed.consumer)
         if consumer is not None:
-            consumer._fail(errors.from_proto(frame.consumer_closed.reason))
+            error = errors.from_proto(frame.consumer_closed.reason)
+            if not consumer._moved(error):
+                consumer._fail(error)
 
     def _on_producer_closed(self, frame: Any) -> None:
         lane = self._lanes.get(frame.producer_closed.producer)
         if lane is not None:
-            lane.fail(errors.from_proto(frame.producer_closed.reason))
+            error = errors.from_proto(frame.producer_closed.reason)
+            if not lane.moved(error):
+                lane.fail(error)
 
     def _on_session_closed(self, frame: Any) -> None:
         for session in list(self.sessions):

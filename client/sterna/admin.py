@@ -10,17 +10,19 @@ administration is single calls without a session. Errors are those of `sterna.er
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
+from dataclasses import replace
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from sterna._channels import open_channel, unreachable
 from sterna._secrets import Secret, authorization, reveal
 from sterna.destinations import Queue
-from sterna.errors import NotAllowedError, SternaError, UnreachableError, from_proto, from_status
+from sterna.errors import MovedError, NotAllowedError, SternaError, UnreachableError, from_proto, from_status
 from sterna.inventory import Applied, BrokerStatistics, ConnectionInfo, Resource, values
 from sterna.targets import Given, Target, resolve
 from sterna.tls import Tls
+from sterna.urls import named_address
 
 if TYPE_CHECKING:
     import grpc
@@ -34,8 +36,6 @@ _ERROR_KEY = "sterna-error-bin"
 _PAGE = 1_000
 # Resources carry their manifests, and pages of them are larger than grpc's default of 4 MiB.
 _ANSWER_BYTES = 64 * 1024 * 1024
-
-Answer = TypeVar("Answer")
 
 
 def connect(
@@ -70,6 +70,7 @@ class Admin:
         self._channel: grpc.aio.Channel | None = None
         self._address = ""
         self._stub: Any = None
+        self._others: dict[tuple[str, ...], Admin] = {}
 
     async def __aenter__(self) -> Admin:
         """Connect to the first address that answers.
@@ -98,7 +99,9 @@ class Admin:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close the channel."""
+        """Close the channel, and those to other brokers."""
+        for other in self._others.values():
+            await other.__aexit__(kind, error, trace)
         if self._channel is not None:
             await self._channel.close()
 
@@ -121,7 +124,7 @@ class Admin:
             request = admin_pb2.ListRequest(
                 kind=kind, pattern=pattern, page_size=_PAGE, page_token=token, temporaries=temporaries, system=system
             )
-            answer = await self._call(self._stub.List, request)
+            answer = await self._call("List", request)
             found.extend(Resource.read(one) for one in answer.resources)
             token = answer.next_page_token
             if not token:
@@ -135,7 +138,7 @@ class Admin:
         """
         from sterna._proto.sterna.v1 import admin_pb2
 
-        return Resource.read(await self._call(self._stub.Get, admin_pb2.GetRequest(kind=kind, name=name)))
+        return Resource.read(await self._call("Get", admin_pb2.GetRequest(kind=kind, name=name)))
 
     async def apply(self, manifests: str, *, dry_run: bool = False, source: str = "") -> list[Applied]:
         """Make the resources so that these manifests (YAML documents, or JSON) describe them.
@@ -148,7 +151,7 @@ class Admin:
         from sterna._proto.sterna.v1 import admin_pb2
 
         request = admin_pb2.ApplyRequest(manifests=manifests, dry_run=dry_run, source=source)
-        answer = await self._call(self._stub.Apply, request)
+        answer = await self._call("Apply", request)
         return [Applied.read(one) for one in answer.applied]
 
     async def delete(self, kind: str, name: str, *, with_messages: bool = False) -> int:
@@ -160,21 +163,21 @@ class Admin:
         from sterna._proto.sterna.v1 import admin_pb2
 
         request = admin_pb2.DeleteRequest(kind=kind, name=name, with_messages=with_messages)
-        answer = await self._call(self._stub.Delete, request)
+        answer = await self._call("Delete", request)
         return int(answer.messages)
 
     async def purge_queue(self, name: str) -> int:
         """Drop all messages of a queue; returns how many (EMS-DEST-B14)."""
         from sterna._proto.sterna.v1 import admin_pb2
 
-        return int((await self._call(self._stub.Purge, admin_pb2.PurgeRequest(queue=name))).messages)
+        return int((await self._call("Purge", admin_pb2.PurgeRequest(queue=name))).messages)
 
     async def purge_durable(self, name: str, *, client_id: str = "") -> int:
         """Drop all messages of a durable subscription; returns how many (EMS-DEST-B17)."""
         from sterna._proto.sterna.v1 import admin_pb2
 
         request = admin_pb2.PurgeRequest(durable=admin_pb2.DurableName(client_id=client_id, name=name))
-        return int((await self._call(self._stub.Purge, request)).messages)
+        return int((await self._call("Purge", request)).messages)
 
     async def browse_queue(
         self, name: str, *, selector: str = "", limit: int = 100, after_sequence: int = 0, body_bytes: int = 0
@@ -212,13 +215,13 @@ class Admin:
         """What the broker as a whole is and does."""
         from sterna._proto.sterna.v1 import admin_pb2
 
-        return BrokerStatistics.read(await self._call(self._stub.GetStatistics, admin_pb2.StatisticsRequest()))
+        return BrokerStatistics.read(await self._call("GetStatistics", admin_pb2.StatisticsRequest()))
 
     async def connections(self) -> list[ConnectionInfo]:
         """All connections of clients."""
         from sterna._proto.sterna.v1 import admin_pb2
 
-        answer = await self._call(self._stub.ListConnections, admin_pb2.ListConnectionsRequest())
+        answer = await self._call("ListConnections", admin_pb2.ListConnectionsRequest())
         return [values(ConnectionInfo, one) for one in answer.connections]
 
     async def close_connection(self, connection_id: int, *, reason: str = "") -> None:
@@ -226,7 +229,7 @@ class Admin:
         from sterna._proto.sterna.v1 import admin_pb2
 
         request = admin_pb2.CloseConnectionRequest(id=connection_id, reason=reason)
-        await self._call(self._stub.CloseConnection, request)
+        await self._call("CloseConnection", request)
 
     async def _browse(
         self, source_name: str, selector: str, limit: int, after_sequence: int, body_bytes: int, **what: Any
@@ -240,22 +243,46 @@ class Admin:
             selector=selector, max_messages=limit, after_sequence=after_sequence, body_bytes=body_bytes, **what
         )
         source: Any = _Looked(source_name)
-        metadata = await self._metadata()
-        try:
-            async for answer in self._stub.Browse(request, metadata=metadata):
-                for delivery in answer.deliveries:
-                    yield Message(source, delivery, 0)
-        except grpc.aio.AioRpcError as error:
-            raise self._error(error) from error
+        where: Admin = self
+        while True:
+            metadata = await self._metadata()
+            try:
+                async for answer in where._stub.Browse(request, metadata=metadata):
+                    for delivery in answer.deliveries:
+                        yield Message(source, delivery, 0)
+                return
+            except grpc.aio.AioRpcError as error:
+                # It is refused before anything was looked at.
+                where = await self._home(where._error(error), where)
 
-    async def _call(self, method: Callable[..., Awaitable[Answer]], request: Any) -> Answer:
+    async def _call(self, method: str, request: Any) -> Any:
+        """One call, by the method's name; at another broker of the cluster if this one says so."""
         import grpc
 
         metadata = await self._metadata()
-        try:
-            return await method(request, timeout=self._timeout, metadata=metadata)
-        except grpc.aio.AioRpcError as error:
-            raise self._error(error) from error
+        where: Admin = self
+        while True:
+            try:
+                return await getattr(where._stub, method)(request, timeout=self._timeout, metadata=metadata)
+            except grpc.aio.AioRpcError as error:
+                where = await self._home(where._error(error), where)
+
+    async def _home(self, error: SternaError, asked: Admin) -> Admin:
+        """The client for the broker that has what was asked for; followed once.
+
+        Raises:
+            SternaError: `error` itself, unless it says where to go.
+        """
+        if not isinstance(error, MovedError) or not error.addresses or asked is not self:
+            raise error
+        secure = self._target.tls is not None
+        addresses = tuple(named_address(one, secure=secure) for one in error.addresses)
+        known = self._others.get(addresses)
+        if known is None:
+            target = replace(self._target, url=replace(self._target.url, groups=(addresses,)))
+            known = await Admin(target, token=self._token, timeout=self._timeout).__aenter__()
+            self._others[addresses] = known
+        return known
 
     async def _metadata(self) -> tuple[tuple[str, str], ...]:
         token = await reveal(self._token, "token")

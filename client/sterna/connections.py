@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Generator
+from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
 from sterna import errors
+from sterna._homes import Homes
 from sterna._lifeline import Lifeline
 from sterna._secrets import Secret
 from sterna._version import __version__
@@ -105,7 +107,7 @@ class Connection:
     raise: a listener's exception, a refused acknowledgement). Register with `connection.on_restored(function)`.
     """
 
-    def __init__(self, addresses: tuple[str, ...], options: Options) -> None:
+    def __init__(self, addresses: tuple[str, ...], options: Options, homes: Homes | None = None) -> None:
         self._lifeline = lifeline = Lifeline(addresses, options)
         self.on_interrupted = lifeline.on_interrupted
         self.on_restored = lifeline.on_restored
@@ -116,7 +118,8 @@ class Connection:
         self._sender: Producer | None = None
         self._requestor: Requestor | None = None
         self._making = asyncio.Lock()
-        self._elsewhere: dict[tuple[str, ...], Connection] = {}
+        self._homes = homes or Homes(self)
+        lifeline.homes = self._homes
 
     # --- Beginning and end
 
@@ -141,9 +144,25 @@ class Connection:
         Raises:
             FlushError: messages of `send_soon` failed.
         """
-        for other in self._elsewhere.values():
-            await other.close(failed=failed, timeout_s=timeout_s)
+        if self._homes.root is self:
+            await self._homes.close(failed=failed, timeout_s=timeout_s)
+        await self._close_alone(failed=failed, timeout_s=timeout_s)
+
+    async def _close_alone(self, *, failed: bool, timeout_s: float) -> None:
         await self._lifeline.close(failed=failed, timeout_s=timeout_s)
+
+    async def _another(self, addresses: tuple[str, ...], client_id: str | None) -> Connection:
+        """A connection to another broker of the cluster, as the same client unless told otherwise."""
+        options = self._lifeline.options
+        if client_id is not None:
+            options = replace(options, client_id=client_id)
+        return await Connection(addresses, options, self._homes)
+
+    def _adopt(self, other: Connection) -> None:
+        """What happens to a connection that the application does not know of, it hears from this one."""
+        other.on_interrupted(self.on_interrupted.emit)
+        other.on_restored(self.on_restored.emit)
+        other.on_error(self._lifeline.report)
 
     @property
     def broker(self) -> str:
@@ -204,11 +223,8 @@ class Connection:
             return self._default
 
     async def producer(self, destination: DestinationLike | None = None, **options: Any) -> Producer:
-        """As `session.producer`, in the default session. Follows a destination that lives on another broker."""
-        try:
-            return await (await self.default_session()).producer(destination, **options)
-        except errors.MovedError as moved:
-            return await (await self._follow(moved)).producer(destination, **options)
+        """As `session.producer`, in the default session."""
+        return await (await self.default_session()).producer(destination, **options)
 
     async def consumer(
         self,
@@ -225,28 +241,12 @@ class Connection:
             session = await self.session(acknowledge_mode)
         try:
             consumer = await session.consumer(destination, listener=listener, **options)
-        except errors.SternaError as error:
+        except errors.SternaError:
             if acknowledge_mode is not None:
                 await session.close()
-            if isinstance(error, errors.MovedError):
-                other = await self._follow(error)
-                return await other.consumer(
-                    destination, acknowledge_mode=acknowledge_mode, listener=listener, **options
-                )
             raise
         consumer._owns_session = acknowledge_mode is not None
         return consumer
-
-    async def _follow(self, moved: errors.MovedError) -> Connection:
-        """The connection to where a destination lives."""
-        addresses = self._lifeline.named(moved.addresses)
-        if not addresses:
-            raise moved
-        async with self._making:
-            other = self._elsewhere.get(addresses)
-            if other is None or other.closed is not None:
-                other = self._elsewhere[addresses] = await Connection(addresses, self._lifeline.options)
-        return other
 
     async def send(self, destination: DestinationLike, body: Body = None, **options: Any) -> Sent:
         """Sends one message with the connection's own anonymous producer; see `Producer.send`."""
@@ -303,11 +303,22 @@ class Connection:
             RequestTimeoutError: no reply in time.
             ConnectionLostError: the connection broke, and with it the place for the reply.
         """
+        target = destination_of(destination)
+        if self._lifeline.cluster and self._homes.root is self:
+            # Question and answer go over the broker that the destination lives on.
+            home = await self._home_of(target)
+            if home is not self:
+                return await home.request(target, body, timeout=timeout, **options)
         async with self._making:
             if self._requestor is None:
                 self._requestor = Requestor(self)
                 self._lifeline.bystanders.append(self._requestor)
-        return await self._requestor.request(destination_of(destination), body, timeout, options)
+        return await self._requestor.request(target, body, timeout, options)
+
+    async def _home_of(self, destination: Destination) -> Connection:
+        """The connection to the broker that a destination lives on."""
+        producer = await (await self._anonymous())._bound_to(destination)
+        return self._homes.of(producer._lifeline)
 
     async def reply(self, request: Message, body: Body = None, **options: Any) -> Sent:
         """Answers a request at its `reply_to`, with its correlation id (or else its message id).
@@ -318,7 +329,9 @@ class Connection:
         if request.reply_to is None:
             raise errors.InvalidArgumentError("the message names no place for replies", subject="reply_to")
         options.setdefault("correlation_id", request.correlation_id or request.message_id)
-        return await self.send(request.reply_to, body, **options)
+        # The asker's place for replies is on the broker that the request came over.
+        home = self._homes.of(request._consumer.session._lifeline)
+        return await home.send(request.reply_to, body, **options)
 
 
 class Browsing:

@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 from sterna import errors
 from sterna._acknowledging import Ranges
+from sterna._branches import homed
 from sterna._encode import length, varint
+from sterna._homes import HOPS_MAX, pause_s
 from sterna._link import Link, LinkLostError
 from sterna._proto.sterna.v1 import message_pb2
 from sterna._proto.sterna.v1 import messaging_pb2 as pb
@@ -160,6 +162,42 @@ class Consumer:
             self._schedule()
         elif self._waiters:
             self._schedule()
+
+    # --- Following a destination to its broker
+
+    def _moved(self, error: errors.SternaError) -> bool:
+        """Whether `error` says that the destination lives elsewhere now, and the consumer goes there."""
+        homes = self.session._lifeline.homes
+        if homes is None or not isinstance(error, errors.MovedError) or self.session._transacted:
+            return False
+        self._interrupted()
+        self.session._lifeline.unroute(self)
+        self.session._consumers.discard(self)
+        homes.spawn(self._follow(error))
+        return True
+
+    async def _follow(self, moved: errors.MovedError) -> None:
+        try:
+            for hop in range(HOPS_MAX):
+                await asyncio.sleep(pause_s(hop))
+                if self.closed is not None:
+                    return
+                try:
+                    await self._go_to(await homed(self.session, moved))
+                except errors.MovedError as again:
+                    moved = again
+                    continue
+                return
+            raise moved
+        except errors.SternaError as error:
+            self._fail(error)
+            self.session._lifeline.report(error)
+
+    async def _go_to(self, session: Session) -> None:
+        """Opens itself in a session on another broker."""
+        self.session, self._id = session, session._lifeline.next_consumer_id()
+        await session._lifeline.retrying(self._open, session)
+        session._consumers.add(self)
 
     def _interrupted(self) -> None:
         """The link is gone: what was prefetched comes again, what was handed out is void."""
@@ -417,8 +455,10 @@ class Consumer:
 
     async def _browse_on(self) -> None:
         if self._link is None and self.closed is None and not self._drained:
-            await self.session._lifeline.retrying(self._open, self.session)
-            self.session._consumers.add(self)
+            try:
+                await self.session._add(self)
+            except errors.MovedError as moved:
+                await self._go_to(await homed(self.session, moved))
         if self._buffer:
             return
         if self._drained or self.closed is not None:
@@ -496,6 +536,8 @@ class Consumer:
             except LinkLostError:
                 raise
             except errors.SternaError as error:
+                if self._moved(error):
+                    return
                 if not (error.retryable or isinstance(error, errors.InUseError)):
                     self._fail(error)
                     self.session._lifeline.report(error)
@@ -515,7 +557,7 @@ class Consumer:
         if self._listening is None and self.closed is not None and self._link is None:
             return
         if self._owns_session:
-            await self.session.close(failed=failed)
+            await self.session._branches.root.close(failed=failed)
             return
         await self._stop_listening()
         given_back = self._unfinished if failed else None

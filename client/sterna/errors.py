@@ -10,6 +10,7 @@
      │    │    └── EndOfStreamError      a stream body has no further item
      │    ├── LimitExceededError         LIMIT_EXCEEDED; `subject` names the limit
      │    ├── NotAllowedError            NOT_ALLOWED
+     │    │    └── SpansHomesError       SPANS_HOMES
      │    └── ClosedError                CLOSED
      ├── AccessError                     who may do what
      │    ├── UnauthenticatedError       UNAUTHENTICATED
@@ -24,6 +25,7 @@
      │    ├── MovedError                 MOVED, with the addresses
      │    ├── UnknownProducerError       UNKNOWN_PRODUCER
      │    └── ConflictError              CONFLICT
+     │         └── OwnedError            OWNED
      ├── BrokerError                     the broker's or the destination's state
      │    ├── DestinationFullError       DESTINATION_FULL
      │    ├── StoreFullError             STORE_FULL
@@ -82,6 +84,8 @@ class ErrorCode(enum.IntEnum):
     UNKNOWN_PRODUCER = 31
     CLOSED = 32
     CONFLICT = 33
+    OWNED = 34
+    SPANS_HOMES = 35
     DESTINATION_FULL = 40
     STORE_FULL = 41
     STORE_FAILED = 42
@@ -176,6 +180,13 @@ class NotAllowedError(UsageError):
     default_code = ErrorCode.NOT_ALLOWED
 
 
+class SpansHomesError(NotAllowedError):
+    """It would reach over several brokers of a cluster: a pattern, a transaction."""
+
+    default_code = ErrorCode.SPANS_HOMES
+    default_remedy = "give what works together one home, or use one session for each broker"
+
+
 class ClosedError(UsageError):
     """The connection, session, producer or consumer was closed before."""
 
@@ -256,6 +267,12 @@ class ConflictError(ExistenceError):
     """It exists otherwise than asked for: another selector, another revision."""
 
     default_code = ErrorCode.CONFLICT
+
+
+class OwnedError(ConflictError):
+    """It belongs to somebody else, whom the message names, and is changed there."""
+
+    default_code = ErrorCode.OWNED
 
 
 class BrokerError(SternaError):
@@ -405,6 +422,8 @@ BY_CODE: dict[ErrorCode, type[SternaError]] = {
     ErrorCode.UNKNOWN_PRODUCER: UnknownProducerError,
     ErrorCode.CLOSED: ClosedError,
     ErrorCode.CONFLICT: ConflictError,
+    ErrorCode.OWNED: OwnedError,
+    ErrorCode.SPANS_HOMES: SpansHomesError,
     ErrorCode.DESTINATION_FULL: DestinationFullError,
     ErrorCode.STORE_FULL: StoreFullError,
     ErrorCode.STORE_FAILED: StoreFailedError,

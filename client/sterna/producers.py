@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from sterna import errors
+from sterna._branches import homed
 from sterna._encode import (
     encode_header,
     encode_links,
@@ -24,6 +25,7 @@ from sterna._encode import (
     uploadable,
     wants_compression,
 )
+from sterna._homes import HOPS_MAX, TEMPORARY_PREFIX, pause_s
 from sterna._lane import Lane
 from sterna._link import Link
 from sterna.bodies import Body
@@ -39,6 +41,8 @@ Completion: TypeAlias = Callable[["Sent | errors.SternaError"], None]
 
 #: So many messages are sent without a pause before the event loop gets a turn to write them.
 _BURST = 128
+#: So many destinations an anonymous producer keeps open in a cluster.
+_BOUND_MAX = 256
 #: Room in a frame for what surrounds a message.
 _FRAME_SLACK = 1024
 
@@ -81,11 +85,15 @@ class Producer:
         self._default_confirmed = options.delivery_mode != DeliveryMode.RELIABLE
         self._lane = self._new_lane(self._default_confirmed)
         self._burst = 0
+        self._following = False
+        # In a cluster an anonymous producer has a bound one for each destination: only opening tells where it lives.
+        self._bound: dict[Destination, Producer] = {}
 
     # --- Opening, on each link anew
 
     def _new_lane(self, confirmed: bool) -> Lane:
         lane = Lane(self.session._lifeline, self.session, self.destination, self.options.window, confirmed)
+        lane.owner = self
         self._lanes[confirmed] = lane
         return lane
 
@@ -93,6 +101,10 @@ class Producer:
         """Opens the lanes on `link`."""
         for lane in list(self._lanes.values()):
             await self._open_lane(lane, link, again=again)
+
+    async def _open_first(self, link: Link) -> None:
+        """Opens the lanes where they have not been before."""
+        await self._open(link, again=False)
 
     async def _open_lane(self, lane: Lane, link: Link, *, again: bool) -> None:
         lane.destination = None if self.destination is None else self._lifeline.current(self.destination)
@@ -114,6 +126,10 @@ class Producer:
             except LinkLostError:
                 raise
             except errors.SternaError as error:
+                if isinstance(error, errors.MovedError) and self._may_follow():
+                    lane.forget_unconfirmed()
+                    self._moved(error)
+                    return
                 lane.fail(error)
                 self._lifeline.report(error)
 
@@ -130,9 +146,74 @@ class Producer:
                 lane = self._lanes.get(confirmed)
                 if lane is None:
                     made = Lane(self._lifeline, self.session, self.destination, self.options.window, confirmed)
+                    made.owner = self
                     await self._lifeline.retrying(lambda link: self._open_lane(made, link, again=False), self.session)
                     lane = self._lanes[confirmed] = made
         return lane
+
+    # --- Following a destination to its broker
+
+    def _may_follow(self) -> bool:
+        return self.destination is not None and self._lifeline.homes is not None and not self.session._transacted
+
+    def _moved(self, error: errors.MovedError) -> bool:
+        """The destination lives elsewhere: goes there, with what is unconfirmed. Whether it can."""
+        homes = self._lifeline.homes
+        if not self._may_follow() or homes is None:
+            return False
+        for lane in self._lanes.values():
+            lane.interrupted()
+        if not self._following:
+            self._following = True
+            homes.spawn(self._follow(error))
+        return True
+
+    async def _follow(self, moved: errors.MovedError) -> None:
+        try:
+            for hop in range(HOPS_MAX):
+                await asyncio.sleep(pause_s(hop))
+                session = await homed(self.session, moved)
+                self._move(session)
+                try:
+                    await self._lifeline.retrying(self._open_first, session)
+                except errors.MovedError as again:
+                    moved = again
+                    continue
+                session._producers.add(self)
+                return
+            raise moved
+        except errors.SternaError as error:
+            for lane in self._lanes.values():
+                lane.fail(error)
+            self._lifeline.report(error)
+        finally:
+            self._following = False
+
+    def _move(self, session: Session) -> None:
+        self.session._producers.discard(self)
+        for lane in self._lanes.values():
+            self._lifeline.unroute(lane)
+        self.session, self._lifeline = session, session._lifeline
+        for lane in self._lanes.values():
+            lane.move(self._lifeline, session)
+
+    async def _bound_to(self, destination: Destination) -> Producer:
+        """The producer that an anonymous one uses for a destination, in a cluster."""
+        async with self._opening:
+            bound = self._bound.get(destination)
+            if bound is None or bound._lane.closed is not None:
+                session = self.session
+                if destination.name.startswith(TEMPORARY_PREFIX) and self._lifeline.homes is not None:
+                    # A place for replies is on the broker of whoever asked; its name says which.
+                    broker = destination.name.removeprefix(TEMPORARY_PREFIX).rpartition(".")[0].rpartition(".")[0]
+                    other = self._lifeline.homes.named(broker)
+                    session = await self.session._branches.at(other._lifeline) if other is not None else session
+                bound = await session._producer(destination, self.options)
+                if len(self._bound) >= _BOUND_MAX:
+                    oldest = next(iter(self._bound))
+                    await self._bound.pop(oldest).close()
+                self._bound[destination] = bound
+            return bound
 
     # --- Sending
 
@@ -146,6 +227,25 @@ class Producer:
             if len(self._headers) < 64:
                 self._headers[key] = header
         return header
+
+    async def _overridden(
+        self,
+        delivery_mode: DeliveryMode | None,
+        priority: int | None,
+        time_to_live_ms: int | None,
+        delivery_delay_ms: int | None,
+    ) -> tuple[Lane, bytes, int]:
+        """Lane, header and delivery delay of a message that does not take all of the producer's defaults."""
+        options = self.options
+        mode = options.delivery_mode if delivery_mode is None else delivery_mode
+        delay_ms = options.delivery_delay_ms if delivery_delay_ms is None else delivery_delay_ms
+        header = self._header_of(
+            mode,
+            options.priority if priority is None else priority,
+            options.time_to_live_ms if time_to_live_ms is None else time_to_live_ms,
+            delay_ms,
+        )
+        return await self._lane_for(mode), header, delay_ms
 
     def _target(self, destination: DestinationLike | None) -> Destination | None:
         """The destination to write into the frame: an anonymous producer's."""
@@ -171,6 +271,9 @@ class Producer:
         Raises:
             SternaError: the broker refused it, or the connection was given up before it was confirmed.
         """
+        if self.destination is None and self._lifeline.cluster and options.get("destination") is not None:
+            destination = destination_of(options.pop("destination"))
+            return await (await self._bound_to(self._lifeline.current(destination))).send(body, **options)
         mode = options.get("delivery_mode")
         if self.session._transacted or (self.options.delivery_mode if mode is None else mode) == DeliveryMode.RELIABLE:
             return await self._send_unconfirmed(body, options)
@@ -216,20 +319,26 @@ class Producer:
             ClosedError: the producer is closed.
             TransactionRolledBackError: the transaction it would be part of is lost already.
         """
+        if self.destination is None and self._lifeline.cluster and destination is not None:
+            bound = await self._bound_to(self._lifeline.current(destination_of(destination)))
+            return await bound.send_soon(
+                body,
+                properties=properties,
+                delivery_mode=delivery_mode,
+                priority=priority,
+                time_to_live_ms=time_to_live_ms,
+                delivery_delay_ms=delivery_delay_ms,
+                correlation_id=correlation_id,
+                reply_to=reply_to,
+                type=type,
+                compress=compress,
+                on_completion=on_completion,
+            )
         lane = self._lane
         header = self._header
         delay_ms = self.options.delivery_delay_ms
         if not (delivery_mode is None and priority is None and time_to_live_ms is None and delivery_delay_ms is None):
-            options = self.options
-            mode = options.delivery_mode if delivery_mode is None else delivery_mode
-            delay_ms = options.delivery_delay_ms if delivery_delay_ms is None else delivery_delay_ms
-            header = self._header_of(
-                mode,
-                options.priority if priority is None else priority,
-                options.time_to_live_ms if time_to_live_ms is None else time_to_live_ms,
-                delay_ms,
-            )
-            lane = await self._lane_for(mode)
+            lane, header, delay_ms = await self._overridden(delivery_mode, priority, time_to_live_ms, delivery_delay_ms)
         links = b""
         if correlation_id or reply_to is not None or type:
             if reply_to is not None:
@@ -294,6 +403,8 @@ class Producer:
         Raises:
             FlushError: what failed since the last flush.
         """
+        for bound in list(self._bound.values()):
+            await bound.flush()
         for lane in list(self._lanes.values()):
             if lane.confirmed:
                 await lane.flush()
@@ -301,7 +412,8 @@ class Producer:
     @property
     def unconfirmed(self) -> int:
         """How many messages are waiting for their confirmation."""
-        return sum(len(lane.unconfirmed) for lane in self._lanes.values())
+        own = sum(len(lane.unconfirmed) for lane in self._lanes.values())
+        return own + sum(bound.unconfirmed for bound in self._bound.values())
 
     # --- Closing
 
@@ -321,6 +433,8 @@ class Producer:
         try:
             if not self.session._transacted:
                 await self.flush()
+            for bound in list(self._bound.values()):
+                await bound.close()
         finally:
             self.session._producers.discard(self)
             for lane in self._lanes.values():

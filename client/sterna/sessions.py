@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 from sterna import errors
 from sterna._acknowledging import Ranges, Settled, ack_set, ranges_of, seen_set
+from sterna._branches import Branches, following
 from sterna._link import Link, LinkLostError
 from sterna._proto.sterna.v1 import messaging_pb2 as pb
 from sterna.consumers import Consumer, ConsumerOptions, Listener
-from sterna.destinations import DestinationLike, destination_of
+from sterna.destinations import Destination, DestinationLike, destination_of
 from sterna.messages import Message
 from sterna.modes import AcknowledgeMode, Durability
 from sterna.producers import Producer, ProducerOptions
@@ -58,6 +59,8 @@ class Session:
         self._transaction = 0
         self._in_transaction = False
         self._transaction_error: errors.SternaError | None = None
+        #: In a cluster: what this session has on other brokers. All its parts share one.
+        self._branches = Branches(self)
 
     # --- Opening, on each link anew
 
@@ -105,10 +108,16 @@ class Session:
             NoSuchDestinationError: no such destination, and none may be created under this name.
         """
         target = None if destination is None else destination_of(destination)
-        producer = Producer(self, target, ProducerOptions(**options))
-        await self._lifeline.retrying(lambda link: producer._open(link, again=False), self)
-        self._producers.add(producer)
-        return producer
+        return await self._producer(target, ProducerOptions(**options))
+
+    async def _producer(self, target: Destination | None, options: ProducerOptions) -> Producer:
+        async def make(session: Session) -> Producer:
+            producer = Producer(session, target, options)
+            await session._lifeline.retrying(producer._open_first, session)
+            session._producers.add(producer)
+            return producer
+
+        return await following(self, make)
 
     async def consumer(
         self, destination: DestinationLike, *, listener: Listener | None = None, **options: Any
@@ -123,8 +132,14 @@ class Session:
             InUseError: another consumer has this durable subscription.
             InvalidSelectorError: with the offset of the character.
         """
-        consumer = Consumer(self, destination_of(destination), ConsumerOptions(**options))
-        await self._add(consumer)
+        target, chosen = destination_of(destination), ConsumerOptions(**options)
+
+        async def make(session: Session) -> Consumer:
+            consumer = Consumer(session, target, chosen)
+            await session._add(consumer)
+            return consumer
+
+        consumer = await following(self, make)
         if listener is not None:
             consumer._start_listening(listener)
         return consumer
@@ -132,6 +147,11 @@ class Session:
     async def _add(self, consumer: Consumer) -> None:
         await self._lifeline.retrying(consumer._open, self)
         self._consumers.add(consumer)
+
+    @property
+    def _parts(self) -> list[Session]:
+        """This session on its brokers, itself first; a branch has no others."""
+        return self._branches.parts if self._branches.root is self else [self]
 
     def browser(self, queue: DestinationLike, *, selector: str = "", durable: str = "") -> Consumer:
         """Looks at a queue's messages, or with `durable` at a durable subscription's, without taking them.
@@ -148,11 +168,23 @@ class Session:
             NoSuchSubscriptionError: there is none of this name.
             InUseError: it has a consumer.
         """
+        # A durable lives with its topic, and its name does not say where: whoever has it, among those in use, knows it.
+        for other in self._lifeline.homes.connections if self._lifeline.homes is not None else ():
+            await self._branches.at(other._lifeline)
+        missing: errors.NoSuchSubscriptionError | None = None
+        for part in self._parts:
 
-        async def ask(link: Link) -> None:
-            await link.request(self._number, "unsubscribe", pb.Unsubscribe(name=name))
+            async def ask(link: Link, part: Session = part) -> None:
+                await link.request(part._number, "unsubscribe", pb.Unsubscribe(name=name))
 
-        await self._lifeline.retrying(ask, self)
+            try:
+                await part._lifeline.retrying(ask, part)
+            except errors.NoSuchSubscriptionError as error:
+                missing = error
+            else:
+                return
+        if missing is not None:
+            raise missing
 
     # --- Starting and stopping deliveries
 
@@ -165,12 +197,13 @@ class Session:
         await self._start(stop=False)
 
     async def _start(self, *, stop: bool) -> None:
-        self._stopped = stop
+        for part in self._parts:
+            part._stopped = stop
 
-        async def ask(link: Link) -> None:
-            await link.request(self._number, "start", pb.Start(stop=stop))
+            async def ask(link: Link, part: Session = part) -> None:
+                await link.request(part._number, "start", pb.Start(stop=stop))
 
-        await self._lifeline.retrying(ask, self)
+            await part._lifeline.retrying(ask, part)
 
     # --- Handing out and acknowledging
 
@@ -247,6 +280,9 @@ class Session:
                 consumer._finish()
             return self._settled if self._settled is not None and self._gathering else Settled(True)
         if self.mode == AcknowledgeMode.CLIENT:
+            for part in self._branches.parts:
+                if part is not self:
+                    part._acknowledge_all()
             done = [(source, sequence) for source, kept in self._handed.items() for sequence in sorted(kept)]
             self._handed.clear()
         else:
@@ -261,6 +297,16 @@ class Session:
         for one, sequence in done:
             self._finished(one, sequence, link.welcome.epoch)
         return settled
+
+    def _acknowledge_all(self) -> None:
+        """Acknowledges what was handed out, in CLIENT mode, because another part of the session does."""
+        link, handed = self._link, self._handed
+        if link is None:
+            return
+        self._handed = {}
+        for source, kept in handed.items():
+            for sequence in sorted(kept):
+                self._finished(source, sequence, link.welcome.epoch)
 
     def _release(self, message: Message) -> None:
         """See Message.release."""
@@ -298,6 +344,8 @@ class Session:
             FlushError: messages of `send_soon` failed.
             SternaError: acknowledgements were refused.
         """
+        for branch in self._parts[1:]:
+            await branch.flush()
         for producer in list(self._producers):
             await producer.flush()
         if self._link is not None:
@@ -478,6 +526,8 @@ class Session:
         """
         if self.closed is not None:
             return
+        for branch in self._parts[1:]:
+            await branch.close(failed=failed)
         failure = await self._flush_producers()
         for consumer in list(self._consumers):
             await consumer._stop_listening()

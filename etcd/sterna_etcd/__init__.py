@@ -34,6 +34,7 @@ from sterna_etcd.values import (
     create_revision,
     equals,
     mod_revision,
+    unchanged_since,
 )
 from sterna_etcd.watch import Batch, Event, RevisionWentBackError, Watch
 
@@ -75,4 +76,5 @@ __all__ = [
     "create_revision",
     "equals",
     "mod_revision",
+    "unchanged_since",
 ]

@@ -74,22 +74,23 @@ class Etcd:
         found = values.key_value(response.kvs[0]) if response.kvs else None
         return Got(header.revision, header.cluster_id, found)
 
-    async def list_all(self, prefix: str, *, page: int = PAGE) -> Listed:
-        """All keys that begin with `prefix`, page by page at one revision.
+    async def list_all(self, prefix: str, *, page: int = PAGE, until: str = "") -> Listed:
+        """All keys that begin with `prefix` (or, with `until`, from `prefix` on and before that key), at one revision.
 
         Raises:
             NotDoneError: etcd could not be asked.
         """
         while True:
             try:
-                return await self._list(prefix, page)
+                return await self._list(prefix, page, until)
             except CompactedError:
                 # The revision of the first page was compacted before the last one was read: begin anew.
                 continue
 
-    async def _list(self, prefix: str, page: int) -> Listed:
+    async def _list(self, prefix: str, page: int, until: str) -> Listed:
         pairs: list[KeyValue] = []
-        key, end, revision = prefix.encode(), values.prefix_end(prefix), 0
+        key, revision = prefix.encode(), 0
+        end = until.encode() if until else values.prefix_end(prefix)
         while True:
             request = pb.RangeRequest(key=key, range_end=end, limit=page, revision=revision)
             response = await self.call(wire.RANGE, request)
@@ -99,9 +100,9 @@ class Etcd:
                 return Listed(revision, response.header.cluster_id, pairs)
             key = response.kvs[-1].key + b"\0"
 
-    def watch(self, prefix: str, *, verify: Verify | None = None, idle_ms: int = 2_000) -> Watch:
-        """Everything below `prefix`, now and as it changes; see Watch."""
-        return Watch(self, prefix, verify, idle_ms / 1000)
+    def watch(self, prefix: str, *, until: str = "", verify: Verify | None = None, idle_ms: int = 2_000) -> Watch:
+        """Everything below `prefix` (or, with `until`, before that key), now and as it changes; see Watch."""
+        return Watch(self, prefix, until, verify, idle_ms / 1000)
 
     # Writes
 

@@ -34,7 +34,7 @@ class ObjectStatusKey:
 
 @dataclass(frozen=True)
 class HomeKey:
-    """A destination that has a home; `kind` is "queue" or "topic"."""
+    """What has a home: `kind` is "queue" or "topic", or "pattern" for a topic pattern that somebody subscribes to."""
 
     kind: str
     name: str
@@ -95,8 +95,12 @@ class Layout:
         """All homes."""
         return f"{self.prefix}homes/"
 
+    def homes_of(self, kind: str) -> str:
+        """All homes of a kind: a prefix."""
+        return f"{self.homes}{_part(kind)}/"
+
     def home(self, kind: str, name: str) -> str:
-        """The home of a destination; `kind` is "queue" or "topic"."""
+        """The home of a destination or pattern; kinds as in HomeKey."""
         return f"{self.homes}{_part(kind)}/{_part(name)}"
 
     def home_of(self, key: str) -> HomeKey:
@@ -132,6 +136,11 @@ class Layout:
         return self._parts(key, self.drains, 1)[0]
 
     # Status
+
+    @property
+    def statuses(self) -> str:
+        """Where statuses begin: what members follow ends before."""
+        return f"{self.prefix}status/"
 
     @property
     def object_statuses(self) -> str:

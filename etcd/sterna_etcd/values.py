@@ -102,6 +102,19 @@ def create_revision(key: str, revision: int) -> Condition:
     )
 
 
+def unchanged_since(prefix: str, revision: int) -> Condition:
+    """No key that begins so was written after this revision, nor came into being."""
+    return Condition(
+        pb.Compare(
+            result=pb.Compare.LESS,
+            target=pb.Compare.MOD,
+            key=prefix.encode(),
+            range_end=prefix_end(prefix),
+            mod_revision=revision + 1,
+        )
+    )
+
+
 def equals(key: str, value: bytes) -> Condition:
     """The key holds exactly this; false, too, when it does not exist."""
     return Condition(pb.Compare(result=pb.Compare.EQUAL, target=pb.Compare.VALUE, key=key.encode(), value=value))

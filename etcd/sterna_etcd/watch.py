@@ -58,8 +58,9 @@ class Batch:
 class Watch:
     """See the module. Iterate over `batches()`; `fault` says what is wrong now, None when it follows."""
 
-    def __init__(self, client: "Etcd", prefix: str, verify: Verify | None, idle_s: float) -> None:
+    def __init__(self, client: "Etcd", prefix: str, until: str, verify: Verify | None, idle_s: float) -> None:
         self.prefix = prefix
+        self.until = until
         self.fault: EtcdError | None = UnavailableError("etcd: not asked yet")
         self.revision = 0
         self.on_fault: Callable[[EtcdError | None], None] | None = None
@@ -68,6 +69,17 @@ class Watch:
         self._idle_s = idle_s
         self._known: dict[str, int] = {}
         self._listed = False
+        self._doubted = False
+
+    def seed(self, known: dict[str, int], revision: int) -> None:
+        """What the caller has from before, keys with their revisions: the first listing tells what is different."""
+        self._known = dict(known)
+        self.revision = revision
+
+    def doubt(self) -> None:
+        """What was told last is not to be believed: everything is verified and listed again before more is told."""
+        self._listed = False
+        self._doubted = True
 
     async def batches(self) -> AsyncGenerator[Batch, None]:
         """Runs until it is closed; failures of etcd only make it wait."""
@@ -78,6 +90,9 @@ class Watch:
                 async with aclosing(self._follow()) as following:
                     async for batch in following:
                         yield batch
+                        if self._doubted:
+                            self._doubted = False
+                            break
             except CompactedError:
                 self._listed = False
                 continue
@@ -96,7 +111,7 @@ class Watch:
 
     async def _list(self) -> Batch:
         await self._check()
-        listed = await self._client.list_all(self.prefix)
+        listed = await self._client.list_all(self.prefix, until=self.until)
         if listed.revision < self.revision:
             raise _went_back(listed.revision, self.revision)
         present = {pair.key: pair for pair in listed.values}
@@ -157,7 +172,7 @@ class Watch:
     def _create_request(self) -> Any:
         return pb.WatchCreateRequest(
             key=self.prefix.encode(),
-            range_end=values.prefix_end(self.prefix),
+            range_end=self.until.encode() if self.until else values.prefix_end(self.prefix),
             # Not the one after it: while that does not exist yet, etcd answers no request for progress, and a store in
             # which nothing changes would look like a member that has frozen. What comes again is passed over.
             start_revision=self.revision,

@@ -16,7 +16,7 @@ import structlog
 from sterna_resources.destination import DestinationResource
 from sterna_resources.durable_subscription import DurableSubscription
 from sterna_resources.problems import ManifestError, Problem
-from sterna_resources.reading import Examined, examine_text
+from sterna_resources.reading import Examined, Manifest, examine_text
 from sterna_resources.resource import Resource
 from sterna_resources.store import SYSTEM_STORES, Store
 
@@ -96,7 +96,7 @@ class LiveConfiguration:
         """Makes the described objects so; all of them, or none when one is refused."""
         async with self._changing:
             examined = await asyncio.to_thread(examine_text, manifests, source)
-            entries = [Entry(one.manifest, OWNER) for one in examined if one.manifest is not None]
+            entries = [self._entry(one.manifest) for one in examined if one.manifest is not None]
             objects = self.objects.replaced(entries)
             problems = await asyncio.to_thread(self._apply_problems, objects, entries)
             outcomes = self._outcomes(examined, problems)
@@ -107,6 +107,14 @@ class LiveConfiguration:
                 records = [Record(entry.key, entry.manifest, self._base(entry.key)) for entry in changed]
                 _note_refusals(outcomes, await self._change(objects, records, OWNER))
             return outcomes
+
+    async def prepare_delete(self, entry: Entry) -> None:
+        """Before anything that an object describes is deleted: whether the object may be.
+
+        Raises:
+            RefusedError: something else needs it.
+        """
+        self.check_deletable(entry)
 
     async def delete(self, entry: Entry) -> None:
         """Takes an object out of the configuration; what it holds is the caller's business.
@@ -245,7 +253,7 @@ class LiveConfiguration:
                 outcomes.append(Outcome(one.kind, one.name, "refused", problems=wrong))
                 continue
             assert one.manifest is not None  # nothing was wrong with it
-            entry = Entry(one.manifest, OWNER)
+            entry = self._entry(one.manifest)
             change, changes = self._change_of(entry)
             if any_refused and change != "unchanged":
                 change, changes = "unchanged", [NOT_APPLIED]
@@ -258,6 +266,10 @@ class LiveConfiguration:
             return "created", []
         changes = differences(before.resource, entry.resource)
         return ("configured" if changes else "unchanged"), changes
+
+    def _entry(self, manifest: Manifest) -> Entry:
+        """What an administrator applies, as an object."""
+        return Entry(manifest, OWNER)
 
     def _base(self, key: Key) -> str | None:
         below = self._below.entries.get(key)

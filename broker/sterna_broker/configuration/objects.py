@@ -30,10 +30,12 @@ Key = tuple[str, str]
 
 @dataclass(frozen=True)
 class Entry:
-    """One object: its manifest and who put it there ("folder" or "admin")."""
+    """One object: its manifest and who put it there ("folder", "admin" or "operator")."""
 
     manifest: Manifest
     owner: str
+    name: str | None = None
+    """What it is known by among the objects of its kind, where that is not its own name."""
 
     @property
     def resource(self) -> Resource:
@@ -43,7 +45,8 @@ class Entry:
     @property
     def key(self) -> Key:
         """What it is the manifest of."""
-        return key_of(self.resource)
+        kind, name = key_of(self.resource)
+        return kind, self.name or name
 
     @property
     def place(self) -> Place:

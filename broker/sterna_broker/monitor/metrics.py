@@ -11,6 +11,8 @@ all.
 | `sterna_start_time_seconds` | | when the process started, seconds since 1970 |
 | `sterna_epoch` | | grows with each start |
 | `sterna_certificate_not_after_seconds` | | when the certificate ends, seconds since 1970; only with TLS |
+| `sterna_etcd_followed` | | in a cluster: 1 while etcd is there and is the one that is known |
+| `sterna_cluster_applied_revision`, `sterna_cluster_brokers`, `sterna_cluster_homes` | | in a cluster |
 | `sterna_resident_memory_bytes` | | memory of the process |
 | `sterna_connections`, `sterna_sessions`, `sterna_producers`, `sterna_consumers` | | how many there are |
 | `sterna_queues`, `sterna_topics`, `sterna_subscriptions` | | how many there are |
@@ -34,6 +36,7 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from sterna_broker.cluster.member import Member
 from sterna_broker.contract import admin
 from sterna_broker.pump import Pump
 from sterna_broker.server.listing import ENGINE_KINDS
@@ -83,9 +86,12 @@ _DESTINATION_COUNTERS = {
 class Metrics:
     """All metrics of one broker, in a registry of its own."""
 
-    def __init__(self, pump: Pump, statistics: StatisticsSource, destinations_max: int) -> None:
+    def __init__(
+        self, pump: Pump, statistics: StatisticsSource, destinations_max: int, member: Member | None = None
+    ) -> None:
         self.ready = False
         self.certificate_not_after_ms: int | None = None
+        self.member = member
         self._collector = _BrokerCollector(pump, statistics, destinations_max, self)
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self._collector)
@@ -118,6 +124,8 @@ class _BrokerCollector(Collector):
         if (until_ms := self._owner.certificate_not_after_ms) is not None:
             text = "When the certificate that clients are shown ends."
             yield GaugeMetricFamily("sterna_certificate_not_after_seconds", text, value=until_ms / 1000)
+        if self._owner.member is not None:
+            yield from _of_cluster(self._owner.member)
         yield from _plain(figures, _GAUGES, GaugeMetricFamily)
         yield from _plain(figures, _COUNTERS, CounterMetricFamily)
         yield from _plain(figures.log, _LOG_GAUGES, GaugeMetricFamily)
@@ -155,6 +163,17 @@ class _BrokerCollector(Collector):
 def _plain(source: Any, table: dict[str, tuple[str, str]], family: Any) -> Iterator[Metric]:
     for name, (field, text) in table.items():
         yield family(name, text, value=float(getattr(source, field)))
+
+
+def _of_cluster(member: Member) -> Iterator[Metric]:
+    view = member.link.view
+    followed = float(member.link.fault is None)
+    yield GaugeMetricFamily("sterna_etcd_followed", "Whether etcd is there, and the one that is known.", value=followed)
+    text = "The revision of etcd that this broker has made so."
+    yield GaugeMetricFamily("sterna_cluster_applied_revision", text, value=float(member.applied_revision))
+    yield GaugeMetricFamily("sterna_cluster_brokers", "Brokers of the cluster that live.", value=float(len(view.live)))
+    homes = float(len(view.homes_on(member.name)))
+    yield GaugeMetricFamily("sterna_cluster_homes", "Names that have their home on this broker.", value=homes)
 
 
 def _stores(stores: Iterable[admin.StoreStatistics]) -> Iterator[Metric]:

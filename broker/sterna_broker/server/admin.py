@@ -12,8 +12,10 @@ from typing import Any
 import structlog
 from sterna_resources.kinds import KINDS, suggestion
 
+from sterna_broker.cluster.desk import ClusterDesk
 from sterna_broker.configuration.applied import OWNER
 from sterna_broker.configuration.live import LiveConfiguration, Outcome
+from sterna_broker.configuration.objects import Entry
 from sterna_broker.contract import admin, messaging
 from sterna_broker.pump import Pump
 from sterna_broker.refusals import RefusedError
@@ -35,8 +37,11 @@ _CHANGES = {
 class Administration:
     """The handlers of the service."""
 
-    def __init__(self, pump: Pump, live: LiveConfiguration, statistics: StatisticsSource) -> None:
+    def __init__(
+        self, pump: Pump, live: LiveConfiguration, statistics: StatisticsSource, desk: ClusterDesk | None = None
+    ) -> None:
         self._pump = pump
+        self._desk = desk
         self._live = live
         self._statistics = statistics
         self._listing = Listing(pump, live)
@@ -64,10 +69,12 @@ class Administration:
         kind = _known_kind(request.kind)
         entry = self._live.objects.named(kind, request.name)
         row = self._listing.row(kind, request.name)
+        if row is None:
+            self._check_here(kind, request.name, entry)
         if entry is None and row is None:
             raise _no_such(kind, request.name)
         if entry is not None:
-            self._live.check_deletable(entry)
+            await self._live.prepare_delete(entry)
         held = 0
         if row is not None:
             # The engine first: it refuses while messages remain, and then nothing has changed.
@@ -88,6 +95,10 @@ class Administration:
             kind, name, client_id = "durable", request.durable.name, request.durable.client_id
         else:
             raise RefusedError("INVALID_ARGUMENT", "what", "Nothing is named.", "Name a queue or a durable.")
+        if kind == "queue":
+            self._check_here("Queue", name, None)
+        else:
+            self._check_here("DurableSubscription", f"{client_id}/{name}", None)
         count = self._pump.tick().purge(kind, name, client_id)
         self._pump.touch()
         _log.info("purged", kind=kind, name=name, client_id=client_id, messages=count, actor=OWNER)
@@ -95,6 +106,8 @@ class Administration:
 
     def browse(self, request: admin.BrowseRequest) -> AsyncIterator[admin.BrowseResponse]:
         """Looks at messages without taking them."""
+        if request.WhichOneof("what") == "queue":
+            self._check_here("Queue", request.queue, None)
         return browsing.browse(self._pump, request)
 
     async def get_statistics(self, _request: admin.StatisticsRequest) -> admin.Statistics:
@@ -121,6 +134,15 @@ class Administration:
         self._pump.touch()
         _log.info("connection_closed", connection=request.id, actor=OWNER)
         return admin.CloseConnectionResponse()
+
+    def _check_here(self, kind: str, name: str, entry: Entry | None) -> None:
+        """Refuses what lives on another broker of the cluster, saying where (MOVED).
+
+        Raises:
+            RefusedError: MOVED.
+        """
+        if self._desk is not None and (moved := self._desk.elsewhere(kind, name, entry)):
+            raise moved
 
 
 def _known_kind(kind: str) -> str:

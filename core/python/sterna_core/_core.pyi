@@ -52,8 +52,18 @@ class Engine:
     def configure(self, configuration: str) -> str:
         """Makes what exists as the whole configuration says; returns JSON with `changes` and `refused`."""
 
-    def delete(self, kind: str, name: str, with_messages: bool, client_id: str = "") -> int:
-        """Deletes a "queue", "topic" or "durable"; how many messages went with it. Raises EngineError."""
+    def delete(self, kind: str, name: str, with_messages: bool, client_id: str = "", reason: str = "") -> int:
+        """Deletes a "queue", "topic" or "durable"; how many messages went with it. Raises EngineError.
+
+        `reason` is what producers and consumers of a queue or topic are told, as the error of an answer; else that it
+        was deleted.
+        """
+
+    def close_to_producers(self, kind: str, name: str, reason: str) -> None:
+        """Refuses what is sent to a "queue" or "topic" with `reason`, an error as JSON; empty: takes it again.
+
+        Raises EngineError.
+        """
 
     def purge(self, kind: str, name: str, client_id: str = "") -> int:
         """Drops all messages of a "queue" or "durable"; how many. Raises EngineError."""

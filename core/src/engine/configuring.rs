@@ -136,8 +136,13 @@ impl Engine {
             .filter(|found| found.origin == Origin::Static && !wanted.contains(&(found.kind, found.name.clone())))
             .map(|found| (found.id, found.kind, found.name.clone()))
             .collect();
+        let reason = refuse(
+            ErrorCode::NoSuchDestination,
+            "destination",
+            "The destination was deleted.",
+        );
         for (id, kind, name) in gone {
-            match self.delete_known(id, false) {
+            match self.delete_known(id, false, &reason) {
                 Ok(_) => configured
                     .changes
                     .push((kind_word(kind), name.as_str().to_owned(), Change::Deleted)),
@@ -220,24 +225,73 @@ impl Engine {
     /// # Errors
     /// It does not exist, holds messages, is the source of a bridge, or belongs to the broker.
     pub fn delete(&mut self, kind: Kind, name: &str, with_messages: bool) -> Result<u64, Refused> {
-        let Some(id) = self.state.destination(kind, name).map(|found| found.id) else {
-            return Err(missing(kind, name));
-        };
-        self.delete_known(id, with_messages)
-    }
-
-    fn delete_known(&mut self, id: DestinationId, with_messages: bool) -> Result<u64, Refused> {
-        // The state decides first; consumers are only closed when the destination really goes.
-        let deleted = self
-            .state
-            .delete_destination(id, with_messages, "administrator")
-            .map_err(|error| of_state(&error))?;
         let reason = refuse(
             ErrorCode::NoSuchDestination,
             "destination",
             "The destination was deleted.",
         );
-        self.close_consumers_of(id.source(), &reason);
+        self.delete_for(kind, name, with_messages, &reason)
+    }
+
+    /// As `delete`, telling its producers and consumers `reason`: that it lives somewhere else, for example.
+    ///
+    /// # Errors
+    /// As `delete`.
+    pub fn delete_for(
+        &mut self,
+        kind: Kind,
+        name: &str,
+        with_messages: bool,
+        reason: &Refused,
+    ) -> Result<u64, Refused> {
+        let Some(id) = self.state.destination(kind, name).map(|found| found.id) else {
+            return Err(missing(kind, name));
+        };
+        let deleted = self.delete_known(id, with_messages, reason)?;
+        let bound: Vec<u64> = self
+            .producers
+            .iter()
+            .filter(|(_, producer)| producer.target.as_ref().is_some_and(|target| target.destination == id))
+            .map(|(key, _)| *key)
+            .collect();
+        for key in bound {
+            self.expel_producer(key, reason.clone());
+        }
+        Ok(deleted)
+    }
+
+    /// Refuses from now on what is sent to a destination, with `reason`; or with none takes it again. What it holds can
+    /// be consumed meanwhile.
+    ///
+    /// # Errors
+    /// It does not exist.
+    pub fn close_to_producers(&mut self, kind: Kind, name: &str, reason: Option<Refused>) -> Result<(), Refused> {
+        let Some(id) = self.state.destination(kind, name).map(|found| found.id) else {
+            return Err(missing(kind, name));
+        };
+        match reason {
+            Some(reason) => self.closed.insert(id, reason),
+            None => self.closed.remove(&id),
+        };
+        Ok(())
+    }
+
+    /// Why nothing may be sent to a destination at present.
+    pub(super) fn closed_to_producers(&self, id: DestinationId) -> Result<(), Refused> {
+        match self.closed.get(&id) {
+            Some(reason) => Err(reason.clone()),
+            None => Ok(()),
+        }
+    }
+
+    fn delete_known(&mut self, id: DestinationId, with_messages: bool, reason: &Refused) -> Result<u64, Refused> {
+        // The state decides first; consumers are only closed when the destination really goes.
+        let deleted = self
+            .state
+            .delete_destination(id, with_messages, "administrator")
+            .map_err(|error| of_state(&error))?;
+        self.closed.remove(&id);
+        self.close_consumers_of(id.source(), reason);
         Ok(deleted)
     }
 

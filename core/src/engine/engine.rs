@@ -14,6 +14,7 @@ use super::confirms::Pending;
 use super::connection::Connection;
 use super::consumer::Consumer;
 use super::dispatch::Receivers;
+use super::errors::Refused;
 use super::frames::SetsFrame;
 use super::limits::Settings;
 use super::output::Item;
@@ -23,7 +24,9 @@ use super::stream::{Phase, Stream};
 use super::tickets::{Ticket, TicketRequest};
 use super::unused::Sweep;
 use crate::log::{Position, WriteDone, WriteJob};
-use crate::state::{Now, Properties, ReadJob, ReadJobDone, SourceId, State, StateError, Tx, UpkeepDone, UpkeepJob};
+use crate::state::{
+    DestinationId, Now, Properties, ReadJob, ReadJobDone, SourceId, State, StateError, Tx, UpkeepDone, UpkeepJob,
+};
 use rustc_hash::FxHashMap;
 
 /// What `poll` found.
@@ -56,6 +59,8 @@ pub struct Engine {
     /// Why nothing is written any more.
     pub(super) failed: Option<String>,
     pub(super) tickets: FxHashMap<u64, Ticket>,
+    /// Destinations that nothing may be sent to, and why.
+    pub(super) closed: FxHashMap<DestinationId, Refused>,
     pub(super) asked: Vec<TicketRequest>,
     /// What temporary queues and topics get; none: nothing is configured.
     pub(super) temporary_properties: [Option<Properties>; 2],
@@ -106,6 +111,7 @@ impl Engine {
             client_ids: FxHashMap::default(),
             failed: None,
             tickets: FxHashMap::default(),
+            closed: FxHashMap::default(),
             asked: Vec::new(),
             temporary_properties: [None, None],
             pending: Pending::default(),

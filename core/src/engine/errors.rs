@@ -126,6 +126,12 @@ pub const REGISTRY: &[Entry] = &[
         false,
         "Use the definition that exists, or end it first.",
     ),
+    entry(ErrorCode::Owned, false, "Change it where its owner keeps it."),
+    entry(
+        ErrorCode::SpansHomes,
+        false,
+        "Give what works together one home, or use each broker's part by itself.",
+    ),
     entry(
         ErrorCode::DestinationFull,
         true,

@@ -88,6 +88,7 @@ impl Engine {
             client_id: connection.identity.client_id.clone(),
             product: self.settings.product.clone(),
             time_ms: self.now.wall_ms,
+            cluster: self.settings.cluster.clone(),
         };
         self.send(id, 0, server_frame::Frame::Welcome(welcome));
         if resumed {

@@ -90,6 +90,9 @@ pub struct Settings {
     pub slow_consumer_ms: u64,
     /// How long a stream may take to greet.
     pub hello_ms: u64,
+    /// The cluster that the broker is a member of; empty: none. In one, the host is asked before a topic pattern is
+    /// subscribed to, as it is about destinations.
+    pub cluster: String,
     /// Mixed into connection tokens; a host gives random bytes, a simulation its seed.
     pub secret: [u8; 32],
 }
@@ -108,6 +111,7 @@ impl Default for Settings {
             dynamic_idle_ms: 600_000,
             slow_consumer_ms: 30_000,
             hello_ms: 10_000,
+            cluster: String::new(),
             secret: [0; 32],
         }
     }

@@ -71,7 +71,10 @@ impl Engine {
             return Ok(Outcome::Done);
         };
         let destination = match self.destination_of(key, producer_key, frame) {
-            Ok(Some(destination)) => destination,
+            Ok(Some(destination)) => match self.closed_to_producers(destination) {
+                Ok(()) => destination,
+                Err(refused) => return self.reject_known(id, key, producer_key, frame, refused),
+            },
             Ok(None) => return Ok(Outcome::Parked),
             Err(refused) => return self.reject_known(id, key, producer_key, frame, refused),
         };

@@ -76,6 +76,8 @@ pub struct Session {
     pub held: Parked,
     /// The answer of the last ticket, if it was a refusal.
     pub verdict: Option<Verdict>,
+    /// The pattern that the last ticket allowed.
+    pub allowed_pattern: Option<String>,
 }
 
 impl Session {
@@ -99,6 +101,7 @@ impl Session {
             stalled: false,
             held: Parked::default(),
             verdict: None,
+            allowed_pattern: None,
         }
     }
 }

@@ -112,7 +112,11 @@ impl Engine {
             return Err(refuse(ErrorCode::NotAllowed, name, message));
         }
         let mut destination = None;
-        if !pattern.has_wildcard() {
+        if pattern.has_wildcard() {
+            if !open.browse && !self.resolve_pattern(key, name)? {
+                return Ok(None);
+            }
+        } else {
             match self.resolve(key, Kind::Topic, name, Purpose::Consume)? {
                 Resolved::Asked => return Ok(None),
                 Resolved::Known(id) => destination = Some(id),

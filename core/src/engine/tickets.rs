@@ -57,6 +57,13 @@ pub enum Question {
         /// The user who wants it.
         user: String,
     },
+    /// May this pattern of topics be subscribed to here?
+    Pattern {
+        /// The pattern's text.
+        pattern: String,
+        /// The user who wants it.
+        user: String,
+    },
 }
 
 /// A question with the number by which it is answered.
@@ -73,7 +80,7 @@ pub struct TicketRequest {
 /// What the host answers.
 #[derive(Debug)]
 pub enum Answer {
-    /// The client may connect, as this user.
+    /// The client may connect, as this user; or the pattern may be subscribed to.
     Admitted {
         /// Empty: anonymous.
         user: String,
@@ -102,6 +109,13 @@ pub enum Ticket {
         kind: Kind,
         /// Its name.
         name: DestinationName,
+    },
+    /// A pattern.
+    Pattern {
+        /// The key of the session that waits.
+        session: u64,
+        /// Its text.
+        pattern: String,
     },
 }
 
@@ -199,6 +213,44 @@ impl Engine {
         Ok(Resolved::Asked)
     }
 
+    /// Whether a pattern may be subscribed to; if nobody has said so yet, the host is asked and the frame has to wait.
+    pub(super) fn resolve_pattern(&mut self, session_key: u64, pattern: &str) -> Result<bool, Refused> {
+        if self.settings.cluster.is_empty() {
+            return Ok(true);
+        }
+        let closed = || refuse(ErrorCode::Closed, "session", "The session was closed.");
+        let session = self.sessions.get_mut(&session_key).ok_or_else(closed)?;
+        if session.allowed_pattern.as_deref() == Some(pattern) {
+            session.allowed_pattern = None;
+            return Ok(true);
+        }
+        if let Some(verdict) = &session.verdict
+            && verdict.kind == super::wire_kind(Kind::Topic)
+            && verdict.name == pattern
+        {
+            return Err(verdict.refused.clone());
+        }
+        let stream = session.stream.ok_or_else(closed)?;
+        self.last_key += 1;
+        let ticket = self.last_key;
+        session.ticket = Some(ticket);
+        let connection = self.connections.get(&session.connection);
+        let user = connection.map(|connection| connection.identity.user.clone());
+        let pattern = pattern.to_owned();
+        let waiting = Ticket::Pattern {
+            session: session_key,
+            pattern: pattern.clone(),
+        };
+        self.tickets.insert(ticket, waiting);
+        let user = user.unwrap_or_default();
+        self.asked.push(TicketRequest {
+            ticket,
+            stream,
+            question: Question::Pattern { pattern, user },
+        });
+        Ok(false)
+    }
+
     /// Whether a ticket is about a destination, and so how its answer is to be read.
     #[must_use]
     pub fn asks_about_destination(&self, ticket: u64) -> bool {
@@ -225,10 +277,25 @@ impl Engine {
                     }
                     (Answer::Refused(refused), None) => Some(refused),
                 };
-                self.resume_session(session, kind, name, verdict);
+                self.resume_session(session, kind, name.as_str().to_owned(), verdict);
             }
+            Some(Ticket::Pattern { session, pattern }) => self.answer_pattern(session, pattern, answer),
             None => {}
         }
+    }
+
+    fn answer_pattern(&mut self, key: u64, pattern: String, answer: Answer) {
+        let refused = match answer {
+            Answer::Admitted { .. } => None,
+            Answer::Create(_) => Some(misanswered()),
+            Answer::Refused(refused) => Some(refused),
+        };
+        if refused.is_none()
+            && let Some(session) = self.sessions.get_mut(&key)
+        {
+            session.allowed_pattern = Some(pattern.clone());
+        }
+        self.resume_session(key, Kind::Topic, pattern, refused);
     }
 
     fn make_destination(&mut self, kind: Kind, name: &DestinationName, properties: Properties) -> Result<(), Refused> {
@@ -279,14 +346,14 @@ impl Engine {
     }
 
     /// Handles the frames that a session parked, until one of them has to wait again.
-    fn resume_session(&mut self, key: u64, kind: Kind, name: DestinationName, refused: Option<Refused>) {
+    fn resume_session(&mut self, key: u64, kind: Kind, name: String, refused: Option<Refused>) {
         let Some(session) = self.sessions.get_mut(&key) else {
             return;
         };
         session.ticket = None;
         session.verdict = refused.map(|refused| Verdict {
             kind: super::wire_kind(kind),
-            name: name.as_str().to_owned(),
+            name,
             refused,
         });
         self.replay(key);
@@ -299,6 +366,7 @@ impl Engine {
             }
             let (Some(stream), Some(frame)) = (session.stream, session.parked.pop()) else {
                 session.verdict = None;
+                session.allowed_pattern = None;
                 break;
             };
             self.handle_parked(stream, key, frame);

@@ -499,6 +499,9 @@ pub struct Welcome {
     /// The broker's wall clock, in milliseconds since 1970, so that clients can compare.
     #[prost(uint64, tag = "12")]
     pub time_ms: u64,
+    /// The cluster that the broker is a member of: destinations may live on other brokers (MOVED). Empty: none.
+    #[prost(string, tag = "13")]
+    pub cluster: ::prost::alloc::string::String,
 }
 /// What the broker accepts. A refusal names the limit by its field name here.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
@@ -1222,6 +1225,10 @@ pub enum ErrorCode {
     Closed = 32,
     /// differs from what exists: another selector, another revision
     Conflict = 33,
+    /// belongs to somebody else, whom the message names: change it there
+    Owned = 34,
+    /// would reach over several brokers of a cluster: a pattern, a transaction, a bridge
+    SpansHomes = 35,
     /// The destination's or the broker's state.
     ///
     /// maxMessages or maxBytes reached
@@ -1272,6 +1279,8 @@ impl ErrorCode {
             Self::UnknownProducer => "UNKNOWN_PRODUCER",
             Self::Closed => "CLOSED",
             Self::Conflict => "CONFLICT",
+            Self::Owned => "OWNED",
+            Self::SpansHomes => "SPANS_HOMES",
             Self::DestinationFull => "DESTINATION_FULL",
             Self::StoreFull => "STORE_FULL",
             Self::StoreFailed => "STORE_FAILED",
@@ -1309,6 +1318,8 @@ impl ErrorCode {
             "UNKNOWN_PRODUCER" => Some(Self::UnknownProducer),
             "CLOSED" => Some(Self::Closed),
             "CONFLICT" => Some(Self::Conflict),
+            "OWNED" => Some(Self::Owned),
+            "SPANS_HOMES" => Some(Self::SpansHomes),
             "DESTINATION_FULL" => Some(Self::DestinationFull),
             "STORE_FULL" => Some(Self::StoreFull),
             "STORE_FAILED" => Some(Self::StoreFailed),

@@ -134,13 +134,33 @@ impl Engine {
         self.with(py, |host| configuration_json::outcome(&host.engine.configure(parsed)))
     }
 
-    #[pyo3(signature = (kind, name, with_messages, client_id = ""))]
-    fn delete(&self, py: Python<'_>, kind: &str, name: &str, with_messages: bool, client_id: &str) -> PyResult<u64> {
-        let deleted = self.with(py, |host| match kind {
-            "durable" => host.engine.delete_durable(client_id, name, with_messages),
-            kind => kind_of(kind).and_then(|kind| host.engine.delete(kind, name, with_messages)),
+    #[pyo3(signature = (kind, name, with_messages, client_id = "", reason = ""))]
+    fn delete(
+        &self,
+        py: Python<'_>,
+        kind: &str,
+        name: &str,
+        with_messages: bool,
+        client_id: &str,
+        reason: &str,
+    ) -> PyResult<u64> {
+        let reason = json::reason(reason).map_err(|error| errors::refused(py, &error))?;
+        let deleted = self.with(py, |host| match (kind, &reason) {
+            ("durable", _) => host.engine.delete_durable(client_id, name, with_messages),
+            (kind, None) => kind_of(kind).and_then(|kind| host.engine.delete(kind, name, with_messages)),
+            (kind, Some(reason)) => {
+                kind_of(kind).and_then(|kind| host.engine.delete_for(kind, name, with_messages, reason))
+            }
         })?;
         deleted.map_err(|error| errors::refused(py, &error))
+    }
+
+    fn close_to_producers(&self, py: Python<'_>, kind: &str, name: &str, reason: &str) -> PyResult<()> {
+        let reason = json::reason(reason).map_err(|error| errors::refused(py, &error))?;
+        let closed = self.with(py, |host| {
+            kind_of(kind).and_then(|kind| host.engine.close_to_producers(kind, name, reason))
+        })?;
+        closed.map_err(|error| errors::refused(py, &error))
     }
 
     #[pyo3(signature = (kind, name, client_id = ""))]

@@ -82,6 +82,7 @@ pub(super) fn opening(settings: &str) -> Result<Opening, Refused> {
     if let Some(value) = number(&object, "hello_ms")? {
         made.hello_ms = value;
     }
+    made.cluster = text(&object, "cluster");
     let mut options = options(&object, &made)?;
     // A record holds a message with its uploaded body and lies within one segment.
     let room = (options.log.segment_bytes / 2).max(64 << 10);
@@ -207,6 +208,9 @@ pub(super) fn ticket(request: &TicketRequest) -> String {
             "ticket": request.ticket, "kind": "destination", "stream": request.stream,
             "destination": kind.to_string(), "name": name.as_str(), "purpose": purpose.as_str(), "user": user,
         }),
+        Question::Pattern { pattern, user } => json!({
+            "ticket": request.ticket, "kind": "pattern", "stream": request.stream, "pattern": pattern, "user": user,
+        }),
     }
     .to_string()
 }
@@ -229,7 +233,16 @@ pub(super) fn answer(text: &str, about_destination: bool) -> Result<Answer, Refu
     }
 }
 
-fn refusal(error: &Value) -> Refused {
+/// A refusal that the host has written, as text; empty: none.
+pub(super) fn reason(text: &str) -> Result<Option<Refused>, Refused> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    parse(text, "reason").map(|error| Some(refusal(&error)))
+}
+
+/// A refusal that the host has written.
+pub(super) fn refusal(error: &Value) -> Refused {
     let code = ErrorCode::from_str_name(&text(error, "code")).unwrap_or(ErrorCode::Internal);
     let mut refused = refuse(code, text(error, "subject"), text(error, "message"));
     let remedy = text(error, "remedy");

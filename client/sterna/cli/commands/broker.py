@@ -4,62 +4,31 @@ The broker is a package of its own; this command only reads its options and hand
 work without it.
 """
 
-import enum
-from pathlib import Path
-from typing import Annotated
+from typing import Any
 
 import typer
 
 from sterna.cli import broker_flags as flags
 from sterna.cli import options
-from sterna.cli.exits import CommandError
+from sterna.cli.exits import CommandError, Exit
 
 EXAMPLES = options.examples(
+    "sterna broker --data data/ --etcd http://etcd-0:2379,http://etcd-1:2379 --cluster prod --name broker-0",
     "sterna broker --config manifests/ --data /var/lib/sterna",
     "sterna broker --config manifests/ --data data/ --listen 127.0.0.1:0 --monitor 127.0.0.1:0",
     "sterna broker --data data/ --listen 0.0.0.0:7222 --tls-cert tls.crt --tls-key tls.key --users users.yaml",
 )
 
 
-class LogFormat(enum.StrEnum):
-    """How logs are written to stderr; auto: for people on a terminal, else JSON."""
-
-    AUTO = "auto"
-    CONSOLE = "console"
-    JSON = "json"
-
-
-class LogLevel(enum.StrEnum):
-    """The least important level that is written."""
-
-    DEBUG = "debug"
-    INFO = "info"
-    WARNING = "warning"
-    ERROR = "error"
-
-
 def broker(
-    data: Annotated[Path, typer.Option("--data", "-d", metavar="FOLDER", help="Where everything is kept.")],
-    config: Annotated[
-        Path | None,
-        typer.Option("--config", "-c", metavar="FOLDER", help="The manifests; without, clients may create anything."),
-    ] = None,
-    name: Annotated[str | None, typer.Option("--name", metavar="NAME", help="As in message ids.")] = None,
-    listen: Annotated[
-        str | None, typer.Option("--listen", metavar="HOST:PORT", help="For clients; else 127.0.0.1:7222.")
-    ] = None,
-    monitor: Annotated[
-        str | None, typer.Option("--monitor", metavar="HOST:PORT", help="For probes; else 127.0.0.1:7280.")
-    ] = None,
-    drain: Annotated[
-        float | None, typer.Option("--drain", metavar="SECONDS", min=0, help="How long a stop waits for clients.")
-    ] = None,
-    force_start: Annotated[
-        bool, typer.Option("--force-start", help="Start although records are damaged: each is dropped and reported.")
-    ] = False,
-    ready_file: Annotated[
-        Path | None, typer.Option("--ready-file", metavar="FILE", help="Holds the addresses once the broker serves.")
-    ] = None,
+    data: flags.Data,
+    config: flags.Config = None,
+    name: flags.Name = None,
+    listen: flags.Listen = None,
+    monitor: flags.Monitor = None,
+    drain: flags.Drain = None,
+    force_start: flags.ForceStart = False,
+    ready_file: flags.ReadyFile = None,
     tls_cert: flags.TlsCert = None,
     tls_key: flags.TlsKey = None,
     client_ca: flags.ClientCa = None,
@@ -68,12 +37,18 @@ def broker(
     insecure: flags.Insecure = False,
     reflection: flags.Reflection = True,
     open_metrics: flags.OpenMetrics = False,
-    log_format: Annotated[LogFormat, typer.Option("--log-format", metavar="FORM", help="auto, console or json.")] = (
-        LogFormat.AUTO
-    ),
-    log_level: Annotated[
-        LogLevel, typer.Option("--log-level", metavar="LEVEL", help="debug, info, warning or error.")
-    ] = LogLevel.INFO,
+    etcd: flags.EtcdUrls = "",
+    cluster: flags.ClusterName = "",
+    advertise: flags.Advertise = "",
+    etcd_ca: flags.EtcdCa = None,
+    etcd_cert: flags.EtcdCert = None,
+    etcd_key: flags.EtcdKey = None,
+    etcd_user: flags.EtcdUser = None,
+    etcd_password_file: flags.EtcdPasswordFile = None,
+    accept_store: flags.AcceptStore = False,
+    cluster_users: flags.ClusterUsers = False,
+    log_format: flags.LogFormatFlag = flags.LogFormat.AUTO,
+    log_level: flags.LogLevelFlag = flags.LogLevel.INFO,
 ) -> None:
     """Run a broker until SIGTERM or Ctrl-C. Port 0 takes a free one; the only line on stdout says which.
 
@@ -81,15 +56,26 @@ def broker(
     change; without TLS and users the broker listens on this machine alone, unless --insecure. A wrong configuration
     ends with 2, a locked or damaged store with 1.
     """
+    BrokerOptions, cluster_options, run = _broker_package()  # noqa: N806, one of them is a class
     try:
-        from sterna_broker.main import run
-        from sterna_broker.options import BrokerOptions
-    except ModuleNotFoundError as error:
-        if error.name in ("sterna", "sterna.cli"):
-            raise
-        raise CommandError(f"the broker needs {error.name}", remedy="pip install 'sterna[broker]'") from error
+        member = cluster_options(
+            etcd=etcd,
+            config=config,
+            cluster=cluster,
+            name=name,
+            advertise=advertise,
+            ca=etcd_ca,
+            cert=etcd_cert,
+            key=etcd_key,
+            user=etcd_user,
+            password_file=etcd_password_file,
+            accept_store=accept_store,
+        )
+    except ValueError as error:
+        raise CommandError(str(error), exit_code=Exit.USAGE) from error
     chosen = BrokerOptions(
         data=data,
+        cluster=member,
         config=config,
         name=name,
         listen=listen,
@@ -102,6 +88,7 @@ def broker(
         client_ca=client_ca,
         certificate_user=None if certificate_user is None else certificate_user.value,
         users=users,
+        users_from_cluster=cluster_users,
         insecure=insecure,
         reflection=reflection,
         open_metrics=open_metrics,
@@ -109,3 +96,15 @@ def broker(
         log_level=log_level.value,
     )
     raise typer.Exit(run(chosen))
+
+
+def _broker_package() -> tuple[Any, Any, Any]:
+    """The options, what makes a cluster's of flags, and what runs a broker."""
+    try:
+        from sterna_broker.main import run
+        from sterna_broker.options import BrokerOptions, cluster_options
+    except ModuleNotFoundError as error:
+        if error.name in ("sterna", "sterna.cli"):
+            raise
+        raise CommandError(f"the broker needs {error.name}", remedy="pip install 'sterna[broker]'") from error
+    return BrokerOptions, cluster_options, run

@@ -31,6 +31,8 @@ class ErrorCode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     UNKNOWN_PRODUCER: _ClassVar[ErrorCode]
     CLOSED: _ClassVar[ErrorCode]
     CONFLICT: _ClassVar[ErrorCode]
+    OWNED: _ClassVar[ErrorCode]
+    SPANS_HOMES: _ClassVar[ErrorCode]
     DESTINATION_FULL: _ClassVar[ErrorCode]
     STORE_FULL: _ClassVar[ErrorCode]
     STORE_FAILED: _ClassVar[ErrorCode]
@@ -80,6 +82,8 @@ MOVED: ErrorCode
 UNKNOWN_PRODUCER: ErrorCode
 CLOSED: ErrorCode
 CONFLICT: ErrorCode
+OWNED: ErrorCode
+SPANS_HOMES: ErrorCode
 DESTINATION_FULL: ErrorCode
 STORE_FULL: ErrorCode
 STORE_FAILED: ErrorCode
@@ -232,7 +236,7 @@ class Credentials(_message.Message):
     def __init__(self, password: _Optional[_Union[Credentials.Password, _Mapping]] = ..., token: _Optional[str] = ...) -> None: ...
 
 class Welcome(_message.Message):
-    __slots__ = ("protocol_version", "broker", "store_id", "epoch", "connection_token", "resumed", "heartbeat_ms", "detach_ms", "limits", "client_id", "product", "time_ms")
+    __slots__ = ("protocol_version", "broker", "store_id", "epoch", "connection_token", "resumed", "heartbeat_ms", "detach_ms", "limits", "client_id", "product", "time_ms", "cluster")
     PROTOCOL_VERSION_FIELD_NUMBER: _ClassVar[int]
     BROKER_FIELD_NUMBER: _ClassVar[int]
     STORE_ID_FIELD_NUMBER: _ClassVar[int]
@@ -245,6 +249,7 @@ class Welcome(_message.Message):
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
     PRODUCT_FIELD_NUMBER: _ClassVar[int]
     TIME_MS_FIELD_NUMBER: _ClassVar[int]
+    CLUSTER_FIELD_NUMBER: _ClassVar[int]
     protocol_version: int
     broker: str
     store_id: str
@@ -257,7 +262,8 @@ class Welcome(_message.Message):
     client_id: str
     product: str
     time_ms: int
-    def __init__(self, protocol_version: _Optional[int] = ..., broker: _Optional[str] = ..., store_id: _Optional[str] = ..., epoch: _Optional[int] = ..., connection_token: _Optional[bytes] = ..., resumed: bool = ..., heartbeat_ms: _Optional[int] = ..., detach_ms: _Optional[int] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., client_id: _Optional[str] = ..., product: _Optional[str] = ..., time_ms: _Optional[int] = ...) -> None: ...
+    cluster: str
+    def __init__(self, protocol_version: _Optional[int] = ..., broker: _Optional[str] = ..., store_id: _Optional[str] = ..., epoch: _Optional[int] = ..., connection_token: _Optional[bytes] = ..., resumed: bool = ..., heartbeat_ms: _Optional[int] = ..., detach_ms: _Optional[int] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., client_id: _Optional[str] = ..., product: _Optional[str] = ..., time_ms: _Optional[int] = ..., cluster: _Optional[str] = ...) -> None: ...
 
 class Limits(_message.Message):
     __slots__ = ("frame_bytes", "message_bytes", "sessions", "producers", "consumers", "inflight_bytes", "unacknowledged_messages", "transaction_messages", "upload_bytes", "selector_bytes", "temporaries")

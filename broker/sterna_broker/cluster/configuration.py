@@ -1,0 +1,194 @@
+"""The live configuration of a broker in a cluster: what administrators apply here goes into etcd, and holds everywhere.
+
+The same examination as for a folder; then one transaction that compares the revision of every object concerned, so
+that nobody's change is overwritten unseen. Objects that the operator owns are refused, naming the owner: they are
+changed in Kubernetes. What a change leads to comes back through the watch, here as on every other broker.
+"""
+
+import asyncio
+from typing import Any
+
+import structlog
+from sterna_etcd import (
+    Claim,
+    Delete,
+    EtcdError,
+    NotDoneError,
+    Put,
+    UnknownOutcomeError,
+    mod_revision,
+)
+from sterna_etcd.records import ConfigRecord, Owner
+from sterna_etcd.values import Condition, Operation
+from sterna_resources.broker import Broker
+from sterna_resources.reading import Manifest, examine_text
+
+from sterna_broker.clock import wall_ms
+from sterna_broker.cluster.claims import claim_of
+from sterna_broker.cluster.member import Member
+from sterna_broker.configuration import checks
+from sterna_broker.configuration.applied import OWNER, AppliedFolder
+from sterna_broker.configuration.compiling import compiled
+from sterna_broker.configuration.live import NOT_APPLIED, Configure, LiveConfiguration, Outcome
+from sterna_broker.configuration.objects import Entry, ObjectSet
+from sterna_broker.configuration.source import DefaultSource
+from sterna_broker.refusals import RefusedError
+
+_log = structlog.get_logger(part="configuration")
+
+# etcd takes 128 operations in a transaction; the identity is compared, too.
+DOCUMENTS_MAX = 100
+_SETTLE_S = 5.0
+
+
+class ClusterConfiguration(LiveConfiguration):
+    """See the module."""
+
+    def __init__(self, member: Member, applied: AppliedFolder, selector_check: checks.SelectorCheck) -> None:
+        super().__init__(DefaultSource(), applied, selector_check)
+        self._member = member
+
+    @property
+    def objects(self) -> ObjectSet:
+        """What holds now in the cluster."""
+        return self._member.objects
+
+    @objects.setter
+    def objects(self, _: ObjectSet) -> None:
+        """The member's business alone."""
+
+    async def load(self) -> ObjectSet:
+        """See LiveConfiguration; the member has it already."""
+        return self.objects
+
+    def connect(self, configure: Configure) -> None:
+        """What lives here is handed over at once, and from now on by the member."""
+        self._configure = configure
+        self._hand_over(compiled(self._member.local_objects))
+
+    def hand_over(self, text: str) -> list[dict[str, object]]:
+        """For the member: gives the engine a configuration; what it refuses of it."""
+        return self._hand_over(text)
+
+    async def reload(self) -> None:
+        """Nothing to read again: changes come by themselves."""
+        self._member.wake()
+
+    async def apply(self, manifests: str, source: str, *, dry_run: bool = False) -> list[Outcome]:
+        """See LiveConfiguration; into etcd."""
+        async with self._changing:
+            examined = await asyncio.to_thread(examine_text, manifests, source)
+            entries = [self._entry(one.manifest) for one in examined if one.manifest is not None]
+            if len(entries) > DOCUMENTS_MAX:
+                message = f"{len(entries)} documents are applied at once; in a cluster at most {DOCUMENTS_MAX} may be."
+                raise RefusedError("LIMIT_EXCEEDED", "manifests", message, "Apply them in several calls.")
+            objects = self.objects.replaced(entries)
+            problems = await asyncio.to_thread(self._apply_problems, objects, entries)
+            outcomes = self._outcomes(examined, problems)
+            _refuse(outcomes, {index: why for index, entry in enumerate(entries) if (why := self._owned(entry))})
+            if dry_run or any(outcome.change == "refused" for outcome in outcomes):
+                return outcomes
+            changed = [entry for entry in entries if self._change_of(entry)[0] != "unchanged"]
+            if changed:
+                await self._write(changed)
+            return outcomes
+
+    async def prepare_delete(self, entry: Entry) -> None:
+        """Before anything is deleted: whether it may be, and whether etcd can be told.
+
+        Raises:
+            RefusedError: it belongs to somebody else, something needs it, or etcd cannot be used.
+        """
+        self.check_deletable(entry)
+        if owned := self._owned(entry):
+            raise owned
+        try:
+            await self._member.link.identity.verify(self._member.link.etcd, wall_ms())
+        except EtcdError as error:
+            raise _unreachable(error) from error
+
+    async def delete(self, entry: Entry) -> None:
+        """See LiveConfiguration; from etcd."""
+        async with self._changing:
+            await self.prepare_delete(entry)
+            claim = claim_of(entry.resource)
+            stored = self._member.link.view.configs.get(claim)
+            if stored is None:
+                return
+            key = self._member.link.layout.config(claim)
+            await self._transact([mod_revision(key, stored.revision)], [Delete(key)], [claim])
+
+    def _entry(self, manifest: Manifest) -> Entry:
+        return Entry(manifest, OWNER, claim_of(manifest.resource).name)
+
+    def _owned(self, entry: Entry) -> RefusedError | None:
+        """Why an administrator may not change an object; None: he may."""
+        claim = claim_of(entry.resource)
+        if isinstance(entry.resource, Broker):
+            message = "A Broker manifest says how one broker starts; in a cluster its flags do."
+            return RefusedError("NOT_ALLOWED", claim.name, message, "Leave it out.")
+        stored = self._member.link.view.configs.get(claim)
+        if stored is None or stored.record.owner.by != "operator" or self._is_unchanged(entry):
+            return None
+        owner: Owner = stored.record.owner
+        message = f"The {claim.kind} '{claim.name}' belongs to the Kubernetes object {owner.label}."
+        return RefusedError("OWNED", claim.name[:256], message, "Change it there, with kubectl.")
+
+    def _is_unchanged(self, entry: Entry) -> bool:
+        before = self.objects.entries.get(entry.key)
+        return before is not None and before.manifest is not entry.manifest and self._change_of(entry)[0] == "unchanged"
+
+    async def _write(self, entries: list[Entry]) -> None:
+        view, layout = self._member.link.view, self._member.link.layout
+        conditions: list[Condition] = []
+        operations: list[Operation] = []
+        claims = []
+        for entry in entries:
+            claim = claim_of(entry.resource)
+            stored = view.configs.get(claim)
+            document: dict[str, Any] = entry.resource.document()
+            generation = (stored.record.generation if stored else 0) + 1
+            record = ConfigRecord(manifest=document, owner=Owner(by="admin"), generation=generation)
+            key = layout.config(claim)
+            conditions.append(mod_revision(key, stored.revision if stored else 0))
+            operations.append(Put(key, record.encode()))
+            claims.append(claim)
+        await self._transact(conditions, operations, claims)
+
+    async def _transact(self, conditions: list[Condition], operations: list[Operation], claims: list[Claim]) -> None:
+        link = self._member.link
+        if link.identity.known is None:
+            raise _unreachable(NotDoneError("etcd has not been reached yet"))
+        try:
+            done = await link.etcd.transact([link.identity.condition(), *conditions], operations)
+            if not done.succeeded:
+                await link.identity.verify(link.etcd, wall_ms())
+        except UnknownOutcomeError as error:
+            message = f"Whether it was changed is not known: {error}."
+            remedy = "Look at it, and do it again if need be."
+            raise RefusedError("UNAVAILABLE", "etcd", message, remedy, retryable=True) from error
+        except EtcdError as error:
+            raise _unreachable(error) from error
+        names = ", ".join(claim.name for claim in claims)[:256]
+        if not done.succeeded:
+            message = f"Somebody else changed {names} at the same time."
+            raise RefusedError("CONFLICT", names, message, "Look at it and do it again.", retryable=True)
+        _log.info("configuration_changed", actor=OWNER, objects=[f"{claim.kind} {claim.name}" for claim in claims])
+        if not await self._member.settled(done.revision, _SETTLE_S):
+            _log.warning("change_not_seen_yet", revision=done.revision)
+
+
+def _refuse(outcomes: list[Outcome], refused: dict[int, RefusedError]) -> None:
+    """Marks what may not be changed; then nothing is."""
+    if not refused:
+        return
+    for index, outcome in enumerate(outcomes):
+        if (why := refused.get(index)) is not None:
+            outcome.change, outcome.changes, outcome.refusal = "refused", [], why
+        elif outcome.change not in ("unchanged", "refused"):
+            outcome.change, outcome.changes = "unchanged", [NOT_APPLIED]
+
+
+def _unreachable(error: Exception) -> RefusedError:
+    message = f"The shared store cannot be used now: {error}."
+    return RefusedError("UNAVAILABLE", "etcd", message, "Try again when it is back.", retryable=True)

@@ -1,0 +1,82 @@
+"""Deleting configured objects as their policy says: what `deleting` in a config record asks of the broker that has it.
+
+retain: the object is managed no more, what it holds stays. delete: it goes with its messages. onlyIfEmpty: it goes once
+it is empty, and until then says how many messages keep it.
+"""
+
+from dataclasses import dataclass
+
+import structlog
+from sterna_core import EngineError
+from sterna_etcd import Claim, HomeKey
+from sterna_etcd.records import ConfigRecord
+from sterna_resources.resource import Resource
+
+from sterna_broker.cluster.upkeep import EngineView, messages_of
+
+_log = structlog.get_logger(part="cluster")
+
+HOLDING = ("Queue", "Topic", "DurableSubscription")
+
+
+@dataclass(frozen=True)
+class Deletion:
+    """How far a deletion has come. `state`: "deleted" or "blocked"."""
+
+    state: str
+    messages: int = 0
+    reason: str = ""
+    message: str = ""
+
+
+class Deletions:
+    """Remembers what it has deleted, until the object's key is gone."""
+
+    def __init__(self) -> None:
+        self.done: dict[Claim, Deletion] = {}
+        self.blocked: dict[Claim, Deletion] = {}
+
+    def settle(
+        self, engine: EngineView, claim: Claim, record: ConfigRecord, resource: Resource | None, needed: str
+    ) -> Deletion:
+        """Does what is asked, as far as it can be done now; `needed` names who still needs it."""
+        deleting = record.deleting
+        assert deleting is not None  # only such records come here
+        known = self.done.get(claim)
+        if known is not None:
+            return known
+        if needed and deleting.policy == "onlyIfEmpty":
+            self.blocked[claim] = Deletion("blocked", 0, "InUse", f"the {needed} needs it")
+            return self.blocked[claim]
+        if deleting.policy == "retain" or claim.kind not in HOLDING or resource is None:
+            return self._done(claim, Deletion("deleted"))
+        try:
+            count = engine.delete(claim, resource, with_messages=deleting.policy == "delete")
+        except EngineError as error:
+            rows = engine.rows("durable") if claim.kind == "DurableSubscription" else None
+            row = rows.get(claim.name) if rows is not None else _row(engine, claim)
+            blocked = Deletion("blocked", messages_of(row), _word(error.code), f"{error.message} {error.remedy}")
+            self.blocked[claim] = blocked
+            return blocked
+        return self._done(claim, Deletion("deleted", count))
+
+    def forget(self, present: set[Claim]) -> None:
+        """Objects that are no longer being deleted: their keys are gone, or somebody changed their mind."""
+        for known in (self.done, self.blocked):
+            for claim in known.keys() - present:
+                del known[claim]
+
+    def _done(self, claim: Claim, deletion: Deletion) -> Deletion:
+        self.blocked.pop(claim, None)
+        self.done[claim] = deletion
+        _log.info("object_deleted", kind=claim.kind, name=claim.name, messages=deletion.messages)
+        return deletion
+
+
+def _row(engine: EngineView, claim: Claim) -> dict[str, object] | None:
+    return engine.row(HomeKey(claim.kind.lower(), claim.name))
+
+
+def _word(code: str) -> str:
+    """An error code as a condition's reason."""
+    return "".join(part.capitalize() for part in code.split("_"))

@@ -1,0 +1,92 @@
+"""Answers to clients about destinations in a cluster: here, or where.
+
+What the configuration allows is asked first; then where the name lives. What lives elsewhere is answered with MOVED
+and the addresses of its broker, those known last when it is away. Patterns of topics are claimed like names, so that
+nothing that they match can come to live on another broker unnoticed.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from sterna_etcd import HomeKey
+
+from sterna_broker.cluster.homes import Homes
+from sterna_broker.cluster.locality import home_of
+from sterna_broker.configuration.inheritance import Kind
+from sterna_broker.configuration.objects import Entry, ObjectSet
+from sterna_broker.refusals import RefusedError
+
+Answer = dict[str, Any]
+_NAMED = {"Queue": "queue", "Topic": "topic"}
+
+
+class ClusterDesk:
+    """Asked by the broker's ticket desk, and by administration for what it is to do on a destination."""
+
+    def __init__(self, homes: Homes, objects: Callable[[], ObjectSet]) -> None:
+        self._homes = homes
+        self._objects = objects
+
+    def lives_elsewhere(self, kind: Kind, name: str) -> bool:
+        """Whether a destination is known to have its home on another broker."""
+        return self._homes.view.home(kind, name) not in (None, self._homes.name)
+
+    async def destination(self, kind: Kind, name: str) -> Answer:
+        """A destination that the configuration allows: created here, or where it lives."""
+        try:
+            home = await self._homes.of(HomeKey(kind, name))
+        except RefusedError as refused:
+            return {"error": error_of(refused)}
+        if home != self._homes.name:
+            return {"error": error_of(self.moved(f"the {kind} '{name}'", name, home))}
+        objects = self._objects()
+        static = objects.destination(kind, name) is not None
+        return {"ok": {**objects.effective(kind, name).values, "static": static}}
+
+    async def pattern(self, pattern: str) -> Answer:
+        """A pattern that somebody wants to subscribe to."""
+        try:
+            home = await self._homes.of(HomeKey("pattern", pattern))
+        except RefusedError as refused:
+            return {"error": error_of(refused)}
+        if home != self._homes.name:
+            return {"error": error_of(self.moved(f"what matches '{pattern}'", pattern, home))}
+        return {"ok": {}}
+
+    def elsewhere(self, kind: str, name: str, entry: Entry | None) -> RefusedError | None:
+        """The refusal for what is known to live on another broker; None: it lives here, or nowhere.
+
+        `kind` is a manifest's, `name` what listings show; `entry` its manifest, if there is one.
+        """
+        if entry is None:
+            entry = next(
+                (one for one in self._objects().entries.values() if one.key == (kind, name) and kind not in _NAMED),
+                None,
+            )
+        view = self._homes.view
+        home = home_of(view, entry.resource) if entry else view.home(_NAMED.get(kind, ""), name)
+        if not home or home == self._homes.name:
+            return None
+        return self.moved(f"the {kind} '{name}'", name, home)
+
+    def moved(self, what: str, subject: str, home: str) -> RefusedError:
+        """Says where something lives."""
+        addresses = self._homes.view.addresses.get(home)
+        if not addresses:
+            message = f"{what[:1].upper()}{what[1:]} lives on the broker '{home}', which has not been there yet."
+            return RefusedError("UNAVAILABLE", subject[:256], message, "Try again when it is.", retryable=True)
+        message = f"{what[:1].upper()}{what[1:]} lives on the broker '{home}'."
+        remedy = f"Connect to {addresses[0]}."
+        return RefusedError("MOVED", subject[:256], message, remedy, retryable=True, addresses=addresses)
+
+
+def error_of(refused: RefusedError) -> Answer:
+    """A refusal as the engine takes it in the answer to a ticket."""
+    return {
+        "code": refused.code,
+        "subject": refused.subject,
+        "message": refused.message,
+        "remedy": refused.remedy,
+        "retryable": refused.retryable,
+        "addresses": list(refused.addresses),
+    }

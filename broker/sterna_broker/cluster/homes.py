@@ -1,0 +1,233 @@
+"""Homes, settled by transactions: each name has one broker, whoever asks first and whoever asks at the same time.
+
+A home is created if absent, together with what it depends on: the store's identity, and for topics that no pattern was
+claimed since we looked (for patterns: no topic). So a topic and a pattern that matches it never end on two brokers.
+An outcome that is not known is found out by reading. While a home is being given up here, whoever asks for that name
+waits: it must not be opened in between.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Iterable
+
+import structlog
+from sterna_etcd import (
+    Condition,
+    Delete,
+    Etcd,
+    EtcdError,
+    Get,
+    HomeKey,
+    KeyValue,
+    Put,
+    StoreIdentity,
+    UnavailableError,
+    UnknownOutcomeError,
+    absent,
+    mod_revision,
+    unchanged_since,
+)
+from sterna_etcd.records import HomeRecord, RecordError
+
+from sterna_broker.clock import wall_ms
+from sterna_broker.cluster.placement import bound_to, least_loaded, loads
+from sterna_broker.cluster.view import View, stored_of
+from sterna_broker.refusals import RefusedError
+
+_log = structlog.get_logger(part="homes")
+
+# Homes of a large configuration are made so many at a time.
+_PARALLEL = 16
+
+# Somebody else's change came in between: so often a claim looks again.
+_TRIES = 20
+
+# How long a claim waits for the view to have what a transaction has seen.
+_CATCH_UP_S = 0.5
+
+
+class Homes:
+    """See the module. `settled` is set whenever the view's homes may have changed."""
+
+    def __init__(self, view: View, etcd: Etcd, identity: StoreIdentity, name: str) -> None:
+        self.name = name
+        self.view = view
+        self.claimed_s: dict[HomeKey, float] = {}
+        """When a home was claimed here, by the loop's clock: what was made just now may not exist yet."""
+        self._etcd = etcd
+        self._identity = identity
+        self._leaving: dict[HomeKey, asyncio.Event] = {}
+        self._claims: dict[HomeKey, asyncio.Task[str]] = {}
+        self._slots = asyncio.Semaphore(_PARALLEL)
+        self._told = asyncio.Event()
+
+    def told(self) -> None:
+        """The view has heard of something new."""
+        told, self._told = self._told, asyncio.Event()
+        told.set()
+
+    async def of(self, key: HomeKey) -> str:
+        """The broker of a name; one without a home gets one.
+
+        Raises:
+            RefusedError: it cannot have one: SPANS_HOMES, or etcd cannot be asked (UNAVAILABLE).
+        """
+        while (leaving := self._leaving.get(key)) is not None:
+            await leaving.wait()
+        home = self.view.home(key.kind, key.name)
+        if home is not None:
+            return home
+        # All who ask for one name at the same time share one claim.
+        task = self._claims.get(key)
+        if task is None:
+            task = self._claims[key] = asyncio.create_task(self._place(key), name="claim-home")
+            task.add_done_callback(lambda _: self._claims.pop(key, None))
+        return await asyncio.shield(task)
+
+    async def claim_all(self, wanted: dict[HomeKey, str], static: Iterable[HomeKey]) -> None:
+        """Gives all of them the homes that are planned; what somebody else was quicker with is theirs."""
+        fixed = set(static)
+
+        async def one(key: HomeKey, broker: str) -> None:
+            async with self._slots:
+                try:
+                    await self._claim(key, broker, is_static=key in fixed)
+                except (EtcdError, RefusedError) as error:
+                    _log.warning("home_not_settled", kind=key.kind, name=key.name, error=str(error))
+
+        await asyncio.gather(*(one(key, broker) for key, broker in wanted.items()))
+
+    async def release(self, key: HomeKey, still: Callable[[], bool]) -> None:
+        """Gives up a home of ours that nothing lives in any more, if it is still so when nobody can come in between."""
+        await self._leave(key, still, lambda revision: self._forget(key, revision))
+
+    async def move(self, key: HomeKey, broker: str, leave: Callable[[], bool]) -> bool:
+        """Gives one of our names a new home, once `leave` has taken it out of here; whether it did."""
+        moved = False
+
+        async def change(revision: int) -> None:
+            nonlocal moved
+            known = self.view.homes[key].record
+            moved = await self._rewrite(key, HomeRecord(broker=broker, static=known.static), revision)
+
+        await self._leave(key, leave, change)
+        return moved
+
+    async def _leave(self, key: HomeKey, leave: Callable[[], bool], change: Callable[[int], Awaitable[None]]) -> None:
+        stored = self.view.homes.get(key)
+        if stored is None or stored.record.broker != self.name or key in self._leaving:
+            return
+        self._leaving[key] = asyncio.Event()
+        try:
+            if leave():
+                await change(stored.revision)
+        except EtcdError as error:
+            _log.warning("home_not_given_up", kind=key.kind, name=key.name, error=str(error))
+        finally:
+            self._leaving.pop(key).set()
+
+    async def _place(self, key: HomeKey) -> str:
+        """Chooses a home and settles it."""
+        try:
+            for _ in range(_TRIES):
+                bound = bound_to(self.view, key)
+                if len(bound) > 1:
+                    raise spans(key, bound)
+                chosen = next(iter(bound), None) or least_loaded(loads(self.view), self.name) or self.name
+                home = await self._claim(key, chosen, is_static=False)
+                if home is not None:
+                    return home
+        except EtcdError as error:
+            raise unplaced(key, error) from error
+        raise unplaced(key, UnavailableError("too many changes at the same time"))
+
+    async def _claim(self, key: HomeKey, broker: str, *, is_static: bool) -> str | None:
+        """Creates a home if there is none; whose it is then. None: what it depends on has changed, look again.
+
+        Raises:
+            EtcdError: etcd could not be asked.
+        """
+        path = self.view.layout.home(key.kind, key.name)
+        record = HomeRecord(broker=broker, static=is_static)
+        revision = self.view.revision
+        conditions = [self._identity.condition(), absent(path), *self._unchanged(key, revision)]
+        try:
+            done = await self._etcd.transact(conditions, [Put(path, record.encode())], [Get(path)])
+        except UnknownOutcomeError:
+            await self._identity.verify(self._etcd, wall_ms())
+            found = (await self._etcd.get(path)).found
+            return self._found(key, found)
+        if done.succeeded:
+            self.view.note_home(key, record, done.revision)
+            self.claimed_s[key] = asyncio.get_running_loop().time()
+            _log.info("home_settled", kind=key.kind, name=key.name, broker=broker)
+            return broker
+        home = self._found(key, done.results[0] if done.results else None)
+        if home is None:
+            # Either this is not our etcd any more (then this raises), or a change that the watch is about to tell.
+            await self._identity.verify(self._etcd, wall_ms())
+            await self._catch_up(revision)
+        return home
+
+    def _unchanged(self, key: HomeKey, revision: int) -> list[Condition]:
+        layout = self.view.layout
+        match key.kind:
+            case "topic":
+                return [unchanged_since(layout.homes_of("pattern"), revision)]
+            case "pattern":
+                return [unchanged_since(layout.homes_of(kind), revision) for kind in ("topic", "pattern")]
+            case _:
+                return []
+
+    def _found(self, key: HomeKey, found: KeyValue | int | None) -> str | None:
+        if not isinstance(found, KeyValue):
+            return None
+        try:
+            stored = stored_of(HomeRecord, found)
+        except RecordError as error:
+            raise UnavailableError(str(error)) from error
+        self.view.note_home(key, stored.record, stored.revision)
+        broker: str = stored.record.broker
+        return broker
+
+    async def _catch_up(self, revision: int) -> None:
+        if self.view.revision <= revision:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._told.wait(), _CATCH_UP_S)
+
+    async def _forget(self, key: HomeKey, revision: int) -> None:
+        path = self.view.layout.home(key.kind, key.name)
+        conditions = [self._identity.condition(), mod_revision(path, revision)]
+        done = await self._etcd.transact(conditions, [Delete(path)], [Get(path)])
+        if done.succeeded:
+            self.view.note_home(key, None, done.revision)
+            self.claimed_s.pop(key, None)
+        elif done.results:
+            self._found(key, done.results[0])
+
+    async def _rewrite(self, key: HomeKey, record: HomeRecord, revision: int) -> bool:
+        path = self.view.layout.home(key.kind, key.name)
+        conditions = [self._identity.condition(), mod_revision(path, revision)]
+        try:
+            done = await self._etcd.transact(conditions, [Put(path, record.encode())], [Get(path)])
+        except UnknownOutcomeError:
+            home = self._found(key, (await self._etcd.get(path)).found)
+            return home == record.broker
+        if done.succeeded:
+            self.view.note_home(key, record, done.revision)
+        elif done.results:
+            self._found(key, done.results[0])
+        return done.succeeded
+
+
+def spans(key: HomeKey, brokers: Iterable[str]) -> RefusedError:
+    """The refusal of what would have to be on several brokers at once."""
+    message = f"'{key.name}' matches topics that live on several brokers: {', '.join(sorted(brokers))}."
+    remedy = "Subscribe to the topics one by one, or give them one home (spec.broker) before they are used."
+    return RefusedError("SPANS_HOMES", key.name[:256], message, remedy)
+
+
+def unplaced(key: HomeKey, error: Exception) -> RefusedError:
+    """The refusal while nobody can say where a name lives."""
+    message = f"Where the {key.kind} '{key.name}' lives cannot be settled now: {error}."
+    return RefusedError("UNAVAILABLE", key.name[:256], message, "Try again; see the broker's log.", retryable=True)

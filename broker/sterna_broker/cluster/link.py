@@ -1,0 +1,162 @@
+"""The member's connection to etcd: the watches that feed the view, the store's identity, and the copy on disk.
+
+Failures change nothing: what was known stays known, `faults` says what is wrong, and it goes on when etcd is back.
+"""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import structlog
+from sterna_etcd import Etcd, EtcdError, Layout, StoreIdentity, StoreReplacedError, Watch
+
+from sterna_broker.clock import wall_ms
+from sterna_broker.cluster.kept import KeptFile, content_of
+from sterna_broker.cluster.options import ClusterOptions
+from sterna_broker.cluster.view import View
+
+_log = structlog.get_logger(part="cluster")
+
+# A saved copy may be this much behind.
+_SAVE_PAUSE_S = 0.2
+_WAITING_LOG_S = 5.0
+
+
+class StoreLink:
+    """See the module. `heard` is called when the view has changed."""
+
+    def __init__(self, options: ClusterOptions, data: Path) -> None:
+        self.layout = Layout(options.cluster)
+        self.etcd = Etcd(options.etcd)
+        self.view = View(self.layout)
+        self.identity = StoreIdentity(self.layout)
+        self.heard: Callable[[], None] = lambda: None
+        self._options = options
+        self._file = KeptFile(data, self.layout)
+        self._listed = asyncio.Event()
+        self._dirty = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._watches: list[Watch] = []
+        self._saving = asyncio.Lock()
+
+    async def start(self) -> None:
+        """Until there is a configuration: etcd's, or after a moment the one that was kept.
+
+        Raises:
+            KeptError: the kept copy cannot be used.
+        """
+        kept = await asyncio.to_thread(self._file.load)
+        if kept is not None and not self._options.accept_store:
+            self.view = kept.view
+            self.identity.known = kept.identity
+        configs = self.etcd.watch(self.layout.prefix, until=self.layout.statuses, verify=self._verify)
+        users = self.etcd.watch(self.layout.users, verify=self._verify)
+        configs.seed(self.view.keys(configs.prefix), self.view.revision)
+        users.seed(self.view.keys(users.prefix), 0)
+        self._watches = [configs, users]
+        configs.on_fault = self._note_fault
+        for watch in self._watches:
+            self._tasks.append(asyncio.create_task(self._follow(watch), name=f"follow-{watch.prefix}"))
+        self._tasks.append(asyncio.create_task(self._keep(), name="keep-configuration"))
+        wait_s = self._options.start_wait_ms / 1000 if self._has_kept else None
+        await self._wait_listed(wait_s)
+
+    @property
+    def _has_kept(self) -> bool:
+        return self.identity.known is not None
+
+    async def stop(self) -> None:
+        """Ends the watches and saves what is known."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._dirty.is_set():
+            await self._save()
+        await self.etcd.close()
+
+    @property
+    def fault(self) -> EtcdError | None:
+        """What is wrong with etcd now; None: all is well."""
+        return self._watches[0].fault if self._watches else None
+
+    @property
+    def faults(self) -> list[str]:
+        """What people should know: how etcd is, and which of its values cannot be read."""
+        found = list(self.view.faults.values())[:10]
+        if self.fault is not None:
+            kind = "is not the one that was known" if isinstance(self.fault, StoreReplacedError) else "cannot be used"
+            found.insert(0, f"etcd {kind} ({self.fault}); the last configuration is kept, nothing is written")
+        return found
+
+    async def _wait_listed(self, wait_s: float | None) -> None:
+        loop = asyncio.get_running_loop()
+        deadline = None if wait_s is None else loop.time() + wait_s
+        while not self._listed.is_set():
+            left_s = _WAITING_LOG_S if deadline is None else deadline - loop.time()
+            if left_s <= 0:
+                _log.warning("starting_from_kept_configuration", error=str(self.fault), revision=self.view.revision)
+                return
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._listed.wait(), min(left_s, _WAITING_LOG_S))
+            if not self._listed.is_set() and deadline is None:
+                _log.warning("waiting_for_etcd", error=str(self.fault), kept="none")
+
+    async def _verify(self) -> None:
+        await self.identity.verify(self.etcd, wall_ms())
+
+    async def _is_ours(self) -> bool:
+        """Whether etcd is still the one we know, so that what it says is gone may be believed to be."""
+        try:
+            await self._verify()
+        except EtcdError as error:
+            _log.warning("etcd_in_doubt", error=str(error))
+            return False
+        return True
+
+    def _note_fault(self, fault: EtcdError | None) -> None:
+        if fault is None:
+            _log.info("etcd_followed", revision=self.view.revision)
+        else:
+            _log.warning("etcd_lost", error=str(fault))
+        self.heard()
+
+    async def _follow(self, watch: Watch) -> None:
+        main = watch is self._watches[0]
+        async with contextlib.aclosing(watch.batches()) as batches:
+            async for batch in batches:
+                if any(event.current is None for event in batch.events) and not await self._is_ours():
+                    # Nothing of this batch is believed: it may be the end of all the cluster's keys. The watch
+                    # verifies, and lists everything again, before it tells more.
+                    _log.error("deletions_not_believed", keys=len(batch.events))
+                    watch.seed(self.view.keys(watch.prefix), self.view.revision if main else 0)
+                    watch.doubt()
+                    continue
+                self.view.take(batch)
+                self.identity.note(batch.revision)
+                self._dirty.set()
+                if main:
+                    self._listed.set()
+                self.heard()
+
+    async def _keep(self) -> None:
+        while True:
+            await self._dirty.wait()
+            await self._save()
+            await asyncio.sleep(_SAVE_PAUSE_S)
+
+    def dirty(self) -> None:
+        """The view has changed by a transaction of our own."""
+        self._dirty.set()
+
+    async def _save(self) -> None:
+        self._dirty.clear()
+        if self.identity.known is None:
+            return
+        view, known = self.view.copy(), self.identity.known
+        async with self._saving:
+            try:
+                await asyncio.to_thread(lambda: self._file.save(json.dumps(content_of(view, known))))
+            except OSError as error:
+                _log.warning("configuration_not_kept", error=str(error))

@@ -1,0 +1,376 @@
+"""The broker in its cluster: whenever something has changed, everything is made so again.
+
+One task does all of it, one round after the other: judge the configuration, give homes to what has none, tell the
+engine what lives here, carry out deletions, move away what is being emptied, say how it stands. A round that is
+repeated changes nothing, so it does not matter what a change was, nor how many came together.
+"""
+
+import asyncio
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+
+import structlog
+from sterna_core import EngineError
+from sterna_etcd import Claim, EtcdError, HomeKey
+from sterna_etcd.records import BrokerRecord, BrokerStatus, Draining, ObjectStatus, UserRecord
+from sterna_resources.bridge import Bridge
+
+from sterna_broker.clock import wall_ms
+from sterna_broker.cluster import locality, placement
+from sterna_broker.cluster.deletions import Deletion, Deletions
+from sterna_broker.cluster.desk import ClusterDesk
+from sterna_broker.cluster.draining import Drain
+from sterna_broker.cluster.examined import Examined, Examiner, Refusal
+from sterna_broker.cluster.homes import Homes
+from sterna_broker.cluster.link import StoreLink
+from sterna_broker.cluster.options import ClusterOptions
+from sterna_broker.cluster.registration import Registration
+from sterna_broker.cluster.statuses import Statuses
+from sterna_broker.cluster.upkeep import EngineView, messages_of
+from sterna_broker.cluster.view import Stored
+from sterna_broker.configuration.checks import SelectorCheck
+from sterna_broker.configuration.compiling import compiled
+from sterna_broker.configuration.objects import ObjectSet
+from sterna_broker.pump import Pump
+
+_log = structlog.get_logger(part="cluster")
+
+# Changes that come together are made together.
+_GATHER_S = 0.01
+# Without any change: blocked deletions, emptying, and homes that nobody else has given.
+_ROUND_S = 1.0
+# How long homes that nothing lives in are left alone: what was claimed may not have been opened yet.
+_UNUSED_S = 60.0
+_PRUNE_S = 15.0
+_COUNTS_S = 5.0
+_COUNTS_MAX = 200
+
+# Takes a compiled configuration; what the engine refuses of it, as rows with kind, name and error.
+HandOver = Callable[[str], list[dict[str, object]]]
+
+
+class Member:
+    """See the module. `start` before the engine, `serve` once it runs, `stop` at the end."""
+
+    def __init__(self, options: ClusterOptions, data: Path, version: str, selector_check: SelectorCheck) -> None:
+        self.name = options.name
+        self.link = link = StoreLink(options, data)
+        self.examined = Examined()
+        self.homes = Homes(link.view, link.etcd, link.identity, options.name)
+        self.desk = ClusterDesk(self.homes, lambda: self.objects)
+        self.deletions = Deletions()
+        self.draining: Draining | None = None
+        self.on_users: Callable[[dict[str, UserRecord]], None] = lambda _: None
+        """Told all users of the cluster, at the start and after each change."""
+        self._options = options
+        self._version = version
+        self._statuses = Statuses(link.etcd, link.identity, link.layout, options.name)
+        self._registration = Registration(link.etcd, link.identity, link.layout, options.name)
+        self._examiner = Examiner(selector_check)
+        self._incarnation = secrets.token_hex(8)
+        self._started_ms = wall_ms()
+        self._addresses: list[str] = []
+        self._hand_over: HandOver | None = None
+        self._engine: EngineView | None = None
+        self._drain: Drain | None = None
+        self._text = ""
+        self._refused_by_engine: dict[tuple[str, str], dict[str, str]] = {}
+        self._counts: dict[HomeKey, int] = {}
+        self._awake = asyncio.Event()
+        self._round_done = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._next_prune_s = self._next_counts_s = 0.0
+        self._learned = False
+        self.applied_revision = 0
+
+    # --- Beginning and end
+
+    async def start(self) -> None:
+        """Until there is a configuration to start with.
+
+        Raises:
+            KeptError: the kept copy cannot be used.
+        """
+        await self.link.start()
+        # The link may have taken over a kept view.
+        self.homes.view = self.link.view
+        await self._examine()
+        self._tell_users()
+
+    def serve(self, pump: Pump, hand_over: HandOver, addresses: list[str]) -> None:
+        """From now on the engine follows the cluster, and the cluster knows that this broker is there."""
+        self._engine = EngineView(pump)
+        self._drain = Drain(self.homes, self.desk, self._engine)
+        self._hand_over = hand_over
+        self._addresses = list(self._options.advertise) or addresses
+        self.link.heard = self.wake
+        self._statuses.start()
+        self._register()
+        self._task = asyncio.create_task(self._run(), name="cluster-rounds")
+        self.wake()
+
+    async def stop(self) -> None:
+        """Leaves: others know at once."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        await self._registration.stop()
+        await self._statuses.stop()
+        await self.link.stop()
+
+    # --- What others ask
+
+    @property
+    def objects(self) -> ObjectSet:
+        """The cluster's objects that hold."""
+        return locality.without(self.examined.objects, set(self.deletions.done))
+
+    @property
+    def local_objects(self) -> ObjectSet:
+        """The part of them that lives here."""
+        return locality.local(self.link.view, self.objects, self.name)
+
+    @property
+    def warnings(self) -> list[str]:
+        """What people should know, although the broker is ready."""
+        return self.link.faults
+
+    def wake(self) -> None:
+        """Something has changed."""
+        self.homes.told()
+        self._awake.set()
+
+    async def settled(self, revision: int, timeout_s: float) -> bool:
+        """Waits until what etcd had at `revision` is made so here; whether it is."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                while self.applied_revision < revision:
+                    self._round_done.clear()
+                    await self._round_done.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    # --- Rounds
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                async with asyncio.timeout(_ROUND_S):
+                    await self._awake.wait()
+                await asyncio.sleep(_GATHER_S)
+            except TimeoutError:
+                pass  # the round without a cause
+            self._awake.clear()
+            try:
+                await self._round()
+            except (EtcdError, EngineError) as error:
+                _log.warning("round_failed", error=str(error))
+            except Exception:  # noqa: BLE001, a defect in one round must not end all others
+                _log.exception("round_failed")
+
+    async def _round(self) -> None:
+        view = self.link.view
+        revision, changed = view.revision, set(view.changed)
+        view.changed.clear()
+        if "configs" in changed:
+            await self._examine()
+        if "users" in changed:
+            self._tell_users()
+        if view.live and self._is_lead(changed):
+            await self._place()
+        await self._apply()
+        self._delete()
+        await self._empty()
+        await self._prune()
+        if not self._learned and self.link.fault is None:
+            await self._statuses.learn()
+            self._learned = True
+        self._say()
+        self._register()
+        if view.changed:
+            self.link.dirty()
+            self._awake.set()
+        self.applied_revision = max(self.applied_revision, revision)
+        self._round_done.set()
+
+    def _is_lead(self, changed: set[str]) -> bool:
+        """Whether it is on us to give homes: the first by name does it at once, the others when it has not."""
+        return self.link.view.live[0] == self.name or not changed
+
+    def _tell_users(self) -> None:
+        self.on_users({name: stored.record for name, stored in self.link.view.users.items()})
+
+    async def _examine(self) -> None:
+        configs = dict(self.link.view.configs)
+        self.examined = await asyncio.to_thread(self._examiner.examine, configs)
+
+    async def _place(self) -> None:
+        plan = await asyncio.to_thread(placement.plan, self.link.view.copy(), self.objects)
+        if plan.homes and self.link.fault is None:
+            await self.homes.claim_all(plan.homes, plan.static)
+
+    async def _apply(self) -> None:
+        """Hands the engine what lives here, if that is something else than before."""
+        assert self._hand_over is not None  # rounds begin with `serve`
+        text = await asyncio.to_thread(compiled, self.local_objects)
+        if text == self._text:
+            return
+        refused = self._hand_over(text)
+        self._text = text
+        self._refused_by_engine = {
+            (str(row["kind"]), str(row["name"])): row["error"]  # type: ignore[misc]
+            for row in refused
+        }
+        _log.info("configuration_applied", revision=self.link.view.revision, refused=len(refused))
+
+    def _delete(self) -> None:
+        """Carries out what is to be deleted here."""
+        view, engine = self.link.view, self._engine
+        assert engine is not None  # rounds begin with `serve`
+        wanted = {claim for claim, stored in view.configs.items() if stored.record.deleting is not None}
+        self.deletions.forget(wanted)
+        for claim in wanted:
+            entry = self.examined.objects.entries.get((claim.kind, claim.name))
+            resource = entry.resource if entry else None
+            home = locality.home_of(view, resource) if resource else ""
+            if home in ("", self.name) or (home is None and view.live[:1] == [self.name]):
+                before = claim in self.deletions.done
+                needed = self._needed(claim)
+                deletion = self.deletions.settle(engine, claim, view.configs[claim].record, resource, needed)
+                if deletion.state == "deleted" and not before:
+                    self._awake.set()
+
+    def _needed(self, claim: Claim) -> str:
+        """Who still needs an object: the destinations of a store. Empty: nobody."""
+        if claim.kind != "Store":
+            return ""
+        return next((one.label for one in self.objects.destinations() if one.spec.store == claim.name), "")
+
+    async def _empty(self) -> None:
+        """Moves away what can be moved, when this broker is to be emptied."""
+        assert self._drain is not None  # rounds begin with `serve`
+        drain = self.link.view.drains.get(self.name)
+        if drain is None:
+            if self.draining is not None:
+                self._drain.reopen()
+                self.draining = None
+            return
+        if self.link.fault is None:
+            self.draining = await self._drain.step(self.objects, force=drain.record.force)
+
+    async def _prune(self) -> None:
+        """Gives up homes of ours that nothing lives in, so that the name may be made anywhere."""
+        now_s = asyncio.get_running_loop().time()
+        if now_s < self._next_prune_s or self.link.fault is not None:
+            return
+        self._next_prune_s = now_s + _PRUNE_S
+        engine = self._engine
+        assert engine is not None  # rounds begin with `serve`
+        needed = placement.wanted(self.objects)
+        present = {HomeKey(kind, name) for kind in ("queue", "topic") for name in engine.rows(kind)}
+        for key in self.link.view.homes_on(self.name):
+            claimed_s = self.homes.claimed_s.get(key, 0.0)
+            if key in needed or key in present or key.kind == "pattern" or now_s - claimed_s < _UNUSED_S:
+                continue
+            await self.homes.release(key, lambda key=key: engine.row(key) is None)  # type: ignore[misc]
+
+    # --- Saying how it stands
+
+    def _register(self) -> None:
+        count = len(self.link.view.homes_on(self.name))
+        self._registration.say(
+            BrokerRecord(
+                addresses=self._addresses,
+                version=self._version,
+                incarnation=self._incarnation,
+                started_ms=self._started_ms,
+                destinations=count,
+            )
+        )
+
+    def _say(self) -> None:
+        view = self.link.view
+        self._count_messages()
+        for claim, stored in view.configs.items():
+            status = self._status_of(claim, stored)
+            if status is None:
+                self._statuses.forget(claim)
+            else:
+                self._statuses.say(claim, status)
+        for claim in self._statuses.said - view.configs.keys():
+            self._statuses.forget(claim)
+        state = "draining" if self.draining is not None else "serving"
+        warnings = [text[:500] for text in self.warnings]
+        self._statuses.say_of_broker(
+            BrokerStatus(
+                applied_revision=view.revision,
+                state=state,
+                draining=self.draining,
+                warnings=warnings,
+                messages=sum(self._counts.values()),
+            )
+        )
+
+    def _status_of(self, claim: Claim, stored: Stored) -> ObjectStatus | None:
+        """What this broker says of an object; None: it is not its business."""
+        view, record = self.link.view, stored.record
+        uid = (record.deleting.uid if record.deleting else "") or record.owner.uid
+        refusal = self.examined.refused.get(claim)
+        if refusal is not None:
+            # Nobody has it: one of all says so.
+            return _refused(uid, record.generation, refusal) if view.live[:1] == [self.name] else None
+        entry = self.examined.objects.entries.get((claim.kind, claim.name))
+        deletion = self.deletions.done.get(claim) or self.deletions.blocked.get(claim)
+        if deletion is not None and record.deleting is not None:
+            return _deletion(uid, record.generation, deletion, self.name)
+        if entry is None:
+            return None
+        resource = entry.resource
+        home = locality.home_of(view, resource)
+        if isinstance(resource, Bridge) and (why := placement.spanning(view, resource)):
+            speaks = home == self.name or (home is None and view.live[:1] == [self.name])
+            return _refused(uid, record.generation, Refusal("SpansHomes", why)) if speaks else None
+        if home not in ("", self.name):
+            return None
+        word = {"Queue": "queue", "Topic": "topic", "DurableSubscription": "durable"}.get(claim.kind, "")
+        name = claim.name.partition("/")[2] if word == "durable" else claim.name
+        if (error := self._refused_by_engine.get((word, name))) is not None:
+            reason = "".join(part.capitalize() for part in error["code"].split("_"))
+            return _refused(uid, record.generation, Refusal(reason, f"{error['message']} {error['remedy']}"))
+        messages = self._counts.get(HomeKey(word, claim.name), 0)
+        home_name = self.name if home else ""
+        return ObjectStatus(uid=uid, generation=record.generation, state="applied", messages=messages, home=home_name)
+
+    def _count_messages(self) -> None:
+        """How many messages the destinations here hold, now and then: a deletion says what it would destroy."""
+        now_s = asyncio.get_running_loop().time()
+        if now_s < self._next_counts_s:
+            return
+        self._next_counts_s = now_s + _COUNTS_S
+        engine, changed = self._engine, 0
+        assert engine is not None  # rounds begin with `serve`
+        for kind in ("queue", "topic"):
+            for name, row in engine.rows(kind).items():
+                key, count = HomeKey(kind, name), messages_of(row)
+                if self._counts.get(key, 0) != count and changed < _COUNTS_MAX:
+                    changed += 1
+                    self._counts[key] = count
+
+
+def _refused(uid: str, generation: int, refusal: Refusal) -> ObjectStatus:
+    message = refusal.message[:2_000]
+    return ObjectStatus(uid=uid, generation=generation, state="refused", reason=refusal.reason, message=message)
+
+
+def _deletion(uid: str, generation: int, deletion: Deletion, home: str) -> ObjectStatus:
+    return ObjectStatus(
+        uid=uid,
+        generation=generation,
+        state="deleted" if deletion.state == "deleted" else "blocked",
+        reason=deletion.reason,
+        message=deletion.message[:2_000],
+        messages=deletion.messages,
+        home=home,
+    )

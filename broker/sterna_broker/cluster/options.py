@@ -1,0 +1,28 @@
+"""What a broker is told of its cluster."""
+
+from dataclasses import dataclass
+
+from sterna_etcd import EtcdSettings
+
+
+@dataclass(frozen=True)
+class ClusterOptions:
+    """The flags `--etcd…`, `--cluster` and `--advertise` of `sterna broker`."""
+
+    etcd: EtcdSettings
+    """Where the shared store is."""
+
+    cluster: str
+    """The cluster's name: everything of it stands below /sterna/<cluster>/."""
+
+    name: str
+    """This broker's name, unique in the cluster."""
+
+    advertise: tuple[str, ...] = ()
+    """The URLs under which clients reach this broker. None: the address that it listens on."""
+
+    accept_store: bool = False
+    """Take etcd as it is now, although it is not the one that was known: after it was restored on purpose."""
+
+    start_wait_ms: int = 3_000
+    """How long a broker that has a kept configuration waits for etcd before it starts from that."""

@@ -1,0 +1,157 @@
+"""Which broker a name should live on. Pure: it looks at the view and names a broker; `homes` settles it in etcd.
+
+What works together has to live together, since nothing reaches across brokers yet: the source and the targets of a
+bridge, and topics with the patterns that somebody subscribes to. So names are placed in groups; a group goes
+
+1. where one of it lives already,
+2. else where the manifest says (`spec.broker`),
+3. else to the live broker with the fewest homes, those being emptied left out.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from sterna_etcd import HomeKey
+from sterna_resources import names
+from sterna_resources.bridge import Bridge
+from sterna_resources.destination import DestinationResource
+from sterna_resources.durable_subscription import DurableSubscription
+
+from sterna_broker.cluster.view import View
+from sterna_broker.configuration.objects import ObjectSet
+from sterna_broker.configuration.patterns import matches, overlap
+
+
+@dataclass
+class Plan:
+    """Where what has no home yet should live, and which groups cannot be: by bridge name, with the reason."""
+
+    homes: dict[HomeKey, str] = field(default_factory=dict)
+    static: set[HomeKey] = field(default_factory=set)
+    spanning: dict[str, str] = field(default_factory=dict)
+
+
+class Groups:
+    """Names that have to live together."""
+
+    def __init__(self, objects: ObjectSet) -> None:
+        self._leader: dict[HomeKey, HomeKey] = {}
+        self._members: dict[HomeKey, set[HomeKey]] = {}
+        for bridge in objects.bridges():
+            keys = keys_of_bridge(bridge)
+            for key in keys[1:]:
+                self._join(keys[0], key)
+
+    def of(self, key: HomeKey) -> set[HomeKey]:
+        """All that has to live where `key` lives, itself among it."""
+        return self._members.get(self._leader.get(key, key), {key})
+
+    def _join(self, one: HomeKey, other: HomeKey) -> None:
+        joined = self.of(one) | self.of(other)
+        leader = self._leader.get(one, one)
+        for key in joined:
+            self._leader[key] = leader
+        self._members[leader] = joined
+
+
+def keys_of_bridge(bridge: Bridge) -> list[HomeKey]:
+    """Source and targets; a pattern as source is left out."""
+    ends = [bridge.spec.source.destination, *(target.destination for target in bridge.spec.targets)]
+    return [HomeKey(kind, name) for kind, name in ends if not names.is_pattern(name)]
+
+
+def key_of_durable(durable: DurableSubscription) -> HomeKey:
+    """What a static durable subscription lives with."""
+    topic = durable.spec.topic
+    return HomeKey("pattern" if names.is_pattern(topic) else "topic", topic)
+
+
+def wanted(objects: ObjectSet) -> dict[HomeKey, str]:
+    """Every name that the configuration needs a home for, with the broker that its manifest names, or nothing."""
+    result: dict[HomeKey, str] = {}
+    for entry in objects.entries.values():
+        resource = entry.resource
+        if isinstance(resource, Bridge):
+            for key in keys_of_bridge(resource):
+                result.setdefault(key, "")
+        elif isinstance(resource, DurableSubscription):
+            result.setdefault(key_of_durable(resource), "")
+        elif isinstance(resource, DestinationResource) and not resource.is_pattern:
+            kind = resource.kind.lower()
+            result[HomeKey(kind, resource.subject)] = getattr(resource.spec, "broker", None) or ""
+    return result
+
+
+def loads(view: View, planned: Iterable[str] = ()) -> dict[str, int]:
+    """How many homes each broker that may take more has."""
+    counts = dict.fromkeys(view.open, 0)
+    for broker in [*(stored.record.broker for stored in view.homes.values()), *planned]:
+        if broker in counts:
+            counts[broker] += 1
+    return counts
+
+
+def least_loaded(counts: dict[str, int], preferred: str = "") -> str | None:
+    """The broker with the fewest; among equals `preferred`, else the first by name. None: there is none."""
+    if not counts:
+        return None
+    return min(counts, key=lambda name: (counts[name], name != preferred, name))
+
+
+def bound_to(view: View, key: HomeKey) -> set[str]:
+    """The brokers that a topic or pattern has to live on because of patterns, or topics, that match."""
+    if key.kind == "queue":
+        return set()
+    found = set()
+    for other, stored in view.homes.items():
+        if other == key or other.kind == "queue":
+            continue
+        if key.kind == "topic":
+            related = other.kind == "pattern" and matches(other.name, key.name)
+        elif other.kind == "topic":
+            related = matches(key.name, other.name)
+        else:
+            related = overlap(key.name, other.name)
+        if related:
+            found.add(stored.record.broker)
+    return found
+
+
+def plan(view: View, objects: ObjectSet) -> Plan:
+    """Homes for all that the configuration needs one for and that has none."""
+    result = Plan()
+    needed, groups = wanted(objects), Groups(objects)
+    counts = loads(view)
+    for key, named in needed.items():
+        if view.home(key.kind, key.name) is not None or key in result.homes:
+            continue
+        group = sorted(groups.of(key), key=lambda one: (one.kind, one.name))
+        brokers = {home for one in group if (home := view.home(one.kind, one.name)) is not None}
+        for one in group:
+            brokers |= bound_to(view, one)
+        asked = {needed[one] for one in group if needed.get(one)}
+        chosen = named if named else next(iter(sorted(brokers)), None) or next(iter(sorted(asked)), None)
+        chosen = chosen or least_loaded(counts)
+        if chosen is None:
+            continue
+        for one in group:
+            if view.home(one.kind, one.name) is None:
+                result.homes[one] = needed.get(one) or chosen
+                if chosen in counts:
+                    counts[chosen] += 1
+                if objects.destination("queue" if one.kind == "queue" else "topic", one.name) is not None:
+                    result.static.add(one)
+    return result
+
+
+def spanning(view: View, bridge: Bridge) -> str:
+    """Why a bridge cannot be: it leads over brokers. Empty: it can."""
+    source = bridge.spec.source.destination
+    if names.is_pattern(source[1]):
+        return f"its source '{source[1]}' is a pattern, whose destinations may live on several brokers"
+    places = {key: view.home(key.kind, key.name) for key in keys_of_bridge(bridge)}
+    brokers = {home for home in places.values() if home is not None}
+    if len(brokers) <= 1:
+        return ""
+    where = ", ".join(f"{key.kind} '{key.name}' on {home}" for key, home in places.items())
+    return f"it leads over several brokers: {where}"

@@ -1,0 +1,81 @@
+"""What the engine has, as the cluster's business needs it: which names exist, what they hold, taking them away."""
+
+import json
+from typing import Any
+
+from sterna_core import EngineError
+from sterna_etcd import Claim, HomeKey
+from sterna_resources.resource import Resource
+
+from sterna_broker.cluster.desk import error_of
+from sterna_broker.pump import Pump
+from sterna_broker.refusals import RefusedError
+
+_PAGE = 5_000
+
+
+class EngineView:
+    """Asks the engine; on the loop's thread."""
+
+    def __init__(self, pump: Pump) -> None:
+        self._pump = pump
+
+    def rows(self, kind: str) -> dict[str, dict[str, Any]]:
+        """All queues, topics or durables by name (durables: client id, slash, name)."""
+        found: dict[str, dict[str, Any]] = {}
+        after = ""
+        while True:
+            page = json.loads(self._pump.tick().list(kind, "", after, _PAGE))
+            for row in page:
+                found[f"{row['client_id']}/{row['name']}" if kind == "durable" else str(row["name"])] = row
+            if len(page) < _PAGE:
+                return found
+            after = list(found)[-1]
+
+    def row(self, key: HomeKey) -> dict[str, Any] | None:
+        """One destination; None: it does not exist."""
+        rows = json.loads(self._pump.tick().list(key.kind, key.name, "", 1))
+        return next((row for row in rows if row["name"] == key.name), None)
+
+    def delete(self, claim: Claim, resource: Resource, *, with_messages: bool) -> int:
+        """Deletes what an object describes; how many messages went with it. What does not exist has none.
+
+        Raises:
+            EngineError: it refuses: messages remain, or something else needs it.
+        """
+        word = {"Queue": "queue", "Topic": "topic", "DurableSubscription": "durable"}[claim.kind]
+        client_id, name = "", resource.subject
+        if word == "durable":
+            client_id, _, name = claim.name.partition("/")
+        try:
+            count = self._pump.tick().delete(word, name, with_messages, client_id)
+        except EngineError as error:
+            if error.code in ("NO_SUCH_DESTINATION", "NO_SUCH_SUBSCRIPTION"):
+                return 0
+            raise
+        self._pump.touch()
+        return count
+
+    def leave(self, key: HomeKey, told: RefusedError) -> bool:
+        """Takes an empty destination out of here, telling who uses it `told`; whether it is gone."""
+        try:
+            self._pump.tick().delete(key.kind, key.name, False, "", json.dumps(error_of(told)))
+        except EngineError as error:
+            return error.code == "NO_SUCH_DESTINATION"
+        finally:
+            self._pump.touch()
+        return True
+
+    def close_to_producers(self, key: HomeKey, reason: RefusedError | None) -> None:
+        """Refuses, or takes again, what is sent to a destination; one that is gone needs neither."""
+        text = json.dumps(error_of(reason)) if reason else ""
+        try:
+            self._pump.tick().close_to_producers(key.kind, key.name, text)
+        except EngineError as error:
+            if error.code != "NO_SUCH_DESTINATION":
+                raise
+
+
+def messages_of(row: dict[str, Any] | None) -> int:
+    """How many messages a row's statistics tell of."""
+    return int(row["statistics"].get("messages", 0)) if row else 0

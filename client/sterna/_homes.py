@@ -1,0 +1,111 @@
+"""The brokers of a cluster, as one application's connection sees them.
+
+A destination lives on one broker; opening it elsewhere is answered with MOVED and where to go. What the application
+made then goes there by itself: there is one hidden connection to each broker that has something of it, and a *branch*
+of each session that reaches over several. When a destination gets another home while it is used (its broker is being
+emptied), its producers and consumers are told the same way, and follow.
+
+Order and acknowledgement hold within each destination, as before. A transaction cannot reach over brokers: a
+transacted session goes to the home of its first destination as a whole, and refuses others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, Final
+
+from sterna import errors
+
+if TYPE_CHECKING:
+    from sterna._lifeline import Lifeline
+    from sterna.connections import Connection
+
+TEMPORARY_PREFIX: Final = "$TMP$."
+
+#: How often a name is followed that is moving at this moment, and the longest pause in between.
+HOPS_MAX: Final = 25
+_PAUSE_S: Final = 0.02
+_PAUSE_S_MAX: Final = 0.5
+
+
+class Homes:
+    """The root connection and those to other brokers; all of them share one of these."""
+
+    def __init__(self, root: Connection) -> None:
+        self.root = root
+        self._others: dict[tuple[str, ...], Connection] = {}
+        self._dialing = asyncio.Lock()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def connections(self) -> list[Connection]:
+        """All that are open, the root first."""
+        unique = dict.fromkeys([self.root, *self._others.values()])
+        return [one for one in unique if one.closed is None]
+
+    def of(self, lifeline: Lifeline) -> Connection:
+        """The connection with this lifeline."""
+        return next((one for one in self.connections if one._lifeline is lifeline), self.root)
+
+    def named(self, broker: str) -> Connection | None:
+        """The connection to the broker of this name, if there is one."""
+        return next((one for one in self.connections if one.broker == broker), None)
+
+    async def at(self, moved: errors.MovedError) -> Connection:
+        """The connection to where something lives.
+
+        Raises:
+            SternaError: it cannot be had.
+        """
+        addresses = self.root._lifeline.named(moved.addresses)
+        if not addresses:
+            raise moved
+        async with self._dialing:
+            for one in self.connections:
+                if one.address in addresses:
+                    return one
+            known = self._others.get(addresses)
+            if known is not None and known.closed is None:
+                return known
+            opened = self._others[addresses] = await self._dial(addresses)
+            return opened
+
+    async def _dial(self, addresses: tuple[str, ...]) -> Connection:
+        try:
+            opened = await self.root._another(addresses, client_id=None)
+        except errors.ClientIdInUseError:
+            # Perhaps it is ourselves, connected to that broker under another of its addresses.
+            probe = await self.root._another(addresses, client_id="")
+            broker = probe.broker
+            await probe.close()
+            same = self.named(broker)
+            if same is None:
+                raise
+            return same
+        same = next((one for one in self.connections if one.broker == opened.broker), None)
+        if same is not None:
+            await opened.close()
+            return same
+        self.root._adopt(opened)
+        return opened
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Runs something that nobody waits for, until the connection is closed."""
+        task = asyncio.create_task(work, name="sterna-following")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def close(self, *, failed: bool, timeout_s: float) -> None:
+        """Ends the connections to other brokers."""
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for other in dict.fromkeys(self._others.values()):
+            if other is not self.root:
+                await other._close_alone(failed=failed, timeout_s=timeout_s)
+
+
+def pause_s(hop: int) -> float:
+    """How long to wait before a name that is moving is followed again; the first step is taken at once."""
+    return min(_PAUSE_S * 2 ** (hop - 1), _PAUSE_S_MAX) if hop else 0.0

@@ -1,0 +1,104 @@
+"""Configuration from etcd: what the operator or an administrator writes holds on the broker that it lives on."""
+
+import asyncio
+
+from sterna_etcd import Claim
+from sterna_etcd.records import Deleting
+
+from tests.cluster.conftest import Cluster, Connect, Operator, document, waited
+
+
+async def test_a_queue_is_applied_where_it_lives(two: Cluster, operator: Operator) -> None:
+    claim = await operator.put(document("Queue", "orders", maxMessages=5))
+    status = await operator.until(claim, "applied", timeout_s=2)
+    assert (status.uid, status.home) == ("uid-1", await operator.home("queue", "orders"))
+    again = await operator.put(document("Queue", "orders", maxMessages=7), generation=2)
+    await operator.until(again, "applied", generation=2, timeout_s=2)
+
+
+async def test_the_manifest_names_the_home(two: Cluster, operator: Operator) -> None:
+    for number in range(4):
+        claim = await operator.put(document("Queue", f"q{number}", broker="b1"))
+        assert (await operator.until(claim, "applied")).home == "b1"
+
+
+async def test_names_are_spread_over_the_brokers(two: Cluster, operator: Operator) -> None:
+    claims = [await operator.put(document("Queue", f"q{number}")) for number in range(10)]
+    homes = [(await operator.until(claim, "applied")).home for claim in claims]
+    assert sorted((homes.count("b0"), homes.count("b1"))) == [5, 5]
+
+
+async def test_a_mistake_takes_out_that_object_alone(two: Cluster, operator: Operator) -> None:
+    bad = await operator.put(document("Queue", "bad", maxMessages="many"))
+    good = await operator.put(document("Queue", "good"))
+    orphan = await operator.put(document("Queue", "orphan", store="nowhere"))
+    await operator.until(good, "applied")
+    assert "maxMessages" in (await operator.until(bad, "refused")).message
+    assert "nowhere" in (await operator.until(orphan, "refused")).message
+    await operator.put(document("Queue", "bad", maxMessages=3), generation=2)
+    await operator.until(bad, "applied", generation=2)
+
+
+async def test_a_value_that_cannot_be_read_is_named_and_changes_nothing(two: Cluster, operator: Operator) -> None:
+    claim = await operator.put(document("Queue", "orders"))
+    await operator.until(claim, "applied")
+    await operator.etcd.put("/sterna/c1/config/Queue/orders", b"{")
+    await waited(lambda: asyncio.to_thread(lambda: two.readiness("b0")["warnings"]), 5, "a warning")
+    assert two.readiness("b0")["ready"]
+    assert next(iter((await operator.status(claim)).values())).state == "applied"
+
+
+async def test_wildcard_entries_hold_everywhere(two: Cluster, operator: Operator, connect: Connect) -> None:
+    claim = await operator.put(document("Queue", "any", name="app.>"), claim="app.>")
+
+    async def both() -> bool:
+        return {name for name, one in (await operator.status(claim)).items() if one.state == "applied"} == {"b0", "b1"}
+
+    await waited(both, 5, "both brokers")
+
+
+async def test_partners_of_a_bridge_live_together(two: Cluster, operator: Operator) -> None:
+    for kind, name in (("Topic", "prices"), ("Queue", "archive"), ("Queue", "audit")):
+        await operator.put(document(kind, name))
+    bridge = document("Bridge", "keep", source={"topic": "news"}, targets=[{"queue": "news-archive"}])
+    await operator.put(document("Topic", "news"))
+    await operator.put(document("Queue", "news-archive"))
+    claim = await operator.put(bridge)
+    # Whether they were placed before or together with the bridge decides; either way it says so.
+    status = await waited(lambda: operator.status(claim), 5, "a status")
+    homes = {await operator.home("topic", "news"), await operator.home("queue", "news-archive")}
+    assert [one.state for one in status.values()] == (["applied"] if len(homes) == 1 else ["refused"])
+    split = document("Bridge", "split", source={"topic": "a"}, targets=[{"queue": "b"}])
+    await operator.put(document("Topic", "a", broker="b0"))
+    await operator.put(document("Queue", "b", broker="b1"))
+    refused = await operator.until(await operator.put(split), "refused")
+    assert refused.reason == "SpansHomes"
+    assert "'a' on b0" in refused.message
+    assert "'b' on b1" in refused.message
+
+
+async def test_deletion_by_policy(two: Cluster, operator: Operator, connect: Connect) -> None:
+    claims: dict[str, Claim] = {}
+    for policy in ("delete", "onlyIfEmpty", "retain"):
+        claims[policy] = await operator.put(document("Queue", policy.lower()))
+        await operator.until(claims[policy], "applied")
+        connection = await connect(two.url())
+        producer = await connection.producer(policy.lower())
+        await producer.send("kept")
+        deleting = Deleting(policy=policy, uid="request-1")
+        await operator.put(document("Queue", policy.lower()), generation=2, deleting=deleting)
+    for policy in ("delete", "retain"):
+        status = await operator.until(claims[policy], "deleted", generation=2)
+        assert (status.uid, status.messages) == ("request-1", 1 if policy == "delete" else 0)
+    blocked = await operator.until(claims["onlyIfEmpty"], "blocked", generation=2)
+    assert blocked.messages == 1
+    connection = await connect(two.url())
+    consumer = await connection.consumer("onlyifempty")
+    message = await consumer.receive(5)
+    assert message is not None
+    await connection.close()
+    await operator.until(claims["onlyIfEmpty"], "deleted", generation=2)
+    # What was retained is managed no more, and still has its message.
+    await operator.etcd.delete("/sterna/c1/config/Queue/retain")
+    kept = await (await connect(two.url())).consumer("retain")
+    assert await kept.receive(5) is not None
