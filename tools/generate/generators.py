@@ -13,6 +13,7 @@ from tools.generate import (
     etcd_stubs,
     kubernetes_reference,
     manifests,
+    operator_rights,
     python_stubs,
     rust_stubs,
 )
@@ -53,6 +54,7 @@ def generators() -> list[Generator]:
         ),
         Generator("argo-cd", argo_cd.INPUTS, argo_cd.OUTPUTS, argo_cd.make),
         Generator("chart-readmes", chart_readmes.INPUTS, chart_readmes.OUTPUTS, chart_readmes.make),
+        Generator("operator-rights", operator_rights.INPUTS, operator_rights.OUTPUTS, operator_rights.make),
         Generator("manifests", manifests.INPUTS, manifests.OUTPUTS, manifests.make),
         Generator("cli-reference", cli_reference.INPUTS, cli_reference.OUTPUTS, cli_reference.make),
     ]
