@@ -213,7 +213,7 @@ def test_node_ports_are_advertised_with_the_nodes_own_address() -> None:
     port = world.child("Service", "orders-at-out-1")["spec"]["ports"][0]["nodePort"]
     addresses = world.child("ConfigMap", "orders-settings")["data"]["orders-broker-1"]
     assert addresses == f"sterna://orders-broker-1.mq.svc:7222,sterna://$(HOST_IP):{port}\n"
-    assert world.desired.status["externalUrls"][0].endswith(f"+sterna://192.0.2.7:{port}")
+    assert world.desired.status["externalUrls"][0].endswith(f"+192.0.2.7:{port}")
 
 
 def test_no_pod_is_made_before_its_ports_are_known() -> None:
@@ -235,11 +235,19 @@ def test_a_load_balancer_without_an_address_is_said_and_does_not_hold_the_cluste
     assert world.restarted == []
 
 
+def test_an_outside_url_is_no_longer_than_clients_take() -> None:
+    addresses = [f"broker-{number}.a-rather-long-domain-name.example.com:7222" for number in range(40)]
+    world = settled({"brokers": 40, "listeners": [{"name": "gw", "type": "addresses", "addresses": addresses}]})
+    [url] = world.desired.status["externalUrls"]
+    assert url.startswith(f"sterna://{addresses[0]}+{addresses[1]}")
+    assert len(url) < 1_000
+
+
 def test_given_addresses_need_no_services_of_their_own() -> None:
     listener = {"name": "gw", "type": "addresses", "addresses": ["a.example.com:1", "b.example.com:2"]}
     world = settled({"brokers": 2, "listeners": [listener]})
     assert not any("-at-" in name for name in world.names("Service"))
-    assert world.desired.status["externalUrls"] == ["sterna://a.example.com:1+sterna://b.example.com:2"]
+    assert world.desired.status["externalUrls"] == ["sterna://a.example.com:1+b.example.com:2"]
 
 
 def test_a_listener_that_goes_takes_its_services_with_it() -> None:

@@ -10,6 +10,9 @@ from sterna_operator.builders.blueprint import Blueprint
 # The broker puts the address of its pod's node in: it is known only when the pod runs.
 HOST_IP = "$(HOST_IP)"
 
+# Clients take a URL of at most 1,000 characters. Where not all brokers fit into it, the first ones lead to the others.
+URL_CHARACTERS_MAX = 900
+
 Services = Mapping[str, Mapping[str, Any]]
 
 
@@ -50,10 +53,10 @@ def urls(blueprint: Blueprint, services: Services, hosts: Mapping[int, str | Non
             if address is not None and address.startswith(HOST_IP):
                 host = hosts.get(ordinal)
                 address = None if host is None else address.replace(HOST_IP, _bracketed(host))
-            if address is not None:
-                known.append(f"{blueprint.scheme}://{address}")
+            if address is not None and sum(map(len, known)) + len(known) + len(address) < URL_CHARACTERS_MAX:
+                known.append(address)
         if known:
-            found.append("+".join(known))
+            found.append(f"{blueprint.scheme}://{'+'.join(known)}")
     return tuple(found)
 
 
