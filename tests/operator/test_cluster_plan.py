@@ -148,6 +148,15 @@ def test_the_restart_annotation_restarts_all_once() -> None:
     assert len(world.restarted) == 2
 
 
+def test_another_etcd_is_taken_when_somebody_says_so() -> None:
+    world = settled({"brokers": 1})
+    world.edit({"brokers": 1}, annotations={"sterna.dev/accept-store": "true"})
+    world.settle()
+    arguments = world.child("StatefulSet", "orders-broker")["spec"]["template"]["spec"]["containers"][0]["args"]
+    assert "--accept-store" in arguments
+    assert world.restarted == ["orders-broker-0"]
+
+
 def test_scale_down_waits_until_a_broker_is_empty_and_says_what_it_holds() -> None:
     world = settled(THREE)
     world.messages["orders-broker-2"] = 17

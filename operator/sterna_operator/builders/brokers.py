@@ -11,6 +11,8 @@ import hashlib
 import json
 from typing import Any
 
+from sterna_resources.messaging_cluster import MessagingCluster
+
 from sterna_operator.builders import pods
 from sterna_operator.builders.blueprint import MESSAGING_PORT, MONITOR_PORT, SETTINGS_ANNOTATION, Blueprint
 
@@ -24,6 +26,8 @@ ETCD_CERTIFICATE_FOLDER = "/etc/sterna/etcd-tls"
 ETCD_CREDENTIALS_FOLDER = "/etc/sterna/etcd-credentials"
 
 RESTART_ANNOTATION = "sterna.dev/restart"
+ACCEPT_STORE_ANNOTATION = "sterna.dev/accept-store"
+"""On the cluster, "true": brokers and operator take etcd as it is, although it is not the one they knew."""
 
 # How long Services may go on sending clients to a pod that is stopping.
 _LEAVING_S = 2
@@ -76,9 +80,15 @@ def settings_hash(blueprint: Blueprint) -> str:
         ],
         "authentication": spec.authentication.enabled,
         "restart": blueprint.cluster.metadata.annotations.get(RESTART_ANNOTATION),
+        "accept_store": accepts_store(blueprint.cluster),
     }
     text = json.dumps(inputs, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def accepts_store(cluster: MessagingCluster) -> bool:
+    """Whether somebody has said that etcd is to be taken as it is."""
+    return cluster.metadata.annotations.get(ACCEPT_STORE_ANNOTATION) == "true"
 
 
 def _template(blueprint: Blueprint, labels: dict[str, str]) -> dict[str, Any]:
@@ -152,6 +162,8 @@ def arguments(blueprint: Blueprint) -> list[str]:
             given += ["--client-ca", f"{CLIENT_CA_FOLDER}/ca.crt"]
     if spec.authentication.enabled:
         given.append("--cluster-users")
+    if accepts_store(blueprint.cluster):
+        given.append("--accept-store")
     if spec.insecure:
         given.append("--insecure")
     return given

@@ -16,6 +16,7 @@ from sterna_resources.problems import ManifestError
 from sterna_resources.reading import from_object
 
 from sterna_operator import conditions
+from sterna_operator.builders import brokers as broker_builder
 from sterna_operator.builders import certificate, monitoring
 from sterna_operator.builders.blueprint import CLUSTER_LABEL, SECRETS_ANNOTATION
 from sterna_operator.keys import Key
@@ -38,6 +39,7 @@ from sterna_operator.reasons import Reason
 from sterna_operator.version import VERSION
 from sterna_operator.view import Child, Decision, View
 
+_REPLACED = "EtcdReplaced"
 _COMPONENT = "app.kubernetes.io/component"
 _IN_ETCD = (PutDrain, RemoveDrain, RemoveBroker)
 
@@ -70,7 +72,13 @@ class MessagingClusterKind:
         if desired.is_deleting and not desired.has_finalizer:
             return Decision(Plan())
         key = key_of(object)
-        await view.clusters.ensure(key, desired.cluster, view.secrets, desired.status)
+        status = desired.status
+        if broker_builder.accepts_store(desired.cluster):
+            # Whatever etcd says that it is, is right: nothing that was known of it counts.
+            status = {name: value for name, value in status.items() if name != "etcdId"}
+            if (view.clusters.fault(key) or ("", ""))[0] == _REPLACED:
+                await view.clusters.drop(key)
+        await view.clusters.ensure(key, desired.cluster, view.secrets, status)
         observed = await _observe(view, desired)
         planned = plan(desired, observed)
         found = await _standing(view, desired, observed, planned)

@@ -47,13 +47,13 @@ def urls(blueprint: Blueprint, services: Services, hosts: Mapping[int, str | Non
     """
     found = []
     for listener in blueprint.spec.listeners:
-        known = []
+        known: list[str] = []
         for ordinal in range(blueprint.replicas):
             address = _address(blueprint, listener, ordinal, services)
             if address is not None and address.startswith(HOST_IP):
                 host = hosts.get(ordinal)
                 address = None if host is None else address.replace(HOST_IP, _bracketed(host))
-            if address is not None and sum(map(len, known)) + len(known) + len(address) < URL_CHARACTERS_MAX:
+            if address is not None and len("+".join([*known, address])) < URL_CHARACTERS_MAX:
                 known.append(address)
         if known:
             found.append(f"{blueprint.scheme}://{'+'.join(known)}")
