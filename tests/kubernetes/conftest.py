@@ -105,6 +105,8 @@ def make_cluster(operator: Namespace) -> Iterator[MakeCluster]:
     yield make
     if os.environ.get("STERNA_TEST_KEEP") == "1":
         return
+    # What a failed test left behind would be in the way of the next one.
+    operator.kubectl("delete", "queues.sterna.dev", "--all", "--wait=false")
     for name in made:
         operator.delete("messagingcluster", name, "--ignore-not-found", "--wait=false")
     operator.wait(lambda: not any(map(operator.broker_pods, made)), 120, "the clusters' pods gone")

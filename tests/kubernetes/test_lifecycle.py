@@ -87,10 +87,10 @@ def test_an_image_change_under_load_restarts_one_broker_at_a_time_and_loses_noth
     operator: Namespace, make_cluster: MakeCluster, load: Callable[[str, str], Load]
 ) -> None:
     cluster = make_cluster({"brokers": 2, **NODE_PORT})
-    operator.apply("Queue", "busy", queue(cluster, deletionPolicy="delete"))
-    operator.ready("queue", "busy", 10)
+    operator.apply("Queue", "rolling", queue(cluster, deletionPolicy="delete"))
+    operator.ready("queue", "rolling", 10)
     before = {name: pod["metadata"]["uid"] for name, pod in operator.broker_pods(cluster).items()}
-    running = load(outside_url(operator, cluster), "busy")
+    running = load(outside_url(operator, cluster), "rolling")
     operator.kubectl("annotate", "messagingcluster", cluster, "sterna.dev/restart=now")
     most_away = 0
 
@@ -113,16 +113,16 @@ def test_an_image_change_under_load_restarts_one_broker_at_a_time_and_loses_noth
     assert report["twice_unflagged"] == 0
     assert report["confirmed"] > 50
     assert most_away <= 1
-    operator.delete("queue", "busy")
+    operator.delete("queue", "rolling")
 
 
 def test_a_killed_broker_comes_back_under_load_and_nothing_is_lost(
     operator: Namespace, make_cluster: MakeCluster, load: Callable[[str, str], Load]
 ) -> None:
     cluster = make_cluster({"brokers": 1, **NODE_PORT})
-    operator.apply("Queue", "busy", queue(cluster, deletionPolicy="delete"))
-    operator.ready("queue", "busy", 10)
-    running = load(outside_url(operator, cluster), "busy")
+    operator.apply("Queue", "killed", queue(cluster, deletionPolicy="delete"))
+    operator.ready("queue", "killed", 10)
+    running = load(outside_url(operator, cluster), "killed")
     pod = f"{cluster}-broker-0"
     for number in range(1, 3):
         _kill(operator, cluster, pod, number)
@@ -131,7 +131,7 @@ def test_a_killed_broker_comes_back_under_load_and_nothing_is_lost(
     print(json.dumps(report))
     assert report["lost"] == 0
     assert report["twice_unflagged"] == 0
-    operator.delete("queue", "busy")
+    operator.delete("queue", "killed")
 
 
 def test_a_killed_operator_goes_on_and_restarts_no_broker(operator: Namespace, make_cluster: MakeCluster) -> None:
