@@ -4,7 +4,7 @@ import asyncio
 import itertools
 import json
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -119,19 +119,18 @@ class World:
         conditions = (found or {}).get("status", {}).get("conditions", [])
         return next((one for one in conditions if one["type"] == type), {})
 
-    def limited(self, name: str, rules: list[dict[str, Any]]) -> Path:
-        """A kubeconfig of a user who has these rights in the test's namespace, and no others."""
+    def limited(self, name: str, rules: list[dict[str, Any]], more: Sequence[str] = ()) -> Path:
+        """A kubeconfig of a user who has these rights in the test's namespace, in `more`, and nowhere else."""
         account = {"metadata": {"name": name}}
         role = {"metadata": {"name": name}, "rules": rules}
         subject = {"kind": "ServiceAccount", "name": name, "namespace": self.namespace}
         reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name}
         binding = {"metadata": {"name": name}, "subjects": [subject], "roleRef": reference}
         api = "rbac.authorization.k8s.io/v1"
-        for where, body in (
-            (path("v1", "ServiceAccount", self.namespace), account),
-            (path(api, "Role", self.namespace), role),
-            (path(api, "RoleBinding", self.namespace), binding),
-        ):
+        wanted: list[tuple[str, dict[str, Any]]] = [(path("v1", "ServiceAccount", self.namespace), account)]
+        for namespace in (self.namespace, *more):
+            wanted += [(path(api, "Role", namespace), role), (path(api, "RoleBinding", namespace), binding)]
+        for where, body in wanted:
             answer = self.server.request("POST", where, body)
             assert answer.ok, answer.message
         token = self.server.request(

@@ -1,0 +1,146 @@
+"""Operator and brokers together: nobody plays a part."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+import sterna
+from sterna_etcd import Claim
+
+from tests.operator.conftest import MakeOperator
+from tests.operator.worlds import World
+from tests.running import RunningBroker
+from tests.waiting import eventually
+
+pytestmark = pytest.mark.slow_callbacks(30_000)
+
+MakeBroker = Callable[[str], RunningBroker]
+
+
+@pytest.fixture
+def broker(world: World, tmp_path: Path) -> Iterator[MakeBroker]:
+    """Makes brokers of the world's cluster, started; they end with the test."""
+    with ExitStack() as stack:
+
+        def make(name: str) -> RunningBroker:
+            cluster = {"etcd": world.etcd_urls, "cluster": world.etcd_name}
+            made = RunningBroker(tmp_path / name, None, name=name, cluster=cluster)
+            stack.callback(made.stop)
+            return made.start()
+
+        yield make
+
+
+async def _send(broker: RunningBroker, queue: str, count: int) -> None:
+    async with sterna.connect(f"sterna://{broker.address}") as connection:
+        for number in range(count):
+            await connection.send(queue, f"m-{number}")
+
+
+async def _receive(broker: RunningBroker, queue: str, count: int) -> list[object]:
+    bodies: list[object] = []
+    async with sterna.connect(f"sterna://{broker.address}") as connection:
+        consumer = await connection.consumer(queue)
+        for _ in range(count):
+            message = await consumer.receive(timeout=5)
+            assert message is not None
+            bodies.append(message.body)
+    return bodies
+
+
+async def test_all_kinds_are_applied_by_real_brokers_and_serve(
+    world: World, operator: MakeOperator, broker: MakeBroker
+) -> None:
+    world.make_cluster()
+    first = broker("b-0")
+    broker("b-1")
+    operator()
+    world.apply("Store", "ledger", {"mode": "sync"})
+    world.queue("orders", store="ledger", broker="b-0")
+    world.apply("Queue", "any", {"name": "dynamic.>"})
+    world.apply("Topic", "prices", {"broker": "b-0"})
+    world.apply("Bridge", "copy", {"source": {"topic": "prices"}, "targets": [{"queue": "orders"}]})
+    world.apply("DurableSubscription", "audit", {"topic": "prices", "clientId": "c"})
+    world.secret("her-password", "one")
+    world.apply("User", "ann", {"passwordSecret": {"name": "her-password"}})
+    for kind, name in (
+        ("Store", "ledger"),
+        ("Queue", "orders"),
+        ("Queue", "any"),
+        ("Topic", "prices"),
+        ("Bridge", "copy"),
+        ("DurableSubscription", "audit"),
+        ("User", "ann"),
+    ):
+        await world.ready(kind, name, timeout_s=15.0)
+    found = world.get("Queue", "orders")
+    assert found is not None
+    assert found["status"]["home"] == "b-0"
+    await _send(first, "orders", 3)
+
+
+async def test_a_new_queue_is_ready_within_2_s(world: World, operator: MakeOperator, broker: MakeBroker) -> None:
+    world.make_cluster()
+    broker("b-0")
+    operator()
+    world.queue("first")
+    await world.ready("Queue", "first")
+    for number in range(5):
+        world.queue(f"q-{number}")
+        await world.ready("Queue", f"q-{number}", timeout_s=2.0)
+
+
+async def test_a_queue_with_messages_goes_when_it_is_empty_or_when_it_may(
+    world: World, operator: MakeOperator, broker: MakeBroker
+) -> None:
+    world.make_cluster()
+    running = broker("b-0")
+    operator()
+    for name, policy in (("emptied", "onlyIfEmpty"), ("deleted", "delete"), ("kept", "retain")):
+        world.queue(name, deletionPolicy=policy)
+        await world.ready("Queue", name)
+        await _send(running, name, 3)
+        world.delete("Queue", name)
+    await world.gone("Queue", "deleted")
+    await world.gone("Queue", "kept")
+    await world.unconfigured("Queue", "kept")
+    assert "3 messages" in await world.reason("Queue", "emptied", "DeletionBlocked")
+    assert await _receive(running, "emptied", 3) == ["m-0", "m-1", "m-2"]
+    await world.gone("Queue", "emptied")
+    # A name whose queue is gone is free at once; one whose messages stayed is not.
+    for name in ("emptied", "deleted", "kept"):
+        world.queue(name)
+    await world.ready("Queue", "emptied")
+    await world.ready("Queue", "deleted")
+    await world.reason("Queue", "kept", "Exists")
+    world.queue("kept", adoption="adopt")
+    await world.ready("Queue", "kept")
+    assert await _receive(running, "kept", 3) == ["m-0", "m-1", "m-2"]
+
+
+async def test_a_queue_deleted_behind_the_operators_back_comes_back_with_its_messages(
+    world: World, operator: MakeOperator, broker: MakeBroker
+) -> None:
+    world.make_cluster()
+    running = broker("b-0")
+    operator()
+    world.queue("orders", maxMessages=10)
+    await world.ready("Queue", "orders")
+    await _send(running, "orders", 3)
+    await world.client.delete(world.layout.config(Claim("Queue", "orders")))
+    await world.configured("Queue", "orders", timeout_s=5.0)
+    await world.ready("Queue", "orders", timeout_s=5.0)
+    assert await _receive(running, "orders", 3) == ["m-0", "m-1", "m-2"]
+    await eventually(lambda: "DriftRepaired" in world.events("orders"))
+
+
+async def test_what_a_broker_finds_wrong_is_shown(world: World, operator: MakeOperator, broker: MakeBroker) -> None:
+    world.make_cluster()
+    broker("b-0")
+    operator()
+    world.apply("Topic", "prices", {})
+    world.apply("DurableSubscription", "audit", {"topic": "prices", "clientId": "c", "selector": "price >"})
+    text = await world.reason("DurableSubscription", "audit", "Refused", timeout_s=15.0)
+    assert "b-0" in text
+    assert world.condition("DurableSubscription", "audit", "Stalled")["status"] == "True"
