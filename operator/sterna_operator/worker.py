@@ -23,7 +23,7 @@ from sterna_operator.objects import CLUSTER, Objects, cluster_of
 from sterna_operator.plans import Plan, RemoveFinalizer, Wanted
 from sterna_operator.reasons import Reason
 from sterna_operator.store import FencedError, StoreError
-from sterna_operator.view import Decision, Kind, View, open_etcd
+from sterna_operator.view import Decision, Kind, View
 from sterna_operator.wakeups import Wakeups
 from sterna_operator.work_queue import Item, Priority, WorkQueue
 
@@ -163,8 +163,6 @@ class Worker:
                 await self._view.clusters.drop(key)
             self._wakeups.waits_no_more(key)
             return
-        if key.kind == CLUSTER:
-            await open_etcd(self._view, object)
         decision = await kind.decide(self._view, object)
         plan = decision.plan
         annotations = object["metadata"].get("annotations") or {}

@@ -21,7 +21,7 @@ import asyncio, json, logging, os, pathlib, signal, sys
 from sterna_operator import main, running
 from sterna_operator.plans import Plan
 from sterna_operator.settings import OperatorSettings
-from sterna_operator.view import Decision
+from sterna_operator.view import Decision, open_etcd
 flags = json.loads(sys.argv[1])
 die_after, counts = flags.pop("die_after"), flags.pop("counts")
 for name in ("kubeconfig", "ready_file"):
@@ -46,6 +46,7 @@ running.assemble = assemble
 class OnlyEtcd:
     name, children = "MessagingCluster", ()
     async def decide(self, view, object):
+        await open_etcd(view, object)
         return Decision(Plan())
     async def decide_gone(self, view, key):
         return []
