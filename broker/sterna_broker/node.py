@@ -27,7 +27,7 @@ from sterna_broker.configuration.source import DefaultSource, FolderSource, Sour
 from sterna_broker.monitor.application import Monitor
 from sterna_broker.monitor.metrics import Metrics
 from sterna_broker.monitor.readiness import Readiness, judge
-from sterna_broker.options import BrokerOptions, Settings, missing_protection, settle
+from sterna_broker.options import BrokerOptions, Settings, missing_protection, read_settings, settle
 from sterna_broker.pump import Pump
 from sterna_broker.server.admin import Administration
 from sterna_broker.server.connect import Connect
@@ -118,7 +118,10 @@ class Node:
         if self.member is not None:
             await self.member.start()
         objects = await self.live.load()
-        self._settings = settings = settle(self.options, objects.broker, VERSION)
+        manifest = objects.broker
+        if self.options.settings is not None:
+            manifest = await asyncio.to_thread(read_settings, self.options.settings)
+        self._settings = settings = settle(self.options, manifest, VERSION)
         self.gate = gate = Gate(self.options, self.users)
         await gate.open()
         self._warn_if_open(settings)

@@ -11,10 +11,13 @@ from typing import Any, Literal
 
 from sterna_etcd import EtcdSettings, Layout
 from sterna_resources.broker import Broker, BrokerLimits, BrokerSpec
+from sterna_resources.problems import ManifestError, Place, Problem
+from sterna_resources.reading import read_files
 
 from sterna_broker import addresses
 from sterna_broker.access.identities import CertificateUser
 from sterna_broker.addresses import Address
+from sterna_broker.cluster import advertising
 from sterna_broker.cluster.options import ClusterOptions
 
 DEFAULT_MESSAGING = "127.0.0.1:7222"
@@ -37,6 +40,9 @@ class BrokerOptions:
 
     cluster: ClusterOptions | None = None
     """The cluster that it is a member of; its configuration then comes from etcd, in place of a folder."""
+
+    settings: Path | None = None
+    """A file with a Broker manifest, for a broker whose other manifests come from its cluster."""
 
     name: str | None = None
     """The broker's name, as in message ids."""
@@ -148,11 +154,22 @@ def cluster_options(
     if not cluster or not name:
         raise ValueError("--etcd needs --cluster NAME, and --name NAME for this broker")
     Layout(cluster)
-    urls = tuple(url.strip() for url in advertise.split(",") if url.strip())
-    for url in urls:
-        if not url.startswith(("sterna://", "sternas://")):
-            raise ValueError(f"--advertise: '{url}' is no address for clients; write sterna://host:port")
-    return ClusterOptions(EtcdSettings.of_urls(etcd, **access), cluster, name, urls, accept_store)
+    file = Path(advertise[1:]) if advertise.startswith("@") else None
+    urls = advertising.parse(advertise) if file is None else ()
+    settings = EtcdSettings.of_urls(etcd, **access)
+    return ClusterOptions(settings, cluster, name, urls, file, accept_store)
+
+
+def read_settings(file: Path) -> Broker:
+    """The Broker manifest that a file holds. Touches the disk.
+
+    Raises:
+        ManifestError: with all that is wrong; it holds something else, or more, among it.
+    """
+    manifests = read_files([file])
+    if len(manifests) != 1 or not isinstance(manifests[0].resource, Broker):
+        raise ManifestError([Problem(Place(str(file), 1), "", "has to hold one Broker manifest, and nothing else")])
+    return manifests[0].resource
 
 
 def settle(options: BrokerOptions, manifest: Broker | None, version: str) -> Settings:

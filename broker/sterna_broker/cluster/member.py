@@ -18,6 +18,7 @@ from sterna_resources.bridge import Bridge
 
 from sterna_broker.clock import wall_ms
 from sterna_broker.cluster import locality, placement
+from sterna_broker.cluster.advertising import Advertising
 from sterna_broker.cluster.deletions import Deletion, Deletions
 from sterna_broker.cluster.desk import ClusterDesk
 from sterna_broker.cluster.draining import Drain
@@ -70,7 +71,8 @@ class Member:
         self._examiner = Examiner(selector_check)
         self._incarnation = secrets.token_hex(8)
         self._started_ms = wall_ms()
-        self._addresses: list[str] = []
+        self._advertising = Advertising(options.advertise, options.advertise_file, self.wake)
+        self._listening: list[str] = []
         self._hand_over: HandOver | None = None
         self._engine: EngineView | None = None
         self._drain: Drain | None = None
@@ -92,6 +94,7 @@ class Member:
         Raises:
             KeptError: the kept copy cannot be used.
         """
+        await self._advertising.start()
         await self.link.start()
         # The link may have taken over a kept view.
         self.homes.view = self.link.view
@@ -103,7 +106,7 @@ class Member:
         self._engine = EngineView(pump)
         self._drain = Drain(self.homes, self.desk, self._engine)
         self._hand_over = hand_over
-        self._addresses = list(self._options.advertise) or addresses
+        self._listening = addresses
         self.link.heard = self.wake
         self._statuses.start()
         self._register()
@@ -115,6 +118,7 @@ class Member:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
+        await self._advertising.stop()
         await self._registration.stop()
         await self._statuses.stop()
         await self.link.stop()
@@ -282,7 +286,7 @@ class Member:
         count = len(self.link.view.homes_on(self.name))
         self._registration.say(
             BrokerRecord(
-                addresses=self._addresses,
+                addresses=list(self._advertising.urls) or self._listening,
                 version=self._version,
                 incarnation=self._incarnation,
                 started_ms=self._started_ms,

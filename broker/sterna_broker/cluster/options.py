@@ -1,6 +1,7 @@
 """What a broker is told of its cluster."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from sterna_etcd import EtcdSettings
 
@@ -20,6 +21,9 @@ class ClusterOptions:
 
     advertise: tuple[str, ...] = ()
     """The URLs under which clients reach this broker. None: the address that it listens on."""
+
+    advertise_file: Path | None = None
+    """A file with those URLs, read again when it changes; see advertising."""
 
     accept_store: bool = False
     """Take etcd as it is now, although it is not the one that was known: after it was restored on purpose."""

@@ -39,6 +39,9 @@ Config = Annotated[
     Path | None,
     typer.Option("--config", "-c", metavar="FOLDER", help="The manifests; without, clients may create anything."),
 ]
+Settings = Annotated[
+    Path | None, typer.Option("--settings", metavar="FILE", help="A Broker manifest, for a member of a cluster.")
+]
 Name = Annotated[str | None, typer.Option("--name", metavar="NAME", help="As in message ids.")]
 Listen = Annotated[str | None, typer.Option("--listen", metavar="HOST:PORT", help="For clients; else 127.0.0.1:7222.")]
 Monitor = Annotated[str | None, typer.Option("--monitor", metavar="HOST:PORT", help="For probes; else 127.0.0.1:7280.")]
@@ -91,7 +94,7 @@ Advertise = Annotated[
     typer.Option(
         "--advertise",
         metavar="URLS",
-        help="Where clients reach this broker, commas between.",
+        help="Where clients reach this broker, commas between; or @FILE, read again when it changes.",
     ),
 ]
 EtcdCa = Annotated[

@@ -23,6 +23,7 @@ EXAMPLES = options.examples(
 def broker(
     data: flags.Data,
     config: flags.Config = None,
+    settings: flags.Settings = None,
     name: flags.Name = None,
     listen: flags.Listen = None,
     monitor: flags.Monitor = None,
@@ -73,10 +74,13 @@ def broker(
         )
     except ValueError as error:
         raise CommandError(str(error), exit_code=Exit.USAGE) from error
+    if member is None and settings is not None:
+        raise CommandError("--settings needs --etcd; put a Broker manifest into --config", exit_code=Exit.USAGE)
     chosen = BrokerOptions(
         data=data,
         cluster=member,
         config=config,
+        settings=settings,
         name=name,
         listen=listen,
         monitor=monitor,
