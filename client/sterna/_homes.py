@@ -12,6 +12,7 @@ transacted session goes to the home of its first destination as a whole, and ref
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, Final
 
@@ -55,21 +56,37 @@ class Homes:
     async def at(self, moved: errors.MovedError) -> Connection:
         """The connection to where something lives.
 
+        Its broker may be starting anew at this moment: it is tried for as long as a broken connection would be.
+
         Raises:
             SternaError: it cannot be had.
         """
         addresses = self.root._lifeline.named(moved.addresses)
         if not addresses:
             raise moved
-        async with self._dialing:
-            for one in self.connections:
-                if one.address in addresses:
-                    return one
-            known = self._others.get(addresses)
-            if known is not None and known.closed is None:
-                return known
-            opened = self._others[addresses] = await self._dial(addresses)
-            return opened
+        reconnect = self.root._lifeline.options.reconnect
+        began_s, round_ = time.monotonic(), 0
+        while True:
+            try:
+                async with self._dialing:
+                    return await self._known_or_dialled(addresses)
+            except errors.UnreachableError:
+                limit_s = reconnect.give_up_after_s
+                has_ended = limit_s is not None and time.monotonic() - began_s > limit_s
+                if has_ended or self.root.closed is not None:
+                    raise
+            await asyncio.sleep(reconnect.pause_s(round_))
+            round_ += 1
+
+    async def _known_or_dialled(self, addresses: tuple[str, ...]) -> Connection:
+        for one in self.connections:
+            if one.address in addresses:
+                return one
+        known = self._others.get(addresses)
+        if known is not None and known.closed is None:
+            return known
+        opened = self._others[addresses] = await self._dial(addresses)
+        return opened
 
     async def _dial(self, addresses: tuple[str, ...]) -> Connection:
         try:

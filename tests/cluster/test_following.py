@@ -145,6 +145,18 @@ async def test_the_home_is_killed_and_comes_back(spread: Cluster, connect: Conne
     assert texts == {"before", "after"}
 
 
+async def test_a_home_that_is_being_started_is_waited_for(spread: Cluster, connect: Connect) -> None:
+    connection = await connect(spread.url("b0"))
+    spread.brokers["b1"].kill()
+    opening = asyncio.create_task(connection.producer("q1"))
+    # Another broker is reached meanwhile.
+    await (await connection.producer("q0")).send("here")
+    assert not opening.done()
+    await asyncio.to_thread(spread.brokers["b1"].start)
+    producer = await asyncio.wait_for(opening, 20)
+    await producer.send("there")
+
+
 def test_the_blocking_face_follows(spread: Cluster) -> None:
     with sterna.blocking.connect(spread.url("b0")) as connection:
         connection.send("q1", "over there")
