@@ -134,6 +134,7 @@ def cluster_options(
     cluster: str,
     name: str | None,
     config: Path | None = None,
+    settings: Path | None = None,
     advertise: str = "",
     accept_store: bool = False,
     **access: Any,
@@ -148,6 +149,8 @@ def cluster_options(
     if not etcd:
         if cluster or advertise:
             raise ValueError("--cluster and --advertise need --etcd")
+        if settings is not None:
+            raise ValueError("--settings needs --etcd; put a Broker manifest into --config")
         return None
     if config is not None:
         raise ValueError("--config and --etcd exclude each other")
@@ -156,8 +159,8 @@ def cluster_options(
     Layout(cluster)
     file = Path(advertise[1:]) if advertise.startswith("@") else None
     urls = advertising.parse(advertise) if file is None else ()
-    settings = EtcdSettings.of_urls(etcd, **access)
-    return ClusterOptions(settings, cluster, name, urls, file, accept_store)
+    store = EtcdSettings.of_urls(etcd, **access)
+    return ClusterOptions(store, cluster, name, urls, file, accept_store)
 
 
 def read_settings(file: Path) -> Broker:

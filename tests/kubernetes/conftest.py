@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import grpc.aio  # noqa: F401 - loaded before any loop runs, since the tests bound how long a callback may take
 import pytest
 import sterna
 

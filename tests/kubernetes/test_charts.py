@@ -12,6 +12,9 @@ import sterna
 from tests.kubernetes.conftest import BROKER_IMAGE, OPERATOR, OPERATOR_IMAGE, outside_url, recycle
 from tests.kubernetes.kubectl import CommandError, Namespace, helm
 
+# The machine may be the cluster's only node as well.
+pytestmark = pytest.mark.slow_callbacks(5_000)
+
 
 def _values(address: str) -> list[str]:
     broker, _, broker_tag = BROKER_IMAGE.rpartition(":")

@@ -10,10 +10,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pytest
 import sterna
 
 from tests.kubernetes.conftest import Load, MakeCluster, outside_url
 from tests.kubernetes.kubectl import Namespace
+
+# The machine may be the cluster's only node as well.
+pytestmark = pytest.mark.slow_callbacks(5_000)
 
 NODE_PORT = {"listeners": [{"name": "out", "type": "nodePort"}]}
 

@@ -23,10 +23,8 @@ wildcard among them, and no right to give rights.
 """
 
 _TAIL = """
-Beside that:
-
-- `get` on namespaces, when it looks after all: to find out that one is being deleted, when nothing is made in it;
-- `get`, `create`, `update` and `patch` on leases in its own namespace: the Lease says which of several operators works.
+Beside that it may `get`, `create`, `update` and `patch` leases in its own namespace: the Lease says which of several
+operators works.
 
 Kubernetes cannot limit rights to "the Secrets that manifests name". The operator reads by name those that a manifest
 in the same namespace names, watches each of them by name, and never lists; but its account could read any Secret whose

@@ -58,24 +58,20 @@ def broker(
     ends with 2, a locked or damaged store with 1.
     """
     BrokerOptions, cluster_options, run = _broker_package()  # noqa: N806, one of them is a class
+    access = {"ca": etcd_ca, "cert": etcd_cert, "key": etcd_key, "user": etcd_user, "password_file": etcd_password_file}
     try:
         member = cluster_options(
             etcd=etcd,
             config=config,
+            settings=settings,
             cluster=cluster,
             name=name,
             advertise=advertise,
-            ca=etcd_ca,
-            cert=etcd_cert,
-            key=etcd_key,
-            user=etcd_user,
-            password_file=etcd_password_file,
             accept_store=accept_store,
+            **access,
         )
     except ValueError as error:
         raise CommandError(str(error), exit_code=Exit.USAGE) from error
-    if member is None and settings is not None:
-        raise CommandError("--settings needs --etcd; put a Broker manifest into --config", exit_code=Exit.USAGE)
     chosen = BrokerOptions(
         data=data,
         cluster=member,
