@@ -105,6 +105,11 @@ class RunningBroker:
         eventually_blocking(self._is_ready, timeout_s=START_TIMEOUT_S, what="the broker's ready file")
         return self
 
+    @property
+    def has_started(self) -> bool:
+        """Whether it serves; AssertionError if it has ended instead."""
+        return self._is_ready()
+
     def kill(self) -> None:
         """SIGKILL: as if the power of the process had been cut."""
         self._end(signal.SIGKILL)

@@ -186,12 +186,11 @@ class Node:
         statistics = self._parts.statistics.engine() if self._parts and self._state != "stopped" else None
         return judge(self._state, statistics, self.member.warnings if self.member else [])
 
-    def _take_users(self, users: dict[str, UserRecord]) -> None:
+    def _take_users(self, users: dict[str, UserRecord]) -> dict[str, str]:
         records = {
             name: {"credentials": [one.model_dump() for one in user.credentials]} for name, user in users.items()
         }
-        for name, why in self.users.replace(records).items():
-            _log.warning("user_not_taken", user=name, error=why)
+        return self.users.replace(records)
 
     def _fail(self, why: str) -> None:
         _log.critical("engine_failed", error=why)

@@ -177,8 +177,8 @@ class Layout:
 
     @property
     def users(self) -> str:
-        """All users."""
-        return f"{self.prefix}users/"
+        """All users. Before `statuses` like all that members follow, so that one watch with one revision has it."""
+        return f"{self.prefix}access/users/"
 
     def user(self, name: str) -> str:
         """One user."""

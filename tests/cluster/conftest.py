@@ -13,6 +13,7 @@ from urllib.request import urlopen
 import grpc.aio  # noqa: F401 - loaded before any loop runs, since the tests bound how long a callback may take
 import pytest
 import sterna
+import sterna._proto.sterna.v1.admin_pb2_grpc
 from sterna_etcd import Claim, Etcd, EtcdSettings, Layout
 from sterna_etcd.records import ConfigRecord, ObjectStatus, Owner
 
@@ -34,12 +35,16 @@ class Cluster:
         self._stack = stack
         stack.callback(self.etcd.stop)
 
-    def add(self, name: str, **flags: Any) -> RunningBroker:
-        """A broker of the cluster, started."""
+    def add(self, name: str, *, wait: bool = True, **flags: Any) -> RunningBroker:
+        """A broker of the cluster, started; `wait`: until it serves."""
         cluster = {"etcd": self.etcd.urls, "cluster": NAME}
         broker = RunningBroker(self.folder / name, None, name=name, cluster=cluster, **flags)
         self._stack.callback(broker.stop)
-        self.brokers[name] = broker.start()
+        self.brokers[name] = broker
+        if not wait:
+            broker.launch()
+            return broker
+        broker.start()
         # It comes back at the same port, as a pod behind its service does.
         broker.flags["listen"] = broker.address
         return broker

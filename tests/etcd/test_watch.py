@@ -187,17 +187,17 @@ async def test_the_identity_tells_what_became_of_etcd(
     one = client(running)
     identity = StoreIdentity(layout)
     await identity.verify(one, 1)
-    running.first.kill()
-    running.first.copy_to(tmp_path / "copy")
+    await asyncio.to_thread(running.first.kill)
+    await asyncio.to_thread(running.first.copy_to, tmp_path / "copy")
     await asyncio.to_thread(running.restart, running.first)
     for _ in range(10):
         identity.note(await one.put(layout.prefix + "x", b""))
     known = identity.known
-    running.first.kill()
+    await asyncio.to_thread(running.first.kill)
     if kind == "restored":
-        running.first.restore_from(tmp_path / "copy")
+        await asyncio.to_thread(running.first.restore_from, tmp_path / "copy")
     else:
-        running.first.wipe()
+        await asyncio.to_thread(running.first.wipe)
     await asyncio.to_thread(running.restart, running.first)
     other = client(running)
     for _ in range(20 if kind != "restored" else 1):

@@ -58,6 +58,7 @@ class Homes:
         self._identity = identity
         self._leaving: dict[HomeKey, asyncio.Event] = {}
         self._claims: dict[HomeKey, asyncio.Task[str]] = {}
+        self._chosen: dict[HomeKey, str] = {}
         self._slots = asyncio.Semaphore(_PARALLEL)
         self._told = asyncio.Event()
 
@@ -133,12 +134,16 @@ class Homes:
                 bound = bound_to(self.view, key)
                 if len(bound) > 1:
                     raise spans(key, bound)
-                chosen = next(iter(bound), None) or least_loaded(loads(self.view), self.name) or self.name
+                # What is being claimed at the same time counts, or a burst of new names would all go to one broker.
+                counts = loads(self.view, self._chosen.values())
+                chosen = self._chosen[key] = next(iter(bound), None) or least_loaded(counts, self.name) or self.name
                 home = await self._claim(key, chosen, is_static=False)
                 if home is not None:
                     return home
         except EtcdError as error:
             raise unplaced(key, error) from error
+        finally:
+            self._chosen.pop(key, None)
         raise unplaced(key, UnavailableError("too many changes at the same time"))
 
     async def _claim(self, key: HomeKey, broker: str, *, is_static: bool) -> str | None:

@@ -1,4 +1,4 @@
-"""The member's connection to etcd: the watches that feed the view, the store's identity, and the copy on disk.
+"""The member's connection to etcd: the watch that feeds the view, the store's identity, and the copy on disk.
 
 Failures change nothing: what was known stays known, `faults` says what is wrong, and it goes on when etcd is back.
 """
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import structlog
-from sterna_etcd import Etcd, EtcdError, Layout, StoreIdentity, StoreReplacedError, Watch
+from sterna_etcd import Etcd, EtcdError, Layout, StoreIdentity, StoreReplacedError
 
 from sterna_broker.clock import wall_ms
 from sterna_broker.cluster.kept import KeptFile, content_of
@@ -38,7 +38,7 @@ class StoreLink:
         self._listed = asyncio.Event()
         self._dirty = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
-        self._watches: list[Watch] = []
+        self._watch = self.etcd.watch(self.layout.prefix, until=self.layout.statuses, verify=self._verify)
         self._saving = asyncio.Lock()
 
     async def start(self) -> None:
@@ -51,14 +51,9 @@ class StoreLink:
         if kept is not None and not self._options.accept_store:
             self.view = kept.view
             self.identity.known = kept.identity
-        configs = self.etcd.watch(self.layout.prefix, until=self.layout.statuses, verify=self._verify)
-        users = self.etcd.watch(self.layout.users, verify=self._verify)
-        configs.seed(self.view.keys(configs.prefix), self.view.revision)
-        users.seed(self.view.keys(users.prefix), 0)
-        self._watches = [configs, users]
-        configs.on_fault = self._note_fault
-        for watch in self._watches:
-            self._tasks.append(asyncio.create_task(self._follow(watch), name=f"follow-{watch.prefix}"))
+        self._watch.seed(self.view.keys(), self.view.revision)
+        self._watch.on_fault = self._note_fault
+        self._tasks.append(asyncio.create_task(self._follow(), name="follow-etcd"))
         self._tasks.append(asyncio.create_task(self._keep(), name="keep-configuration"))
         wait_s = self._options.start_wait_ms / 1000 if self._has_kept else None
         await self._wait_listed(wait_s)
@@ -68,7 +63,7 @@ class StoreLink:
         return self.identity.known is not None
 
     async def stop(self) -> None:
-        """Ends the watches and saves what is known."""
+        """Ends the watch and saves what is known."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -79,7 +74,7 @@ class StoreLink:
     @property
     def fault(self) -> EtcdError | None:
         """What is wrong with etcd now; None: all is well."""
-        return self._watches[0].fault if self._watches else None
+        return self._watch.fault
 
     @property
     def faults(self) -> list[str]:
@@ -122,22 +117,20 @@ class StoreLink:
             _log.warning("etcd_lost", error=str(fault))
         self.heard()
 
-    async def _follow(self, watch: Watch) -> None:
-        main = watch is self._watches[0]
-        async with contextlib.aclosing(watch.batches()) as batches:
+    async def _follow(self) -> None:
+        async with contextlib.aclosing(self._watch.batches()) as batches:
             async for batch in batches:
                 if any(event.current is None for event in batch.events) and not await self._is_ours():
                     # Nothing of this batch is believed: it may be the end of all the cluster's keys. The watch
                     # verifies, and lists everything again, before it tells more.
                     _log.error("deletions_not_believed", keys=len(batch.events))
-                    watch.seed(self.view.keys(watch.prefix), self.view.revision if main else 0)
-                    watch.doubt()
+                    self._watch.seed(self.view.keys(), self.view.revision)
+                    self._watch.doubt()
                     continue
                 self.view.take(batch)
                 self.identity.note(batch.revision)
                 self._dirty.set()
-                if main:
-                    self._listed.set()
+                self._listed.set()
                 self.heard()
 
     async def _keep(self) -> None:

@@ -28,6 +28,7 @@ from sterna_broker.cluster.link import StoreLink
 from sterna_broker.cluster.options import ClusterOptions
 from sterna_broker.cluster.registration import Registration
 from sterna_broker.cluster.statuses import Statuses
+from sterna_broker.cluster.strays import Strays, find
 from sterna_broker.cluster.upkeep import EngineView, messages_of
 from sterna_broker.cluster.view import Stored
 from sterna_broker.configuration.checks import SelectorCheck
@@ -62,8 +63,8 @@ class Member:
         self.desk = ClusterDesk(self.homes, lambda: self.objects)
         self.deletions = Deletions()
         self.draining: Draining | None = None
-        self.on_users: Callable[[dict[str, UserRecord]], None] = lambda _: None
-        """Told all users of the cluster, at the start and after each change."""
+        self.on_users: Callable[[dict[str, UserRecord]], dict[str, str]] = lambda _: {}
+        """Told all users of the cluster, at the start and after each change; says which it does not take, and why."""
         self._options = options
         self._version = version
         self._statuses = Statuses(link.etcd, link.identity, link.layout, options.name)
@@ -77,6 +78,7 @@ class Member:
         self._engine: EngineView | None = None
         self._drain: Drain | None = None
         self._text = ""
+        self._refused_users: dict[str, str] = {}
         self._refused_by_engine: dict[tuple[str, str], dict[str, str]] = {}
         self._counts: dict[HomeKey, int] = {}
         self._awake = asyncio.Event()
@@ -84,6 +86,7 @@ class Member:
         self._task: asyncio.Task[None] | None = None
         self._next_prune_s = self._next_counts_s = 0.0
         self._learned = False
+        self._strays = Strays()
         self.applied_revision = 0
 
     # --- Beginning and end
@@ -109,7 +112,6 @@ class Member:
         self._listening = addresses
         self.link.heard = self.wake
         self._statuses.start()
-        self._register()
         self._task = asyncio.create_task(self._run(), name="cluster-rounds")
         self.wake()
 
@@ -138,7 +140,7 @@ class Member:
     @property
     def warnings(self) -> list[str]:
         """What people should know, although the broker is ready."""
-        return self.link.faults
+        return [*self.link.faults, *self._strays.warnings]
 
     def wake(self) -> None:
         """Something has changed."""
@@ -182,16 +184,16 @@ class Member:
             await self._examine()
         if "users" in changed:
             self._tell_users()
+        await self._look_after()
         if view.live and self._is_lead(changed):
             await self._place()
         await self._apply()
         self._delete()
         await self._empty()
-        await self._prune()
         if not self._learned and self.link.fault is None:
             await self._statuses.learn()
             self._learned = True
-        self._say()
+        self._say(revision)
         self._register()
         if view.changed:
             self.link.dirty()
@@ -204,7 +206,8 @@ class Member:
         return self.link.view.live[0] == self.name or not changed
 
     def _tell_users(self) -> None:
-        self.on_users({name: stored.record for name, stored in self.link.view.users.items()})
+        records = {name: stored.record for name, stored in self.link.view.users.items()}
+        self._refused_users = self.on_users(records)
 
     async def _examine(self) -> None:
         configs = dict(self.link.view.configs)
@@ -264,19 +267,23 @@ class Member:
         if self.link.fault is None:
             self.draining = await self._drain.step(self.objects, force=drain.record.force)
 
-    async def _prune(self) -> None:
-        """Gives up homes of ours that nothing lives in, so that the name may be made anywhere."""
+    async def _look_after(self) -> None:
+        """Now and then: claims what is here and has no home, gives up homes of ours that nothing lives in."""
         now_s = asyncio.get_running_loop().time()
         if now_s < self._next_prune_s or self.link.fault is not None:
             return
         self._next_prune_s = now_s + _PRUNE_S
-        engine = self._engine
+        engine, view = self._engine, self.link.view
         assert engine is not None  # rounds begin with `serve`
+        rows = {HomeKey(kind, name): row for kind in ("queue", "topic") for name, row in engine.rows(kind).items()}
+        self._strays = find(view, self.name, rows)
+        if self._strays.homeless:
+            _log.warning("homeless_destinations", claimed=[key.name for key in self._strays.homeless[:10]])
+            await self.homes.claim_all(dict.fromkeys(self._strays.homeless, self.name), ())
         needed = placement.wanted(self.objects)
-        present = {HomeKey(kind, name) for kind in ("queue", "topic") for name in engine.rows(kind)}
-        for key in self.link.view.homes_on(self.name):
+        for key in view.homes_on(self.name):
             claimed_s = self.homes.claimed_s.get(key, 0.0)
-            if key in needed or key in present or key.kind == "pattern" or now_s - claimed_s < _UNUSED_S:
+            if key in needed or key in rows or key.kind == "pattern" or now_s - claimed_s < _UNUSED_S:
                 continue
             await self.homes.release(key, lambda key=key: engine.row(key) is None)  # type: ignore[misc]
 
@@ -294,7 +301,8 @@ class Member:
             )
         )
 
-    def _say(self) -> None:
+    def _say(self, revision: int) -> None:
+        """What holds since this round, which began at `revision`."""
         view = self.link.view
         self._count_messages()
         for claim, stored in view.configs.items():
@@ -303,13 +311,17 @@ class Member:
                 self._statuses.forget(claim)
             else:
                 self._statuses.say(claim, status)
-        for claim in self._statuses.said - view.configs.keys():
+        users = {Claim("User", name): why for name, why in self._refused_users.items()}
+        for claim, why in users.items():
+            uid = view.users[claim.name].record.owner.uid if claim.name in view.users else ""
+            self._statuses.say(claim, _refused(uid, 0, Refusal("Invalid", why)))
+        for claim in self._statuses.said - view.configs.keys() - users.keys():
             self._statuses.forget(claim)
         state = "draining" if self.draining is not None else "serving"
         warnings = [text[:500] for text in self.warnings]
         self._statuses.say_of_broker(
             BrokerStatus(
-                applied_revision=view.revision,
+                applied_revision=revision,
                 state=state,
                 draining=self.draining,
                 warnings=warnings,

@@ -53,15 +53,14 @@ class View:
             self.homes[key] = Stored(record, revision, known.created if known else revision)
         self.changed.add("homes")
 
-    def keys(self, prefix: str) -> dict[str, int]:
-        """Every key that is known and begins with the users' prefix; or else every other key. With their revisions."""
+    def keys(self) -> dict[str, int]:
+        """Every key that is known, with its revision."""
         layout = self.layout
-        if prefix == layout.users:
-            return {layout.user(name): stored.revision for name, stored in self.users.items()}
         found = {layout.config(claim): stored.revision for claim, stored in self.configs.items()}
         found |= {layout.home(key.kind, key.name): stored.revision for key, stored in self.homes.items()}
         found |= {layout.broker(name): stored.revision for name, stored in self.brokers.items()}
         found |= {layout.drain(name): stored.revision for name, stored in self.drains.items()}
+        found |= {layout.user(name): stored.revision for name, stored in self.users.items()}
         return found
 
     def copy(self) -> "View":

@@ -1,0 +1,147 @@
+"""Homes under races, by several members that see etcd's changes late: each name has one home, whoever asks when."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+
+import pytest
+from sterna_broker.cluster import placement
+from sterna_broker.cluster.homes import Homes
+from sterna_broker.cluster.link import StoreLink
+from sterna_broker.cluster.options import ClusterOptions
+from sterna_broker.cluster.view import Stored, View
+from sterna_broker.refusals import RefusedError
+from sterna_etcd import EtcdSettings, HomeKey, Put
+from sterna_etcd.records import BrokerRecord, HomeRecord
+
+from tests.cluster.conftest import LAYOUT
+from tests.etcds import RunningEtcd
+from tests.waiting import eventually
+
+BROKERS = ("b0", "b1", "b2")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[RunningEtcd]:
+    """An etcd of one member."""
+    with RunningEtcd(tmp_path / "etcd") as running:
+        yield running
+
+
+@pytest.fixture
+async def members(store: RunningEtcd, tmp_path: Path) -> AsyncIterator[list[Homes]]:
+    """Three members without engines; all know of each other."""
+    async with contextlib.AsyncExitStack() as stack:
+        made = []
+        for name in BROKERS:
+            folder = tmp_path / name
+            folder.mkdir()
+            link = StoreLink(ClusterOptions(EtcdSettings.of_urls(store.urls), "c1", name), folder)
+            stack.push_async_callback(link.stop)
+            await link.start()
+            homes = Homes(link.view, link.etcd, link.identity, name)
+            link.heard = homes.told
+            made.append(homes)
+            await link.etcd.transact([], [Put(LAYOUT.broker(name), record_of(name).encode())])
+        await eventually(lambda: all(homes.view.live == list(BROKERS) for homes in made), what="all members")
+        yield made
+
+
+def record_of(name: str) -> BrokerRecord:
+    """A broker that lives."""
+    return BrokerRecord(addresses=[f"sterna://{name}:7222"], version="1", incarnation="i", started_ms=1)
+
+
+async def asked(homes: Homes, key: HomeKey) -> str:
+    """The home that a member names; the refusal's code if it refuses."""
+    try:
+        return await homes.of(key)
+    except RefusedError as refused:
+        return refused.code
+
+
+async def test_all_who_ask_at_once_are_told_the_same(members: list[Homes]) -> None:
+    keys = [HomeKey("queue", f"q{number}") for number in range(30)]
+    told = await asyncio.gather(*(asked(homes, key) for key in keys for homes in members))
+    for position in range(len(keys)):
+        assert len(set(told[3 * position : 3 * position + 3])) == 1
+    # And they are spread, although all decided at the same time.
+    counts = [told[::3].count(name) for name in BROKERS]
+    assert sum(counts) == len(keys)
+    assert min(counts) > 0
+
+
+async def test_a_topic_and_a_pattern_that_matches_it_never_end_on_two_brokers(members: list[Homes]) -> None:
+    for number in range(10):
+        topic, pattern = HomeKey("topic", f"app.{number}.x"), HomeKey("pattern", f"app.{number}.*")
+        other = HomeKey("topic", f"app.{number}.y")
+        homes = await asyncio.gather(
+            asked(members[0], topic), asked(members[1], pattern), asked(members[2], other), asked(members[0], pattern)
+        )
+        placed = {home for home in (homes[0], homes[2]) if home in BROKERS}
+        assert {homes[0], homes[2]} <= set(BROKERS)
+        assert homes[1] == homes[3]
+        # Either all are together, or the topics were there first, apart, and the pattern is refused.
+        assert (homes[1] == "SPANS_HOMES") == (len(placed) > 1)
+        assert len(placed | {homes[1]} - {"SPANS_HOMES"}) == len(placed)
+
+
+async def test_whoever_asks_while_a_name_moves_waits_for_its_new_home(members: list[Homes]) -> None:
+    key = HomeKey("queue", "moving")
+    name = await members[0].of(key)
+    home = next(homes for homes in members if homes.name == name)
+    await eventually(lambda: home.view.home("queue", "moving") == home.name, what="its home to know")
+    target = next(name for name in BROKERS if name != home.name)
+    asking: list[asyncio.Task[str]] = []
+
+    def leave() -> bool:
+        asking.append(asyncio.create_task(asked(home, key)))
+        return True
+
+    assert await home.move(key, target, leave)
+    assert await asking[0] == target
+
+
+async def test_a_home_that_is_given_up_can_be_anywhere(members: list[Homes]) -> None:
+    key = HomeKey("queue", "short-lived")
+    name = await members[0].of(key)
+    home = next(homes for homes in members if homes.name == name)
+    await eventually(lambda: home.view.home("queue", key.name) == name, what="its home to know")
+    await home.release(key, lambda: False)
+    assert home.view.home("queue", key.name) == name
+    await home.release(key, lambda: True)
+
+    def all_know() -> bool:
+        return all(homes.view.home("queue", key.name) is None for homes in members)
+
+    await eventually(all_know, what="all to know")
+
+
+async def test_without_etcd_a_known_home_is_told_and_a_new_one_refused(
+    members: list[Homes], store: RunningEtcd
+) -> None:
+    key = HomeKey("queue", "known")
+    home = await members[0].of(key)
+    await asyncio.to_thread(store.first.kill)
+    assert await members[0].of(key) == home
+    assert await asked(members[0], HomeKey("queue", "new")) == "UNAVAILABLE"
+
+
+def view_of(homes: dict[HomeKey, str], brokers: tuple[str, ...] = BROKERS, drained: tuple[str, ...] = ()) -> View:
+    """What a member sees."""
+    view = View(LAYOUT)
+    view.brokers = {name: Stored(record_of(name), 1, 1) for name in brokers}
+    view.drains = {name: Stored(None, 1, 1) for name in drained}
+    view.homes = {key: Stored(HomeRecord(broker=broker), 1, 1) for key, broker in homes.items()}
+    return view
+
+
+def test_the_least_loaded_broker_that_is_not_being_emptied_is_chosen() -> None:
+    homes = {HomeKey("queue", "a"): "b0", HomeKey("queue", "b"): "b2"}
+    loaded: Callable[..., str | None] = lambda *drained: placement.least_loaded(  # noqa: E731
+        placement.loads(view_of(homes, drained=drained))
+    )
+    assert loaded() == "b1"
+    assert loaded("b1") == "b0"
+    assert loaded("b0", "b1", "b2") is None

@@ -1,0 +1,215 @@
+"""What members say of themselves in etcd, what administrators do through them, and the users that they let in."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import sterna
+from argon2 import PasswordHasher
+from sterna import admin, errors
+from sterna_etcd import Claim
+from sterna_etcd.records import BrokerRecord, BrokerStatus, ConfigRecord, Credential, Deleting, Owner, UserRecord
+
+from tests.cluster.conftest import LAYOUT, OPERATOR, Cluster, Connect, Operator, document, waited
+
+Make = Callable[..., Cluster]
+
+
+def text(document: dict[str, Any]) -> str:
+    """A manifest as `apply` takes it."""
+    return json.dumps(document)
+
+
+async def broker_status(operator: Operator, name: str) -> BrokerStatus | None:
+    """What a broker says of itself."""
+    key = LAYOUT.broker_status(name)
+    found = (await operator.etcd.get(key)).found
+    return BrokerStatus.decode(key, found.value) if found else None
+
+
+async def test_members_register_under_a_lease_and_leave(two: Cluster, operator: Operator) -> None:
+    async def registered(name: str) -> BrokerRecord | None:
+        found = (await operator.etcd.get(LAYOUT.broker(name))).found
+        return BrokerRecord.decode(found.key, found.value) if found else None
+
+    record: BrokerRecord = await waited(lambda: registered("b0"), 10, "b0")
+    assert record.addresses == [f"sterna://{two.brokers['b0'].address}"]
+    await waited(lambda: registered("b1"), 10, "b1")
+    # Whoever stops says so; of whoever is killed the lease runs out.
+    assert await asyncio.to_thread(two.brokers["b1"].terminate) == 0
+    assert await registered("b1") is None
+    await asyncio.to_thread(two.brokers["b0"].kill)
+
+    async def is_gone() -> bool:
+        return await registered("b0") is None
+
+    await waited(is_gone, 25, "b0 to be gone")
+
+
+async def test_a_member_says_what_it_has_applied_and_holds(two: Cluster, operator: Operator, connect: Connect) -> None:
+    claim = await operator.put(document("Queue", "orders", broker="b1"))
+    status = await operator.until(claim, "applied")
+    assert (status.uid, status.generation, status.home) == ("uid-1", 1, "b1")
+    written = (await operator.etcd.get(LAYOUT.config(claim))).found
+    assert written is not None
+
+    async def both() -> bool:
+        found = [await broker_status(operator, name) for name in ("b0", "b1")]
+        return all(one is not None and one.applied_revision >= written.mod_revision for one in found)
+
+    await waited(both, 10, "both to have applied it")
+    connection = await connect(two.url())
+    for _ in range(3):
+        await connection.send("orders", "x")
+
+    async def counted() -> bool:
+        held = await broker_status(operator, "b1")
+        return (await operator.status(claim))["b1"].messages == 3 and held is not None and held.messages == 3
+
+    await waited(counted, 20, "the messages to be counted")
+
+
+async def test_what_is_gone_has_no_status(two: Cluster, operator: Operator) -> None:
+    claim = await operator.put(document("Queue", "orders"))
+    await operator.until(claim, "applied")
+    await operator.etcd.delete(LAYOUT.config(claim))
+
+    async def none() -> bool:
+        return not await operator.status(claim)
+
+    await waited(none, 10, "no status")
+
+
+async def test_an_administrators_change_holds_on_every_member(two: Cluster, operator: Operator) -> None:
+    async with admin.connect(two.url("b0")) as there:
+        manifest = document("Queue", "orders", broker="b1", maxMessages=3)
+        (applied,) = await there.apply(text(manifest))
+        assert applied.change == "created"
+        (again,) = await there.apply(text(manifest))
+        assert again.change == "unchanged"
+    key = LAYOUT.config(Claim("Queue", "orders"))
+    found = (await operator.etcd.get(key)).found
+    assert found is not None
+    record = ConfigRecord.decode(key, found.value)
+    assert (record.owner.by, record.generation) == ("admin", 1)
+    await operator.until(Claim("Queue", "orders"), "applied")
+    async with admin.connect(two.url("b1")) as there:
+        assert (await there.resource("Queue", "orders")).manifest["spec"]["maxMessages"] == 3
+        await there.delete("Queue", "orders")
+    assert (await operator.etcd.get(key)).found is None
+
+
+async def test_what_the_operator_owns_is_refused_naming_the_owner(two: Cluster, operator: Operator) -> None:
+    claim = await operator.put(document("Queue", "orders", broker="b0", maxMessages=3))
+    await operator.until(claim, "applied")
+    before = (await operator.etcd.get(LAYOUT.config(claim))).found
+    for name in ("b0", "b1"):
+        async with admin.connect(two.url(name)) as there:
+            manifests = [document("Queue", "orders", broker="b0", maxMessages=4), document("Queue", f"other-{name}")]
+            refused, left = await there.apply("\n---\n".join(map(text, manifests)))
+            assert refused.change == "refused"
+            assert refused.error is not None
+            assert "shop/orders" in str(refused.error)
+            # All or nothing.
+            assert left.change == "unchanged", left.error
+            with pytest.raises(errors.OwnedError, match="shop/orders"):
+                await there.delete("Queue", "orders")
+    assert (await operator.etcd.get(LAYOUT.config(claim))).found == before
+    assert (await operator.etcd.list_all(f"{LAYOUT.configs}Queue/other")).values == []
+
+
+async def test_without_etcd_nothing_can_be_administered(two: Cluster, operator: Operator) -> None:
+    claim = await operator.put(document("Queue", "orders"))
+    await operator.until(claim, "applied")
+    await asyncio.to_thread(two.etcd.first.kill)
+    async with admin.connect(two.url("b0")) as there:
+        with pytest.raises(errors.UnavailableError):
+            await there.apply(text(document("Queue", "new")))
+        assert [one.name for one in await there.resources("Queue", pattern="new")] == []
+
+
+async def test_of_two_who_change_the_same_at_once_nobody_is_overwritten_unseen(
+    two: Cluster, operator: Operator
+) -> None:
+    async with admin.connect(two.url("b0")) as one, admin.connect(two.url("b1")) as other:
+        await one.apply(text(document("Queue", "orders", maxMessages=1)))
+        done = 0
+        for limit in range(2, 8):
+            changes = [
+                there.apply(text(document("Queue", "orders", maxMessages=limit * 10 + number)))
+                for number, there in enumerate((one, other))
+            ]
+            answers = await asyncio.gather(*changes, return_exceptions=True)
+            for answer in answers:
+                if isinstance(answer, errors.ConflictError):
+                    continue
+                assert not isinstance(answer, BaseException)
+                assert answer[0].change == "configured"
+                done += 1
+        key = LAYOUT.config(Claim("Queue", "orders"))
+        found = (await operator.etcd.get(key)).found
+        assert found is not None
+        # Every change that was answered counted one generation: none was made over one that it had not seen.
+        assert ConfigRecord.decode(key, found.value).generation == 1 + done
+
+
+async def test_users_of_the_cluster_are_let_in_until_they_are_taken_out(cluster: Make) -> None:
+    made = await asyncio.to_thread(cluster, 1, users_from_cluster=True)
+    hasher = PasswordHasher(time_cost=1, memory_cost=8_192, parallelism=1)
+    owner = Owner(by="operator", namespace="shop", name="alice", uid="u")
+
+    async def opens(password: str) -> bool:
+        try:
+            connection = await sterna.connect(made.url(), user="alice", password=password, connect_attempts=1)
+        except errors.UnauthenticatedError:
+            return False
+        await connection.close()
+        return True
+
+    async with made.client() as etcd:
+        assert not await opens("first")
+        user = UserRecord(credentials=[Credential(argon2=hasher.hash("first"))], owner=owner)
+        revision = await etcd.put(LAYOUT.user("alice"), user.encode())
+        operator = Operator(etcd)
+
+        async def told() -> bool:
+            status = await broker_status(operator, "b0")
+            return status is not None and status.applied_revision >= revision
+
+        await waited(told, 5, "the broker to have applied it")
+        assert await opens("first")
+        assert not await opens("second")
+        broken = UserRecord(credentials=[Credential(argon2="$argon2id$broken")], owner=owner)
+        await etcd.put(LAYOUT.user("alice"), broken.encode())
+        refused = await operator.until(Claim("User", "alice"), "refused", generation=0, timeout_s=10)
+        assert refused.uid == "u"
+        assert not await opens("first")
+        await etcd.put(LAYOUT.user("alice"), user.encode())
+        await waited(lambda: opens("first"), 10, "alice to be let in")
+        await etcd.delete(LAYOUT.user("alice"))
+
+        async def shut() -> bool:
+            return not await opens("first")
+
+        await waited(shut, 5, "alice to be shut out")
+
+
+async def test_a_static_durable_is_deleted_where_its_topic_lives(
+    two: Cluster, operator: Operator, connect: Connect
+) -> None:
+    topic = await operator.put(document("Topic", "prices", broker="b1"))
+    await operator.until(topic, "applied")
+    manifest = document("DurableSubscription", "audit", topic="prices", clientId="auditor")
+    claim = await operator.put(manifest, claim="auditor/audit")
+    assert (await operator.until(claim, "applied")).home == "b1"
+    await (await connect(two.url("b0"))).send(sterna.Topic("prices"), "kept")
+    deleting = Deleting(policy="onlyIfEmpty", uid="request")
+    await operator.put(manifest, claim="auditor/audit", generation=2, deleting=deleting, owner=OPERATOR)
+    blocked = await operator.until(claim, "blocked", generation=2)
+    assert (blocked.messages, blocked.uid) == (1, "request")
+    deleting = Deleting(policy="delete", uid="request")
+    await operator.put(manifest, claim="auditor/audit", generation=3, deleting=deleting, owner=OPERATOR)
+    deleted = await operator.until(claim, "deleted", generation=3)
+    assert deleted.messages == 1

@@ -1,0 +1,174 @@
+"""etcd away, back, emptied, restored from an old copy, or another one: brokers keep what they have, and say so."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from sterna import errors
+
+from tests.cluster.conftest import LAYOUT, Cluster, Connect, Operator, document, waited
+
+Make = Callable[..., Cluster]
+
+
+async def warned(cluster: Cluster, text: str, name: str = "b0") -> None:
+    """Until a broker's readiness warns of something; it is ready all the while."""
+
+    async def look() -> bool:
+        found = await asyncio.to_thread(cluster.readiness, name)
+        assert found["ready"], found
+        return any(text in warning for warning in found["warnings"])
+
+    await waited(look, 20, f"a warning of '{text}'")
+
+
+async def quiet(cluster: Cluster, name: str = "b0") -> None:
+    """Until a broker has nothing to warn of."""
+
+    async def look() -> bool:
+        return not (await asyncio.to_thread(cluster.readiness, name))["warnings"]
+
+    await waited(look, 20, "no warnings")
+
+
+async def passes(cluster: Cluster, connect: Connect, queue: str) -> None:
+    """That a message goes through a queue."""
+    connection = await connect(cluster.url())
+    await connection.send(queue, "through")
+    consumer = await connection.consumer(queue)
+    message = await consumer.receive(5)
+    assert message is not None
+    assert message.text == "through"
+    await connection.close()
+
+
+async def configured(cluster: Cluster, *queues: str) -> None:
+    """Writes queues, and waits until they are applied."""
+    async with cluster.client() as etcd:
+        operator = Operator(etcd)
+        for queue in queues:
+            await operator.until(await operator.put(document("Queue", queue)), "applied", timeout_s=20)
+
+
+async def test_a_new_broker_waits_for_etcd_and_says_so(cluster: Make) -> None:
+    made = await asyncio.to_thread(cluster, 0)
+    await asyncio.to_thread(made.etcd.first.kill)
+    broker = await asyncio.to_thread(lambda: made.add("b0", wait=False))
+    await waited(lambda: asyncio.to_thread(lambda: "waiting_for_etcd" in broker.stderr), 60, "the broker to say so")
+    assert not broker.has_started
+    await asyncio.to_thread(made.etcd.restart, made.etcd.first)
+    await waited(lambda: asyncio.to_thread(lambda: broker.has_started), 60, "the broker")
+
+
+async def test_a_broker_starts_from_what_it_kept(cluster: Make, connect: Connect) -> None:
+    made = await asyncio.to_thread(cluster, 1)
+    await configured(made, "orders")
+    assert await asyncio.to_thread(made.brokers["b0"].terminate) == 0
+    await asyncio.to_thread(made.etcd.first.kill)
+    await asyncio.to_thread(made.brokers["b0"].start)
+    await warned(made, "cannot be used")
+    await passes(made, connect, "orders")
+    await asyncio.to_thread(made.etcd.restart, made.etcd.first)
+    await configured(made, "later")
+    await quiet(made)
+    await passes(made, connect, "later")
+
+
+async def test_a_broker_that_loses_etcd_keeps_serving(cluster: Make, connect: Connect) -> None:
+    made = await asyncio.to_thread(cluster, 1)
+    await configured(made, "orders")
+    async with made.client() as etcd:
+        operator = Operator(etcd)
+        claim = await operator.put(document("Queue", "any", name="app.>"), claim="app.>")
+        await operator.until(claim, "applied", timeout_s=20)
+    await asyncio.to_thread(made.etcd.first.kill)
+    await warned(made, "cannot be used")
+    await passes(made, connect, "orders")
+    connection = await connect(made.url())
+    with pytest.raises(errors.UnavailableError, match="etcd"):
+        # Nobody can say where a new name lives.
+        await connection.send("app.new", "nowhere yet")
+    assert "sterna_etcd_followed 0.0" in await asyncio.to_thread(made.metrics, "b0")
+    await asyncio.to_thread(made.etcd.restart, made.etcd.first)
+    await configured(made, "later")
+    await quiet(made)
+    assert "sterna_etcd_followed 1.0" in await asyncio.to_thread(made.metrics, "b0")
+    await passes(made, connect, "later")
+    await passes(made, connect, "app.new")
+
+
+async def test_an_emptied_etcd_deletes_nothing(cluster: Make, connect: Connect) -> None:
+    made = await asyncio.to_thread(cluster, 1)
+    await configured(made, "orders")
+    await (await connect(made.url())).send("orders", "kept")
+    async with made.client() as etcd:
+        await etcd.delete(LAYOUT.prefix, is_prefix=True)
+        await warned(made, "emptied")
+        reader = await connect(made.url())
+        consumer = await reader.consumer("orders")
+        message = await consumer.receive(5)
+        assert message is not None
+        assert message.text == "kept"
+        await reader.close()
+        # And nothing of this broker is written to it.
+        assert (await etcd.list_all(LAYOUT.prefix)).values == []
+    # Nor does a start change any of it.
+    assert await asyncio.to_thread(made.brokers["b0"].terminate) == 0
+    await asyncio.to_thread(made.brokers["b0"].start)
+    await warned(made, "emptied")
+    await passes(made, connect, "orders")
+
+
+async def test_another_etcd_is_not_believed_until_somebody_says_so(cluster: Make, connect: Connect) -> None:
+    made = await asyncio.to_thread(cluster, 1)
+    await configured(made, "orders")
+    await (await connect(made.url())).send("orders", "kept")
+    await asyncio.to_thread(made.etcd.first.kill)
+    await asyncio.to_thread(made.etcd.first.wipe)
+    await asyncio.to_thread(made.etcd.restart, made.etcd.first)
+    async with made.client() as etcd:
+        # Another cluster's identity is there: this broker's is not made anew.
+        await etcd.put(LAYOUT.identity, b'{"id":"other","created_ms":1}')
+        await warned(made, "is not the one that was known")
+        assert [pair.key for pair in (await etcd.list_all(LAYOUT.prefix)).values] == [LAYOUT.identity]
+        assert await asyncio.to_thread(made.brokers["b0"].terminate) == 0
+        broker = made.brokers["b0"]
+        broker.flags["cluster"] = {**broker.flags["cluster"], "accept_store": True}
+        await asyncio.to_thread(broker.start)
+        await quiet(made)
+        # What lies on its disk has its home here again, although nobody configures it any more.
+        await waited(lambda: Operator(etcd).home("queue", "orders"), 20, "a home")
+        assert await Operator(etcd).home("queue", "orders") == "b0"
+        await configured(made, "orders")
+        consumer = await (await connect(made.url())).consumer("orders")
+        message = await consumer.receive(5)
+        assert message is not None
+        assert message.text == "kept"
+
+
+async def test_an_etcd_restored_from_an_old_copy_is_noticed(cluster: Make, connect: Connect, tmp_path: Path) -> None:
+    made = await asyncio.to_thread(cluster, 1)
+    await configured(made, "orders")
+    member = made.etcd.first
+    await asyncio.to_thread(member.kill)
+    await asyncio.to_thread(member.copy_to, tmp_path / "copy")
+    await asyncio.to_thread(made.etcd.restart, member)
+    await configured(made, "later")
+    await passes(made, connect, "later")
+    await asyncio.to_thread(member.kill)
+    await asyncio.to_thread(member.restore_from, tmp_path / "copy")
+    await asyncio.to_thread(made.etcd.restart, member)
+    await warned(made, "restored from an old copy")
+    # What the copy does not know yet is there as before.
+    await passes(made, connect, "later")
+
+
+async def test_the_kept_copy_of_another_cluster_is_refused(cluster: Make) -> None:
+    made = await asyncio.to_thread(cluster, 1)
+    broker = made.brokers["b0"]
+    assert await asyncio.to_thread(broker.terminate) == 0
+    broker.flags["cluster"] = {**broker.flags["cluster"], "cluster": "c2"}
+    await asyncio.to_thread(broker.launch)
+    assert await asyncio.to_thread(broker.wait) == 2
+    assert "belongs to the cluster 'c1', not 'c2'" in broker.stderr
