@@ -10,7 +10,7 @@ use super::intake::{Handled, Outcome};
 use super::session::session_of;
 use crate::proto::reply::Result as Answered;
 use crate::proto::{self, AcknowledgeMode, ErrorCode};
-use crate::state::{Released, SourceId, Tx};
+use crate::state::{SourceId, Tx};
 
 impl Engine {
     pub(super) fn acknowledge(&mut self, key: u64, frame: &SetsFrame) -> Handled {
@@ -106,11 +106,7 @@ impl Engine {
                     .state
                     .in_flight_within(source, first, last, |holder| session_of(holder) == key);
                 for sequence in held {
-                    if self.state.release(source, sequence, seen) != Released::NotInFlight
-                        && let Some(session) = self.sessions.get_mut(&key)
-                    {
-                        session.unacknowledged = session.unacknowledged.saturating_sub(1);
-                    }
+                    self.give_back(key, source, sequence, seen);
                 }
             }
             self.mark_dirty(source);

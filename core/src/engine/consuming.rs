@@ -196,7 +196,8 @@ impl Engine {
     }
 
     pub(super) fn give_back(&mut self, session: u64, source: SourceId, sequence: u64, seen: bool) {
-        if self.state.release(source, sequence, seen) != Released::NotInFlight
+        if !self.is_to_be_forgotten(session, source, sequence)
+            && self.state.release(source, sequence, seen) != Released::NotInFlight
             && let Some(session) = self.sessions.get_mut(&session)
         {
             session.unacknowledged = session.unacknowledged.saturating_sub(1);

@@ -15,6 +15,7 @@ use super::connection::Connection;
 use super::consumer::Consumer;
 use super::dispatch::Receivers;
 use super::errors::Refused;
+use super::forgetting::Unforgotten;
 use super::frames::SetsFrame;
 use super::limits::Settings;
 use super::output::Item;
@@ -78,6 +79,8 @@ pub struct Engine {
     pub(super) stalled: Vec<u64>,
     /// Transactions that are over for their sessions, and whose rollback waits for room in the log.
     pub(super) undoing: Vec<Tx>,
+    /// Sent in the mode NONE, and not forgotten yet for want of room.
+    pub(super) unforgotten: Vec<Unforgotten>,
     /// Sources where a selector waits for a read.
     pub(super) selecting: Vec<SourceId>,
     /// Sources of consumers whose opening is answered, and which are served, once a position is committed.
@@ -122,6 +125,7 @@ impl Engine {
             dirty: Vec::new(),
             stalled: Vec::new(),
             undoing: Vec::new(),
+            unforgotten: Vec::new(),
             opening: std::collections::VecDeque::new(),
             reading: Vec::new(),
             selecting: Vec::new(),
@@ -184,6 +188,7 @@ impl Engine {
     pub fn poll(&mut self) -> Polled {
         self.check_store();
         self.resume_undoing();
+        self.resume_forgetting();
         self.resume_stalled();
         self.settle_commits();
         self.dispatch();

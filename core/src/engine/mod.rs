@@ -15,6 +15,7 @@ mod dispatch;
 mod engine;
 pub mod errors;
 mod failure;
+mod forgetting;
 pub mod frames;
 mod greeting;
 mod intake;

@@ -508,10 +508,7 @@ impl Engine {
                 _ => ranges.push((item.outgoing.sequence, item.outgoing.sequence)),
             }
         }
-        // A failure means that the log is finished; that is told by other means, and what was sent stays sent.
-        if let Ok(acknowledged) = self.state.acknowledge(source, &ranges, |holder| holder == key, None) {
-            self.acknowledged(session_key, acknowledged.count);
-        }
+        self.forget(source, key, ranges);
     }
 
     /// A stored message that fails its checksum is never delivered: it stays where it is, held by this consumer until

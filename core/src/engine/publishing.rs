@@ -327,20 +327,22 @@ impl Engine {
         frame: &PublishFrame<'_>,
         refused: Refused,
     ) -> Handled {
-        if let Some(producer) = self.producers.get_mut(&producer_key) {
-            producer.next_sequence = producer
-                .next_sequence
-                .max(frame.first_sequence.saturating_add(frame.count));
-        }
-        // These messages never counted as in flight, so only the credit moves on.
-        let size: u64 = frame.messages().map(|message| message.len() as u64).sum();
-        if let Some(producer) = self.producers.get_mut(&producer_key) {
-            producer.published_bytes += size;
-            if producer.settle(frame.count, size) {
-                self.queue_producer(producer_key);
-            }
-        }
+        self.use_up(producer_key, frame);
         self.reject_all(id, key, frame, refused)
+    }
+
+    /// Moves a producer past the numbers of a frame that never counted as in flight, and its credit with them.
+    pub(super) fn use_up(&mut self, producer_key: u64, frame: &PublishFrame<'_>) {
+        let size: u64 = frame.messages().map(|message| message.len() as u64).sum();
+        let Some(producer) = self.producers.get_mut(&producer_key) else {
+            return;
+        };
+        let next = frame.first_sequence.saturating_add(frame.count);
+        producer.next_sequence = producer.next_sequence.max(next);
+        producer.published_bytes += size;
+        if producer.settle(frame.count, size) {
+            self.queue_producer(producer_key);
+        }
     }
 
     /// Refuses all messages of a frame but the RELIABLE ones, of which nobody hears.

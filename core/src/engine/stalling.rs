@@ -2,13 +2,14 @@
 //! prepared, the disk is full, or messages in memory cannot spill).
 //!
 //! Only what has to keep its place behind the waiting messages waits with them: further messages of the session, the end
-//! of its producers, its transactions. Acknowledgements and everything else go on, or a full disk could not be drained.
+//! of its producers, its transactions (a rollback is done at once, and drops what waits of its own). Acknowledgements and everything else go on, or a full disk could not be drained.
 //! What waits is bounded by the producers' credit.
 
 use super::engine::Engine;
 use super::frames::{self, Frame, PublishFrame};
 use crate::message::MessageView;
-use crate::proto::{DeliveryMode, DestinationKind};
+use crate::proto::transact::Verb;
+use crate::proto::{DeliveryMode, DestinationKind, Transact};
 use crate::state::Origin;
 
 /// What a record takes beside its message, at a fair estimate: one that is off leads to a refusal that says "again".
@@ -20,6 +21,26 @@ const RETRY_MS: u64 = 1_000;
 /// Whether a frame has its place behind messages that wait.
 fn keeps_place(kind: u32) -> bool {
     matches!(kind, frames::PUBLISH | frames::CLOSE_PRODUCER | frames::TRANSACT)
+}
+
+/// What a frame that decides about a transaction wants, and of which one.
+fn transacts(frame: &Frame<'_>) -> Option<(u64, Verb)> {
+    if frame.kind != frames::TRANSACT {
+        return None;
+    }
+    let transact: Transact = prost::Message::decode(frame.body).ok()?;
+    Some((transact.transaction, Verb::try_from(transact.verb).ok()?))
+}
+
+/// Whether a frame that waits decides about this transaction.
+fn is_decision(held: &[u8], number: u64) -> bool {
+    Frame::parse(held).is_ok_and(|frame| transacts(&frame).is_some_and(|(other, _)| other == number))
+}
+
+/// The messages in a frame that waits.
+fn publish_of(held: &[u8]) -> Option<PublishFrame<'_>> {
+    let frame = Frame::parse(held).ok()?;
+    (frame.kind == frames::PUBLISH).then(|| PublishFrame::parse(frame.body).ok())?
 }
 
 impl Engine {
@@ -72,8 +93,39 @@ impl Engine {
 
     /// Puts a frame behind those that wait for room, if it has its place there; the number of bytes that wait.
     pub(super) fn hold_back(&mut self, key: u64, frame: &Frame<'_>, bytes: &[u8]) -> Option<u64> {
-        let session = self.sessions.get_mut(&key)?;
-        (session.stalled && keeps_place(frame.kind)).then(|| session.held.push(bytes))
+        let session = self.sessions.get(&key)?;
+        if !session.stalled || !keeps_place(frame.kind) {
+            return None;
+        }
+        if let Some((number, Verb::Rollback)) = transacts(frame)
+            && !session.held.iter().any(|held| is_decision(held, number))
+        {
+            self.drop_held(key, number);
+            return None;
+        }
+        Some(self.sessions.get_mut(&key)?.held.push(bytes))
+    }
+
+    /// Drops what waits for room in a transaction that is rolled back: it would be taken in only to be undone.
+    fn drop_held(&mut self, key: u64, number: u64) {
+        let Some(session) = self.sessions.get_mut(&key) else {
+            return;
+        };
+        let mut dropped = Vec::new();
+        session.held.retain(|held| {
+            let drops = publish_of(held).is_some_and(|publish| publish.transaction == number);
+            if drops {
+                dropped.push(held.to_vec());
+            }
+            !drops
+        });
+        for held in &dropped {
+            if let Some(publish) = publish_of(held)
+                && let Some(producer) = self.producer_key(key, publish.producer)
+            {
+                self.use_up(producer, &publish);
+            }
+        }
     }
 
     /// Lets the sessions go on that waited, as far as there is room.
@@ -109,7 +161,7 @@ impl Engine {
 
     /// When what waits is tried again at the latest.
     pub(super) fn stalled_deadline(&self) -> u64 {
-        if self.stalled.is_empty() && self.undoing.is_empty() {
+        if self.stalled.is_empty() && self.undoing.is_empty() && self.unforgotten.is_empty() {
             u64::MAX
         } else {
             self.now.monotonic_ms + RETRY_MS

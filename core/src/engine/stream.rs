@@ -37,6 +37,17 @@ impl Parked {
         self.frames.push_front(frame);
     }
 
+    /// Keeps the frames for which `keep` says so, in their order.
+    pub fn retain(&mut self, mut keep: impl FnMut(&[u8]) -> bool) {
+        self.frames.retain(|frame| keep(frame));
+        self.bytes = self.frames.iter().map(|frame| frame.len() as u64).sum();
+    }
+
+    /// The frames, oldest first.
+    pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
+        self.frames.iter().map(Vec::as_slice)
+    }
+
     /// The oldest frame.
     pub fn pop(&mut self) -> Option<Vec<u8>> {
         let frame = self.frames.pop_front()?;

@@ -76,16 +76,25 @@ impl Engine {
         match self.state.commit(tx) {
             Err(StateError::NoSuchTransaction) => Ok(transacted(tx.number, None, false)),
             Ok(committed) => Ok(transacted(tx.number, Some(committed), false)),
-            Err(error) => {
-                let cause = of_state(&error);
-                self.undo(key, tx);
-                if !self.undoing.contains(&tx) {
-                    self.return_acknowledged(key, acknowledged);
-                }
-                let message = format!("The transaction was rolled back: {}", cause.message);
-                Err(refuse(ErrorCode::TransactionRolledBack, cause.subject, message))
-            }
+            Err(error) => Err(self.undo_instead(key, tx, acknowledged, &error)),
         }
+    }
+
+    /// Rolls back what could be neither committed nor prepared; what its client is told.
+    fn undo_instead(
+        &mut self,
+        key: u64,
+        tx: Tx,
+        acknowledged: Vec<(SourceId, u64)>,
+        error: &StateError,
+    ) -> super::errors::Refused {
+        let cause = of_state(error);
+        self.undo(key, tx);
+        if !self.undoing.contains(&tx) {
+            self.return_acknowledged(key, acknowledged);
+        }
+        let message = format!("The transaction was rolled back: {}", cause.message);
+        refuse(ErrorCode::TransactionRolledBack, cause.subject, message)
     }
 
     fn roll_back(&mut self, key: u64, tx: Tx, frame: &Transact) -> Handled {
@@ -150,14 +159,26 @@ impl Engine {
         let begun = self
             .sessions
             .get_mut(&key)
-            .and_then(|session| session.transactions.remove(&tx.number));
-        if let Some(cause) = begun.and_then(|begun| begun.failed) {
+            .and_then(|session| session.transactions.remove(&tx.number))
+            .unwrap_or_default();
+        if let Some(cause) = begun.failed {
             self.undo(key, tx);
             let message = format!("The transaction was rolled back: {}", cause.message);
             return Err(refuse(ErrorCode::TransactionRolledBack, cause.subject, message));
         }
-        let prepared = self.state.prepare(tx, xid).map_err(|error| of_state(&error))?;
-        Ok(transacted(tx.number, Some(prepared), false))
+        let acknowledged = self.state.acknowledged_in(tx);
+        match self.state.prepare(tx, xid) {
+            Ok(prepared) => Ok(transacted(tx.number, Some(prepared), false)),
+            Err(error @ StateError::TransactionExists) => {
+                // Nothing has changed: it goes on, and may be prepared under another name.
+                if let Some(session) = self.sessions.get_mut(&key) {
+                    session.transactions.insert(tx.number, begun);
+                }
+                Err(of_state(&error))
+            }
+            Err(error @ StateError::NoSuchTransaction) => Err(of_state(&error)),
+            Err(error) => Err(self.undo_instead(key, tx, acknowledged, &error)),
+        }
     }
 }
 

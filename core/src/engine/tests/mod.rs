@@ -1,5 +1,7 @@
 //! Tests of the layer over the simulated disk: an engine, a host that runs every job at once, one client with real frames.
 
+mod room;
+
 use super::*;
 use crate::log::Options;
 use crate::proto::client_frame::Frame as Sent;
@@ -62,6 +64,11 @@ impl Bench {
     }
 
     fn settle(&mut self) {
+        self.run(true);
+    }
+
+    /// Runs jobs until none is left; without upkeep no room is made in the log.
+    fn run(&mut self, upkeep: bool) {
         loop {
             let mut idle = true;
             if let Ok(Some(job)) = self.engine().next_write() {
@@ -75,7 +82,7 @@ impl Bench {
                 self.engine().complete_read(done);
                 idle = false;
             }
-            if let Ok(Some(job)) = self.engine().maintenance() {
+            if upkeep && let Ok(Some(job)) = self.engine().maintenance() {
                 let done = job.run();
                 let _ = self.engine().complete_maintenance(done);
                 idle = false;
@@ -114,6 +121,11 @@ impl Bench {
     }
 
     fn send(&mut self, session: u32, frame: Sent) {
+        self.handle(session, frame);
+        self.settle();
+    }
+
+    fn handle(&mut self, session: u32, frame: Sent) {
         let frame = proto::ClientFrame {
             session,
             request: 0,
@@ -122,11 +134,14 @@ impl Bench {
         let batch = proto::ClientBatch { frames: vec![frame] }.encode_to_vec();
         let stream = self.stream;
         self.engine().handle(stream, &batch);
-        self.settle();
     }
 
     /// A new connection with session 1.
     fn connect(&mut self) {
+        self.connect_as(AcknowledgeMode::Client);
+    }
+
+    fn connect_as(&mut self, mode: AcknowledgeMode) {
         self.stream += 1;
         let (stream, internal) = (self.stream, self.internal);
         self.engine().open_stream(stream, "test", internal);
@@ -136,7 +151,7 @@ impl Bench {
         };
         self.send(0, Sent::Hello(hello));
         let open = proto::OpenSession {
-            acknowledge_mode: AcknowledgeMode::Client.into(),
+            acknowledge_mode: mode.into(),
             ..proto::OpenSession::default()
         };
         self.send(1, Sent::OpenSession(open));

@@ -1,0 +1,313 @@
+//! What becomes of things that have to be logged while the log has no room for them.
+
+use super::*;
+use crate::log::AppendError;
+use crate::proto::reply::Result as Answered;
+use crate::proto::transact::Verb;
+use crate::state::{Origin, SourceId, StateError};
+
+impl Bench {
+    /// Fills the log to its last record, the reserve included, until upkeep runs again.
+    fn exhaust(&mut self) {
+        let queue = |bench: &mut Self, name: &str| {
+            let name = crate::name::DestinationName::parse(name).unwrap();
+            let state = bench.engine().state_mut();
+            let made = state.ensure_destination(Kind::Queue, &name, Origin::Static, Properties::default());
+            made.unwrap().source()
+        };
+        let (here, there) = (queue(self, "here"), queue(self, "there"));
+        let before = self.engine().state().source(here).unwrap().next_sequence;
+        let message = crate::message::MessageView::parse(&[]).unwrap();
+        let incoming = crate::state::Incoming {
+            view: &message,
+            uploaded: &[],
+            incarnation: 0,
+            sequence: 0,
+            connection: 0,
+            client_id: "",
+            transaction: None,
+        };
+        let to = crate::state::DestinationId(here.0);
+        self.engine().state_mut().publish(to, &incoming).unwrap();
+        self.run(false);
+        let (mut from, mut to, mut sequence) = (here, there, before);
+        loop {
+            let next = self.engine().state().source(to).unwrap().next_sequence;
+            match self.engine().state_mut().move_message(from, sequence, to, "test") {
+                Ok(()) => (from, to, sequence) = (to, from, next),
+                Err(StateError::Append(AppendError::NoSpace)) => return,
+                Err(other) => panic!("{other}"),
+            }
+            // A move is gated until it is durable.
+            self.run(false);
+        }
+    }
+
+    fn source(&mut self) -> SourceId {
+        let state = self.engine().state();
+        state.destination(Kind::Queue, "orders").unwrap().id.source()
+    }
+
+    fn consumer(&mut self, number: u32, message_limit: u64) {
+        let open = proto::OpenConsumer {
+            consumer: number,
+            destination: Some(orders()),
+            credit: Some(proto::Credit {
+                message_limit,
+                ..proto::Credit::default()
+            }),
+            ..proto::OpenConsumer::default()
+        };
+        self.send(1, Sent::OpenConsumer(open));
+    }
+
+    fn grant(&mut self, consumer: u32, message_limit: u64) {
+        let credit = proto::Credit {
+            consumer,
+            message_limit,
+            ..proto::Credit::default()
+        };
+        self.handle(1, Sent::Credit(credit));
+    }
+
+    fn deliveries(&self) -> Vec<(u64, bool)> {
+        let deliver = self.frames.iter().filter_map(|frame| match &frame.frame {
+            Some(Got::Deliver(deliver)) => Some(&deliver.deliveries),
+            _ => None,
+        });
+        let deliveries = deliver.flatten();
+        deliveries.map(|one| (one.sequence, one.redelivered)).collect()
+    }
+
+    fn publish_in(&mut self, sequence: u64, transaction: u64) {
+        let publish = proto::Publish {
+            producer: 1,
+            first_sequence: sequence,
+            messages: vec![bytes::Bytes::from_static(b"\x4a\x01x").to_vec().into()],
+            transaction,
+            ..proto::Publish::default()
+        };
+        self.handle(1, Sent::Publish(publish));
+    }
+
+    fn acknowledge_in(&mut self, last: u64, transaction: u64) {
+        let sets = vec![proto::AckSet {
+            source: self.source().0,
+            ranges: vec![proto::SequenceRange { first: 1, last }],
+            epoch: 0,
+        }];
+        self.send(1, Sent::Acknowledge(proto::Ack { sets, transaction }));
+    }
+
+    /// Asks for a decision under the transaction's number as request.
+    fn decide(&mut self, transaction: u64, verb: Verb) {
+        let transact = proto::Transact {
+            transaction,
+            verb: verb.into(),
+            xid: (verb == Verb::Prepare).then(|| proto::Xid {
+                format: 1,
+                global: vec![7],
+                branch: vec![],
+            }),
+            seen: Vec::new(),
+        };
+        let frame = proto::ClientFrame {
+            session: 1,
+            request: transaction as u32,
+            frame: Some(Sent::Transact(transact)),
+        };
+        let batch = proto::ClientBatch { frames: vec![frame] }.encode_to_vec();
+        let stream = self.stream;
+        self.engine().handle(stream, &batch);
+    }
+
+    fn answer(&self, request: u32) -> Option<Answered> {
+        self.frames.iter().find_map(|frame| match &frame.frame {
+            Some(Got::Reply(reply)) if reply.request == request => reply.result.clone(),
+            _ => None,
+        })
+    }
+}
+
+fn code(answered: Option<Answered>) -> Option<ErrorCode> {
+    match answered {
+        Some(Answered::Error(error)) => Some(error.code()),
+        _ => None,
+    }
+}
+
+fn is_rolled_back(answered: Option<Answered>) -> bool {
+    matches!(answered, Some(Answered::Transacted(transacted)) if transacted.rolled_back)
+}
+
+// covers: EMS-CLI-A06
+#[test]
+fn what_was_sent_without_acknowledgements_does_not_come_again_although_its_end_found_no_room() {
+    let mut bench = Bench::new(Properties::default());
+    bench.connect_as(AcknowledgeMode::None);
+    bench.producer(0, 0);
+    bench.publish(1, "a");
+    bench.publish(2, "b");
+    bench.consumer(1, 0);
+    bench.exhaust();
+    bench.grant(1, 1);
+    bench.run(false);
+    assert_eq!(bench.deliveries(), [(1, false)]);
+    assert_eq!(bench.held(), Some(2), "its end is not logged");
+    // Whatever gives back what a session holds leaves it alone.
+    bench.handle(1, Sent::Recover(proto::Recover::default()));
+    let sets = vec![proto::AckSet {
+        source: bench.source().0,
+        ranges: vec![proto::SequenceRange { first: 1, last: 1 }],
+        epoch: 0,
+    }];
+    bench.handle(1, Sent::Release(proto::Release { sets, seen: false }));
+    let close = proto::CloseConsumer {
+        consumer: 1,
+        seen: Vec::new(),
+    };
+    bench.handle(1, Sent::CloseConsumer(close));
+    bench.handle(1, Sent::CloseSession(proto::CloseSession::default()));
+    bench.settle();
+    assert_eq!(bench.held(), Some(1), "it is forgotten once there is room");
+    bench.connect();
+    bench.consumer(1, 10);
+    assert_eq!(bench.deliveries(), [(1, false), (2, false)]);
+}
+
+#[test]
+fn a_prepare_that_finds_no_room_rolls_back_and_says_so() {
+    let mut bench = Bench::new(Properties::default());
+    bench.connect_as(AcknowledgeMode::Transacted);
+    bench.producer(0, 0);
+    bench.publish_in(1, 1);
+    bench.settle();
+    bench.decide(1, Verb::Commit);
+    bench.settle();
+    bench.consumer(1, 10);
+    assert_eq!(bench.deliveries(), [(1, false)]);
+    bench.publish_in(2, 2);
+    bench.settle();
+    bench.acknowledge_in(1, 2);
+    bench.exhaust();
+    bench.decide(2, Verb::Prepare);
+    bench.run(false);
+    assert_eq!(code(bench.answer(2)), Some(ErrorCode::TransactionRolledBack));
+    assert!(bench.engine().state().prepared().is_empty());
+    bench.settle();
+    assert_eq!(
+        bench.deliveries(),
+        [(1, false), (1, true)],
+        "what it acknowledged comes again"
+    );
+    let id = bench.source();
+    let statistics = bench.engine().state().source(id).unwrap().statistics;
+    assert_eq!((statistics.messages, statistics.pending_messages), (1, 0));
+}
+
+#[test]
+fn a_prepare_under_a_name_that_is_taken_leaves_the_transaction_as_it_is() {
+    let mut bench = Bench::new(Properties::default());
+    bench.connect_as(AcknowledgeMode::Transacted);
+    bench.producer(0, 0);
+    for (sequence, transaction) in [(1, 1), (2, 2)] {
+        bench.publish_in(sequence, transaction);
+        bench.decide(transaction, Verb::Prepare);
+        bench.settle();
+    }
+    assert!(matches!(bench.answer(1), Some(Answered::Transacted(_))));
+    assert!(code(bench.answer(2)).is_some());
+    bench.frames.clear();
+    bench.decide(2, Verb::Commit);
+    bench.settle();
+    assert!(matches!(bench.answer(2), Some(Answered::Transacted(done)) if !done.rolled_back));
+    assert_eq!(bench.engine().state().prepared().len(), 1);
+    let id = bench.source();
+    assert_eq!(bench.engine().state().source(id).unwrap().statistics.messages, 1);
+}
+
+#[test]
+fn a_rollback_that_finds_no_room_is_done_when_there_is_some() {
+    let mut bench = Bench::new(Properties::default());
+    bench.connect_as(AcknowledgeMode::Transacted);
+    bench.producer(0, 0);
+    bench.publish_in(1, 1);
+    bench.decide(1, Verb::Commit);
+    bench.settle();
+    bench.consumer(1, 10);
+    bench.publish_in(2, 2);
+    bench.settle();
+    bench.acknowledge_in(1, 2);
+    bench.exhaust();
+    bench.decide(2, Verb::Rollback);
+    bench.run(false);
+    assert!(is_rolled_back(bench.answer(2)), "its client need not wait");
+    let id = bench.source();
+    let pending = |bench: &mut Bench| bench.engine().state().source(id).unwrap().statistics.pending_messages;
+    assert_eq!((pending(&mut bench), bench.deliveries()), (1, vec![(1, false)]));
+    assert!(
+        bench.engine().poll().deadline_ms.is_some(),
+        "it is tried again by itself"
+    );
+    bench.settle();
+    assert_eq!(
+        (pending(&mut bench), bench.deliveries()),
+        (0, vec![(1, false), (1, true)])
+    );
+}
+
+// covers: EMS-TX-A02
+#[test]
+fn a_message_of_a_transaction_waits_for_the_next_segment_but_not_for_a_full_disk() {
+    let mut bench = Bench::new(Properties::default());
+    bench.internal = false;
+    bench.connect_as(AcknowledgeMode::Transacted);
+    bench.producer(0, 0);
+    bench.exhaust();
+    bench.publish_in(1, 1);
+    bench.decide(1, Verb::Commit);
+    bench.run(false);
+    assert!(
+        (bench.rejected().is_empty(), bench.answer(1)) == (true, None),
+        "both wait"
+    );
+    bench.settle();
+    assert!(matches!(bench.answer(1), Some(Answered::Transacted(done)) if !done.rolled_back));
+    assert_eq!(bench.held(), Some(1));
+    bench.disk.set_faults(Faults {
+        space_bytes: Some(0),
+        ..Faults::default()
+    });
+    bench.exhaust();
+    bench.settle();
+    bench.publish_in(2, 2);
+    bench.decide(2, Verb::Commit);
+    bench.settle();
+    let rejected: Vec<u64> = bench.rejected().into_iter().map(|(first, _)| first).collect();
+    assert_eq!(rejected, [2]);
+    assert_eq!(code(bench.answer(2)), Some(ErrorCode::TransactionRolledBack));
+}
+
+#[test]
+fn a_rollback_does_not_wait_behind_its_own_messages() {
+    let mut bench = Bench::new(Properties::default());
+    bench.internal = false;
+    bench.connect_as(AcknowledgeMode::Transacted);
+    bench.producer(0, 0);
+    bench.exhaust();
+    bench.publish_in(1, 1);
+    bench.decide(1, Verb::Commit);
+    bench.publish_in(2, 2);
+    bench.decide(2, Verb::Rollback);
+    bench.run(false);
+    assert_eq!(bench.answer(1), None, "a commit keeps its place behind what it commits");
+    assert!(is_rolled_back(bench.answer(2)));
+    bench.settle();
+    assert!(matches!(bench.answer(1), Some(Answered::Transacted(done)) if !done.rolled_back));
+    // The number of what was dropped is used up, and the next one goes on behind it.
+    bench.publish_in(3, 3);
+    bench.decide(3, Verb::Commit);
+    bench.settle();
+    assert!(matches!(bench.answer(3), Some(Answered::Transacted(done)) if !done.rolled_back));
+    assert_eq!((bench.errors(), bench.held()), (vec![], Some(2)));
+}
