@@ -18,8 +18,12 @@ pub mod name;
 pub mod proto;
 #[cfg(feature = "python")]
 mod python;
+// It needs no Python, so its tests run without.
 pub mod selector;
 #[cfg(any(test, feature = "sim"))]
 pub mod sim;
 pub mod state;
 pub mod wire;
+#[cfg(all(test, not(feature = "python")))]
+#[path = "python/worker.rs"]
+mod worker;

@@ -4,7 +4,7 @@ Data frames pass as bytes: one `sterna.v1.ClientBatch` in, one `ServerBatch` out
 """
 
 from collections.abc import Sequence
-from typing import final
+from typing import Literal, final
 
 __version__: str
 
@@ -74,6 +74,9 @@ class Engine:
     def statistics(self) -> str:
         """What the broker as a whole is and does, as a JSON object."""
 
+    def log_progress(self) -> tuple[int, int, str | None]:
+        """Where the log ends, up to where it is durable, and why it will not be any further, or None."""
+
     def connections(self) -> str:
         """Who is connected, as JSON rows."""
 
@@ -99,6 +102,9 @@ class Selector:
 
     def matches(self, fields: dict[str, bool | int | float | str | None]) -> bool:
         """Whether it selects a message with these header fields and properties; whole numbers are longs."""
+
+    def evaluate(self, fields: dict[str, bool | int | float | str | None]) -> Literal["true", "false", "unknown", "failed"]:
+        """How the condition comes out: what is not "true" selects nothing; "failed" is a division by zero."""
 
 def selector_check(text: str, undelivered: bool = False) -> None:
     """Raises SelectorError if `text` is no selector."""

@@ -7,35 +7,35 @@ use super::engine::Engine;
 use super::errors::{of_state, over_limit, refuse};
 use super::frames::SetsFrame;
 use super::intake::{Handled, Outcome};
+use super::owed::{Holder, outcome};
 use super::session::session_of;
-use crate::proto::reply::Result as Answered;
-use crate::proto::{self, AcknowledgeMode, ErrorCode};
+use crate::proto::{AcknowledgeMode, ErrorCode};
 use crate::state::{SourceId, Tx};
 
 impl Engine {
     pub(super) fn acknowledge(&mut self, key: u64, frame: &SetsFrame) -> Handled {
         let epoch = self.state.epoch();
         let transaction = self.acknowledging_transaction(key, frame.second)?;
+        let mut logged = true;
         for set in &frame.sets {
             if set.epoch != 0 && set.epoch != epoch {
                 continue;
             }
-            let ranges = &frame.ranges[set.ranges.clone()];
+            let (source, ranges) = (SourceId(set.source), &frame.ranges[set.ranges.clone()]);
+            let Some(tx) = transaction else {
+                logged &= self
+                    .acknowledge_or_owe(source, Holder::Session(key), ranges)
+                    .map_err(|error| of_state(&error))?;
+                continue;
+            };
             let acknowledged = self
                 .state
-                .acknowledge(
-                    SourceId(set.source),
-                    ranges,
-                    |holder| session_of(holder) == key,
-                    transaction,
-                )
+                .acknowledge(source, ranges, |holder| session_of(holder) == key, transaction)
                 .map_err(|error| of_state(&error))?;
             self.acknowledged(key, acknowledged.count);
-            if let Some(tx) = transaction {
-                self.count_in_transaction(key, tx.number, acknowledged.count)?;
-            }
+            self.count_in_transaction(key, tx.number, acknowledged.count)?;
         }
-        Ok(Outcome::AnswerCommitted(Answered::Done(proto::Done {})))
+        Ok(outcome(logged))
     }
 
     /// The transaction that acknowledgements belong to, as the session's mode demands.

@@ -360,6 +360,7 @@ impl Engine {
         for (sequence, holder) in held {
             if let Some(consumer) = self.consumers.get_mut(&holder) {
                 consumer.withdraw(sequence);
+                self.wake_consumer(holder);
             }
             self.acknowledged(session_of(holder), 1);
         }

@@ -109,12 +109,12 @@ impl Engine {
                 Waiting::Frame { stream, frame } => self.send_encoded(stream, frame),
             }
         }
-        while let Some(&(position, source)) = self.opening.front() {
+        while let Some(&(position, consumer)) = self.opening.front() {
             if position > committed {
                 break;
             }
             self.opening.pop_front();
-            self.mark_dirty(source);
+            self.wake_consumer(consumer);
         }
     }
 

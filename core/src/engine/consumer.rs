@@ -67,6 +67,8 @@ pub struct Consumer {
     pub reading: bool,
     /// Nothing is handed to it before this is committed, so that the answer to its opening comes first.
     pub opens_at: Position,
+    /// Whether it stands in its source's ring.
+    pub awake: bool,
     /// Whether it stands in its stream's list of those with something to send.
     pub queued: bool,
 }

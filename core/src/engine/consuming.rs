@@ -108,6 +108,7 @@ impl Engine {
             uploaded_sent: 0,
             reading: false,
             opens_at: Position::ZERO,
+            awake: false,
             queued: false,
             selector,
         };
@@ -118,7 +119,8 @@ impl Engine {
             self.state.attach(taken.source, consumer.selector.is_some());
         }
         consumer.opens_at = self.state.end();
-        self.opening.push_back((consumer.opens_at, taken.source));
+        self.opening.push_back((consumer.opens_at, consumer_key));
+        let has_selector = consumer.selector.is_some();
         self.consumers.insert(consumer_key, consumer);
         let destination = taken.destination.and_then(|id| self.state.destination_by_id(id));
         let opened = proto::ConsumerOpened {
@@ -136,9 +138,9 @@ impl Engine {
             receivers.browsers.push(consumer_key);
         } else {
             receivers.exclusive = exclusive;
-            receivers.consumers.push(consumer_key);
+            receivers.add(consumer_key, has_selector);
         }
-        self.mark_dirty(taken.source);
+        self.wake_consumer(consumer_key);
         Ok(Outcome::AnswerCommitted(Answered::ConsumerOpened(opened)))
     }
 
@@ -149,8 +151,7 @@ impl Engine {
         };
         if let Some(consumer) = self.consumers.get_mut(&consumer_key) {
             consumer.grant(credit.message_limit, credit.bytes_limit, credit.drain);
-            let source = consumer.source;
-            self.mark_dirty(source);
+            self.wake_consumer(consumer_key);
         }
         Ok(Outcome::Done)
     }
@@ -188,19 +189,17 @@ impl Engine {
         let Some(consumer) = self.consumers.get_mut(&consumer_key) else {
             return FxHashSet::default();
         };
-        consumer
-            .take_back()
-            .into_iter()
-            .map(|outgoing| outgoing.sequence)
-            .collect()
+        let unsent = consumer.take_back();
+        // What does not count as sent is credit again.
+        self.wake_consumer(consumer_key);
+        unsent.into_iter().map(|outgoing| outgoing.sequence).collect()
     }
 
     pub(super) fn give_back(&mut self, session: u64, source: SourceId, sequence: u64, seen: bool) {
-        if !self.is_to_be_forgotten(session, source, sequence)
+        if !self.owed.contains(session, source, sequence)
             && self.state.release(source, sequence, seen) != Released::NotInFlight
-            && let Some(session) = self.sessions.get_mut(&session)
         {
-            session.unacknowledged = session.unacknowledged.saturating_sub(1);
+            self.acknowledged(session, 1);
         }
     }
 
@@ -349,6 +348,7 @@ impl Engine {
                 };
                 self.send(stream, number, server_frame::Frame::Drained(drained));
             }
+            self.wake_session(key);
             for producer in producers {
                 if let Some(producer) = self.producers.get_mut(&producer) {
                     producer.credit_due = true;

@@ -5,38 +5,15 @@
 //! is left. The next pass begins behind the receiver that was served last. An exclusive queue serves its first consumer
 //! alone (EMS-DEST-A12). Handing over is cheap (a reference goes into the consumer's outbox); payloads are looked up when
 //! output is put together.
+//!
+//! A consumer that has no room sleeps: nobody asks it until [`Engine::wake_consumer`] is called for it. So whatever may
+//! give a consumer room has to wake it: credit, its outbox going out or being taken back, its session or connection being
+//! started or getting below its limit, the commit of its opening, a stream that adopts its session.
 
 use super::consumer::Outgoing;
 use super::engine::Engine;
 use crate::state::{BrowseNext, Next, SourceId};
-
-/// The consumers of one source, in the order in which they came.
-#[derive(Debug, Default)]
-pub struct Receivers {
-    /// Their keys.
-    pub consumers: Vec<u64>,
-    /// Keys of those who only look.
-    pub browsers: Vec<u64>,
-    /// Where the next round begins.
-    next: usize,
-    /// Only the first one is served.
-    pub exclusive: bool,
-    /// Stands in the engine's list of dirty sources.
-    dirty: bool,
-}
-
-impl Receivers {
-    /// Takes a consumer out, keeping whose turn it is.
-    pub fn remove(&mut self, key: u64) {
-        self.browsers.retain(|&other| other != key);
-        if let Some(index) = self.consumers.iter().position(|&other| other == key) {
-            self.consumers.remove(index);
-            if self.next > index {
-                self.next -= 1;
-            }
-        }
-    }
-}
+use std::collections::VecDeque;
 
 /// What one attempt to hand a message over came to.
 enum Handed {
@@ -44,6 +21,8 @@ enum Handed {
     One,
     /// It can take no more now.
     NoRoom,
+    /// Its credit is used up, and it wants to hear of that.
+    Spent,
     /// Its selector has to look at a message that is being read.
     Reading,
     /// There is nothing for it; `exhausted`: nor will there be before something new arrives.
@@ -61,6 +40,27 @@ impl Engine {
         }
     }
 
+    /// Notes that a consumer may have room again, or wants to hear when nothing is left.
+    pub(super) fn wake_consumer(&mut self, key: u64) {
+        let Some(consumer) = self.consumers.get_mut(&key) else {
+            return;
+        };
+        let source = consumer.source;
+        if consumer.browsing.is_none()
+            && consumer.selector.is_none()
+            && let Some(receivers) = self.receivers.get_mut(&source)
+        {
+            if !consumer.awake {
+                consumer.awake = true;
+                receivers.ring.push_back(key);
+            }
+            if consumer.drain {
+                receivers.draining.insert(key);
+            }
+        }
+        self.mark_dirty(source);
+    }
+
     /// Works off all dirty sources.
     pub(super) fn dispatch(&mut self) {
         for source in self.state.take_dirty() {
@@ -76,46 +76,129 @@ impl Engine {
             return;
         };
         receivers.dirty = false;
-        let mut keys = std::mem::take(&mut self.round);
-        keys.clear();
         if receivers.exclusive {
-            keys.extend(receivers.consumers.first());
+            if let Some(first) = receivers.consumers.first().copied() {
+                while self.serve(source, first) {}
+            }
         } else {
-            let start = receivers.next.min(receivers.consumers.len());
-            keys.extend_from_slice(&receivers.consumers[start..]);
-            keys.extend_from_slice(&receivers.consumers[..start]);
+            self.serve_in_turn(source);
         }
-        keys.extend_from_slice(&receivers.browsers);
-        let mut last_served = None;
-        while !keys.is_empty() {
-            keys.retain(|&key| match self.hand_one(source, key) {
-                Handed::One => {
-                    last_served = Some(key);
-                    true
-                }
-                Handed::NoRoom => false,
-                Handed::Reading => {
-                    if !self.selecting.contains(&source) {
-                        self.selecting.push(source);
-                    }
-                    false
-                }
-                Handed::Nothing { exhausted } => {
-                    self.nothing_left(key, exhausted);
-                    false
-                }
-            });
-        }
-        self.round = keys;
-        if let Some(key) = last_served
-            && let Some(receivers) = self.receivers.get_mut(&source)
-            && let Some(index) = receivers.consumers.iter().position(|&other| other == key)
-        {
-            receivers.next = (index + 1) % receivers.consumers.len();
+        let Some(receivers) = self.receivers.get(&source) else {
+            return;
+        };
+        if !receivers.browsers.is_empty() {
+            for browser in receivers.browsers.clone() {
+                while self.serve(source, browser) {}
+            }
         }
     }
 
+    /// Rounds of all who take, until nobody can or nothing is left.
+    fn serve_in_turn(&mut self, source: SourceId) {
+        let Some(receivers) = self.receivers.get_mut(&source) else {
+            return;
+        };
+        let mut ring = std::mem::take(&mut receivers.ring);
+        let mut choosy = std::mem::take(&mut self.round);
+        choosy.clear();
+        choosy.extend(&receivers.choosy);
+        let mut last_served = None;
+        let mut going = true;
+        while going || !choosy.is_empty() {
+            choosy.retain(|&key| {
+                let again = self.serve(source, key);
+                last_served = if again { Some(key) } else { last_served };
+                again
+            });
+            going = going && self.serve_ring(source, &mut ring);
+        }
+        self.round = choosy;
+        if let Some(receivers) = self.receivers.get_mut(&source) {
+            // Who was woken meanwhile stands behind the others.
+            ring.append(&mut receivers.ring);
+            receivers.ring = ring;
+            if let Some(served) = last_served {
+                receivers.pass_turn(served);
+            }
+        }
+    }
+
+    /// One round of those without a selector. Whether there may be another.
+    fn serve_ring(&mut self, source: SourceId, ring: &mut VecDeque<u64>) -> bool {
+        for _ in 0..ring.len() {
+            let Some(key) = ring.pop_front() else { break };
+            match self.hand_one(source, key) {
+                Handed::One => ring.push_back(key),
+                Handed::NoRoom => self.put_to_sleep(key),
+                Handed::Spent => {
+                    self.put_to_sleep(key);
+                    self.nothing_left(key, true);
+                }
+                // What there is not for one without a selector is not there for any.
+                Handed::Nothing { exhausted } => {
+                    ring.push_front(key);
+                    if exhausted {
+                        self.end_drains(source);
+                    }
+                    return false;
+                }
+                Handed::Reading => {
+                    ring.push_front(key);
+                    return false;
+                }
+            }
+        }
+        !ring.is_empty()
+    }
+
+    fn put_to_sleep(&mut self, key: u64) {
+        if let Some(consumer) = self.consumers.get_mut(&key) {
+            consumer.awake = false;
+        }
+    }
+
+    /// Tells those who wait for that that nothing is left. Whoever cannot take just now is told when it can.
+    fn end_drains(&mut self, source: SourceId) {
+        let Some(receivers) = self.receivers.get_mut(&source) else {
+            return;
+        };
+        if receivers.draining.is_empty() {
+            return;
+        }
+        let mut draining = std::mem::take(&mut receivers.draining);
+        draining.retain(|&key| match self.hand_one(source, key) {
+            Handed::Spent | Handed::Nothing { exhausted: true } => {
+                self.nothing_left(key, true);
+                false
+            }
+            _ => self.consumers.get(&key).is_some_and(|consumer| consumer.drain),
+        });
+        if let Some(receivers) = self.receivers.get_mut(&source) {
+            receivers.draining.append(&mut draining);
+        }
+    }
+
+    /// Hands one message to one who is asked by itself. Whether it may get another.
+    fn serve(&mut self, source: SourceId, key: u64) -> bool {
+        match self.hand_one(source, key) {
+            Handed::One => return true,
+            Handed::NoRoom => {}
+            Handed::Spent => self.nothing_left(key, true),
+            Handed::Reading => {
+                if !self.selecting.contains(&source) {
+                    self.selecting.push(source);
+                }
+            }
+            Handed::Nothing { exhausted } => self.nothing_left(key, exhausted),
+        }
+        false
+    }
+
     fn hand_one(&mut self, source: SourceId, key: u64) -> Handed {
+        #[cfg(test)]
+        {
+            self.attempts += 1;
+        }
         let Some(consumer) = self.consumers.get_mut(&key) else {
             return Handed::NoRoom;
         };
@@ -128,7 +211,7 @@ impl Engine {
         if consumer.room() == 0 {
             // A drain ends with the credit, too.
             return if consumer.drain && consumer.is_exhausted() {
-                Handed::Nothing { exhausted: true }
+                Handed::Spent
             } else {
                 Handed::NoRoom
             };
@@ -169,7 +252,7 @@ impl Engine {
                     None => return Handed::Nothing { exhausted: false },
                 },
                 Next::NeedsRead(_) => return Handed::Reading,
-                Next::Reserving => return Handed::Nothing { exhausted: false },
+                Next::Reserving | Next::Expiring => return Handed::Nothing { exhausted: false },
                 Next::Empty => return Handed::Nothing { exhausted: true },
             }
         };
@@ -200,20 +283,16 @@ impl Engine {
             && consumer.outbox.is_empty()
             && !consumer.is_exhausted()
         {
-            let source = consumer.source;
-            self.mark_dirty(source);
+            self.wake_consumer(key);
             self.dispatch();
         }
     }
 
-    /// All sources of a session, because its consumers may take again.
+    /// All consumers of a session, because they may take again.
     pub(super) fn wake_session(&mut self, key: u64) {
         let Some(session) = self.sessions.get(&key) else { return };
-        let consumers = session.consumers.clone();
-        for consumer in consumers {
-            if let Some(source) = self.consumers.get(&consumer).map(|consumer| consumer.source) {
-                self.mark_dirty(source);
-            }
+        for consumer in session.consumers.clone() {
+            self.wake_consumer(consumer);
         }
     }
 }

@@ -13,13 +13,13 @@
 use super::confirms::Pending;
 use super::connection::Connection;
 use super::consumer::Consumer;
-use super::dispatch::Receivers;
 use super::errors::Refused;
-use super::forgetting::Unforgotten;
 use super::frames::SetsFrame;
 use super::limits::Settings;
 use super::output::Item;
+use super::owed::Owed;
 use super::producer::Producer;
+use super::receivers::Receivers;
 use super::session::Session;
 use super::stream::{Phase, Stream};
 use super::tickets::{Ticket, TicketRequest};
@@ -79,12 +79,15 @@ pub struct Engine {
     pub(super) stalled: Vec<u64>,
     /// Transactions that are over for their sessions, and whose rollback waits for room in the log.
     pub(super) undoing: Vec<Tx>,
-    /// Sent in the mode NONE, and not forgotten yet for want of room.
-    pub(super) unforgotten: Vec<Unforgotten>,
+    /// Acknowledgements that wait for room in the log.
+    pub(super) owed: Owed,
     /// Sources where a selector waits for a read.
     pub(super) selecting: Vec<SourceId>,
-    /// Sources of consumers whose opening is answered, and which are served, once a position is committed.
-    pub(super) opening: std::collections::VecDeque<(Position, SourceId)>,
+    /// Consumers whose opening is answered, and which are served, once a position is committed.
+    pub(super) opening: std::collections::VecDeque<(Position, u64)>,
+    /// How often it was tried to hand something to somebody.
+    #[cfg(test)]
+    pub(super) attempts: u64,
     /// Consumers whose output waits for a read.
     pub(super) reading: Vec<u64>,
     pub(super) sweep: Sweep,
@@ -125,8 +128,10 @@ impl Engine {
             dirty: Vec::new(),
             stalled: Vec::new(),
             undoing: Vec::new(),
-            unforgotten: Vec::new(),
+            owed: Owed::default(),
             opening: std::collections::VecDeque::new(),
+            #[cfg(test)]
+            attempts: 0,
             reading: Vec::new(),
             selecting: Vec::new(),
             sweep: Sweep::default(),
@@ -173,7 +178,9 @@ impl Engine {
 
     /// Takes the time, before anything else is done in it: expiry and delay, heartbeats, streams that are too slow.
     pub fn tick(&mut self, now: Now) {
-        if now.monotonic_ms == self.now.monotonic_ms && now.wall_ms == self.now.wall_ms {
+        let unchanged = now.monotonic_ms == self.now.monotonic_ms && now.wall_ms == self.now.wall_ms;
+        // What a start finds overdue has to go even while the clock stands still: nothing is handed out before.
+        if unchanged && !self.state.is_overdue() {
             return;
         }
         self.now = now;
@@ -188,7 +195,7 @@ impl Engine {
     pub fn poll(&mut self) -> Polled {
         self.check_store();
         self.resume_undoing();
-        self.resume_forgetting();
+        self.resume_owed();
         self.resume_stalled();
         self.settle_commits();
         self.dispatch();

@@ -21,6 +21,8 @@ pub(super) enum Outcome {
     Answer(Answered),
     /// Done, and this is the answer once what was appended is committed.
     AnswerCommitted(Answered),
+    /// Done, and answered once there was room in the log to note it.
+    Owed,
     /// It waits for a ticket and has to be handled again.
     Parked,
 }
@@ -346,6 +348,7 @@ impl Engine {
     pub(super) fn answer_frame(&mut self, id: u64, frame: &Frame<'_>, handled: Handled) {
         let (result, committed) = match handled {
             Ok(Outcome::Parked) => return,
+            Ok(Outcome::Owed) => return self.answer_when_logged(id, frame),
             Ok(Outcome::Done) => (Answered::Done(proto::Done {}), false),
             Ok(Outcome::Answer(result)) => (result, false),
             Ok(Outcome::AnswerCommitted(result)) => (result, true),

@@ -6,6 +6,7 @@
 
 use super::consumer::Outgoing;
 use super::engine::Engine;
+use super::owed::Holder;
 use super::session::Session;
 use crate::message::MessageView;
 use crate::proto::{self, AcknowledgeMode, ErrorCode, server_frame};
@@ -508,7 +509,8 @@ impl Engine {
                 _ => ranges.push((item.outgoing.sequence, item.outgoing.sequence)),
             }
         }
-        self.forget(source, key, ranges);
+        // A failure means that the log is finished; that is told by other means, and what was sent stays sent.
+        let _ = self.acknowledge_or_owe(source, Holder::Consumer(key), &ranges);
     }
 
     /// A stored message that fails its checksum is never delivered: it stays where it is, held by this consumer until

@@ -230,6 +230,8 @@ impl Engine {
         }
         let uploaded = match self.take_upload(batch.producer, sender.connection, &view) {
             Ok(uploaded) => uploaded,
+            // Nobody hears of a RELIABLE one (EMS-MSG-A19).
+            Err(_) if reliable => return self.settle(batch.producer, 1, size),
             Err(refused) => return self.refuse_one(batch, sequence, size, refused),
         };
         let incoming = Incoming {

@@ -161,7 +161,7 @@ impl Engine {
 
     /// When what waits is tried again at the latest.
     pub(super) fn stalled_deadline(&self) -> u64 {
-        if self.stalled.is_empty() && self.undoing.is_empty() && self.unforgotten.is_empty() {
+        if self.stalled.is_empty() && self.undoing.is_empty() && self.owed.is_empty() {
             u64::MAX
         } else {
             self.now.monotonic_ms + RETRY_MS

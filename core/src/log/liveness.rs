@@ -75,12 +75,18 @@ impl Log {
         self.floor = self.floor.max(floor);
     }
 
-    /// A reader (standby, route) keeps all from `position` on, until it is more than `bound_bytes` behind the end.
-    pub fn register_reader(&mut self, name: &str, position: Position, bound_bytes: u64) {
+    /// A reader (standby, route) keeps all from `position` on, until it is more than `bound_bytes` behind the end. False:
+    /// a rewrite of what it wants is coming into force just now, so it has to ask again when that is done.
+    #[must_use]
+    pub fn register_reader(&mut self, name: &str, position: Position, bound_bytes: u64) -> bool {
+        if self.is_switching_above(position) {
+            return false;
+        }
         self.readers
             .by_name
             .insert(name.to_owned(), Reader { position, bound_bytes });
         self.drop_late_readers();
+        true
     }
 
     /// Moves a reader on; false if it is unknown or has lost its claim.

@@ -25,6 +25,8 @@ pub(crate) struct Rewriting {
     decided_at: Position,
     /// Number of the new file.
     copy_id: Option<u64>,
+    /// The manifest that puts the copy in force is being written.
+    switching: bool,
     /// A half-made file to be removed.
     pub discard: Option<u64>,
 }
@@ -58,6 +60,8 @@ impl Log {
             self.abandon_compaction();
             return Some(Task::Pause);
         }
+        // One piece of upkeep runs at a time: whoever asks for the next one has completed the last.
+        self.upkeep.rewrite.switching = false;
         match self.upkeep.rewrite.stage.take()? {
             Stage::Deciding(deciding) => self.decide(rewriter, base, deciding),
             Stage::Ready(copying) => {
@@ -67,11 +71,21 @@ impl Log {
             Stage::Out => None,
             Stage::Copied(copied) => {
                 let ready = self.durable >= self.upkeep.rewrite.decided_at;
-                let old = self.segments.by_base_mut(base)?.id;
+                let (old, end) = self
+                    .segments
+                    .by_base_mut(base)
+                    .map(|segment| (segment.id, segment.end))?;
+                if self.readers.lowest() < end {
+                    // A reader has come that may have had a message from the old file and not its end.
+                    self.upkeep.rewrite.stage = Some(Stage::Copied(copied));
+                    self.abandon_compaction();
+                    return Some(Task::Pause);
+                }
                 let switch = ready.then(|| Task::Switch {
                     old,
                     manifest: self.switch_manifest(old, &copied),
                 });
+                self.upkeep.rewrite.switching = switch.is_some();
                 self.upkeep.rewrite.stage = Some(Stage::Copied(copied));
                 switch
             }
@@ -110,6 +124,17 @@ impl Log {
             id,
             footer_crc,
         })
+    }
+
+    /// Whether a rewrite that is coming into force leaves out what a reader at this position may need.
+    pub(crate) fn is_switching_above(&mut self, position: Position) -> bool {
+        let rewrite = &self.upkeep.rewrite;
+        let Some(base) = rewrite.base.filter(|_| rewrite.switching) else {
+            return false;
+        };
+        self.segments
+            .by_base_mut(base)
+            .is_some_and(|segment| position < segment.end)
     }
 
     /// The footer is here: the questions begin.

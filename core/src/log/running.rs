@@ -52,6 +52,8 @@ pub struct Log {
     pub(crate) segments: Segments,
     pub(crate) ahead: VecDeque<Segment>,
     pub(crate) tail: Tail,
+    /// Records made durable since the start.
+    pub(crate) records_written: u64,
     pub(crate) cache: Cache,
     pub(crate) read_ahead: ReadAhead,
     pub(crate) unreadable: FxHashMap<Position, LogError>,
@@ -119,6 +121,7 @@ impl Log {
             self.durable = last.end();
             self.durable_hash = last.hash_after;
         }
+        self.records_written += commits.iter().map(|commit| u64::from(commit.records)).sum::<u64>();
         for part in commits.into_iter().flat_map(|commit| commit.parts) {
             let end = part.end();
             self.cache.insert(Extent {
@@ -130,6 +133,21 @@ impl Log {
         }
         self.drop_late_readers();
         Ok(self.durable)
+    }
+
+    /// Where the oldest record lies that is still there, at the earliest.
+    #[must_use]
+    pub fn start(&self) -> Position {
+        self.segments
+            .iter()
+            .next()
+            .map_or(Position::FIRST, |segment| segment.base)
+    }
+
+    /// How many records were made durable since the log was opened.
+    #[must_use]
+    pub fn records_written(&self) -> u64 {
+        self.records_written
     }
 
     /// All appended records are below.

@@ -187,6 +187,14 @@ impl Engine {
         self.with(py, |host| json::statistics(&host.engine, host.commits(), host.failed()))
     }
 
+    /// Where the log ends, up to where it is durable, and why it will not be any further.
+    fn log_progress(&self, py: Python<'_>) -> PyResult<(u64, u64, Option<String>)> {
+        self.with(py, |host| {
+            let state = host.engine.state();
+            (state.end().0, state.committed().0, host.failed().map(str::to_owned))
+        })
+    }
+
     fn connections(&self, py: Python<'_>) -> PyResult<String> {
         self.with(py, |host| json::connections(&host.engine))
     }

@@ -438,8 +438,8 @@ pub(super) fn statistics(engine: &engine::Engine, commits: u64, failed: Option<&
         "broker": engine.settings().broker, "started_ms": engine.started().wall_ms, "epoch": state.epoch(),
         "store_id": engine::hexadecimal(&state.store_id()), "failed": failed,
         "out_of_space": log.space() == Space::Full, "log": {
-            "commits_total": commits,
-            "end_position": state.end().0, "durable_position": state.committed().0,
+            "commits_total": commits, "commit_records_total": log.records_written(),
+            "start_position": log.start().0, "end_position": state.end().0, "durable_position": state.committed().0,
             "segments": segments, "disk_bytes": disk_bytes, "rolling_hash": format!("{:016x}", log.rolling_hash().value),
         },
         "stores": stores, "connections": counts.connections, "sessions": counts.sessions,

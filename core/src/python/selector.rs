@@ -1,7 +1,7 @@
 //! Selectors for Python: checking a text, and matching it against plain values in tests and audits.
 
 use super::errors;
-use crate::selector::{self, Fields, HeaderField, Scope, Value};
+use crate::selector::{self, Fields, HeaderField, Scope, Value, Verdict};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyString};
 use rustc_hash::FxHashMap;
@@ -85,15 +85,17 @@ impl Selector {
 
     /// Whether it selects a message with these header fields and properties; `None` is NULL, whole numbers are longs.
     fn matches(&self, fields: &Bound<'_, PyDict>) -> PyResult<bool> {
-        let mut named = FxHashMap::default();
-        for (name, value) in fields {
-            let name: String = name.extract()?;
-            if value.is_none() {
-                continue;
-            }
-            named.insert(name, plain(&value)?);
-        }
-        Ok(self.inner.matches(&Named(named)))
+        Ok(self.inner.matches(&named(fields)?))
+    }
+
+    /// How the condition comes out for these: "true", "false", "unknown", or "failed".
+    fn evaluate(&self, fields: &Bound<'_, PyDict>) -> PyResult<&'static str> {
+        Ok(match self.inner.evaluate(&named(fields)?) {
+            Verdict::True => "true",
+            Verdict::False => "false",
+            Verdict::Unknown => "unknown",
+            Verdict::Failed => "failed",
+        })
     }
 
     /// The text it was made from.
@@ -101,6 +103,17 @@ impl Selector {
     fn text(&self) -> &str {
         self.inner.text()
     }
+}
+
+fn named(fields: &Bound<'_, PyDict>) -> PyResult<Named> {
+    let mut named = FxHashMap::default();
+    for (name, value) in fields {
+        let name: String = name.extract()?;
+        if !value.is_none() {
+            named.insert(name, plain(&value)?);
+        }
+    }
+    Ok(Named(named))
 }
 
 fn plain(value: &Bound<'_, PyAny>) -> PyResult<Plain> {

@@ -72,6 +72,8 @@ pub enum Event {
     PurgeAsked(PlaceId),
     /// That is durable.
     Purged(PlaceId),
+    /// It was refused for want of room: some may be gone all the same.
+    PurgeRefused(PlaceId),
     /// The broker stopped: power loss, kill, or cleanly.
     Stopped,
     /// It started again.

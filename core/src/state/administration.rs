@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::log::AppendError;
+use crate::log::{AppendError, Space};
 use crate::name::{DestinationName, Pattern};
 use crate::selector::Selector;
 
@@ -15,6 +15,9 @@ use super::ids::{DestinationId, Kind, SourceId};
 use super::properties::{Properties, StoreDefinition};
 use super::queue::{Entry, GATED, IN_FLIGHT};
 use super::terminal_record::Reason;
+
+/// What the record of a destination or subscription takes, at most.
+const CATALOGUE_RECORD_BYTES: u64 = 16 << 10;
 
 /// A subscription that is wanted.
 #[derive(Clone, Debug)]
@@ -90,6 +93,15 @@ impl State {
         Ok(id)
     }
 
+    /// Refuses what a client brings into being once the disk is full: the reserve is for taking messages out. While the
+    /// next segments are being prepared it may be used; that is a matter of moments.
+    fn leave_reserve(&self) -> Result<(), AppendError> {
+        if self.log.space() == Space::Full && !self.log.has_room(CATALOGUE_RECORD_BYTES) {
+            return Err(AppendError::NoSpace);
+        }
+        Ok(())
+    }
+
     fn log_destination(
         &mut self,
         id: DestinationId,
@@ -99,6 +111,9 @@ impl State {
         origin: Origin,
     ) -> Result<(), StateError> {
         if origin != Origin::Temporary {
+            if origin == Origin::Dynamic {
+                self.leave_reserve()?;
+            }
             let name = name.as_str().to_owned();
             let head = DestinationHead {
                 deleted: false,
@@ -280,6 +295,9 @@ impl State {
             .as_ref()
             .map_or(String::new(), |selector| selector.text().to_owned());
         if definition.durable {
+            if !definition.is_static {
+                self.leave_reserve()?;
+            }
             let head = SubscriptionHead {
                 deleted: false,
                 id,

@@ -34,6 +34,8 @@ pub enum Next {
     NeedsRead(Position),
     /// There is one, but the redelivery watermark is being raised; the source is dirty again when that is durable.
     Reserving,
+    /// Expired messages are being taken out, and nothing is handed out until that is done; the source is dirty again then.
+    Expiring,
     /// Nothing is ready; the source is dirty again when something may be.
     Empty,
 }
@@ -100,7 +102,7 @@ impl State {
             // While expired messages wait to be taken out, nothing is handed out: what may be one cannot be, and what
             // stands behind it must not overtake it. The source is dirty again afterwards.
             if self.overdue {
-                return Next::Empty;
+                return Next::Expiring;
             }
             let committed = self.tables.committed;
             let Some(source) = self.tables.sources.get_mut(&id) else {

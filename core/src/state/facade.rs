@@ -290,9 +290,11 @@ impl State {
     }
 
     /// Keeps the log from `position` on for a reader (a standby), up to `bound_bytes` behind the end. What a reader has not
-    /// had is neither compacted nor removed. Claims are not durable: a reader claims again after each start.
-    pub fn register_reader(&mut self, name: &str, position: Position, bound_bytes: u64) {
-        self.log.register_reader(name, position, bound_bytes);
+    /// had is neither compacted nor removed. Claims are not durable: a reader claims again after each start. False: not just
+    /// now, but when the upkeep that is under way is done; until then it may not read.
+    #[must_use]
+    pub fn register_reader(&mut self, name: &str, position: Position, bound_bytes: u64) -> bool {
+        self.log.register_reader(name, position, bound_bytes)
     }
 
     /// Moves a reader's claim on. Whether it still had one.
@@ -393,6 +395,8 @@ impl Tables {
     /// What may have been delivered before comes flagged from now on.
     fn inherit_watermarks(&mut self) {
         for source in self.sources.values_mut() {
+            // What the records tell of happened before.
+            source.statistics.begin();
             // What comes from now on cannot have been delivered before, although the watermark was reserved beyond it.
             source.watermark.inherited = source.watermark.logged.min(source.next_sequence);
             source.watermark.durable = source.watermark.logged;

@@ -23,6 +23,9 @@ use super::source::Source;
 /// The boolean property that keeps a message from being dropped (EMS-MSG-A08), under the names it is known by.
 const PRESERVE_PROPERTIES: [&str; 2] = ["JMS_STERNA_PRESERVE_UNDELIVERED", "JMS_TIBCO_PRESERVE_UNDELIVERED"];
 
+/// What a record takes beside its payload, at most: unless a message has hundreds of references, or makes room by thousands.
+const RECORD_BYTES_MAX: u64 = 4096;
+
 /// A message as it comes from a producer.
 #[derive(Clone, Copy, Debug)]
 pub struct Incoming<'a> {
@@ -324,6 +327,13 @@ impl State {
         // A failed log takes nothing more in, whatever it is for.
         if let Some(why) = self.log.failed() {
             return Err(AppendError::Failed(why.to_owned()).into());
+        }
+        if logged && !planning.discarding.is_empty() {
+            // Nothing is discarded for a message that then finds no room itself.
+            let records = planning.discarding.len() as u64 + 1;
+            if !self.log.has_room(payload.len() as u64 + records * RECORD_BYTES_MAX) {
+                return Err(AppendError::NoSpace.into());
+            }
         }
         for (source, destination) in std::mem::take(&mut planning.discarding) {
             self.make_room(source, destination, payload.len() as u64)?;

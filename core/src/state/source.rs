@@ -59,6 +59,23 @@ pub struct SourceStatistics {
     pub undelivered_total: u64,
 }
 
+impl SourceStatistics {
+    /// Begins to count anew; what it holds stays.
+    pub(super) fn begin(&mut self) {
+        *self = Self {
+            published_total: 0,
+            published_bytes_total: 0,
+            delivered_total: 0,
+            acknowledged_total: 0,
+            redelivered_total: 0,
+            expired_total: 0,
+            discarded_total: 0,
+            undelivered_total: 0,
+            ..*self
+        };
+    }
+}
+
 /// The three bounds of redelivery (module documentation).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Watermark {

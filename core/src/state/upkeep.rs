@@ -83,6 +83,12 @@ impl State {
         self.tables.timers.next_deadline_ms()
     }
 
+    /// Whether something was due before the time that was last told, and still has to be done.
+    #[must_use]
+    pub const fn is_overdue(&self) -> bool {
+        self.overdue
+    }
+
     /// Looks again at sources whose watermark found no space.
     pub(super) fn retry_reserving(&mut self) {
         for id in std::mem::take(&mut self.unreserved) {
@@ -162,7 +168,8 @@ impl State {
         let Some(entry) = source
             .queue
             .get_mut(priority, sequence)
-            .filter(|entry| entry.is(DELAYED))
+            // One whose life was over first is being taken out.
+            .filter(|entry| entry.is(DELAYED) && !entry.is(EXPIRED))
         else {
             return;
         };

@@ -1,5 +1,6 @@
 //! Tests of the layer over the simulated disk: an engine, a host that runs every job at once, one client with real frames.
 
+mod dispatching;
 mod room;
 
 use super::*;
@@ -22,6 +23,8 @@ struct Bench {
     /// What dynamic destinations get.
     properties: Properties,
     frames: Vec<proto::ServerFrame>,
+    /// Streams with output that nobody has taken yet.
+    ready: Vec<u64>,
 }
 
 impl Bench {
@@ -37,6 +40,7 @@ impl Bench {
             internal: true,
             properties,
             frames: Vec::new(),
+            ready: Vec::new(),
         };
         bench.start();
         bench
@@ -96,7 +100,8 @@ impl Bench {
                 self.engine().answer(request.ticket, answer);
                 idle = false;
             }
-            for stream in polled.ready {
+            self.ready.extend(polled.ready);
+            for stream in std::mem::take(&mut self.ready) {
                 while let Some(bytes) = self.engine().take_output(stream, 1 << 20) {
                     let batch = proto::ServerBatch::decode(bytes.as_slice()).unwrap();
                     self.frames.extend(batch.frames);

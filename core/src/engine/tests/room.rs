@@ -111,10 +111,15 @@ impl Bench {
             }),
             seen: Vec::new(),
         };
+        self.ask(transaction as u32, Sent::Transact(transact));
+    }
+
+    /// Sends a frame that wants an answer.
+    fn ask(&mut self, request: u32, frame: Sent) {
         let frame = proto::ClientFrame {
             session: 1,
-            request: transaction as u32,
-            frame: Some(Sent::Transact(transact)),
+            request,
+            frame: Some(frame),
         };
         let batch = proto::ClientBatch { frames: vec![frame] }.encode_to_vec();
         let stream = self.stream;
@@ -173,6 +178,51 @@ fn what_was_sent_without_acknowledgements_does_not_come_again_although_its_end_f
     bench.connect();
     bench.consumer(1, 10);
     assert_eq!(bench.deliveries(), [(1, false), (2, false)]);
+}
+
+#[test]
+fn an_acknowledgement_that_finds_no_room_holds_and_is_answered_when_there_is_some() {
+    let mut bench = Bench::new(Properties::default());
+    bench.connect();
+    bench.producer(0, 0);
+    bench.publish(1, "a");
+    bench.publish(2, "b");
+    bench.consumer(1, 2);
+    bench.exhaust();
+    let ack = |bench: &mut Bench, request: u32, sequence: u64| {
+        let sets = vec![proto::AckSet {
+            source: bench.source().0,
+            ranges: vec![proto::SequenceRange {
+                first: sequence,
+                last: sequence,
+            }],
+            epoch: 0,
+        }];
+        bench.ask(request, Sent::Acknowledge(proto::Ack { sets, transaction: 0 }));
+        bench.run(false);
+    };
+    ack(&mut bench, 1, 1);
+    ack(&mut bench, 2, 2);
+    // What is acknowledged is not given back, not even when the session ends.
+    bench.handle(1, Sent::Recover(proto::Recover::default()));
+    bench.close();
+    assert_eq!(
+        (bench.held(), bench.deliveries().len()),
+        (Some(0), 2),
+        "upkeep made room"
+    );
+    assert!(bench.answer(1).is_none(), "nobody is there to be answered");
+
+    bench.connect();
+    bench.producer(0, 0);
+    bench.publish(1, "c");
+    bench.consumer(1, 1);
+    bench.exhaust();
+    ack(&mut bench, 3, 3);
+    assert_eq!((bench.answer(3), bench.held()), (None, Some(1)));
+    bench.settle();
+    assert!(matches!(bench.answer(3), Some(Answered::Done(_))));
+    assert_eq!(bench.held(), Some(0));
 }
 
 #[test]
@@ -310,4 +360,45 @@ fn a_rollback_does_not_wait_behind_its_own_messages() {
     bench.settle();
     assert!(matches!(bench.answer(3), Some(Answered::Transacted(done)) if !done.rolled_back));
     assert_eq!((bench.errors(), bench.held()), (vec![], Some(2)));
+}
+
+#[test]
+fn a_full_disk_keeps_its_reserve_from_what_clients_would_bring_into_being() {
+    let mut bench = Bench::new(Properties::default());
+    bench.connect();
+    bench.producer(0, 0);
+    bench.exhaust();
+    bench.frames.clear();
+    let open = |name: &str| {
+        Sent::OpenProducer(proto::OpenProducer {
+            producer: name.len() as u32,
+            destination: Some(proto::Destination {
+                kind: DestinationKind::Queue.into(),
+                name: name.to_owned(),
+            }),
+            incarnation: 0,
+            first_unconfirmed: 0,
+        })
+    };
+    bench.settle();
+    bench.send(1, open("another"));
+    assert_eq!(bench.errors(), [], "with room it is made");
+    bench.disk.set_faults(Faults {
+        space_bytes: Some(0),
+        ..Faults::default()
+    });
+    // The prepared segments are used up to the reserve, as messages would.
+    let text = "x".repeat(16_000);
+    for sequence in 1.. {
+        bench.publish(sequence, &text);
+        if bench.engine().state().lacks_room(16_000) {
+            break;
+        }
+    }
+    bench.ask(7, open("one.more"));
+    bench.settle();
+    assert_eq!(code(bench.answer(7)), Some(ErrorCode::StoreFull));
+    // The reserve is there for what takes messages out.
+    let held = bench.held().unwrap();
+    assert_eq!(bench.engine().purge_queue("orders").unwrap(), held);
 }

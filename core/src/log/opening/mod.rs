@@ -284,6 +284,7 @@ impl Opening {
             segments,
             ahead,
             tail: Tail::default(),
+            records_written: 0,
             read_ahead: Default::default(),
             unreadable: Default::default(),
             readers: Default::default(),

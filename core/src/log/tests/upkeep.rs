@@ -177,7 +177,7 @@ fn a_segment_goes_only_when_nothing_needs_it() {
     };
     assert!(!gone(&mut host), "above the floor");
     host.log.hold(first);
-    host.log.register_reader("standby", first, u64::MAX);
+    assert!(host.log.register_reader("standby", first, u64::MAX));
     let floor = host.log.durable();
     host.log.set_floor(floor);
     assert!(!gone(&mut host), "held, and read");
@@ -257,8 +257,8 @@ fn presence_says_when_an_acknowledgement_may_be_dropped() {
 fn a_reader_beyond_its_bound_loses_its_claim_and_is_told() {
     let mut host = filled(6, 10, 1000);
     let start = host.log.durable();
-    host.log.register_reader("route", start, 20_000);
-    host.log.register_reader("standby", start, u64::MAX);
+    assert!(host.log.register_reader("route", start, 20_000));
+    assert!(host.log.register_reader("standby", start, u64::MAX));
     let mut random = Random::new(1);
     for _ in 0..60 {
         while host.append(&mut random, 1500).is_err() {
@@ -338,4 +338,41 @@ fn a_head_that_does_not_fit_leaves_the_segment_and_its_dependents_as_they_are() 
     }
     let holder = host.log.segments.find(holder).unwrap();
     assert_eq!(holder.liveness.blockers, 1, "it still must outlive its target");
+}
+
+#[test]
+fn a_reader_that_begins_anew_during_a_rewrite_gets_one_version_of_a_segment() {
+    let (mut refused, mut kept_old) = (0, 0);
+    // The reader comes while the piece of upkeep with this number is under way.
+    for during in 0..40 {
+        let mut host = filled(5, 250, 1500).reopen(compacting()).unwrap();
+        let positions: Vec<Position> = host.appended.keys().copied().collect();
+        let kept: Vec<Position> = positions.iter().copied().step_by(19).collect();
+        kept.iter().for_each(|position| host.log.hold(*position));
+        let is_old = |host: &Host| {
+            host.log
+                .segments
+                .iter()
+                .next()
+                .is_some_and(|segment| !segment.compacted)
+        };
+        let mut granted = false;
+        for step in 0.. {
+            let Some(job) = host.log.maintenance(&Shedding { kept: &kept }) else {
+                break;
+            };
+            let done = job.run();
+            if step == during && is_old(&host) {
+                // It has had the first records of the segment before, and may not miss what ends them.
+                granted = host.log.register_reader("standby", positions[10], u64::MAX);
+                refused += u32::from(!granted);
+            }
+            host.log.complete_maintenance(done).unwrap();
+        }
+        if granted {
+            assert!(is_old(&host), "the reader came during step {during}");
+            kept_old += 1;
+        }
+    }
+    assert!(refused > 0 && kept_old > 0, "{refused} {kept_old}");
 }

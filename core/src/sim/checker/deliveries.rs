@@ -1,6 +1,6 @@
 //! Rules that look at deliveries of one message from one place: invented, doubled, unflagged, miscounted, unwanted.
 
-use super::index::Index;
+use super::index::{Index, Purge};
 use super::{Found, Rule};
 use crate::sim::facts::{Mode, PlaceId};
 use crate::sim::history::DeliveryId;
@@ -68,17 +68,28 @@ fn purged(index: &Index<'_>, place: PlaceId, id: DeliveryId, name: &str, found: 
     let delivery = index.delivery(id);
     let life = index.life(delivery.handed.key);
     let Some((confirmed, _)) = life.confirmed else { return };
-    for (asked, durable) in index.purges.get(&place).into_iter().flatten() {
+    let purges = index.purges.get(&place).into_iter().flatten();
+    for Purge { asked, durable, .. } in purges.filter(|purge| !purge.refused) {
         // Sent again after the purge it may be new to a broker that has restarted.
         let again = life.sent.iter().any(|sent| sent > asked);
         let certain = match durable {
             Some(durable) => *durable < delivery.at,
             None => !index.stopped_between(*asked, delivery.at),
         };
-        if confirmed < *asked && *asked < delivery.at && certain && !again {
+        if confirmed < *asked && *asked < delivery.at && certain && !again && !was_promised(index, place, id, *asked) {
             found.add(Rule::PurgedDelivered, format!("{name} was handed out after a purge"));
         }
     }
+}
+
+/// Whether a transaction had acknowledged it when it was purged: then it is left to that, and a rollback brings it back.
+fn was_promised(index: &Index<'_>, place: PlaceId, id: DeliveryId, purged: usize) -> bool {
+    let handed = index.delivery(id).handed;
+    let deliveries = index.deliveries_of(place, handed.key).iter();
+    deliveries.map(|other| index.delivery(*other)).any(|other| {
+        let acked = |(at, tx): &(usize, Option<_>)| *at < purged && tx.is_some();
+        other.handed.sequence == handed.sequence && other.acked.iter().any(acked)
+    })
 }
 
 /// One effect: a place never has more copies of a message than belong there.

@@ -69,6 +69,17 @@ impl TransactionLife {
     }
 }
 
+/// A purge of a place.
+#[derive(Clone, Copy, Debug)]
+pub struct Purge {
+    /// When it was asked for.
+    pub asked: usize,
+    /// When it was known to be durable.
+    pub durable: Option<usize>,
+    /// It was refused.
+    pub refused: bool,
+}
+
 /// From when to when something was there.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Span {
@@ -99,7 +110,7 @@ pub struct Index<'a> {
     /// By consumer.
     pub consumers: Vec<Span>,
     /// Purges by place: when asked for and, for those that are known to be durable, when that was.
-    pub purges: BTreeMap<PlaceId, Vec<(usize, Option<usize>)>>,
+    pub purges: BTreeMap<PlaceId, Vec<Purge>>,
     /// When the broker stopped.
     pub stops: Vec<usize>,
     /// When it started again.
@@ -197,10 +208,19 @@ impl<'a> Index<'a> {
             Event::ConsumerDown(consumer) => {
                 self.consumers[consumer.0 as usize].down.get_or_insert(at);
             }
-            Event::PurgeAsked(place) => self.purges.entry(*place).or_default().push((at, None)),
+            Event::PurgeAsked(place) => self.purges.entry(*place).or_default().push(Purge {
+                asked: at,
+                durable: None,
+                refused: false,
+            }),
+            Event::PurgeRefused(place) => {
+                if let Some(last) = self.purges.entry(*place).or_default().last_mut() {
+                    last.refused = true;
+                }
+            }
             Event::Purged(place) => {
                 for purge in self.purges.entry(*place).or_default() {
-                    purge.1.get_or_insert(at);
+                    purge.durable.get_or_insert(at);
                 }
             }
             Event::Stopped => self.stops.push(at),

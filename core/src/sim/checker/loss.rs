@@ -91,7 +91,7 @@ pub fn may_be_gone(index: &Index<'_>, place: PlaceId, key: Key) -> bool {
         .get(&place)
         .into_iter()
         .flatten()
-        .any(|(asked, _)| index.life(key).sent.first().is_some_and(|sent| sent < asked));
+        .any(|purge| index.life(key).sent.first().is_some_and(|sent| *sent < purge.asked));
     let refused = index.facts.place(place).refuses_late && index.facts.message(key).delay_ms > 0;
     purged || refused || may_have_expired(index, place, key) || was_exhausted(index, place, key)
 }

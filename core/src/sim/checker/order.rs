@@ -5,7 +5,7 @@
 
 use super::index::{Index, Span};
 use super::{Found, Rule};
-use crate::sim::facts::{ConsumerId, Mode, Predicate};
+use crate::sim::facts::{ConsumerId, Message, Mode, Place, Predicate};
 use std::collections::{BTreeMap, BTreeSet};
 
 pub fn check(index: &Index<'_>, found: &mut Found) {
@@ -24,6 +24,8 @@ pub fn check(index: &Index<'_>, found: &mut Found) {
             && alone[handed.consumer.0 as usize]
             && index.facts.consumer(handed.consumer).predicate == Predicate::All
             && message.delay_ms == 0
+            // Refused for a while, and sent again behind others that found room meanwhile.
+            && !(may_be_refused(place, message) && index.life(handed.key).sent.len() > 1)
             && !place.undelivered
             && message
                 .transaction
@@ -50,6 +52,11 @@ pub fn check(index: &Index<'_>, found: &mut Found) {
             );
         }
     }
+}
+
+/// Whether a message may be refused for a while: its place refuses, or there is no room in memory just then.
+fn may_be_refused(place: &Place, message: &Message) -> bool {
+    place.refuses_late || message.mode != Mode::Persistent
 }
 
 /// Whether no other consumer of the place may have been open while this one was.

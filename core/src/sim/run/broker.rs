@@ -287,6 +287,8 @@ impl World {
         self.env.note(Event::PurgeAsked(place));
         if engine.purge_queue(name).is_ok() {
             self.purges.push((place, engine.state().end()));
+        } else {
+            self.env.note(Event::PurgeRefused(place));
         }
     }
 }

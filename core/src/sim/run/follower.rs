@@ -20,6 +20,7 @@ pub struct Follower {
     disk: SimDisk,
     options: StateOptions,
     state: Option<State>,
+    claimed: bool,
 }
 
 impl Follower {
@@ -32,13 +33,14 @@ impl Follower {
             disk: SimDisk::new(seed ^ 0xf0110),
             options,
             state: None,
+            claimed: false,
         }
     }
 
     /// Claims what it has not read, as it has to after each start of the leader.
     pub fn claim(&mut self, env: &mut Env, leader: &mut State) {
         if let Some(position) = self.open(env).map(|state| state.log().end()) {
-            leader.register_reader(READER, position, BOUND_BYTES);
+            self.claimed = leader.register_reader(READER, position, BOUND_BYTES);
         }
     }
 
@@ -56,9 +58,16 @@ impl Follower {
     pub fn read(&mut self, env: &mut Env, leader: &mut State) -> bool {
         if env.random.one_in(20) {
             // It restarts, too, and may lose what it had not synced.
+            env.tell(|| "the follower loses power".to_owned());
             self.state = None;
             self.disk.power_cycle();
             self.claim(env, leader);
+        }
+        if !self.claimed {
+            self.claim(env, leader);
+        }
+        if !self.claimed {
+            return false;
         }
         let bytes_max = env.pick(&[1, 10_000, 1 << 20]).unwrap_or(1);
         let Some(state) = self.open(env) else { return false };
@@ -69,6 +78,13 @@ impl Follower {
         let taken = leader
             .read_log(from, bytes_max)
             .and_then(|chunk| state.append_log(&chunk));
+        env.tell(|| {
+            format!(
+                "the follower reads from {}, {bytes_max} bytes: {:?}",
+                from.0,
+                taken.as_ref().map(|end| end.0)
+            )
+        });
         if let Err(error) = taken {
             env.complaints
                 .push(format!("the follower at {} cannot go on: {error}", from.0));
@@ -111,6 +127,9 @@ impl World {
             }
         }
         let Some(following) = &follower.state else { return };
+        if !follower.claimed {
+            return;
+        }
         let (leader, other) = (logged(&state.dump()), logged(&following.dump()));
         if leader != other {
             let only = |one: &str, other: &str| {

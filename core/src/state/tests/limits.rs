@@ -181,6 +181,19 @@ fn a_delay_that_ends_at_a_full_queue_drops_the_message_or_keeps_it_as_undelivere
     assert_eq!(bench.texts(UNDELIVERED.source()), ["kept"]);
 }
 
+#[test]
+fn a_life_that_ends_before_the_delay_puts_a_message_aside_once_however_late_both_are_noticed() {
+    let mut bench = Bench::new();
+    let queue = bench.queue("orders", limited(1, 0, OverflowPolicy::RejectIncoming));
+    bench.send(queue, &Message::text("kept").ttl(50).delay(100).preserved());
+    bench.send(queue, &Message::text("a"));
+    bench.settle();
+    bench.advance(200);
+    bench.settle();
+    assert_eq!(bench.texts(queue.source()), ["a"]);
+    assert_eq!(bench.texts(UNDELIVERED.source()), ["kept"]);
+}
+
 // covers: EMS-STORE-A07
 #[test]
 fn stores_are_labels_with_a_promise_a_quota_and_an_account() {

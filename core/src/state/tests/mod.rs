@@ -320,7 +320,7 @@ impl Bench {
                     let delivered = self.state().deliver(source, priority, sequence, 1).unwrap();
                     return Some((self.text_at(delivered.position), sequence, delivered));
                 }
-                Next::Empty => return None,
+                Next::Empty | Next::Expiring => return None,
                 Next::Reserving | Next::NeedsRead(_) => self.settle(),
             }
         }

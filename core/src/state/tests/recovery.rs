@@ -207,3 +207,38 @@ fn a_failed_sync_ends_confirmations_and_says_so() {
     assert!(bench.try_send(queue, &Message::text("b")).is_err());
     assert!(bench.try_send(queue, &Message::text("b").volatile()).is_err());
 }
+
+#[test]
+fn totals_count_from_the_start_and_not_what_the_log_tells_of_before() {
+    let mut bench = Bench::new();
+    let queue = bench.queue("orders", Properties::default());
+    for text in ["a", "b", "c", "d"] {
+        bench.send(queue, &Message::text(text));
+    }
+    bench.send(queue, &Message::text("expires").ttl(10));
+    bench.settle();
+    let (_, sequence, _) = bench.take(queue.source()).unwrap();
+    bench.acknowledge(queue.source(), sequence);
+    bench.advance(10);
+    bench.settle();
+    let before = bench.state().source(queue.source()).unwrap().statistics;
+    assert_eq!(
+        (before.published_total, before.acknowledged_total, before.expired_total),
+        (5, 1, 1)
+    );
+    assert!(bench.state().log().records_written() >= 7);
+    bench.restart();
+    let after = bench.state().source(queue.source()).unwrap().statistics;
+    let expected = SourceStatistics {
+        messages: 3,
+        bytes: after.bytes,
+        ..SourceStatistics::default()
+    };
+    assert_eq!(after, expected);
+    assert!(after.bytes > 0);
+    bench.advance(0);
+    let (_, sequence, _) = bench.take(queue.source()).unwrap();
+    bench.acknowledge(queue.source(), sequence);
+    let counted = bench.state().source(queue.source()).unwrap().statistics;
+    assert_eq!((counted.delivered_total, counted.acknowledged_total), (1, 1));
+}

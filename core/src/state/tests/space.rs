@@ -45,3 +45,28 @@ fn a_disk_that_filled_before_the_first_checkpoint_can_be_drained_and_used_again(
     bench.restart();
     assert_eq!(bench.texts(queue.source()).len() as u64, again);
 }
+
+// covers: EMS-DEST-A63
+#[test]
+fn nothing_is_discarded_for_a_message_that_finds_no_room_itself() {
+    let mut bench = Bench::new();
+    let rolling = bench.queue(
+        "rolling",
+        Properties {
+            messages_max: 2,
+            overflow: OverflowPolicy::DiscardOld,
+            ..Properties::default()
+        },
+    );
+    let queue = bench.queue("orders", Properties::default());
+    bench.send(rolling, &Message::text("a"));
+    bench.send(rolling, &Message::text("b"));
+    bench.disk.set_faults(Faults {
+        space_bytes: Some(2_000_000),
+        ..Faults::default()
+    });
+    fill(&mut bench, queue);
+    let refused = bench.try_send(rolling, &Message::text("x".repeat(8_000)));
+    assert!(matches!(refused, Err(PublishError::Append(_))));
+    assert_eq!(bench.texts(rolling.source()), ["a", "b"]);
+}
