@@ -52,6 +52,14 @@ class Engine:
     def configure(self, configuration: str) -> str:
         """Makes what exists as the whole configuration says; returns JSON with `changes` and `refused`."""
 
+    def reconfigure(self, changes: str) -> str:
+        """As `configure`, with only what is different from the configuration that was handed over last.
+
+        `queues`, `topics`, `durables`, `stores`, `temporaries`: rows that are new or different; `removed`: rows that are
+        configured no more, by kind; `bridges`: all of them, if any is different; `inherited`: whether what dynamic
+        destinations get may be different.
+        """
+
     def delete(self, kind: str, name: str, with_messages: bool, client_id: str = "", reason: str = "") -> int:
         """Deletes a "queue", "topic" or "durable"; how many messages went with it. Raises EngineError.
 

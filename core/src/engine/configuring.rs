@@ -96,7 +96,7 @@ impl Engine {
         configured
     }
 
-    fn configure_destination(
+    pub(super) fn configure_destination(
         &mut self,
         kind: Kind,
         name: &DestinationName,
@@ -136,24 +136,32 @@ impl Engine {
             .filter(|found| found.origin == Origin::Static && !wanted.contains(&(found.kind, found.name.clone())))
             .map(|found| (found.id, found.kind, found.name.clone()))
             .collect();
+        for (id, kind, name) in gone {
+            self.remove_destination(id, kind, name.as_str(), configured);
+        }
+    }
+
+    pub(super) fn remove_destination(
+        &mut self,
+        id: DestinationId,
+        kind: Kind,
+        name: &str,
+        configured: &mut Configured,
+    ) {
         let reason = refuse(
             ErrorCode::NoSuchDestination,
             "destination",
             "The destination was deleted.",
         );
-        for (id, kind, name) in gone {
-            match self.delete_known(id, false, &reason) {
-                Ok(_) => configured
-                    .changes
-                    .push((kind_word(kind), name.as_str().to_owned(), Change::Deleted)),
-                Err(refused) => {
-                    // It lives on as if a client had made it, and goes when nobody needs it.
-                    let made = self.state.make_dynamic(id).map_err(|error| of_state(&error));
-                    let refused = made.err().unwrap_or(refused);
-                    configured
-                        .refused
-                        .push((kind_word(kind), name.as_str().to_owned(), refused));
-                }
+        match self.delete_known(id, false, &reason) {
+            Ok(_) => configured
+                .changes
+                .push((kind_word(kind), name.to_owned(), Change::Deleted)),
+            Err(refused) => {
+                // It lives on as if a client had made it, and goes when nobody needs it.
+                let made = self.state.make_dynamic(id).map_err(|error| of_state(&error));
+                let refused = made.err().unwrap_or(refused);
+                configured.refused.push((kind_word(kind), name.to_owned(), refused));
             }
         }
     }
@@ -161,13 +169,8 @@ impl Engine {
     fn configure_durables(&mut self, durables: Vec<DurableDefinition>, configured: &mut Configured) {
         let mut wanted: FxHashSet<(String, String)> = FxHashSet::default();
         for durable in durables {
-            let name = durable.name.clone();
-            wanted.insert((durable.client_id.clone(), name.clone()));
-            match self.configure_durable(durable) {
-                Ok(None) => {}
-                Ok(Some(change)) => configured.changes.push(("durable", name, change)),
-                Err(refused) => configured.refused.push(("durable", name, refused)),
-            }
+            wanted.insert((durable.client_id.clone(), durable.name.clone()));
+            self.note_durable(durable, configured);
         }
         let gone: Vec<(SourceId, String)> = self
             .state
@@ -177,10 +180,23 @@ impl Engine {
             .map(|found| (found.id, found.name.clone()))
             .collect();
         for (source, name) in gone {
-            match self.delete_durable_known(source, &name, false) {
-                Ok(_) => configured.changes.push(("durable", name, Change::Deleted)),
-                Err(refused) => configured.refused.push(("durable", name, refused)),
-            }
+            self.remove_durable(source, name, configured);
+        }
+    }
+
+    pub(super) fn note_durable(&mut self, durable: DurableDefinition, configured: &mut Configured) {
+        let name = durable.name.clone();
+        match self.configure_durable(durable) {
+            Ok(None) => {}
+            Ok(Some(change)) => configured.changes.push(("durable", name, change)),
+            Err(refused) => configured.refused.push(("durable", name, refused)),
+        }
+    }
+
+    pub(super) fn remove_durable(&mut self, source: SourceId, name: String, configured: &mut Configured) {
+        match self.delete_durable_known(source, &name, false) {
+            Ok(_) => configured.changes.push(("durable", name, Change::Deleted)),
+            Err(refused) => configured.refused.push(("durable", name, refused)),
         }
     }
 

@@ -25,6 +25,7 @@ mod producer;
 mod producing;
 mod publishing;
 mod receivers;
+mod reconfiguring;
 mod session;
 mod stalling;
 mod statistics;
@@ -44,6 +45,7 @@ pub use engine::{Engine, Polled};
 pub use errors::{Refused, refuse};
 pub use greeting::{PROTOCOL_VERSION, hexadecimal};
 pub use limits::{Limits, Settings};
+pub use reconfiguring::Changes;
 pub use statistics::{ConnectionRow, Counts};
 pub use tickets::{Answer, Purpose, Question, TicketRequest};
 

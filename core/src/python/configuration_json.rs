@@ -2,7 +2,7 @@
 
 use super::face::kind_of;
 use super::json::{error, flag, invalid, number, parse as parse_json, properties, text};
-use crate::engine::{Change, Configuration, Configured, DurableDefinition, Refused};
+use crate::engine::{Change, Changes, Configuration, Configured, DurableDefinition, Refused};
 use crate::name::{DestinationName, Pattern};
 use crate::selector::{Scope, Selector};
 use crate::state::{Bridge, BridgeTarget, Kind, StoreDefinition};
@@ -29,15 +29,7 @@ pub(super) fn parse(configuration: &str) -> Result<Configuration, Refused> {
         parsed.bridges.push(bridge(row)?);
     }
     for row in rows(&object, "durables") {
-        let topic = text(row, "topic");
-        parsed.durables.push(DurableDefinition {
-            name: text(row, "name"),
-            client_id: text(row, "client_id"),
-            pattern: Pattern::parse(&topic).map_err(|error| invalid(&topic, format!("{error}.")))?,
-            selector: selector(&text(row, "name"), &text(row, "selector"))?,
-            no_local: flag(row, "no_local"),
-            shared: flag(row, "shared"),
-        });
+        parsed.durables.push(durable(row)?);
     }
     for row in rows(&object, "stores") {
         parsed.stores.push(StoreDefinition {
@@ -47,6 +39,53 @@ pub(super) fn parse(configuration: &str) -> Result<Configuration, Refused> {
         });
     }
     Ok(parsed)
+}
+
+/// Reads what is different from the configuration before; the first thing wrong with it refuses all of it.
+pub(super) fn parse_changes(changes: &str) -> Result<Changes, Refused> {
+    let object = parse_json(changes, "changes")?;
+    let Configuration {
+        destinations,
+        temporaries,
+        bridges,
+        durables,
+        stores,
+    } = parse(changes)?;
+    let mut parsed = Changes {
+        destinations,
+        temporaries,
+        bridges: object.get("bridges").is_some().then_some(bridges),
+        durables,
+        stores,
+        inherited: flag(&object, "inherited"),
+        ..Changes::default()
+    };
+    let removed = object.get("removed").unwrap_or(&Value::Null);
+    for (key, kind) in [("queues", Kind::Queue), ("topics", Kind::Topic)] {
+        for row in rows(removed, key) {
+            let name = text(row, "name");
+            let name = DestinationName::parse(&name).map_err(|error| invalid(&name, format!("{error}.")))?;
+            parsed.removed_destinations.push((kind, name));
+        }
+    }
+    for row in rows(removed, "durables") {
+        parsed
+            .removed_durables
+            .push((text(row, "client_id"), text(row, "name")));
+    }
+    Ok(parsed)
+}
+
+fn durable(row: &Value) -> Result<DurableDefinition, Refused> {
+    let topic = text(row, "topic");
+    Ok(DurableDefinition {
+        name: text(row, "name"),
+        client_id: text(row, "client_id"),
+        pattern: Pattern::parse(&topic).map_err(|error| invalid(&topic, format!("{error}.")))?,
+        selector: selector(&text(row, "name"), &text(row, "selector"))?,
+        no_local: flag(row, "no_local"),
+        shared: flag(row, "shared"),
+    })
 }
 
 fn rows<'a>(object: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> {

@@ -134,6 +134,11 @@ impl Engine {
         self.with(py, |host| configuration_json::outcome(&host.engine.configure(parsed)))
     }
 
+    fn reconfigure(&self, py: Python<'_>, changes: &str) -> PyResult<String> {
+        let parsed = configuration_json::parse_changes(changes).map_err(|error| errors::refused(py, &error))?;
+        self.with(py, |host| configuration_json::outcome(&host.engine.reconfigure(parsed)))
+    }
+
     #[pyo3(signature = (kind, name, with_messages, client_id = "", reason = ""))]
     fn delete(
         &self,

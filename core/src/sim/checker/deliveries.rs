@@ -67,7 +67,9 @@ fn one(index: &Index<'_>, place: PlaceId, id: DeliveryId, name: &str, found: &mu
 fn purged(index: &Index<'_>, place: PlaceId, id: DeliveryId, name: &str, found: &mut Found) {
     let delivery = index.delivery(id);
     let life = index.life(delivery.handed.key);
-    let Some((confirmed, _)) = life.confirmed else { return };
+    let Some((confirmed, kept)) = life.confirmed else {
+        return;
+    };
     let purges = index.purges.get(&place).into_iter().flatten();
     for Purge { asked, durable, .. } in purges.filter(|purge| !purge.refused) {
         // Sent again after the purge it may be new to a broker that has restarted.
@@ -76,7 +78,15 @@ fn purged(index: &Index<'_>, place: PlaceId, id: DeliveryId, name: &str, found: 
             Some(durable) => *durable < delivery.at,
             None => !index.stopped_between(*asked, delivery.at),
         };
-        if confirmed < *asked && *asked < delivery.at && certain && !again && !was_promised(index, place, id, *asked) {
+        // Lost in a restart before, it may have been on its way again.
+        let there = kept || !index.stopped_between(confirmed, *asked);
+        if there
+            && confirmed < *asked
+            && *asked < delivery.at
+            && certain
+            && !again
+            && !was_promised(index, place, id, *asked)
+        {
             found.add(Rule::PurgedDelivered, format!("{name} was handed out after a purge"));
         }
     }

@@ -208,23 +208,26 @@ impl<'a> Index<'a> {
             Event::ConsumerDown(consumer) => {
                 self.consumers[consumer.0 as usize].down.get_or_insert(at);
             }
-            Event::PurgeAsked(place) => self.purges.entry(*place).or_default().push(Purge {
+            Event::PurgeAsked(place) | Event::PurgeRefused(place) | Event::Purged(place) => {
+                self.note_purge(at, event, *place);
+            }
+            Event::Stopped => self.stops.push(at),
+            Event::Started => self.starts.push(at),
+        }
+    }
+
+    fn note_purge(&mut self, at: usize, event: &Event, place: PlaceId) {
+        let purges = self.purges.entry(place).or_default();
+        match event {
+            Event::PurgeAsked(_) => purges.push(Purge {
                 asked: at,
                 durable: None,
                 refused: false,
             }),
-            Event::PurgeRefused(place) => {
-                if let Some(last) = self.purges.entry(*place).or_default().last_mut() {
-                    last.refused = true;
-                }
-            }
-            Event::Purged(place) => {
-                for purge in self.purges.entry(*place).or_default() {
-                    purge.durable.get_or_insert(at);
-                }
-            }
-            Event::Stopped => self.stops.push(at),
-            Event::Started => self.starts.push(at),
+            Event::PurgeRefused(_) => purges.iter_mut().rev().take(1).for_each(|purge| purge.refused = true),
+            _ => purges.iter_mut().for_each(|purge| {
+                purge.durable.get_or_insert(at);
+            }),
         }
     }
 

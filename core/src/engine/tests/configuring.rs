@@ -1,0 +1,99 @@
+//! Changes of the configuration.
+
+use super::*;
+use crate::name::{DestinationName, Pattern};
+
+fn named(name: &str) -> DestinationName {
+    DestinationName::parse(name).unwrap()
+}
+
+fn durable(name: &str, pattern: &str) -> DurableDefinition {
+    DurableDefinition {
+        name: name.to_owned(),
+        client_id: "me".to_owned(),
+        pattern: Pattern::parse(pattern).unwrap(),
+        selector: None,
+        no_local: false,
+        shared: false,
+    }
+}
+
+fn words(configured: &Configured) -> Vec<(&str, Change)> {
+    let changes = configured.changes.iter();
+    changes.map(|(_, name, change)| (name.as_str(), *change)).collect()
+}
+
+#[test]
+fn a_change_touches_what_it_names_and_nothing_else() {
+    let mut bench = Bench::new(Properties::default());
+    let configuration = Configuration {
+        destinations: vec![
+            (Kind::Queue, named("orders"), Properties::default()),
+            (Kind::Queue, named("other"), Properties::default()),
+            (Kind::Topic, named("news"), Properties::default()),
+        ],
+        durables: vec![durable("kept", "news"), durable("gone", "news")],
+        ..Configuration::default()
+    };
+    assert_eq!(bench.engine().configure(configuration).refused.len(), 0);
+    let changes = Changes {
+        destinations: vec![(Kind::Queue, named("orders"), limited())],
+        removed_destinations: vec![(Kind::Topic, named("unknown")), (Kind::Queue, named("other"))],
+        durables: vec![durable("new", "news")],
+        removed_durables: vec![("me".to_owned(), "gone".to_owned())],
+        ..Changes::default()
+    };
+    let configured = bench.engine().reconfigure(changes);
+    assert_eq!(
+        words(&configured),
+        [
+            ("orders", Change::Changed),
+            ("other", Change::Deleted),
+            ("new", Change::Created),
+            ("gone", Change::Deleted)
+        ]
+    );
+    let state = bench.engine().state();
+    assert_eq!(
+        state
+            .destination(Kind::Queue, "orders")
+            .unwrap()
+            .properties
+            .messages_max,
+        1
+    );
+    assert!(state.destination(Kind::Topic, "news").is_some(), "it was not named");
+    assert!(state.subscription("me", "kept").is_some());
+    let again = bench.engine().reconfigure(Changes {
+        destinations: vec![(Kind::Queue, named("orders"), limited())],
+        ..Changes::default()
+    });
+    assert!(again.changes.is_empty() && again.refused.is_empty());
+}
+
+#[test]
+fn a_queue_that_holds_messages_lives_on_as_a_dynamic_one_when_it_is_configured_no_more() {
+    let mut bench = Bench::new(limited());
+    let configuration = Configuration {
+        destinations: vec![(Kind::Queue, named("orders"), Properties::default())],
+        ..Configuration::default()
+    };
+    bench.engine().configure(configuration);
+    bench.connect();
+    bench.producer(0, 0);
+    bench.publish(1, "a");
+    let configured = bench.engine().reconfigure(Changes {
+        removed_destinations: vec![(Kind::Queue, named("orders"))],
+        ..Changes::default()
+    });
+    let refused: Vec<_> = configured
+        .refused
+        .iter()
+        .map(|(_, name, error)| (name.as_str(), error.code()))
+        .collect();
+    assert_eq!(refused, [("orders", ErrorCode::InUse)]);
+    bench.settle();
+    // What it gets as a dynamic one was asked for.
+    bench.publish(2, "b");
+    assert_eq!(bench.rejected(), [(2, ErrorCode::DestinationFull)]);
+}
