@@ -158,7 +158,7 @@ class Node:
         desk = self.member.desk if self.member else None
         pump = Pump(engine, TicketDesk(lambda: self.live.objects, gate.greet, desk).answer, self._fail)
         statistics = StatisticsSource(pump, VERSION, wall_ms(), self.recovery, self.options.data)
-        self.live.connect(lambda text: pump.tick().configure(text))
+        self.live.connect(lambda text: pump.tick().configure(text), lambda text: pump.tick().reconfigure(text))
         limits = settings.limits
         connect = Connect(
             pump,

@@ -22,6 +22,7 @@ import structlog
 from sterna_core import Engine, EngineError
 
 from sterna_broker.clock import monotonic_ms, wall_ms
+from sterna_broker.refusals import RefusedError, shutting_down
 
 _log = structlog.get_logger(part="engine")
 
@@ -60,6 +61,8 @@ class Pump:
         self._running = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms: int | None = None
+        # Who waits for the log, with how far.
+        self._waiting: list[tuple[int, asyncio.Future[None]]] = []
         self._answering: set[asyncio.Future[Answer]] = set()
 
     def start(self) -> None:
@@ -76,6 +79,10 @@ class Pump:
         self._loop.remove_reader(self.engine.fileno())
         if self._timer is not None:
             self._timer.cancel()
+        for _, waiter in self._waiting:
+            if not waiter.done():
+                waiter.set_exception(shutting_down())
+        self._waiting.clear()
 
     def tick(self) -> Engine:
         """The engine, told the time: for a call that depends on it."""
@@ -102,6 +109,34 @@ class Pump:
         if self.ports.pop(stream, None) is not None and self._running:
             self.tick().close_stream(stream)
             self.touch()
+
+    async def durable(self) -> None:
+        """Returns once everything that the engine has done so far is on disk: before an administrator is told so.
+
+        Raises:
+            RefusedError: it will never be: the store has failed, or the broker stops.
+        """
+        end, durable, failed = self.engine.log_progress()
+        if failed is not None:
+            raise _store_failed(failed)
+        if durable < end:
+            waiter: asyncio.Future[None] = self._loop.create_future()
+            self._waiting.append((end, waiter))
+            self.touch()
+            await waiter
+
+    def _tell_durable(self) -> None:
+        _, durable, failed = self.engine.log_progress()
+        waiting, self._waiting = self._waiting, []
+        for end, waiter in waiting:
+            if waiter.done():
+                continue
+            if failed is not None:
+                waiter.set_exception(_store_failed(failed))
+            elif durable >= end:
+                waiter.set_result(None)
+            else:
+                self._waiting.append((end, waiter))
 
     def touch(self) -> None:
         """Has the engine polled in this turn of the loop, or soon."""
@@ -130,6 +165,8 @@ class Pump:
             self.stop()
             self._failed(str(error))
             return
+        if self._waiting:
+            self._tell_durable()
         for stream in ready:
             port = self.ports.get(stream)
             if port is not None:
@@ -182,6 +219,11 @@ def _failed(ticket: Ticket, error: Exception) -> Answer:
     """The answer in place of one that could not be given. The ticket is not logged: it may hold a password."""
     _log.error("ticket_failed", kind=ticket.get("kind"), exc_info=error)
     return {"error": _internal(error)}
+
+
+def _store_failed(why: str) -> RefusedError:
+    message = f"The broker cannot write and makes nothing durable any more: {why}."
+    return RefusedError("STORE_FAILED", "store", message, "Look at the disk, then start the broker again.")
 
 
 def _internal(error: Exception) -> dict[str, Any]:

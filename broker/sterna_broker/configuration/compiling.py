@@ -10,10 +10,13 @@ from sterna_resources.store import SYSTEM_STORES
 from sterna_broker.configuration.inheritance import Kind
 from sterna_broker.configuration.objects import ObjectSet, kind_of
 
+Rows = dict[str, list[dict[str, Any]]]
+"""What the engine is to make so, by sort of object."""
 
-def compiled(objects: ObjectSet) -> str:
-    """The whole configuration as JSON text for `Engine.configure`."""
-    result: dict[str, list[dict[str, Any]]] = {"queues": [], "topics": [], "temporaries": []}
+
+def compiled(objects: ObjectSet) -> Rows:
+    """The whole configuration as rows for `Engine.configure`."""
+    result: Rows = {"queues": [], "topics": [], "temporaries": []}
     for resource in objects.destinations():
         kind = kind_of(resource)
         values = objects.effective(kind, resource.subject).values
@@ -26,7 +29,14 @@ def compiled(objects: ObjectSet) -> str:
     result["bridges"] = [_bridge(bridge.metadata.name, bridge.spec) for bridge in objects.bridges()]
     result["durables"] = [_durable(durable) for durable in objects.durables()]
     result["stores"] = _stores(objects)
-    return json.dumps(result)
+    return result
+
+
+def inherited(objects: ObjectSet) -> str:
+    """Everything that destinations without a manifest of their own get their properties from, as text to compare."""
+    patterns = [resource.document() for resource in objects.destinations() if resource.is_pattern]
+    settings = objects.broker.document() if objects.broker is not None else None
+    return json.dumps([patterns, settings], sort_keys=True)
 
 
 def bridge_targets(objects: ObjectSet) -> dict[tuple[Kind, str], str]:

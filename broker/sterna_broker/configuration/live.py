@@ -8,7 +8,7 @@ set.
 
 import asyncio
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,7 +22,7 @@ from sterna_resources.store import SYSTEM_STORES, Store
 
 from sterna_broker.configuration import checks
 from sterna_broker.configuration.applied import OWNER, AppliedFolder, Record, digest, merge
-from sterna_broker.configuration.compiling import compiled
+from sterna_broker.configuration.handover import Configure, Handover, Prepared
 from sterna_broker.configuration.objects import Entry, Key, ObjectSet
 from sterna_broker.configuration.source import Source
 from sterna_broker.refusals import RefusedError
@@ -31,9 +31,6 @@ _log = structlog.get_logger(part="configuration")
 
 # The kinds that the engine refuses by name, in its words.
 ENGINE_WORDS = {"Queue": "queue", "Topic": "topic", "DurableSubscription": "durable"}
-
-# Takes a whole compiled configuration (JSON) and answers with JSON of what changed and what could not.
-Configure = Callable[[str], str]
 
 
 NOT_APPLIED = "not applied: another document of the same call is refused"
@@ -61,7 +58,7 @@ class LiveConfiguration:
         self._applied = applied
         self._selector_check = selector_check
         self._below = ObjectSet()
-        self._configure: Configure | None = None
+        self._handover: Handover | None = None
         self._changing = asyncio.Lock()
 
     async def load(self) -> ObjectSet:
@@ -73,10 +70,18 @@ class LiveConfiguration:
         self._below, self.objects, _ = await self._read()
         return self.objects
 
-    def connect(self, configure: Configure) -> None:
-        """From now on changes reach the engine; what holds is handed to it at once."""
-        self._configure = configure
-        self._hand_over(compiled(self.objects))
+    def connect(self, configure: Configure, reconfigure: Configure | None = None) -> None:
+        """From now on changes reach the engine; what holds is handed to it at once.
+
+        `configure` takes a whole configuration, `reconfigure` only what is different; without it all changes are whole.
+        """
+        self._handover = Handover(configure, reconfigure)
+        self._hand_over(self._handover.prepare(self.objects))
+
+    def discard(self, word: str, name: str, client_id: str = "") -> None:
+        """The engine has deleted a "queue", "topic" or "durable" on somebody's word, not by a change from here."""
+        if self._handover is not None:
+            self._handover.discard(word, name, client_id)
 
     async def reload(self) -> None:
         """Reads everything again and takes what changed.
@@ -86,8 +91,7 @@ class LiveConfiguration:
         """
         async with self._changing:
             below, objects, retired = await self._read()
-            text = await asyncio.to_thread(compiled, objects)
-            self._hand_over(text)
+            self._hand_over(await self._prepare(objects))
             self._below, self.objects = below, objects
             await asyncio.to_thread(self._applied.remove, [record.key for record in retired])
             _log.info("configuration_reloaded", objects=len(objects.entries))
@@ -183,18 +187,18 @@ class LiveConfiguration:
 
         What the engine refuses of the objects concerned undoes the whole change, and is returned.
         """
-        text = await asyncio.to_thread(compiled, objects)
+        prepared = await self._prepare(objects)
         former = {record.key: record for record in await asyncio.to_thread(self._applied.load)}
         await asyncio.to_thread(self._applied.write, records)
         concerned = {(ENGINE_WORDS.get(key[0]), _engine_name(objects.entries.get(key))) for key in _keys(records)}
         try:
-            refused = [row for row in self._hand_over(text) if (row["kind"], row["name"]) in concerned]
+            refused = [row for row in self._hand_over(prepared) if (row["kind"], row["name"]) in concerned]
         except BaseException:
             await asyncio.to_thread(self._undo, records, former)
             raise
         if refused:
             await asyncio.to_thread(self._undo, records, former)
-            self._hand_over(await asyncio.to_thread(compiled, self.objects))
+            self._hand_over(await self._prepare(self.objects))
             return refused
         self.objects = objects
         _log.info("configuration_changed", actor=actor, objects=[f"{kind} {name}" for kind, name in _keys(records)])
@@ -204,11 +208,17 @@ class LiveConfiguration:
         self._applied.write([former[key] for key in _keys(records) if key in former])
         self._applied.remove([key for key in _keys(records) if key not in former])
 
-    def _hand_over(self, text: str) -> list[dict[str, Any]]:
-        """Gives the engine a compiled configuration; what it refuses of it."""
-        if self._configure is None:
+    async def _prepare(self, objects: ObjectSet) -> Prepared | None:
+        """What the engine has to be given for these objects; compared in a thread, since there may be thousands."""
+        if self._handover is None:
+            return None
+        return await asyncio.to_thread(self._handover.prepare, objects)
+
+    def _hand_over(self, prepared: Prepared | None) -> list[dict[str, Any]]:
+        """Gives the engine what was prepared; what it refuses of it."""
+        if self._handover is None or prepared is None:
             return []
-        refused: list[dict[str, Any]] = json.loads(self._configure(text)).get("refused", [])
+        refused = self._handover.give(prepared).get("refused", [])
         for row in refused:
             _log.warning("configuration_not_taken", kind=row["kind"], name=row["name"], error=row["error"])
         return refused

@@ -62,6 +62,8 @@ class Administration:
         """Makes the described resources so: all, or none when one is refused."""
         outcomes = await self._live.apply(request.manifests, request.source or "manifest", dry_run=request.dry_run)
         self._pump.touch()
+        if not request.dry_run:
+            await self._pump.durable()
         return admin.ApplyResponse(applied=[_applied(outcome) for outcome in outcomes])
 
     async def delete(self, request: admin.DeleteRequest) -> admin.DeleteResponse:
@@ -80,10 +82,12 @@ class Administration:
             # The engine first: it refuses while messages remain, and then nothing has changed.
             word, client_id = ENGINE_KINDS[kind], str(row.get("client_id", ""))
             held = self._pump.tick().delete(word, str(row["name"]), request.with_messages, client_id)
+            self._live.discard(word, str(row["name"]), client_id)
             self._pump.touch()
         if entry is not None:
             await self._live.delete(entry)
             self._pump.touch()
+        await self._pump.durable()
         _log.info("deleted", kind=kind, name=request.name, messages=held, actor=OWNER)
         return admin.DeleteResponse(messages=held)
 
@@ -101,6 +105,7 @@ class Administration:
             self._check_here("DurableSubscription", f"{client_id}/{name}", None)
         count = self._pump.tick().purge(kind, name, client_id)
         self._pump.touch()
+        await self._pump.durable()
         _log.info("purged", kind=kind, name=name, client_id=client_id, messages=count, actor=OWNER)
         return admin.PurgeResponse(messages=count)
 

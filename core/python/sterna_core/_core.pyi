@@ -55,8 +55,8 @@ class Engine:
     def reconfigure(self, changes: str) -> str:
         """As `configure`, with only what is different from the configuration that was handed over last.
 
-        `queues`, `topics`, `durables`, `stores`, `temporaries`: rows that are new or different; `removed`: rows that are
-        configured no more, by kind; `bridges`: all of them, if any is different; `inherited`: whether what dynamic
+        `queues`, `topics`, `durables`, `stores`, `temporaries`: rows that are new or different; `removed`: rows that
+        are configured no more, by kind; `bridges`: all of them, if any is different; `inherited`: whether what dynamic
         destinations get may be different.
         """
 
@@ -111,7 +111,9 @@ class Selector:
     def matches(self, fields: dict[str, bool | int | float | str | None]) -> bool:
         """Whether it selects a message with these header fields and properties; whole numbers are longs."""
 
-    def evaluate(self, fields: dict[str, bool | int | float | str | None]) -> Literal["true", "false", "unknown", "failed"]:
+    def evaluate(
+        self, fields: dict[str, bool | int | float | str | None]
+    ) -> Literal["true", "false", "unknown", "failed"]:
         """How the condition comes out: what is not "true" selects nothing; "failed" is a division by zero."""
 
 def selector_check(text: str, undelivered: bool = False) -> None:
