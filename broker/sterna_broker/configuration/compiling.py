@@ -14,8 +14,13 @@ Rows = dict[str, list[dict[str, Any]]]
 """What the engine is to make so, by sort of object."""
 
 
-def compiled(objects: ObjectSet) -> Rows:
-    """The whole configuration as rows for `Engine.configure`."""
+def compiled(objects: ObjectSet) -> str:
+    """The whole configuration as JSON text for `Engine.configure`."""
+    return json.dumps(rows(objects))
+
+
+def rows(objects: ObjectSet) -> Rows:
+    """The whole configuration as rows."""
     result: Rows = {"queues": [], "topics": [], "temporaries": []}
     for resource in objects.destinations():
         kind = kind_of(resource)

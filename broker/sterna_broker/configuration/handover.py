@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any
 
-from sterna_broker.configuration.compiling import Rows, compiled, inherited
+from sterna_broker.configuration.compiling import Rows, inherited, rows
 from sterna_broker.configuration.objects import ObjectSet
 
 # Takes a configuration, or what is different (JSON), and answers with JSON of what changed and what could not.
@@ -49,11 +49,11 @@ class Handover:
 
     def prepare(self, objects: ObjectSet) -> Prepared:
         """Compiles and compares; for a thread, while nothing is given meanwhile."""
-        rows, inheritance = compiled(objects), inherited(objects)
-        keyed = {sort: {_key(sort, row): row for row in rows[sort]} for sort in rows}
+        whole, inheritance = rows(objects), inherited(objects)
+        keyed = {sort: {_key(sort, row): row for row in whole[sort]} for sort in whole}
         given, discarded = self._given, self._discarded
         if given is None or self._reconfigure is None:
-            return Prepared(json.dumps(rows), True, keyed, inheritance, {}, discarded)
+            return Prepared(json.dumps(whole), True, keyed, inheritance, {}, discarded)
         changes: dict[str, Any] = {"inherited": inheritance != self._inherited}
         removed = {}
         for sort, wanted in keyed.items():
@@ -83,15 +83,21 @@ class Handover:
         answer: Rows = json.loads(hand(prepared.text))
         refused = {(row["kind"], row["name"]) for row in answer.get("refused", [])}
         for sort, word in _WORDS.items():
-            rows = prepared.rows[sort]
-            for key in [key for key, row in rows.items() if (word, row["name"]) in refused]:
-                del rows[key]
+            taken = prepared.rows[sort]
+            for key in [key for key, row in taken.items() if (word, row["name"]) in refused]:
+                del taken[key]
         # A queue that could not go is a dynamic one now; a durable is still there, and has to be removed again.
         for row in prepared.removed.get("durables", []):
             if ("durable", row["name"]) in refused:
                 prepared.rows["durables"][_key("durables", row)] = row
         self._given, self._inherited = prepared.rows, prepared.inherited
         self._discarded -= prepared.discarded
+        return answer
+
+    def give_whole(self, text: str) -> Rows:
+        """Hands over a whole configuration that somebody else has compiled; what the engine says of it."""
+        self.forget()
+        answer: Rows = json.loads(self._configure(text))
         return answer
 
     def forget(self) -> None:

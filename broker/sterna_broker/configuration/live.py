@@ -22,6 +22,7 @@ from sterna_resources.store import SYSTEM_STORES, Store
 
 from sterna_broker.configuration import checks
 from sterna_broker.configuration.applied import OWNER, AppliedFolder, Record, digest, merge
+from sterna_broker.configuration.compiling import Rows
 from sterna_broker.configuration.handover import Configure, Handover, Prepared
 from sterna_broker.configuration.objects import Entry, Key, ObjectSet
 from sterna_broker.configuration.source import Source
@@ -76,7 +77,11 @@ class LiveConfiguration:
         `configure` takes a whole configuration, `reconfigure` only what is different; without it all changes are whole.
         """
         self._handover = Handover(configure, reconfigure)
-        self._hand_over(self._handover.prepare(self.objects))
+        self._hand_over(self._handover.prepare(self._local_objects()))
+
+    def _local_objects(self) -> ObjectSet:
+        """What the engine of this broker is to have."""
+        return self.objects
 
     def discard(self, word: str, name: str, client_id: str = "") -> None:
         """The engine has deleted a "queue", "topic" or "durable" on somebody's word, not by a change from here."""
@@ -218,10 +223,7 @@ class LiveConfiguration:
         """Gives the engine what was prepared; what it refuses of it."""
         if self._handover is None or prepared is None:
             return []
-        refused = self._handover.give(prepared).get("refused", [])
-        for row in refused:
-            _log.warning("configuration_not_taken", kind=row["kind"], name=row["name"], error=row["error"])
-        return refused
+        return refusals(self._handover.give(prepared))
 
     def _apply_problems(self, objects: ObjectSet, entries: list[Entry]) -> list[Problem]:
         """What the applied documents would make wrong; also an object that stands twice among them."""
@@ -284,6 +286,14 @@ class LiveConfiguration:
     def _base(self, key: Key) -> str | None:
         below = self._below.entries.get(key)
         return digest(below.resource) if below else None
+
+
+def refusals(answer: Rows) -> list[dict[str, Any]]:
+    """What the engine refuses of a configuration, said aloud."""
+    refused = answer.get("refused", [])
+    for row in refused:
+        _log.warning("configuration_not_taken", kind=row["kind"], name=row["name"], error=row["error"])
+    return refused
 
 
 def _engine_name(entry: Entry | None) -> str | None:
