@@ -18,7 +18,7 @@ from typing import Any
 
 import structlog
 
-from sterna_operator.kube import ConflictError, Kube, KubeError, Ref
+from sterna_operator.kube import ConflictError, Kube, KubeError, NotFoundError, Ref
 
 log = structlog.get_logger(__name__)
 
@@ -103,16 +103,32 @@ class Leader:
             lease["spec"]["renewTime"] = _now()
             try:
                 self._lease = await self._kube.replace(lease)
-            except ConflictError as error:
-                standing = await self._kube.get(self._ref)
-                if standing is None or standing["spec"].get("holderIdentity") != self.identity:
-                    holder = standing["spec"].get("holderIdentity") if standing else "nobody"
-                    raise LostLeadError(f"the Lease is held by {holder or 'nobody'}") from error
-                # It is ours, and somebody has touched it otherwise (a label, say).
-                self._lease = standing
-                raise
+            except (ConflictError, NotFoundError) as error:
+                self._lease = await self._after_conflict(error)
             self._valid_until = sent + self._duration_s
             self._renewed.set()
+
+    async def _after_conflict(self, error: KubeError) -> dict[str, Any]:
+        """The Lease is not as we left it: as it is now, if it is still ours.
+
+        Raises:
+            LostLeadError: it is not.
+            KubeError: it is, and could not be renewed yet.
+        """
+        standing = await self._kube.get(self._ref)
+        if standing is None:
+            # Somebody has deleted it. If it can be made anew nobody else holds it; that nobody did in between is what
+            # the epoch in etcd is for.
+            standing = await self._kube.create(self._mine(None))
+            if standing is not None:
+                return standing
+            raise LostLeadError("the Lease was deleted, and another has it now") from error
+        holder = standing["spec"].get("holderIdentity")
+        if holder != self.identity:
+            raise LostLeadError(f"the Lease is held by {holder or 'nobody'}") from error
+        # It is ours, and somebody has touched it otherwise (a label, say).
+        standing["spec"]["renewTime"] = _now()
+        return await self._kube.replace(standing)
 
     async def release(self) -> None:
         """Gives the Lease up, so that another one need not wait for its end."""

@@ -8,6 +8,7 @@ refers to the Secret any more. Where watching is not allowed the Secret is asked
 import asyncio
 import base64
 import binascii
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -85,8 +86,12 @@ class Secrets:
     async def _watch(self, namespace: str, name: str, since: str) -> None:
         seen = since
         while self._is_referred(namespace, name):
+            began = time.monotonic()
             try:
                 seen = await self._stream(namespace, name, seen)
+                if time.monotonic() - began < _RETRY_S:
+                    # A server that ends every watch at once is not asked without pause.
+                    await asyncio.sleep(_RETRY_S)
             except ForbiddenError:
                 seen = await self._poll(namespace, name, seen)
             except NotFoundError:

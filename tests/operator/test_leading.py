@@ -5,6 +5,7 @@ import signal
 
 import pytest
 from sterna_etcd import Etcd, EtcdSettings, Put
+from sterna_operator.kube import path
 from sterna_operator.store import ClusterStore, FencedError
 
 from tests.etcds import RunningEtcd
@@ -47,6 +48,20 @@ async def test_a_leader_that_ends_orderly_is_followed_at_once(world: World, oper
         assert first.terminate() == 0
         world.queue("two")
         await world.ready("Queue", "two", timeout_s=10.0)
+
+
+async def test_a_lease_that_somebody_deletes_is_made_anew(world: World, operator: MakeOperator) -> None:
+    world.make_cluster()
+    running = operator()
+    lease = path("coordination.k8s.io/v1", "Lease", world.namespace, "sterna-operator")
+    async with BrokerDouble(world.etcd_urls, world.etcd_name):
+        world.queue("one")
+        await world.ready("Queue", "one")
+        assert world.server.request("DELETE", lease).ok
+        await eventually(lambda: world.server.request("GET", lease).ok)
+        world.queue("two")
+        await world.ready("Queue", "two")
+    assert not running.has_ended
 
 
 async def test_a_leader_that_was_frozen_writes_no_more(world: World, operator: MakeOperator) -> None:
@@ -118,3 +133,19 @@ async def test_an_emptied_etcd_is_not_written_to(world: World, operator: MakeOpe
         # What is ready stays so: brokers keep what they have.
         await world.ready("Queue", "orders")
     assert not running.has_ended
+
+
+async def test_the_next_operator_notices_an_emptied_etcd_too(world: World, operator: MakeOperator) -> None:
+    """It remembers nothing by itself: the cluster's status does."""
+    world.make_cluster()
+    running = operator(only_etcd=False, broker_image="broker:1")
+    async with BrokerDouble(world.etcd_urls, world.etcd_name):
+        world.queue("orders")
+        await world.ready("Queue", "orders")
+        await eventually(lambda: (world.get("MessagingCluster", "mq") or {})["status"].get("etcdId"))
+        running.kill()
+        await world.client.delete(world.layout.prefix, is_prefix=True)
+        running.start()
+        world.queue("other")
+        await world.reason("Queue", "other", "EtcdReplaced", timeout_s=20.0)
+        assert (await world.client.list_all(world.layout.configs)).values == []
