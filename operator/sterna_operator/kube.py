@@ -126,6 +126,8 @@ async def load_configuration(kubeconfig: Path | None) -> client.Configuration:
     else:
         config.load_incluster_config(client_configuration=configuration)
     configuration.connection_pool_maxsize = 0
+    # Credentials come from the configuration alone; a look into ~/.netrc for every request is neither wanted nor cheap.
+    configuration.client_session_kwargs = {"trust_env": False}
     return configuration
 
 

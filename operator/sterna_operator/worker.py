@@ -32,8 +32,16 @@ log = structlog.get_logger(__name__)
 PLAN_ANNOTATION = "sterna.dev/plan"
 _PLAN_STEPS_MAX = 100
 _CONFLICTS_MAX = 5
+# How long an object that was just created waits for brokers before its status says that it waits.
+_PATIENCE_S = 1.0
 # Conditions whose object is woken when brokers or others' objects change.
 _WAITING = frozenset({"Applying", "NoBrokers", "Deleting", "ReferenceMissing"})
+
+
+def _is_new(object: Mapping[str, Any]) -> bool:
+    """Whether nothing was ever said of an object of ours that brokers have to apply."""
+    status = object.get("status") or {}
+    return object["kind"] != CLUSTER and not status.get("conditions") and "deletionTimestamp" not in object["metadata"]
 
 
 class Worker:
@@ -198,13 +206,19 @@ class Worker:
     async def _say(self, key: Key, object: Mapping[str, Any], plan: Plan, is_dry: bool) -> None:
         if plan.status is None and not is_dry:
             return
-        wanted = plan.status or Wanted(())
-        changed = await self._write_status(object, wanted, plan if is_dry else None)
-        reason = next((one.reason for one in wanted.conditions if one.type == conditions.READY), "")
-        self._wakeups.waits(key, cluster_of(object), is_waiting=reason in _WAITING)
+        changed = await self._write_status(object, plan.status or Wanted(()), plan if is_dry else None)
+        self._note_waiting(key, object, plan)
         if changed or (plan.steps and not is_dry):
-            for one in plan.announcements:
-                await self._events.post(object, one.reason, one.message, self._view.now_ms())
+            await self._announce(object, plan)
+
+    def _note_waiting(self, key: Key, object: Mapping[str, Any], plan: Plan) -> None:
+        wanted = plan.status.conditions if plan.status else ()
+        reason = next((one.reason for one in wanted if one.type == conditions.READY), "")
+        self._wakeups.waits(key, cluster_of(object), is_waiting=reason in _WAITING)
+
+    async def _announce(self, object: Mapping[str, Any], plan: Plan) -> None:
+        for one in plan.announcements:
+            await self._events.post(object, one.reason, one.message, self._view.now_ms())
 
     async def _write_status(self, object: Mapping[str, Any], wanted: Wanted, dry: Plan | None) -> bool:
         """Writes the status if it is another; whether it was."""
