@@ -113,6 +113,7 @@ class WorkQueue:
         self._delays: dict[Key, tuple[float, int, Priority]] = {}
         self._taken: dict[Key, Priority | None] = {}
         self._failures: dict[Key, int] = {}
+        self._held: dict[Key, float] = {}
         self._changed = asyncio.Event()
         self.taken_at: float | None = None
         """When a key was last taken, by the clock."""
@@ -127,7 +128,7 @@ class WorkQueue:
             again = self._taken[key]
             self._taken[key] = priority if again is None else min(again, priority)
             return
-        if key in self._failures and priority >= Priority.DRIFT and key in self._delays:
+        if key in self._delays and priority >= self._waits_from(key):
             return
         self._put(key, priority)
 
@@ -146,15 +147,21 @@ class WorkQueue:
     def done(self, key: Key) -> None:
         """The worker has finished with the key, well."""
         self._failures.pop(key, None)
+        self._held.pop(key, None)
         self._release(key)
 
     def failed(self, key: Key, *, not_before_s: float = 0.0) -> float:
-        """The worker could not do it: again later, after the seconds that are returned."""
+        """The worker could not do it: again later, after the seconds that are returned.
+
+        `not_before_s` is what the server asked for: references that arrive wait for that, too.
+        """
         failures = self._failures[key] = self._failures.get(key, 0) + 1
         self.retries_total += 1
         delay = max(self._backoff.delay_s(failures, self._chance()), not_before_s)
+        if not_before_s > 0:
+            self._held[key] = self._clock() + not_before_s
         again = self._taken.get(key)
-        if again is not None and again >= Priority.DRIFT:
+        if again is not None and again >= self._waits_from(key):
             self._taken[key] = None
         self._release(key)
         if key not in self._entries:
@@ -224,6 +231,12 @@ class WorkQueue:
                 await asyncio.wait_for(self._changed.wait(), self.wait_s())
             except TimeoutError:
                 continue
+
+    def _waits_from(self, key: Key) -> int:
+        """The first priority for which a key that failed is held back; beyond all of them: it did not fail."""
+        if key not in self._failures:
+            return len(Priority)
+        return Priority.REFERENCE if self._held.get(key, 0.0) > self._clock() else Priority.DRIFT
 
     def _put(self, key: Key, priority: Priority) -> None:
         self._delays.pop(key, None)

@@ -71,6 +71,7 @@ class BrokerDouble:
         if value is None:
             self._records.pop(claim, None)
             self.applied.pop(claim, None)
+            await self._client.delete(self.layout.object_status(claim, self.name))
             if not self.messages.get(claim.name) and claim.kind in ("Queue", "Topic"):
                 await self._client.delete(self.layout.home(claim.kind.lower(), claim.name))
             return

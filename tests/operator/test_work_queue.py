@@ -112,6 +112,13 @@ def test_the_server_may_ask_for_a_longer_wait(clock: Clock) -> None:
     queue.add(key("a"), Priority.USER_CHANGE)
     queue.pop()
     assert queue.failed(key("a"), not_before_s=7.0) == 7.0
+    queue.add(key("a"), Priority.REFERENCE)
+    assert queue.pop() is None
+    queue.add(key("a"), Priority.USER_CHANGE)
+    assert taken(queue) == ["a"]
+    queue.failed(key("a"))
+    queue.add(key("b"), Priority.REFERENCE)
+    assert taken(queue) == ["b"]
 
 
 def test_of_two_appointments_the_earlier_counts(clock: Clock) -> None:
