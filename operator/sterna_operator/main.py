@@ -7,6 +7,7 @@ import os
 import sys
 from dataclasses import fields
 from pathlib import Path
+from typing import NoReturn
 
 import structlog
 
@@ -17,7 +18,18 @@ from sterna_operator.settings import OperatorSettings, SettingsError
 _PREFIX = "STERNA_OPERATOR_"
 
 
-def main(arguments: list[str] | None = None) -> int:
+def main() -> NoReturn:
+    """The command. Does not return: everything is closed by then, and grpcio's threads need not be waited for.
+
+    Now and then they keep an interpreter from ending, and an operator that should be replaced would stay.
+    """
+    status = command(sys.argv[1:])
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
+def command(arguments: list[str]) -> int:
     """Runs the command; the exit status."""
     parser = _parser()
     given = parser.parse_args(arguments)
@@ -89,4 +101,4 @@ def _set_up_logs(form: str, *, to_stderr: bool) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

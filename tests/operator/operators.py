@@ -56,7 +56,9 @@ if flags.pop("only_etcd"):
     running.kinds = lambda: {**known(), "MessagingCluster": OnlyEtcd()}
 settings = OperatorSettings(**flags)
 main._set_up_logs("json", to_stderr=False)
-sys.exit(asyncio.run(running.run(settings)))
+status = asyncio.run(running.run(settings))
+sys.stdout.flush()
+os._exit(status)
 """
 
 
