@@ -14,6 +14,7 @@ from sterna_operator.keys import Key
 from sterna_operator.kinds.registry import kinds
 from sterna_operator.kube import STERNA_API, Kube, KubeError, load_configuration
 from sterna_operator.leader import Leader, LostLeadError
+from sterna_operator.leaving import let_go
 from sterna_operator.liveness import Liveness, serve
 from sterna_operator.metrics import Metrics
 from sterna_operator.objects import Objects, key_of
@@ -145,6 +146,8 @@ async def _until_ended(
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
+    if status == ENDED_BY_SIGNAL:
+        await let_go(parts.kube, list(parts.kinds), parts.settings.lease_namespace)
     if status != ENDED_BY_OTHER_LEADER:
         await parts.leader.release()
     stop.set()
