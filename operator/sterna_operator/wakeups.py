@@ -47,7 +47,7 @@ class Wakeups:
             is_news = self._objects.put(object)
         if not is_news:
             return
-        self._queue.add(key, Priority.RESYNC if event is None else Priority.USER_CHANGE)
+        self._queue.add(key, self._urgency(event, key))
         if key.kind == CLUSTER and _concerns_others(before, self._objects.get(key)):
             self._wake_cluster(key)
 
@@ -127,6 +127,12 @@ class Wakeups:
             waiting.discard(key)
 
     # Inside
+
+    def _urgency(self, event: str | None, key: Key) -> Priority:
+        """How urgent an event is: what a listing finds well can wait, what nobody has looked at yet cannot."""
+        if event is not None:
+            return Priority.USER_CHANGE
+        return Priority.RESYNC if _is_well(self._objects.get(key)) else Priority.REFERENCE
 
     def _wake_cluster(self, cluster: Key) -> None:
         """Everything of a cluster; what is well already is in no hurry."""

@@ -77,9 +77,14 @@ READY = {"conditions": [{"type": "Ready", "status": "True", "observedGeneration"
 
 def test_what_a_listing_finds_waits_behind_what_a_user_does() -> None:
     world = World()
-    world.event("Queue", "old", None)
+    world.event("Queue", "well", None, status=READY)
+    world.event("Queue", "missed", None)
     world.event("Queue", "new", "ADDED")
-    assert world.taken() == {"new": Priority.USER_CHANGE, "old": Priority.RESYNC}
+    assert list(world.taken().items()) == [
+        ("new", Priority.USER_CHANGE),
+        ("missed", Priority.REFERENCE),
+        ("well", Priority.RESYNC),
+    ]
 
 
 def test_a_cluster_that_comes_wakes_who_waits_for_it_and_a_status_of_it_nobody() -> None:
