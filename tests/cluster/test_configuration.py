@@ -102,3 +102,12 @@ async def test_deletion_by_policy(two: Cluster, operator: Operator, connect: Con
     await operator.etcd.delete("/sterna/c1/config/Queue/retain")
     kept = await (await connect(two.url())).consumer("retain")
     assert await kept.receive(5) is not None
+
+
+async def test_a_home_on_a_broker_that_never_was_there_is_refused(two: Cluster, operator: Operator) -> None:
+    claim = await operator.put(document("Queue", "orders", broker="b9"))
+    refused = await operator.until(claim, "refused")
+    assert refused.reason == "BrokerMissing"
+    assert "'b9'" in refused.message
+    await operator.put(document("Queue", "orders", broker="b1"), generation=2)
+    assert (await operator.until(claim, "applied", generation=2)).home == "b1"

@@ -61,6 +61,10 @@ class Drain:
         """Moves what can be moved now; what is left."""
         view, name = self._homes.view, self._homes.name
         held = self._held()
+        if not set(view.open) - {name}:
+            # Nowhere to go: what is here stays as it is, and open.
+            left = view.homes_on(name)
+            return Draining(destinations=len(left), messages=sum(held[key].messages for key in left if key in held))
         groups, seen = Groups(objects), set[HomeKey]()
         for key in view.homes_on(name):
             if key in seen:
@@ -117,7 +121,6 @@ class Drain:
             bound = bound_to(view, key) - {self._homes.name}
             target = next(iter(sorted(bound)), None) or least_loaded(counts)
             if target is None:
-                _log.warning("nowhere_to_go", kind=key.kind, name=key.name)
                 return
             counts = {target: counts.get(target, 0)}  # The rest of the group goes along.
             told = self._desk.moved(f"the {key.kind} '{key.name}'", key.name, target)

@@ -20,7 +20,7 @@ from sterna_broker.cluster.view import View
 _log = structlog.get_logger(part="cluster")
 
 # A saved copy may be this much behind.
-_SAVE_PAUSE_S = 0.2
+_SAVE_PAUSE_S = 1.0
 _WAITING_LOG_S = 5.0
 
 

@@ -47,6 +47,8 @@ _UNUSED_S = 60.0
 _PRUNE_S = 15.0
 _COUNTS_S = 5.0
 _COUNTS_MAX = 200
+# So many objects are judged for their status before others have a turn.
+_PAUSE_EVERY = 500
 
 # Takes a compiled configuration; what the engine refuses of it, as rows with kind, name and error.
 HandOver = Callable[[str], list[dict[str, object]]]
@@ -86,6 +88,10 @@ class Member:
         self._task: asyncio.Task[None] | None = None
         self._next_prune_s = self._next_counts_s = 0.0
         self._learned = False
+        # What the current round has to make anew; it stays until a round has done it.
+        self._todo: set[str] = {"configs", "users"}
+        self._unplaced = False
+        self._deleting: dict[Claim, Deletion] = {}
         self._strays = Strays()
         self.applied_revision = 0
 
@@ -177,33 +183,36 @@ class Member:
                 _log.exception("round_failed")
 
     async def _round(self) -> None:
-        view = self.link.view
-        revision, changed = view.revision, set(view.changed)
+        """Makes everything so again that may be otherwise; a round without a cause looks only at what is under way."""
+        view, todo = self.link.view, self._todo
+        revision = view.revision
+        todo |= view.changed
         view.changed.clear()
-        if "configs" in changed:
+        if "configs" in todo:
             await self._examine()
-        if "users" in changed:
+        if "users" in todo:
             self._tell_users()
         await self._look_after()
-        if view.live and self._is_lead(changed):
-            await self._place()
-        await self._apply()
+        await self._place(is_at_once=bool(todo))
+        if todo:
+            await self._apply()
         self._delete()
         await self._empty()
+        self._count_messages()
         if not self._learned and self.link.fault is None:
             await self._statuses.learn()
             self._learned = True
-        self._say(revision)
+            todo.add("statuses")
+        if todo:
+            await self._say()
+        self._say_of_broker(revision)
         self._register()
+        todo.clear()
         if view.changed:
             self.link.dirty()
             self._awake.set()
         self.applied_revision = max(self.applied_revision, revision)
         self._round_done.set()
-
-    def _is_lead(self, changed: set[str]) -> bool:
-        """Whether it is on us to give homes: the first by name does it at once, the others when it has not."""
-        return self.link.view.live[0] == self.name or not changed
 
     def _tell_users(self) -> None:
         records = {name: stored.record for name, stored in self.link.view.users.items()}
@@ -213,9 +222,15 @@ class Member:
         configs = dict(self.link.view.configs)
         self.examined = await asyncio.to_thread(self._examiner.examine, configs)
 
-    async def _place(self) -> None:
-        plan = await asyncio.to_thread(placement.plan, self.link.view.copy(), self.objects)
-        if plan.homes and self.link.fault is None:
+    async def _place(self, *, is_at_once: bool) -> None:
+        """Gives homes to what has none: the first broker by name at once, the others when it has not done so."""
+        view = self.link.view
+        self._unplaced |= is_at_once
+        if self.link.fault is not None or not view.live or not self._unplaced:
+            return
+        plan = await asyncio.to_thread(placement.plan, view.copy(), self.objects)
+        self._unplaced = bool(plan.homes)
+        if plan.homes and (view.live[0] == self.name or not is_at_once):
             await self.homes.claim_all(plan.homes, plan.static)
 
     async def _apply(self) -> None:
@@ -238,6 +253,7 @@ class Member:
         assert engine is not None  # rounds begin with `serve`
         wanted = {claim for claim, stored in view.configs.items() if stored.record.deleting is not None}
         self.deletions.forget(wanted)
+        self._deleting = {claim: told for claim, told in self._deleting.items() if claim in wanted}
         for claim in wanted:
             entry = self.examined.objects.entries.get((claim.kind, claim.name))
             resource = entry.resource if entry else None
@@ -247,7 +263,10 @@ class Member:
                 needed = self._needed(claim)
                 deletion = self.deletions.settle(engine, claim, view.configs[claim].record, resource, needed)
                 if deletion.state == "deleted" and not before:
-                    self._awake.set()
+                    view.changed.add("deletions")
+                if deletion != self._deleting.get(claim):
+                    self._deleting[claim] = deletion
+                    self._todo.add("deletions")
 
     def _needed(self, claim: Claim) -> str:
         """Who still needs an object: the destinations of a store. Empty: nobody."""
@@ -301,11 +320,12 @@ class Member:
             )
         )
 
-    def _say(self, revision: int) -> None:
-        """What holds since this round, which began at `revision`."""
+    async def _say(self) -> None:
+        """What holds for each object since this round; of very many, with pauses for others."""
         view = self.link.view
-        self._count_messages()
-        for claim, stored in view.configs.items():
+        for number, (claim, stored) in enumerate(list(view.configs.items())):
+            if number % _PAUSE_EVERY == _PAUSE_EVERY - 1:
+                await asyncio.sleep(0)
             status = self._status_of(claim, stored)
             if status is None:
                 self._statuses.forget(claim)
@@ -317,6 +337,9 @@ class Member:
             self._statuses.say(claim, _refused(uid, 0, Refusal("Invalid", why)))
         for claim in self._statuses.said - view.configs.keys() - users.keys():
             self._statuses.forget(claim)
+
+    def _say_of_broker(self, revision: int) -> None:
+        """`revision` is what this round began with."""
         state = "draining" if self.draining is not None else "serving"
         warnings = [text[:500] for text in self.warnings]
         self._statuses.say_of_broker(
@@ -348,6 +371,9 @@ class Member:
         if isinstance(resource, Bridge) and (why := placement.spanning(view, resource)):
             speaks = home == self.name or (home is None and view.live[:1] == [self.name])
             return _refused(uid, record.generation, Refusal("SpansHomes", why)) if speaks else None
+        if home is None and view.live[:1] == [self.name] and (named := placement.unknown_broker(view, resource)):
+            why = f"spec.broker names '{named}', and no broker of this name was ever in the cluster"
+            return _refused(uid, record.generation, Refusal("BrokerMissing", why))
         if home not in ("", self.name):
             return None
         word = {"Queue": "queue", "Topic": "topic", "DurableSubscription": "durable"}.get(claim.kind, "")
@@ -373,6 +399,8 @@ class Member:
                 if self._counts.get(key, 0) != count and changed < _COUNTS_MAX:
                     changed += 1
                     self._counts[key] = count
+        if changed:
+            self._todo.add("counts")
 
 
 def _refused(uid: str, generation: int, refusal: Refusal) -> ObjectStatus:

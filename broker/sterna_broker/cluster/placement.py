@@ -16,6 +16,7 @@ from sterna_resources import names
 from sterna_resources.bridge import Bridge
 from sterna_resources.destination import DestinationResource
 from sterna_resources.durable_subscription import DurableSubscription
+from sterna_resources.resource import Resource
 
 from sterna_broker.cluster.view import View
 from sterna_broker.configuration.objects import ObjectSet
@@ -130,6 +131,9 @@ def plan(view: View, objects: ObjectSet) -> Plan:
         for one in group:
             brokers |= bound_to(view, one)
         asked = {needed[one] for one in group if needed.get(one)}
+        if not asked <= view.addresses.keys():
+            # A broker that never was there: to come, or mistyped. A home there would say nothing, and stay.
+            continue
         chosen = named if named else next(iter(sorted(brokers)), None) or next(iter(sorted(asked)), None)
         chosen = chosen or least_loaded(counts)
         if chosen is None:
@@ -142,6 +146,12 @@ def plan(view: View, objects: ObjectSet) -> Plan:
                 if objects.destination("queue" if one.kind == "queue" else "topic", one.name) is not None:
                     result.static.add(one)
     return result
+
+
+def unknown_broker(view: View, resource: Resource) -> str:
+    """The broker that a manifest names as home and that never was in the cluster. Empty: none."""
+    named = getattr(resource.spec, "broker", None) if isinstance(resource, DestinationResource) else None
+    return "" if named is None or named in view.addresses else str(named)
 
 
 def spanning(view: View, bridge: Bridge) -> str:
