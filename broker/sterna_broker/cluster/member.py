@@ -35,6 +35,7 @@ from sterna_broker.configuration.checks import SelectorCheck
 from sterna_broker.configuration.compiling import compiled
 from sterna_broker.configuration.objects import ObjectSet
 from sterna_broker.pump import Pump
+from sterna_broker.refusals import RefusedError
 
 _log = structlog.get_logger(part="cluster")
 
@@ -47,8 +48,8 @@ _UNUSED_S = 60.0
 _PRUNE_S = 15.0
 _COUNTS_S = 5.0
 _COUNTS_MAX = 200
-# So many objects are judged for their status before others have a turn.
-_PAUSE_EVERY = 500
+# So many objects are gone through before others have a turn.
+_PAUSE_EVERY = 250
 
 # Takes a compiled configuration; what the engine refuses of it, as rows with kind, name and error.
 HandOver = Callable[[str], list[dict[str, object]]]
@@ -177,7 +178,7 @@ class Member:
             self._awake.clear()
             try:
                 await self._round()
-            except (EtcdError, EngineError) as error:
+            except (EtcdError, EngineError, RefusedError) as error:
                 _log.warning("round_failed", error=str(error))
             except Exception:  # noqa: BLE001, a defect in one round must not end all others
                 _log.exception("round_failed")
@@ -196,7 +197,7 @@ class Member:
         await self._place(is_at_once=bool(todo))
         if todo:
             await self._apply()
-        self._delete()
+        await self._delete()
         await self._empty()
         self._count_messages()
         if not self._learned and self.link.fault is None:
@@ -247,26 +248,44 @@ class Member:
         }
         _log.info("configuration_applied", revision=self.link.view.revision, refused=len(refused))
 
-    def _delete(self) -> None:
+    async def _delete(self) -> None:
         """Carries out what is to be deleted here."""
         view, engine = self.link.view, self._engine
         assert engine is not None  # rounds begin with `serve`
         wanted = {claim for claim, stored in view.configs.items() if stored.record.deleting is not None}
         self.deletions.forget(wanted)
         self._deleting = {claim: told for claim, told in self._deleting.items() if claim in wanted}
-        for claim in wanted:
+        fresh = []
+        for number, claim in enumerate(wanted):
+            if number % _PAUSE_EVERY == _PAUSE_EVERY - 1:
+                await asyncio.sleep(0)
+            stored = view.configs.get(claim)
             entry = self.examined.objects.entries.get((claim.kind, claim.name))
             resource = entry.resource if entry else None
             home = locality.home_of(view, resource) if resource else ""
+            if stored is None or stored.record.deleting is None:
+                continue
             if home in ("", self.name) or (home is None and view.live[:1] == [self.name]):
                 before = claim in self.deletions.done
-                needed = self._needed(claim)
-                deletion = self.deletions.settle(engine, claim, view.configs[claim].record, resource, needed)
+                deletion = self.deletions.settle(engine, claim, stored.record, resource, self._needed(claim))
                 if deletion.state == "deleted" and not before:
-                    view.changed.add("deletions")
+                    fresh.append(claim)
                 if deletion != self._deleting.get(claim):
                     self._deleting[claim] = deletion
                     self._todo.add("deletions")
+        if fresh:
+            await self._settle(fresh)
+
+    async def _settle(self, deleted: list[Claim]) -> None:
+        """Waits until deletions are on disk: what is said to be gone must not come back with a loss of power."""
+        assert self._engine is not None  # rounds begin with `serve`
+        try:
+            await self._engine.durable()
+        except RefusedError:
+            for claim in deleted:
+                self.deletions.done.pop(claim, None)
+            raise
+        self.link.view.changed.add("deletions")
 
     def _needed(self, claim: Claim) -> str:
         """Who still needs an object: the destinations of a store. Empty: nobody."""

@@ -32,6 +32,14 @@ class EngineView:
                 return found
             after = list(found)[-1]
 
+    async def durable(self) -> None:
+        """Until everything that was done so far is on disk.
+
+        Raises:
+            RefusedError: it will never be.
+        """
+        await self._pump.durable()
+
     def row(self, key: HomeKey) -> dict[str, Any] | None:
         """One destination; None: it does not exist."""
         rows = json.loads(self._pump.tick().list(key.kind, key.name, "", 1))
