@@ -212,8 +212,15 @@ class Lane:
     # --- Moving to another broker
 
     def moved(self, error: errors.SternaError) -> bool:
-        """Whether `error` says that the destination lives elsewhere now, and the lane goes there."""
-        return self.owner is not None and isinstance(error, errors.MovedError) and self.owner._moved(error)
+        """Whether `error` says that the destination lives elsewhere now, and the lane goes there.
+
+        What was under way when the broker closed the producer for that reason is refused as sent to none.
+        """
+        if self.owner is None:
+            return False
+        if isinstance(error, errors.ClosedError):
+            return self.owner._following
+        return isinstance(error, errors.MovedError) and self.owner._moved(error)
 
     def move(self, lifeline: Lifeline, session: Session) -> None:
         """Belongs to another link from now on; what is unconfirmed is sent there, once it is opened."""
