@@ -158,13 +158,13 @@ class Etcd:
             granted_s = ttl_s
         return Lease(self, number, granted_s, sent_s)
 
-    async def keep_alive(self, lease: int) -> int:
-        """Renews a lease once; the seconds that it now lives, 0 when it has ended.
+    async def keep_alive(self, lease: int, attempt_s: float) -> int:
+        """Renews a lease once; the seconds that it now lives, 0 when it has ended. An endpoint is given `attempt_s`.
 
         Raises:
             NotDoneError: etcd could not be asked.
         """
-        response = await self.call(wire.LEASE_KEEP_ALIVE, pb.LeaseKeepAliveRequest(ID=lease))
+        response = await self.call(wire.LEASE_KEEP_ALIVE, pb.LeaseKeepAliveRequest(ID=lease), attempt_s)
         return int(response.TTL)
 
     async def revoke(self, lease: int) -> None:
@@ -181,8 +181,8 @@ class Etcd:
         """What the member that is used now says of itself (etcd's StatusResponse)."""
         return await self.call(wire.STATUS, pb.StatusRequest())
 
-    async def call(self, method: Method, request: Any) -> Any:
-        """One request, at as many endpoints as it takes.
+    async def call(self, method: Method, request: Any, attempt_s: float | None = None) -> Any:
+        """One request, at as many endpoints as it takes; `attempt_s`, if given, bounds what each may take.
 
         Raises:
             NotDoneError: it was not done.
@@ -193,7 +193,8 @@ class Etcd:
         while True:
             endpoint = self._endpoints.current
             try:
-                return await self._attempt(endpoint, method, request, deadline)
+                latest = deadline if attempt_s is None else min(deadline, time.monotonic() + attempt_s)
+                return await self._attempt(endpoint, method, request, latest)
             except grpc.aio.AioRpcError as error:
                 verdict, failure = _classified(error)
                 failure.__cause__ = error

@@ -18,7 +18,7 @@ _RETRY_S = 0.3
 class Keeper(Protocol):
     """The part of the client that a lease needs."""
 
-    async def keep_alive(self, lease: int) -> int:
+    async def keep_alive(self, lease: int, attempt_s: float) -> int:
         """Renews once; the seconds it lives, 0 when it has ended."""
 
     async def revoke(self, lease: int) -> None:
@@ -55,24 +55,21 @@ class Lease:
         await asyncio.gather(self._task, return_exceptions=True)
 
     async def _keep(self) -> None:
-        pause_s = self.ttl_s / 3
-        while True:
-            left_s = self._valid_until_s - time.monotonic()
-            if left_s <= 0:
-                break
-            await asyncio.sleep(min(pause_s, left_s))
+        """Renews when a third of its life is over since a renewal was last sent; no endpoint gets all that is left."""
+        retry_s = 0.0
+        while (left_s := self._valid_until_s - time.monotonic()) > 0:
+            await asyncio.sleep(min(retry_s or max(left_s - self.ttl_s * 2 / 3, 0.0), left_s))
             sent_s = time.monotonic()
+            left_s = max(self._valid_until_s - sent_s, 0.01)
             try:
-                lives_s = await asyncio.wait_for(
-                    self._keeper.keep_alive(self.id), max(self._valid_until_s - sent_s, 0.01)
-                )
+                lives_s = await asyncio.wait_for(self._keeper.keep_alive(self.id, left_s / 3), left_s)
             except LeaseNotFoundError:
                 break
             except (EtcdError, TimeoutError):
-                pause_s = _RETRY_S
+                retry_s = _RETRY_S
                 continue
             if lives_s <= 0:
                 break
             self._valid_until_s = sent_s + lives_s
-            pause_s = self.ttl_s / 3
+            retry_s = 0.0
         self.lost.set()

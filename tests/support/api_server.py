@@ -125,8 +125,8 @@ class ApiServer:
         text = None if body is None else json.dumps(body)
         try:
             return self._ask(method, path, text, headers)
-        except (http.client.HTTPException, ConnectionError):
-            # The server closes idle connections; a new one is asked once.
+        except (http.client.HTTPException, ConnectionError, ssl.SSLEOFError):
+            # The server closes idle connections, which writing on one finds out; a new one is asked once.
             if self._connection is not None:
                 self._connection.close()
                 self._connection = None
