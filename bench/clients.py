@@ -56,13 +56,13 @@ async def _receive(url: str, queue: str, count: int) -> dict[str, Any]:
     return result
 
 
-async def _raw(url: str, queue: str, count: int, window: int, warm_up: int) -> dict[str, Any]:
+async def _raw(url: str, queue: str, count: int, window: int, warm_up: int, batch_frames: int) -> dict[str, Any]:
     async with grpc.aio.insecure_channel(url.removeprefix("sterna://")) as channel:
         producer = await RawProducer.open(channel, queue)
         await _ready()
         message = message_bytes()
-        await producer.publish(message, warm_up, window)
-        result = await _run(producer.publish(message, count, window))
+        await producer.publish(message, warm_up, window, batch_frames)
+        result = await _run(producer.publish(message, count, window, batch_frames))
         await producer.close()
     return result
 

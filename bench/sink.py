@@ -5,14 +5,14 @@ broker does: one confirmation for all that has come in while the last one was on
 """
 
 import asyncio
-import sys
 from typing import Any
 
 import grpc
 from sterna._loop import run as run_loop
 from sterna._proto.sterna.v1 import messaging_pb2 as pb
 
-from bench.raw import FRAME_MESSAGES
+from bench.raw import CONNECT_METHOD, FRAME_MESSAGES
+from bench.serving import serve
 
 _REQUEST_BYTES_MAX = 2_000
 
@@ -32,7 +32,7 @@ class _Stream:
     async def _read(self) -> None:
         while (batch := await self._context.read()) is not grpc.aio.EOF:
             if len(batch) > _REQUEST_BYTES_MAX:
-                self._received += FRAME_MESSAGES
+                self._received += FRAME_MESSAGES * _frames(batch)
                 self._awake.set()
             else:
                 await self._answer(pb.ClientBatch.FromString(batch).frames[0])
@@ -64,21 +64,25 @@ class _Stream:
                 await self._awake.wait()
 
 
+def _frames(batch: bytes) -> int:
+    """How many frames a batch has: each is a key of one byte, its length and so many bytes."""
+    frames = at = 0
+    while at < len(batch):
+        length = shift = 0
+        while True:
+            at += 1
+            length |= (batch[at] & 0x7F) << shift
+            shift += 7
+            if batch[at] < 0x80:
+                break
+        at += 1 + length
+        frames += 1
+    return frames
+
+
 async def _connect(_requests: Any, context: Any) -> None:
     await _Stream(context).serve()
 
 
-async def serve() -> None:
-    """Serve on a free port, printed as the first line, until terminated."""
-    server = grpc.aio.server(options=[("grpc.max_receive_message_length", -1)])
-    handlers: dict[str, Any] = {"Connect": grpc.stream_stream_rpc_method_handler(_connect)}
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("sterna.v1.Messaging", handlers),))
-    port = server.add_insecure_port("127.0.0.1:0")
-    await server.start()
-    sys.stdout.write(f"127.0.0.1:{port}\n")
-    sys.stdout.flush()
-    await server.wait_for_termination()
-
-
 if __name__ == "__main__":
-    run_loop(serve())
+    run_loop(serve(CONNECT_METHOD, _connect))
