@@ -34,7 +34,7 @@ JSON = "application/json"
 
 _ATTEMPTS = 3
 _WAIT_MAX_S = 5.0
-_REQUEST_TIMEOUT_S = 15.0
+_REQUEST_TIMEOUT = aiohttp.ClientTimeout(total=15.0, sock_connect=5.0)
 _PAGE = 500
 _KUBECTL_COPY = "kubectl.kubernetes.io/last-applied-configuration"
 
@@ -92,6 +92,14 @@ class Ref:
     kind: str
     namespace: str
     name: str
+
+
+@dataclass(frozen=True)
+class Page:
+    """Some objects of a list, and the version of the whole of it, from which a watch goes on."""
+
+    items: list[dict[str, Any]]
+    version: str
 
 
 def plural(kind: str) -> str:
@@ -164,17 +172,42 @@ class Kube:
     ) -> list[dict[str, Any]]:
         """All objects of a kind, page by page; with `page_max` the first so many."""
         found: list[dict[str, Any]] = []
+        async for page in self.pages(
+            api_version, kind, namespace, labels=labels, only_metadata=only_metadata, page_max=page_max
+        ):
+            found += page.items
+            if page_max:
+                break
+        return found
+
+    async def pages(
+        self,
+        api_version: str,
+        kind: str,
+        namespace: str | None = None,
+        *,
+        labels: str = "",
+        only_metadata: bool = False,
+        page_max: int = 0,
+    ) -> AsyncIterator[Page]:
+        """All objects of a kind, some at a time; all pages are of one version.
+
+        Raises:
+            NotFoundError: the server does not know the kind, or has forgotten the version between two pages.
+        """
         query = {"limit": str(page_max or _PAGE), **({"labelSelector": labels} if labels else {})}
         accept = f"{JSON};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1" if only_metadata else JSON
         while True:
-            page = await self._request("GET", path(api_version, kind, namespace), query=query, accept=accept)
-            for item in page.get("items") or ():
+            answer = await self._request("GET", path(api_version, kind, namespace), query=query, accept=accept)
+            items = []
+            for item in answer.get("items") or ():
                 # Items of a list do not say what they are.
                 item["apiVersion"], item["kind"] = api_version, kind
-                found.append(slim(item))
-            following = page["metadata"].get("continue")
-            if not following or page_max:
-                return found
+                items.append(slim(item))
+            yield Page(items, str(answer["metadata"].get("resourceVersion") or ""))
+            following = answer["metadata"].get("continue")
+            if not following:
+                return
             query["continue"] = following
 
     async def apply(self, manifest: Mapping[str, Any], sub: str = "", *, force: bool = True) -> dict[str, Any]:
@@ -215,29 +248,48 @@ class Kube:
             return
 
     async def watch(
-        self, api_version: str, kind: str, namespace: str, name: str, *, since: str, seconds: int
+        self,
+        api_version: str,
+        kind: str,
+        namespace: str | None,
+        name: str | None = None,
+        *,
+        since: str,
+        seconds: int,
+        silence_s: float | None = None,
     ) -> AsyncIterator[dict[str, Any]]:
-        """Events of one named object after a resourceVersion, until the server ends the stream or an error comes."""
+        """Events after a resourceVersion, until the server ends the stream.
+
+        Of one named object, or of all of a kind. Nothing for `silence_s`, not even a bookmark, is an error.
+
+        Raises:
+            NotFoundError: the resourceVersion is too old.
+            KubeError: refused, or broken off.
+        """
         query = {
             "watch": "true",
             "allowWatchBookmarks": "true",
-            "fieldSelector": f"metadata.name={name}",
             "resourceVersion": since,
             "timeoutSeconds": str(seconds),
+            **({"fieldSelector": f"metadata.name={name}"} if name is not None else {}),
         }
-        where = path(api_version, kind, namespace)
-        response = await self._send("GET", where, query, None, JSON, JSON, seconds + 30.0)
+        where, what = path(api_version, kind, namespace), f"{kind} {namespace or ''}/{name or ''}"
+        timeout = aiohttp.ClientTimeout(total=seconds + 30.0, sock_connect=5.0, sock_read=silence_s)
+        try:
+            response = await self._send("GET", where, query, None, JSON, JSON, timeout)
+        except (aiohttp.ClientError, TimeoutError, OSError, ApiException) as error:
+            raise TransientError(0, f"{what} cannot be watched: {error or type(error).__name__}") from error
         stream = response.response
         try:
             if response.status >= 400:
                 raise _error(response.status, await response.read(), response.headers)
-            async for line in stream.content:
+            async for line in _lines(stream.content):
                 event = json.loads(line)
                 if event["type"] == "ERROR":
                     raise _error(int(event["object"].get("code") or 500), line, {})
                 yield event
         except (aiohttp.ClientError, TimeoutError, ValueError) as error:
-            raise TransientError(0, f"the watch of {kind} {namespace}/{name} broke: {error}") from error
+            raise TransientError(0, f"the watch of {what} broke: {str(error) or type(error).__name__}") from error
         finally:
             stream.close()
 
@@ -280,7 +332,7 @@ class Kube:
         accept: str,
     ) -> dict[str, Any]:
         try:
-            response = await self._send(method, where, query, body, content_type, accept, _REQUEST_TIMEOUT_S)
+            response = await self._send(method, where, query, body, content_type, accept, _REQUEST_TIMEOUT)
             content = await response.read()
         except (aiohttp.ClientError, TimeoutError, OSError, ApiException) as error:
             self._count(method, 0)
@@ -299,17 +351,28 @@ class Kube:
         body: Mapping[str, Any] | None,
         content_type: str,
         accept: str,
-        timeout_s: float,
+        timeout: aiohttp.ClientTimeout,
     ) -> Any:
         headers = {"Accept": accept, "Content-Type": content_type}
         _, url, headers, _, _ = await self._api.param_serialize(
             method, where, query_params=list(query.items()), header_params=headers, auth_settings=["BearerToken"]
         )
-        timeout = aiohttp.ClientTimeout(total=timeout_s, sock_connect=5.0)
         return await self._api.call_api(method, url, headers, body, None, timeout)
 
     def _count(self, method: str, code: int) -> None:
         self.requests_total[method, code] = self.requests_total.get((method, code), 0) + 1
+
+
+async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
+    """The lines of a stream, however long; an object with its managed fields may be larger than a buffer."""
+    rest: list[bytes] = []
+    async for chunk in content.iter_any():
+        head, *more = chunk.split(b"\n")
+        rest.append(head)
+        for part in more:
+            if line := b"".join(rest):
+                yield line
+            rest = [part]
 
 
 def _ref(manifest: Mapping[str, Any]) -> Ref:

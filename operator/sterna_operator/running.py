@@ -10,6 +10,7 @@ from kubernetes.aio import client
 
 from sterna_operator.clusters import Clusters
 from sterna_operator.events import Events
+from sterna_operator.following import Follower
 from sterna_operator.keys import Key
 from sterna_operator.kinds.registry import kinds
 from sterna_operator.kube import STERNA_API, Kube, KubeError, load_configuration
@@ -17,7 +18,7 @@ from sterna_operator.leader import Leader, LostLeadError
 from sterna_operator.leaving import let_go
 from sterna_operator.liveness import Liveness, serve
 from sterna_operator.metrics import Metrics
-from sterna_operator.objects import Objects, key_of
+from sterna_operator.objects import CLUSTER, Objects, key_of
 from sterna_operator.secrets import Secrets
 from sterna_operator.settings import OperatorSettings
 from sterna_operator.store import FencedError
@@ -127,6 +128,7 @@ async def _until_ended(
         asyncio.create_task(resync(parts), name="resync"),
         asyncio.create_task(_say_ready(parts, ready, address), name="ready"),
         *(asyncio.create_task(worker.run(), name=f"worker {number}") for number in range(parts.settings.workers)),
+        *(asyncio.create_task(follower.run(), name=f"follow {kind}") for kind, follower in followers(parts)),
     ]
     watching = asyncio.create_task(
         follow(
@@ -187,19 +189,39 @@ async def check_kinds(kube: Kube, parts: Parts) -> None:
 
 async def load(parts: Parts) -> None:
     """Reads all clusters: what names one must not be taken for an orphan because the watches are still beginning."""
-    if "MessagingCluster" not in parts.kinds:
+    if CLUSTER not in parts.kinds:
         return
     for namespace in parts.settings.namespaces or (None,):
-        for object in await parts.kube.list(STERNA_API, "MessagingCluster", namespace):
+        for object in await parts.kube.list(STERNA_API, CLUSTER, namespace):
             parts.objects.put(object)
             parts.queue.add(key_of(object), Priority.REFERENCE)
 
 
 def watched(known: dict[str, Kind]) -> list[Watched]:
-    """Our kinds, and those of the objects that are made for them."""
+    """What kopf watches: clusters, and the objects that are made for them."""
     children = {(child.api_version, child.kind) for kind in known.values() for child in kind.children}
-    ours = [Watched(STERNA_API, name) for name in known]
+    ours = [Watched(STERNA_API, name) for name in known if name == CLUSTER]
     return ours + [Watched(version, kind, CLUSTER_LABEL) for version, kind in sorted(children)]
+
+
+def followers(parts: Parts) -> list[tuple[str, Follower]]:
+    """What we follow ourselves: the kinds of which there may be many; each with its kind."""
+    made = []
+    for kind in parts.kinds:
+        for namespace in parts.settings.namespaces or (None,):
+            if kind == CLUSTER:
+                continue
+            parts.wakeups.expect(kind, namespace)
+            follower = Follower(
+                parts.kube,
+                Watched(STERNA_API, kind),
+                namespace,
+                parts.wakeups,
+                parts.clock,
+                inactivity_s=parts.settings.watch_inactivity_s,
+            )
+            made.append((kind, follower))
+    return made
 
 
 async def resync(parts: Parts) -> None:

@@ -14,6 +14,7 @@ from sterna_operator.keys import Key
 from sterna_operator.kube import STERNA_API
 from sterna_operator.mirror import Change
 from sterna_operator.objects import CLUSTER, Objects, key_of
+from sterna_operator.store import ClusterStore
 from sterna_operator.work_queue import Priority, WorkQueue
 
 CLUSTER_LABEL = "sterna.dev/cluster"
@@ -31,8 +32,24 @@ class Wakeups:
         self._objects = objects
         self._waiting: dict[Key, set[Key]] = {}
         self._gathering: set[Key] = set()
+        self._unlisted: set[tuple[str, str | None]] = set()
 
     # What is told
+
+    def expect(self, kind: str, namespace: str | None) -> None:
+        """Objects of a kind are about to be listed: what is not known yet is not taken for gone until `on_listed`."""
+        self._unlisted.add((kind, namespace))
+
+    def on_listed(self, kind: str, namespace: str | None, found: set[Key], version: int) -> None:
+        """These are all objects of a kind at this version: what was known besides is gone."""
+        for key in self._objects.keys(kind):
+            if key not in found and namespace in (None, key.namespace) and self._objects.remove(key, version):
+                self._queue.add(key, Priority.USER_CHANGE)
+        if (kind, namespace) in self._unlisted:
+            self._unlisted.discard((kind, namespace))
+            if not self._unlisted and self.clusters is not None:
+                for store in self.clusters.all().values():
+                    self._wake_orphans(store)
 
     def on_event(self, event: str | None, object: Mapping[str, Any]) -> None:
         """An event of Kubernetes; None: found by listing."""
@@ -83,10 +100,8 @@ class Wakeups:
         self._queue.add(cluster, Priority.REFERENCE)
         self._wake_cluster(cluster)
         store = self.clusters.get(cluster)
-        if store is not None and store.is_usable:
-            for owner in store.mirror.owners():
-                if self._objects.get(owner) is None:
-                    self._queue.add(owner, Priority.RESYNC)
+        if store is not None:
+            self._wake_orphans(store)
 
     def on_secret(self, namespace: str, name: str) -> None:
         """A Secret that is referred to has come, changed or gone."""
@@ -161,6 +176,14 @@ class Wakeups:
         owner = store.mirror.owner_of(change.claim) if store is not None else None
         if owner is not None and self._objects.get(owner) is None:
             self._queue.add(owner, Priority.REFERENCE)
+
+    def _wake_orphans(self, store: ClusterStore) -> None:
+        """Records whose object is not known: it was deleted while nobody looked."""
+        if self._unlisted or not store.is_usable:
+            return
+        for owner in store.mirror.owners():
+            if self._objects.get(owner) is None:
+                self._queue.add(owner, Priority.RESYNC)
 
     def _gather(self, cluster: Key) -> None:
         if cluster in self._gathering:

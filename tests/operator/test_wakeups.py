@@ -27,8 +27,13 @@ class OneStore(Clusters):
 
     def get(self, cluster: Key) -> ClusterStore | None:
         store: Any = type("Store", (), {"layout": self.mirror.layout, "mirror": self.mirror, "is_usable": True})()
+        store.freed = set()
         found: ClusterStore = store
         return found
+
+    def all(self) -> dict[Key, ClusterStore]:
+        store = self.get(CLUSTER)
+        return {} if store is None else {CLUSTER: store}
 
 
 class World:
@@ -162,3 +167,36 @@ def test_a_secret_wakes_whoever_names_it_and_no_other() -> None:
     assert world.wakeups.is_referred("ns", "his")
     assert not world.wakeups.is_referred("ns", "nobodys")
     assert not world.wakeups.is_referred("other", "hers")
+
+
+def test_a_record_is_no_orphan_as_long_as_objects_are_still_being_listed() -> None:
+    """Of ten thousand queues that are not listed yet, none is asked for one by one."""
+    world = World()
+    mirror = world.stores.mirror
+    for number, name in enumerate(("kept", "orphan"), 1):
+        owner = Owner(by="operator", namespace="ns", name=name, uid=name)
+        mirror.put(mirror.layout.config(Claim("Queue", name)), ConfigRecord(manifest={}, owner=owner).encode(), number)
+    world.wakeups.expect("Queue", None)
+    world.wakeups.expect("Topic", None)
+    world.wakeups.on_state(CLUSTER)
+    assert world.taken() == {"mq": Priority.REFERENCE}
+    kept = world.event("Queue", "kept", None, status=READY)
+    world.wakeups.on_listed("Queue", None, {kept}, 10)
+    assert world.taken() == {"kept": Priority.RESYNC}
+    world.wakeups.on_listed("Topic", None, set(), 10)
+    assert world.taken() == {"orphan": Priority.RESYNC}
+    world.wakeups.on_state(CLUSTER)
+    assert world.taken()["orphan"] == Priority.RESYNC
+
+
+def test_what_a_list_does_not_have_any_more_is_gone_unless_it_is_newer_or_elsewhere() -> None:
+    world = World()
+    gone, kept = world.event("Queue", "gone"), world.event("Queue", "kept")
+    topic, newer = world.event("Topic", "gone"), world.event("Queue", "newer")
+    world.taken()
+    world.wakeups.on_listed("Queue", "elsewhere", set(), 3)
+    assert world.taken() == {}
+    world.wakeups.on_listed("Queue", "ns", {kept}, 3)
+    assert world.taken() == {"gone": Priority.USER_CHANGE}
+    assert world.objects.get(gone) is None
+    assert None not in (world.objects.get(kept), world.objects.get(topic), world.objects.get(newer))

@@ -1,0 +1,119 @@
+"""The kinds of which there may be tens of thousands, followed by a list and a watch of our own.
+
+kopf makes two tasks for every object it finds, works through them one event at a time, and hands over what comes on the
+watch behind all that the list had found. With ten thousand queues a new one waited for half a minute after each start
+of the operator, and every object cost twenty kilobytes. So kopf follows the clusters and what is made for them
+(`watching`), and this module the objects that people have many of. What comes is handed over at once, as a call; a
+list is handed over page by page, so that others have their turn in between.
+
+A watch goes on from the last version that it heard of. When that has become too old everything is listed again, and
+what was known and is not in the list is told as gone. A watch on which nothing comes, not even a bookmark, is opened
+anew. Whatever the API server answers, a follower goes on trying; that it hears nothing shows in the `WatchClock`.
+"""
+
+import asyncio
+import time
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import structlog
+
+from sterna_operator.keys import Key
+from sterna_operator.kube import Kube, KubeError, NotFoundError, TransientError
+from sterna_operator.objects import key_of
+from sterna_operator.watching import WatchClock, Watched, watch_path
+
+log = structlog.get_logger(__name__)
+
+_WATCH_SECONDS = 290
+_RETRY_S = 0.5
+_RETRY_MAX_S = 15.0
+
+
+class Listener(Protocol):
+    """Who is told."""
+
+    def on_event(self, event: str | None, object: Mapping[str, Any]) -> None:
+        """An object was added, changed or removed; `event` None: a list has it."""
+
+    def on_listed(self, kind: str, namespace: str | None, found: set[Key], version: int) -> None:
+        """A list is complete: all that there was at this version."""
+
+
+class Follower:
+    """One kind, in one namespace or in all (`namespace` None). `run` never returns."""
+
+    def __init__(
+        self,
+        kube: Kube,
+        watched: Watched,
+        namespace: str | None,
+        listener: Listener,
+        clock: WatchClock,
+        *,
+        inactivity_s: float,
+    ) -> None:
+        self._kube = kube
+        self._watched = watched
+        self._namespace = namespace
+        self._listener = listener
+        self._clock = clock
+        self._inactivity_s = inactivity_s
+        self._path = watch_path(watched, namespace)
+        self._version = ""
+        clock.expect([self._path])
+
+    async def run(self) -> None:
+        """Lists, watches, and does so again whenever it must."""
+        pause_s = _RETRY_S
+        while True:
+            began = time.monotonic()
+            try:
+                if not self._version:
+                    self._version = await self._list()
+                await self._watch()
+            except NotFoundError as error:
+                log.info("listing again", path=self._path, why=str(error))
+                self._version = ""
+            except KubeError as error:
+                log.warning("watch broke", path=self._path, error=str(error))
+                if isinstance(error, TransientError):
+                    pause_s = max(pause_s, error.retry_after_s)
+            # A server that ends every watch at once is asked ever more rarely.
+            pause_s = _RETRY_S if time.monotonic() - began > _RETRY_MAX_S else min(pause_s, _RETRY_MAX_S)
+            await asyncio.sleep(pause_s)
+            pause_s *= 2
+
+    async def _list(self) -> str:
+        """Hands over all objects; the version from which to watch."""
+        found: set[Key] = set()
+        version = ""
+        async for page in self._kube.pages(self._watched.api_version, self._watched.kind, self._namespace):
+            version = page.version
+            for object in page.items:
+                found.add(key_of(object))
+                self._tell(None, object)
+            self._clock.note(self._path)
+        self._listener.on_listed(self._watched.kind, self._namespace, found, int(version))
+        return version
+
+    async def _watch(self) -> None:
+        events = self._kube.watch(
+            self._watched.api_version,
+            self._watched.kind,
+            self._namespace,
+            since=self._version,
+            seconds=_WATCH_SECONDS,
+            silence_s=self._inactivity_s,
+        )
+        async for event in events:
+            self._clock.note(self._path)
+            object = event["object"]
+            if event["type"] != "BOOKMARK":
+                self._tell(event["type"], object)
+            self._version = object["metadata"]["resourceVersion"]
+
+    def _tell(self, event: str | None, object: Mapping[str, Any]) -> None:
+        kind = self._watched.kind
+        self._clock.events_total[kind] = self._clock.events_total.get(kind, 0) + 1
+        self._listener.on_event(event, object)
