@@ -20,19 +20,9 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self.reconcile_seconds = Histogram(
-            "sterna_operator_reconcile_seconds",
-            "How long an object was worked on",
-            ["kind"],
-            buckets=_SECONDS,
-            registry=self.registry,
-        )
-        self.waited_seconds = Histogram(
-            "sterna_operator_queue_seconds",
-            "How long an object stood in the queue, by why it was looked at",
-            ["priority"],
-            buckets=_SECONDS,
-            registry=self.registry,
+        self.reconcile_seconds = self._durations("reconcile", "How long an object was worked on", "kind")
+        self.waited_seconds = self._durations(
+            "queue", "How long an object stood in the queue, by why it was looked at", "priority"
         )
         self.failures_total = Counter(
             "sterna_operator_failures",
@@ -56,6 +46,10 @@ class Metrics:
     ) -> None:
         """Adds what others count."""
         self.registry.register(_Gathered(queue, objects, clusters, secrets, kube, clock, is_leading))
+
+    def _durations(self, what: str, help_text: str, label: str) -> Histogram:
+        name = f"sterna_operator_{what}_seconds"
+        return Histogram(name, help_text, [label], buckets=_SECONDS, registry=self.registry)
 
 
 class _Gathered:

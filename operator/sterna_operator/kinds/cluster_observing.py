@@ -15,19 +15,18 @@ from sterna_resources.messaging_cluster import MessagingCluster
 from sterna_resources.problems import ManifestError
 from sterna_resources.reading import from_object
 
-from sterna_operator import conditions
 from sterna_operator.builders import brokers as broker_builder
 from sterna_operator.builders import certificate, monitoring
 from sterna_operator.builders.blueprint import CLUSTER_LABEL, SECRETS_ANNOTATION
 from sterna_operator.keys import Key
 from sterna_operator.kinds import cluster_rolling
 from sterna_operator.kinds.cluster_scaling import Members
+from sterna_operator.kinds.holds import invalid
 from sterna_operator.kinds.messaging_cluster import Defaults, Desired, Observed, plan, referenced_secrets
 from sterna_operator.kube import KubeError, Ref
 from sterna_operator.objects import CLUSTER, key_of
 from sterna_operator.plans import (
     FINALIZER,
-    Announcement,
     ApplyObject,
     Plan,
     PutDrain,
@@ -35,7 +34,6 @@ from sterna_operator.plans import (
     RemoveDrain,
     Wanted,
 )
-from sterna_operator.reasons import Reason
 from sterna_operator.version import VERSION
 from sterna_operator.view import Child, Decision, View
 
@@ -98,9 +96,7 @@ def read(object: Mapping[str, Any]) -> Desired | Plan:
     try:
         cluster = from_object(object)
     except ManifestError as error:
-        text = "; ".join(f"{problem.field}: {problem.message}" for problem in error.problems)
-        status = Wanted(conditions.stalled("Invalid", text))
-        return Plan(status=status, announcements=(Announcement(Reason.Invalid, text),))
+        return invalid(error)
     assert isinstance(cluster, MessagingCluster)
     return Desired(
         cluster=cluster,

@@ -19,6 +19,7 @@ from sterna_operator.builders.blueprint import SECRETS_ANNOTATION, Blueprint
 from sterna_operator.kinds import cluster_outside, cluster_rolling, cluster_scaling, cluster_status
 from sterna_operator.kinds.cluster_rolling import Pod, Rolling
 from sterna_operator.kinds.cluster_scaling import Members, Scaling
+from sterna_operator.kinds.holds import pause_of
 from sterna_operator.plans import (
     FINALIZER,
     AddFinalizer,
@@ -407,16 +408,10 @@ def _announcements(
 
 
 def _paused(desired: Desired, observed: Observed) -> Plan | None:
-    paused = desired.cluster.spec.paused
-    if paused is None:
+    pause = pause_of(desired.cluster.spec.paused, observed.now_ms)
+    if pause is None:
         return None
-    until = conditions.parse_timestamp(paused.until) if paused.until else None
-    if until is not None and until <= observed.now_ms:
-        return None
-    text = f"paused until {paused.until}" if paused.until else "paused until spec.paused is removed"
-    status = Wanted(conditions.stalled("Paused", text), cluster_status.kept(desired.status))
-    again = None if until is None else (until - observed.now_ms) / 1000
-    return Plan(status=status, announcements=(Announcement(Reason.Paused, text),), again_s=again)
+    return pause.plan(Wanted(conditions.stalled("Paused", pause.text), cluster_status.kept(desired.status)))
 
 
 def _deletion(desired: Desired, observed: Observed) -> Plan:

@@ -10,15 +10,14 @@ from sterna_resources.problems import ManifestError
 from sterna_resources.reading import from_object
 from sterna_resources.topology import TopologyResource
 
-from sterna_operator import conditions
 from sterna_operator.keys import Key
 from sterna_operator.kinds import topology
+from sterna_operator.kinds.holds import invalid
 from sterna_operator.kinds.references import Needs, missing
 from sterna_operator.kinds.topology import ClusterSeen, Desired, Observed
 from sterna_operator.kube import STERNA_API, Ref
 from sterna_operator.objects import CLUSTER, cluster_of, key_of
-from sterna_operator.plans import FINALIZER, Announcement, Plan, Wanted
-from sterna_operator.reasons import Reason
+from sterna_operator.plans import FINALIZER, Plan
 from sterna_operator.store import ClusterStore
 from sterna_operator.view import Child, Decision, View
 
@@ -96,9 +95,7 @@ def read(object: Mapping[str, Any]) -> Desired | Plan:
     try:
         resource = from_object(object)
     except ManifestError as error:
-        text = "; ".join(f"{problem.field}: {problem.message}" for problem in error.problems)
-        status = Wanted(conditions.stalled("Invalid", text))
-        return Plan(status=status, announcements=(Announcement(Reason.Invalid, text),))
+        return invalid(error)
     assert isinstance(resource, TopologyResource)
     return Desired(
         key=key_of(object),

@@ -17,6 +17,7 @@ from sterna_resources.topology import TopologyResource
 
 from sterna_operator import conditions
 from sterna_operator.keys import Key
+from sterna_operator.kinds.holds import pause_of
 from sterna_operator.mirror import Kept
 from sterna_operator.plans import (
     FINALIZER,
@@ -145,18 +146,12 @@ def _pause(desired: Desired, observed: Observed) -> Plan | None:
 
     A pause is no failure: what brokers have as it is asked for is ready, and stays so.
     """
-    paused = desired.resource.spec.paused
-    if paused is None:
+    pause = pause_of(desired.resource.spec.paused, observed.now_ms)
+    if pause is None:
         return None
-    until = conditions.parse_timestamp(paused.until) if paused.until else None
-    if until is not None and until <= observed.now_ms:
-        return None
-    text = f"paused until {paused.until}" if paused.until else "paused until spec.paused is removed"
     was_ready = conditions.find(desired.status, conditions.READY).get("status") == "True"
-    status = conditions.ready("Paused", text) if was_ready else conditions.stalled("Paused", text)
-    again = None if until is None else (until - observed.now_ms) / 1000
-    said = (Announcement(Reason.Paused, text),)
-    return Plan(status=Wanted(status, kept_fields(desired)), announcements=said, again_s=again)
+    status = conditions.ready("Paused", pause.text) if was_ready else conditions.stalled("Paused", pause.text)
+    return pause.plan(Wanted(status, kept_fields(desired)))
 
 
 def kept_fields(desired: Desired) -> dict[str, Any]:

@@ -1,0 +1,41 @@
+"""What holds up an object of any kind: it is not what it should be, or somebody has paused it."""
+
+from dataclasses import dataclass
+
+from sterna_resources.problems import ManifestError
+from sterna_resources.topology import Paused
+
+from sterna_operator import conditions
+from sterna_operator.plans import Announcement, Plan, Wanted
+from sterna_operator.reasons import Reason
+
+
+@dataclass(frozen=True)
+class Pause:
+    """`text` says until when; `again_s` is how long that is, None where nobody has set an end."""
+
+    text: str
+    again_s: float | None
+
+    def plan(self, status: Wanted) -> Plan:
+        """The answer while it lasts."""
+        return Plan(status=status, announcements=(Announcement(Reason.Paused, self.text),), again_s=self.again_s)
+
+
+def pause_of(paused: Paused | None, now_ms: int) -> Pause | None:
+    """The pause that `spec.paused` asks for; None: there is none, or it is over."""
+    if paused is None:
+        return None
+    if not paused.until:
+        return Pause("paused until spec.paused is removed", None)
+    until_ms = conditions.parse_timestamp(paused.until)
+    if until_ms <= now_ms:
+        return None
+    return Pause(f"paused until {paused.until}", (until_ms - now_ms) / 1000)
+
+
+def invalid(error: ManifestError) -> Plan:
+    """Says what is wrong with each field, and does nothing."""
+    text = "; ".join(f"{problem.field}: {problem.message}" for problem in error.problems)
+    status = Wanted(conditions.stalled("Invalid", text))
+    return Plan(status=status, announcements=(Announcement(Reason.Invalid, text),))
