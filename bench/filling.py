@@ -1,6 +1,5 @@
 """Backlogs: filling queues fast with raw frames, and acknowledging a part of what is in them."""
 
-import asyncio
 
 import grpc
 import sterna
@@ -29,7 +28,7 @@ async def acknowledge(broker: Broker, queues: list[str], count: int) -> None:
             consumer = await session.consumer(sterna.Queue(queue))
             message = None
             for _ in range(count):
-                message = await asyncio.wait_for(consumer.receive(), 30)
+                message = await consumer.receive(timeout=30)
             if message is not None:
                 await message.acknowledge()
             await session.close()

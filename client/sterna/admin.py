@@ -331,6 +331,7 @@ async def _becomes_ready(channel: grpc.aio.Channel, timeout: float) -> bool:
         return state is grpc.ChannelConnectivity.READY
 
     try:
-        return await asyncio.wait_for(settled(), timeout)
+        async with asyncio.timeout(timeout):
+            return await settled()
     except TimeoutError:
         return False

@@ -57,7 +57,8 @@ class Endpoint:
             if left_s <= 0:
                 raise UnavailableError(f"etcd: {self.url} was not connected within {timeout_s:.1f} s")
             try:
-                await asyncio.wait_for(channel.wait_for_state_change(state), left_s)
+                async with asyncio.timeout(left_s):
+                    await channel.wait_for_state_change(state)
             except TimeoutError:
                 continue
             state = channel.get_state(try_to_connect=True)

@@ -62,7 +62,8 @@ class Lease:
             sent_s = time.monotonic()
             left_s = max(self._valid_until_s - sent_s, 0.01)
             try:
-                lives_s = await asyncio.wait_for(self._keeper.keep_alive(self.id, left_s / 3), left_s)
+                async with asyncio.timeout(left_s):
+                    lives_s = await self._keeper.keep_alive(self.id, left_s / 3)
             except LeaseNotFoundError:
                 break
             except (EtcdError, TimeoutError):

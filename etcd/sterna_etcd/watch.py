@@ -167,7 +167,8 @@ class Watch:
                 await asyncio.gather(reading, return_exceptions=True)
 
     async def _write(self, call: Any, request: Any) -> None:
-        await asyncio.wait_for(call.write(request), self._idle_s)
+        async with asyncio.timeout(self._idle_s):
+            await call.write(request)
 
     def _create_request(self) -> Any:
         return pb.WatchCreateRequest(

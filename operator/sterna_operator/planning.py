@@ -92,4 +92,5 @@ async def _open(parts: Parts, key: Key) -> None:
     store = parts.clusters.get(key)
     if store is not None:
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(store.listed.wait(), _ETCD_TIMEOUT_S)
+            async with asyncio.timeout(_ETCD_TIMEOUT_S):
+                await store.listed.wait()

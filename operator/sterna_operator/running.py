@@ -154,7 +154,8 @@ async def _until_ended(
         await parts.leader.release()
     stop.set()
     with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(asyncio.gather(watching, return_exceptions=True), 10)
+        async with asyncio.timeout(10):
+            await asyncio.gather(watching, return_exceptions=True)
     return status
 
 

@@ -228,7 +228,8 @@ class WorkQueue:
                 self._changed.set()
                 return item
             try:
-                await asyncio.wait_for(self._changed.wait(), self.wait_s())
+                async with asyncio.timeout(self.wait_s()):
+                    await self._changed.wait()
             except TimeoutError:
                 continue
 

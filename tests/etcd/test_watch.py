@@ -216,3 +216,16 @@ async def test_only_one_of_many_makes_the_identity(shared: RunningEtcd, client: 
     identities = [StoreIdentity(layout) for _ in range(8)]
     await asyncio.gather(*(identity.verify(etcd, 1) for identity in identities))
     assert len({identity.known.id for identity in identities if identity.known}) == 1
+
+
+async def test_it_ends_at_whatever_moment_it_is_cancelled(shared: RunningEtcd, client: Connect, prefix: str) -> None:
+    """Among these moments are those at which what it waits for is done in the same turn of the loop."""
+    for turns in range(80):
+        follower = Follower(client(shared).watch(prefix))
+        task = asyncio.create_task(follower.run())
+        await eventually(lambda follower=follower: follower.batches, what="the listing")
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        task.cancel()
+        done, _ = await asyncio.wait((task,), timeout=20)
+        assert done, f"cancelled {turns} turns of the loop after the listing, it runs on"

@@ -198,7 +198,8 @@ class Homes:
     async def _catch_up(self, revision: int) -> None:
         if self.view.revision <= revision:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._told.wait(), _CATCH_UP_S)
+                async with asyncio.timeout(_CATCH_UP_S):
+                    await self._told.wait()
 
     async def _forget(self, key: HomeKey, revision: int) -> None:
         path = self.view.layout.home(key.kind, key.name)

@@ -94,7 +94,8 @@ class StoreLink:
                 _log.warning("starting_from_kept_configuration", error=str(self.fault), revision=self.view.revision)
                 return
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._listed.wait(), min(left_s, _WAITING_LOG_S))
+                async with asyncio.timeout(min(left_s, _WAITING_LOG_S)):
+                    await self._listed.wait()
             if not self._listed.is_set() and deadline is None:
                 _log.warning("waiting_for_etcd", error=str(self.fault), kept="none")
 

@@ -159,7 +159,8 @@ class Connect:
         """Takes no new calls and waits for those there are; whether all have gone in time."""
         self._draining = True
         try:
-            await asyncio.wait_for(self._empty.wait(), timeout_s)
+            async with asyncio.timeout(timeout_s):
+                await self._empty.wait()
         except TimeoutError:
             return False
         return True

@@ -98,7 +98,8 @@ class Lease:
 
     async def _wait(self, event: asyncio.Event, timeout_s: float | None) -> None:
         try:
-            await asyncio.wait_for(event.wait(), timeout_s)
+            async with asyncio.timeout(timeout_s):
+                await event.wait()
         except TimeoutError:
             return
         if self._failure is not None:
