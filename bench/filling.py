@@ -1,6 +1,5 @@
 """Backlogs: filling queues fast with raw frames, and acknowledging a part of what is in them."""
 
-
 import grpc
 import sterna
 

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -57,7 +58,7 @@ async def test_a_store_in_which_nothing_changes_is_not_taken_for_a_frozen_one(
 ) -> None:
     quiet = client(etcd())
     await quiet.put(prefix + "a", b"1")
-    watch = quiet.watch(prefix, idle_ms=100)
+    watch = quiet.watch(prefix, idle_ms=1_000)
     asked = 0
     write = watch._write
 
@@ -223,7 +224,7 @@ async def test_it_ends_at_whatever_moment_it_is_cancelled(shared: RunningEtcd, c
     for turns in range(80):
         follower = Follower(client(shared).watch(prefix))
         task = asyncio.create_task(follower.run())
-        await eventually(lambda follower=follower: follower.batches, what="the listing")
+        await eventually(partial(bool, follower.batches), what="the listing")
         for _ in range(turns):
             await asyncio.sleep(0)
         task.cancel()
