@@ -179,7 +179,7 @@ class Node:
         self.monitor = await monitor.start(settings.monitor)
         self.messaging = await listener.start(settings.messaging)
         if self.member is not None and isinstance(self.live, ClusterConfiguration):
-            self.member.serve(pump, self.live.hand_over, [f"sterna{'s' if gate.tls else ''}://{self.messaging}"])
+            self.member.serve(pump, self.live, [f"sterna{'s' if gate.tls else ''}://{self.messaging}"])
 
     def readiness(self) -> Readiness:
         """Whether clients should come, and why not."""

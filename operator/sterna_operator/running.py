@@ -35,6 +35,9 @@ ENDED_BY_SIGNAL = 0
 ENDED_BY_FAULT = 1
 ENDED_BY_OTHER_LEADER = 3
 
+# So long what is well already waits for everything to be listed.
+_LISTING_MAX_S = 60.0
+
 
 class StartError(Exception):
     """The operator cannot begin; the text says what to do."""
@@ -130,6 +133,8 @@ async def _until_ended(
         *(asyncio.create_task(worker.run(), name=f"worker {number}") for number in range(parts.settings.workers)),
         *(asyncio.create_task(follower.run(), name=f"follow {kind}") for kind, follower in followers(parts)),
     ]
+    # A kind that cannot be listed must not keep all others from ever being looked at.
+    asyncio.get_running_loop().call_later(_LISTING_MAX_S, parts.queue.release)
     watching = asyncio.create_task(
         follow(
             parts.configuration,

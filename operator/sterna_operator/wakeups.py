@@ -39,6 +39,7 @@ class Wakeups:
     def expect(self, kind: str, namespace: str | None) -> None:
         """Objects of a kind are about to be listed: what is not known yet is not taken for gone until `on_listed`."""
         self._unlisted.add((kind, namespace))
+        self._queue.hold()
 
     def on_listed(self, kind: str, namespace: str | None, found: set[Key], version: int) -> None:
         """These are all objects of a kind at this version: what was known besides is gone."""
@@ -48,6 +49,7 @@ class Wakeups:
         if (kind, namespace) in self._unlisted:
             self._unlisted.discard((kind, namespace))
             if not self._unlisted and self.clusters is not None:
+                self._queue.release()
                 for store in self.clusters.all().values():
                     self._wake_orphans(store)
 

@@ -9,6 +9,7 @@ Watches put keys in, workers take them out. The rules:
 - A failure holds its key back, longer each time; a change by the user, or a reference that arrived, does not wait for
   that.
 - What nobody waits for (drift, resync) is taken from a token bucket, so that it cannot flood the API server.
+- While everything is still being listed, resyncs wait (`hold`): what is well already has no part in that race.
 
 Everything here decides from the time it is told; only `get` waits.
 """
@@ -115,11 +116,22 @@ class WorkQueue:
         self._failures: dict[Key, int] = {}
         self._held: dict[Key, float] = {}
         self._changed = asyncio.Event()
+        self._is_held = False
         self.taken_at: float | None = None
         """When a key was last taken, by the clock."""
 
         self.added_total: Counter[Priority] = Counter()
         self.retries_total = 0
+
+    def hold(self) -> None:
+        """Resyncs wait until `release`."""
+        self._is_held = True
+
+    def release(self) -> None:
+        """Resyncs wait no more."""
+        if self._is_held:
+            self._is_held = False
+            self._changed.set()
 
     def add(self, key: Key, priority: Priority) -> None:
         """Has a key looked at. One that failed and is held back waits on, unless this is more urgent than drift."""
@@ -199,6 +211,8 @@ class WorkQueue:
             if entry is None or entry.number != number:
                 heapq.heappop(self._ready)
                 continue
+            if self._is_held and priority >= Priority.RESYNC:
+                return None
             if priority >= Priority.DRIFT:
                 if self._bucket.wait_s(now) > 0:
                     return None
@@ -213,7 +227,8 @@ class WorkQueue:
     def wait_s(self) -> float | None:
         """How long until `pop` may have something without anybody adding it; None: for ever."""
         now = self._clock()
-        waits = [self._bucket.wait_s(now)] if self._entries else []
+        is_held_back = self._is_held and bool(self._ready) and self._ready[0][0] >= Priority.RESYNC
+        waits = [self._bucket.wait_s(now)] if self._entries and not is_held_back else []
         if self._delayed:
             waits.append(max(0.0, self._delayed[0][0] - now))
         return min(waits, default=None)

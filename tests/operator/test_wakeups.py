@@ -180,11 +180,11 @@ def test_a_record_is_no_orphan_as_long_as_objects_are_still_being_listed() -> No
     world.wakeups.expect("Topic", None)
     world.wakeups.on_state(CLUSTER)
     assert world.taken() == {"mq": Priority.REFERENCE}
-    kept = world.event("Queue", "kept", None, status=READY)
-    world.wakeups.on_listed("Queue", None, {kept}, 10)
-    assert world.taken() == {"kept": Priority.RESYNC}
+    kept, new = world.event("Queue", "kept", None, status=READY), world.event("Queue", "new", None)
+    world.wakeups.on_listed("Queue", None, {kept, new}, 10)
+    assert world.taken() == {"new": Priority.REFERENCE}
     world.wakeups.on_listed("Topic", None, set(), 10)
-    assert world.taken() == {"orphan": Priority.RESYNC}
+    assert world.taken() == {"kept": Priority.RESYNC, "orphan": Priority.RESYNC}
     world.wakeups.on_state(CLUSTER)
     assert world.taken()["orphan"] == Priority.RESYNC
 

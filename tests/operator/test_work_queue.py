@@ -210,3 +210,19 @@ def test_nothing_is_lost_and_nothing_is_worked_on_twice_at_once(actions: list[tu
             queue.done(item.key)
     assert owed <= seen
     assert queue.is_idle
+
+
+async def test_while_it_is_held_resyncs_wait_and_nothing_else_does(clock: Clock) -> None:
+    queue = make(clock)
+    queue.hold()
+    queue.add(key("well"), Priority.RESYNC)
+    queue.add(key("drift"), Priority.DRIFT)
+    queue.add(key("new"), Priority.USER_CHANGE)
+    assert taken(queue) == ["new", "drift"]
+    # Nothing will come by waiting, so nobody asks again and again.
+    assert queue.wait_s() is None
+    waiting = asyncio.create_task(queue.get())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    queue.release()
+    assert (await waiting).key == key("well")

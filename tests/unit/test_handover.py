@@ -121,3 +121,16 @@ def test_what_the_engine_deleted_by_itself_is_made_again_if_it_is_still_wanted(
     assert [[row["name"] for row in changes.get("queues", [])] for changes in engine.changes] == [["a"], ["b"]]
     give(handover, objects(A, B))
     assert "queues" not in engine.changes[2]
+
+
+def test_whether_there_is_news_is_told_before_anything_is_given(handover: Handover, engine: Engine) -> None:
+    give(handover, objects(A, B))
+    assert not handover.prepare(objects(A, B)).is_news
+    assert handover.prepare(objects(A)).is_news
+    assert handover.prepare(objects(A, B, ("Queue", "any", "name: 'w.>'"))).is_news
+    # What was refused waits for something to change; asking for the same again and again would only be refused again.
+    engine.refuse = {("queue", "c")}
+    give(handover, objects(A, ("Queue", "c", "")))
+    assert not handover.prepare(objects(A, ("Queue", "c", ""))).is_news
+    handover.discard("queue", "a")
+    assert handover.prepare(objects(A, ("Queue", "c", ""))).is_news

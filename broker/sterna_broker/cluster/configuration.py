@@ -28,8 +28,7 @@ from sterna_broker.cluster.claims import claim_of
 from sterna_broker.cluster.member import Member
 from sterna_broker.configuration import checks
 from sterna_broker.configuration.applied import OWNER, AppliedFolder
-from sterna_broker.configuration.handover import Configure
-from sterna_broker.configuration.live import NOT_APPLIED, LiveConfiguration, Outcome, refusals
+from sterna_broker.configuration.live import NOT_APPLIED, LiveConfiguration, Outcome
 from sterna_broker.configuration.objects import Entry, ObjectSet
 from sterna_broker.configuration.source import DefaultSource
 from sterna_broker.refusals import RefusedError
@@ -61,16 +60,13 @@ class ClusterConfiguration(LiveConfiguration):
         """See LiveConfiguration; the member has it already."""
         return self.objects
 
-    def connect(self, configure: Configure, reconfigure: Configure | None = None) -> None:
-        """What lives here is handed over at once, and from now on by the member, which hands over the whole."""
-        super().connect(configure)
-
     def _local_objects(self) -> ObjectSet:
         return self._member.local_objects
 
-    def hand_over(self, text: str) -> list[dict[str, object]]:
-        """For the member: gives the engine a configuration; what it refuses of it."""
-        return refusals(self._handover.give_whole(text)) if self._handover is not None else []
+    async def hand_over(self, objects: ObjectSet) -> list[dict[str, Any]] | None:
+        """For the member: makes the engine's configuration so; what it refuses of it. None: it is so already."""
+        prepared = await self._prepare(objects)
+        return self._hand_over(prepared) if prepared is not None and prepared.is_news else None
 
     async def reload(self) -> None:
         """Nothing to read again: changes come by themselves."""

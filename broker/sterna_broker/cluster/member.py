@@ -9,6 +9,7 @@ import asyncio
 import secrets
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, Protocol
 
 import structlog
 from sterna_core import EngineError
@@ -32,7 +33,6 @@ from sterna_broker.cluster.strays import Strays, find
 from sterna_broker.cluster.upkeep import EngineView, messages_of
 from sterna_broker.cluster.view import Stored
 from sterna_broker.configuration.checks import SelectorCheck
-from sterna_broker.configuration.compiling import compiled
 from sterna_broker.configuration.objects import ObjectSet
 from sterna_broker.pump import Pump
 from sterna_broker.refusals import RefusedError
@@ -51,8 +51,15 @@ _COUNTS_MAX = 200
 # So many objects are gone through before others have a turn.
 _PAUSE_EVERY = 250
 
-# Takes a compiled configuration; what the engine refuses of it, as rows with kind, name and error.
-HandOver = Callable[[str], list[dict[str, object]]]
+
+class EngineConfiguration(Protocol):
+    """The broker's live configuration: the one way to the engine's."""
+
+    async def hand_over(self, objects: ObjectSet) -> list[dict[str, Any]] | None:
+        """Makes it so; what is refused of it, as rows with kind, name and error. None: it is so already."""
+
+    def discard(self, word: str, name: str, client_id: str = "") -> None:
+        """Something was deleted in the engine, and not by a change of the configuration."""
 
 
 class Member:
@@ -77,10 +84,9 @@ class Member:
         self._started_ms = wall_ms()
         self._advertising = Advertising(options.advertise, options.advertise_file, self.wake)
         self._listening: list[str] = []
-        self._hand_over: HandOver | None = None
+        self._configuration: EngineConfiguration | None = None
         self._engine: EngineView | None = None
         self._drain: Drain | None = None
-        self._text = ""
         self._refused_users: dict[str, str] = {}
         self._refused_by_engine: dict[tuple[str, str], dict[str, str]] = {}
         self._counts: dict[HomeKey, int] = {}
@@ -111,11 +117,11 @@ class Member:
         await self._examine()
         self._tell_users()
 
-    def serve(self, pump: Pump, hand_over: HandOver, addresses: list[str]) -> None:
+    def serve(self, pump: Pump, configuration: EngineConfiguration, addresses: list[str]) -> None:
         """From now on the engine follows the cluster, and the cluster knows that this broker is there."""
-        self._engine = EngineView(pump)
+        self._engine = EngineView(pump, configuration.discard)
         self._drain = Drain(self.homes, self.desk, self._engine)
-        self._hand_over = hand_over
+        self._configuration = configuration
         self._listening = addresses
         self.link.heard = self.wake
         self._statuses.start()
@@ -235,17 +241,14 @@ class Member:
             await self.homes.claim_all(plan.homes, plan.static)
 
     async def _apply(self) -> None:
-        """Hands the engine what lives here, if that is something else than before."""
-        assert self._hand_over is not None  # rounds begin with `serve`
-        text = await asyncio.to_thread(compiled, self.local_objects)
-        if text == self._text:
+        """Hands the engine what is different of what lives here."""
+        assert self._configuration is not None  # rounds begin with `serve`
+        view, objects = self.link.view.copy(), self.objects
+        local = await asyncio.to_thread(locality.local, view, objects, self.name)
+        refused = await self._configuration.hand_over(local)
+        if refused is None:
             return
-        refused = self._hand_over(text)
-        self._text = text
-        self._refused_by_engine = {
-            (str(row["kind"]), str(row["name"])): row["error"]  # type: ignore[misc]
-            for row in refused
-        }
+        self._refused_by_engine = {(str(row["kind"]), str(row["name"])): row["error"] for row in refused}
         _log.info("configuration_applied", revision=self.link.view.revision, refused=len(refused))
 
     async def _delete(self) -> None:

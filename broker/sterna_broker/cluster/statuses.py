@@ -29,6 +29,7 @@ class Statuses:
         self._identity = identity
         self._layout = layout
         self._name = name
+        self._claims: dict[str, Claim] = {}
         self._wanted: dict[str, bytes | None] = {}
         self._stands: dict[str, bytes] = {}
         self._awake = asyncio.Event()
@@ -46,7 +47,9 @@ class Statuses:
 
     def say(self, claim: Claim, status: ObjectStatus) -> None:
         """What stands for an object."""
-        self._want(self._layout.object_status(claim, self._name), status.encode())
+        key = self._layout.object_status(claim, self._name)
+        self._claims[key] = claim
+        self._want(key, status.encode())
 
     def forget(self, claim: Claim) -> None:
         """An object is not ours any more."""
@@ -61,11 +64,7 @@ class Statuses:
         """The objects that something stands for, or is about to."""
         keys = {key for key, value in self._wanted.items() if value is not None}
         keys |= self._stands.keys() - {key for key, value in self._wanted.items() if value is None}
-        claims = set()
-        for key in keys:
-            if key.startswith(self._layout.object_statuses):
-                claims.add(self._layout.object_status_of(key).claim)
-        return claims
+        return {self._claims[key] for key in keys if key in self._claims}
 
     async def learn(self) -> None:
         """Reads what a former start of this broker left.
@@ -81,6 +80,7 @@ class Statuses:
                 continue
             if key.broker == self._name:
                 self._stands[pair.key] = pair.value
+                self._claims[pair.key] = key.claim
         self._awake.set()
 
     def _want(self, key: str, value: bytes | None) -> None:
@@ -115,6 +115,8 @@ class Statuses:
                 self._wanted.pop(key, None)
             if value is None:
                 self._stands.pop(key, None)
+                if key not in self._wanted:
+                    self._claims.pop(key, None)
             else:
                 self._stands[key] = value
         return True

@@ -1,6 +1,7 @@
 """What the engine has, as the cluster's business needs it: which names exist, what they hold, taking them away."""
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 from sterna_core import EngineError
@@ -15,10 +16,11 @@ _PAGE = 5_000
 
 
 class EngineView:
-    """Asks the engine; on the loop's thread."""
+    """Asks the engine; on the loop's thread. `discard` is told what is deleted (word, name, client id)."""
 
-    def __init__(self, pump: Pump) -> None:
+    def __init__(self, pump: Pump, discard: Callable[[str, str, str], None]) -> None:
         self._pump = pump
+        self._discard = discard
 
     def rows(self, kind: str) -> dict[str, dict[str, Any]]:
         """All queues, topics or durables by name (durables: client id, slash, name)."""
@@ -61,6 +63,7 @@ class EngineView:
             if error.code in ("NO_SUCH_DESTINATION", "NO_SUCH_SUBSCRIPTION"):
                 return 0
             raise
+        self._discard(word, name, client_id)
         self._pump.touch()
         return count
 
@@ -69,9 +72,11 @@ class EngineView:
         try:
             self._pump.tick().delete(key.kind, key.name, False, "", json.dumps(error_of(told)))
         except EngineError as error:
-            return error.code == "NO_SUCH_DESTINATION"
+            if error.code != "NO_SUCH_DESTINATION":
+                return False
         finally:
             self._pump.touch()
+        self._discard(key.kind, key.name, "")
         return True
 
     def close_to_producers(self, key: HomeKey, reason: RefusedError | None) -> None:

@@ -26,7 +26,7 @@ _Given = dict[str, dict[Hashable, _Row]]
 
 @dataclass(frozen=True)
 class Prepared:
-    """A hand-over that only waits for the event loop."""
+    """A hand-over that only waits for the event loop. `is_news`: it is not what was handed over last."""
 
     text: str
     whole: bool
@@ -34,6 +34,7 @@ class Prepared:
     inherited: str
     removed: dict[str, list[_Row]]
     discarded: frozenset[tuple[str, Hashable]]
+    is_news: bool = True
 
 
 class Handover:
@@ -43,6 +44,8 @@ class Handover:
         self._configure = configure
         self._reconfigure = reconfigure
         self._given: _Given | None = None
+        # What the engine was asked to make so, whether or not it took all of it.
+        self._asked: _Given | None = None
         self._inherited = ""
         # What the engine has deleted by itself since the last hand-over; a comparison may be under way meanwhile.
         self._discarded: frozenset[tuple[str, Hashable]] = frozenset()
@@ -70,7 +73,8 @@ class Handover:
             sort: [{"name": row["name"], "client_id": row.get("client_id", "")} for row in gone]
             for sort, gone in removed.items()
         }
-        return Prepared(json.dumps(changes), False, keyed, inheritance, removed, discarded)
+        is_news = bool(discarded) or inheritance != self._inherited or keyed != self._asked
+        return Prepared(json.dumps(changes), False, keyed, inheritance, removed, discarded, is_news)
 
     def give(self, prepared: Prepared) -> Rows:
         """Hands over; what the engine says of it, with the rows that it refuses under `refused`.
@@ -80,6 +84,7 @@ class Handover:
         """
         hand = self._configure if prepared.whole or self._reconfigure is None else self._reconfigure
         self.forget()
+        asked = {sort: dict(taken) for sort, taken in prepared.rows.items()}
         answer: Rows = json.loads(hand(prepared.text))
         refused = {(row["kind"], row["name"]) for row in answer.get("refused", [])}
         for sort, word in _WORDS.items():
@@ -90,19 +95,13 @@ class Handover:
         for row in prepared.removed.get("durables", []):
             if ("durable", row["name"]) in refused:
                 prepared.rows["durables"][_key("durables", row)] = row
-        self._given, self._inherited = prepared.rows, prepared.inherited
+        self._given, self._asked, self._inherited = prepared.rows, asked, prepared.inherited
         self._discarded -= prepared.discarded
-        return answer
-
-    def give_whole(self, text: str) -> Rows:
-        """Hands over a whole configuration that somebody else has compiled; what the engine says of it."""
-        self.forget()
-        answer: Rows = json.loads(self._configure(text))
         return answer
 
     def forget(self) -> None:
         """What the engine has is not known: the next hand-over is whole."""
-        self._given = None
+        self._given = self._asked = None
 
     def discard(self, word: str, name: str, client_id: str = "") -> None:
         """The engine has deleted something ("queue", "topic", "durable") by itself."""
