@@ -11,6 +11,7 @@ from tools.generate import (
     cli_reference,
     definitions,
     etcd_stubs,
+    figures,
     kubernetes_reference,
     manifests,
     operator_rights,
@@ -57,5 +58,6 @@ def generators() -> list[Generator]:
         Generator("operator-rights", operator_rights.INPUTS, operator_rights.OUTPUTS, operator_rights.make),
         Generator("manifests", manifests.INPUTS, manifests.OUTPUTS, manifests.make),
         Generator("cli-reference", cli_reference.INPUTS, cli_reference.OUTPUTS, cli_reference.make),
+        Generator("figures", figures.INPUTS, figures.OUTPUTS, figures.make),
     ]
     return [generator for generator in everything if all((ROOT / path).exists() for path in generator.inputs)]
