@@ -19,7 +19,7 @@ and how it is measured.
 
 - Seen on {date} with {cores} cores ({cpu}), {memory_gib:.0f} GiB, Linux {kernel}, {file_system}, grpcio {grpcio};
 - {where};
-- load before the run {load}; a durable write of 4 KiB {disk} us; a message to another grpc.aio process and back {echo} us.
+- load before the run {load}; a durable write of 4 KiB {disk} us; to another grpc.aio process and back {echo} us.
 
 | line | what | seen | floor | goal | |
 |---|---|---:|---:|---:|---|
