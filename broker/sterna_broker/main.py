@@ -23,6 +23,7 @@ from sterna_broker import logs
 from sterna_broker.access.errors import AccessError
 from sterna_broker.addresses import AddressError
 from sterna_broker.cluster.kept import KeptError
+from sterna_broker.cluster.naming import NameTakenError
 from sterna_broker.node import Node
 from sterna_broker.options import BrokerOptions
 from sterna_broker.server.listening import ListenError
@@ -49,6 +50,8 @@ def run(options: BrokerOptions) -> int:
         return _failed(EXIT_CONFIGURATION, "certificates or users cannot be used", str(error))
     except KeptError as error:
         return _failed(EXIT_CONFIGURATION, "the configuration kept from the cluster cannot be used", str(error))
+    except NameTakenError as error:
+        return _failed(EXIT_FAILED, "the broker cannot join the cluster", str(error))
     except AddressError as error:
         return _failed(EXIT_CONFIGURATION, "the configuration cannot be used", str(error))
     except StoreError as error:

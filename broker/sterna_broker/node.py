@@ -107,6 +107,7 @@ class Node:
         Raises:
             ManifestError: the configuration is wrong.
             KeptError: the configuration kept from the cluster cannot be used.
+            NameTakenError: another broker of the cluster has this one's name.
             AddressError: an address cannot be used.
             AccessError: certificates or users cannot be used.
             StoreError: the store is locked or damaged (of sterna_core).
@@ -179,7 +180,8 @@ class Node:
         self.monitor = await monitor.start(settings.monitor)
         self.messaging = await listener.start(settings.messaging)
         if self.member is not None and isinstance(self.live, ClusterConfiguration):
-            self.member.serve(pump, self.live, [f"sterna{'s' if gate.tls else ''}://{self.messaging}"])
+            addresses = [f"sterna{'s' if gate.tls else ''}://{self.messaging}"]
+            self.member.serve(pump, self.live, addresses, self._leave)
 
     def readiness(self) -> Readiness:
         """Whether clients should come, and why not."""
@@ -194,6 +196,10 @@ class Node:
 
     def _fail(self, why: str) -> None:
         _log.critical("engine_failed", error=why)
+        self.failed.set()
+
+    def _leave(self, why: str) -> None:
+        _log.critical("cannot_be_a_member", error=why)
         self.failed.set()
 
     def hurry(self) -> None:

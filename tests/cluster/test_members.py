@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,8 @@ from sterna_etcd import Claim
 from sterna_etcd.records import BrokerRecord, BrokerStatus, ConfigRecord, Credential, Deleting, Owner, UserRecord
 
 from tests.cluster.conftest import LAYOUT, OPERATOR, Cluster, Connect, Operator, document, waited
+from tests.running import RunningBroker
+from tests.waiting import eventually
 
 Make = Callable[..., Cluster]
 
@@ -46,6 +49,46 @@ async def test_members_register_under_a_lease_and_leave(two: Cluster, operator: 
         return await registered("b0") is None
 
     await waited(is_gone, 25, "b0 to be gone")
+
+
+async def test_a_second_broker_of_a_name_refuses_to_start_and_says_where_the_first_is(
+    two: Cluster, operator: Operator, tmp_path: Path
+) -> None:
+    first = (await operator.etcd.get(LAYOUT.broker("b0"))).found
+    assert first is not None
+    second = RunningBroker(tmp_path / "second", None, name="b0", cluster={"etcd": two.etcd.urls, "cluster": "c1"})
+    second.launch()
+    process = second.process
+    assert process is not None
+    try:
+        status = await asyncio.to_thread(process.wait, 90)
+    finally:
+        second.stop()
+    assert status != 0
+    assert two.brokers["b0"].address in second.stderr
+    assert "--name" in second.stderr
+    standing = (await operator.etcd.get(LAYOUT.broker("b0"))).found
+    assert standing is not None
+    assert BrokerRecord.decode(first.key, standing.value).incarnation == json.loads(first.value)["incarnation"]
+
+
+async def test_a_name_is_free_again_when_its_lease_has_run_out(
+    two: Cluster, operator: Operator, tmp_path: Path
+) -> None:
+    """A broker that lost its disk comes back with an empty one: not known, and alone."""
+    await asyncio.to_thread(two.brokers["b1"].kill)
+    second = RunningBroker(tmp_path / "second", None, name="b1", cluster={"etcd": two.etcd.urls, "cluster": "c1"})
+    try:
+        second.launch()
+        await eventually(lambda: second.has_started, timeout_s=90, what="the newcomer to start")
+
+        async def is_registered() -> bool:
+            found = (await operator.etcd.get(LAYOUT.broker("b1"))).found
+            return found is not None and second.address in found.value.decode()
+
+        await waited(is_registered, 30, "the newcomer to be registered")
+    finally:
+        await asyncio.to_thread(second.stop)
 
 
 async def test_a_member_says_what_it_has_applied_and_holds(two: Cluster, operator: Operator, connect: Connect) -> None:

@@ -6,7 +6,6 @@ repeated changes nothing, so it does not matter what a change was, nor how many 
 """
 
 import asyncio
-import secrets
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
@@ -26,6 +25,7 @@ from sterna_broker.cluster.draining import Drain
 from sterna_broker.cluster.examined import Examined, Examiner, Refusal
 from sterna_broker.cluster.homes import Homes
 from sterna_broker.cluster.link import StoreLink
+from sterna_broker.cluster.naming import Naming
 from sterna_broker.cluster.options import ClusterOptions
 from sterna_broker.cluster.registration import Registration
 from sterna_broker.cluster.statuses import Statuses
@@ -78,9 +78,9 @@ class Member:
         self._options = options
         self._version = version
         self._statuses = Statuses(link.etcd, link.identity, link.layout, options.name)
-        self._registration = Registration(link.etcd, link.identity, link.layout, options.name)
+        self._naming = Naming(options.cluster, options.name, data)
+        self._registration = Registration(link.etcd, link.identity, link.layout, options.name, self._naming.is_ours)
         self._examiner = Examiner(selector_check)
-        self._incarnation = secrets.token_hex(8)
         self._started_ms = wall_ms()
         self._advertising = Advertising(options.advertise, options.advertise_file, self.wake)
         self._listening: list[str] = []
@@ -109,16 +109,25 @@ class Member:
 
         Raises:
             KeptError: the kept copy cannot be used.
+            NameTakenError: another broker has this name.
         """
         await self._advertising.start()
         await self.link.start()
+        await self._naming.wait_free(self.link.view)
         # The link may have taken over a kept view.
         self.homes.view = self.link.view
         await self._examine()
         self._tell_users()
 
-    def serve(self, pump: Pump, configuration: EngineConfiguration, addresses: list[str]) -> None:
-        """From now on the engine follows the cluster, and the cluster knows that this broker is there."""
+    def serve(
+        self, pump: Pump, configuration: EngineConfiguration, addresses: list[str], fail: Callable[[str], None]
+    ) -> None:
+        """From now on the engine follows the cluster, and the cluster knows that this broker is there.
+
+        `fail` is told when another broker of this name was quicker after all.
+        """
+        self._naming.keep()
+        self._registration.on_rival = lambda other: fail(self._naming.complaint(other))
         self._engine = EngineView(pump, configuration.discard)
         self._drain = Drain(self.homes, self.desk, self._engine)
         self._configuration = configuration
@@ -153,7 +162,8 @@ class Member:
     @property
     def warnings(self) -> list[str]:
         """What people should know, although the broker is ready."""
-        return [*self.link.faults, *self._strays.warnings]
+        rival = self._registration.rival
+        return [*self.link.faults, *([self._naming.complaint(rival)] if rival else []), *self._strays.warnings]
 
     def wake(self) -> None:
         """Something has changed."""
@@ -336,7 +346,7 @@ class Member:
             BrokerRecord(
                 addresses=list(self._advertising.urls) or self._listening,
                 version=self._version,
-                incarnation=self._incarnation,
+                incarnation=self._naming.here,
                 started_ms=self._started_ms,
                 destinations=count,
             )

@@ -2,13 +2,28 @@
 
 When the lease is lost (etcd was away for longer than it lives) another one is taken; meanwhile clients that are told
 to come here come by the address that was known last.
+
+The key is written only over our own, or where there is none: what another broker of the same name has written stays,
+and is told as `rival`.
 """
 
 import asyncio
+from collections.abc import Callable
 
 import structlog
-from sterna_etcd import Etcd, EtcdError, Layout, Lease, Put, StoreIdentity, UnknownOutcomeError
-from sterna_etcd.records import BrokerRecord
+from sterna_etcd import (
+    Etcd,
+    EtcdError,
+    Get,
+    KeyValue,
+    Layout,
+    Lease,
+    Put,
+    StoreIdentity,
+    UnknownOutcomeError,
+    mod_revision,
+)
+from sterna_etcd.records import BrokerRecord, RecordError
 
 _log = structlog.get_logger(part="registration")
 
@@ -17,9 +32,25 @@ _RETRY_S = 0.5
 
 
 class Registration:
-    """See the module."""
+    """See the module. `is_ours`: whether a registration is this broker's, of this start or an earlier one."""
 
-    def __init__(self, etcd: Etcd, identity: StoreIdentity, layout: Layout, name: str) -> None:
+    def __init__(
+        self,
+        etcd: Etcd,
+        identity: StoreIdentity,
+        layout: Layout,
+        name: str,
+        is_ours: Callable[[BrokerRecord], bool],
+    ) -> None:
+        self.rival: BrokerRecord | None = None
+        """The broker of the same name that is registered in our place."""
+
+        self.on_rival: Callable[[BrokerRecord], None] = lambda _: None
+        """Told of a rival by a broker that was never registered itself."""
+
+        self._is_ours = is_ours
+        self._revision = 0
+        self._has_registered = False
         self._etcd = etcd
         self._identity = identity
         self._key = layout.broker(name)
@@ -68,16 +99,18 @@ class Registration:
         assert record is not None  # `say` started this
         put = Put(self._key, record.encode(), lease.id)
         try:
-            done = await self._etcd.transact([self._identity.condition()], [put])
+            conditions = [self._identity.condition(), mod_revision(self._key, self._revision)]
+            done = await self._etcd.transact(conditions, [put], [Get(self._key)])
         except UnknownOutcomeError:
             # Writing the same again does no harm.
             self._changed.set()
             raise
         if not done.succeeded:
-            # Not our etcd any more, or for the moment: nothing is written.
             self._changed.set()
-            await asyncio.sleep(_RETRY_S)
+            if not self._learn(done.results[0] if done.results else None):
+                await asyncio.sleep(_RETRY_S)
             return
+        self._revision, self._has_registered, self.rival = done.revision, True, None
         lost, changed = asyncio.create_task(lease.lost.wait()), asyncio.create_task(self._changed.wait())
         try:
             await asyncio.wait((lost, changed), return_when=asyncio.FIRST_COMPLETED)
@@ -85,3 +118,26 @@ class Registration:
             for task in (lost, changed):
                 task.cancel()
             await asyncio.gather(lost, changed, return_exceptions=True)
+
+    def _learn(self, found: object) -> bool:
+        """What stands under our key instead of what we thought; whether it can be written now.
+
+        It cannot while etcd is not ours any more, or for the moment, nor while the key is somebody else's.
+        """
+        if not isinstance(found, KeyValue):
+            is_news, self._revision, self.rival = self._revision != 0, 0, None
+            return is_news
+        try:
+            record = BrokerRecord.decode(found.key, found.value)
+        except RecordError as error:
+            _log.warning("registration_unreadable", error=str(error))
+            record = None
+        if record is not None and not self._is_ours(record):
+            if self.rival != record:
+                _log.error("name_taken", addresses=record.addresses)
+                self.rival = record
+                if not self._has_registered:
+                    self.on_rival(record)
+            return False
+        is_news, self._revision = self._revision != found.mod_revision, found.mod_revision
+        return is_news
