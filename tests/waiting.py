@@ -28,11 +28,16 @@ async def eventually(check: Callable[[], Any], *, timeout_s: float = 10.0, what:
         await asyncio.sleep(_POLL_S)
 
 
-def eventually_blocking(check: Callable[[], T], *, timeout_s: float = 10.0, what: str = "condition") -> T:
-    """The same for code without an event loop, such as the SDK's blocking face or another process."""
+def eventually_blocking(
+    check: Callable[[], T], *, timeout_s: float = 10.0, what: str = "condition", pause_s: float = _POLL_S
+) -> T:
+    """The same for code without an event loop, such as the SDK's blocking face or another process.
+
+    `pause_s` between two checks, more where asking is dear.
+    """
     deadline = time.monotonic() + timeout_s
     while not (value := check()):
         if time.monotonic() > deadline:
             raise AssertionError(f"{what} did not come true within {timeout_s} s; last value: {value!r}")
-        time.sleep(_POLL_S)
+        time.sleep(pause_s)
     return value

@@ -21,10 +21,14 @@ if os.environ.get("STERNA_TEST_CLUSTER") != "1":
     # Needs a Kubernetes that runs pods.
     collect_ignore_glob = ["test_*.py"]
 
-_LOAD = Path(__file__).with_name("load.py")
+_SCRIPT = ROOT / "tools" / "cluster" / "cluster"
+_LOAD = "tests.kubernetes.load"
 VERSION = sterna.__version__
 BROKER_IMAGE = os.environ.get("STERNA_TEST_BROKER_IMAGE", f"localhost/sterna-broker:{VERSION}")
 OPERATOR_IMAGE = os.environ.get("STERNA_TEST_OPERATOR_IMAGE", f"localhost/sterna-operator:{VERSION}")
+# The same images under other names, which the local cluster gives them by itself: for tests that change them.
+OTHER_BROKER_IMAGE = os.environ.get("STERNA_TEST_OTHER_BROKER_IMAGE", "localhost/sterna-broker:another")
+OTHER_OPERATOR_IMAGE = os.environ.get("STERNA_TEST_OTHER_OPERATOR_IMAGE", "localhost/sterna-operator:another")
 ETCD_IMAGE = os.environ.get("STERNA_TEST_ETCD_IMAGE", "quay.io/coreos/etcd:v3.6.16")
 OPERATOR = "sterna-operator"
 
@@ -34,9 +38,11 @@ def _image(name: str) -> list[str]:
     return [repository, tag]
 
 
-def operator_values(namespace: str) -> list[str]:
+def operator_values(
+    namespace: str, operator_image: str = OPERATOR_IMAGE, broker_image: str = BROKER_IMAGE
+) -> list[str]:
     """What `helm install` of the operator is told: to look after one namespace, with the images that were built."""
-    operator, broker = _image(OPERATOR_IMAGE), _image(BROKER_IMAGE)
+    operator, broker = _image(operator_image), _image(broker_image)
     values = {
         "image.repository": operator[0],
         "image.tag": operator[1],
@@ -114,26 +120,66 @@ def make_cluster(operator: Namespace) -> Iterator[MakeCluster]:
     recycle()
 
 
+def is_local() -> bool:
+    """Whether this is the cluster that tools/cluster/cluster starts."""
+    return "sterna-cluster" in os.environ.get("KUBECONFIG", "")
+
+
 def recycle() -> None:
     """On the local cluster: hands the volumes that were used out again, for there are only so many."""
-    if "sterna-cluster" in os.environ.get("KUBECONFIG", ""):
-        run(str(ROOT / "tools" / "cluster" / "cluster"), "recycle")
+    if is_local():
+        run(str(_SCRIPT), "recycle")
+
+
+@pytest.fixture(scope="session")
+def other_images() -> None:
+    """Sees to it that the images' other names can be used; not on the local cluster, they have to be given."""
+    if is_local():
+        run(str(_SCRIPT), "tag", BROKER_IMAGE, OTHER_BROKER_IMAGE)
+        run(str(_SCRIPT), "tag", OPERATOR_IMAGE, OTHER_OPERATOR_IMAGE)
+    elif not {"STERNA_TEST_OTHER_BROKER_IMAGE", "STERNA_TEST_OTHER_OPERATOR_IMAGE"} <= os.environ.keys():
+        pytest.skip("STERNA_TEST_OTHER_BROKER_IMAGE and STERNA_TEST_OTHER_OPERATOR_IMAGE name no second images")
 
 
 class Load:
     """A load that runs until `stop`, which answers what it counted."""
 
-    def __init__(self, url: str, queue: str) -> None:
+    def __init__(self, url: str, queue: str, **environment: str) -> None:
         self._folder = tempfile.TemporaryDirectory()
         self._stop = Path(self._folder.name) / "stop"
         self._errors = Path(self._folder.name) / "stderr"
         with self._errors.open("wb") as errors:
             self._process = subprocess.Popen(
-                [sys.executable, str(_LOAD), url, queue, str(self._stop)], stdout=subprocess.PIPE, stderr=errors
+                [sys.executable, "-m", _LOAD, url, queue, str(self._stop)],
+                cwd=ROOT,
+                env={**os.environ, **environment},
+                stdout=subprocess.PIPE,
+                stderr=errors,
             )
         eventually_blocking(
             lambda: self._errors.read_text().startswith("begun"), timeout_s=30, what="the load to begin"
         )
+
+    def confirmed(self) -> int:
+        """How many sends have been confirmed so far."""
+        try:
+            return int(self._stop.with_name("confirmed").read_text() or 0)
+        except FileNotFoundError:
+            return 0
+
+    def goes_on(self, more: int = 20, timeout_s: float = 60.0) -> None:
+        """Waits until it has sent some more: whatever was in the way is over.
+
+        Raises:
+            AssertionError: it has ended, or sends nothing.
+        """
+        wanted = self.confirmed() + more
+
+        def sent() -> bool:
+            assert self._process.poll() is None, f"the load has ended: {self._errors.read_text()}"
+            return self.confirmed() >= wanted
+
+        eventually_blocking(sent, timeout_s=timeout_s, what=f"{more} more messages sent")
 
     def stop(self) -> dict[str, Any]:
         """Ends it.
@@ -155,13 +201,16 @@ class Load:
             self._process.communicate()
 
 
+Loads = Callable[..., Load]
+
+
 @pytest.fixture
-def load() -> Iterator[Callable[[str, str], Load]]:
-    """Starts loads."""
+def load() -> Iterator[Loads]:
+    """Starts loads: where to, to which queue, and what else their environment says, such as who they are."""
     started: list[Load] = []
 
-    def start(url: str, queue: str) -> Load:
-        started.append(Load(url, queue))
+    def start(url: str, queue: str, **environment: str) -> Load:
+        started.append(Load(url, queue, **environment))
         return started[-1]
 
     yield start

@@ -10,6 +10,8 @@ from tests.waiting import eventually_blocking
 
 ROOT = Path(__file__).parent.parent.parent
 API_VERSION = "sterna.dev/v1alpha1"
+# Each check starts kubectl: without a pause that would keep a whole core busy, which the pods may need.
+_PAUSE_S = 0.2
 
 
 class CommandError(AssertionError):
@@ -111,7 +113,7 @@ class Namespace:
     ) -> Any:
         """The first true value of `check`; what `explain` says is added when it does not come."""
         try:
-            return eventually_blocking(check, timeout_s=timeout_s, what=what)
+            return eventually_blocking(check, timeout_s=timeout_s, what=what, pause_s=_PAUSE_S)
         except AssertionError as error:
             pods = self.kubectl("get", "pods", "-o", "wide")
             raise AssertionError(f"{error}\n{explain()}\n{pods}") from error

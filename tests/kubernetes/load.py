@@ -1,11 +1,13 @@
 """A sender and a receiver that count: run as a process of its own while something is done to the cluster.
 
-    python load.py URL QUEUE STOP_FILE
+    python -m tests.kubernetes.load URL QUEUE STOP_FILE
 
 It sends numbered messages one after the other, each as soon as the last is confirmed, and receives them, until the stop
 file appears; then it receives what is left. A send whose outcome the SDK does not know is done again, as it advises;
-such a message may come twice. One JSON object on stdout: what was confirmed, what came, what is missing, how many sends
-had an unknown outcome, how often anything else came twice unflagged, and how long the slowest send took.
+such a message may come twice. A send that is refused for a moment, as by a broker that is being emptied, is done again
+a little later. How many have been confirmed stands in the file `confirmed` beside the stop file. One JSON object on
+stdout: what was confirmed, what came, what is missing, how many sends had an unknown outcome or were refused at first,
+how often anything else came twice unflagged, and how long the slowest send took.
 """
 
 import asyncio
@@ -14,22 +16,39 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import sterna
+
+from tests.waiting import eventually
 
 SEND_TIMEOUT_S = 120.0
 LAST_S = 10.0
 
 
-async def main(url: str, queue: str, ended: Callable[[], bool]) -> None:
+async def main(url: str, queue: str, ended: Callable[[], bool], tell: Callable[[int], None]) -> None:
     """See the module."""
     confirmed: set[str] = set()
     seen: dict[str, int] = {}
     unknown: set[str] = set()
-    unflagged = 0
+    unflagged = refused = 0
     slowest_s = 0.0
     run = os.urandom(4).hex()
+
+    async def sent(connection: sterna.Connection, text: str) -> bool:
+        nonlocal refused
+        try:
+            await connection.send(queue, text)
+        except sterna.errors.UnknownProducerError:
+            unknown.add(text)
+            return False
+        except sterna.errors.UnavailableError as error:
+            if not error.retryable:
+                raise
+            refused += 1
+            return False
+        return True
 
     async def send() -> None:
         nonlocal slowest_s
@@ -41,15 +60,10 @@ async def main(url: str, queue: str, ended: Callable[[], bool]) -> None:
                 text = f"{run}-{number}"
                 began = time.monotonic()
                 async with asyncio.timeout(SEND_TIMEOUT_S):
-                    while True:
-                        try:
-                            await connection.send(queue, text)
-                        except sterna.errors.UnknownProducerError:
-                            unknown.add(text)
-                        else:
-                            break
+                    await eventually(partial(sent, connection, text), timeout_s=SEND_TIMEOUT_S, what="a send")
                 slowest_s = max(slowest_s, time.monotonic() - began)
                 confirmed.add(text)
+                tell(len(confirmed))
 
     async def receive(sending: "asyncio.Task[None]") -> None:
         nonlocal unflagged
@@ -78,11 +92,22 @@ async def main(url: str, queue: str, ended: Callable[[], bool]) -> None:
         "missing": missing[:20],
         "lost": len(missing),
         "unknown": len(unknown),
+        "refused": refused,
         "twice_unflagged": unflagged,
         "slowest_send_s": round(slowest_s, 3),
     }
     print(json.dumps(report))
 
 
+def _run() -> None:
+    stop = Path(sys.argv[3])
+    confirmed = stop.with_name("confirmed")
+
+    def tell(count: int) -> None:
+        confirmed.write_text(str(count))
+
+    asyncio.run(main(sys.argv[1], sys.argv[2], stop.exists, tell))
+
+
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1], sys.argv[2], Path(sys.argv[3]).exists))
+    _run()

@@ -5,7 +5,6 @@ import base64
 import json
 import os
 import signal
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 import pytest
 import sterna
 
-from tests.kubernetes.conftest import Load, MakeCluster, outside_url
+from tests.kubernetes.conftest import Loads, MakeCluster, outside_url
 from tests.kubernetes.kubectl import Namespace
 
 # The machine may be the cluster's only node as well.
@@ -87,8 +86,8 @@ def test_what_was_made_is_there_again_when_somebody_removes_it(operator: Namespa
     assert before == after
 
 
-def test_an_image_change_under_load_restarts_one_broker_at_a_time_and_loses_nothing(
-    operator: Namespace, make_cluster: MakeCluster, load: Callable[[str, str], Load]
+def test_a_restart_under_load_takes_one_broker_at_a_time_and_loses_nothing(
+    operator: Namespace, make_cluster: MakeCluster, load: Loads
 ) -> None:
     cluster = make_cluster({"brokers": 2, **NODE_PORT})
     operator.apply("Queue", "rolling", queue(cluster, deletionPolicy="delete"))
@@ -121,7 +120,7 @@ def test_an_image_change_under_load_restarts_one_broker_at_a_time_and_loses_noth
 
 
 def test_a_killed_broker_comes_back_under_load_and_nothing_is_lost(
-    operator: Namespace, make_cluster: MakeCluster, load: Callable[[str, str], Load]
+    operator: Namespace, make_cluster: MakeCluster, load: Loads
 ) -> None:
     cluster = make_cluster({"brokers": 1, **NODE_PORT})
     operator.apply("Queue", "killed", queue(cluster, deletionPolicy="delete"))

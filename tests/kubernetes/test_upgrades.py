@@ -1,0 +1,125 @@
+"""Other images: of the brokers, one at a time under load; of the operator, which touches no broker. And back again."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from tests.kubernetes.conftest import (
+    BROKER_IMAGE,
+    OPERATOR,
+    OPERATOR_IMAGE,
+    OTHER_BROKER_IMAGE,
+    OTHER_OPERATOR_IMAGE,
+    Loads,
+    MakeCluster,
+    operator_values,
+    outside_url,
+)
+from tests.kubernetes.kubectl import Namespace, helm
+
+# The machine may be the cluster's only node as well.
+pytestmark = [pytest.mark.slow_callbacks(5_000), pytest.mark.usefixtures("other_images")]
+
+NODE_PORT = {"listeners": [{"name": "out", "type": "nodePort"}]}
+
+
+def _images(namespace: Namespace, cluster: str) -> dict[str, str]:
+    """What the brokers' pods were made of, by the pods' uids."""
+    pods = namespace.broker_pods(cluster).values()
+    return {pod["metadata"]["uid"]: pod["spec"]["containers"][0]["image"] for pod in pods}
+
+
+def _ready(namespace: Namespace, cluster: str) -> int:
+    pods = namespace.broker_pods(cluster).values()
+    conditions = [one for pod in pods for one in pod["status"].get("conditions") or ()]
+    return sum(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+
+
+def test_another_image_reaches_one_broker_after_the_other_and_nothing_is_lost(
+    operator: Namespace, make_cluster: MakeCluster, load: Loads
+) -> None:
+    cluster = make_cluster({"brokers": 2, **NODE_PORT})
+    for name in ("here", "there"):
+        operator.apply("Queue", name, {"clusterRef": {"name": cluster}, "deletionPolicy": "delete"})
+    homes = {operator.ready("queue", name, 30)["status"]["home"] for name in ("here", "there")}
+    assert len(homes) == 2, "each broker has something that is used"
+    before = _images(operator, cluster)
+    assert set(before.values()) == {BROKER_IMAGE}
+    running = {name: load(outside_url(operator, cluster), name) for name in ("here", "there")}
+    for one in running.values():
+        one.goes_on()
+    operator.patch("messagingcluster", cluster, {"spec": {"image": OTHER_BROKER_IMAGE}})
+    fewest = 2
+
+    def changed() -> bool:
+        nonlocal fewest
+        images = _images(operator, cluster)
+        fewest = min(fewest, _ready(operator, cluster))
+        return len(images) == 2 and set(images.values()) == {OTHER_BROKER_IMAGE} and _ready(operator, cluster) == 2
+
+    operator.wait(changed, 240, "both brokers of the other image")
+    operator.ready("messagingcluster", cluster, 60)
+    for one in running.values():
+        one.goes_on()
+    reports = {name: one.stop() for name, one in running.items()}
+    print(json.dumps(reports))
+    for report in reports.values():
+        assert report["lost"] == 0
+        assert report["twice_unflagged"] == 0
+    assert fewest >= 1, "one at a time"
+    found = operator.get("messagingcluster", cluster)
+    assert found is not None
+    assert found["status"]["image"] == OTHER_BROKER_IMAGE
+    for name in ("here", "there"):
+        operator.delete("queue", name)
+
+
+@pytest.fixture
+def own_revision(operator: Namespace) -> Iterator[Namespace]:
+    """The operator, put back to what it was installed as whatever becomes of the test."""
+    yield operator
+    helm(
+        *("upgrade", OPERATOR, "charts/sterna-operator", "--namespace", operator.name),
+        *(*operator_values(operator.name), "--wait", "--timeout", "180s"),
+    )
+
+
+def test_an_operator_is_upgraded_and_rolled_back_and_no_broker_restarts(
+    own_revision: Namespace, make_cluster: MakeCluster, load: Loads
+) -> None:
+    operator = own_revision
+    cluster = make_cluster({"brokers": 2, **NODE_PORT})
+    operator.apply("Queue", "through", {"clusterRef": {"name": cluster}, "deletionPolicy": "delete"})
+    operator.ready("queue", "through", 30)
+    before = _images(operator, cluster)
+    running = load(outside_url(operator, cluster), "through")
+    running.goes_on()
+
+    def looked_after(image: str, queue: str) -> None:
+        """Waits until an operator of this image has looked at the cluster: it makes again what is missing."""
+        operator.kubectl("rollout", "status", f"deployment/{OPERATOR}", "--timeout=180s", timeout_s=200)
+        deployment = operator.get("deployment", OPERATOR)
+        assert deployment is not None
+        assert deployment["spec"]["template"]["spec"]["containers"][0]["image"] == image
+        operator.delete("poddisruptionbudget", f"{cluster}-broker")
+        operator.wait(lambda: operator.get("poddisruptionbudget", f"{cluster}-broker"), 60, "the budget made again")
+        operator.apply("Queue", queue, {"clusterRef": {"name": cluster}, "deletionPolicy": "delete"})
+        operator.ready("queue", queue, 60)
+        operator.ready("messagingcluster", cluster, 60)
+        # Another default image is for clusters that begin with it.
+        assert _images(operator, cluster) == before
+
+    helm(
+        *("upgrade", OPERATOR, "charts/sterna-operator", "--namespace", operator.name, "--wait", "--timeout", "180s"),
+        *operator_values(operator.name, OTHER_OPERATOR_IMAGE, OTHER_BROKER_IMAGE),
+    )
+    looked_after(OTHER_OPERATOR_IMAGE, "upgraded")
+    helm("rollback", OPERATOR, "--namespace", operator.name, "--wait", "--timeout", "180s")
+    looked_after(OPERATOR_IMAGE, "rolled-back")
+    running.goes_on()
+    report = running.stop()
+    print(json.dumps(report))
+    assert report["lost"] == report["twice_unflagged"] == report["unknown"] == 0
+    for name in ("through", "upgraded", "rolled-back"):
+        operator.delete("queue", name)
