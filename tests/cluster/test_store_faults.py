@@ -147,6 +147,43 @@ async def test_another_etcd_is_not_believed_until_somebody_says_so(cluster: Make
         assert message.text == "kept"
 
 
+async def test_brokers_come_to_an_emptied_etcd_one_by_one_and_nothing_moves(cluster: Make, connect: Connect) -> None:
+    made = await asyncio.to_thread(cluster, 2)
+    queues = ("orders", "invoices")
+    await configured(made, *queues)
+    async with made.client() as etcd:
+        homes = {queue: await Operator(etcd).home("queue", queue) for queue in queues}
+    assert set(homes.values()) == {"b0", "b1"}
+    sender = await connect(made.url())
+    for queue in queues:
+        await sender.send(queue, f"kept in {queue}")
+    await sender.close()
+    await asyncio.to_thread(made.etcd.first.kill)
+    await asyncio.to_thread(made.etcd.first.wipe)
+    await asyncio.to_thread(made.etcd.restart, made.etcd.first)
+    for name in ("b0", "b1"):
+        await warned(made, "emptied", name)
+    at_b1 = next(queue for queue in queues if homes[queue] == "b1")
+    for name in ("b1", "b0"):
+        broker = made.brokers[name]
+        assert await asyncio.to_thread(broker.terminate) == 0
+        broker.flags["cluster"] = {**broker.flags["cluster"], "accept_store": True}
+        await asyncio.to_thread(broker.start)
+        await quiet(made, name)
+        if name == "b1":
+            # Both are configured again while the one that has half of them has not come yet.
+            async with made.client() as etcd:
+                claims = {queue: await Operator(etcd).put(document("Queue", queue)) for queue in queues}
+                await Operator(etcd).until(claims[at_b1], "applied", timeout_s=20)
+    async with made.client() as etcd:
+        assert {queue: await Operator(etcd).home("queue", queue) for queue in queues} == homes
+    reader = await connect(made.url())
+    for queue in queues:
+        message = await (await reader.consumer(queue)).receive(5)
+        assert message is not None
+        assert message.text == f"kept in {queue}"
+
+
 async def test_an_etcd_restored_from_an_old_copy_is_noticed(cluster: Make, connect: Connect, tmp_path: Path) -> None:
     made = await asyncio.to_thread(cluster, 1)
     await configured(made, "orders")

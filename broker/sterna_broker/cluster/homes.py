@@ -98,6 +98,20 @@ class Homes:
 
         await asyncio.gather(*(one(key, broker) for key, broker in wanted.items()))
 
+    async def recall(self, before: dict[HomeKey, HomeRecord]) -> None:
+        """Writes down again where everything lives, in an etcd that is to be taken as it is and does not know.
+
+        Before anything is given a new home: brokers take such an etcd one after the other, and whatever lives on one
+        that has not come to it yet would be given to one that has, away from its messages. What etcd does know counts.
+        """
+        for _ in range(_TRIES):
+            unknown = {key: record for key, record in before.items() if self.view.home(key.kind, key.name) is None}
+            if not unknown:
+                return
+            _log.warning("homes_recalled", count=len(unknown))
+            static = [key for key, record in unknown.items() if record.static]
+            await self.claim_all({key: record.broker for key, record in unknown.items()}, static)
+
     async def release(self, key: HomeKey, still: Callable[[], bool]) -> None:
         """Gives up a home of ours that nothing lives in any more, if it is still so when nobody can come in between."""
         await self._leave(key, still, lambda revision: self._forget(key, revision))

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import structlog
-from sterna_etcd import Etcd, EtcdError, Layout, StoreIdentity, StoreReplacedError
+from sterna_etcd import Etcd, EtcdError, HomeKey, Layout, StoreIdentity, StoreReplacedError
+from sterna_etcd.records import HomeRecord
 
 from sterna_broker.clock import wall_ms
 from sterna_broker.cluster.kept import KeptFile, content_of
@@ -33,6 +34,9 @@ class StoreLink:
         self.view = View(self.layout)
         self.identity = StoreIdentity(self.layout)
         self.heard: Callable[[], None] = lambda: None
+        self.homes_before: dict[HomeKey, HomeRecord] = {}
+        """Where everything lived, as far as it was kept, when this etcd is taken as it is."""
+
         self._options = options
         self._file = KeptFile(data, self.layout)
         self._listed = asyncio.Event()
@@ -48,7 +52,9 @@ class StoreLink:
             KeptError: the kept copy cannot be used.
         """
         kept = await asyncio.to_thread(self._file.load)
-        if kept is not None and not self._options.accept_store:
+        if kept is not None and self._options.accept_store:
+            self.homes_before = {key: stored.record for key, stored in kept.view.homes.items()}
+        elif kept is not None:
             self.view = kept.view
             self.identity.known = kept.identity
         self._watch.seed(self.view.keys(), self.view.revision)

@@ -116,6 +116,7 @@ class Member:
         await self._naming.wait_free(self.link.view)
         # The link may have taken over a kept view.
         self.homes.view = self.link.view
+        await self.homes.recall(self.link.homes_before)
         await self._examine()
         self._tell_users()
 
