@@ -7,7 +7,7 @@ and the object is looked at again: what is left of the plan is then decided anew
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sterna_etcd import Condition, Delete, Put, mod_revision
+from sterna_etcd import Condition, Delete, Put, absent, mod_revision
 from sterna_etcd.records import DrainRecord
 
 from sterna_operator.kube import Kube, NotFoundError, Ref
@@ -92,14 +92,23 @@ class Applier:
         if self._store is None:
             raise UnusableError("EtcdUnavailable", f"there is no etcd for: {step.summary}")
         if isinstance(step, RemoveBroker):
-            keys = self._store.mirror.keys_of_broker(step.broker)
-            for first in range(0, len(keys), _OPERATIONS_MAX):
-                await self._store.write([], [Delete(key) for key in keys[first : first + _OPERATIONS_MAX]])
+            await self._remove_broker(self._store, step)
             return
         conditions, operations = _transaction(self._store, step)
         await self._store.write(conditions, operations)
         if isinstance(step, RemoveConfig) and step.is_deleted:
             self._store.freed.add(step.claim)
+
+    async def _remove_broker(self, store: ClusterStore, step: RemoveBroker) -> None:
+        gone = absent(store.layout.broker(step.broker))
+        homes = list(store.mirror.homes_of(step.broker).items()) if step.gives_up_homes else []
+        for first in range(0, len(homes), _OPERATIONS_MAX):
+            some = homes[first : first + _OPERATIONS_MAX]
+            unchanged = [mod_revision(key, revision) for key, revision in some]
+            await store.write([gone, *unchanged], [Delete(key) for key, _ in some])
+        keys = store.mirror.keys_of_broker(step.broker)
+        for first in range(0, len(keys), _OPERATIONS_MAX):
+            await store.write([gone], [Delete(key) for key in keys[first : first + _OPERATIONS_MAX]])
 
 
 def _transaction(store: ClusterStore, step: Step) -> tuple[list[Condition], list[Put | Delete]]:

@@ -3,17 +3,19 @@
 kopf makes two tasks for every object it finds, works through them one event at a time, and hands over what comes on the
 watch behind all that the list had found. With ten thousand queues a new one waited for half a minute after each start
 of the operator, and every object cost twenty kilobytes. So kopf follows the clusters and what is made for them
-(`watching`), and this module the objects that people have many of. What comes is handed over at once, as a call; a
-list is handed over page by page, so that others have their turn in between.
+(`watching`), and this module the objects that people have many of. What comes is handed over at once, as a call; a list
+is handed over page by page, so that others have their turn in between.
 
 A watch goes on from the last version that it heard of. When that has become too old everything is listed again, and
-what was known and is not in the list is told as gone. A watch on which nothing comes, not even a bookmark, is opened
-anew. Whatever the API server answers, a follower goes on trying; that it hears nothing shows in the `WatchClock`.
+what was known and is not in the list is told as gone. The watch begins before the list, so that what is new is told
+while ten thousand others are still being read; who is told knows by its version which word is the later one. A watch on
+which nothing comes, not even a bookmark, is opened anew. Whatever the API server answers, a follower goes on trying;
+that it hears nothing shows in the `WatchClock`.
 """
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol
 
 import structlog
@@ -61,22 +63,26 @@ class Follower:
         self._inactivity_s = inactivity_s
         self._path = watch_path(watched, namespace)
         self._version = ""
+        self._must_list = asyncio.Event()
         clock.expect([self._path])
 
     async def run(self) -> None:
         """Lists, watches, and does so again whenever it must."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._keep_trying(self._watch_from_now), name=f"watch {self._path}")
+            group.create_task(self._keep_trying(self._list_when_due), name=f"list {self._path}")
+
+    async def _keep_trying(self, what: Callable[[], Awaitable[None]]) -> None:
         pause_s = _RETRY_S
         while True:
             began = time.monotonic()
             try:
-                if not self._version:
-                    self._version = await self._list()
-                await self._watch()
+                await what()
             except NotFoundError as error:
                 log.info("listing again", path=self._path, why=str(error))
                 self._version = ""
             except KubeError as error:
-                log.warning("watch broke", path=self._path, error=str(error))
+                log.warning("not followed", path=self._path, error=str(error))
                 if isinstance(error, TransientError):
                     pause_s = max(pause_s, error.retry_after_s)
             # A server that ends every watch at once is asked ever more rarely.
@@ -84,18 +90,33 @@ class Follower:
             await asyncio.sleep(pause_s)
             pause_s *= 2
 
-    async def _list(self) -> str:
-        """Hands over all objects; the version from which to watch."""
-        found: set[Key] = set()
-        version = ""
-        async for page in self._kube.pages(self._watched.api_version, self._watched.kind, self._namespace):
-            version = page.version
-            for object in page.items:
-                found.add(key_of(object))
-                self._tell(None, object)
-            self._clock.note(self._path)
+    async def _watch_from_now(self) -> None:
+        if not self._version:
+            async for page in self._kube.pages(
+                self._watched.api_version, self._watched.kind, self._namespace, only_metadata=True, page_max=1
+            ):
+                self._version = page.version
+                break
+            self._must_list.set()
+        await self._watch()
+
+    async def _list_when_due(self) -> None:
+        """Hands over all objects, whenever nothing is known of what has happened until now."""
+        await self._must_list.wait()
+        self._must_list.clear()
+        began, found, version = time.monotonic(), set[Key](), ""
+        try:
+            async for page in self._kube.pages(self._watched.api_version, self._watched.kind, self._namespace):
+                version = page.version
+                for object in page.items:
+                    found.add(key_of(object))
+                    self._tell(None, object)
+                self._clock.note(self._path)
+        except KubeError:
+            self._must_list.set()
+            raise
         self._listener.on_listed(self._watched.kind, self._namespace, found, int(version))
-        return version
+        log.info("listed", path=self._path, objects=len(found), took_s=round(time.monotonic() - began, 2))
 
     async def _watch(self) -> None:
         events = self._kube.watch(

@@ -113,7 +113,9 @@ class Mirror:
 
     def homes(self) -> dict[HomeKey, HomeRecord]:
         """All homes."""
-        keys = [key for kind in ("queue", "topic") for key in self._values.get(f"{self.layout.homes}{kind}/", ())]
+        keys = [
+            key for kind in ("queue", "topic", "pattern") for key in self._values.get(f"{self.layout.homes}{kind}/", ())
+        ]
         return {self.layout.home_of(key): record for key, record in self._all(keys, HomeRecord)}
 
     def brokers(self) -> dict[str, BrokerRecord]:
@@ -132,13 +134,24 @@ class Mirror:
         return {self.layout.drain_of(key): record for key, record in self._all(keys, DrainRecord)}
 
     def keys_of_broker(self, broker: str) -> list[str]:
-        """Everything that a broker wrote of itself and of objects, and that was written for it alone."""
+        """Everything that a broker wrote of itself and of objects, and that was written for it alone.
+
+        What says that it is to go comes last: who dies halfway through their removal finds the rest to do.
+        """
         layout = self.layout
-        found = [key for key in (layout.broker_status(broker), layout.drain(broker)) if self._find(key)]
-        prefix = layout.object_statuses
+        prefix, found = layout.object_statuses, []
         for parent, keys in self._values.items():
             if parent.startswith(prefix):
                 found += [key for key in keys if layout.object_status_of(key).broker == broker]
+        return found + [key for key in (layout.broker_status(broker), layout.drain(broker)) if self._find(key)]
+
+    def homes_of(self, broker: str) -> dict[str, int]:
+        """The keys of all homes on a broker, with their revisions."""
+        found = {}
+        for home, record in self.homes().items():
+            key = self.layout.home(home.kind, home.name)
+            if record.broker == broker and (value := self._find(key)) is not None:
+                found[key] = value.revision
         return found
 
     def __len__(self) -> int:

@@ -80,9 +80,14 @@ class RemoveDrain(Step):
 
 @dataclass(frozen=True)
 class RemoveBroker(Step):
-    """Forgets a broker that is gone for good: its status, its drain, what it said of objects."""
+    """Forgets a broker that is gone for good: its status, its drain, what it said of objects.
+
+    `gives_up_homes`: its destinations, too, may be had elsewhere; what it held of them stays on its volume. Nothing is
+    done if it turns out to live.
+    """
 
     broker: str
+    gives_up_homes: bool = False
 
 
 @dataclass(frozen=True)

@@ -39,6 +39,10 @@ from sterna_operator.mirror import Change, Mirror
 log = structlog.get_logger(__name__)
 
 
+# So many keys of a list are taken before others have a turn.
+_PAUSE_EVERY = 500
+
+
 class StoreError(Exception):
     """A write to a cluster's etcd that was not done, or perhaps not."""
 
@@ -223,7 +227,9 @@ class ClusterStore:
         async with aclosing(watch.batches()) as batches:
             async for batch in batches:
                 changes = []
-                for event in batch.events:
+                for number, event in enumerate(batch.events):
+                    if number % _PAUSE_EVERY == _PAUSE_EVERY - 1:
+                        await asyncio.sleep(0)
                     if event.current is None:
                         change = self.mirror.remove(event.key, batch.revision)
                     else:
@@ -232,9 +238,11 @@ class ClusterStore:
                         changes.append(change)
                 self.mirror.come_to(batch.revision)
                 self.identity.note(batch.revision)
+                # What was there before us is no change; that the store can be used now has everything looked at.
+                is_first = not self.listed.is_set()
                 self.listed.set()
                 self._note(None)
-                if changes and self._on_change is not None:
+                if changes and not is_first and self._on_change is not None:
                     self._on_change(self, changes, False)
 
     async def _verify(self) -> None:

@@ -150,6 +150,8 @@ class World:
             case RemoveDrain():
                 self.change_members(drains={k: v for k, v in members.drains.items() if k != step.broker})
             case RemoveBroker():
+                if step.gives_up_homes:
+                    self.change_members(homes={k: v for k, v in members.homes.items() if k != step.broker})
                 self.change_members(
                     drains={k: v for k, v in members.drains.items() if k != step.broker},
                     statuses={k: v for k, v in members.statuses.items() if k != step.broker},

@@ -5,9 +5,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
+from sterna_etcd.records import BrokerStatus, DrainRecord
 from sterna_operator.builders.blueprint import SETTINGS_ANNOTATION
 from sterna_operator.kinds.messaging_cluster import Defaults, referenced_secrets
-from sterna_operator.plans import ApplyObject, RemoveObject
+from sterna_operator.plans import ApplyObject, RemoveBroker, RemoveObject
+from sterna_operator.reasons import Reason
 
 from tests.operator.cluster_world import DEFAULTS, World, manifest
 
@@ -203,6 +205,37 @@ def test_a_broker_that_is_away_blocks_scale_down_until_it_is_forced() -> None:
     for step in first.steps:
         world._do(step)
     assert any("StatefulSet orders-broker" in line for line in world.decide().lines())
+
+
+def test_what_a_broker_had_that_was_forced_to_go_unasked_may_live_elsewhere_and_the_loss_is_said() -> None:
+    world = settled({"brokers": 1})
+    # Its pod has gone, and it never answered.
+    gone, drain = BrokerStatus(applied_revision=1, state="serving", messages=7), DrainRecord(force=True)
+    world.change_members(
+        statuses={**world.observed.members.statuses, "orders-broker-1": gone},
+        drains={"orders-broker-1": drain},
+        homes={"orders-broker-0": 1, "orders-broker-1": 2},
+    )
+    plan = world.decide()
+    [step] = [step for step in plan.steps if isinstance(step, RemoveBroker)]
+    assert step.gives_up_homes
+    assert "2 destinations" in step.summary
+    [announcement] = [one for one in plan.announcements if one.reason is Reason.BrokerGivenUp]
+    assert "orders-broker-1" in announcement.message
+    assert "7 messages" in announcement.message
+    world.settle()
+    assert "orders-broker-1" not in world.observed.members.homes
+    assert world.observed.members.drains == {}
+
+
+def test_a_broker_that_went_without_force_leaves_its_homes_alone() -> None:
+    world = settled({"brokers": 1})
+    gone = BrokerStatus(applied_revision=1, state="serving")
+    world.change_members(
+        statuses={**world.observed.members.statuses, "elsewhere": gone}, homes={"elsewhere": 2}, drains={}
+    )
+    [step] = [step for step in world.decide().steps if isinstance(step, RemoveBroker)]
+    assert (step.broker, step.gives_up_homes) == ("elsewhere", False)
 
 
 def test_without_etcd_nothing_is_scaled_down_and_the_cluster_stays_ready() -> None:

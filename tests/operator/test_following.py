@@ -102,7 +102,7 @@ async def test_a_version_that_is_too_old_has_everything_listed_again(world: Worl
 
     proxy.failing = failing
     async with following(world, proxy.kubeconfig, inactivity_s=3.0) as heard:
-        await eventually(lambda: proxy.passed_watches, timeout_s=_TIMEOUT_S)
+        await eventually(lambda: proxy.passed_watches and heard.lists, timeout_s=_TIMEOUT_S)
         assert heard.lists == [{"stays", "goes"}]
         is_cut = True
         proxy.freeze()
@@ -113,6 +113,21 @@ async def test_a_version_that_is_too_old_has_everything_listed_again(world: Worl
         proxy.thaw()
         world.queue("later")
         await eventually(lambda: "later" in heard.objects, timeout_s=_TIMEOUT_S, what="what came afterwards")
+
+
+async def test_what_is_new_is_told_while_the_rest_is_still_being_listed(world: World, proxy: UnreliableProxy) -> None:
+    world.queue("old")
+    is_slow = True
+    # The first look asks for one object; a list is one for five hundred.
+    proxy.failing = lambda _, path: 503 if is_slow and "limit=500" in path else None
+    async with following(world, proxy.kubeconfig) as heard:
+        await eventually(lambda: proxy.passed_watches and proxy.failed, timeout_s=_TIMEOUT_S, what="a failing list")
+        world.queue("new")
+        await heard.of("ADDED", "new")
+        assert heard.lists == []
+        assert (None, "old") not in heard.events
+        is_slow = False
+        await heard.of(None, "old")
 
 
 async def test_a_server_that_fails_is_asked_until_it_answers(world: World, proxy: UnreliableProxy) -> None:

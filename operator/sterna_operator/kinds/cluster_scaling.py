@@ -86,7 +86,10 @@ def _words(broker: str, members: Members) -> str:
 
 
 def _forgotten(kept: int, wanted: int, names: Mapping[int, str], members: Members, pods: frozenset[str]) -> list[Step]:
-    """Brokers that are needed again lose their order to go; of those that are gone for good nothing is kept."""
+    """Brokers that are needed again lose their order to go; of those that are gone for good nothing is kept.
+
+    One that was forced to go while nobody could ask it still has its destinations: nobody else could have them.
+    """
     needed = {names[ordinal] for ordinal in range(wanted)}
     staying = {names[ordinal] for ordinal in range(kept)}
     steps: list[Step] = [
@@ -95,4 +98,22 @@ def _forgotten(kept: int, wanted: int, names: Mapping[int, str], members: Member
     ]
     known = members.statuses.keys() | members.drains.keys()
     gone = known - staying - pods - members.live.keys()
-    return steps + [RemoveBroker(f"forget broker {broker}: it is gone for good", broker) for broker in sorted(gone)]
+    return steps + [_forget(broker, members) for broker in sorted(gone)]
+
+
+def _forget(broker: str, members: Members) -> RemoveBroker:
+    drain, homes = members.drains.get(broker), members.homes.get(broker, 0)
+    if drain is None or not drain.force or not homes:
+        return RemoveBroker(f"forget broker {broker}: it is gone for good", broker)
+    text = f"give up the {homes} destinations of broker {broker}, which is gone for good, and forget it"
+    return RemoveBroker(text, broker, gives_up_homes=True)
+
+
+def loss(broker: str, members: Members) -> str:
+    """What giving up a broker's destinations means, for people."""
+    status = members.statuses.get(broker)
+    held = f"the {status.messages} messages that it last had" if status is not None else "whatever messages it had"
+    return (
+        f"broker {broker} was given up by force: its {members.homes.get(broker, 0)} destinations may live on other "
+        f"brokers now, empty; {held} are on its volume, and nobody is given them"
+    )

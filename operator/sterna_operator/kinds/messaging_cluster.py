@@ -28,6 +28,7 @@ from sterna_operator.plans import (
     PatchObject,
     Plan,
     PutDrain,
+    RemoveBroker,
     RemoveFinalizer,
     RemoveObject,
     Step,
@@ -399,6 +400,11 @@ def _announcements(
     blocked = {broker: text for broker, text in scaling.waiting.items() if "messages" in text}
     if blocked:
         said.append(Announcement(Reason.DrainBlocked, "; ".join(f"{name} {text}" for name, text in blocked.items())))
+    said += [
+        Announcement(Reason.BrokerGivenUp, cluster_scaling.loss(step.broker, observed.members))
+        for step in scaling.steps
+        if isinstance(step, RemoveBroker) and step.gives_up_homes
+    ]
     if rolling.restart is not None and not missing:
         said.append(Announcement(Reason.Rolling, f"broker {rolling.restart.name} is restarted with changed settings"))
     return tuple(said)
