@@ -2,7 +2,8 @@
 
 1. N queues created, updated and deleted (with a policy that needs the finalizer): how long until all are ready, ready
    in the new generation, gone.
-2. M objects that are ready, and a cold start: how long until the operator has looked at all of them, its memory then,
+2. K Secrets that nobody refers to: what they cost the operator that runs.
+3. M objects that are ready, and a cold start: how long until the operator has looked at all of them, its memory then,
    and how long a queue takes that is created meanwhile.
 
 Brokers are played by the tests' double, so that what is measured is the operator; one operator process, one API server
@@ -37,6 +38,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.operator", description=__doc__)
     parser.add_argument("--queues", type=int, default=1_000, help="N: created, updated, deleted")
     parser.add_argument("--cold", type=int, default=10_000, help="M: there at a cold start; 0 leaves that out")
+    parser.add_argument("--secrets", type=int, default=10_000, help="K: Secrets of others; 0 leaves that out")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="sterna-bench-") as name:
         folder = Path(name)
@@ -44,11 +46,11 @@ def main() -> int:
             (folder / part).mkdir()
         with ApiServer(folder / "api", programs()) as server, RunningEtcd(folder / "etcd") as store:
             install_kinds(server)
-            asyncio.run(_measure(server, store.urls, folder / "operator", options.queues, options.cold))
+            asyncio.run(_measure(server, store.urls, folder / "operator", options))
     return 0
 
 
-async def _measure(server: ApiServer, urls: str, folder: Path, queues: int, cold: int) -> None:
+async def _measure(server: ApiServer, urls: str, folder: Path, options: argparse.Namespace) -> None:
     world = World(server, urls)
     kube = Kube(await load_configuration(server.kubeconfig))
     operator = RunningOperator(
@@ -58,9 +60,11 @@ async def _measure(server: ApiServer, urls: str, folder: Path, queues: int, cold
         world.make_cluster()
         async with BrokerDouble(urls, world.etcd_name):
             await asyncio.to_thread(operator.start)
-            print(json.dumps(await _changes(world, kube, operator, queues), indent=2), flush=True)
-            if cold:
-                print(json.dumps(await _cold(world, kube, operator, cold), indent=2), flush=True)
+            for part, count in ((_changes, options.queues), (_secrets, options.secrets), (_cold, options.cold)):
+                if count:
+                    load = os.getloadavg()[0]
+                    figures = await part(world, kube, operator, count)
+                    print(json.dumps({**figures, "load_before": round(load, 1)}, indent=2), flush=True)
     finally:
         operator.stop()
         await kube.close()
@@ -90,6 +94,23 @@ async def _changes(world: World, kube: Kube, operator: RunningOperator, count: i
     figures["delete_cpu_s"] = _cpu_s(operator)
     figures["delete_s"] = round(time.monotonic() - began, 1)
     return figures
+
+
+async def _secrets(world: World, kube: Kube, operator: RunningOperator, count: int) -> dict[str, Any]:
+    before_mib, before_s = _memory_mib(operator), _cpu_s(operator)
+
+    async def make(name: str) -> None:
+        metadata = {"name": name, "namespace": world.namespace}
+        data = {"password": "c2VjcmV0" * 64}
+        await kube.create({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data})
+
+    await _each([f"s-{number}" for number in range(count)], make)
+    return {
+        "foreign_secrets": count,
+        "secrets_memory_before_mib": before_mib,
+        "secrets_memory_after_mib": _memory_mib(operator),
+        "secrets_cpu_s": round(_cpu_s(operator) - before_s, 1),
+    }
 
 
 async def _cold(world: World, kube: Kube, operator: RunningOperator, count: int) -> dict[str, Any]:

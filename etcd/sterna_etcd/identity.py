@@ -5,18 +5,29 @@ whoever compares what is there with what was there, each of these looks like "de
 cluster remembers the store's identity, made once under a key of its own, and the highest revision that it has seen;
 before it believes a newly opened connection, and before it writes after one, it compares both.
 
-What this cannot see: a copy that is restored, and written to until its revision has passed the one that is remembered,
-while nobody looks. Changes that were made between copy and restoration are then undone.
+A copy that was restored may be written to until its revision has passed the one that is remembered, while nobody looks.
+So a member leaves a token under a key of its own, a new one every few seconds (`renew`), and remembers it. An etcd that
+does not know the last one that is remembered is an older copy, whatever its revision. The key has the last few tokens,
+since a member that dies may have remembered fewer than it has left.
+
+What this cannot see: a copy that was made since the last token was left, a few seconds before the loss.
 """
 
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from sterna_etcd.errors import NotDoneError
 from sterna_etcd.layout import Layout
-from sterna_etcd.records import IdentityRecord, RecordError
-from sterna_etcd.values import Condition, Got, KeyValue, Operation, Put, Transacted, absent, equals
+from sterna_etcd.records import IdentityRecord, RecordError, WitnessRecord
+from sterna_etcd.values import Condition, Got, KeyValue, Operation, Put, Transacted, absent, equals, mod_revision
+
+RENEW_S = 5.0
+"""How often a member leaves a token."""
+
+TOKENS_MAX = 64
+SAVE_EVERY = 12
+"""After so many tokens what is remembered has to be on disk: well before the oldest that the key has."""
 
 
 class StoreReplacedError(NotDoneError):
@@ -33,6 +44,8 @@ class Remembered:
 
     id: str
     revision: int
+    witness: str = ""
+    """The token that it left last; empty: none yet."""
 
 
 class Reader(Protocol):
@@ -48,10 +61,16 @@ class Reader(Protocol):
 
 
 class StoreIdentity:
-    """The memory of one member. `known` None: it has never seen its etcd."""
+    """The memory of one member. `known` None: it has never seen its etcd.
 
-    def __init__(self, layout: Layout, known: Remembered | None = None) -> None:
+    `member`: the kind and name under which it leaves tokens; None: it leaves none.
+    """
+
+    def __init__(self, layout: Layout, known: Remembered | None = None, member: tuple[str, str] | None = None) -> None:
         self.known = known
+        self._witness = layout.witness(*member) if member is not None else ""
+        self._tokens: list[str] = []
+        self._tokens_revision = 0
         self._layout = layout
         self._raw = b""
 
@@ -62,12 +81,14 @@ class StoreIdentity:
             StoreReplacedError: it is not the etcd that is remembered.
             NotDoneError, UnknownOutcomeError: etcd could not be asked.
         """
+        before = self.known
         got = await client.get(self._layout.identity)
         if self.known is None:
             found, revision = got.found, got.revision
             if found is None:
                 found, revision = await self._create(client, now_ms)
             self.known = Remembered(self._decode(found).id, revision)
+            await self._look_for(client, "")
             return
         if got.found is None:
             raise StoreReplacedError("emptied", f"etcd has no {self._layout.identity} any more: it was emptied")
@@ -80,12 +101,47 @@ class StoreIdentity:
                 f"etcd is at revision {got.revision} and was at {self.known.revision}: it was restored from an old copy"
             )
             raise StoreReplacedError("restored", message)
+        # What was remembered before etcd was asked has to be there; what is left meanwhile need not be yet.
+        await self._look_for(client, before.witness if before is not None else "")
         self.note(got.revision)
+
+    async def renew(self, client: Reader, now_ms: int) -> None:
+        """Leaves a new token. Errors as `verify`; what is not done now is done the next time."""
+        await self.verify(client, now_ms)
+        if not self._witness or self.known is None:
+            return
+        token = secrets.token_hex(6)
+        record = WitnessRecord(tokens=[*self._tokens, token][-TOKENS_MAX:])
+        conditions = [self.condition(), mod_revision(self._witness, self._tokens_revision)]
+        done = await client.transact(conditions, [Put(self._witness, record.encode())], [])
+        if done.succeeded:
+            self.known = replace(self.known, witness=token)
+            self.note(done.revision)
+
+    async def _look_for(self, client: Reader, token: str) -> None:
+        if not self._witness:
+            return
+        found = (await client.get(self._witness)).found
+        tokens: list[str] = []
+        if found is not None:
+            try:
+                tokens = WitnessRecord.decode(found.key, found.value).tokens
+            except RecordError as error:
+                raise StoreReplacedError("damaged", str(error)) from error
+        if token and token not in tokens:
+            message = (
+                "etcd does not know what this member left there last: it was restored from an old copy, "
+                "and written to since; or what this member remembers is an old copy itself"
+            )
+            raise StoreReplacedError("restored", message)
+        self._tokens, self._tokens_revision = tokens, found.mod_revision if found else 0
+        if tokens and self.known is not None and not self.known.witness:
+            self.known = replace(self.known, witness=tokens[-1])
 
     def note(self, revision: int) -> None:
         """Remembers that the store has come so far."""
         if self.known is not None and revision > self.known.revision:
-            self.known = Remembered(self.known.id, revision)
+            self.known = replace(self.known, revision=revision)
 
     def condition(self) -> Condition:
         """For a transaction: that the store is the one we know. Not before `verify`."""

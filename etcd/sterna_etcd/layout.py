@@ -69,6 +69,15 @@ class Layout:
         """How often an operator has become the leader; every write of it compares this."""
         return f"{self.prefix}operator/epoch"
 
+    @property
+    def witnesses(self) -> str:
+        """The signs that members leave for themselves; nobody follows them, and nothing comes after them."""
+        return f"{self.prefix}witnesses/"
+
+    def witness(self, kind: str, name: str) -> str:
+        """One member's; `kind` is "broker" or "operator"."""
+        return f"{self.witnesses}{_part(kind)}/{_part(name)}"
+
     # Configuration
 
     @property

@@ -61,6 +61,12 @@ class IdentityRecord(Record):
     created_ms: Milliseconds
 
 
+class WitnessRecord(Record):
+    """`witnesses/<kind>/<member>`: what a member has left there lately, the newest last; see identity."""
+
+    tokens: Annotated[list[str], Field(max_length=64)]
+
+
 class Owner(Record):
     """Who an object belongs to: an object in Kubernetes (by the operator), or whoever may administrate."""
 

@@ -222,7 +222,7 @@ class ClusterStore:
     # The watch
 
     async def _follow(self) -> None:
-        watch = self._client.watch(self.layout.prefix, verify=self._verify)
+        watch = self._client.watch(self.layout.prefix, until=self.layout.witnesses, verify=self._verify)
         watch.on_fault = self._on_fault
         async with aclosing(watch.batches()) as batches:
             async for batch in batches:

@@ -201,6 +201,38 @@ async def test_an_etcd_restored_from_an_old_copy_is_noticed(cluster: Make, conne
     await passes(made, connect, "later")
 
 
+async def test_a_restored_etcd_is_noticed_although_others_have_written_to_it_since(
+    cluster: Make, connect: Connect, tmp_path: Path
+) -> None:
+    made = await asyncio.to_thread(cluster, 1)
+    await configured(made, "orders")
+    member, broker = made.etcd.first, made.brokers["b0"]
+    await asyncio.to_thread(member.kill)
+    await asyncio.to_thread(member.copy_to, tmp_path / "copy")
+    await asyncio.to_thread(made.etcd.restart, member)
+    await configured(made, "later")
+    witness = LAYOUT.witness("broker", "b0")
+    async with made.client() as etcd:
+        at_first = (await etcd.get(witness)).found
+
+        async def is_renewed() -> bool:
+            found = (await etcd.get(witness)).found
+            return found is not None and (at_first is None or found.value != at_first.value)
+
+        await waited(is_renewed, 60, "a new token")
+        revision = (await etcd.get(witness)).revision
+    assert await asyncio.to_thread(broker.terminate) == 0
+    await asyncio.to_thread(member.kill)
+    await asyncio.to_thread(member.restore_from, tmp_path / "copy")
+    await asyncio.to_thread(made.etcd.restart, member)
+    async with made.client() as etcd:
+        while await etcd.put("/elsewhere", b"") <= revision + 100:
+            pass
+    await asyncio.to_thread(broker.start)
+    await warned(made, "restored from an old copy")
+    await passes(made, connect, "later")
+
+
 async def test_the_kept_copy_of_another_cluster_is_refused(cluster: Make) -> None:
     made = await asyncio.to_thread(cluster, 1)
     broker = made.brokers["b0"]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from sterna_etcd import Batch, Etcd, Layout, RevisionWentBackError, StoreIdentity, StoreReplacedError, Watch
+from sterna_etcd.identity import TOKENS_MAX
 
 from tests.etcd.conftest import Connect
 from tests.etcds import RunningEtcd
@@ -209,6 +210,51 @@ async def test_the_identity_tells_what_became_of_etcd(
         await identity.verify(other, 3)
     assert caught.value.kind == kind
     assert identity.known == known
+
+
+async def test_a_restored_copy_is_noticed_although_it_was_written_to_since(
+    etcd: Callable[..., RunningEtcd], client: Connect, tmp_path: Path
+) -> None:
+    layout, running = Layout("c1"), etcd()
+    identity = StoreIdentity(layout, member=("broker", "b0"))
+    await identity.renew(client(running), 1)
+    await asyncio.to_thread(running.first.kill)
+    await asyncio.to_thread(running.first.copy_to, tmp_path / "copy")
+    await asyncio.to_thread(running.restart, running.first)
+    await identity.renew(client(running), 2)
+    known = identity.known
+    assert known is not None
+    await asyncio.to_thread(running.first.kill)
+    await asyncio.to_thread(running.first.restore_from, tmp_path / "copy")
+    await asyncio.to_thread(running.restart, running.first)
+    other = client(running)
+    while await other.put("/elsewhere", b"") <= known.revision:
+        pass
+    with pytest.raises(StoreReplacedError) as caught:
+        await identity.verify(other, 3)
+    assert caught.value.kind == "restored"
+    # Nor does it begin anew: the memory stays, and nothing is left in the copy.
+    with pytest.raises(StoreReplacedError):
+        await identity.renew(other, 4)
+    assert identity.known == known
+
+
+async def test_a_member_that_remembers_fewer_tokens_than_it_left_knows_its_etcd(
+    shared: RunningEtcd, client: Connect
+) -> None:
+    layout, one = Layout("tokens"), client(shared)
+    identity = StoreIdentity(layout, member=("broker", "b0"))
+    await identity.renew(one, 1)
+    remembered = identity.known
+    for _ in range(TOKENS_MAX - 1):
+        await identity.renew(one, 1)
+    await StoreIdentity(layout, remembered, ("broker", "b0")).verify(one, 1)
+    # Another member's tokens, and a member without any, have nothing to do with it.
+    await StoreIdentity(layout, member=("broker", "b1")).renew(one, 1)
+    await StoreIdentity(layout).verify(one, 1)
+    await identity.renew(one, 1)
+    with pytest.raises(StoreReplacedError, match="an old copy itself"):
+        await StoreIdentity(layout, remembered, ("broker", "b0")).verify(one, 1)
 
 
 async def test_only_one_of_many_makes_the_identity(shared: RunningEtcd, client: Connect) -> None:

@@ -73,7 +73,8 @@ class KeptFile:
             text = json.dumps(record).encode()
             view.users[name] = Stored(UserRecord.decode(str(self.path), text), revision, created)
         view.addresses = {str(name): list(map(str, urls)) for name, urls in content["addresses"].items()}
-        return Kept(Remembered(str(content["id"]), int(content["revision"])), view)
+        known = Remembered(str(content["id"]), int(content["revision"]), str(content.get("witness", "")))
+        return Kept(known, view)
 
     def save(self, text: str) -> None:
         """Replaces the file."""
@@ -97,6 +98,7 @@ def content_of(view: View, identity: Remembered) -> dict[str, Any]:
         "format": _FORMAT,
         "cluster": view.layout.cluster,
         "id": identity.id,
+        "witness": identity.witness,
         "revision": max(view.revision, identity.revision),
         "configs": [
             [claim.kind, claim.name, one.created, one.revision, one.record.model_dump(mode="json")]

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import structlog
 from sterna_etcd import Etcd, EtcdError, HomeKey, Layout, StoreIdentity, StoreReplacedError
+from sterna_etcd.identity import RENEW_S, SAVE_EVERY
 from sterna_etcd.records import HomeRecord
 
 from sterna_broker.clock import wall_ms
@@ -32,7 +33,7 @@ class StoreLink:
         self.layout = Layout(options.cluster)
         self.etcd = Etcd(options.etcd)
         self.view = View(self.layout)
-        self.identity = StoreIdentity(self.layout)
+        self.identity = StoreIdentity(self.layout, member=("broker", options.name))
         self.heard: Callable[[], None] = lambda: None
         self.homes_before: dict[HomeKey, HomeRecord] = {}
         """Where everything lived, as far as it was kept, when this etcd is taken as it is."""
@@ -61,6 +62,7 @@ class StoreLink:
         self._watch.on_fault = self._note_fault
         self._tasks.append(asyncio.create_task(self._follow(), name="follow-etcd"))
         self._tasks.append(asyncio.create_task(self._keep(), name="keep-configuration"))
+        self._tasks.append(asyncio.create_task(self._bear_witness(), name="bear-witness"))
         wait_s = self._options.start_wait_ms / 1000 if self._has_kept else None
         await self._wait_listed(wait_s)
 
@@ -73,8 +75,7 @@ class StoreLink:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        if self._dirty.is_set():
-            await self._save()
+        await self._save()
         await self.etcd.close()
 
     @property
@@ -145,6 +146,26 @@ class StoreLink:
             await self._dirty.wait()
             await self._save()
             await asyncio.sleep(_SAVE_PAUSE_S)
+
+    async def _bear_witness(self) -> None:
+        """Leaves tokens in etcd, by which a copy of it that was restored is known."""
+        left = 0
+        while True:
+            if self._listed.is_set() and self.fault is None:
+                before = self.identity.known
+                try:
+                    await self.identity.renew(self.etcd, wall_ms())
+                except StoreReplacedError as error:
+                    _log.error("etcd_in_doubt", error=str(error))
+                    self._watch.doubt()
+                except EtcdError as error:
+                    _log.debug("token_not_left", error=str(error))
+                known = self.identity.known
+                if known is not None and (before is None or known.witness != before.witness):
+                    left += 1
+                    if left % SAVE_EVERY == 1:
+                        self._dirty.set()
+            await asyncio.sleep(RENEW_S)
 
     def dirty(self) -> None:
         """The view has changed by a transaction of our own."""
