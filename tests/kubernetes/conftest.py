@@ -113,7 +113,7 @@ def make_cluster(operator: Namespace) -> Iterator[MakeCluster]:
     if os.environ.get("STERNA_TEST_KEEP") == "1":
         return
     # What a failed test left behind would be in the way of the next one.
-    operator.kubectl("delete", "queues.sterna.dev", "--all", "--wait=false")
+    operator.kubectl("delete", "queues.sterna.dev,users.sterna.dev", "--all", "--wait=false")
     for name in made:
         operator.delete("messagingcluster", name, "--ignore-not-found", "--wait=false")
     operator.wait(lambda: not any(map(operator.broker_pods, made)), 120, "the clusters' pods gone")
@@ -156,9 +156,7 @@ class Load:
                 stdout=subprocess.PIPE,
                 stderr=errors,
             )
-        eventually_blocking(
-            lambda: self._errors.read_text().startswith("begun"), timeout_s=30, what="the load to begin"
-        )
+        self._waited(lambda: "begun" in self._errors.read_text(), 60, "the load to begin")
 
     def confirmed(self) -> int:
         """How many sends have been confirmed so far."""
@@ -174,12 +172,18 @@ class Load:
             AssertionError: it has ended, or sends nothing.
         """
         wanted = self.confirmed() + more
+        self._waited(lambda: self.confirmed() >= wanted, timeout_s, f"{more} more messages sent")
 
-        def sent() -> bool:
+    def _waited(self, check: Callable[[], bool], timeout_s: float, what: str) -> None:
+        def alive() -> bool:
             assert self._process.poll() is None, f"the load has ended: {self._errors.read_text()}"
-            return self.confirmed() >= wanted
+            return check()
 
-        eventually_blocking(sent, timeout_s=timeout_s, what=f"{more} more messages sent")
+        try:
+            eventually_blocking(alive, timeout_s=timeout_s, what=what)
+        except AssertionError:
+            self.end()
+            raise
 
     def stop(self) -> dict[str, Any]:
         """Ends it.
@@ -191,14 +195,14 @@ class Load:
         output, _ = self._process.communicate(timeout=180)
         if self._process.returncode != 0:
             raise CommandError(f"the load failed: {self._errors.read_text()}")
-        self._folder.cleanup()
         return dict(json.loads(output))
 
     def end(self) -> None:
-        """Ends the process, whatever it does."""
+        """Ends the process, whatever it does, and takes its files away."""
         if self._process.poll() is None:
             self._process.kill()
             self._process.communicate()
+        self._folder.cleanup()
 
 
 Loads = Callable[..., Load]

@@ -32,12 +32,12 @@ def test_brokers_serve_on_without_etcd_and_changes_arrive_when_it_returns(
 ) -> None:
     cluster = make_cluster({"brokers": 1, **NODE_PORT})
     operator.apply("Queue", "before", {"clusterRef": {"name": cluster}, "deletionPolicy": "delete"})
-    operator.ready("queue", "before", 20)
+    operator.ready("queue", "before", 60)
     brokers = {name: pod["metadata"]["uid"] for name, pod in operator.broker_pods(cluster).items()}
     etcd = f"{cluster}-etcd"
     operator.patch("messagingcluster", cluster, {"spec": {"paused": {}}})
     operator.wait(
-        lambda: operator.condition("messagingcluster", cluster, "Stalled").get("reason") == "Paused", 20, "the pause"
+        lambda: operator.condition("messagingcluster", cluster, "Stalled").get("reason") == "Paused", 30, "the pause"
     )
     operator.kubectl("scale", "statefulset", etcd, "--replicas=0")
     operator.wait(lambda: operator.get("pod", f"{etcd}-0") is None, 60, "etcd gone")
@@ -81,7 +81,7 @@ def test_a_namespace_goes_with_everything_in_it_the_operator_too(whole: Namespac
     for number, policy in enumerate(("retain", "delete", "onlyIfEmpty")):
         whole.apply("Queue", f"q{number}", {"clusterRef": {"name": "orders"}, "deletionPolicy": policy})
     for number in range(3):
-        whole.ready("queue", f"q{number}", 20)
+        whole.ready("queue", f"q{number}", 60)
     run("kubectl", "delete", "namespace", whole.name, "--wait=false")
     whole.wait(
         lambda: not run("kubectl", "get", "namespace", whole.name, "--ignore-not-found").strip(),

@@ -51,7 +51,7 @@ def test_a_message_goes_through_from_inside_and_from_outside(operator: Namespace
     cluster = make_cluster({"brokers": 2, **NODE_PORT})
     for name in ("orders", "invoices", "letters"):
         operator.apply("Queue", name, queue(cluster, deletionPolicy="delete"))
-    homes = {operator.ready("queue", name, 10)["status"]["home"] for name in ("orders", "invoices", "letters")}
+    homes = {operator.ready("queue", name, 60)["status"]["home"] for name in ("orders", "invoices", "letters")}
     assert homes == {f"{cluster}-broker-0", f"{cluster}-broker-1"}, "the least loaded broker gets the next"
     secret = operator.get("secret", f"{cluster}-connection")
     assert secret is not None
@@ -75,11 +75,11 @@ def test_what_was_made_is_there_again_when_somebody_removes_it(operator: Namespa
         ("poddisruptionbudget", f"{cluster}-broker"),
     ):
         operator.delete(kind, name)
-        operator.wait(partial(operator.get, kind, name), 5, f"{kind} {name} back")
+        operator.wait(partial(operator.get, kind, name), 30, f"{kind} {name} back")
     operator.patch("service", cluster, {"spec": {"selector": {"app.kubernetes.io/instance": "another"}}})
     operator.wait(
         lambda: (operator.get("service", cluster) or {})["spec"]["selector"]["app.kubernetes.io/instance"] == cluster,
-        5,
+        30,
         "the Service's selector put right",
     )
     after = {name: pod["metadata"]["uid"] for name, pod in operator.broker_pods(cluster).items()}
@@ -91,7 +91,7 @@ def test_a_restart_under_load_takes_one_broker_at_a_time_and_loses_nothing(
 ) -> None:
     cluster = make_cluster({"brokers": 2, **NODE_PORT})
     operator.apply("Queue", "rolling", queue(cluster, deletionPolicy="delete"))
-    operator.ready("queue", "rolling", 10)
+    operator.ready("queue", "rolling", 60)
     before = {name: pod["metadata"]["uid"] for name, pod in operator.broker_pods(cluster).items()}
     running = load(outside_url(operator, cluster), "rolling")
     operator.kubectl("annotate", "messagingcluster", cluster, "sterna.dev/restart=now")
@@ -124,7 +124,7 @@ def test_a_killed_broker_comes_back_under_load_and_nothing_is_lost(
 ) -> None:
     cluster = make_cluster({"brokers": 1, **NODE_PORT})
     operator.apply("Queue", "killed", queue(cluster, deletionPolicy="delete"))
-    operator.ready("queue", "killed", 10)
+    operator.ready("queue", "killed", 60)
     running = load(outside_url(operator, cluster), "killed")
     pod = f"{cluster}-broker-0"
     for number in range(1, 3):
@@ -152,7 +152,7 @@ def test_a_killed_operator_goes_on_and_restarts_no_broker(operator: Namespace, m
 def test_fewer_brokers_wait_until_one_is_empty(operator: Namespace, make_cluster: MakeCluster) -> None:
     cluster = make_cluster({"brokers": 2, **NODE_PORT})
     operator.apply("Queue", "stays", queue(cluster, deletionPolicy="delete", broker=f"{cluster}-broker-1"))
-    assert operator.ready("queue", "stays", 10)["status"]["home"] == f"{cluster}-broker-1"
+    assert operator.ready("queue", "stays", 60)["status"]["home"] == f"{cluster}-broker-1"
     url = outside_url(operator, cluster)
 
     async def send() -> None:
@@ -196,7 +196,7 @@ def test_fewer_brokers_wait_until_one_is_empty(operator: Namespace, make_cluster
 def test_a_cluster_that_is_kept_finds_its_messages_again(operator: Namespace, make_cluster: MakeCluster) -> None:
     cluster = make_cluster({"brokers": 1, "deletionPolicy": "retain", **NODE_PORT})
     operator.apply("Queue", "kept", queue(cluster))
-    operator.ready("queue", "kept", 10)
+    operator.ready("queue", "kept", 60)
 
     async def send() -> None:
         async with sterna.connect(outside_url(operator, cluster)) as connection:
@@ -209,7 +209,7 @@ def test_a_cluster_that_is_kept_finds_its_messages_again(operator: Namespace, ma
     operator.wait(lambda: not operator.broker_pods(cluster), 120, "pods gone")
     operator.apply("MessagingCluster", cluster, whole["spec"])
     operator.ready("messagingcluster", cluster, 120)
-    operator.ready("queue", "kept", 20)
+    operator.ready("queue", "kept", 60)
 
     async def receive() -> object:
         async with sterna.connect(outside_url(operator, cluster)) as connection:
