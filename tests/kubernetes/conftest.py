@@ -150,9 +150,9 @@ class Load:
         self._errors = Path(self._folder.name) / "stderr"
         with self._errors.open("wb") as errors:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", _LOAD, url, queue, str(self._stop)],
+                [sys.executable, "-m", _LOAD, queue, str(self._stop)],
                 cwd=ROOT,
-                env={**os.environ, **environment},
+                env={**os.environ, "STERNA_URL": url, **environment},
                 stdout=subprocess.PIPE,
                 stderr=errors,
             )
@@ -184,6 +184,10 @@ class Load:
         except AssertionError:
             self.end()
             raise
+
+    def said(self) -> str:
+        """What it has written to stderr so far, such as that a connection was interrupted."""
+        return self._errors.read_text()
 
     def stop(self) -> dict[str, Any]:
         """Ends it.

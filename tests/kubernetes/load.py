@@ -1,6 +1,6 @@
 """A sender and a receiver that count: run as a process of its own while something is done to the cluster.
 
-    python -m tests.kubernetes.load URL QUEUE STOP_FILE
+    STERNA_URL=URL python -m tests.kubernetes.load QUEUE STOP_FILE
 
 It sends numbered messages one after the other, each as soon as the last is confirmed, and receives them, until the stop
 file appears; then it receives what is left. A send whose outcome the SDK does not know is done again, as it advises;
@@ -27,7 +27,7 @@ SEND_TIMEOUT_S = 120.0
 LAST_S = 10.0
 
 
-async def main(url: str, queue: str, ended: Callable[[], bool], tell: Callable[[int], None]) -> None:
+async def main(queue: str, ended: Callable[[], bool], tell: Callable[[int], None]) -> None:
     """See the module."""
     confirmed: set[str] = set()
     seen: dict[str, int] = {}
@@ -53,7 +53,7 @@ async def main(url: str, queue: str, ended: Callable[[], bool], tell: Callable[[
     async def send() -> None:
         nonlocal slowest_s
         number = 0
-        async with sterna.connect(url) as connection:
+        async with sterna.connect() as connection:
             print("begun", file=sys.stderr, flush=True)
             while not ended():
                 number += 1
@@ -67,7 +67,7 @@ async def main(url: str, queue: str, ended: Callable[[], bool], tell: Callable[[
 
     async def receive(sending: "asyncio.Task[None]") -> None:
         nonlocal unflagged
-        async with sterna.connect(url) as connection:
+        async with sterna.connect() as connection:
             consumer = await connection.consumer(queue)
             last = time.monotonic()
             while not sending.done() or time.monotonic() - last < LAST_S:
@@ -100,13 +100,13 @@ async def main(url: str, queue: str, ended: Callable[[], bool], tell: Callable[[
 
 
 def _run() -> None:
-    stop = Path(sys.argv[3])
+    stop = Path(sys.argv[2])
     confirmed = stop.with_name("confirmed")
 
     def tell(count: int) -> None:
         confirmed.write_text(str(count))
 
-    asyncio.run(main(sys.argv[1], sys.argv[2], stop.exists, tell))
+    asyncio.run(main(sys.argv[1], stop.exists, tell))
 
 
 if __name__ == "__main__":

@@ -58,7 +58,8 @@ def test_a_broker_that_is_cut_off_from_etcd_serves_on_and_catches_up(
         # Its registration lapses, and the status says that one broker is not there for the cluster.
         operator.wait(lambda: _broker(operator, cluster, first).get("ready") is False, 60, "the broker missed")
         condition = partial(operator.condition, "messagingcluster", cluster)
-        operator.wait(lambda: "1 of 2 brokers serve" in condition().get("message", ""), 30, "the status saying so")
+        said = f"1 of 2 brokers serve; {first}: it is ready, and not registered"
+        operator.wait(lambda: said in condition().get("message", ""), 30, "the status saying so")
         operator.wait(lambda: "etcd_lost" in operator.kubectl("logs", first), 60, "the broker saying so")
         # It serves all the same; what is new goes to the other, and what is changed here waits.
         for one in running:

@@ -66,6 +66,16 @@ def test_a_ready_pod_that_has_not_registered_does_not_serve_yet() -> None:
     assert removed == ["orders-broker-0"], "the one that serves nobody goes first, and alone"
 
 
+def test_a_broker_that_is_cut_off_from_etcd_is_named_and_left_alone() -> None:
+    world = settled(THREE)
+    live = {name: one for name, one in world.observed.members.live.items() if name != "orders-broker-0"}
+    world.change_members(live=live)
+    plan = world.decide()
+    assert plan.steps == ()
+    assert plan.status is not None
+    assert "2 of 3 brokers serve; orders-broker-0: it is ready, and not registered" in plan.status.conditions[0].message
+
+
 def test_a_broken_image_stops_the_rolling_and_a_repaired_one_goes_on() -> None:
     world = settled(THREE)
     world.edit({**THREE, "image": "localhost/broken:1"})

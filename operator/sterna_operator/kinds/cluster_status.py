@@ -75,7 +75,7 @@ def _conditions(facts: Facts) -> tuple[Condition, ...]:
         waits = f"; waits for {rolling.waits_for}" if rolling.waits_for else ""
         return conditions.reconciling("Rolling", f"{counted}; {rolling.outdated} are to be restarted{waits}")
     if ready < brokers:
-        faults = [f"{pod.name}: {pod.fault}" for pod in facts.pods if pod.fault]
+        faults = [f"{pod.name}: {fault}" for pod in facts.pods if (fault := _fault(facts, pod))]
         return conditions.reconciling("Starting", "; ".join([counted, *faults[:3]]))
     if facts.members.fault is not None:
         # Brokers go on with the configuration that they have.
@@ -90,6 +90,13 @@ def _conditions(facts: Facts) -> tuple[Condition, ...]:
         notes.append("insecure: without TLS or users")
     notes += sorted({warning for status in facts.members.statuses.values() for warning in status.warnings})[:3]
     return conditions.ready("Serving", "; ".join(notes))
+
+
+def _fault(facts: Facts, pod: Pod) -> str | None:
+    """Why a pod does not serve, as far as that can be seen."""
+    if pod.fault is None and pod.is_ready and not pod.is_going and pod.name not in facts.serving:
+        return "it is ready, and not registered in etcd: clients are served, and what is changed does not reach it"
+    return pod.fault
 
 
 def _fields(facts: Facts) -> dict[str, Any]:
