@@ -525,6 +525,14 @@ impl Engine {
             .saturating_sub(u64::from(outgoing.delivered.bytes));
         consumer.uploaded_sent = 0;
         let source = consumer.source;
+        let still_there = self
+            .state
+            .source(source)
+            .is_some_and(|found| found.queue.find(outgoing.sequence).is_some());
+        if consumer.browsing.is_some() && !still_there {
+            // Somebody took it while a browser was about to see it.
+            return;
+        }
         let Some(Session {
             stream: Some(stream),
             number,

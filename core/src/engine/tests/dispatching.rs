@@ -207,3 +207,38 @@ impl Bench {
         }
     }
 }
+
+#[test]
+fn what_is_taken_before_a_browser_sees_it_is_no_damage() {
+    let mut bench = Bench::new(Properties::default());
+    bench.connect();
+    bench.producer(0, 0);
+    let mut message = Vec::new();
+    crate::wire::put_varint_field(&mut message, 1, 1);
+    let publish = proto::Publish {
+        producer: 1,
+        first_sequence: 1,
+        messages: vec![message.into()],
+        ..proto::Publish::default()
+    };
+    bench.send(1, Sent::Publish(publish));
+    let browse = proto::OpenConsumer {
+        consumer: 1,
+        destination: Some(orders()),
+        browse: true,
+        ..proto::OpenConsumer::default()
+    };
+    bench.send(1, Sent::OpenConsumer(browse));
+    let credit = proto::Credit {
+        consumer: 1,
+        message_limit: 5,
+        ..proto::Credit::default()
+    };
+    bench.handle(1, Sent::Credit(credit));
+    let ready = bench.engine().poll().ready;
+    bench.ready.extend(ready);
+    bench.engine().purge_queue("orders").unwrap();
+    bench.settle();
+    assert_eq!((bench.handed(), bench.errors()), (vec![], vec![]));
+    assert_eq!(bench.drained(), [1], "and it hears of the end");
+}

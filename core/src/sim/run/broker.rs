@@ -25,6 +25,8 @@ pub struct World {
     pub zombies: Vec<u64>,
     /// Purges whose durability has to be waited for: the log's end then.
     pub purges: Vec<(crate::sim::facts::PlaceId, crate::log::Position)>,
+    /// Decisions about prepared transactions whose durability has to be waited for.
+    pub deciding: Vec<(super::env::Prepared, crate::log::Position)>,
     /// A second state fed from the first one's log.
     pub follower: Option<Follower>,
     /// Times the broker stopped and started.
@@ -64,6 +66,7 @@ impl World {
             places: Places::new(&queues),
             zombies: Vec::new(),
             purges: Vec::new(),
+            deciding: Vec::new(),
             follower,
             restarts: 0,
             calm: false,
@@ -102,6 +105,9 @@ impl World {
             }
             92..=95 => self.time_passes(),
             96 => self.follower_reads(),
+            97 if self.env.random.one_in(2) => {
+                self.coordinate();
+            }
             97 => self.purge(),
             _ => self.something_breaks(),
         }
@@ -184,6 +190,7 @@ impl World {
     /// Asks the broker what is ready; notes purges that have become durable.
     pub fn poll(&mut self) -> Option<u64> {
         let deadline = self.machine.poll();
+        self.settle_decisions();
         if let Some(engine) = &self.machine.engine {
             let committed = engine.state().committed();
             let (durable, waiting) = std::mem::take(&mut self.purges)

@@ -1,7 +1,7 @@
 //! A simulated client: connects, opens what it is made of, answers to what it hears, and connects again when it is cut off.
 
 use super::consumer::Consumer;
-use super::env::Env;
+use super::env::{Env, Prepared};
 use super::link::{Down, Link};
 use super::places::Places;
 use super::producer::Producer;
@@ -9,9 +9,13 @@ use super::scene::{ClientPlan, ConsumerPlan};
 use super::session::{Asked, Sending, Session};
 use crate::proto::reply::Result as Answered;
 use crate::proto::{self, ErrorCode, client_frame, server_frame};
+use crate::sim::facts::{Key, PlaceId};
 use crate::sim::history::{DeliveryId, Event, Handed};
 use prost::Message as _;
 use std::collections::{BTreeMap, VecDeque};
+
+/// The place of a consumer that takes from none.
+const NOWHERE: PlaceId = PlaceId(u32::MAX);
 
 /// See the module's documentation.
 pub struct Client {
@@ -30,6 +34,8 @@ pub struct Client {
     last_session: u32,
     last_consumer: u32,
     outbox: Vec<proto::ClientFrame>,
+    /// Where its own durable subscriptions were when they were last opened.
+    durables: BTreeMap<String, PlaceId>,
     /// Opens nothing and sends nothing of its own any more.
     pub quiet: bool,
 }
@@ -62,6 +68,7 @@ impl Client {
             last_session: 0,
             last_consumer: 0,
             outbox: Vec::new(),
+            durables: BTreeMap::new(),
             quiet: false,
         }
     }
@@ -101,7 +108,16 @@ impl Client {
             }
         }
         self.up = false;
-        self.asked.clear();
+        for (_, asked) in std::mem::take(&mut self.asked).into_values() {
+            if let Asked::Prepare(tx) = asked {
+                // Whether it is prepared cannot be known here.
+                env.prepared.push(Prepared {
+                    tx,
+                    heard: false,
+                    decision: None,
+                });
+            }
+        }
         self.outbox.clear();
         for session in &mut self.sessions {
             session.disconnected(env);
@@ -160,10 +176,26 @@ impl Client {
         if env.random.one_in(6) {
             self.open_consumers(env, index);
         }
+        if !self.durables.is_empty() && env.random.one_in(30) {
+            self.unsubscribe(env, index);
+        }
         if env.random.one_in(40) {
             self.push(0, 0, client_frame::Frame::Heartbeat(proto::Heartbeat {}));
         }
         self.flush(env);
+    }
+
+    /// Ends a durable subscription of its own, if it can.
+    fn unsubscribe(&mut self, env: &mut Env, index: usize) {
+        let names: Vec<String> = self.durables.keys().cloned().collect();
+        let (Some(name), true) = (env.pick(&names), self.sessions[index].open) else {
+            return;
+        };
+        if let Some(place) = self.durables.remove(&name) {
+            env.note(Event::PlaceDown(place));
+        }
+        let frame = client_frame::Frame::Unsubscribe(proto::Unsubscribe { name });
+        self.send(index, vec![(frame, Some(Asked::Unsubscribe))]);
     }
 
     /// Opens the consumers of a session that are not open.
@@ -194,6 +226,7 @@ impl Client {
             open: false,
             source: 0,
             place: None,
+            looks_at: None,
             limit: env.between(0, 20),
             received: 0,
             closing: false,
@@ -244,12 +277,25 @@ impl Client {
         };
         let place = places.resolve(env, client, &client_id, &consumer.plan, opened.source);
         consumer.source = opened.source;
+        let facts = &mut env.history.facts.consumers[consumer.id.0 as usize];
+        if consumer.plan.browse {
+            // It takes nothing from anybody.
+            (facts.place, consumer.looks_at) = (NOWHERE, Some(place));
+            return;
+        }
+        facts.place = place;
         consumer.place = Some(place);
-        env.history.facts.consumers[consumer.id.0 as usize].place = place;
+        if let Some((name, true, false)) = consumer.plan.subscription.clone() {
+            self.durables.insert(name, place);
+        }
     }
 
     fn observe_delivery(&mut self, env: &mut Env, number: u32, delivery: &proto::Delivery) -> Option<DeliveryId> {
         let recognised = env.recognise(&delivery.message);
+        if let Some(place) = self.consumer_mut(number).and_then(|consumer| consumer.looks_at) {
+            look(env, place, recognised);
+            return None;
+        }
         let found = self.consumer_mut(number).map(|consumer| (consumer.id, consumer.place));
         let (Some((key, intact)), Some((consumer, Some(place)))) = (recognised, found) else {
             // A consumer that the client has closed and the broker not yet is known; any other is not.
@@ -417,6 +463,15 @@ impl Client {
                     env.note(Event::RolledBack(tx));
                 }
             }
+            (Asked::Prepare(tx), Some(Answered::Transacted(done))) if !done.rolled_back => {
+                env.prepared.push(Prepared {
+                    tx,
+                    heard: true,
+                    decision: None,
+                });
+            }
+            (Asked::Prepare(tx), _) => env.note(Event::RolledBack(tx)),
+            (Asked::Unsubscribe, _) => {}
             (Asked::Barrier, _) => session.barrier_answered(),
             (Asked::CloseConsumer(number), _) => {
                 let closed = session.consumers.iter().position(|consumer| consumer.number == number);
@@ -447,6 +502,23 @@ impl Client {
     }
 }
 
+/// What a browser sees is there: it was sent, to this place, like that, and nothing of an open transaction.
+fn look(env: &mut Env, place: PlaceId, recognised: Option<(Key, bool)>) {
+    let facts = &env.history.facts;
+    let right = recognised.is_some_and(|(key, intact)| {
+        let undecided = facts
+            .message(key)
+            .transaction
+            .is_some_and(|tx| !env.decided.contains(&tx));
+        intact && facts.copies(key, place) > 0 && !undecided
+    });
+    if !right {
+        let name = facts.place(place).name.clone();
+        env.complaints
+            .push(format!("a browser of {name} saw what was not there: {recognised:?}"));
+    }
+}
+
 /// A consumer was opened, or refused.
 fn consumer_answered(env: &mut Env, session: &mut Session, number: u32, refused: bool) {
     let Some(index) = session.consumers.iter().position(|consumer| consumer.number == number) else {
@@ -467,7 +539,10 @@ fn consumer_answered(env: &mut Env, session: &mut Session, number: u32, refused:
 }
 
 fn same_plan(one: &ConsumerPlan, other: &ConsumerPlan) -> bool {
-    one.at == other.at && one.subscription == other.subscription && one.predicate == other.predicate
+    one.at == other.at
+        && one.subscription == other.subscription
+        && one.predicate == other.predicate
+        && one.browse == other.browse
 }
 
 /// A queue's consumer selects for itself; a subscription selects when messages come in, for all its consumers.
@@ -491,6 +566,8 @@ fn check_code(env: &mut Env, error: Option<&proto::Error>) {
             | Code::Idle
             | Code::SlowConsumer
             | Code::NoSuchSubscription
+            // Prepared, and nothing of what was acknowledged in it was still held.
+            | Code::NoSuchTransaction
             | Code::Unavailable
     );
     if !expected {

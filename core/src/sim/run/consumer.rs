@@ -21,6 +21,8 @@ pub struct Consumer {
     pub source: u64,
     /// The place, once the broker has answered.
     pub place: Option<PlaceId>,
+    /// What a browser looks at.
+    pub looks_at: Option<PlaceId>,
     /// Messages that it may have been sent.
     pub limit: u64,
     /// Messages that it got.
@@ -47,7 +49,7 @@ impl Consumer {
                     durable: *durable,
                     shared: *shared,
                 }),
-            browse: false,
+            browse: plan.browse,
             credit: Some(self.credit()),
         })
     }

@@ -2,7 +2,7 @@
 
 use super::broker::World;
 use super::client::Client;
-use super::scene::{At, ClientPlan, ConsumerPlan, QUEUES, SessionPlan};
+use super::scene::{self, At, ClientPlan, ConsumerPlan, SessionPlan};
 use crate::proto::AcknowledgeMode;
 use crate::sim::Faults;
 use crate::sim::facts::Predicate;
@@ -100,8 +100,9 @@ impl World {
             predicate: Predicate::All,
             no_local: false,
             subscription: None,
+            browse: false,
         };
-        let queues = QUEUES.iter().copied().chain([UNDELIVERED_NAME]).map(queue).collect();
+        let queues = scene::queues().chain([UNDELIVERED_NAME]).map(queue).collect();
         plans.push(ClientPlan {
             client_id: "sweeper".to_owned(),
             sessions: vec![individual(queues)],
@@ -134,7 +135,7 @@ impl World {
     /// After the sweep nothing is left in the broker.
     fn complain_of_leftovers(&mut self) {
         let Some(engine) = &self.machine.engine else { return };
-        for name in QUEUES.iter().copied().chain([UNDELIVERED_NAME]) {
+        for name in scene::queues().chain([UNDELIVERED_NAME]) {
             let found = engine.state().destination(crate::state::Kind::Queue, name);
             let source = found.and_then(|found| engine.state().source(found.id.source()));
             if let Some(left) = source.map(|source| source.statistics.messages).filter(|left| *left > 0) {
@@ -167,6 +168,7 @@ impl World {
         }
         self.close_ended();
         moved |= self.machine.answer(&mut self.env);
+        moved |= self.calm && self.coordinate();
         moved |= self.machine.step_write(&mut self.env);
         moved |= self.machine.step_reads(&mut self.env);
         moved |= self.machine.step_upkeep(&mut self.env);

@@ -7,9 +7,21 @@ use crate::sim::history::{Event, History};
 use crate::sim::{Random, SimClock};
 use crate::state::Now;
 use prost::Message as _;
+use std::collections::BTreeSet;
 
 /// The wall clock at the beginning of a run.
 const START_WALL_MS: i64 = 1_700_000_000_000;
+
+/// A transaction that waits for its coordinator.
+#[derive(Clone, Copy, Debug)]
+pub struct Prepared {
+    /// Which.
+    pub tx: TxId,
+    /// It was heard that it is prepared.
+    pub heard: bool,
+    /// What the coordinator has decided: to commit.
+    pub decision: Option<bool>,
+}
 
 /// See the module's documentation.
 pub struct Env {
@@ -21,6 +33,10 @@ pub struct Env {
     pub history: History,
     /// Encoded messages by key.
     pub bodies: Vec<Vec<u8>>,
+    /// Transactions whose commit was asked for.
+    pub decided: BTreeSet<TxId>,
+    /// Transactions that are, or may be, prepared.
+    pub prepared: Vec<Prepared>,
     /// What must never happen, and did: errors that no client caused, requests without an answer.
     pub complaints: Vec<String>,
     /// What happened, in words, when somebody wants to read it.
@@ -36,6 +52,8 @@ impl Env {
             clock: SimClock::new(START_WALL_MS),
             history: History::default(),
             bodies: Vec::new(),
+            decided: BTreeSet::new(),
+            prepared: Vec::new(),
             complaints: Vec::new(),
             told: std::env::var_os("STERNA_TELL").map(|_| Vec::new()),
         }
@@ -87,6 +105,12 @@ impl Env {
         {
             self.note(Event::PlaceDown(place));
         }
+    }
+
+    /// Somebody asks for a commit.
+    pub fn commit_sent(&mut self, tx: TxId) {
+        self.decided.insert(tx);
+        self.note(Event::CommitSent(tx));
     }
 
     /// A new transaction.

@@ -25,6 +25,7 @@ impl World {
     pub fn after_stop(&mut self) {
         self.zombies.clear();
         self.purges.clear();
+        self.forget_decisions();
         for client in &mut self.clients {
             client.disconnected(&mut self.env);
         }

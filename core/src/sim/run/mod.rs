@@ -7,6 +7,7 @@
 mod broker;
 mod client;
 mod consumer;
+mod coordinator;
 mod drain;
 mod env;
 mod faults;

@@ -1,7 +1,7 @@
 //! Which place a consumer takes from: queues by name, subscriptions by the number that the broker gives them.
 
 use super::env::Env;
-use super::scene::{ConsumerPlan, QUEUES};
+use super::scene::{self, ConsumerPlan};
 use crate::sim::facts::{Place, PlaceId, Sort};
 use crate::state::UNDELIVERED_NAME;
 use std::collections::BTreeMap;
@@ -19,7 +19,7 @@ impl Places {
     /// Knows the queues: `$sys.undelivered` is the last.
     #[must_use]
     pub fn new(queues: &[PlaceId]) -> Self {
-        let names = QUEUES.iter().copied().chain([UNDELIVERED_NAME]).map(str::to_owned);
+        let names = scene::queues().chain([UNDELIVERED_NAME]).map(str::to_owned);
         Self {
             queues: names.zip(queues.iter().copied()).collect(),
             subscriptions: BTreeMap::new(),

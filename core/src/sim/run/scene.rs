@@ -16,6 +16,8 @@ use std::sync::Arc;
 pub const QUEUES: [&str; 10] = [
     "plain", "busy", "limited", "only", "lazy", "small", "rolling", "short", "bridged", "forget",
 ];
+/// Queues that nobody configured: they are made when somebody asks for them.
+pub const DYNAMIC: [&str; 2] = ["made.a", "made.b"];
 /// Topics.
 pub const TOPICS: [&str; 4] = ["t.a.x", "t.a.y", "t.b", "t.c"];
 
@@ -79,6 +81,8 @@ pub struct ConsumerPlan {
     pub no_local: bool,
     /// Name, durable, shared.
     pub subscription: Option<(String, bool, bool)>,
+    /// Only looks.
+    pub browse: bool,
 }
 
 /// A session of a client.
@@ -99,6 +103,16 @@ pub struct ClientPlan {
     pub client_id: String,
     /// Its sessions.
     pub sessions: Vec<SessionPlan>,
+}
+
+/// All queues.
+pub fn queues() -> impl Iterator<Item = &'static str> {
+    QUEUES.into_iter().chain(DYNAMIC)
+}
+
+fn any_queue(env: &mut Env) -> At {
+    let names: Vec<&str> = queues().collect();
+    At::queue(env.pick(&names).unwrap_or("plain"))
 }
 
 /// The properties of a queue by its name.
@@ -139,7 +153,7 @@ pub fn properties(name: &str) -> Properties {
 /// What the checker knows of the queues, `$sys.undelivered` last.
 pub fn places(env: &mut Env) -> Vec<PlaceId> {
     let mut places = Vec::new();
-    for name in QUEUES {
+    for name in queues() {
         let properties = properties(name);
         places.push(env.place(Place {
             redelivery_max: u32::from(properties.redelivery_max),
@@ -270,7 +284,7 @@ pub fn target(env: &mut Env) -> At {
     if env.random.one_in(3) {
         At::topic(env.pick(&TOPICS).unwrap_or("t.b"))
     } else {
-        At::queue(env.pick(&QUEUES).unwrap_or("plain"))
+        any_queue(env)
     }
 }
 
@@ -285,6 +299,7 @@ fn consumer(env: &mut Env, client: u64, mode: AcknowledgeMode) -> ConsumerPlan {
         predicate,
         no_local: false,
         subscription: None,
+        browse: false,
     };
     if mode == AcknowledgeMode::None {
         // Where it may take from, nothing is owed.
@@ -295,7 +310,8 @@ fn consumer(env: &mut Env, client: u64, mode: AcknowledgeMode) -> ConsumerPlan {
     }
     match env.random.below(10) {
         0..=5 => ConsumerPlan {
-            at: At::queue(env.pick(&QUEUES).unwrap_or("plain")),
+            at: any_queue(env),
+            browse: env.random.one_in(6),
             ..plain
         },
         6 => ConsumerPlan {
@@ -312,6 +328,7 @@ fn consumer(env: &mut Env, client: u64, mode: AcknowledgeMode) -> ConsumerPlan {
                 Predicate::Color(1)
             },
             subscription: Some(("mine".to_owned(), true, false)),
+            browse: false,
             no_local: client == 1,
         },
         8 => ConsumerPlan {
@@ -319,12 +336,14 @@ fn consumer(env: &mut Env, client: u64, mode: AcknowledgeMode) -> ConsumerPlan {
             predicate: Predicate::All,
             no_local: false,
             subscription: Some(("wide".to_owned(), true, true)),
+            browse: false,
         },
         _ => ConsumerPlan {
             at: At::topic("t.b"),
             predicate: Predicate::All,
             no_local: false,
             subscription: Some(("team".to_owned(), false, true)),
+            browse: false,
         },
     }
 }

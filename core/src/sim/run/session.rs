@@ -27,6 +27,10 @@ pub enum Asked {
     Commit(TxId),
     /// Everything was given back: by Recover, or by a rollback.
     Barrier,
+    /// A transaction was prepared.
+    Prepare(TxId),
+    /// A durable subscription was ended.
+    Unsubscribe,
     /// A consumer was closed, by its number.
     CloseConsumer(u32),
     /// The session was closed.
@@ -159,7 +163,8 @@ impl Session {
             14..=16 => self.grant(env),
             17 => self.give_back(env),
             18 => self.recover(env),
-            19..=21 if self.is_transacted() => self.commit(env),
+            19 | 21 if self.is_transacted() => self.commit(env),
+            20 if self.is_transacted() => self.prepare(env),
             22 if self.is_transacted() => self.roll_back(env),
             23 => self.close_consumer(env),
             _ => Vec::new(),
@@ -286,8 +291,28 @@ impl Session {
             return Vec::new();
         };
         self.in_transaction.clear();
-        env.note(Event::CommitSent(open.id));
+        env.commit_sent(open.id);
         vec![(transact(open.number, Verb::Commit, &[]), Some(Asked::Commit(open.id)))]
+    }
+
+    /// Prepares what was begun: from then on it is the coordinator's.
+    fn prepare(&mut self, env: &mut Env) -> Vec<Sending> {
+        let Some(open) = self.transaction.take() else {
+            return Vec::new();
+        };
+        self.in_transaction.clear();
+        env.history.facts.transactions[open.id.0 as usize].prepared = true;
+        let frame = client_frame::Frame::Transact(proto::Transact {
+            transaction: open.number,
+            verb: Verb::Prepare.into(),
+            xid: Some(proto::Xid {
+                format: 1,
+                global: open.id.0.to_le_bytes().to_vec(),
+                branch: Vec::new(),
+            }),
+            seen: Vec::new(),
+        });
+        vec![(frame, Some(Asked::Prepare(open.id)))]
     }
 
     /// Rolls back what was begun. What it holds comes again.
