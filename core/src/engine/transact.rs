@@ -168,7 +168,13 @@ impl Engine {
         }
         let acknowledged = self.state.acknowledged_in(tx);
         match self.state.prepare(tx, xid) {
-            Ok(prepared) => Ok(transacted(tx.number, Some(prepared), false)),
+            Ok(Some(prepared)) => Ok(transacted(tx.number, Some(prepared), false)),
+            Ok(None) => Ok(Outcome::AnswerCommitted(Answered::Transacted(proto::Transacted {
+                transaction: tx.number,
+                durability: Durability::Accepted.into(),
+                read_only: true,
+                ..proto::Transacted::default()
+            }))),
             Err(error @ StateError::TransactionExists) => {
                 // Nothing has changed: it goes on, and may be prepared under another name.
                 if let Some(session) = self.sessions.get_mut(&key) {
@@ -176,7 +182,6 @@ impl Engine {
                 }
                 Err(of_state(&error))
             }
-            Err(error @ StateError::NoSuchTransaction) => Err(of_state(&error)),
             Err(error) => Err(self.undo_instead(key, tx, acknowledged, &error)),
         }
     }
@@ -190,6 +195,7 @@ fn transacted(transaction: u64, committed: Option<Committed>, rolled_back: bool)
         transaction,
         durability: durability.into(),
         rolled_back,
+        ..proto::Transacted::default()
     };
     Outcome::AnswerCommitted(Answered::Transacted(answer))
 }

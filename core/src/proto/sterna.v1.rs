@@ -1008,9 +1008,12 @@ pub mod transact {
         Unspecified = 0,
         Commit = 1,
         Rollback = 2,
-        /// Two-phase: the transaction then outlives its session and is found by `xid`.
+        /// Two-phase: the transaction then outlives its session and is found by `xid`. One that holds nothing, because it was
+        /// never named before, or what was acknowledged in it was no longer the session's, is over with the answer, which says
+        /// so (`read_only`): no decision is owed, and one is refused with NO_SUCH_TRANSACTION.
         Prepare = 3,
         CommitPrepared = 4,
+        /// What was acknowledged in it goes back to its sources as seen.
         RollbackPrepared = 5,
     }
     impl Verb {
@@ -1060,6 +1063,9 @@ pub struct Transacted {
     /// Its messages' numbers were used up; nothing of them arrived.
     #[prost(bool, tag = "3")]
     pub rolled_back: bool,
+    /// The answer to PREPARE of a transaction that held nothing: there is nothing to decide.
+    #[prost(bool, tag = "4")]
+    pub read_only: bool,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Lookup {

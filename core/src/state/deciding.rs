@@ -4,7 +4,7 @@ use crate::log::Position;
 
 use super::catalogue_record::{Decision, TransactionHead};
 use super::ids::{SourceId, Xid};
-use super::queue::{DELAYED, EXPIRED, GATED};
+use super::queue::{DELAYED, EXPIRED, Entry, GATED};
 use super::tables::{Gate, Liveness, Tables};
 use super::timers::{Timer, TimerKind};
 use super::transaction::{PREPARED_HOLDER, PendingEntry, Transaction};
@@ -129,11 +129,12 @@ impl Tables {
     }
 
     /// None of a transaction takes effect. What it acknowledged is again in its holders' hands, or back in its place if it
-    /// was prepared and has none.
-    pub fn apply_rollback(&mut self, liveness: &mut impl Liveness, id: u64) {
+    /// was prepared and has none: these are returned, each with its priority.
+    pub fn apply_rollback(&mut self, liveness: &mut impl Liveness, id: u64) -> Vec<(SourceId, u8, Entry)> {
         let Some(transaction) = self.transactions.remove(id) else {
-            return;
+            return Vec::new();
         };
+        let mut returned = Vec::new();
         for pending in &transaction.entries {
             self.forget_pending(pending);
             self.release(liveness, pending.entry.position);
@@ -144,12 +145,16 @@ impl Tables {
                 .flat_map(|(first, last)| (*first..=*last).map(|sequence| (head.source, sequence)))
         });
         for (id, sequence) in logged.chain(transaction.acknowledged.iter().copied()) {
-            self.unlock_reference(id, sequence);
+            returned.extend(
+                self.unlock_reference(id, sequence)
+                    .map(|(priority, entry)| (id, priority, entry)),
+            );
         }
         for (record, _) in &transaction.terminals {
             liveness.release(*record);
         }
         self.end_transaction(liveness, &transaction);
+        returned
     }
 
     fn end_transaction(&mut self, liveness: &mut impl Liveness, transaction: &Transaction) {
@@ -158,32 +163,29 @@ impl Tables {
         }
     }
 
-    fn unlock_reference(&mut self, id: SourceId, sequence: u64) {
-        let Some(source) = self.sources.get_mut(&id) else {
-            return;
-        };
-        let Some(flight) = source.queue.flight_mut(sequence) else {
-            return;
-        };
+    /// Gives back what was acknowledged and has no holder any more.
+    fn unlock_reference(&mut self, id: SourceId, sequence: u64) -> Option<(u8, Entry)> {
+        let source = self.sources.get_mut(&id)?;
+        let flight = source.queue.flight_mut(sequence)?;
         flight.transaction = 0;
         if flight.holder != PREPARED_HOLDER {
-            return;
+            return None;
         }
-        if let Some((priority, entry)) = source.queue.give_back(sequence) {
-            // Whoever acknowledged it had been handed it.
-            entry.count = entry.count.max(1);
-            if entry.is(EXPIRED) {
-                // Its time was up meanwhile: it goes at the next tick.
-                let now_ms = self.now.monotonic_ms.max(1);
-                self.timers
-                    .add(Timer::new(now_ms, id, priority, sequence, TimerKind::Expiry));
-            }
-            let bytes = u64::from(entry.bytes);
-            source.statistics.in_flight_messages -= 1;
-            source.statistics.in_flight_bytes -= bytes;
-            source.note_return(priority, sequence);
-            self.mark_dirty(id);
+        let (priority, entry) = source.queue.give_back(sequence)?;
+        // Whoever acknowledged it had been handed it.
+        entry.count = entry.count.saturating_add(1);
+        let entry = *entry;
+        if entry.is(EXPIRED) {
+            // Its time was up meanwhile: it goes at the next tick.
+            let now_ms = self.now.monotonic_ms.max(1);
+            self.timers
+                .add(Timer::new(now_ms, id, priority, sequence, TimerKind::Expiry));
         }
+        source.statistics.in_flight_messages -= 1;
+        source.statistics.in_flight_bytes -= u64::from(entry.bytes);
+        source.note_return(priority, sequence);
+        self.mark_dirty(id);
+        Some((priority, entry))
     }
 
     fn forget_pending(&mut self, pending: &PendingEntry) {

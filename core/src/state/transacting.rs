@@ -9,7 +9,9 @@ use super::facade::State;
 use super::ids::{DestinationId, SourceId, Tx, Xid};
 use super::properties::OverflowPolicy;
 use super::publishing::Durability;
-use super::transaction::PREPARED_HOLDER;
+use super::queue::EXPIRED;
+use super::terminal_record::Reason;
+use super::transaction::{PREPARED_HOLDER, Transaction};
 
 /// A decided transaction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -165,27 +167,39 @@ impl State {
         if open.messages > 0 || !open.terminals.is_empty() || open.prepared.is_some() {
             self.append_decision(id, Decision::RolledBack, None)?;
         }
-        self.tables.apply_rollback(&mut self.log, id);
+        for (source, priority, entry) in self.tables.apply_rollback(&mut self.log, id) {
+            let maximum = self
+                .tables
+                .sources
+                .get(&source)
+                .map_or(0, |source| self.tables.redelivery_max(source));
+            if maximum > 0 && entry.count >= maximum && !entry.is(EXPIRED) {
+                // Without room for its record it stays where it is, and is put aside at its next return.
+                let _ = self.put_aside(source, priority, &entry, Reason::MaxRedelivery);
+            }
+        }
         Ok(())
     }
 
     /// First phase: the transaction outlives its session, and a restart, and waits for its coordinator under `xid`. Deliveries
-    /// acknowledged in it leave their holders.
+    /// acknowledged in it leave their holders. `None`: it held nothing, so it is over, and nothing waits for a decision.
     ///
     /// # Errors
-    /// There is none, the name is taken, a message of it could not be taken in, or the log takes no record.
-    pub fn prepare(&mut self, tx: Tx, xid: Xid) -> Result<Committed, StateError> {
-        let id = self
-            .tables
-            .transactions
-            .of_owner(tx)
-            .ok_or(StateError::NoSuchTransaction)?;
+    /// The name is taken, a message of it could not be taken in, or the log takes no record.
+    pub fn prepare(&mut self, tx: Tx, xid: Xid) -> Result<Option<Committed>, StateError> {
         if self.tables.transactions.of_xid(&xid).is_some() {
             return Err(StateError::TransactionExists);
         }
+        let Some(id) = self.tables.transactions.of_owner(tx) else {
+            return Ok(None);
+        };
         if let Some(why) = self.tables.transactions.get(id).and_then(|open| open.failed.clone()) {
             self.roll_back(id)?;
             return Err(StateError::RolledBack(why));
+        }
+        if self.tables.transactions.get(id).is_none_or(Transaction::is_empty) {
+            self.tables.transactions.remove(id);
+            return Ok(None);
         }
         self.log_acknowledgements(id)?;
         let position = self.append_decision(id, Decision::Prepared, Some(xid.clone()))?;
@@ -207,10 +221,10 @@ impl State {
         }
         let time_ms = self.tables.now.wall_ms;
         self.tables.apply_prepare(&mut self.log, position, id, xid, time_ms);
-        Ok(Committed {
+        Ok(Some(Committed {
             durability: Durability::Durable,
             wait_for: Some(position),
-        })
+        }))
     }
 
     /// Second phase.

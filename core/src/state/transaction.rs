@@ -48,6 +48,13 @@ pub(super) struct Transaction {
     pub failed: Option<String>,
 }
 
+impl Transaction {
+    /// Whether deciding it would change nothing.
+    pub fn is_empty(&self) -> bool {
+        self.messages == 0 && self.entries.is_empty() && self.terminals.is_empty() && self.acknowledged.is_empty()
+    }
+}
+
 /// All open transactions.
 #[derive(Debug, Default)]
 pub(super) struct Transactions {

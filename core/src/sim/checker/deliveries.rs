@@ -153,16 +153,13 @@ fn repeated(index: &Index<'_>, before: &[DeliveryId], id: DeliveryId, name: &str
         found.add(Rule::FlaggedForNothing, format!("{name}, number {}", handed.sequence));
     }
     let run = index.started_before(delivery.at);
-    let this_run = || earlier.iter().filter(|earlier| earlier.at >= run);
-    // What a prepared transaction had acknowledged comes back from it as delivered, also after a restart.
-    let promised = earlier.iter().any(|earlier| {
-        let prepared = |tx: &crate::sim::facts::TxId| index.facts.transactions[tx.0 as usize].prepared;
-        earlier.acked.iter().any(|(_, tx)| tx.as_ref().is_some_and(prepared))
-    });
-    let seen = this_run().filter(|earlier| earlier.returned.is_none()).count();
-    // Its rollback leaves a count of at least one, which may be less than what it was.
-    let certain = if promised { 1 + seen.min(1) } else { 1 + seen };
-    let possible = 1 + this_run().count() + usize::from(promised);
+    let (this_run, before): (Vec<_>, Vec<_>) = earlier.into_iter().partition(|earlier| earlier.at >= run);
+    let certain = 1 + this_run.iter().filter(|earlier| earlier.returned.is_none()).count();
+    // What a transaction had acknowledged comes back from it as delivered, also when the broker stopped meanwhile.
+    let promised = before
+        .iter()
+        .filter(|earlier| earlier.acked.iter().any(|(_, tx)| tx.is_some()));
+    let possible = 1 + this_run.len() + promised.count();
     let count = handed.count as usize;
     if !place.undelivered && possible < 255 && !(certain..=possible).contains(&count) {
         let expected = format!("{certain} to {possible}");

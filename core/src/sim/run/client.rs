@@ -2,6 +2,7 @@
 
 use super::consumer::Consumer;
 use super::env::{Env, Prepared};
+use super::judging::{check_code, held_nothing, look};
 use super::link::{Down, Link};
 use super::places::Places;
 use super::producer::Producer;
@@ -9,7 +10,7 @@ use super::scene::{ClientPlan, ConsumerPlan};
 use super::session::{Asked, Sending, Session};
 use crate::proto::reply::Result as Answered;
 use crate::proto::{self, ErrorCode, client_frame, server_frame};
-use crate::sim::facts::{Key, PlaceId};
+use crate::sim::facts::PlaceId;
 use crate::sim::history::{DeliveryId, Event, Handed};
 use prost::Message as _;
 use std::collections::{BTreeMap, VecDeque};
@@ -463,13 +464,14 @@ impl Client {
                     env.note(Event::RolledBack(tx));
                 }
             }
-            (Asked::Prepare(tx), Some(Answered::Transacted(done))) if !done.rolled_back => {
+            (Asked::Prepare(tx), Some(Answered::Transacted(done))) if !done.read_only => {
                 env.prepared.push(Prepared {
                     tx,
                     heard: true,
                     decision: None,
                 });
             }
+            (Asked::Prepare(tx), Some(Answered::Transacted(_))) => held_nothing(env, tx),
             (Asked::Prepare(tx), _) => env.note(Event::RolledBack(tx)),
             (Asked::Unsubscribe, _) => {}
             (Asked::Barrier, _) => session.barrier_answered(),
@@ -502,23 +504,6 @@ impl Client {
     }
 }
 
-/// What a browser sees is there: it was sent, to this place, like that, and nothing of an open transaction.
-fn look(env: &mut Env, place: PlaceId, recognised: Option<(Key, bool)>) {
-    let facts = &env.history.facts;
-    let right = recognised.is_some_and(|(key, intact)| {
-        let undecided = facts
-            .message(key)
-            .transaction
-            .is_some_and(|tx| !env.decided.contains(&tx));
-        intact && facts.copies(key, place) > 0 && !undecided
-    });
-    if !right {
-        let name = facts.place(place).name.clone();
-        env.complaints
-            .push(format!("a browser of {name} saw what was not there: {recognised:?}"));
-    }
-}
-
 /// A consumer was opened, or refused.
 fn consumer_answered(env: &mut Env, session: &mut Session, number: u32, refused: bool) {
     let Some(index) = session.consumers.iter().position(|consumer| consumer.number == number) else {
@@ -548,36 +533,6 @@ fn same_plan(one: &ConsumerPlan, other: &ConsumerPlan) -> bool {
 /// A queue's consumer selects for itself; a subscription selects when messages come in, for all its consumers.
 fn own_predicate(plan: &ConsumerPlan) -> crate::sim::facts::Predicate {
     plan.predicate
-}
-
-/// Errors that a well-behaved client may meet. Any other is a defect.
-fn check_code(env: &mut Env, error: Option<&proto::Error>) {
-    use ErrorCode as Code;
-    let Some(error) = error else { return };
-    let expected = matches!(
-        error.code(),
-        Code::InUse
-            | Code::ClientIdInUse
-            | Code::StoreFull
-            | Code::DestinationFull
-            | Code::TransactionRolledBack
-            | Code::UnknownProducer
-            | Code::StoreFailed
-            | Code::Idle
-            | Code::SlowConsumer
-            | Code::NoSuchSubscription
-            // Prepared, and nothing of what was acknowledged in it was still held.
-            | Code::NoSuchTransaction
-            | Code::Unavailable
-    );
-    if !expected {
-        env.complaints.push(format!(
-            "unexpected error {:?} of {}: {}",
-            error.code(),
-            error.subject,
-            error.message
-        ));
-    }
 }
 
 /// A batch in words, without message bytes.

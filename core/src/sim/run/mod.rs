@@ -12,6 +12,7 @@ mod drain;
 mod env;
 mod faults;
 mod follower;
+mod judging;
 mod link;
 mod machine;
 mod places;

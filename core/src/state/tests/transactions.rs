@@ -148,6 +148,48 @@ fn a_prepared_transaction_outlives_restarts_until_it_is_decided() {
     }
 }
 
+// covers: EMS-TX-A05, EMS-DEST-A23
+#[test]
+fn each_rollback_of_a_prepared_transaction_counts_as_a_delivery_and_the_last_one_puts_aside() {
+    for restarts in [false, true] {
+        let mut bench = Bench::new();
+        let properties = Properties {
+            redelivery_max: 3,
+            ..Properties::default()
+        };
+        let queue = bench.queue("orders", properties);
+        bench.send(queue, &Message::text("kept").preserved());
+        bench.send(queue, &Message::text("dropped"));
+        bench.settle();
+        for round in 1..=3 {
+            for _ in 0..2 {
+                let (_, sequence, delivered) = bench.take(queue.source()).unwrap();
+                assert_eq!((delivered.delivery_count, delivered.redelivered), (round, round > 1));
+                bench
+                    .state()
+                    .acknowledge(queue.source(), &[(sequence, sequence)], |_| true, Some(TX))
+                    .unwrap();
+            }
+            bench.state().prepare(TX, xid(1)).unwrap().unwrap();
+            bench.settle();
+            if restarts {
+                bench.restart();
+            }
+            bench.state().rollback_prepared(&xid(1)).unwrap();
+            bench.settle();
+            if restarts {
+                bench.restart();
+            }
+        }
+        for _ in 0..2 {
+            assert!(bench.take(queue.source()).is_none(), "it was delivered often enough");
+            assert_eq!(bench.state().source(queue.source()).unwrap().statistics.messages, 0);
+            assert_eq!(bench.texts(UNDELIVERED.source()), ["kept"]);
+            bench.restart();
+        }
+    }
+}
+
 #[test]
 fn a_message_sent_earlier_and_committed_later_takes_its_place() {
     let mut bench = Bench::new();

@@ -707,14 +707,16 @@ class Xid(_message.Message):
     def __init__(self, format: _Optional[int] = ..., branch: _Optional[bytes] = ..., **kwargs) -> None: ...
 
 class Transacted(_message.Message):
-    __slots__ = ("transaction", "durability", "rolled_back")
+    __slots__ = ("transaction", "durability", "rolled_back", "read_only")
     TRANSACTION_FIELD_NUMBER: _ClassVar[int]
     DURABILITY_FIELD_NUMBER: _ClassVar[int]
     ROLLED_BACK_FIELD_NUMBER: _ClassVar[int]
+    READ_ONLY_FIELD_NUMBER: _ClassVar[int]
     transaction: int
     durability: Durability
     rolled_back: bool
-    def __init__(self, transaction: _Optional[int] = ..., durability: _Optional[_Union[Durability, str]] = ..., rolled_back: bool = ...) -> None: ...
+    read_only: bool
+    def __init__(self, transaction: _Optional[int] = ..., durability: _Optional[_Union[Durability, str]] = ..., rolled_back: bool = ..., read_only: bool = ...) -> None: ...
 
 class Lookup(_message.Message):
     __slots__ = ("destination", "upload")
