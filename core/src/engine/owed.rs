@@ -9,7 +9,6 @@ use super::engine::Engine;
 use super::frames::Frame;
 use super::intake::Outcome;
 use super::session::session_of;
-use crate::log::AppendError;
 use crate::proto::reply::Result as Answered;
 use crate::proto::{self, server_frame};
 use crate::state::{SourceId, StateError};
@@ -77,7 +76,7 @@ impl Engine {
     /// Acknowledges what a holder has of a source, now or when there is room. Whether it was now.
     ///
     /// # Errors
-    /// There is no such source, or the log is finished.
+    /// The log is finished.
     pub(super) fn acknowledge_or_owe(
         &mut self,
         source: SourceId,
@@ -85,13 +84,10 @@ impl Engine {
         ranges: &[(u64, u64)],
     ) -> Result<bool, StateError> {
         if self.owed.is_empty() {
-            match self.state.acknowledge(source, ranges, |other| holder.is(other), None) {
-                Ok(acknowledged) => {
-                    self.acknowledged(holder.session(), acknowledged.count);
-                    return Ok(true);
-                }
-                Err(StateError::Append(AppendError::NoSpace)) => {}
-                Err(error) => return Err(error),
+            let acknowledged = self.state.acknowledge(source, ranges, |other| holder.is(other), None)?;
+            self.acknowledged(holder.session(), acknowledged.count);
+            if !acknowledged.short_of_room {
+                return Ok(true);
             }
         }
         self.owed.0.push_back(Waiting {
@@ -119,11 +115,12 @@ impl Engine {
             let result = self
                 .state
                 .acknowledge(one.source, &one.ranges, |other| holder.is(other), None);
-            match result {
-                Ok(acknowledged) => self.acknowledged(holder.session(), acknowledged.count),
-                Err(StateError::Append(AppendError::NoSpace)) => return self.owed.0.push_front(one),
-                // The source is gone with all it held, or the log is finished, which is told by other means.
-                Err(_) => {}
+            // Otherwise the log is finished, which is told by other means.
+            if let Ok(acknowledged) = result {
+                self.acknowledged(holder.session(), acknowledged.count);
+                if acknowledged.short_of_room {
+                    return self.owed.0.push_front(one);
+                }
             }
             if let Some((stream, session, request)) = one.answer {
                 let result = Some(Answered::Done(proto::Done {}));

@@ -15,14 +15,28 @@ pub struct Acknowledged {
     pub count: u64,
     /// It is durable when [`State::committed`] is above this.
     pub wait_for: Option<Position>,
+    /// The log had no room for all of it: what is still in flight has to be acknowledged again.
+    pub short_of_room: bool,
+}
+
+/// What became of deliveries that were to end.
+#[derive(Debug, Default)]
+pub(super) struct Ended {
+    /// How many are done with; in a transaction: how many are logged.
+    pub count: u64,
+    /// The last record.
+    pub last: Option<Position>,
+    /// Why the log took no more records.
+    pub stopped: Option<AppendError>,
 }
 
 impl State {
     /// Acknowledges what is in flight within `ranges` (both ends included) and belongs to a holder that `is_holder` knows.
-    /// In a transaction it takes effect at the commit, and until then nobody else gets it.
+    /// In a transaction it takes effect at the commit, and until then nobody else gets it. A source that is gone holds
+    /// nothing, so an acknowledgement that names it beside others still counts for the others.
     ///
     /// # Errors
-    /// There is no such source, or the log takes no record: nothing was acknowledged beyond what was logged before.
+    /// The log is finished.
     pub fn acknowledge(
         &mut self,
         id: SourceId,
@@ -30,7 +44,9 @@ impl State {
         is_holder: impl Fn(u64) -> bool,
         transaction: Option<Tx>,
     ) -> Result<Acknowledged, StateError> {
-        let source = self.tables.sources.get(&id).ok_or(StateError::NoSuchSource)?;
+        let Some(source) = self.tables.sources.get(&id) else {
+            return Ok(Acknowledged::default());
+        };
         let mut sequences = std::mem::take(&mut self.sequences);
         sequences.clear();
         for (first, last) in ranges {
@@ -55,22 +71,26 @@ impl State {
     }
 
     fn acknowledge_now(&mut self, id: SourceId, sequences: &[u64]) -> Result<Acknowledged, AppendError> {
-        let wait_for = self.end_flights(id, sequences, 0)?.last().copied();
-        let count = sequences.len() as u64;
-        self.totals.acknowledged_total += count;
-        Ok(Acknowledged { count, wait_for })
+        let ended = self.end_flights(id, sequences, 0);
+        self.totals.acknowledged_total += ended.count;
+        let short_of_room = match ended.stopped {
+            None => false,
+            Some(AppendError::NoSpace) => true,
+            Some(error) => return Err(error),
+        };
+        Ok(Acknowledged {
+            count: ended.count,
+            wait_for: ended.last,
+            short_of_room,
+        })
     }
 
     /// Logs the end of deliveries and removes them, those that no record names included. With a transaction's number the
     /// logged ones only take effect with its commit, and the others are left to it.
-    pub(super) fn end_flights(
-        &mut self,
-        id: SourceId,
-        sequences: &[u64],
-        transaction: u64,
-    ) -> Result<Vec<Position>, AppendError> {
+    pub(super) fn end_flights(&mut self, id: SourceId, sequences: &[u64], transaction: u64) -> Ended {
+        let mut ended = Ended::default();
         let Some(source) = self.tables.sources.get(&id) else {
-            return Ok(Vec::new());
+            return ended;
         };
         let mut heads: smallvec::SmallVec<[TerminalHead; 1]> = smallvec::SmallVec::new();
         let mut unlogged: smallvec::SmallVec<[u64; 16]> = smallvec::SmallVec::new();
@@ -100,9 +120,18 @@ impl State {
             }
             in_head += 1;
         }
-        let mut positions = Vec::new();
         for head in heads {
-            positions.push(self.append_terminal(head)?);
+            let count = head.count();
+            match self.append_terminal(head) {
+                Ok(position) => {
+                    ended.last = Some(position);
+                    ended.count += count;
+                }
+                Err(error) => {
+                    ended.stopped = Some(error);
+                    return ended;
+                }
+            }
         }
         if transaction == 0 {
             let mut removed = 0;
@@ -112,8 +141,9 @@ impl State {
             if let Some(source) = self.tables.sources.get_mut(&id) {
                 source.statistics.acknowledged_total += removed;
             }
+            ended.count += removed;
         }
-        Ok(positions)
+        ended
     }
 
     fn acknowledge_later(&mut self, id: SourceId, sequences: &[u64], tx: Tx) -> Acknowledged {
@@ -130,7 +160,7 @@ impl State {
             .extend(sequences.iter().map(|sequence| (id, *sequence)));
         Acknowledged {
             count: sequences.len() as u64,
-            wait_for: None,
+            ..Acknowledged::default()
         }
     }
 }

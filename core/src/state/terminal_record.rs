@@ -135,6 +135,12 @@ impl TerminalHead {
         self.targets.push(position);
     }
 
+    /// How many messages it ends.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.ranges.iter().map(|(first, last)| last - first + 1).sum()
+    }
+
     /// Sorts the targets and leaves one for each block. To be called once, before writing.
     pub fn finish(&mut self) {
         self.targets.sort_unstable();

@@ -124,7 +124,7 @@ impl State {
         for group in acknowledged.chunk_by(|a, b| a.0 == b.0) {
             let Some((source, _)) = group.first() else { continue };
             let sequences: Vec<u64> = group.iter().map(|(_, sequence)| *sequence).collect();
-            result = result.and(self.end_flights(*source, &sequences, id).map(|_| ()));
+            result = result.and(self.end_flights(*source, &sequences, id).stopped.map_or(Ok(()), Err));
         }
         // All stay noted: a rollback gives back what is still in flight, a commit finds the logged ones gone.
         if let Some(open) = self.tables.transactions.get_mut(id) {

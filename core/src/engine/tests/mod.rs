@@ -1,5 +1,6 @@
 //! Tests of the layer over the simulated disk: an engine, a host that runs every job at once, one client with real frames.
 
+mod acknowledging;
 mod configuring;
 mod dispatching;
 mod room;

@@ -9,6 +9,11 @@ use crate::state::{Origin, SourceId, StateError};
 impl Bench {
     /// Fills the log to its last record, the reserve included, until upkeep runs again.
     fn exhaust(&mut self) {
+        self.fill(usize::MAX);
+    }
+
+    /// As `exhaust`, by so many records at most, each with a block of its own; how many it took.
+    fn fill(&mut self, most: usize) -> usize {
         let queue = |bench: &mut Self, name: &str| {
             let name = crate::name::DestinationName::parse(name).unwrap();
             let state = bench.engine().state_mut();
@@ -31,16 +36,17 @@ impl Bench {
         self.engine().state_mut().publish(to, &incoming).unwrap();
         self.run(false);
         let (mut from, mut to, mut sequence) = (here, there, before);
-        loop {
+        for moved in 0..most {
             let next = self.engine().state().source(to).unwrap().next_sequence;
             match self.engine().state_mut().move_message(from, sequence, to, "test") {
                 Ok(()) => (from, to, sequence) = (to, from, next),
-                Err(StateError::Append(AppendError::NoSpace)) => return,
+                Err(StateError::Append(AppendError::NoSpace)) => return moved,
                 Err(other) => panic!("{other}"),
             }
             // A move is gated until it is durable.
             self.run(false);
         }
+        most
     }
 
     fn source(&mut self) -> SourceId {
@@ -104,7 +110,7 @@ impl Bench {
         let transact = proto::Transact {
             transaction,
             verb: verb.into(),
-            xid: (verb == Verb::Prepare).then(|| proto::Xid {
+            xid: (!matches!(verb, Verb::Commit | Verb::Rollback)).then(|| proto::Xid {
                 format: 1,
                 global: vec![7],
                 branch: vec![],
@@ -223,6 +229,88 @@ fn an_acknowledgement_that_finds_no_room_holds_and_is_answered_when_there_is_som
     bench.settle();
     assert!(matches!(bench.answer(3), Some(Answered::Done(_))));
     assert_eq!(bench.held(), Some(0));
+}
+
+#[test]
+fn an_acknowledgement_that_finds_room_for_its_first_part_only_counts_each_message_once() {
+    // More than one record names: the first 4,096 in a run, then every second one.
+    let (run, gaps) = (4096_u64, 2500_u64);
+    let prepare = || {
+        let mut bench = Bench::new(Properties::default());
+        bench.connect();
+        bench.producer(0, 0);
+        let publish = proto::Publish {
+            producer: 1,
+            first_sequence: 1,
+            messages: vec![bytes::Bytes::from_static(b"\x4a\x01x").to_vec().into(); (run + 2 * gaps) as usize],
+            ..proto::Publish::default()
+        };
+        bench.send(1, Sent::Publish(publish));
+        bench.consumer(1, run + 2 * gaps);
+        assert_eq!(bench.deliveries().len() as u64, run + 2 * gaps);
+        bench
+    };
+    let full = prepare().fill(usize::MAX);
+    let mut bench = prepare();
+    bench.fill(full - 1);
+    let every_second = (0..gaps).map(|gap| proto::SequenceRange {
+        first: run + 2 + 2 * gap,
+        last: run + 2 + 2 * gap,
+    });
+    let ranges = std::iter::once(proto::SequenceRange { first: 1, last: run }).chain(every_second);
+    let sets = vec![proto::AckSet {
+        source: bench.source().0,
+        ranges: ranges.collect(),
+        epoch: 0,
+    }];
+    bench.ask(1, Sent::Acknowledge(proto::Ack { sets, transaction: 0 }));
+    bench.run(false);
+    let unacknowledged = |bench: &mut Bench| {
+        let counted: u64 = bench.engine().sessions.values().map(|one| one.unacknowledged).sum();
+        (counted, bench.held())
+    };
+    assert_eq!(
+        (unacknowledged(&mut bench), bench.answer(1)),
+        ((2 * gaps, Some(2 * gaps)), None),
+        "its first record found room"
+    );
+    bench.settle();
+    assert_eq!(unacknowledged(&mut bench), (gaps, Some(gaps)));
+    assert!(matches!(bench.answer(1), Some(Answered::Done(_))));
+}
+
+#[test]
+fn a_prepare_of_what_holds_nothing_leaves_nothing_to_decide() {
+    let mut bench = Bench::new(Properties::default());
+    bench.connect_as(AcknowledgeMode::Transacted);
+    bench.producer(0, 0);
+    let read_only = |answered| match answered {
+        Some(Answered::Transacted(done)) => done.read_only,
+        other => panic!("{other:?}"),
+    };
+    bench.decide(1, Verb::Prepare);
+    bench.settle();
+    assert!(read_only(bench.answer(1)), "never named before");
+    // Nothing of what it names is held.
+    bench.acknowledge_in(5, 2);
+    bench.decide(2, Verb::Prepare);
+    bench.settle();
+    assert!(read_only(bench.answer(2)));
+    assert!(bench.engine().state().prepared().is_empty());
+    bench.decide(3, Verb::CommitPrepared);
+    bench.settle();
+    assert_eq!(code(bench.answer(3)), Some(ErrorCode::NoSuchTransaction));
+    // The numbers are free again.
+    bench.publish_in(1, 2);
+    bench.decide(2, Verb::Prepare);
+    bench.frames.clear();
+    bench.settle();
+    assert!(!read_only(bench.answer(2)), "it holds a message");
+    assert_eq!(bench.engine().state().prepared().len(), 1);
+    bench.decide(4, Verb::CommitPrepared);
+    bench.settle();
+    assert!(!read_only(bench.answer(4)));
+    assert_eq!(bench.held(), Some(1));
 }
 
 #[test]

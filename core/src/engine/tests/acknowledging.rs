@@ -1,0 +1,103 @@
+//! Acknowledgements that name what the session does not hold.
+
+use super::*;
+use crate::proto::transact::Verb;
+
+fn set(source: u64, last: u64) -> proto::AckSet {
+    proto::AckSet {
+        source,
+        ranges: vec![proto::SequenceRange { first: 1, last }],
+        epoch: 0,
+    }
+}
+
+fn topic() -> proto::OpenConsumer {
+    proto::OpenConsumer {
+        consumer: 2,
+        destination: Some(proto::Destination {
+            kind: DestinationKind::Topic.into(),
+            name: "news".to_owned(),
+        }),
+        ..proto::OpenConsumer::default()
+    }
+}
+
+impl Bench {
+    /// A message of the queue in hand, and a subscription that is gone again; the numbers of both sources.
+    fn one_in_hand_and_a_subscription_gone(&mut self) -> (u64, u64) {
+        let open = proto::OpenConsumer {
+            consumer: 1,
+            destination: Some(orders()),
+            credit: Some(proto::Credit {
+                message_limit: 5,
+                ..proto::Credit::default()
+            }),
+            ..proto::OpenConsumer::default()
+        };
+        self.send(1, Sent::OpenConsumer(open));
+        let subscribe = proto::ClientFrame {
+            session: 1,
+            request: 9,
+            frame: Some(Sent::OpenConsumer(topic())),
+        };
+        let stream = self.stream;
+        let batch = proto::ClientBatch {
+            frames: vec![subscribe],
+        };
+        self.engine().handle(stream, &batch.encode_to_vec());
+        self.settle();
+        let gone = self.frames.iter().find_map(|frame| match &frame.frame {
+            Some(Got::Reply(reply)) if reply.request == 9 => match &reply.result {
+                Some(proto::reply::Result::ConsumerOpened(opened)) => Some(opened.source),
+                other => panic!("{other:?}"),
+            },
+            _ => None,
+        });
+        let close = proto::CloseConsumer {
+            consumer: 2,
+            seen: Vec::new(),
+        };
+        self.send(1, Sent::CloseConsumer(close));
+        let state = self.engine().state();
+        let queue = state.destination(Kind::Queue, "orders").unwrap().id.source().0;
+        (queue, gone.unwrap())
+    }
+}
+
+#[test]
+fn what_is_named_beside_a_subscription_that_is_gone_is_acknowledged_all_the_same() {
+    let mut bench = Bench::new(Properties::default());
+    bench.connect();
+    bench.producer(0, 0);
+    bench.publish(1, "a");
+    let (queue, gone) = bench.one_in_hand_and_a_subscription_gone();
+    let ack = proto::Ack {
+        sets: vec![set(gone, 3), set(queue, 1)],
+        transaction: 0,
+    };
+    bench.send(1, Sent::Acknowledge(ack));
+    assert_eq!((bench.errors(), bench.held()), (vec![], Some(0)));
+}
+
+#[test]
+fn a_transaction_takes_what_is_named_beside_a_subscription_that_is_gone() {
+    let mut bench = Bench::new(Properties::default());
+    bench.connect();
+    bench.producer(0, 0);
+    bench.publish(1, "a");
+    bench.close();
+    bench.connect_as(AcknowledgeMode::Transacted);
+    let (queue, gone) = bench.one_in_hand_and_a_subscription_gone();
+    let ack = proto::Ack {
+        sets: vec![set(gone, 3), set(queue, 1)],
+        transaction: 1,
+    };
+    bench.send(1, Sent::Acknowledge(ack));
+    let commit = proto::Transact {
+        transaction: 1,
+        verb: Verb::Commit.into(),
+        ..proto::Transact::default()
+    };
+    bench.send(1, Sent::Transact(commit));
+    assert_eq!((bench.errors(), bench.held()), (vec![], Some(0)));
+}
