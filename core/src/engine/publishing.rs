@@ -371,9 +371,10 @@ impl Engine {
         for (first, last, refused) in rejected {
             if let Some(session) = self.sessions.get_mut(&key)
                 && session.mode == AcknowledgeMode::Transacted
-                && let Some(transaction) = session.transactions.get_mut(&frame.transaction)
+                && frame.transaction != 0
             {
-                // Nothing of a transaction arrives when a part of it cannot (EMS-TX-A02).
+                // Nothing of a transaction arrives when a part of it cannot (EMS-TX-A02), be it the first that names it.
+                let transaction = session.transactions.entry(frame.transaction).or_default();
                 transaction.failed.get_or_insert_with(|| refused.clone());
             }
             let rejected = proto::Rejected {

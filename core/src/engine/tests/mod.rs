@@ -4,6 +4,7 @@ mod acknowledging;
 mod configuring;
 mod dispatching;
 mod room;
+mod transacting;
 
 use super::*;
 use crate::log::Options;

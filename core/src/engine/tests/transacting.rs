@@ -1,0 +1,77 @@
+//! Transactions of which a part cannot be taken in.
+
+use super::*;
+use crate::proto::reply::Result as Answered;
+use crate::proto::transact::Verb;
+
+impl Bench {
+    /// Sends one message with the anonymous producer 2.
+    fn publish_to(&mut self, name: &str, sequence: u64, transaction: u64) {
+        let publish = proto::Publish {
+            producer: 2,
+            first_sequence: sequence,
+            messages: vec![bytes::Bytes::from_static(b"\x4a\x01x").to_vec().into()],
+            destination: Some(proto::Destination {
+                kind: DestinationKind::Queue.into(),
+                name: name.to_owned(),
+            }),
+            transaction,
+        };
+        self.send(1, Sent::Publish(publish));
+    }
+
+    /// Asks for a decision, and says how it was answered.
+    fn decided(&mut self, transaction: u64, verb: Verb) -> Answered {
+        let transact = proto::Transact {
+            transaction,
+            verb: verb.into(),
+            xid: (verb == Verb::Prepare).then(|| proto::Xid {
+                format: 1,
+                global: vec![7],
+                branch: vec![],
+            }),
+            seen: Vec::new(),
+        };
+        let frame = proto::ClientFrame {
+            session: 1,
+            request: 5,
+            frame: Some(Sent::Transact(transact)),
+        };
+        self.frames.clear();
+        let stream = self.stream;
+        let batch = proto::ClientBatch { frames: vec![frame] };
+        self.engine().handle(stream, &batch.encode_to_vec());
+        self.settle();
+        let mut answers = self.frames.iter().filter_map(|frame| match &frame.frame {
+            Some(Got::Reply(reply)) if reply.request == 5 => reply.result.clone(),
+            _ => None,
+        });
+        answers.next().unwrap()
+    }
+}
+
+// covers: EMS-TX-A02
+#[test]
+fn a_transaction_whose_very_first_message_finds_no_destination_is_rolled_back_as_a_whole() {
+    for verb in [Verb::Commit, Verb::Prepare] {
+        let mut bench = Bench::new(Properties::default());
+        bench.connect_as(AcknowledgeMode::Transacted);
+        let open = proto::OpenProducer {
+            producer: 2,
+            ..proto::OpenProducer::default()
+        };
+        bench.send(1, Sent::OpenProducer(open));
+        bench.publish_to("not..legal", 1, 1);
+        assert_eq!(bench.rejected(), [(1, ErrorCode::InvalidName)]);
+        bench.publish_to("orders", 2, 1);
+        let Answered::Error(error) = bench.decided(1, verb) else {
+            panic!("a part of the transaction was taken in");
+        };
+        assert_eq!(error.code(), ErrorCode::TransactionRolledBack);
+        assert_eq!(bench.held(), Some(0));
+        // The next one has nothing to do with it.
+        bench.publish_to("orders", 3, 2);
+        assert!(matches!(bench.decided(2, Verb::Commit), Answered::Transacted(done) if !done.rolled_back));
+        assert_eq!(bench.held(), Some(1));
+    }
+}
