@@ -23,12 +23,14 @@ from typing import Any
 
 from sterna_operator.kube import STERNA_API, Kube, Ref, load_configuration
 
+from bench.machine import conditions
 from tests.etcds import RunningEtcd
 from tests.operator.broker_double import BrokerDouble
 from tests.operator.operators import RunningOperator
 from tests.operator.worlds import World, install_kinds
 from tests.support.api_server import ApiServer, programs
 
+RESULTS = Path(__file__).parent / "results" / "operator.json"
 _AT_ONCE = 16
 _PAUSE_S = 0.25
 
@@ -39,6 +41,7 @@ def main() -> int:
     parser.add_argument("--queues", type=int, default=1_000, help="N: created, updated, deleted")
     parser.add_argument("--cold", type=int, default=10_000, help="M: there at a cold start; 0 leaves that out")
     parser.add_argument("--secrets", type=int, default=10_000, help="K: Secrets of others; 0 leaves that out")
+    parser.add_argument("--write", action="store_true", help=f"keep the figures in {RESULTS.name}")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="sterna-bench-") as name:
         folder = Path(name)
@@ -60,11 +63,15 @@ async def _measure(server: ApiServer, urls: str, folder: Path, options: argparse
         world.make_cluster()
         async with BrokerDouble(urls, world.etcd_name):
             await asyncio.to_thread(operator.start)
+            found: dict[str, Any] = {"conditions": conditions(folder)}
             for part, count in ((_changes, options.queues), (_secrets, options.secrets), (_cold, options.cold)):
                 if count:
                     load = os.getloadavg()[0]
                     figures = await part(world, kube, operator, count)
-                    print(json.dumps({**figures, "load_before": round(load, 1)}, indent=2), flush=True)
+                    found[part.__name__.strip("_")] = {**figures, "load_before": round(load, 1)}
+                    print(json.dumps(found[part.__name__.strip("_")], indent=2), flush=True)
+            if options.write:
+                await asyncio.to_thread(RESULTS.write_text, json.dumps(found, indent=2) + "\n")
     finally:
         operator.stop()
         await kube.close()

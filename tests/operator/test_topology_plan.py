@@ -87,6 +87,22 @@ def test_ready_needs_a_brokers_word_on_this_very_generation() -> None:
     assert status_of(made) == {"Ready": "True", "Reconciling": "False", "Stalled": "False"}
 
 
+def test_a_home_that_was_asked_for_too_late_is_said_and_keeps_it_ready() -> None:
+    def message(broker: str) -> str:
+        desired = queue(broker=broker)
+        standing = Observed(
+            NOW, CLUSTER, config=record(desired), statuses={"b-0": said(desired, "applied", home="b-0")}
+        )
+        made = plan(desired, standing)
+        assert status_of(made)["Ready"] == "True"
+        assert made.status is not None
+        return next(one.message for one in made.status.conditions if one.type == "Ready")
+
+    assert message("b-0") == "lives on broker b-0"
+    assert "spec.broker names b-1" in message("b-1")
+    assert "moves nothing" in message("b-1")
+
+
 def test_what_every_broker_has_needs_every_brokers_word() -> None:
     desired = queue()
     standing = Observed(NOW, CLUSTER, config=record(desired))

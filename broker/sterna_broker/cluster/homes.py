@@ -53,7 +53,8 @@ class Homes:
         self.name = name
         self.view = view
         self.claimed_s: dict[HomeKey, float] = {}
-        """When a home was claimed here, by the loop's clock: what was made just now may not exist yet."""
+        """When a home was claimed or asked for here, by the loop's clock: what is meant to live there may not exist
+        yet."""
         self._etcd = etcd
         self._identity = identity
         self._leaving: dict[HomeKey, asyncio.Event] = {}
@@ -77,6 +78,8 @@ class Homes:
             await leaving.wait()
         home = self.view.home(key.kind, key.name)
         if home is not None:
+            if home == self.name:
+                self.claimed_s[key] = asyncio.get_running_loop().time()
             return home
         # All who ask for one name at the same time share one claim.
         task = self._claims.get(key)

@@ -333,11 +333,15 @@ class Member:
             _log.warning("homeless_destinations", claimed=[key.name for key in self._strays.homeless[:10]])
             await self.homes.claim_all(dict.fromkeys(self._strays.homeless, self.name), ())
         needed = placement.wanted(self.objects)
-        for key in view.homes_on(self.name):
-            claimed_s = self.homes.claimed_s.get(key, 0.0)
-            if key in needed or key in rows or key.kind == "pattern" or now_s - claimed_s < _UNUSED_S:
-                continue
-            await self.homes.release(key, lambda key=key: engine.row(key) is None)  # type: ignore[misc]
+        unused = [
+            key
+            for key in view.homes_on(self.name)
+            if key not in needed and key not in rows and now_s - self.homes.claimed_s.get(key, 0.0) >= _UNUSED_S
+        ]
+        subscribed = engine.subscribed() if any(key.kind == "pattern" for key in unused) else set()
+        for key in unused:
+            if key.kind != "pattern" or key.name not in subscribed:
+                await self.homes.release(key, lambda key=key: _is_unused(engine, key))  # type: ignore[misc]
 
     # --- Saying how it stands
 
@@ -434,6 +438,11 @@ class Member:
                     self._counts[key] = count
         if changed:
             self._todo.add("counts")
+
+
+def _is_unused(engine: EngineView, key: HomeKey) -> bool:
+    """Whether nothing lives under a name: no destination, or for a pattern, nobody who subscribes to it."""
+    return key.name not in engine.subscribed() if key.kind == "pattern" else engine.row(key) is None
 
 
 def _refused(uid: str, generation: int, refusal: Refusal) -> ObjectStatus:

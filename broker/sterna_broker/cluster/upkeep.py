@@ -23,16 +23,20 @@ class EngineView:
         self._discard = discard
 
     def rows(self, kind: str) -> dict[str, dict[str, Any]]:
-        """All queues, topics or durables by name (durables: client id, slash, name)."""
+        """All queues, topics or durables by name (durables: client id, slash, name); "subscription": by number."""
         found: dict[str, dict[str, Any]] = {}
         after = ""
         while True:
             page = json.loads(self._pump.tick().list(kind, "", after, _PAGE))
             for row in page:
-                found[f"{row['client_id']}/{row['name']}" if kind == "durable" else str(row["name"])] = row
+                after = _name_of(kind, row)
+                found[after] = row
             if len(page) < _PAGE:
                 return found
-            after = list(found)[-1]
+
+    def subscribed(self) -> set[str]:
+        """The topics and patterns that somebody subscribes to."""
+        return {str(row["topic"]) for row in self.rows("subscription").values()}
 
     async def durable(self) -> None:
         """Until everything that was done so far is on disk.
@@ -87,6 +91,16 @@ class EngineView:
         except EngineError as error:
             if error.code != "NO_SUCH_DESTINATION":
                 raise
+
+
+def _name_of(kind: str, row: dict[str, Any]) -> str:
+    match kind:
+        case "durable":
+            return f"{row['client_id']}/{row['name']}"
+        case "subscription":
+            return f"{row['source']:020}"
+        case _:
+            return str(row["name"])
 
 
 def messages_of(row: dict[str, Any] | None) -> int:

@@ -77,7 +77,10 @@ class Engine:
         """Drops all messages of a "queue" or "durable"; how many. Raises EngineError."""
 
     def list(self, kind: str, pattern: str = "", after: str = "", limit: int = 1000) -> str:
-        """JSON rows of "queue", "topic" or "durable", by name, behind the name `after`."""
+        """JSON rows of "queue", "topic" or "durable", by name, behind the name `after`.
+
+        "subscription": all of topics, those of clients without a name among them, by their number of twenty digits.
+        """
 
     def statistics(self) -> str:
         """What the broker as a whole is and does, as a JSON object."""

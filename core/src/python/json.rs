@@ -360,7 +360,22 @@ pub(super) fn list(
             });
             kept.map(|(key, found)| (key, Row::Source(found.id))).collect()
         }
-        _ => return Err(invalid("kind", "Queues, topics and durables can be listed.")),
+        // Those that last as long as their consumers have no name of their own: they are told apart by their numbers.
+        "subscription" => {
+            let keyed = catalogue
+                .subscriptions()
+                .map(|found| (format!("{:020}", found.id.0), found));
+            let kept = keyed.filter(|(key, found)| {
+                key.as_str() > after && pattern.as_ref().is_none_or(|pattern| pattern.matches(&found.name))
+            });
+            kept.map(|(key, found)| (key, Row::Source(found.id))).collect()
+        }
+        _ => {
+            return Err(invalid(
+                "kind",
+                "Queues, topics, durables and subscriptions can be listed.",
+            ));
+        }
     };
     keys.sort_unstable_by(|left, right| left.0.cmp(&right.0));
     keys.truncate(limit);

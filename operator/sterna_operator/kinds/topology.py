@@ -296,10 +296,21 @@ def verdict(
             text = f"applied by {len(brokers) - len(waited)} of {len(brokers)} brokers"
             return conditions.reconciling("Applying", f"{text}; waits for {', '.join(sorted(waited)[:5])}"), []
     elif applied:
-        return conditions.ready("Applied", f"lives on broker {sorted(applied)[0]}"), []
+        return conditions.ready("Applied", _where(desired, sorted(applied)[0])), []
     if not brokers:
         return conditions.reconciling("NoBrokers", "no broker of the cluster is there to apply it"), []
     return conditions.reconciling("Applying", "waits for the brokers to apply it"), []
+
+
+def _where(desired: Desired, home: str) -> str:
+    """Where an object lives; and that it is not where its manifest says, when that was said too late."""
+    named = getattr(desired.resource.spec, "broker", None)
+    if named in (None, home):
+        return f"lives on broker {home}"
+    return (
+        f"lives on broker {home}; spec.broker names {named}, which counts when a home is chosen and moves nothing: "
+        f"delete it and make it anew, or empty {home}"
+    )
 
 
 # Deletion
