@@ -216,7 +216,7 @@ class Member:
             await self._apply()
         await self._delete()
         await self._empty()
-        self._count_messages()
+        await self._count_messages()
         if not self._learned and self.link.fault is None:
             await self._statuses.learn()
             self._learned = True
@@ -327,7 +327,11 @@ class Member:
         self._next_prune_s = now_s + _PRUNE_S
         engine, view = self._engine, self.link.view
         assert engine is not None  # rounds begin with `serve`
-        rows = {HomeKey(kind, name): row for kind in ("queue", "topic") for name, row in engine.rows(kind).items()}
+        rows = {
+            HomeKey(kind, name): row
+            for kind in ("queue", "topic")
+            for name, row in (await engine.rows_by_and_by(kind)).items()
+        }
         self._strays = find(view, self.name, rows)
         if self._strays.homeless:
             _log.warning("homeless_destinations", claimed=[key.name for key in self._strays.homeless[:10]])
@@ -422,7 +426,7 @@ class Member:
         home_name = self.name if home else ""
         return ObjectStatus(uid=uid, generation=record.generation, state="applied", messages=messages, home=home_name)
 
-    def _count_messages(self) -> None:
+    async def _count_messages(self) -> None:
         """How many messages the destinations here hold, now and then: a deletion says what it would destroy."""
         now_s = asyncio.get_running_loop().time()
         if now_s < self._next_counts_s:
@@ -431,7 +435,7 @@ class Member:
         engine, changed = self._engine, 0
         assert engine is not None  # rounds begin with `serve`
         for kind in ("queue", "topic"):
-            for name, row in engine.rows(kind).items():
+            for name, row in (await engine.rows_by_and_by(kind)).items():
                 key, count = HomeKey(kind, name), messages_of(row)
                 if self._counts.get(key, 0) != count and changed < _COUNTS_MAX:
                     changed += 1

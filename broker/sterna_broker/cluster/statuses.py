@@ -30,6 +30,8 @@ class Statuses:
         self._layout = layout
         self._name = name
         self._claims: dict[str, Claim] = {}
+        # What was said last, so that saying the same of ten thousand objects again costs nothing.
+        self._last: dict[Claim, ObjectStatus] = {}
         self._wanted: dict[str, bytes | None] = {}
         self._stands: dict[str, bytes] = {}
         self._awake = asyncio.Event()
@@ -47,12 +49,15 @@ class Statuses:
 
     def say(self, claim: Claim, status: ObjectStatus) -> None:
         """What stands for an object."""
+        if self._last.get(claim) == status:
+            return
         key = self._layout.object_status(claim, self._name)
-        self._claims[key] = claim
+        self._last[claim], self._claims[key] = status, claim
         self._want(key, status.encode())
 
     def forget(self, claim: Claim) -> None:
         """An object is not ours any more."""
+        self._last.pop(claim, None)
         self._want(self._layout.object_status(claim, self._name), None)
 
     def say_of_broker(self, status: BrokerStatus) -> None:
@@ -73,6 +78,7 @@ class Statuses:
             EtcdError: etcd could not be asked.
         """
         listed = await self._etcd.list_all(self._layout.object_statuses)
+        self._last.clear()
         for pair in listed.values:
             try:
                 key = self._layout.object_status_of(pair.key)
