@@ -102,6 +102,8 @@ pub struct Place {
     pub exclusive: bool,
     /// `$sys.undelivered`.
     pub undelivered: bool,
+    /// The event before which nobody had asked for it, where that is known.
+    pub since: Option<usize>,
 }
 
 impl Place {
@@ -122,6 +124,7 @@ impl Place {
             expiration_ms: None,
             exclusive: false,
             undelivered: false,
+            since: None,
         }
     }
 

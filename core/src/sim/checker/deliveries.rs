@@ -24,6 +24,7 @@ pub fn check(index: &Index<'_>, found: &mut Found) {
         }) {
             found.add(Rule::RejectedDelivered, name.clone());
         }
+        older(index, place, ids[0], &name, found);
         doubled(index, ids, allowed, &name, found);
         for (position, &id) in ids.iter().enumerate() {
             one(index, place, id, &name, found);
@@ -31,6 +32,22 @@ pub fn check(index: &Index<'_>, found: &mut Found) {
         }
     }
     exclusive(index, found);
+}
+
+/// A subscription begins empty, also one that takes the place of another of its name.
+fn older(index: &Index<'_>, place: PlaceId, id: DeliveryId, name: &str, found: &mut Found) {
+    let life = index.life(index.delivery(id).handed.key);
+    let (Some(since), Some((confirmed, _))) = (index.facts.place(place).since, life.confirmed) else {
+        return;
+    };
+    // Sent again since then, it may be new to a broker that had it in memory and has restarted.
+    let again = life.sent.iter().any(|sent| *sent > since);
+    if confirmed < since && !again {
+        found.add(
+            Rule::OlderThanPlace,
+            format!("{name} was confirmed before anybody wanted such a subscription"),
+        );
+    }
 }
 
 /// What one delivery says of itself.

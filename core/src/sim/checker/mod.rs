@@ -64,11 +64,13 @@ pub enum Rule {
     NumberReused,
     /// A message is confirmed or refused, once sent, and RELIABLE ones neither.
     WrongAnswer,
+    /// A subscription has nothing that was confirmed before it was made.
+    OlderThanPlace,
 }
 
 impl Rule {
     /// All of them.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::Lost,
         Self::AcknowledgedReturned,
         Self::DuplicateUnflagged,
@@ -89,6 +91,7 @@ impl Rule {
         Self::OverMaximum,
         Self::NumberReused,
         Self::WrongAnswer,
+        Self::OlderThanPlace,
     ];
 }
 

@@ -54,9 +54,10 @@ pub fn check(index: &Index<'_>, found: &mut Found) {
     }
 }
 
-/// Whether a message may be refused for a while: its place refuses, or there is no room in memory just then.
+/// Whether a message may be refused for a while: its place refuses, or there is no room in memory just then, where what
+/// only a non-durable subscription wants is kept, too.
 fn may_be_refused(place: &Place, message: &Message) -> bool {
-    place.refuses_late || message.mode != Mode::Persistent
+    place.refuses_late || !place.durable || message.mode != Mode::Persistent
 }
 
 /// Whether no other consumer of the place may have been open while this one was.

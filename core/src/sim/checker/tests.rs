@@ -477,6 +477,13 @@ const STORIES: &[Told] = &[
             story.add(Event::Rejected(key));
         }
     }),
+    (Rule::OlderThanPlace, |story, broken| {
+        let key = story.confirmed("t.b", |_| {});
+        let since = story.history.events.len();
+        story.history.facts.places[DURABLE.0 as usize].since = broken.then_some(since);
+        let consumer = story.consumer(DURABLE, Predicate::All);
+        story.take(consumer, key, 1);
+    }),
 ];
 
 #[test]

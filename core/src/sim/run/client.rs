@@ -10,7 +10,7 @@ use super::scene::{ClientPlan, ConsumerPlan};
 use super::session::{Asked, Sending, Session};
 use crate::proto::reply::Result as Answered;
 use crate::proto::{self, ErrorCode, client_frame, server_frame};
-use crate::sim::facts::PlaceId;
+use crate::sim::facts::{PlaceId, Predicate};
 use crate::sim::history::{DeliveryId, Event, Handed};
 use prost::Message as _;
 use std::collections::{BTreeMap, VecDeque};
@@ -37,6 +37,9 @@ pub struct Client {
     outbox: Vec<proto::ClientFrame>,
     /// Where its own durable subscriptions were when they were last opened.
     durables: BTreeMap<String, PlaceId>,
+    /// How often it changed what it wants of them, and the event at which it last did.
+    selections: i64,
+    selected_at: usize,
     /// Opens nothing and sends nothing of its own any more.
     pub quiet: bool,
 }
@@ -70,6 +73,8 @@ impl Client {
             last_consumer: 0,
             outbox: Vec::new(),
             durables: BTreeMap::new(),
+            selections: 0,
+            selected_at: 0,
             quiet: false,
         }
     }
@@ -180,6 +185,9 @@ impl Client {
         if !self.durables.is_empty() && env.random.one_in(30) {
             self.unsubscribe(env, index);
         }
+        if env.random.one_in(25) {
+            self.select_anew(env);
+        }
         if env.random.one_in(40) {
             self.push(0, 0, client_frame::Frame::Heartbeat(proto::Heartbeat {}));
         }
@@ -197,6 +205,26 @@ impl Client {
         }
         let frame = client_frame::Frame::Unsubscribe(proto::Unsubscribe { name });
         self.send(index, vec![(frame, Some(Asked::Unsubscribe))]);
+    }
+
+    /// Wants something of its own durable subscription that it never wanted before: the next opening makes a new one.
+    fn select_anew(&mut self, env: &mut Env) {
+        let own = |plan: &ConsumerPlan| matches!(plan.subscription, Some((_, true, false)));
+        let is_open = |session: &Session| session.consumers.iter().any(|open| own(&open.plan));
+        if self.sessions.iter().any(is_open) {
+            return;
+        }
+        self.selections += 1;
+        self.selected_at = env.history.events.len();
+        let plans = self.plan.sessions.iter_mut();
+        let plans = plans.chain(self.sessions.iter_mut().map(|session| &mut session.plan));
+        let consumers = plans.flat_map(|session| session.consumers.iter_mut());
+        for plan in consumers.filter(|plan| own(plan)) {
+            plan.predicate = Predicate::Heavier(5 * self.selections);
+        }
+        for place in std::mem::take(&mut self.durables).into_values() {
+            env.note(Event::PlaceDown(place));
+        }
     }
 
     /// Opens the consumers of a session that are not open.
@@ -272,7 +300,7 @@ impl Client {
     }
 
     fn observe_opened(&mut self, env: &mut Env, places: &mut Places, opened: &proto::ConsumerOpened) {
-        let (client, client_id) = (self.id, self.plan.client_id.clone());
+        let (client, client_id, since) = (self.id, self.plan.client_id.clone(), self.selected_at);
         let Some(consumer) = self.consumer_mut(opened.consumer) else {
             return;
         };
@@ -287,6 +315,7 @@ impl Client {
         facts.place = place;
         consumer.place = Some(place);
         if let Some((name, true, false)) = consumer.plan.subscription.clone() {
+            env.history.facts.places[place.0 as usize].since.get_or_insert(since);
             self.durables.insert(name, place);
         }
     }
