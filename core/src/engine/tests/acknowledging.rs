@@ -101,3 +101,90 @@ fn a_transaction_takes_what_is_named_beside_a_subscription_that_is_gone() {
     bench.send(1, Sent::Transact(commit));
     assert_eq!((bench.errors(), bench.held()), (vec![], Some(0)));
 }
+
+impl Bench {
+    fn acknowledge(&mut self, source: u64, last: u64, epoch: u64) {
+        let sets = vec![proto::AckSet {
+            epoch,
+            ..set(source, last)
+        }];
+        self.send(1, Sent::Acknowledge(proto::Ack { sets, transaction: 0 }));
+    }
+
+    /// A consumer of the queue with all the credit it can use; the queue's number.
+    fn consumer_of_orders(&mut self) -> u64 {
+        let open = proto::OpenConsumer {
+            consumer: 1,
+            destination: Some(orders()),
+            credit: Some(proto::Credit {
+                message_limit: 10,
+                ..proto::Credit::default()
+            }),
+            ..proto::OpenConsumer::default()
+        };
+        self.send(1, Sent::OpenConsumer(open));
+        let state = self.engine().state();
+        state.destination(Kind::Queue, "orders").unwrap().id.source().0
+    }
+
+    /// Sequence and flag of each delivery since the last look.
+    fn took(&mut self) -> Vec<(u64, bool)> {
+        let frames = std::mem::take(&mut self.frames);
+        let deliver = frames.into_iter().filter_map(|frame| match frame.frame {
+            Some(Got::Deliver(deliver)) => Some(deliver.deliveries),
+            _ => None,
+        });
+        deliver.flatten().map(|one| (one.sequence, one.redelivered)).collect()
+    }
+}
+
+#[test]
+fn an_acknowledgement_of_an_earlier_epoch_names_deliveries_that_nobody_holds() {
+    let mut bench = Bench::new(Properties::default());
+    bench.connect();
+    bench.producer(0, 0);
+    bench.publish(1, "a");
+    bench.consumer_of_orders();
+    let before = bench.engine().state().epoch();
+    bench.start();
+    bench.connect();
+    let queue = bench.consumer_of_orders();
+    bench.acknowledge(queue, 1, before);
+    assert_eq!(bench.held(), Some(1));
+    let now = bench.engine().state().epoch();
+    bench.acknowledge(queue, 1, now);
+    assert_eq!(bench.held(), Some(0));
+}
+
+#[test]
+fn a_session_at_its_limit_gets_no_more_until_it_acknowledges() {
+    let mut bench = Bench::new(Properties::default());
+    bench.engine().settings.limits.unacknowledged_messages = 2;
+    bench.connect();
+    bench.producer(0, 0);
+    for sequence in 1..=4 {
+        bench.publish(sequence, "a");
+    }
+    let queue = bench.consumer_of_orders();
+    assert_eq!(bench.took(), [(1, false), (2, false)]);
+    bench.acknowledge(queue, 1, 0);
+    assert_eq!(bench.took(), [(3, false)]);
+}
+
+// covers: EMS-DEST-A23
+#[test]
+fn a_recover_flags_what_the_application_saw_and_nothing_else() {
+    let mut bench = Bench::new(Properties::default());
+    bench.connect();
+    bench.producer(0, 0);
+    bench.publish(1, "a");
+    bench.publish(2, "b");
+    let queue = bench.consumer_of_orders();
+    assert_eq!(bench.took(), [(1, false), (2, false)]);
+    let seen = vec![proto::SeenSet {
+        source: queue,
+        ranges: vec![proto::SequenceRange { first: 1, last: 1 }],
+    }];
+    bench.send(1, Sent::Recover(proto::Recover { seen }));
+    assert_eq!(bench.took(), [(1, true), (2, false)]);
+}

@@ -97,3 +97,42 @@ fn a_queue_that_holds_messages_lives_on_as_a_dynamic_one_when_it_is_configured_n
     bench.publish(2, "b");
     assert_eq!(bench.rejected(), [(2, ErrorCode::DestinationFull)]);
 }
+
+#[test]
+fn a_client_cannot_end_a_subscription_that_was_configured() {
+    let mut bench = Bench::new(Properties::default());
+    let configured = DurableDefinition {
+        client_id: String::new(),
+        ..durable("kept", "news")
+    };
+    let configuration = Configuration {
+        destinations: vec![(Kind::Topic, named("news"), Properties::default())],
+        durables: vec![configured],
+        ..Configuration::default()
+    };
+    assert_eq!(bench.engine().configure(configuration).refused.len(), 0);
+    bench.settle();
+    bench.connect();
+    let unsubscribe = proto::Unsubscribe {
+        name: "kept".to_owned(),
+    };
+    bench.send(1, Sent::Unsubscribe(unsubscribe));
+    assert_eq!(bench.errors(), [ErrorCode::NotAllowed]);
+    assert!(bench.engine().state().subscription("", "kept").is_some());
+}
+
+#[test]
+fn a_removal_from_the_configuration_leaves_what_a_client_made_of_that_name() {
+    let mut bench = Bench::new(Properties::default());
+    bench.connect();
+    bench.producer(0, 0);
+    let changes = Changes {
+        removed_destinations: vec![(Kind::Queue, named("orders"))],
+        ..Changes::default()
+    };
+    let configured = bench.engine().reconfigure(changes);
+    assert!(words(&configured).is_empty());
+    bench.settle();
+    bench.publish(1, "a");
+    assert_eq!((bench.confirmed(), bench.held()), (vec![1], Some(1)));
+}

@@ -242,3 +242,25 @@ fn what_is_taken_before_a_browser_sees_it_is_no_damage() {
     assert_eq!((bench.handed(), bench.errors()), (vec![], vec![]));
     assert_eq!(bench.drained(), [1], "and it hears of the end");
 }
+
+#[test]
+fn what_is_taken_back_before_it_went_out_is_credit_again() {
+    let mut bench = Bench::new(Properties::default());
+    bench.connect();
+    bench.producer(0, 0);
+    for sequence in 1..=3 {
+        bench.publish(sequence, "a");
+    }
+    bench.open_consumer(1, 0, false);
+    let credit = proto::Credit {
+        consumer: 1,
+        message_limit: 2,
+        ..proto::Credit::default()
+    };
+    bench.handle(1, Sent::Credit(credit));
+    let ready = bench.engine().poll().ready;
+    bench.ready.extend(ready);
+    bench.handle(1, Sent::Recover(proto::Recover::default()));
+    bench.settle();
+    assert_eq!(bench.handed(), [(1, 1), (1, 2)]);
+}

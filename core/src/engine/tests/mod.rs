@@ -2,6 +2,7 @@
 
 mod acknowledging;
 mod configuring;
+mod detaching;
 mod dispatching;
 mod room;
 mod transacting;

@@ -75,3 +75,33 @@ fn a_transaction_whose_very_first_message_finds_no_destination_is_rolled_back_as
         assert_eq!(bench.held(), Some(1));
     }
 }
+
+// covers: EMS-MSG-A19
+#[test]
+fn nobody_hears_that_a_reliable_message_found_no_destination() {
+    let mut bench = Bench::new(Properties::default());
+    bench.connect();
+    let open = proto::OpenProducer {
+        producer: 2,
+        ..proto::OpenProducer::default()
+    };
+    bench.send(1, Sent::OpenProducer(open));
+    let mut reliable = Vec::new();
+    crate::wire::put_varint_field(&mut reliable, 1, 2);
+    let publish = proto::Publish {
+        producer: 2,
+        first_sequence: 1,
+        messages: vec![reliable.into(), Vec::new().into()],
+        destination: Some(proto::Destination {
+            kind: DestinationKind::Queue.into(),
+            name: "not..legal".to_owned(),
+        }),
+        transaction: 0,
+    };
+    bench.send(1, Sent::Publish(publish));
+    assert_eq!(
+        bench.rejected(),
+        [(2, ErrorCode::InvalidName)],
+        "only the persistent one"
+    );
+}

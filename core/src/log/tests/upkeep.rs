@@ -376,3 +376,34 @@ fn a_reader_that_begins_anew_during_a_rewrite_gets_one_version_of_a_segment() {
     }
     assert!(refused > 0 && kept_old > 0, "{refused} {kept_old}");
 }
+
+#[test]
+fn a_segment_that_a_reader_has_yet_to_read_is_rewritten_once_it_has() {
+    let mut host = filled(5, 250, 1500).reopen(compacting()).unwrap();
+    let positions: Vec<Position> = host.appended.keys().copied().collect();
+    let kept: Vec<Position> = positions.iter().copied().step_by(19).collect();
+    kept.iter().for_each(|position| host.log.hold(*position));
+    let is_rewritten = |host: &Host| host.log.segments.iter().any(|segment| segment.compacted);
+    assert!(host.log.register_reader("standby", positions[0], u64::MAX));
+    host.maintain(&Shedding { kept: &kept }).unwrap();
+    assert!(!is_rewritten(&host), "the reader has yet to read it");
+    let end = host.log.durable();
+    assert!(host.log.advance_reader("standby", end));
+    host.maintain(&Shedding { kept: &kept }).unwrap();
+    assert!(is_rewritten(&host), "it was not tried for nothing before");
+}
+
+#[test]
+fn a_rewrite_comes_into_force_when_all_is_durable_that_it_was_decided_by() {
+    let mut host = filled(5, 250, 1500).reopen(compacting()).unwrap();
+    let positions: Vec<Position> = host.appended.keys().copied().collect();
+    let kept: Vec<Position> = positions.iter().copied().step_by(19).collect();
+    kept.iter().for_each(|position| host.log.hold(*position));
+    host.log.append(16, b"ends others", b"").unwrap();
+    let is_rewritten = |host: &Host| host.log.segments.iter().any(|segment| segment.compacted);
+    host.maintain(&Shedding { kept: &kept }).unwrap();
+    assert!(!is_rewritten(&host), "what ended its messages may still be lost");
+    host.commit().unwrap();
+    host.maintain(&Shedding { kept: &kept }).unwrap();
+    assert!(is_rewritten(&host));
+}

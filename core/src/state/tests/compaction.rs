@@ -159,3 +159,48 @@ fn producers_are_remembered_when_their_messages_are_gone() {
             .duplicate
     );
 }
+
+#[test]
+fn a_prepared_transaction_stands_while_all_around_it_is_rewritten() {
+    for commits in [true, false] {
+        let mut bench = Bench::on(SimDisk::new(8), compacting());
+        let queue = bench.queue("orders", Properties::default());
+        let filler = bench.queue("filler", Properties::default());
+        bench.send(queue, &Message::text("taken"));
+        bench.settle();
+        let (_, sequence, _) = bench.take(queue.source()).unwrap();
+        let tx = Tx { owner: 1, number: 1 };
+        let xid = Xid {
+            format: 1,
+            global: vec![1],
+            branch: vec![],
+        };
+        bench.send_in(tx, queue, &Message::text("sent")).unwrap();
+        bench
+            .state()
+            .acknowledge(queue.source(), &[(sequence, sequence)], |_| true, Some(tx))
+            .unwrap();
+        bench.state().prepare(tx, xid.clone()).unwrap().unwrap();
+        for round in 0..2_000 {
+            bench.send(filler, &Message::text("x".repeat(500)));
+            if round % 50 == 0 {
+                bench.settle();
+                bench.state().purge(filler.source(), "admin").unwrap();
+            }
+        }
+        bench.settle();
+        assert!(disk_bytes(&mut bench) < 700_000, "there was something to rewrite");
+        bench.restart();
+        assert_eq!(bench.state().prepared().len(), 1);
+        assert!(bench.take(queue.source()).is_none(), "neither sent nor given back");
+        if commits {
+            bench.state().commit_prepared(&xid).unwrap();
+        } else {
+            bench.state().rollback_prepared(&xid).unwrap();
+        }
+        bench.settle();
+        bench.restart();
+        let left = if commits { "sent" } else { "taken" };
+        assert_eq!(bench.take_all(queue.source()), [left]);
+    }
+}

@@ -463,3 +463,49 @@ fn volatile_messages_beyond_the_budget_spill_and_come_back_in_order() {
         "wiped at start"
     );
 }
+
+#[test]
+fn a_moved_message_is_handed_out_when_its_move_is_durable() {
+    let mut bench = Bench::new();
+    let (from, to) = (
+        bench.queue("from", Properties::default()),
+        bench.queue("to", Properties::default()),
+    );
+    let accepted = bench.send(from, &Message::text("a"));
+    assert!(accepted.wait_for.is_some());
+    bench.settle();
+    bench
+        .state()
+        .move_message(from.source(), 1, to.source(), "admin")
+        .unwrap();
+    let next = bench.state().next_ready(to.source(), &mut Cursor::default(), None);
+    assert_eq!(next, Next::Empty, "it may still be in its old place after a crash");
+    bench.settle();
+    assert_eq!(bench.take_all(to.source()), ["a"]);
+}
+
+#[test]
+fn a_selector_that_missed_more_returns_than_are_remembered_looks_from_the_front_again() {
+    let mut bench = Bench::new();
+    let queue = bench.queue("orders", Properties::default());
+    for number in 0..300 {
+        bench.send(
+            queue,
+            &Message::text(format!("{number}")).volatile().with("n", Value::Int(1)),
+        );
+    }
+    bench.settle();
+    let selector = Selector::parse("n = 1").unwrap();
+    let mut cursor = Cursor::default();
+    bench.state().attach(queue.source(), true);
+    let mut taken = Vec::new();
+    while let Some((_, sequence, _)) = bench.take_with(queue.source(), &mut cursor, Some(&selector)) {
+        taken.push(sequence);
+    }
+    assert_eq!(taken.len(), 300);
+    for sequence in taken {
+        bench.state().release(queue.source(), sequence, false);
+    }
+    let (text, ..) = bench.take_with(queue.source(), &mut cursor, Some(&selector)).unwrap();
+    assert_eq!(text, "0");
+}

@@ -249,3 +249,44 @@ fn what_expired_while_a_transaction_was_prepared_does_not_come_back() {
     let statistics = bench.state().source(queue.source()).unwrap().statistics;
     assert_eq!((statistics.messages, statistics.expired_total), (0, 1));
 }
+
+#[test]
+fn a_purge_leaves_to_a_transaction_what_it_has_acknowledged() {
+    let mut bench = Bench::new();
+    let queue = bench.queue("orders", Properties::default());
+    bench.send(queue, &Message::text("taken"));
+    bench.send(queue, &Message::text("waiting"));
+    bench.settle();
+    let (_, sequence, _) = bench.take(queue.source()).unwrap();
+    bench
+        .state()
+        .acknowledge(queue.source(), &[(sequence, sequence)], |_| true, Some(TX))
+        .unwrap();
+    assert_eq!(bench.state().purge(queue.source(), "admin").unwrap(), 1);
+    bench.state().rollback(TX).unwrap();
+    bench.state().release(queue.source(), sequence, true);
+    bench.settle();
+    assert_eq!(bench.take_all(queue.source()), ["taken"]);
+}
+
+#[test]
+fn what_a_commit_brings_in_makes_older_messages_go_where_the_oldest_are_discarded() {
+    let mut bench = Bench::new();
+    let properties = Properties {
+        messages_max: 2,
+        overflow: OverflowPolicy::DiscardOld,
+        ..Properties::default()
+    };
+    let queue = bench.queue("orders", properties);
+    for text in ["a", "b"] {
+        bench.send(queue, &Message::text(text));
+    }
+    for text in ["c", "d"] {
+        bench.send_in(TX, queue, &Message::text(text)).unwrap();
+    }
+    bench.settle();
+    assert_eq!(bench.texts(queue.source()), ["a", "b"]);
+    bench.state().commit(TX).unwrap();
+    bench.settle();
+    assert_eq!(bench.texts(queue.source()), ["c", "d"]);
+}

@@ -1,0 +1,69 @@
+//! Connections whose stream is lost and comes back.
+
+use super::*;
+
+impl Bench {
+    /// Greets on a new stream, under a token if there was a connection before; the token for the next time, and whether
+    /// the connection was found.
+    fn greet(&mut self, connection_token: Vec<u8>) -> (Vec<u8>, bool) {
+        self.frames.clear();
+        self.stream += 1;
+        let stream = self.stream;
+        self.engine().open_stream(stream, "test", true);
+        let hello = proto::Hello {
+            protocol_version: PROTOCOL_VERSION,
+            connection_token,
+            detach_ms: 60_000,
+            ..proto::Hello::default()
+        };
+        self.send(0, Sent::Hello(hello));
+        let mut welcomes = self.frames.iter().filter_map(|frame| match &frame.frame {
+            Some(Got::Welcome(welcome)) => Some((welcome.connection_token.clone(), welcome.resumed)),
+            _ => None,
+        });
+        welcomes.next().unwrap()
+    }
+
+    fn delivered(&self) -> usize {
+        let deliver = self.frames.iter().filter_map(|frame| match &frame.frame {
+            Some(Got::Deliver(deliver)) => Some(deliver.deliveries.len()),
+            _ => None,
+        });
+        deliver.sum()
+    }
+}
+
+#[test]
+fn after_a_return_a_consumer_gets_nothing_before_it_has_granted_credit_anew() {
+    let mut bench = Bench::new(Properties::default());
+    let (token, _) = bench.greet(Vec::new());
+    let open = proto::OpenSession {
+        acknowledge_mode: AcknowledgeMode::Client.into(),
+        ..proto::OpenSession::default()
+    };
+    bench.send(1, Sent::OpenSession(open));
+    bench.producer(0, 0);
+    let open = proto::OpenConsumer {
+        consumer: 1,
+        destination: Some(orders()),
+        credit: Some(proto::Credit {
+            message_limit: 10,
+            ..proto::Credit::default()
+        }),
+        ..proto::OpenConsumer::default()
+    };
+    bench.send(1, Sent::OpenConsumer(open));
+    bench.publish(1, "a");
+    assert_eq!(bench.delivered(), 1);
+    bench.close();
+    let (_, resumed) = bench.greet(token);
+    assert!(resumed);
+    assert_eq!(bench.delivered(), 0, "the credit of the lost stream is void");
+    let credit = proto::Credit {
+        consumer: 1,
+        message_limit: 5,
+        ..proto::Credit::default()
+    };
+    bench.send(1, Sent::Credit(credit));
+    assert_eq!(bench.delivered(), 1);
+}
