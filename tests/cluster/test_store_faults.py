@@ -175,6 +175,10 @@ async def test_brokers_come_to_an_emptied_etcd_one_by_one_and_nothing_moves(clus
             async with made.client() as etcd:
                 claims = {queue: await Operator(etcd).put(document("Queue", queue)) for queue in queues}
                 await Operator(etcd).until(claims[at_b1], "applied", timeout_s=20)
+            # It knows where the other one is.
+            early = await connect(made.url("b1"))
+            await early.send(next(queue for queue in queues if homes[queue] == "b0"), "sent meanwhile")
+            await early.close()
     async with made.client() as etcd:
         assert {queue: await Operator(etcd).home("queue", queue) for queue in queues} == homes
     reader = await connect(made.url())

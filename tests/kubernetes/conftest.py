@@ -205,7 +205,9 @@ class Load:
         """Ends the process, whatever it does, and takes its files away."""
         if self._process.poll() is None:
             self._process.kill()
-            self._process.communicate()
+        self._process.wait()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
         self._folder.cleanup()
 
 

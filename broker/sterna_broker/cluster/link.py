@@ -55,6 +55,8 @@ class StoreLink:
         kept = await asyncio.to_thread(self._file.load)
         if kept is not None and self._options.accept_store:
             self.homes_before = {key: stored.record for key, stored in kept.view.homes.items()}
+            # Those that have not come yet are where they were, and serve.
+            self.view.addresses = dict(kept.view.addresses)
         elif kept is not None:
             self.view = kept.view
             self.identity.known = kept.identity
