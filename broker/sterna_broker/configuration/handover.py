@@ -84,10 +84,13 @@ class Handover:
         """
         hand = self._configure if prepared.whole or self._reconfigure is None else self._reconfigure
         self.forget()
-        asked = {sort: dict(taken) for sort, taken in prepared.rows.items()}
+        asked = prepared.rows
         answer: Rows = json.loads(hand(prepared.text))
         refused = {(row["kind"], row["name"]) for row in answer.get("refused", [])}
-        for sort, word in _WORDS.items():
+        if refused:
+            # Going through thousands of rows is left out where it would find nothing, which is nearly always.
+            asked = {sort: dict(taken) for sort, taken in prepared.rows.items()}
+        for sort, word in _WORDS.items() if refused else ():
             taken = prepared.rows[sort]
             for key in [key for key, row in taken.items() if (word, row["name"]) in refused]:
                 del taken[key]
