@@ -106,6 +106,8 @@ fn an_open_transaction_ends_with_the_process() {
     bench.settle();
     bench.restart();
     assert!(bench.texts(queue.source()).is_empty());
+    let statistics = bench.state().source(queue.source()).unwrap().statistics;
+    assert_eq!(statistics.pending_messages, 0, "nothing waits for a decision");
     assert!(matches!(bench.state().commit(TX), Err(StateError::NoSuchTransaction)));
     bench.send(queue, &Message::text("after"));
     bench.settle();
