@@ -107,6 +107,7 @@ class Lifeline:
             else:
                 self._up.set()
                 self._supervisor = asyncio.create_task(self._supervise(), name="sterna-connection")
+                self._supervisor.add_done_callback(self._orphaned)
                 return
         raise failure
 
@@ -202,6 +203,8 @@ class Lifeline:
             FlushError: messages of `send_soon` failed.
         """
         if self.closed is not None or self._supervisor is None:
+            if self._link is not None:
+                await self._link.abort()
             return
         failure: errors.SternaError | None = None
         try:
@@ -214,6 +217,7 @@ class Lifeline:
         except TimeoutError:
             cause = f"the broker did not answer within {timeout_s:g} s"
             failure = failure or errors.ConnectionLostError(f"closing: {cause}", subject=self.address)
+        self._supervisor.remove_done_callback(self._orphaned)
         self._supervisor.cancel()
         await asyncio.gather(self._supervisor, return_exceptions=True)
         if self._leaving is not None:
@@ -236,6 +240,20 @@ class Lifeline:
         self.on_closed.emit(Closed(told))
 
     # --- Interruption and restoration
+
+    def _orphaned(self, supervisor: asyncio.Task[None]) -> None:
+        """The supervisor has ended although nobody closed the connection, as when `asyncio.run` cancels all there is.
+
+        Nobody would notice a break or restore anything any more, so whoever waits is told that it is over.
+        """
+        if self.closed is not None:
+            return
+        reason = errors.ClosedError("the connection's tasks were cancelled", subject=self.address)
+        if not supervisor.cancelled() and (error := supervisor.exception()) is not None:
+            reason = errors.ClosedError(f"the connection's task failed: {error!r}", subject=self.address)
+        if self._link is not None:
+            self._link.fail(reason)
+        self._end(reason, reason)
 
     async def _supervise(self) -> None:
         while True:

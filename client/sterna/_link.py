@@ -215,10 +215,11 @@ class Link:
                     await asyncio.shield(self.ended)
             except TimeoutError:
                 pass  # a broker that does not end the call is left all the same: it has had the Goodbye
-        self._fail(reason)
+        self.fail(reason)
         await self.abort()
 
-    def _fail(self, reason: errors.SternaError) -> None:
+    def fail(self, reason: errors.SternaError) -> None:
+        """Ends the link for whoever uses it, for this reason; the first one counts."""
         if self.lost is not None:
             return
         self.lost = reason
@@ -382,13 +383,15 @@ class Link:
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
+                # Nobody reads replies any more; whoever waits for one must not wait until a timeout.
+                self.fail(errors.ConnectionLostError("the reader was cancelled", subject=self.address))
                 raise
             # It was the call that was cancelled, by the heartbeat or by the channel.
             reason = errors.ConnectionLostError("the call was cancelled", subject=self.address, retryable=True)
         except Exception as error:  # noqa: BLE001 - a defect here must end the link, or everybody would wait for ever
             logger.exception("the reader of %s failed", self.address)
             reason = errors.ConnectionLostError(f"the reader failed: {error!r}", subject=self.address, retryable=True)
-        self._fail(reason)
+        self.fail(reason)
 
     def _handle(self, frame: Any) -> None:
         kind = frame.WhichOneof("frame")
@@ -399,7 +402,7 @@ class Link:
                 failed = reply.WhichOneof("result") == "error"
                 settle(reply, errors.from_proto(reply.error) if failed else None)
         elif kind == "error" and not frame.session:
-            self._fail(errors.from_proto(frame.error))
+            self.fail(errors.from_proto(frame.error))
         elif kind is not None:
             self._on_frame(frame)
 
@@ -452,7 +455,7 @@ class Link:
             now = self._loop.time()
             if now - self._heard > interval_s:
                 cause = f"nothing was heard from {self.address} for {interval_s:g} s"
-                self._fail(errors.IdleError(cause, subject=self.address, retryable=True))
+                self.fail(errors.IdleError(cause, subject=self.address, retryable=True))
                 self._call.cancel()
             elif now - self._wrote > interval_s / 3:
                 self.post(_HEARTBEAT)

@@ -274,3 +274,23 @@ async def test_a_client_id_belongs_to_one_connection(connect: Connect, name: str
 async def test_secrets_are_not_repeated(connect: Connect) -> None:
     connection = await connect(user="me", password="secret-word")
     assert "secret" not in repr(connection) + repr(connection._lifeline.options)
+
+
+@pytest.mark.parametrize("doing", ["nothing", "receiving"])
+async def test_who_is_cancelled_with_the_connections_own_tasks_does_not_wait(url: str, name: str, doing: str) -> None:
+    """As `asyncio.run` cancels all tasks at its end: whoever holds a connection must not wait for a reply then."""
+    held = asyncio.Event()
+    before = asyncio.all_tasks()
+
+    async def hold() -> None:
+        async with sterna.connect(url) as connection:
+            consumer = await connection.consumer(name)
+            held.set()
+            await (consumer.receive() if doing == "receiving" else asyncio.Event().wait())
+
+    holder = asyncio.create_task(hold())
+    await held.wait()
+    for task in asyncio.all_tasks() - before:
+        task.cancel()
+    done, _ = await asyncio.wait((holder,), timeout=15)
+    assert done, "it waits for a reply that nobody reads"
