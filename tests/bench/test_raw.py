@@ -9,7 +9,7 @@ from bench.raw import FRAME_MESSAGES, RawProducer, message_bytes
 
 
 class _Call:
-    """Confirms each frame as it is written."""
+    """Confirms the frames of each batch as it is written."""
 
     def __init__(self) -> None:
         self.batches: list[messaging_pb2.ClientBatch] = []
@@ -18,9 +18,9 @@ class _Call:
     async def write(self, data: bytes) -> None:
         batch = messaging_pb2.ClientBatch.FromString(data)
         self.batches.append(batch)
-        publish = batch.frames[0].publish
-        last = publish.first_sequence + len(publish.messages) - 1
-        confirmed = messaging_pb2.Confirmed(producer=publish.producer, first=publish.first_sequence, last=last)
+        first, final = batch.frames[0].publish, batch.frames[-1].publish
+        last = final.first_sequence + len(final.messages) - 1
+        confirmed = messaging_pb2.Confirmed(producer=first.producer, first=first.first_sequence, last=last)
         frame = messaging_pb2.ServerFrame(confirm=messaging_pb2.Confirm(confirmed=[confirmed]))
         self._answers.append(messaging_pb2.ServerBatch(frames=[frame]).SerializeToString())
 
@@ -34,7 +34,8 @@ async def test_frames_are_numbered_without_gaps(count: int) -> None:
     credit = messaging_pb2.ProducerCredit(producer=1, sequence_limit=10_000)
     producer = RawProducer(call, session=200, producer=1, credit=credit)
     message = message_bytes()
-    sent = await producer.publish(message, count, window=128)
+    sent = await producer.publish(message, count, window=256, batch_frames=3)
+    assert max(len(batch.frames) for batch in call.batches) == min(3, -(-count // FRAME_MESSAGES))
     frames = [frame for batch in call.batches for frame in batch.frames]
     expected = 1
     for frame in frames:
