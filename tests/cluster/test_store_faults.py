@@ -200,9 +200,14 @@ async def test_an_etcd_restored_from_an_old_copy_is_noticed(cluster: Make, conne
     await asyncio.to_thread(member.kill)
     await asyncio.to_thread(member.restore_from, tmp_path / "copy")
     await asyncio.to_thread(made.etcd.restart, member)
-    await warned(made, "restored from an old copy")
-    # What the copy does not know yet is there as before.
-    await passes(made, connect, "later")
+    async with made.client() as etcd:
+        revision = (await etcd.get("/elsewhere")).revision
+        await warned(made, "restored from an old copy")
+        # What the copy does not know yet is there as before.
+        await passes(made, connect, "later")
+        # Nobody writes to it: its revision would reach the one that is remembered.
+        assert (await etcd.get("/elsewhere")).revision == revision
+        await warned(made, "restored from an old copy")
 
 
 async def test_a_restored_etcd_is_noticed_although_others_have_written_to_it_since(

@@ -25,6 +25,8 @@ from sterna_etcd import (
 )
 from sterna_etcd.records import BrokerRecord, RecordError
 
+from sterna_broker.clock import wall_ms
+
 _log = structlog.get_logger(part="registration")
 
 LEASE_S = 10
@@ -89,6 +91,8 @@ class Registration:
         if self._identity.known is None:
             await asyncio.sleep(_RETRY_S)
             return
+        # An old copy of our etcd has its identity, and takes writes; each would bring it nearer to what is remembered.
+        await self._identity.verify(self._etcd, wall_ms())
         lease = self._lease
         if lease is None or not lease.is_alive:
             if lease is not None:

@@ -1,8 +1,8 @@
 """What this broker says in etcd of itself and of the objects that live on it.
 
 Whoever knows says what should stand there (`say`, `forget`); a task writes what differs from what stands, many at a
-time, and tries again when etcd is away. Every write compares the store's identity: an etcd that is not ours is told
-nothing.
+time, and tries again when etcd is away. Before every write it is asked whether this still is our etcd: one that is not
+ours, or an old copy of it, is told nothing. Each write would bring a copy nearer to the revision that is remembered.
 """
 
 import asyncio
@@ -11,6 +11,8 @@ from collections.abc import Sequence
 import structlog
 from sterna_etcd import Claim, Delete, Etcd, EtcdError, KeyLayoutError, Layout, Put, StoreIdentity
 from sterna_etcd.records import BrokerStatus, ObjectStatus
+
+from sterna_broker.clock import wall_ms
 
 _log = structlog.get_logger(part="status")
 
@@ -110,6 +112,7 @@ class Statuses:
         if self._identity.known is None:
             return False
         try:
+            await self._identity.verify(self._etcd, wall_ms())
             done = await self._etcd.transact([self._identity.condition()], operations)
         except EtcdError as error:
             _log.debug("status_not_written", error=str(error))
