@@ -264,7 +264,7 @@ def _say_what_to_try(broker: BrokerProcess, folder: Path, display: Display) -> N
     pid = broker.leave()
     display.line(
         f"\nThe broker goes on (process {pid}, data in {folder}). Try:\n"
-        f"  export STERNA_URL={broker.url}\n"
+        f"  export STERNA_URL={broker.url} PATH={Path(sys.executable).parent}:$PATH\n"
         "  sterna get queues\n"
         "  sterna get topics 'flights.JFK.*'\n"
         "  sterna send topic:flights.JFK.B6 'a late one' -p dep_delay=90\n"

@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import json
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
@@ -140,6 +141,9 @@ def test_a_release_is_tested_rotated_guarded_and_uninstalled(operator: Namespace
     with pytest.raises(CommandError):
         helm("uninstall", OPERATOR, "--namespace", operator.name, "--timeout", "60s")
     assert "only this operator looks after" in operator.kubectl("logs", f"job/{OPERATOR}-guard")
+    # Helm upgrades no release whose uninstallation was refused; this is how one goes on.
+    revision = json.loads(helm("history", OPERATOR, "--namespace", operator.name, "-o", "json"))[-1]["revision"]
+    helm("rollback", OPERATOR, str(revision), "--namespace", operator.name, "--wait", "--timeout", "180s")
 
     received = {str(asyncio.run(_receive(url, ca, "another-password-of-some-length"))) for _ in range(3)}
     assert received == {"one", "two", "three"}
