@@ -10,10 +10,13 @@ from hypothesis import strategies as st
 from sterna_etcd.records import ConfigRecord, Deleting, ObjectStatus, Owner
 from sterna_operator import conditions
 from sterna_operator.keys import Key
+from sterna_operator.kinds import placed
 from sterna_operator.kinds.references import Needs, matches, missing
 from sterna_operator.kinds.topology import ClusterSeen, Desired, Observed, differences, gone, plan
+from sterna_operator.kube import STERNA_API
 from sterna_operator.mirror import Kept
-from sterna_operator.plans import AddFinalizer, Plan, PutConfig, RemoveConfig, RemoveFinalizer, Step
+from sterna_operator.plans import FINALIZER, AddFinalizer, Plan, PutConfig, RemoveConfig, RemoveFinalizer, Step
+from sterna_operator.reasons import Reason
 from sterna_resources.reading import from_object
 from sterna_resources.topology import TopologyResource
 
@@ -406,3 +409,16 @@ def test_differences_are_said_field_by_field() -> None:
         "spec.store: 'a' -> absent",
         "spec.prefetch: absent -> 'none'",
     ]
+
+
+def test_an_object_that_cannot_be_read_does_not_hang_in_its_deletion() -> None:
+    """As one with a field of a later version, after the operator was rolled back."""
+    metadata = {"name": "odd", "namespace": "n", "uid": "u", "finalizers": [FINALIZER]}
+    odd = {"apiVersion": STERNA_API, "kind": "Queue", "metadata": metadata, "spec": {"later": True}}
+    refused = placed.read(odd)
+    assert isinstance(refused, Plan)
+    assert refused.steps == ()
+    assert [said.reason for said in refused.announcements] == [Reason.Invalid]
+    going = placed.read({**odd, "metadata": {**metadata, "deletionTimestamp": "2026-01-01T00:00:00Z"}})
+    assert isinstance(going, Plan)
+    assert [type(step) for step in going.steps] == [RemoveFinalizer]

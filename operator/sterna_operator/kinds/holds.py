@@ -6,7 +6,8 @@ from sterna_resources.problems import ManifestError
 from sterna_resources.topology import Paused
 
 from sterna_operator import conditions
-from sterna_operator.plans import Announcement, Plan, Wanted
+from sterna_operator.keys import Key
+from sterna_operator.plans import Announcement, Plan, RemoveFinalizer, Wanted
 from sterna_operator.reasons import Reason
 
 
@@ -39,3 +40,8 @@ def invalid(error: ManifestError) -> Plan:
     text = "; ".join(f"{problem.field}: {problem.message}" for problem in error.problems)
     status = Wanted(conditions.stalled("Invalid", text))
     return Plan(status=status, announcements=(Announcement(Reason.Invalid, text),))
+
+
+def let_go_unread(key: Key) -> Plan:
+    """Lets an object go that is being deleted and cannot be read, as one that a newer version wrote: nothing hangs."""
+    return Plan(steps=(RemoveFinalizer(f"let {key} go, which cannot be read"),))

@@ -12,7 +12,7 @@ from sterna_resources.topology import TopologyResource
 
 from sterna_operator.keys import Key
 from sterna_operator.kinds import topology
-from sterna_operator.kinds.holds import invalid
+from sterna_operator.kinds.holds import invalid, let_go_unread
 from sterna_operator.kinds.references import Needs, missing
 from sterna_operator.kinds.topology import ClusterSeen, Desired, Observed
 from sterna_operator.kube import STERNA_API, Ref
@@ -95,7 +95,8 @@ def read(object: Mapping[str, Any]) -> Desired | Plan:
     try:
         resource = from_object(object)
     except ManifestError as error:
-        return invalid(error)
+        # Nothing in it can be relied on, its policy neither: what it stands for stays, and nobody manages it any more.
+        return let_go_unread(key_of(object)) if "deletionTimestamp" in metadata and has_finalizer else invalid(error)
     assert isinstance(resource, TopologyResource)
     return Desired(
         key=key_of(object),
