@@ -53,6 +53,9 @@ async def configured(cluster: Cluster, *queues: str) -> None:
 
 async def test_a_new_broker_waits_for_etcd_and_says_so(cluster: Make) -> None:
     made = await asyncio.to_thread(cluster, 0)
+    async with made.client() as etcd:
+        # An etcd that is killed before it has elected itself comes back without members, and elects nobody for ever.
+        await etcd.put("/elsewhere", b"")
     await asyncio.to_thread(made.etcd.first.kill)
     broker = await asyncio.to_thread(lambda: made.add("b0", wait=False))
     await waited(lambda: asyncio.to_thread(lambda: "waiting_for_etcd" in broker.stderr), 60, "the broker to say so")
