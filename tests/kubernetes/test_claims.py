@@ -9,6 +9,7 @@ import pytest
 import sterna
 
 from tests.kubernetes.conftest import MakeCluster, outside_url
+from tests.kubernetes.exchanging import receive_bodies, send_numbers
 from tests.kubernetes.kubectl import API_VERSION, CommandError, Namespace
 
 # The machine may be the cluster's only node as well.
@@ -41,24 +42,6 @@ def _stalled(namespace: Namespace, name: str, reason: str) -> str:
     return str(namespace.wait(found, 30, f"queue {name} stalled: {reason}", explain)["message"])
 
 
-async def _send(url: str, queue: str, count: int) -> None:
-    async with sterna.connect(url) as connection:
-        for number in range(count):
-            await connection.send(queue, str(number))
-
-
-async def _receive(url: str, queue: str, count: int) -> list[str]:
-    async with sterna.connect(url) as connection:
-        consumer = await connection.consumer(queue)
-        bodies = []
-        for _ in range(count):
-            message = await consumer.receive(timeout=30)
-            assert message is not None
-            await message.acknowledge()
-            bodies.append(str(message.body))
-        return bodies
-
-
 def test_of_two_objects_with_one_name_the_first_has_it(operator: Namespace, make_cluster: MakeCluster) -> None:
     cluster = make_cluster({"brokers": 1})
     operator.apply("Queue", "first", _queue(cluster, name="one.name", deletionPolicy="delete"))
@@ -82,7 +65,7 @@ def test_what_others_made_is_left_observed_or_adopted_as_the_object_says(
     url = outside_url(operator, cluster)
     operator.apply("Queue", "any", _queue(cluster, name="wild.>", deletionPolicy="delete"))
     operator.ready("queue", "any", 30)
-    asyncio.run(_send(url, "wild.one", 1))
+    asyncio.run(send_numbers(url, "wild.one", 1))
 
     # A client made it: nobody manages it.
     operator.apply("Queue", "one", _queue(cluster, name="wild.one"))
@@ -125,8 +108,8 @@ def test_a_queue_that_is_deleted_behind_the_operators_back_comes_back(
     operator.wait(repaired, 30, "the repair told of")
     operator.ready("queue", "drifting", 30)
     url = outside_url(operator, cluster)
-    asyncio.run(_send(url, "drifting", 3))
-    assert asyncio.run(_receive(url, "drifting", 3)) == ["0", "1", "2"]
+    asyncio.run(send_numbers(url, "drifting", 3))
+    assert asyncio.run(receive_bodies(url, "drifting", 3)) == ["0", "1", "2"]
     operator.delete("queue", "drifting")
 
 
@@ -138,14 +121,14 @@ def test_a_deletion_does_what_its_policy_says(operator: Namespace, make_cluster:
         operator.apply("Queue", policy.lower(), _queue(cluster, deletionPolicy=policy))
     for policy in policies:
         operator.ready("queue", policy.lower(), 30)
-        asyncio.run(_send(url, policy.lower(), 2))
+        asyncio.run(send_numbers(url, policy.lower(), 2))
 
     operator.delete("queue", "retain")
-    assert asyncio.run(_receive(url, "retain", 2)) == ["0", "1"]
+    assert asyncio.run(receive_bodies(url, "retain", 2)) == ["0", "1"]
 
     operator.delete("queue", "delete")
     with pytest.raises(sterna.errors.NoSuchDestinationError):
-        asyncio.run(_receive(url, "delete", 1))
+        asyncio.run(receive_bodies(url, "delete", 1))
 
     operator.delete("queue", "onlyifempty", "--wait=false")
 
@@ -156,7 +139,7 @@ def test_a_deletion_does_what_its_policy_says(operator: Namespace, make_cluster:
         return condition.get("reason") == "DeletionBlocked" and "2 messages" in condition["message"]
 
     operator.wait(blocked, 60, "the deletion blocked, with the count")
-    assert asyncio.run(_receive(url, "onlyifempty", 2)) == ["0", "1"]
+    assert asyncio.run(receive_bodies(url, "onlyifempty", 2)) == ["0", "1"]
     operator.wait(lambda: operator.get("queue", "onlyifempty") is None, 60, "the queue gone once it is empty")
 
 
@@ -167,7 +150,7 @@ def test_queues_whose_cluster_went_first_can_be_deleted(operator: Namespace, mak
         operator.apply("Queue", f"left-{policy.lower()}", _queue(cluster, deletionPolicy=policy))
     for policy in policies:
         operator.ready("queue", f"left-{policy.lower()}", 30)
-    asyncio.run(_send(outside_url(operator, cluster), "left-onlyifempty", 2))
+    asyncio.run(send_numbers(outside_url(operator, cluster), "left-onlyifempty", 2))
     operator.delete("messagingcluster", cluster)
     operator.wait(lambda: not operator.broker_pods(cluster), 120, "the brokers' pods gone")
     for policy in policies:

@@ -7,9 +7,9 @@ from functools import partial
 from typing import Any
 
 import pytest
-import sterna
 
 from tests.kubernetes.conftest import BROKER_IMAGE, Loads, MakeCluster, outside_url
+from tests.kubernetes.exchanging import receive_bodies, send_numbers
 from tests.kubernetes.kubectl import Namespace
 
 # The machine may be the cluster's only node as well.
@@ -89,24 +89,6 @@ def no_folder_pod_is_left(operator: Namespace) -> Iterator[None]:
     operator.delete("pod", "etcd-folder", "--ignore-not-found", "--wait=false")
 
 
-async def _send(url: str, queue: str, count: int) -> None:
-    async with sterna.connect(url) as connection:
-        for number in range(count):
-            await connection.send(queue, str(number))
-
-
-async def _receive(url: str, queue: str, count: int) -> list[str]:
-    async with sterna.connect(url) as connection:
-        consumer = await connection.consumer(queue)
-        bodies = []
-        for _ in range(count):
-            message = await consumer.receive(timeout=30)
-            assert message is not None
-            await message.acknowledge()
-            bodies.append(str(message.body))
-        return bodies
-
-
 def _uids(namespace: Namespace, cluster: str) -> dict[str, str]:
     return {name: pod["metadata"]["uid"] for name, pod in namespace.broker_pods(cluster).items()}
 
@@ -158,7 +140,7 @@ def test_an_emptied_etcd_deletes_nothing_and_is_filled_again_when_somebody_says_
     homes = _homes(operator, *queues)
     assert len(set(homes.values())) == 2, "each broker has one of them"
     url = outside_url(operator, cluster)
-    asyncio.run(_send(url, "resting", 3))
+    asyncio.run(send_numbers(url, "resting", 3))
     before = _uids(operator, cluster)
     running = load(url, "flowing")
     running.goes_on()
@@ -175,7 +157,7 @@ def test_an_emptied_etcd_deletes_nothing_and_is_filled_again_when_somebody_says_
     _accept(operator, cluster)
     # Each queue is where its messages are.
     assert _homes(operator, *queues) == homes
-    assert asyncio.run(_receive(url, "resting", 3)) == ["0", "1", "2"]
+    assert asyncio.run(receive_bodies(url, "resting", 3)) == ["0", "1", "2"]
     operator.ready("queue", "meanwhile", 60)
     running.goes_on()
     _serves(operator, cluster)
@@ -199,19 +181,19 @@ def test_an_etcd_restored_from_an_old_copy_undoes_nothing_until_somebody_says_so
     folder.change(COPY)
     operator.apply("Queue", "newer", {"clusterRef": {"name": cluster}, "deletionPolicy": "delete"})
     _homes(operator, "newer")
-    asyncio.run(_send(url, "newer", 3))
+    asyncio.run(send_numbers(url, "newer", 3))
     before = _uids(operator, cluster)
 
     folder.change(RESTORE)
     _replaced(operator, cluster, "restored")
     # What the copy does not know is there all the same.
-    asyncio.run(_send(url, "newer", 1))
+    asyncio.run(send_numbers(url, "newer", 1))
     running.goes_on()
     assert _uids(operator, cluster) == before
 
     _accept(operator, cluster)
     _homes(operator, "old", "newer")
-    assert asyncio.run(_receive(url, "newer", 4)) == ["0", "1", "2", "0"]
+    assert asyncio.run(receive_bodies(url, "newer", 4)) == ["0", "1", "2", "0"]
     running.goes_on()
     _serves(operator, cluster)
     report = running.stop()

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from sterna_core import EngineError
@@ -27,27 +27,24 @@ class EngineView:
     def rows(self, kind: str) -> dict[str, dict[str, Any]]:
         """All queues, topics or durables by name (durables: client id, slash, name); "subscription": by number."""
         found: dict[str, dict[str, Any]] = {}
-        after = ""
-        while True:
-            page = json.loads(self._pump.tick().list(kind, "", after, _PAGE))
-            for row in page:
-                after = _name_of(kind, row)
-                found[after] = row
-            if len(page) < _PAGE:
-                return found
+        for page in self._pages(kind, _PAGE):
+            found |= page
+        return found
 
     async def rows_by_and_by(self, kind: str) -> dict[str, dict[str, Any]]:
         """As `rows`, with a turn for others after each few hundred: what changes meanwhile may be missed."""
         found: dict[str, dict[str, Any]] = {}
-        after = ""
-        while True:
-            page = json.loads(self._pump.tick().list(kind, "", after, _FEW))
-            for row in page:
-                after = _name_of(kind, row)
-                found[after] = row
-            if len(page) < _FEW:
-                return found
+        for page in self._pages(kind, _FEW):
+            found |= page
             await asyncio.sleep(0)
+        return found
+
+    def _pages(self, kind: str, size: int) -> Iterator[dict[str, dict[str, Any]]]:
+        after, is_full = "", True
+        while is_full:
+            page = {_name_of(kind, row): row for row in json.loads(self._pump.tick().list(kind, "", after, size))}
+            yield page
+            after, is_full = next(reversed(page), ""), len(page) == size
 
     def subscribed(self) -> set[str]:
         """The topics and patterns that somebody subscribes to."""
