@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.peer_network import PeerNetwork
 from tests.waiting import eventually_blocking
 
 START_TIMEOUT_S = 30.0
@@ -49,12 +50,21 @@ class Member:
     """One etcd. `start` again after `kill` finds the same data at the same port."""
 
     def __init__(
-        self, folder: Path, name: str, client: str, peer: str, flags: Sequence[str], prefix: Sequence[str] = ()
+        self,
+        folder: Path,
+        name: str,
+        client: str,
+        peer: str,
+        flags: Sequence[str],
+        prefix: Sequence[str] = (),
+        known_as: str = "",
     ) -> None:
         self.folder = folder
         self.name = name
         self.url = client
         self.peer = peer
+        self.known_as = known_as or peer
+        """Where the other members find it."""
         self._flags = list(flags)
         self._prefix = list(prefix)
         self._process: subprocess.Popen[bytes] | None = None
@@ -80,7 +90,7 @@ class Member:
             f"--listen-client-urls={self.url}",
             f"--advertise-client-urls={self.url}",
             f"--listen-peer-urls={self.peer}",
-            f"--initial-advertise-peer-urls={self.peer}",
+            f"--initial-advertise-peer-urls={self.known_as}",
             "--log-level=warn",
             # Tests have no power failures, and disks of their machines are slow.
             "--unsafe-no-fsync",
@@ -141,16 +151,33 @@ class RunningEtcd:
         scheme: str = "http",
         flags: Sequence[str] = (),
         place: Callable[[int], tuple[str, list[str]]] | None = None,
+        network: PeerNetwork | None = None,
     ) -> None:
-        """`place` says for each member's number its address and what its command begins with (a namespace)."""
+        """`place` says for each member's number its address and what its command begins with (a namespace).
+
+        `network`: what members say to each other goes through it.
+        """
         folder.mkdir(parents=True, exist_ok=True)
         ports = free_ports(2 * members)
         places = [place(number) if place else ("127.0.0.1", []) for number in range(members)]
         peers = [f"http://{host}:{ports[2 * number + 1]}" for number, (host, _) in enumerate(places)]
-        cluster = ",".join(f"m{number}={peer}" for number, peer in enumerate(peers))
+        self.network = network
+        known_as = list(peers)
+        if network is not None:
+            ends = [(host, ports[2 * number + 1]) for number, (host, _) in enumerate(places)]
+            known_as = [f"http://127.0.0.1:{network.before(host, port)}" for host, port in ends]
+        cluster = ",".join(f"m{number}={peer}" for number, peer in enumerate(known_as))
         every = [f"--initial-cluster={cluster}", f"--initial-cluster-token={folder.name}", *flags]
         self.members = [
-            Member(folder, f"m{number}", f"{scheme}://{host}:{ports[2 * number]}", peers[number], every, prefix)
+            Member(
+                folder,
+                f"m{number}",
+                f"{scheme}://{host}:{ports[2 * number]}",
+                peers[number],
+                every,
+                prefix,
+                known_as[number],
+            )
             for number, (host, prefix) in enumerate(places)
         ]
 
@@ -168,6 +195,8 @@ class RunningEtcd:
         """Starts all members; waits until each can be connected to."""
         for member in self.members:
             member.launch()
+        if self.network is not None:
+            self.network.start(lambda: [member.pid for member in self.members])
         for member in self.members:
             self.wait_for(member)
         return self
@@ -193,6 +222,8 @@ class RunningEtcd:
         """Ends all."""
         for member in self.members:
             member.kill()
+        if self.network is not None:
+            self.network.close()
 
     def __enter__(self) -> "RunningEtcd":
         return self.start()
