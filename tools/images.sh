@@ -55,17 +55,24 @@ role() {
     build "sterna-$1" "build/images/$1" "$TAG"
 }
 
-# The etcd that the operator runs for trying things out: the local cluster's own, as an image. Elsewhere the chart's
-# default is etcd's own image, so with Docker there is nothing to do.
+# The etcd that the operator runs for trying things out: the local cluster's own, as an image, which the node also knows
+# by the name that the chart gives: nothing can be pulled there. Elsewhere that name is etcd's own image, so with Docker
+# there is nothing to do.
 etcd() {
     if [ "$BUILDER" = docker ]; then return 0; fi
-    local binary version
+    local binary version charted
     binary=$("$CLUSTER" bin)/etcd
     version=$("$binary" --version | sed -n 's/^etcd Version: //p')
     mkdir -p build/images/etcd
     cp "$binary" build/images/etcd/etcd
     cp tools/cluster/etcd.Dockerfile build/images/etcd/Dockerfile
     build sterna-etcd build/images/etcd "$version"
+    charted=$(sed -n 's/^etcdImage: //p' charts/sterna-operator/values.yaml)
+    if [ "${charted##*:}" != "v$version" ]; then
+        echo "images: the chart's etcd is $charted and the local one $version: they are to be the same" >&2 && exit 1
+    fi
+    # Without a node, as where only images are wanted, there is nobody to tell.
+    if "$CLUSTER" has-node; then "$CLUSTER" tag "$REPOSITORY/sterna-etcd:$version" "$charted"; fi
 }
 
 if [ $# -eq 0 ]; then set -- broker operator etcd; fi

@@ -15,6 +15,5 @@ if [ -z "${KUBECONFIG:-}" ]; then
     tools/cluster/cluster up
     eval "$(tools/cluster/cluster env)"
     tools/images.sh
-    export STERNA_TEST_ETCD_IMAGE="${STERNA_TEST_ETCD_IMAGE:-localhost/sterna-etcd:$(etcd --version | sed -n 's/^etcd Version: //p')}"
 fi
 STERNA_TEST_CLUSTER=1 exec .venv/bin/python -m pytest tests/kubernetes -p no:xdist --timeout 600 "$@"
