@@ -1,11 +1,15 @@
 """What the operator is told when it starts. Everything else stands in the objects."""
 
 import os
+import re
 import socket
 from dataclasses import dataclass, field
 from pathlib import Path
 
 _ACCOUNT_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+
+
+_LABEL = re.compile(r"[^=,\s]+=[^=,\s]*")
 
 
 class SettingsError(ValueError):
@@ -45,6 +49,12 @@ class OperatorSettings:
     lease_duration_s: float = 10.0
     """How long a leader that is not heard of stays the leader."""
 
+    pod_namespace: str = field(default_factory=own_namespace)
+    """Where the operator's own pods are, so that network policies can let them through."""
+
+    pod_labels: str = "app.kubernetes.io/name=sterna-operator"
+    """Labels by which its own pods are told from all others there: `name=value`, a comma between."""
+
     identity: str = field(default_factory=_identity)
     """How this process calls itself in the Lease and in events."""
 
@@ -81,5 +91,12 @@ class OperatorSettings:
             raise SettingsError("workers: at least 1")
         if self.lease_duration_s < 3:
             raise SettingsError("lease_duration_s: at least 3 seconds, or a busy API server ends every leadership")
+        if not self.pod_labels or not all(map(_LABEL.fullmatch, self.pod_labels.split(","))):
+            raise SettingsError("pod_labels: name=value, a comma between, at least one")
         if self.log_format not in ("json", "text"):
             raise SettingsError("log_format: json or text")
+
+    def labels(self) -> dict[str, str]:
+        """`pod_labels`, by name."""
+        pairs = (one.partition("=") for one in self.pod_labels.split(","))
+        return {name: value for name, _, value in pairs}

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from ruamel.yaml import YAML
+from sterna_operator.settings import OperatorSettings
 
 from tests.support.api_server import ApiServer
 
@@ -151,6 +152,17 @@ def test_first_objects_name_the_cluster(api_server: ApiServer) -> None:
     queues = of_kind(rendered(api_server, CLUSTER, *arguments), "Queue")
     first = next(one for one in queues if one["metadata"]["name"] == "orders")
     assert first["spec"] == {"clusterRef": {"name": "shop"}, "maxMessages": 10}
+
+
+@pytest.mark.parametrize("name", ["sterna-operator", "renamed"])
+def test_the_operator_knows_the_labels_of_its_pods(api_server: ApiServer, name: str) -> None:
+    [deployment] = of_kind(rendered(api_server, OPERATOR, "--set", f"nameOverride={name}"), "Deployment")
+    template = deployment["spec"]["template"]
+    told = {one["name"]: one.get("value") for one in template["spec"]["containers"][0]["env"]}
+    known = OperatorSettings(pod_labels=told["STERNA_OPERATOR_POD_LABELS"]).labels()
+    assert known == deployment["spec"]["selector"]["matchLabels"]
+    assert known.items() <= template["metadata"]["labels"].items()
+    assert known["app.kubernetes.io/name"] == name
 
 
 def test_the_operators_image_says_its_version_and_hooks_guard_its_removal(api_server: ApiServer) -> None:

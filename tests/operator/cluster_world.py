@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from sterna_etcd.records import BrokerRecord, BrokerStatus, Draining, DrainRecord
-from sterna_operator.builders.blueprint import SECRETS_ANNOTATION, SETTINGS_ANNOTATION
+from sterna_operator.builders.blueprint import SECRETS_ANNOTATION, SETTINGS_ANNOTATION, OperatorPods
 from sterna_operator.kinds.cluster_rolling import Pod
 from sterna_operator.kinds.messaging_cluster import Defaults, Desired, Observed, plan
 from sterna_operator.plans import (
@@ -27,7 +27,8 @@ from sterna_operator.plans import (
 )
 from sterna_resources.messaging_cluster import MessagingCluster
 
-DEFAULTS = Defaults("localhost/broker:1", "localhost/etcd:1", "1.0.0")
+OPERATOR_PODS = OperatorPods("operators", {"app.kubernetes.io/name": "renamed"})
+DEFAULTS = Defaults("localhost/broker:1", "localhost/etcd:1", "1.0.0", OPERATOR_PODS)
 
 
 def manifest(spec: Mapping[str, Any], **metadata: Any) -> MessagingCluster:

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 from sterna_etcd.records import BrokerStatus, DrainRecord
 from sterna_operator.builders.blueprint import SETTINGS_ANNOTATION
-from sterna_operator.kinds.messaging_cluster import Defaults, referenced_secrets
+from sterna_operator.kinds.messaging_cluster import referenced_secrets
 from sterna_operator.plans import ApplyObject, RemoveBroker, RemoveObject
 from sterna_operator.reasons import Reason
 
-from tests.operator.cluster_world import DEFAULTS, World, manifest
+from tests.operator.cluster_world import DEFAULTS, OPERATOR_PODS, World, manifest
 
 THREE = {"brokers": 3}
 
@@ -38,6 +38,18 @@ def test_the_stateful_set_is_the_last_object_that_is_made() -> None:
     kinds = [step.manifest["kind"] for step in world.decide().steps if isinstance(step, ApplyObject)]
     assert kinds[-1] == "StatefulSet"
     assert {"Service", "ConfigMap", "Secret", "ServiceAccount", "PodDisruptionBudget", "NetworkPolicy"} <= set(kinds)
+
+
+def test_only_brokers_and_the_operator_reach_a_managed_etcd() -> None:
+    world = settled(THREE)
+    [rule] = world.child("NetworkPolicy", "orders-etcd")["spec"]["ingress"]
+    assert rule["from"] == [
+        {"podSelector": world.child("StatefulSet", "orders-broker")["spec"]["selector"]},
+        {
+            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": OPERATOR_PODS.namespace}},
+            "podSelector": {"matchLabels": OPERATOR_PODS.labels},
+        },
+    ]
 
 
 def test_a_changed_image_restarts_one_broker_at_a_time() -> None:
@@ -91,7 +103,7 @@ def test_a_broken_image_stops_the_rolling_and_a_repaired_one_goes_on() -> None:
 
 def test_an_operator_with_other_defaults_restarts_no_broker() -> None:
     world = settled(THREE)
-    newer = Defaults("localhost/broker:99", "localhost/etcd:99", "99.0.0")
+    newer = replace(DEFAULTS, broker_image="localhost/broker:99", etcd_image="localhost/etcd:99", version="99.0.0")
     world.observed = replace(world.observed, defaults=newer)
     world.settle()
     assert world.restarted == []
@@ -101,7 +113,7 @@ def test_an_operator_with_other_defaults_restarts_no_broker() -> None:
 
 def test_the_image_is_kept_when_the_status_is_lost() -> None:
     world = settled(THREE)
-    world.observed = replace(world.observed, defaults=Defaults("localhost/broker:99", "localhost/etcd:99", "99"))
+    world.observed = replace(world.observed, defaults=replace(DEFAULTS, broker_image="localhost/broker:99"))
     world.desired = replace(world.desired, status={})
     world.settle()
     assert world.restarted == []

@@ -17,6 +17,15 @@ app.kubernetes.io/name: {{ include "sterna-operator.name" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end -}}
 
+{{- /* The same for the operator, which lets its own pods through its network policies. */ -}}
+{{- define "sterna-operator.podLabels" -}}
+{{- $pairs := list -}}
+{{- range $name, $value := include "sterna-operator.selector" . | fromYaml -}}
+{{- $pairs = append $pairs (printf "%s=%s" $name $value) -}}
+{{- end -}}
+{{- join "," $pairs -}}
+{{- end -}}
+
 {{- define "sterna-operator.labels" -}}
 {{ include "sterna-operator.selector" . }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}

@@ -24,6 +24,14 @@ MANAGER = "sterna-operator"
 
 
 @dataclass(frozen=True)
+class OperatorPods:
+    """By what a NetworkPolicy tells the operator's own pods from all others."""
+
+    namespace: str
+    labels: Mapping[str, str]
+
+
+@dataclass(frozen=True)
 class Blueprint:
     """All that is needed to build the children of one cluster."""
 
@@ -32,6 +40,7 @@ class Blueprint:
     uid: str
     image: str
     etcd_image: str
+    operator_pods: OperatorPods
     replicas: int
     """How many broker pods there are to be now: more than the spec says while brokers are being emptied."""
 

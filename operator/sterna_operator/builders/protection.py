@@ -41,9 +41,11 @@ def network_policy(blueprint: Blueprint) -> dict[str, Any]:
 
 def etcd_policy(blueprint: Blueprint) -> dict[str, Any]:
     """A managed etcd has no passwords: only the brokers and the operator are let through."""
+    pods = blueprint.operator_pods
     operator = {
-        "namespaceSelector": {},
-        "podSelector": {"matchLabels": {"app.kubernetes.io/name": "sterna-operator"}},
+        # The API server gives every namespace this label.
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": pods.namespace}},
+        "podSelector": {"matchLabels": dict(pods.labels)},
     }
     brokers = {"podSelector": {"matchLabels": blueprint.selector("broker")}}
     return _policy(blueprint, blueprint.etcd, "etcd", [_rule(ETCD_PORT, [brokers, operator])])

@@ -17,7 +17,7 @@ from sterna_resources.reading import from_object
 
 from sterna_operator.builders import brokers as broker_builder
 from sterna_operator.builders import certificate, monitoring
-from sterna_operator.builders.blueprint import CLUSTER_LABEL, SECRETS_ANNOTATION
+from sterna_operator.builders.blueprint import CLUSTER_LABEL, SECRETS_ANNOTATION, OperatorPods
 from sterna_operator.keys import Key
 from sterna_operator.kinds import cluster_rolling
 from sterna_operator.kinds.cluster_scaling import Members
@@ -34,6 +34,7 @@ from sterna_operator.plans import (
     RemoveDrain,
     Wanted,
 )
+from sterna_operator.settings import OperatorSettings
 from sterna_operator.version import VERSION
 from sterna_operator.view import Child, Decision, View
 
@@ -131,7 +132,7 @@ async def _observe(view: View, desired: Desired) -> Observed:
     going = desired.is_deleting and await view.namespace_is_going(desired.namespace)
     settings = view.settings
     return Observed(
-        defaults=Defaults(settings.broker_image, settings.etcd_image, VERSION),
+        defaults=Defaults(settings.broker_image, settings.etcd_image, VERSION, _own_pods(settings)),
         children=children,
         pods=tuple(brokers),
         claims={one["metadata"]["name"]: one for one in found if one["kind"] == "PersistentVolumeClaim"},
@@ -142,6 +143,10 @@ async def _observe(view: View, desired: Desired) -> Observed:
         namespace_is_going=going,
         now_ms=view.now_ms(),
     )
+
+
+def _own_pods(settings: OperatorSettings) -> OperatorPods:
+    return OperatorPods(settings.pod_namespace, settings.labels())
 
 
 async def _secrets(view: View, desired: Desired) -> dict[str, Mapping[str, bytes] | None]:

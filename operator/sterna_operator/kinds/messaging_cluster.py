@@ -15,7 +15,7 @@ from sterna_resources.messaging_cluster import MessagingCluster
 from sterna_operator import conditions
 from sterna_operator.builders import brokers as broker_builder
 from sterna_operator.builders import certificate, connection, differences, etcd, monitoring, protection, services
-from sterna_operator.builders.blueprint import SECRETS_ANNOTATION, Blueprint
+from sterna_operator.builders.blueprint import SECRETS_ANNOTATION, Blueprint, OperatorPods
 from sterna_operator.kinds import cluster_outside, cluster_rolling, cluster_scaling, cluster_status
 from sterna_operator.kinds.cluster_rolling import Pod, Rolling
 from sterna_operator.kinds.cluster_scaling import Members, Scaling
@@ -62,6 +62,7 @@ class Defaults:
     broker_image: str
     etcd_image: str
     version: str
+    operator_pods: OperatorPods
 
 
 @dataclass(frozen=True)
@@ -177,6 +178,7 @@ def _blueprint(desired: Desired, observed: Observed, replicas: int) -> Blueprint
         image=cluster.spec.image or desired.status.get("image") or _image(standing) or defaults.broker_image,
         # As with brokers: a newer operator leaves what runs alone.
         etcd_image=(managed.image if managed else None) or _image(standing_etcd) or defaults.etcd_image,
+        operator_pods=defaults.operator_pods,
         replicas=replicas,
         claim_size=_claim_size(standing),
         ca=_ca(cluster, observed),
