@@ -15,6 +15,7 @@ import pytest
 import sterna
 
 from tests.kubernetes.kubectl import ROOT, CommandError, Namespace, helm, run
+from tests.support.leaving_out import leave_out
 from tests.waiting import eventually_blocking
 
 if os.environ.get("STERNA_TEST_CLUSTER") != "1":
@@ -138,7 +139,7 @@ def other_images() -> None:
         run(str(_SCRIPT), "tag", BROKER_IMAGE, OTHER_BROKER_IMAGE)
         run(str(_SCRIPT), "tag", OPERATOR_IMAGE, OTHER_OPERATOR_IMAGE)
     elif not {"STERNA_TEST_OTHER_BROKER_IMAGE", "STERNA_TEST_OTHER_OPERATOR_IMAGE"} <= os.environ.keys():
-        pytest.skip("STERNA_TEST_OTHER_BROKER_IMAGE and STERNA_TEST_OTHER_OPERATOR_IMAGE name no second images")
+        leave_out("other images", "STERNA_TEST_OTHER_BROKER_IMAGE and STERNA_TEST_OTHER_OPERATOR_IMAGE name none")
 
 
 class Load:

@@ -1,20 +1,26 @@
-"""What heals by itself: etcd's pod lost, a namespace deleted with everything in it, the operator among it."""
+"""What heals by itself: etcd away, killed and removed; a namespace deleted with everything in it, the operator too."""
 
 import asyncio
 import json
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
 import sterna
 
-from tests.kubernetes.conftest import OPERATOR, MakeCluster, operator_values, outside_url, recycle
+from tests.kubernetes import killing
+from tests.kubernetes.conftest import OPERATOR, Loads, MakeCluster, operator_values, outside_url, recycle
 from tests.kubernetes.kubectl import Namespace, helm, run
 
 NODE_PORT = {"listeners": [{"name": "out", "type": "nodePort"}]}
 
 # The machine may be the cluster's only node as well.
 pytestmark = pytest.mark.slow_callbacks(5_000)
+
+
+def _uids(namespace: Namespace, cluster: str) -> dict[str, str]:
+    return {name: pod["metadata"]["uid"] for name, pod in namespace.broker_pods(cluster).items()}
 
 
 async def _through(url: str, queue: str, text: str) -> object:
@@ -33,7 +39,7 @@ def test_brokers_serve_on_without_etcd_and_changes_arrive_when_it_returns(
     cluster = make_cluster({"brokers": 1, **NODE_PORT})
     operator.apply("Queue", "before", {"clusterRef": {"name": cluster}, "deletionPolicy": "delete"})
     operator.ready("queue", "before", 60)
-    brokers = {name: pod["metadata"]["uid"] for name, pod in operator.broker_pods(cluster).items()}
+    brokers = _uids(operator, cluster)
     etcd = f"{cluster}-etcd"
     operator.patch("messagingcluster", cluster, {"spec": {"paused": {}}})
     operator.wait(
@@ -50,7 +56,47 @@ def test_brokers_serve_on_without_etcd_and_changes_arrive_when_it_returns(
     operator.ready("queue", "meanwhile", 90)
     operator.ready("messagingcluster", cluster, 60)
     assert asyncio.run(_through(url, "meanwhile", "and again")) == "and again"
-    assert {name: pod["metadata"]["uid"] for name, pod in operator.broker_pods(cluster).items()} == brokers
+    assert _uids(operator, cluster) == brokers
+
+
+def test_an_etcd_that_is_killed_under_load_costs_no_message(
+    operator: Namespace, make_cluster: MakeCluster, load: Loads
+) -> None:
+    cluster = make_cluster({"brokers": 2, **NODE_PORT})
+    for name in ("here", "there"):
+        operator.apply("Queue", name, {"clusterRef": {"name": cluster}, "deletionPolicy": "delete"})
+    homes = {operator.ready("queue", name, 30)["status"]["home"] for name in ("here", "there")}
+    assert len(homes) == 2, "each broker has something that is used"
+    brokers = _uids(operator, cluster)
+    running = {name: load(outside_url(operator, cluster), name) for name in ("here", "there")}
+    etcd = f"{cluster}-etcd-0"
+    ways: dict[str, Callable[[], None]] = {
+        "after-the-kill": partial(killing.kill, operator, etcd, killing.etcd(operator, cluster)),
+        "after-the-removal": partial(killing.remove, operator, etcd),
+    }
+    for queue, kill in ways.items():
+        for one in running.values():
+            one.goes_on()
+        kill()
+        # While it comes back, and for whoever asks it for something new.
+        for one in running.values():
+            one.goes_on()
+        operator.wait(lambda: killing.is_ready(operator.get("pod", etcd)), 120, "etcd ready")
+        operator.apply("Queue", queue, {"clusterRef": {"name": cluster}, "deletionPolicy": "delete"})
+        operator.ready("queue", queue, 90)
+    operator.ready("messagingcluster", cluster, 60)
+    for one in running.values():
+        one.goes_on()
+    reports = [one.stop() for one in running.values()]
+    print(json.dumps(reports))
+    for report in reports:
+        # etcd is on no message's way: not even an outcome is unknown.
+        assert report["lost"] == report["unknown"] == report["refused"] == report["twice_unflagged"] == 0
+    assert _uids(operator, cluster) == brokers, "no broker was restarted because of it"
+    condition = operator.condition("messagingcluster", cluster)
+    assert condition["reason"] == "Serving", "an etcd that comes back with what it had is the same one"
+    for name in ("here", "there", *ways):
+        operator.delete("queue", name)
 
 
 @pytest.fixture

@@ -3,15 +3,13 @@
 import asyncio
 import base64
 import json
-import os
-import signal
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
 import sterna
 
+from tests.kubernetes import killing
 from tests.kubernetes.conftest import Loads, MakeCluster, outside_url
 from tests.kubernetes.kubectl import Namespace
 
@@ -127,9 +125,9 @@ def test_a_killed_broker_comes_back_under_load_and_nothing_is_lost(
     operator.ready("queue", "killed", 60)
     running = load(outside_url(operator, cluster), "killed")
     pod = f"{cluster}-broker-0"
-    for number in range(1, 3):
-        _kill(operator, cluster, pod, number)
-        operator.wait(lambda: _is_ready(operator, cluster), 120, "the pod ready")
+    for _ in range(2):
+        killing.kill(operator, pod, killing.broker(pod))
+        operator.wait(lambda: killing.is_ready(operator.get("pod", pod)), 120, "the pod ready")
     report = running.stop()
     print(json.dumps(report))
     assert report["lost"] == 0
@@ -224,43 +222,3 @@ def test_a_cluster_that_is_kept_finds_its_messages_again(operator: Namespace, ma
     operator.delete("messagingcluster", cluster)
     operator.wait(lambda: not operator.broker_pods(cluster), 120, "pods gone")
     operator.kubectl("delete", "pvc", "-l", f"app.kubernetes.io/instance={cluster}")
-
-
-def _kill(namespace: Namespace, cluster: str, pod: str, number: int) -> None:
-    """SIGKILL for a broker's process, the `number`th time.
-
-    A container cannot send it to its own first process. Where the node is this machine it is sent from here, and the
-    kubelet starts the container anew; elsewhere the pod is removed by force, which ends it as hard.
-    """
-    found = [
-        int(entry.name)
-        for entry in Path("/proc").iterdir()
-        if entry.name.isdigit() and _arguments(entry)[1:5] == ["/opt/sterna/bin/sterna", "broker", "--name", pod]
-    ]
-    if not found:
-        namespace.kubectl("delete", "pod", pod, "--grace-period=0", "--force")
-        namespace.wait(lambda: pod in namespace.broker_pods(cluster), 60, "another pod")
-        return
-    for process in found:
-        os.kill(process, signal.SIGKILL)
-    namespace.wait(lambda: _restarts(namespace, cluster) == number, 60, "the container restarted")
-
-
-def _arguments(process: Path) -> list[str]:
-    try:
-        return (process / "cmdline").read_text().split("\0")
-    except OSError:
-        return []
-
-
-def _restarts(namespace: Namespace, cluster: str) -> int:
-    pods = namespace.broker_pods(cluster).values()
-    return sum(one["restartCount"] for pod in pods for one in pod["status"].get("containerStatuses") or ())
-
-
-def _is_ready(namespace: Namespace, cluster: str) -> bool:
-    pods = namespace.broker_pods(cluster).values()
-    return bool(pods) and all(
-        any(one["type"] == "Ready" and one["status"] == "True" for one in pod["status"].get("conditions") or ())
-        for pod in pods
-    )

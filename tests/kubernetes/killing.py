@@ -1,0 +1,68 @@
+"""SIGKILL for what runs in a pod, as from a machine that fails, and the end of a pod without a moment's notice.
+
+A container cannot send it to its own first process. Where the node is this machine it is sent from here, and the
+kubelet starts the container anew; elsewhere the pod is removed by force, which ends it as hard.
+"""
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tests.kubernetes.kubectl import Namespace
+
+IsWanted = Callable[[list[str]], bool]
+
+
+def broker(pod: str) -> IsWanted:
+    """Whether arguments are those of a broker's process."""
+    return lambda arguments: arguments[1:5] == ["/opt/sterna/bin/sterna", "broker", "--name", pod]
+
+
+def etcd(namespace: Namespace, cluster: str) -> IsWanted:
+    """Whether arguments are those of a cluster's managed etcd."""
+    own = f"--advertise-client-urls=http://{cluster}-etcd.{namespace.name}.svc:2379"
+    return lambda arguments: arguments[0] == "etcd" and own in arguments
+
+
+def kill(namespace: Namespace, pod: str, is_wanted: IsWanted) -> None:
+    """Kills a pod's process and waits until the kubelet has started another one; or removes the pod, see the module."""
+    before = _restarts(namespace, pod)
+    found = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit() and is_wanted(_said(entry))]
+    if not found:
+        remove(namespace, pod)
+        return
+    for process in found:
+        os.kill(process, signal.SIGKILL)
+    namespace.wait(lambda: _restarts(namespace, pod) > before, 90, "the container restarted")
+
+
+def remove(namespace: Namespace, pod: str) -> None:
+    """Takes a pod away without a moment's notice, and waits until there is another one of its name."""
+    before = _uid(namespace, pod)
+    namespace.kubectl("delete", "pod", pod, "--grace-period=0", "--force", "--wait=false")
+    namespace.wait(lambda: _uid(namespace, pod) not in (before, None), 90, f"another pod {pod}")
+
+
+def is_ready(pod: dict[str, Any] | None) -> bool:
+    """Whether a pod is Ready."""
+    conditions = (pod or {}).get("status", {}).get("conditions") or ()
+    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+
+
+def _said(process: Path) -> list[str]:
+    try:
+        return (process / "cmdline").read_text().split("\0")
+    except OSError:
+        return [""]
+
+
+def _uid(namespace: Namespace, pod: str) -> str | None:
+    found = namespace.get("pod", pod)
+    return found["metadata"]["uid"] if found else None
+
+
+def _restarts(namespace: Namespace, pod: str) -> int:
+    found = namespace.get("pod", pod) or {}
+    return sum(one["restartCount"] for one in found.get("status", {}).get("containerStatuses") or ())
