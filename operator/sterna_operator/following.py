@@ -10,7 +10,7 @@ A watch goes on from the last version that it heard of. When that has become too
 what was known and is not in the list is told as gone. The watch begins before the list, so that what is new is told
 while ten thousand others are still being read; who is told knows by its version which word is the later one. A watch on
 which nothing comes, not even a bookmark, is opened anew. Whatever the API server answers, a follower goes on trying;
-that it hears nothing shows in the `WatchClock`.
+that it hears nothing shows in the `WatchClock`, which knows whether the server is away altogether.
 """
 
 import asyncio

@@ -9,7 +9,8 @@ models would be built and thrown away. What every request here has:
 - 429 and 5xx are tried twice more, after what the server asks for; then they are the caller's, as `TransientError`;
 - objects come back slim: without managedFields and the copy that kubectl keeps in an annotation.
 
-`on_write` is told of every write that succeeded.
+`on_write` is told of every write that succeeded, `on_end` of every request that has ended: whether the server answered
+it, be it by a refusal, or failed (5xx, 429, nothing at all).
 """
 
 import asyncio
@@ -145,6 +146,7 @@ class Kube:
     def __init__(self, configuration: client.Configuration) -> None:
         self._api = client.ApiClient(configuration)
         self.on_write: Callable[[str, str], None] | None = None
+        self.on_end: Callable[[bool], None] | None = None
         self.requests_total: dict[tuple[str, int], int] = {}
 
     async def close(self) -> None:
@@ -361,6 +363,8 @@ class Kube:
 
     def _count(self, method: str, code: int) -> None:
         self.requests_total[method, code] = self.requests_total.get((method, code), 0) + 1
+        if self.on_end is not None:
+            self.on_end(0 < code < 500 and code != 429)
 
 
 async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:

@@ -1,8 +1,9 @@
 """Whether this process does what it is there for, and the port on which it says so.
 
-`/healthz` fails when a part that should run has ended, when a watch is dead, or when the queue has stood still although
-there is something in it; Kubernetes then starts the process anew. That etcd or the API server is away is no such
-reason: a new process would not find them either. `/readyz` says whether it watches; a standby is ready, too.
+`/healthz` fails when a part that should run has ended, when a watch is dead while the API server answers, or when the
+queue has stood still although there is something in it; Kubernetes then starts the process anew. That etcd or the API
+server is away is no such reason: a new process would not find them either. `/readyz` says whether it watches; a standby
+is ready, too.
 """
 
 import time

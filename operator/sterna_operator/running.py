@@ -92,8 +92,9 @@ def assemble(settings: OperatorSettings, configuration: client.Configuration) ->
         leader,
         clusters,
         Metrics(),
-        WatchClock(),
+        WatchClock(dead_after_s=settings.watch_dead_after_s),
     )
+    kube.on_end = parts.clock.note_server
     parts.metrics.watch_over(queue, objects, clusters, secrets, kube, parts.clock, lambda: leader.is_leading)
     return parts
 

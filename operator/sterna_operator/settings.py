@@ -73,6 +73,9 @@ class OperatorSettings:
     watch_inactivity_s: float = 70.0
     """How long nothing may come on a watch, not even a bookmark (one a minute), before it is opened anew."""
 
+    watch_dead_after_s: float = 150.0
+    """How long nothing may come on a watch, while the API server answers, before /healthz fails."""
+
     broker_image: str = ""
     """The image for brokers of new clusters that name none."""
 

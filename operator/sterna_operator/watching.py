@@ -7,7 +7,8 @@ handlers: those keep state in annotations and drop finalizers when a handler ret
 
 kopf does not say whether its watches live. It takes an HTTP session of ours, though, and a session can be traced: every
 chunk that arrives on a watch, bookmarks included, is noted by path. A watch on which nothing has come for longer than
-Kubernetes ever leaves one without a bookmark is dead (`WatchClock`).
+Kubernetes ever leaves one without a bookmark is dead (`WatchClock`), if the API server has answered all the while: the
+Lease alone has it asked every few seconds.
 """
 
 import asyncio
@@ -22,13 +23,17 @@ import kopf
 from kubernetes.aio import client
 
 from sterna_operator.kube import plural
+from sterna_operator.settings import OperatorSettings
 
 # Told of every event: its type (None: found by listing), and the object.
 OnEvent = Callable[[str | None, Mapping[str, Any]], None]
 
 # The server sends bookmarks once a minute, and ends a watch after this many seconds; kopf opens it again.
 _SERVER_TIMEOUT_S = 290
-DEAD_AFTER_S = 150.0
+DEAD_AFTER_S = OperatorSettings.watch_dead_after_s
+
+# An API server that has refused or not answered for so long is away; a single failure is none.
+_AWAY_AFTER_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -42,15 +47,33 @@ class Watched:
 
 @dataclass
 class WatchClock:
-    """When something was last heard on each watch, by its path."""
+    """When something was last heard on each watch, by its path, and whether the API server answers at all."""
 
     clock: Callable[[], float] = time.monotonic
+    dead_after_s: float = DEAD_AFTER_S
     heard: dict[str, float] = field(default_factory=dict)
     events_total: dict[str, int] = field(default_factory=dict)
+    _failing_since: float | None = None
+    _back_since: float = float("-inf")
 
     def note(self, path: str) -> None:
         """Something came."""
         self.heard[path] = self.clock()
+
+    def note_server(self, answered: bool) -> None:
+        """A request to the API server has ended: with an answer, or with a failure that is the server's."""
+        if not answered:
+            self._failing_since = self.clock() if self._failing_since is None else self._failing_since
+            return
+        if self.is_server_away:
+            # Watches begin anew, and have their time from now on.
+            self._back_since = self.clock()
+        self._failing_since = None
+
+    @property
+    def is_server_away(self) -> bool:
+        """Whether requests have failed for a while, and none has been answered since."""
+        return self._failing_since is not None and self.clock() - self._failing_since > _AWAY_AFTER_S
 
     def expect(self, paths: Iterable[str]) -> None:
         """From now on these are to be heard of."""
@@ -63,8 +86,11 @@ class WatchClock:
         return {path: now - at for path, at in self.heard.items()}
 
     def dead(self) -> list[str]:
-        """The watches on which nothing has come for too long."""
-        return sorted(path for path, age in self.ages_s().items() if age > DEAD_AFTER_S)
+        """The watches on which nothing has come for too long, although the API server has answered all that time."""
+        now = self.clock()
+        if self.is_server_away:
+            return []
+        return sorted(path for path, at in self.heard.items() if now - max(at, self._back_since) > self.dead_after_s)
 
 
 def watch_path(watched: Watched, namespace: str | None) -> str:
