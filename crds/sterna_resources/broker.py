@@ -59,6 +59,9 @@ class BrokerLimits(Model):
     transaction_messages: int = Field(default=262_144, ge=1, le=16_777_216)
     """Messages sent and acknowledged within one transaction."""
 
+    transactions: int = Field(default=1_024, ge=1, le=65_536)
+    """Transactions begun and not ended, of one session."""
+
     upload_bytes: int = Field(default=64 * MEBIBYTE, ge=65_536, le=4096 * MEBIBYTE)
     """Uploaded bytes not yet published, of one connection."""
 

@@ -4,7 +4,7 @@
 //! redelivery on its way, and an epoch that is not this one's names deliveries that nobody holds any more.
 
 use super::engine::Engine;
-use super::errors::{of_state, over_limit, refuse};
+use super::errors::{Refused, of_state, over_limit, refuse};
 use super::frames::SetsFrame;
 use super::intake::{Handled, Outcome};
 use super::owed::{Holder, outcome};
@@ -14,32 +14,56 @@ use crate::state::{SourceId, Tx};
 
 impl Engine {
     pub(super) fn acknowledge(&mut self, key: u64, frame: &SetsFrame) -> Handled {
-        let epoch = self.state.epoch();
-        let transaction = self.acknowledging_transaction(key, frame.second)?;
-        let mut logged = true;
-        for set in &frame.sets {
-            if set.epoch != 0 && set.epoch != epoch {
-                continue;
+        let Some(tx) = self.acknowledging_transaction(key, frame.second)? else {
+            return self.acknowledge_at_once(key, frame);
+        };
+        self.acknowledge_within(key, tx, frame).inspect_err(|refused| {
+            // Nothing of a transaction arrives when a part of it cannot (EMS-TX-A02).
+            if let Some(session) = self.sessions.get_mut(&key) {
+                let limit = self.settings.limits.transactions;
+                session.transactions.doom(tx.number, limit, refused);
             }
-            let (source, ranges) = (SourceId(set.source), &frame.ranges[set.ranges.clone()]);
-            let Some(tx) = transaction else {
-                logged &= self
-                    .acknowledge_or_owe(source, Holder::Session(key), ranges)
-                    .map_err(|error| of_state(&error))?;
-                continue;
-            };
-            let acknowledged = self
-                .state
-                .acknowledge(source, ranges, |holder| session_of(holder) == key, transaction)
+        })?;
+        Ok(Outcome::Done)
+    }
+
+    fn acknowledge_at_once(&mut self, key: u64, frame: &SetsFrame) -> Handled {
+        let mut logged = true;
+        for (source, ranges) in self.named_now(frame) {
+            logged &= self
+                .acknowledge_or_owe(source, Holder::Session(key), ranges)
                 .map_err(|error| of_state(&error))?;
-            self.acknowledged(key, acknowledged.count);
-            self.count_in_transaction(key, tx.number, acknowledged.count)?;
         }
         Ok(outcome(logged))
     }
 
+    fn acknowledge_within(&mut self, key: u64, tx: Tx, frame: &SetsFrame) -> Result<(), Refused> {
+        for (source, ranges) in self.named_now(frame) {
+            let acknowledged = self
+                .state
+                .acknowledge(source, ranges, |holder| session_of(holder) == key, Some(tx))
+                .map_err(|error| of_state(&error))?;
+            self.acknowledged(key, acknowledged.count);
+            self.count_in_transaction(key, tx.number, acknowledged.count)?;
+        }
+        Ok(())
+    }
+
+    /// The ranges that a frame names, source by source; those of another epoch name deliveries that nobody holds.
+    fn named_now<'frame>(
+        &self,
+        frame: &'frame SetsFrame,
+    ) -> impl Iterator<Item = (SourceId, &'frame [(u64, u64)])> + use<'frame> {
+        let epoch = self.state.epoch();
+        let named = frame
+            .sets
+            .iter()
+            .filter(move |set| set.epoch == 0 || set.epoch == epoch);
+        named.map(|set| (SourceId(set.source), &frame.ranges[set.ranges.clone()]))
+    }
+
     /// The transaction that acknowledgements belong to, as the session's mode demands.
-    fn acknowledging_transaction(&mut self, key: u64, number: u64) -> Result<Option<Tx>, super::errors::Refused> {
+    fn acknowledging_transaction(&mut self, key: u64, number: u64) -> Result<Option<Tx>, Refused> {
         let Some(session) = self.sessions.get_mut(&key) else {
             return Ok(None);
         };
@@ -55,27 +79,25 @@ impl Engine {
                 "Only a transacted session has transactions.",
             )),
             (true, number) => {
-                session.transactions.entry(number).or_default();
+                session.transactions.enter(number, self.settings.limits.transactions)?;
                 Ok(Some(Tx { owner: key, number }))
             }
         }
     }
 
-    fn count_in_transaction(&mut self, key: u64, number: u64, count: u64) -> Result<(), super::errors::Refused> {
+    fn count_in_transaction(&mut self, key: u64, number: u64, count: u64) -> Result<(), Refused> {
         let limit = u64::from(self.settings.limits.transaction_messages);
         let Some(session) = self.sessions.get_mut(&key) else {
             return Ok(());
         };
-        let transaction = session.transactions.entry(number).or_default();
+        let transaction = session.transactions.enter(number, self.settings.limits.transactions)?;
         transaction.messages += count;
         if transaction.messages > limit {
-            let refused = over_limit(
+            return Err(over_limit(
                 "transaction_messages",
                 limit,
                 "A transaction may not hold more messages",
-            );
-            transaction.failed.get_or_insert_with(|| refused.clone());
-            return Err(refused);
+            ));
         }
         Ok(())
     }
@@ -94,14 +116,9 @@ impl Engine {
     }
 
     pub(super) fn release(&mut self, key: u64, frame: &SetsFrame) -> Handled {
-        let epoch = self.state.epoch();
         let seen = frame.second != 0;
-        for set in &frame.sets {
-            if set.epoch != 0 && set.epoch != epoch {
-                continue;
-            }
-            let source = SourceId(set.source);
-            for &(first, last) in &frame.ranges[set.ranges.clone()] {
+        for (source, ranges) in self.named_now(frame) {
+            for &(first, last) in ranges {
                 let held = self
                     .state
                     .in_flight_within(source, first, last, |holder| session_of(holder) == key);

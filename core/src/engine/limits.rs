@@ -21,6 +21,8 @@ pub struct Limits {
     pub unacknowledged_messages: u32,
     /// Messages sent and acknowledged within one transaction.
     pub transaction_messages: u32,
+    /// Transactions open at a time, of a session.
+    pub transactions: u32,
     /// Bytes uploaded and not yet published, per connection.
     pub upload_bytes: u64,
     /// One selector's text, in bytes.
@@ -40,6 +42,7 @@ impl Default for Limits {
             inflight_bytes: 64 << 20,
             unacknowledged_messages: 262_144,
             transaction_messages: 262_144,
+            transactions: 1024,
             upload_bytes: 64 << 20,
             selector_bytes: 64 << 10,
             temporaries: 1024,
@@ -60,6 +63,7 @@ impl Limits {
             inflight_bytes: self.inflight_bytes,
             unacknowledged_messages: self.unacknowledged_messages,
             transaction_messages: self.transaction_messages,
+            transactions: self.transactions,
             upload_bytes: self.upload_bytes,
             selector_bytes: self.selector_bytes,
             temporaries: self.temporaries,

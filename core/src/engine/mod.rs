@@ -34,6 +34,7 @@ mod subscribing;
 mod temporaries;
 mod tickets;
 mod transact;
+mod transactions;
 mod unused;
 mod uploads;
 

@@ -178,7 +178,9 @@ impl Engine {
         });
         if transacted {
             let limit = u64::from(self.settings.limits.transaction_messages);
-            let entry = session.transactions.entry(frame.transaction).or_default();
+            let entry = session
+                .transactions
+                .enter(frame.transaction, self.settings.limits.transactions)?;
             if entry.messages + frame.count > limit {
                 return Err(over_limit(
                     "transaction_messages",
@@ -374,8 +376,8 @@ impl Engine {
                 && frame.transaction != 0
             {
                 // Nothing of a transaction arrives when a part of it cannot (EMS-TX-A02), be it the first that names it.
-                let transaction = session.transactions.entry(frame.transaction).or_default();
-                transaction.failed.get_or_insert_with(|| refused.clone());
+                let limit = self.settings.limits.transactions;
+                session.transactions.doom(frame.transaction, limit, &refused);
             }
             let rejected = proto::Rejected {
                 producer: frame.producer,

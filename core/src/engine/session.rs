@@ -2,9 +2,9 @@
 
 use super::errors::Refused;
 use super::stream::Parked;
+use super::transactions::Transactions;
 use crate::proto::AcknowledgeMode;
 use crate::state::SourceId;
-use rustc_hash::FxHashMap;
 
 /// How many bits of a holder number the consumers of one session; the rest is the session's key.
 pub const CONSUMER_BITS: u32 = 24;
@@ -19,15 +19,6 @@ pub fn holder(session: u64, serial: u32) -> u64 {
 #[must_use]
 pub fn session_of(holder: u64) -> u64 {
     holder >> CONSUMER_BITS
-}
-
-/// A transaction that has not ended.
-#[derive(Debug, Default)]
-pub struct Transaction {
-    /// Messages sent and acknowledged in it.
-    pub messages: u64,
-    /// Why it cannot be committed any more.
-    pub failed: Option<Refused>,
 }
 
 /// What a ticket's answer said about a destination, while the frames that waited for it are handled.
@@ -64,8 +55,8 @@ pub struct Session {
     pub sources: Vec<SourceId>,
     /// Deliveries handed to it and not acknowledged.
     pub unacknowledged: u64,
-    /// Transactions that have begun, by the client's numbers.
-    pub transactions: FxHashMap<u64, Transaction>,
+    /// Transactions that have begun.
+    pub transactions: Transactions,
     /// The ticket it waits for.
     pub ticket: Option<u64>,
     /// What came behind the frame that waits for the ticket, that frame first.
@@ -95,7 +86,7 @@ impl Session {
             producers: Vec::new(),
             sources: Vec::new(),
             unacknowledged: 0,
-            transactions: FxHashMap::default(),
+            transactions: Transactions::default(),
             ticket: None,
             parked: Parked::default(),
             stalled: false,

@@ -62,7 +62,7 @@ impl Engine {
         let begun = self
             .sessions
             .get_mut(&key)
-            .and_then(|session| session.transactions.remove(&tx.number));
+            .and_then(|session| session.transactions.end(tx.number));
         let Some(begun) = begun else {
             // Nothing was sent or acknowledged in it.
             return Ok(transacted(tx.number, None, false));
@@ -101,7 +101,7 @@ impl Engine {
         if self
             .sessions
             .get_mut(&key)
-            .and_then(|session| session.transactions.remove(&tx.number))
+            .and_then(|session| session.transactions.end(tx.number))
             .is_some()
         {
             self.undo(key, tx);
@@ -147,9 +147,7 @@ impl Engine {
         let Some(session) = self.sessions.get_mut(&key) else {
             return;
         };
-        let mut numbers: Vec<u64> = session.transactions.drain().map(|(number, _)| number).collect();
-        numbers.sort_unstable();
-        for number in numbers {
+        for number in session.transactions.end_all() {
             self.undo(key, Tx { owner: key, number });
         }
     }
@@ -159,7 +157,7 @@ impl Engine {
         let begun = self
             .sessions
             .get_mut(&key)
-            .and_then(|session| session.transactions.remove(&tx.number))
+            .and_then(|session| session.transactions.end(tx.number))
             .unwrap_or_default();
         if let Some(cause) = begun.failed {
             self.undo(key, tx);
@@ -178,7 +176,7 @@ impl Engine {
             Err(error @ StateError::TransactionExists) => {
                 // Nothing has changed: it goes on, and may be prepared under another name.
                 if let Some(session) = self.sessions.get_mut(&key) {
-                    session.transactions.insert(tx.number, begun);
+                    session.transactions.go_on(tx.number, begun);
                 }
                 Err(of_state(&error))
             }

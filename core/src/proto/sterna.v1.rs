@@ -539,6 +539,9 @@ pub struct Limits {
     /// temporary destinations per connection; default 1,024
     #[prost(uint32, tag = "11")]
     pub temporaries: u32,
+    /// begun and not ended, per session; default 1,024
+    #[prost(uint32, tag = "12")]
+    pub transactions: u32,
 }
 /// A clean end: sessions are closed, uncommitted transactions rolled back, unseen messages released without counting.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]

@@ -138,6 +138,7 @@ fn read_limits(object: &Value, limits: &mut Limits) -> Result<(), Refused> {
         ("consumers", &mut limits.consumers),
         ("unacknowledged_messages", &mut limits.unacknowledged_messages),
         ("transaction_messages", &mut limits.transaction_messages),
+        ("transactions", &mut limits.transactions),
         ("selector_bytes", &mut limits.selector_bytes),
         ("temporaries", &mut limits.temporaries),
     ] {

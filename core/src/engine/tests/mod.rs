@@ -26,6 +26,8 @@ struct Bench {
     internal: bool,
     /// What dynamic destinations get.
     properties: Properties,
+    /// What the next start accepts.
+    limits: Limits,
     frames: Vec<proto::ServerFrame>,
     /// Streams with output that nobody has taken yet.
     ready: Vec<u64>,
@@ -43,6 +45,7 @@ impl Bench {
             stream: 0,
             internal: true,
             properties,
+            limits: Limits::default(),
             frames: Vec::new(),
             ready: Vec::new(),
         };
@@ -63,7 +66,11 @@ impl Bench {
             ..StateOptions::default()
         };
         let (state, _) = State::open(Arc::new(self.disk.clone()), options, self.now).unwrap();
-        self.engine = Some(Engine::new(state, Settings::default(), self.now));
+        let settings = Settings {
+            limits: self.limits.clone(),
+            ..Settings::default()
+        };
+        self.engine = Some(Engine::new(state, settings, self.now));
         self.settle();
     }
 

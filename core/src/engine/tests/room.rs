@@ -4,7 +4,7 @@ use super::*;
 use crate::log::AppendError;
 use crate::proto::reply::Result as Answered;
 use crate::proto::transact::Verb;
-use crate::state::{Origin, SourceId, StateError};
+use crate::state::{Origin, OverflowPolicy, SourceId, StateError};
 
 impl Bench {
     /// Fills the log to its last record, the reserve included, until upkeep runs again.
@@ -489,4 +489,31 @@ fn a_full_disk_keeps_its_reserve_from_what_clients_would_bring_into_being() {
     // The reserve is there for what takes messages out.
     let held = bench.held().unwrap();
     assert_eq!(bench.engine().purge_queue("orders").unwrap(), held);
+}
+
+// covers: EMS-DEST-A24
+#[test]
+fn what_could_not_be_discarded_for_want_of_room_is_still_delivered() {
+    let mut bench = Bench::new(Properties {
+        messages_max: 1,
+        overflow: OverflowPolicy::DiscardOld,
+        ..Properties::default()
+    });
+    bench.connect();
+    bench.producer(0, 0);
+    bench.publish(1, "a");
+    bench.consumer(1, 0);
+    bench.exhaust();
+    // It needs no room itself, for it is not logged; that the older one is discarded has to be.
+    let publish = proto::Publish {
+        producer: 1,
+        first_sequence: 2,
+        messages: vec![bytes::Bytes::from_static(b"\x08\x01\x4a\x01b").to_vec().into()],
+        ..proto::Publish::default()
+    };
+    bench.handle(1, Sent::Publish(publish));
+    bench.run(false);
+    bench.grant(1, 1);
+    bench.run(false);
+    assert_eq!(bench.deliveries(), [(1, false)]);
 }

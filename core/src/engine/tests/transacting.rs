@@ -20,6 +20,18 @@ impl Bench {
         self.send(1, Sent::Publish(publish));
     }
 
+    /// Sends one message with the producer 1 of `orders`.
+    fn publish_to_orders(&mut self, sequence: u64, transaction: u64) {
+        let publish = proto::Publish {
+            producer: 1,
+            first_sequence: sequence,
+            messages: vec![bytes::Bytes::from_static(b"\x4a\x01x").to_vec().into()],
+            transaction,
+            ..proto::Publish::default()
+        };
+        self.send(1, Sent::Publish(publish));
+    }
+
     /// Asks for a decision, and says how it was answered.
     fn decided(&mut self, transaction: u64, verb: Verb) -> Answered {
         let transact = proto::Transact {
@@ -104,4 +116,86 @@ fn nobody_hears_that_a_reliable_message_found_no_destination() {
         [(2, ErrorCode::InvalidName)],
         "only the persistent one"
     );
+}
+
+// covers: EMS-TX-A02
+#[test]
+fn a_session_has_a_bounded_number_of_open_transactions_and_what_is_past_it_is_rolled_back() {
+    let mut bench = Bench::new(Properties::default());
+    bench.limits.transactions = 2;
+    bench.start();
+    bench.connect_as(AcknowledgeMode::Transacted);
+    let open = proto::OpenProducer {
+        producer: 2,
+        ..proto::OpenProducer::default()
+    };
+    bench.send(1, Sent::OpenProducer(open));
+    for transaction in 1..=3 {
+        bench.publish_to("orders", transaction, transaction);
+    }
+    assert_eq!(bench.rejected(), [(3, ErrorCode::LimitExceeded)]);
+    // One that is open takes more; one that begins with an acknowledgement counts as well.
+    bench.publish_to("orders", 4, 2);
+    let nothing = proto::Ack {
+        sets: vec![],
+        transaction: 4,
+    };
+    bench.send(1, Sent::Acknowledge(nothing));
+    assert_eq!(bench.errors(), [ErrorCode::LimitExceeded]);
+    // With room again, the numbers that were refused are decided as what they are.
+    assert!(matches!(bench.decided(1, Verb::Commit), Answered::Transacted(done) if !done.rolled_back));
+    for (refused, verb) in [(3, Verb::Commit), (4, Verb::Prepare)] {
+        let Answered::Error(error) = bench.decided(refused, verb) else {
+            panic!("transaction {refused} lacks what was refused");
+        };
+        assert_eq!(
+            (error.code(), error.subject.as_str()),
+            (ErrorCode::TransactionRolledBack, "transactions")
+        );
+    }
+    bench.publish_to("orders", 5, 5);
+    for transaction in [2, 5] {
+        assert!(matches!(bench.decided(transaction, Verb::Commit), Answered::Transacted(done) if !done.rolled_back));
+    }
+    assert_eq!(bench.held(), Some(4), "1, 2, 4 and 5");
+}
+
+// covers: EMS-TX-A02
+#[test]
+fn a_transaction_that_acknowledges_more_than_it_may_hold_is_rolled_back() {
+    let mut bench = Bench::new(Properties::default());
+    bench.limits.transaction_messages = 1;
+    bench.start();
+    bench.connect_as(AcknowledgeMode::Transacted);
+    bench.producer(0, 0);
+    let open = proto::OpenConsumer {
+        consumer: 1,
+        destination: Some(orders()),
+        credit: Some(proto::Credit {
+            message_limit: 10,
+            ..proto::Credit::default()
+        }),
+        ..proto::OpenConsumer::default()
+    };
+    for (sequence, transaction) in [(1, 1), (2, 2)] {
+        bench.publish_to_orders(sequence, transaction);
+        assert!(matches!(bench.decided(transaction, Verb::Commit), Answered::Transacted(done) if !done.rolled_back));
+    }
+    bench.send(1, Sent::OpenConsumer(open));
+    let source = bench.engine().state().destination(Kind::Queue, "orders").unwrap().id.0;
+    let sets = vec![proto::AckSet {
+        source,
+        ranges: vec![proto::SequenceRange { first: 1, last: 2 }],
+        epoch: 0,
+    }];
+    bench.send(1, Sent::Acknowledge(proto::Ack { sets, transaction: 3 }));
+    assert_eq!(bench.errors(), [ErrorCode::LimitExceeded]);
+    let Answered::Error(error) = bench.decided(3, Verb::Commit) else {
+        panic!("it held too much");
+    };
+    assert_eq!(
+        (error.code(), error.subject.as_str()),
+        (ErrorCode::TransactionRolledBack, "transaction_messages")
+    );
+    assert_eq!(bench.held(), Some(2), "nothing of it was taken out");
 }

@@ -494,6 +494,8 @@ fn a_selector_that_missed_more_returns_than_are_remembered_looks_from_the_front_
             &Message::text(format!("{number}")).volatile().with("n", Value::Int(1)),
         );
     }
+    // What it does not want lies behind them: having seen that, it looks no more at what lies before.
+    bench.send(queue, &Message::text("other").volatile().with("n", Value::Int(2)));
     bench.settle();
     let selector = Selector::parse("n = 1").unwrap();
     let mut cursor = Cursor::default();

@@ -266,7 +266,7 @@ class Welcome(_message.Message):
     def __init__(self, protocol_version: _Optional[int] = ..., broker: _Optional[str] = ..., store_id: _Optional[str] = ..., epoch: _Optional[int] = ..., connection_token: _Optional[bytes] = ..., resumed: bool = ..., heartbeat_ms: _Optional[int] = ..., detach_ms: _Optional[int] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., client_id: _Optional[str] = ..., product: _Optional[str] = ..., time_ms: _Optional[int] = ..., cluster: _Optional[str] = ...) -> None: ...
 
 class Limits(_message.Message):
-    __slots__ = ("frame_bytes", "message_bytes", "sessions", "producers", "consumers", "inflight_bytes", "unacknowledged_messages", "transaction_messages", "upload_bytes", "selector_bytes", "temporaries")
+    __slots__ = ("frame_bytes", "message_bytes", "sessions", "producers", "consumers", "inflight_bytes", "unacknowledged_messages", "transaction_messages", "upload_bytes", "selector_bytes", "temporaries", "transactions")
     FRAME_BYTES_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_BYTES_FIELD_NUMBER: _ClassVar[int]
     SESSIONS_FIELD_NUMBER: _ClassVar[int]
@@ -278,6 +278,7 @@ class Limits(_message.Message):
     UPLOAD_BYTES_FIELD_NUMBER: _ClassVar[int]
     SELECTOR_BYTES_FIELD_NUMBER: _ClassVar[int]
     TEMPORARIES_FIELD_NUMBER: _ClassVar[int]
+    TRANSACTIONS_FIELD_NUMBER: _ClassVar[int]
     frame_bytes: int
     message_bytes: int
     sessions: int
@@ -289,7 +290,8 @@ class Limits(_message.Message):
     upload_bytes: int
     selector_bytes: int
     temporaries: int
-    def __init__(self, frame_bytes: _Optional[int] = ..., message_bytes: _Optional[int] = ..., sessions: _Optional[int] = ..., producers: _Optional[int] = ..., consumers: _Optional[int] = ..., inflight_bytes: _Optional[int] = ..., unacknowledged_messages: _Optional[int] = ..., transaction_messages: _Optional[int] = ..., upload_bytes: _Optional[int] = ..., selector_bytes: _Optional[int] = ..., temporaries: _Optional[int] = ...) -> None: ...
+    transactions: int
+    def __init__(self, frame_bytes: _Optional[int] = ..., message_bytes: _Optional[int] = ..., sessions: _Optional[int] = ..., producers: _Optional[int] = ..., consumers: _Optional[int] = ..., inflight_bytes: _Optional[int] = ..., unacknowledged_messages: _Optional[int] = ..., transaction_messages: _Optional[int] = ..., upload_bytes: _Optional[int] = ..., selector_bytes: _Optional[int] = ..., temporaries: _Optional[int] = ..., transactions: _Optional[int] = ...) -> None: ...
 
 class Goodbye(_message.Message):
     __slots__ = ()

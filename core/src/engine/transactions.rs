@@ -1,0 +1,71 @@
+//! The transactions that a session has begun and not ended, as many as its limit allows.
+//!
+//! A transaction begins with the first frame that names it, so a client that never ends any could have the broker
+//! remember numbers without end. Past the limit a number is refused and not remembered. From then on a number that is
+//! not known here counts as one of those, because nothing of a transaction may arrive when a part of it was refused
+//! (EMS-TX-A02): its commit answers that it was rolled back.
+
+use super::errors::{Refused, over_limit};
+use rustc_hash::FxHashMap;
+
+/// A transaction that has not ended.
+#[derive(Debug, Default)]
+pub struct Transaction {
+    /// Messages sent and acknowledged in it.
+    pub messages: u64,
+    /// Why it cannot be committed any more.
+    pub failed: Option<Refused>,
+}
+
+/// What one session has begun, by the client's numbers.
+#[derive(Debug, Default)]
+pub struct Transactions {
+    open: FxHashMap<u64, Transaction>,
+    overflow: Option<Refused>,
+}
+
+impl Transactions {
+    /// The transaction of this number, which begins here if it has not yet.
+    ///
+    /// # Errors
+    /// As many as `limit` are open.
+    pub fn enter(&mut self, number: u64, limit: u32) -> Result<&mut Transaction, Refused> {
+        if self.open.len() >= limit as usize && !self.open.contains_key(&number) {
+            let refused = over_limit(
+                "transactions",
+                u64::from(limit),
+                "A session may not have more transactions open",
+            );
+            self.overflow = Some(refused.clone());
+            return Err(refused);
+        }
+        Ok(self.open.entry(number).or_default())
+    }
+
+    /// A part of the transaction was refused: it cannot be committed any more.
+    pub fn doom(&mut self, number: u64, limit: u32, cause: &Refused) {
+        if let Ok(transaction) = self.enter(number, limit) {
+            transaction.failed.get_or_insert_with(|| cause.clone());
+        }
+    }
+
+    /// Takes a transaction out, to be decided; None when nothing was sent or acknowledged in it.
+    pub fn end(&mut self, number: u64) -> Option<Transaction> {
+        self.open.remove(&number).or_else(|| {
+            let failed = Some(self.overflow.clone()?);
+            Some(Transaction { messages: 0, failed })
+        })
+    }
+
+    /// Puts back what was taken out and not decided.
+    pub fn go_on(&mut self, number: u64, transaction: Transaction) {
+        self.open.insert(number, transaction);
+    }
+
+    /// Takes all out, in the order of their numbers.
+    pub fn end_all(&mut self) -> Vec<u64> {
+        let mut numbers: Vec<u64> = self.open.drain().map(|(number, _)| number).collect();
+        numbers.sort_unstable();
+        numbers
+    }
+}
