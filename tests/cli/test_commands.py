@@ -166,6 +166,34 @@ async def test_nothing_is_destroyed_unasked(run_sterna: RunSterna, monkeypatch: 
     assert "--yes" in delete.err
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("a",), "queue a holds 3 messages"),
+        (("a", "b"), "Delete queue a, b? What holds messages stays (3 in all) without --with-messages."),
+        (("a", "b", "--with-messages"), "Delete queue a, b, with 3 messages?"),
+        (("b",), "Delete queue b?"),
+    ],
+)
+async def test_deleting_asks_only_for_what_the_broker_would_do(
+    run_sterna: RunSterna, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], said: str
+) -> None:
+    destroyed: list[object] = []
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    held = {"a": 3, "b": 0}
+    async with serving(Get=lambda request: queue(request.name, held[request.name]), Delete=destroyed.append) as url:
+        ran = await run_sterna("delete", "queue", *arguments, "-s", url)
+    assert (ran.code, destroyed) == (2, [])
+    assert said in ran.err
+
+
+def test_an_empty_stdin_is_no_message(sterna: Sterna, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO()))
+    ran = sterna("send", "orders", "-s", "sterna://127.0.0.1:1")
+    assert (ran.code, ran.out) == (2, "")
+    assert "stdin is empty" in ran.err
+
+
 async def test_applying_says_what_changed_and_what_was_refused(run_sterna: RunSterna, tmp_path: Path) -> None:
     error = messaging_pb2.Error(code=messaging_pb2.INVALID_ARGUMENT, subject="spec.prefech", message="line 4: unknown")
     applied = admin_pb2.Applied
@@ -188,7 +216,7 @@ async def test_applying_says_what_changed_and_what_was_refused(run_sterna: RunSt
         {"kind": "Queue", "name": "a", "change": "configured", "changes": ["prefetch: 5 -> 9"]}
     ]
     assert "INVALID_ARGUMENT: Queue b: spec.prefech: line 4: unknown" in partly.err
-    assert wholly.code == 1
+    assert (wholly.code, wholly.out) == (1, ""), "no empty table"
     assert [(one.source, one.dry_run) for one in seen] == [
         (str(tmp_path / "one.yaml"), True),
         (str(tmp_path / "one.yaml"), False),

@@ -41,7 +41,8 @@ def apply(
     texts = [text for name in files for text in _texts(name)]
     applied = run_loop(_apply(texts, server, timeout, dry_run=dry_run))
     accepted = [one for one in applied if one.change is not Change.REFUSED]
-    print_rows([_row(one) for one in accepted], _COLUMNS, output)
+    if accepted or output is not Format.TABLE:
+        print_rows([_row(one) for one in accepted], _COLUMNS, output)
     refused = [one for one in applied if one.change is Change.REFUSED]
     for one in refused:
         complain(_refusal(one))

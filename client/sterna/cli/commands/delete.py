@@ -8,7 +8,7 @@ from sterna import admin
 from sterna._loop import run as run_loop
 from sterna.cli import asking, options
 from sterna.cli.destinations import resource_kind, spoken
-from sterna.cli.exits import Exit, complain, describe
+from sterna.cli.exits import Exit, complain, describe, usage
 from sterna.cli.output import Column, Format, print_rows
 from sterna.cli.servers import THIS_MACHINE, Server
 from sterna.errors import ExistenceError, NoSuchDestinationError, NoSuchSubscriptionError, SternaError
@@ -52,8 +52,7 @@ async def _delete(
     async with server.admin(timeout=timeout) as client:
         if not yes:
             held = await _held(client, kind, names)
-            lost = f", with {held:,} messages" if with_messages and held else ""
-            asking.confirm(f"Delete {spoken(kind)} {', '.join(names)}{lost}?", yes=yes)
+            asking.confirm(_question(kind, names, held, with_messages=with_messages), yes=yes)
         deleted: list[dict[str, Any]] = []
         failures: list[SternaError] = []
         for name in names:
@@ -65,11 +64,23 @@ async def _delete(
                     failures.append(error)
     if len(failures) == 1 and not deleted:
         raise failures[0]
-    print_rows(deleted, _COLUMNS, output)
+    if deleted or output is not Format.TABLE:
+        print_rows(deleted, _COLUMNS, output)
     for failure in failures:
         complain(describe(f"error {failure.code.name}", failure.cause, failure.remedy))
     if failures:
         raise typer.Exit(Exit.PARTIAL if deleted else Exit.ERROR)
+
+
+def _question(kind: str, names: list[str], held: int, *, with_messages: bool) -> str:
+    """What is asked; nobody is asked for what the broker would refuse in any case."""
+    what = f"{spoken(kind)} {', '.join(names)}"
+    if held and not with_messages and len(names) == 1:
+        raise usage(f"{what} holds {held:,} messages", "take them out, or lose them too by --with-messages")
+    if held and with_messages:
+        return f"Delete {what}, with {held:,} messages?"
+    stays = f" What holds messages stays ({held:,} in all) without --with-messages." if held else ""
+    return f"Delete {what}?{stays}"
 
 
 async def _held(client: admin.Admin, kind: str, names: list[str]) -> int:

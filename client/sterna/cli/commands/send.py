@@ -85,8 +85,10 @@ class _Sources:
             yield None
         elif sys.stdin.isatty():
             raise usage("nothing to send", "give a text, --file, --lines or --jsonl, or pipe something in")
+        elif data := sys.stdin.buffer.read():
+            yield self._whole(data, "stdin")
         else:
-            yield self._whole(sys.stdin.buffer.read(), "stdin")
+            raise usage("nothing to send: stdin is empty", "give a text; '' sends an empty one")
 
     def _whole(self, data: bytes, where: str) -> Any:
         if self.body_type in ("bytes", "object"):
