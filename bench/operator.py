@@ -94,7 +94,8 @@ async def _changes(world: World, kube: Kube, operator: RunningOperator, count: i
     async def remove(name: str) -> None:
         found = await kube.get(Ref(STERNA_API, "Queue", world.namespace, name))
         if found is not None:
-            await kube.delete(Ref(STERNA_API, "Queue", world.namespace, name), found["metadata"]["uid"])
+            # As people do: whatever it is by then.
+            await kube.delete(Ref(STERNA_API, "Queue", world.namespace, name), found["metadata"]["uid"], None)
 
     await _each(names, remove)
     await _until(lambda: _count_is(world, kube, 0))

@@ -40,6 +40,7 @@ class Applier:
         self.object = object
         self._kube = kube
         self._store = store
+        self._versions: dict[Ref, str] = {}
 
     async def execute(self, steps: Sequence[Step]) -> None:
         """All steps.
@@ -55,21 +56,27 @@ class Applier:
             case ApplyObject():
                 await self._kube.apply(step.manifest)
             case PatchObject():
-                try:
-                    await self._kube.merge_patch(
-                        Ref(step.api_version, step.kind, step.namespace, step.name), step.patch
-                    )
-                except NotFoundError:
-                    return
+                await self._patch(step)
             case RemoveObject():
                 ref = Ref(step.api_version, step.kind, step.namespace, step.name)
-                await self._kube.delete(ref, step.uid, step.propagation)
+                await self._kube.delete(ref, step.uid, step.version, step.propagation)
             case AddFinalizer():
                 await self._finalizers(add=True)
             case RemoveFinalizer():
                 await self._finalizers(add=False)
             case _:
                 await self._write(step)
+
+    async def _patch(self, step: PatchObject) -> None:
+        ref = Ref(step.api_version, step.kind, step.namespace, step.name)
+        # What an earlier step of this plan has made of the object is what this one was decided for.
+        version = self._versions.get(ref, step.version)
+        metadata = {**step.patch.get("metadata", {}), "resourceVersion": version}
+        try:
+            patched = await self._kube.merge_patch(ref, {**step.patch, "metadata": metadata})
+        except NotFoundError:
+            return
+        self._versions[ref] = patched["metadata"]["resourceVersion"]
 
     async def _finalizers(self, *, add: bool) -> None:
         assert self.object is not None  # a plan without an object has no such step

@@ -73,5 +73,6 @@ class Events:
             return
         standing = await self._kube.get(ref)
         if standing is not None:
-            patch = {"count": int(standing.get("count") or 1) + 1, "lastTimestamp": now}
+            seen = {"resourceVersion": standing["metadata"]["resourceVersion"]}
+            patch = {"metadata": seen, "count": int(standing.get("count") or 1) + 1, "lastTimestamp": now}
             await self._kube.merge_patch(ref, patch)

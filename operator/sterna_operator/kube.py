@@ -5,7 +5,7 @@ its methods for custom objects need a content type for server-side apply that th
 models would be built and thrown away. What every request here has:
 
 - server-side apply under our field manager with its explicit content type, forced: what we say of an object is ours;
-- a write of an object that was read carries the resourceVersion that was read;
+- a write or a deletion of an object that was read carries the resourceVersion that was read;
 - 429 and 5xx are tried twice more, after what the server asks for; then they are the caller's, as `TransientError`;
 - objects come back slim: without managedFields and the copy that kubectl keeps in an annotation.
 
@@ -236,18 +236,29 @@ class Kube:
         """The whole object; with metadata.resourceVersion it must be unchanged."""
         return slim(await self._request("PUT", self._path(_ref(manifest)), body=manifest))
 
-    async def delete(self, ref: Ref, uid: str, propagation: str = "Background") -> None:
-        """Deletes the object if it still is the one with this uid; gone already counts as done."""
+    async def delete(self, ref: Ref, uid: str, version: str | None, propagation: str = "Background") -> None:
+        """Deletes the object if it still is the one with this uid, as it was at `version`; None: as it is by now.
+
+        Gone or going counts as done.
+
+        Raises:
+            ConflictError: it has changed since it was seen.
+        """
         body = {
             "apiVersion": "v1",
             "kind": "DeleteOptions",
-            "preconditions": {"uid": uid},
+            "preconditions": {"uid": uid, **({} if version is None else {"resourceVersion": version})},
             "propagationPolicy": propagation,
         }
         try:
             await self._request("DELETE", self._path(ref), body=body)
-        except (NotFoundError, ConflictError):
+        except NotFoundError:
             return
+        except ConflictError:
+            standing = await self.get(ref)
+            metadata = {} if standing is None else standing["metadata"]
+            if metadata.get("uid") == uid and "deletionTimestamp" not in metadata:
+                raise
 
     async def watch(
         self,

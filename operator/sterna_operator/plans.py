@@ -109,24 +109,29 @@ class ApplyObject(Step):
 
 @dataclass(frozen=True)
 class PatchObject(Step):
-    """Merge patch of some fields of another object, such as a pod's annotation. Gone by now counts as done."""
+    """Merge patch of some fields of another object, such as a pod's annotation, as it was seen (`version`).
+
+    Gone by now counts as done.
+    """
 
     api_version: str
     kind: str
     namespace: str
     name: str
     patch: Mapping[str, Any]
+    version: str
 
 
 @dataclass(frozen=True)
 class RemoveObject(Step):
-    """Deletes an object, if it still is the one with that uid."""
+    """Deletes an object, if it still is the one with that uid, and as it was seen (`version`)."""
 
     api_version: str
     kind: str
     namespace: str
     name: str
     uid: str
+    version: str
     propagation: str = "Background"
 
 

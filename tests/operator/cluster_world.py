@@ -126,7 +126,7 @@ class World:
             case ApplyObject():
                 one = copy.deepcopy(dict(step.manifest))
                 key = (one["kind"], one["metadata"]["name"])
-                one["metadata"]["uid"] = self._uid()
+                one["metadata"] |= {"uid": self._uid(), "resourceVersion": str(self._next)}
                 standing = children.get(key)
                 if standing is not None and one["kind"] == "StatefulSet":
                     fixed = ("selector", "serviceName", "volumeClaimTemplates", "podManagementPolicy")
@@ -221,7 +221,7 @@ class World:
 
 def _claim(stateful_set: Mapping[str, Any]) -> dict[str, Any]:
     template = stateful_set["spec"]["volumeClaimTemplates"][0]
-    return {"metadata": {"uid": "claim"}, "spec": copy.deepcopy(template["spec"])}
+    return {"metadata": {"uid": "claim", "resourceVersion": "1"}, "spec": copy.deepcopy(template["spec"])}
 
 
 def _merged(standing: Any, patch: Any) -> Any:

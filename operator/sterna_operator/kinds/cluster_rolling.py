@@ -26,6 +26,8 @@ class Pod:
     is_ready: bool
     is_going: bool
     fault: str | None = None
+    version: str = ""
+    """Its resourceVersion when it was seen."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,7 @@ def read(manifest: Mapping[str, Any], secrets_annotation: str) -> Pod:
         is_ready=ready,
         is_going="deletionTimestamp" in metadata,
         fault=_fault(status),
+        version=metadata["resourceVersion"],
     )
 
 

@@ -273,7 +273,13 @@ def _removed(desired: Desired, observed: Observed, wanted: Iterable[Mapping[str,
         if "deletionTimestamp" not in metadata:
             steps.append(
                 RemoveObject(
-                    f"remove {kind} {name}", child["apiVersion"], kind, desired.namespace, name, metadata["uid"]
+                    f"remove {kind} {name}",
+                    child["apiVersion"],
+                    kind,
+                    desired.namespace,
+                    name,
+                    metadata["uid"],
+                    metadata["resourceVersion"],
                 )
             )
     return steps
@@ -291,7 +297,7 @@ def _grown(blueprint: Blueprint, observed: Observed) -> list[Step]:
         if more is not None and less is not None and more > less:
             patch = {"spec": {"resources": {"requests": {"storage": wanted}}}}
             summary = f"let volume claim {name} grow from {standing} to {wanted}"
-            steps.append(PatchObject(summary, "v1", "PersistentVolumeClaim", blueprint.namespace, name, patch))
+            steps.append(_patch_of_claim(summary, blueprint.namespace, name, claim, patch))
     return steps
 
 
@@ -308,8 +314,15 @@ def _owned_claims(desired: Desired, blueprint: Blueprint, observed: Observed) ->
         }
         patch = {"metadata": {"ownerReferences": others if keeps else [*others, owner]}}
         summary = f"have volume claim {name} {'outlive' if keeps else 'go with'} the cluster"
-        steps.append(PatchObject(summary, "v1", "PersistentVolumeClaim", blueprint.namespace, name, patch))
+        steps.append(_patch_of_claim(summary, blueprint.namespace, name, claim, patch))
     return steps
+
+
+def _patch_of_claim(
+    summary: str, namespace: str, name: str, claim: Mapping[str, Any], patch: Mapping[str, Any]
+) -> PatchObject:
+    version = claim["metadata"]["resourceVersion"]
+    return PatchObject(summary, "v1", "PersistentVolumeClaim", namespace, name, patch, version)
 
 
 def _hurried(blueprint: Blueprint, observed: Observed) -> list[Step]:
@@ -320,7 +333,7 @@ def _hurried(blueprint: Blueprint, observed: Observed) -> list[Step]:
         if pod.secrets != wanted and not pod.is_going:
             patch = {"metadata": {"annotations": {SECRETS_ANNOTATION: wanted}}}
             summary = f"have changed files mounted in pod {pod.name} at once"
-            steps.append(PatchObject(summary, "v1", "Pod", blueprint.namespace, pod.name, patch))
+            steps.append(PatchObject(summary, "v1", "Pod", blueprint.namespace, pod.name, patch, pod.version))
     return steps
 
 
@@ -339,7 +352,7 @@ def _restarted(blueprint: Blueprint, rolling: Rolling) -> list[Step]:
     if pod is None:
         return []
     summary = f"restart broker {pod.name}: what it was made for has changed"
-    return [RemoveObject(summary, "v1", "Pod", blueprint.namespace, pod.name, pod.uid)]
+    return [RemoveObject(summary, "v1", "Pod", blueprint.namespace, pod.name, pod.uid, pod.version)]
 
 
 # What is known
