@@ -119,6 +119,8 @@ class Draining(Record):
 
     destinations: Count
     messages: Count
+    waits_for: str = ""
+    """What keeps a destination here that holds no message, in words; empty: nothing that would have to be told."""
 
 
 class BrokerStatus(Record):

@@ -185,8 +185,11 @@ class Worker:
         is_let_go = "deletionTimestamp" in object["metadata"] and any(
             isinstance(s, RemoveFinalizer) for s in plan.steps
         )
-        if not (is_let_go and not is_dry):
-            await self._say(key, object, plan, is_dry)
+        if is_let_go and not is_dry:
+            # It has no status any more, perhaps; an event stays for a while.
+            await self._announce(object, plan)
+            return
+        await self._say(key, object, plan, is_dry)
 
     async def _execute(self, decision: Decision, object: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
         plan, store = decision.plan, decision.store

@@ -27,7 +27,8 @@ async def until_left(operator: Operator, broker: str, destinations: int, message
     """Until a broker that is being emptied has so much left."""
 
     async def look() -> bool:
-        return await draining(operator, broker) == Draining(destinations=destinations, messages=messages)
+        left = await draining(operator, broker)
+        return left is not None and (left.destinations, left.messages) == (destinations, messages)
 
     await waited(look, 20, f"{destinations} destinations with {messages} messages to be left")
 
@@ -131,6 +132,9 @@ async def test_a_topic_with_durables_of_clients_stays(spread: Cluster, operator:
     await reader.consumer(sterna.Topic("prices"), durable="news")
     await drain(operator, "b1")
     await until_left(operator, "b1", 1, 0)
+    left = await draining(operator, "b1")
+    assert left is not None
+    assert left.waits_for == "topic 'prices' has 1 durable subscription that clients made"
     await reader.close()
     again = await connect(spread.url("b1"), client_id="reader")
     await again.unsubscribe("news")

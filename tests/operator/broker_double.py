@@ -91,7 +91,7 @@ class BrokerDouble:
             if record.deleting.policy == "onlyIfEmpty" and held:
                 said |= {"state": "blocked", "messages": held, "reason": "NotEmpty"}
             else:
-                said["state"] = "deleted"
+                said |= {"state": "deleted", "messages": held}
                 self.messages.pop(claim.name, None)
                 self.applied.pop(claim, None)
                 if is_placed:

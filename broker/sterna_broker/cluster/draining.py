@@ -50,6 +50,7 @@ class Drain:
         self._desk = desk
         self._engine = engine
         self._closed: set[HomeKey] = set()
+        self._stays: dict[HomeKey, str] = {}
 
     def reopen(self) -> None:
         """Nothing is to be emptied any more: what was closed takes messages again."""
@@ -61,10 +62,10 @@ class Drain:
         """Moves what can be moved now; what is left."""
         view, name = self._homes.view, self._homes.name
         held = self._held()
+        self._stays = {}
         if not set(view.open) - {name}:
             # Nowhere to go: what is here stays as it is, and open.
-            left = view.homes_on(name)
-            return Draining(destinations=len(left), messages=sum(held[key].messages for key in left if key in held))
+            return self._left(held, "no other broker is there to take them")
         groups, seen = Groups(objects), set[HomeKey]()
         for key in view.homes_on(name):
             if key in seen:
@@ -74,11 +75,20 @@ class Drain:
             mine = sorted((one for one in group if view.home(one.kind, one.name) == name), key=lambda one: one.name)
             if not force and any(held[one].messages or held[one].durables for one in mine if one in held):
                 self._close([one for one in mine if one in held])
+                self._stays |= {one: _durables(one, held[one].durables) for one in mine if one in held}
                 continue
             await self._move(mine, force=force)
-        left = view.homes_on(name)
-        held = self._held()
-        return Draining(destinations=len(left), messages=sum(held[key].messages for key in left if key in held))
+        return self._left(self._held(), "")
+
+    def _left(self, held: dict[HomeKey, _Held], why: str) -> Draining:
+        """What is still here, and why; by default the first thing that keeps a destination other than its messages."""
+        left = self._homes.view.homes_on(self._homes.name)
+        kept = sorted((key.name, text) for key in left if (text := self._stays.get(key)))
+        return Draining(
+            destinations=len(left),
+            messages=sum(held[key].messages for key in left if key in held),
+            waits_for=(why or (kept[0][1] if kept else "")) if left else "",
+        )
 
     def _group(self, key: HomeKey, groups: Groups) -> set[HomeKey]:
         """All that has to move with a name, found step by step."""
@@ -128,9 +138,17 @@ class Drain:
             def leave(key: HomeKey = key, told: RefusedError = told) -> bool:
                 if key.kind == "pattern":
                     return True
-                return self._engine.leave(key, told) or force
+                self._stays[key] = self._engine.leave(key, told)
+                return not self._stays[key] or force
 
             if not await self._homes.move(key, target, leave):
                 return
             self._closed.discard(key)
             _log.info("home_moved", kind=key.kind, name=key.name, to=target)
+
+
+def _durables(key: HomeKey, count: int) -> str:
+    """Why a topic stays that clients subscribe to durably; empty: none does."""
+    if not count:
+        return ""
+    return f"topic '{key.name}' has {count} durable subscription{'' if count == 1 else 's'} that clients made"

@@ -83,17 +83,17 @@ class EngineView:
         self._pump.touch()
         return count
 
-    def leave(self, key: HomeKey, told: RefusedError) -> bool:
-        """Takes an empty destination out of here, telling who uses it `told`; whether it is gone."""
+    def leave(self, key: HomeKey, told: RefusedError) -> str:
+        """Takes an empty destination out of here, telling who uses it `told`; why it stays, empty: it is gone."""
         try:
             self._pump.tick().delete(key.kind, key.name, False, "", json.dumps(error_of(told)))
         except EngineError as error:
             if error.code != "NO_SUCH_DESTINATION":
-                return False
+                return error.message
         finally:
             self._pump.touch()
         self._discard(key.kind, key.name, "")
-        return True
+        return ""
 
     def close_to_producers(self, key: HomeKey, reason: RefusedError | None) -> None:
         """Refuses, or takes again, what is sent to a destination; one that is gone needs neither."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from sterna_etcd.records import BrokerRecord, BrokerStatus, DrainRecord
 
 from sterna_operator.plans import PutDrain, RemoveBroker, RemoveDrain, Step
+from sterna_operator.words import counted
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,8 @@ class Scaling:
     replicas: int
     steps: tuple[Step, ...] = ()
     waiting: Mapping[str, str] = field(default_factory=dict)
+    blocked: frozenset[str] = frozenset()
+    """Those of them that do not get on by themselves: somebody has to receive messages, or to do what is waited for."""
 
 
 def decide(
@@ -59,8 +62,9 @@ def decide(
     while replicas > wanted and _is_empty(names[replicas - 1], members, force=force):
         replicas -= 1
     waiting = {names[n]: _words(names[n], members) for n in range(wanted, replicas)}
+    blocked = frozenset(broker for broker in waiting if _is_blocked(broker, members))
     steps += _forgotten(max(wanted, replicas), wanted, names, members, pods)
-    return Scaling(max(wanted, replicas), tuple(steps), waiting)
+    return Scaling(max(wanted, replicas), tuple(steps), waiting, blocked)
 
 
 def _is_empty(broker: str, members: Members, *, force: bool) -> bool:
@@ -82,7 +86,20 @@ def _words(broker: str, members: Members) -> str:
     if status is None or status.draining is None:
         return "begins to be emptied"
     left = status.draining
-    return f"still has {left.messages} messages in {left.destinations} destinations"
+    destinations = counted(left.destinations, "destination")
+    if left.messages:
+        text = f"still has {counted(left.messages, 'message')} in {destinations}"
+    elif left.destinations:
+        text = f"still has {destinations} without messages"
+    else:
+        text = "has nothing left, and is looked at once more"
+    return f"{text}: {left.waits_for}" if left.waits_for else text
+
+
+def _is_blocked(broker: str, members: Members) -> bool:
+    status = members.statuses.get(broker)
+    left = status.draining if status is not None and broker in members.live else None
+    return left is not None and bool(left.messages or left.waits_for)
 
 
 def _forgotten(kept: int, wanted: int, names: Mapping[int, str], members: Members, pods: frozenset[str]) -> list[Step]:
@@ -105,15 +122,15 @@ def _forget(broker: str, members: Members) -> RemoveBroker:
     drain, homes = members.drains.get(broker), members.homes.get(broker, 0)
     if drain is None or not drain.force or not homes:
         return RemoveBroker(f"forget broker {broker}: it is gone for good", broker)
-    text = f"give up the {homes} destinations of broker {broker}, which is gone for good, and forget it"
+    text = f"give up the {counted(homes, 'destination')} of broker {broker}, which is gone for good, and forget it"
     return RemoveBroker(text, broker, gives_up_homes=True)
 
 
 def loss(broker: str, members: Members) -> str:
     """What giving up a broker's destinations means, for people."""
     status = members.statuses.get(broker)
-    held = f"the {status.messages} messages that it last had" if status is not None else "whatever messages it had"
+    held = counted(status.messages, "message") if status is not None else "an unknown number of messages"
     return (
-        f"broker {broker} was given up by force: its {members.homes.get(broker, 0)} destinations may live on other "
-        f"brokers now, empty; {held} are on its volume, and nobody is given them"
+        f"broker {broker} was given up by force: its {counted(members.homes.get(broker, 0), 'destination')} may live "
+        f"on other brokers now, empty; what it last held ({held}) is on its volume, and nobody is given it"
     )

@@ -67,7 +67,7 @@ def _conditions(facts: Facts) -> tuple[Condition, ...]:
         return conditions.reconciling("ReferenceMissing", f"waits for Secret {', '.join(facts.missing_secrets)}")
     if facts.scaling.waiting:
         broker, text = max(facts.scaling.waiting.items())
-        reason = "DrainBlocked" if "messages" in text else "Draining"
+        reason = "DrainBlocked" if broker in facts.scaling.blocked else "Draining"
         return conditions.reconciling(reason, f"{counted}; broker {broker} {text}")
     if blueprint.replicas != brokers:
         return conditions.reconciling("Scaling", counted)

@@ -35,11 +35,13 @@ from sterna_operator.plans import (
     Wanted,
 )
 from sterna_operator.reasons import Reason
+from sterna_operator.words import counted
 
 FORCE_DRAIN = "sterna.dev/force-drain"
 
 # Something is on its way that no watch tells of: a broker that registers, a volume that grows.
 _AGAIN_S = 5.0
+_AT_ONCE_S = 0.1
 
 
 @dataclass(frozen=True)
@@ -224,11 +226,13 @@ def _etcd_user(cluster: MessagingCluster, observed: Observed) -> str | None:
 
 
 def _finalizer(desired: Desired) -> list[Step]:
-    """Only a deletion that has something to wait for needs one."""
-    needs = desired.cluster.spec.deletion_policy == "onlyIfEmpty"
+    """Only a deletion that has something to wait for, or to say, needs one."""
+    policy = desired.cluster.spec.deletion_policy
+    needs = policy != "retain"
     label = f"MessagingCluster {desired.namespace}/{desired.cluster.metadata.name}"
     if needs and not desired.has_finalizer:
-        return [AddFinalizer(f"keep {label} until it holds no message ({FINALIZER})")]
+        until = "until it is said what is destroyed with it" if policy == "delete" else "until it holds no message"
+        return [AddFinalizer(f"keep {label} {until} ({FINALIZER})")]
     if not needs and desired.has_finalizer:
         return [RemoveFinalizer(f"let {label} be deleted at any time")]
     return []
@@ -412,7 +416,7 @@ def _announcements(
         said.append(Announcement(Reason.ReferenceMissing, f"waits for Secret {', '.join(missing)}"))
     if any(isinstance(step, PutDrain) for step in scaling.steps):
         said.append(Announcement(Reason.Draining, f"brokers are being emptied: {', '.join(sorted(scaling.waiting))}"))
-    blocked = {broker: text for broker, text in scaling.waiting.items() if "messages" in text}
+    blocked = {broker: text for broker, text in scaling.waiting.items() if broker in scaling.blocked}
     if blocked:
         said.append(Announcement(Reason.DrainBlocked, "; ".join(f"{name} {text}" for name, text in blocked.items())))
     said += [
@@ -436,7 +440,7 @@ def _paused(desired: Desired, observed: Observed) -> Plan | None:
 
 
 def _deletion(desired: Desired, observed: Observed) -> Plan:
-    """Kubernetes removes what the cluster owns; only onlyIfEmpty has something to wait for.
+    """Kubernetes removes what the cluster owns; only onlyIfEmpty has something to wait for. delete says what goes.
 
     While there are messages the brokers serve on. Once there are none they are closed to producers, and the cluster
     goes when they still say that they are empty: nothing can come in between.
@@ -445,8 +449,10 @@ def _deletion(desired: Desired, observed: Observed) -> Plan:
         return Plan()
     label = f"MessagingCluster {desired.namespace}/{desired.cluster.metadata.name}"
     release = RemoveFinalizer(f"let {label} go")
-    if desired.cluster.spec.deletion_policy != "onlyIfEmpty" or observed.namespace_is_going:
+    if desired.cluster.spec.deletion_policy == "retain" or observed.namespace_is_going:
         return Plan((release,))
+    if desired.cluster.spec.deletion_policy == "delete":
+        return _destruction(desired, observed, release)
     fields, members = cluster_status.kept(desired.status), observed.members
     if ("StatefulSet", f"{desired.cluster.metadata.name}-broker") not in observed.children:
         return Plan((release,))
@@ -456,7 +462,8 @@ def _deletion(desired: Desired, observed: Observed) -> Plan:
     absent = sorted(name for name in members.statuses if name not in members.live and members.homes.get(name))
     messages = sum(status.messages for status in members.statuses.values())
     if messages or absent:
-        left = f"there are {messages} messages" if messages else f"broker {', '.join(absent)} is not there to be asked"
+        unasked = f"broker {', '.join(absent)} is not there to be asked"
+        left = f"it holds {counted(messages, 'message')}" if messages else unasked
         text = f"the deletion waits: {left}; spec.deletionPolicy: delete destroys what there is, retain keeps it"
         status = Wanted(conditions.reconciling("DeletionBlocked", text), fields)
         return Plan(status=status, announcements=(Announcement(Reason.DeletionBlocked, text),), again_s=_AGAIN_S)
@@ -474,3 +481,20 @@ def _deletion(desired: Desired, observed: Observed) -> Plan:
         text = f"waits for brokers to say that they are empty: {', '.join(unsure)}"
         return Plan(status=Wanted(conditions.reconciling("Deleting", text), fields), again_s=_AGAIN_S)
     return Plan((release,), announcements=(Announcement(Reason.Deleted, f"{label} is empty, and goes"),))
+
+
+def _destruction(desired: Desired, observed: Observed, release: RemoveFinalizer) -> Plan:
+    """First it is said what goes, in the status and as an event, then the cluster is let go; nothing is waited for."""
+    if conditions.find(desired.status, conditions.READY).get("reason") == "Deleting":
+        return Plan((release,))
+    members = observed.members
+    brokers = counted(len(observed.pods), "broker")
+    if members.fault is not None:
+        text = f"{brokers} and their volumes are deleted; how many messages go with them cannot be told: "
+        text += members.fault[1]
+    else:
+        messages = counted(sum(status.messages for status in members.statuses.values()), "message")
+        destinations = counted(sum(members.homes.values()), "destination")
+        text = f"{brokers} and their volumes are deleted, and with them {messages} in {destinations}, as last counted"
+    status = Wanted(conditions.reconciling("Deleting", text), cluster_status.kept(desired.status))
+    return Plan(status=status, announcements=(Announcement(Reason.Deleting, text),), again_s=_AT_ONCE_S)

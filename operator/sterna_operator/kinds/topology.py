@@ -31,6 +31,7 @@ from sterna_operator.plans import (
     Wanted,
 )
 from sterna_operator.reasons import Reason
+from sterna_operator.words import counted
 
 RETAIN = "retain"
 
@@ -342,9 +343,9 @@ def _deletion_of_record(
         return Plan((remove, release), announcements=(Announcement(Reason.Deleted, f"{label} stays in the brokers"),))
     deleting = Deleting(policy=policy, uid=desired.uid)
     steps: list[Step] = []
+    words = f"with {_held(desired, observed)}" if policy == "delete" else "as soon as it is empty"
     if config.record.deleting != deleting:
         record = config.record.model_copy(update={"deleting": deleting, "owner": desired.owner})
-        words = "with its messages" if policy == "delete" else "as soon as it is empty"
         steps.append(PutConfig(f"have the brokers delete {label} {words}", claim, record, config.revision))
         said = [Announcement(Reason.Deleting, f"the brokers are to delete {label} {words}")]
         if observed.namespace_is_going and policy == "delete":
@@ -356,13 +357,23 @@ def _deletion_of_record(
     blocked = {broker: one for broker, one in reports.items() if one.state == "blocked" and broker in live}
     if not blocked and any(one.state == "deleted" for one in reports.values()):
         remove = replace(remove, is_deleted=True)
-        return Plan((remove, release), announcements=(Announcement(Reason.Deleted, f"{label} is deleted"),))
+        went = sum(one.messages for one in reports.values() if one.state == "deleted")
+        text = f"{label} is deleted" + (f", and with it {counted(went, 'message')}" if went else "")
+        return Plan((remove, release), announcements=(Announcement(Reason.Deleted, text),))
     if observed.namespace_is_going:
         return _leave_with_namespace(desired, remove, release)
     if blocked:
         return _blocked(desired, observed, blocked)
-    status = conditions.reconciling("Deleting", f"waits for the brokers to delete {label}")
+    status = conditions.reconciling("Deleting", f"waits for the brokers to delete {label} {words}")
     return Plan(status=_wanted(desired, observed, status))
+
+
+def _held(desired: Desired, observed: Observed) -> str:
+    """What a deletion would destroy, as far as brokers have said it: they count queues and topics now and then."""
+    said = [one.messages for one in observed.statuses.values() if one.uid == desired.uid and one.state == "applied"]
+    if desired.claim.kind not in ("Queue", "Topic") or not said:
+        return "all messages in it"
+    return f"all messages in it ({counted(sum(said), 'message')} when they were last counted)"
 
 
 def _leave_with_namespace(desired: Desired, remove: RemoveConfig, release: RemoveFinalizer) -> Plan:
@@ -380,7 +391,7 @@ def _blocked(desired: Desired, observed: Observed, blocked: Mapping[str, ObjectS
     messages = sum(one.messages for one in blocked.values())
     where = ", ".join(sorted(blocked))
     text = (
-        f"the deletion of {claim.kind} '{claim.name}' waits: broker {where} has {messages} messages in it; "
+        f"the deletion of {claim.kind} '{claim.name}' waits: broker {where} has {counted(messages, 'message')} in it; "
         "spec.deletionPolicy: delete destroys them"
     )
     if not messages:
