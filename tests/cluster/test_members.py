@@ -11,7 +11,15 @@ import sterna
 from argon2 import PasswordHasher
 from sterna import admin, errors
 from sterna_etcd import Claim
-from sterna_etcd.records import BrokerRecord, BrokerStatus, ConfigRecord, Credential, Deleting, Owner, UserRecord
+from sterna_etcd.records import (
+    BrokerRecord,
+    BrokerStatus,
+    ConfigRecord,
+    Credential,
+    Deleting,
+    Owner,
+    UserRecord,
+)
 
 from tests.cluster.conftest import LAYOUT, OPERATOR, Cluster, Connect, Operator, document, waited
 from tests.running import RunningBroker
@@ -112,6 +120,17 @@ async def test_a_member_says_what_it_has_applied_and_holds(two: Cluster, operato
         return (await operator.status(claim))["b1"].messages == 3 and held is not None and held.messages == 3
 
     await waited(counted, 20, "the messages to be counted")
+    await operator.put(
+        document("Queue", "orders", broker="b1"), generation=2, deleting=Deleting(policy="delete", uid="r")
+    )
+    await operator.until(claim, "deleted", generation=2)
+    await operator.etcd.delete(LAYOUT.config(claim))
+
+    async def holds_nothing() -> bool:
+        held = await broker_status(operator, "b1")
+        return held is not None and held.messages == 0
+
+    await waited(holds_nothing, 30, "what has gone with its messages to be counted no more")
 
 
 async def test_what_is_gone_has_no_status(two: Cluster, operator: Operator) -> None:

@@ -74,3 +74,7 @@ def test_a_word_that_it_does_not_know_is_refused(machine: Path) -> None:
         outcome = run(machine, *arguments)
         assert outcome.returncode == 2
         assert outcome.stderr.startswith("usage: cluster up")
+
+
+def test_without_a_node_there_is_none(machine: Path) -> None:
+    assert run(machine, "has-node").returncode == 1

@@ -434,12 +434,18 @@ class Member:
         self._next_counts_s = now_s + _COUNTS_S
         engine, changed = self._engine, 0
         assert engine is not None  # rounds begin with `serve`
+        found: set[HomeKey] = set()
         for kind in ("queue", "topic"):
             for name, row in (await engine.rows_by_and_by(kind)).items():
                 key, count = HomeKey(kind, name), messages_of(row)
+                found.add(key)
                 if self._counts.get(key, 0) != count and changed < _COUNTS_MAX:
                     changed += 1
                     self._counts[key] = count
+        # What has gone has taken its messages along: counted on, they would keep the cluster from ever being empty.
+        for key in self._counts.keys() - found:
+            changed += 1
+            del self._counts[key]
         if changed:
             self._todo.add("counts")
 
