@@ -19,9 +19,9 @@ from sterna_operator.builders import brokers as broker_builder
 from sterna_operator.builders import certificate, monitoring
 from sterna_operator.builders.blueprint import CLUSTER_LABEL, SECRETS_ANNOTATION, OperatorPods
 from sterna_operator.keys import Key
-from sterna_operator.kinds import cluster_rolling
+from sterna_operator.kinds import cluster_claims, cluster_rolling
 from sterna_operator.kinds.cluster_scaling import Members
-from sterna_operator.kinds.holds import invalid
+from sterna_operator.kinds.holds import invalid, let_go_unread
 from sterna_operator.kinds.messaging_cluster import Defaults, Desired, Observed, plan, referenced_secrets
 from sterna_operator.kube import KubeError, Ref
 from sterna_operator.objects import CLUSTER, key_of
@@ -67,7 +67,9 @@ class MessagingClusterKind:
         """See view.Kind."""
         desired = read(object)
         if isinstance(desired, Plan):
-            return Decision(desired)
+            metadata = object["metadata"]
+            is_held = "deletionTimestamp" in metadata and FINALIZER in (metadata.get("finalizers") or ())
+            return Decision(await _let_go(view, object) if is_held else desired)
         if desired.is_deleting and not desired.has_finalizer:
             return Decision(Plan())
         key = key_of(object)
@@ -108,6 +110,18 @@ def read(object: Mapping[str, Any]) -> Desired | Plan:
         has_finalizer=FINALIZER in (metadata.get("finalizers") or ()),
         status=object.get("status") or {},
     )
+
+
+async def _let_go(view: View, object: Mapping[str, Any]) -> Plan:
+    """Lets a cluster go that is being deleted and cannot be read.
+
+    Its policy cannot be relied on either, so that nothing may be destroyed: its volumes stay, whatever was said before.
+    """
+    key, uid = key_of(object), object["metadata"]["uid"]
+    selector = f"{CLUSTER_LABEL}={key.name}"
+    listed = await view.kube.list("v1", "PersistentVolumeClaim", key.namespace, labels=selector)
+    claims = {one["metadata"]["name"]: one for one in listed}
+    return Plan((*cluster_claims.disowned(key.namespace, uid, claims), *let_go_unread(key).steps))
 
 
 async def _observe(view: View, desired: Desired) -> Observed:

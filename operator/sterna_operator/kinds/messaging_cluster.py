@@ -16,7 +16,7 @@ from sterna_operator import conditions
 from sterna_operator.builders import brokers as broker_builder
 from sterna_operator.builders import certificate, connection, differences, etcd, monitoring, protection, services
 from sterna_operator.builders.blueprint import SECRETS_ANNOTATION, Blueprint, OperatorPods
-from sterna_operator.kinds import cluster_outside, cluster_rolling, cluster_scaling, cluster_status
+from sterna_operator.kinds import cluster_claims, cluster_outside, cluster_rolling, cluster_scaling, cluster_status
 from sterna_operator.kinds.cluster_rolling import Pod, Rolling
 from sterna_operator.kinds.cluster_scaling import Members, Scaling
 from sterna_operator.kinds.holds import pause_of
@@ -112,8 +112,8 @@ def plan(desired: Desired, observed: Observed) -> Plan:
     steps = _finalizer(desired)
     steps += _applied(blueprint, observed, wanted, is_held=bool(missing))
     steps += _removed(desired, observed, wanted)
-    steps += _grown(blueprint, observed)
-    steps += _owned_claims(desired, blueprint, observed)
+    steps += cluster_claims.grown(blueprint, observed.claims)
+    steps += cluster_claims.owned(blueprint, observed.claims)
     steps += scaling.steps
     rolling = cluster_rolling.decide(observed.pods, blueprint.replicas, blueprint.settings_hash, _serving(observed))
     if not missing:
@@ -287,46 +287,6 @@ def _removed(desired: Desired, observed: Observed, wanted: Iterable[Mapping[str,
                 )
             )
     return steps
-
-
-def _grown(blueprint: Blueprint, observed: Observed) -> list[Step]:
-    """A StatefulSet's claim template cannot change: volumes that are to be larger are so one by one."""
-    wanted = blueprint.spec.storage.size
-    steps: list[Step] = []
-    for name, claim in sorted(observed.claims.items()):
-        if not name.startswith(f"{broker_builder.VOLUME}-{blueprint.brokers}-"):
-            continue
-        standing = claim["spec"]["resources"]["requests"]["storage"]
-        more, less = differences.quantity(wanted), differences.quantity(standing)
-        if more is not None and less is not None and more > less:
-            patch = {"spec": {"resources": {"requests": {"storage": wanted}}}}
-            summary = f"let volume claim {name} grow from {standing} to {wanted}"
-            steps.append(_patch_of_claim(summary, blueprint.namespace, name, claim, patch))
-    return steps
-
-
-def _owned_claims(desired: Desired, blueprint: Blueprint, observed: Observed) -> list[Step]:
-    """Volumes that are to go with the cluster belong to it, and only those: then Kubernetes removes them with it."""
-    keeps = blueprint.spec.deletion_policy == "retain"
-    steps: list[Step] = []
-    for name, claim in sorted(observed.claims.items()):
-        if _is_own(desired, claim) != keeps or "deletionTimestamp" in claim["metadata"]:
-            continue
-        others = [one for one in claim["metadata"].get("ownerReferences") or () if one.get("uid") != desired.uid]
-        owner = {
-            key: value for key, value in blueprint.owner.items() if key not in ("controller", "blockOwnerDeletion")
-        }
-        patch = {"metadata": {"ownerReferences": others if keeps else [*others, owner]}}
-        summary = f"have volume claim {name} {'outlive' if keeps else 'go with'} the cluster"
-        steps.append(_patch_of_claim(summary, blueprint.namespace, name, claim, patch))
-    return steps
-
-
-def _patch_of_claim(
-    summary: str, namespace: str, name: str, claim: Mapping[str, Any], patch: Mapping[str, Any]
-) -> PatchObject:
-    version = claim["metadata"]["resourceVersion"]
-    return PatchObject(summary, "v1", "PersistentVolumeClaim", namespace, name, patch, version)
 
 
 def _hurried(blueprint: Blueprint, observed: Observed) -> list[Step]:
