@@ -68,6 +68,10 @@ class ClusterStatus(Status):
     """Which store that etcd is, by the mark that brokers and operator put into it. Another one under the same address
     is not taken for it."""
 
+    etcd_revision: int | None = Field(default=None, ge=0)
+    """A revision that etcd has been seen at, noted now and then. One that is at an earlier revision is an old copy, for
+    an operator that starts anew, too."""
+
     url: str | None = Field(default=None, max_length=512)
     """The address for clients inside of Kubernetes."""
 

@@ -89,7 +89,7 @@ class Clusters:
                 return
         known = store.identity.known if store is not None else None
         if known is None and status.get("etcdId"):
-            known = Remembered(str(status["etcdId"]), 0)
+            known = Remembered(str(status["etcdId"]), int(status.get("etcdRevision") or 0))
         await self.drop(cluster)
         self._stores[cluster] = self._open(cluster, resource.etcd_name, settings, known)
 

@@ -47,6 +47,7 @@ FULL: dict[type[Status], Status] = {
         operator_version="1",
         etcd="managed",
         etcd_id="1",
+        etcd_revision=1_234,
         url="sternas://prod:7222",
         external_urls=["sternas://b0:7222"],
         connection_secret="prod-connection",

@@ -39,6 +39,8 @@ from sterna_operator.version import VERSION
 from sterna_operator.view import Child, Decision, View
 
 _REPLACED = "EtcdReplaced"
+# A revision is noted in the status once it is so far ahead of the noted one: not each of them is worth a write.
+_REVISIONS = 100
 _COMPONENT = "app.kubernetes.io/component"
 _IN_ETCD = (PutDrain, RemoveDrain, RemoveBroker)
 
@@ -76,7 +78,7 @@ class MessagingClusterKind:
         status = desired.status
         if broker_builder.accepts_store(desired.cluster):
             # Whatever etcd says that it is, is right: nothing that was known of it counts.
-            status = {name: value for name, value in status.items() if name != "etcdId"}
+            status = {name: value for name, value in status.items() if name not in ("etcdId", "etcdRevision")}
             if (view.clusters.fault(key) or ("", ""))[0] == _REPLACED:
                 await view.clusters.drop(key)
         await view.clusters.ensure(key, desired.cluster, view.secrets, status)
@@ -86,7 +88,9 @@ class MessagingClusterKind:
         if found:
             planned = plan(desired, replace(observed, children={**observed.children, **found}))
         needs_etcd = any(isinstance(step, _IN_ETCD) for step in planned.steps)
-        return Decision(_with_identity(view, key, planned), view.clusters.get(key) if needs_etcd else None)
+        return Decision(
+            _with_identity(view, key, desired.status, planned), view.clusters.get(key) if needs_etcd else None
+        )
 
     async def decide_gone(self, view: View, key: Key) -> list[Decision]:
         """Kubernetes removes what belonged to it; its state in etcd stays, as its volumes do."""
@@ -203,10 +207,17 @@ async def _listed_if_known(view: View, child: Child, namespace: str, selector: s
         raise
 
 
-def _with_identity(view: View, key: Key, planned: Plan) -> Plan:
-    """Notes which etcd the cluster has, so that another one under the same address is noticed after a restart, too."""
+def _with_identity(view: View, key: Key, status: Mapping[str, Any], planned: Plan) -> Plan:
+    """Notes which etcd the cluster has, and how far it has come.
+
+    Another one under the same address, and an old copy of it, are so noticed after a restart of the operator, too.
+    """
     store = view.clusters.get(key)
     if planned.status is None or store is None or store.identity.known is None:
         return planned
-    fields = {**planned.status.fields, "etcdId": store.identity.known.id}
+    known = store.identity.known
+    noted = int(status.get("etcdRevision") or 0) if status.get("etcdId") == known.id else 0
+    # Less than what is noted it is only where somebody has said that this etcd is the right one.
+    revision = noted if noted <= known.revision < noted + _REVISIONS else known.revision
+    fields = {**planned.status.fields, "etcdId": known.id, "etcdRevision": revision}
     return replace(planned, status=Wanted(planned.status.conditions, fields))

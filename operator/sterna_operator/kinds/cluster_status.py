@@ -19,6 +19,7 @@ _KEPT = (
     "operatorVersion",
     "etcd",
     "etcdId",
+    "etcdRevision",
     "url",
     "externalUrls",
     "connectionSecret",
