@@ -9,6 +9,7 @@ import structlog
 from kubernetes.aio import client
 
 from sterna_operator.clusters import Clusters
+from sterna_operator.connections import make_room
 from sterna_operator.events import Events
 from sterna_operator.following import Follower
 from sterna_operator.keys import Key
@@ -79,7 +80,7 @@ def assemble(settings: OperatorSettings, configuration: client.Configuration) ->
         duration_s=settings.lease_duration_s,
     )
     clusters = wakeups.clusters = Clusters(leader, wakeups.on_store, wakeups.on_state)
-    secrets = Secrets(kube, wakeups.on_secret, wakeups.is_referred)
+    secrets = Secrets(kube, wakeups.on_secret, wakeups.is_referred, inactivity_s=settings.watch_inactivity_s)
     parts = Parts(
         settings,
         configuration,
@@ -105,6 +106,7 @@ async def run(settings: OperatorSettings) -> int:
     Raises:
         StartError: it cannot begin.
     """
+    make_room()
     parts = assemble(settings, await load_configuration(settings.kubeconfig))
     liveness = Liveness(parts.clock, parts.clusters, parts.queue, lambda: parts.leader.is_leading)
     ready, stop = asyncio.Event(), asyncio.Event()

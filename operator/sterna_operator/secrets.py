@@ -46,12 +46,18 @@ class Secret:
 
 
 class Secrets:
-    """Reads and watches. `close` ends the watches."""
+    """Reads and watches. `close` ends the watches.
 
-    def __init__(self, kube: Kube, on_change: OnChange, is_referred: IsReferred) -> None:
+    A watch on which nothing comes for `inactivity_s`, not even a bookmark, is opened anew.
+    """
+
+    def __init__(
+        self, kube: Kube, on_change: OnChange, is_referred: IsReferred, *, inactivity_s: float | None = None
+    ) -> None:
         self._kube = kube
         self._on_change = on_change
         self._is_referred = is_referred
+        self._inactivity_s = inactivity_s
         self._watches: dict[tuple[str, str], asyncio.Task[None]] = {}
 
     def __len__(self) -> int:
@@ -108,7 +114,10 @@ class Secrets:
         if not seen:
             # From now on: what is there now is told as an addition.
             seen = "0"
-        async for event in self._kube.watch("v1", "Secret", namespace, name, since=seen, seconds=_WATCH_SECONDS):
+        events = self._kube.watch(
+            "v1", "Secret", namespace, name, since=seen, seconds=_WATCH_SECONDS, silence_s=self._inactivity_s
+        )
+        async for event in events:
             version = event["object"]["metadata"]["resourceVersion"]
             if event["type"] != "BOOKMARK" and version != seen:
                 self._on_change(namespace, name)
