@@ -166,7 +166,7 @@ class Load:
         except FileNotFoundError:
             return 0
 
-    def goes_on(self, more: int = 20, timeout_s: float = 60.0) -> None:
+    def goes_on(self, more: int = 20, timeout_s: float = 120.0) -> None:
         """Waits until it has sent some more: whatever was in the way is over.
 
         Raises:

@@ -16,7 +16,7 @@ async def receive_bodies(url: str, queue: str, count: int) -> list[str]:
         consumer = await connection.consumer(queue)
         bodies = []
         for _ in range(count):
-            message = await consumer.receive(timeout=30)
+            message = await consumer.receive(timeout=60)
             assert message is not None
             await message.acknowledge()
             bodies.append(str(message.body))

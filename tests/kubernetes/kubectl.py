@@ -115,8 +115,22 @@ class Namespace:
         try:
             return eventually_blocking(check, timeout_s=timeout_s, what=what, pause_s=_PAUSE_S)
         except AssertionError as error:
-            pods = self.kubectl("get", "pods", "-o", "wide")
-            raise AssertionError(f"{error}\n{explain()}\n{pods}") from error
+            raise AssertionError(f"{error}\n{explain()}\n{self.circumstances()}") from error
+
+    def circumstances(self) -> str:
+        """What may explain a failure: the pods, the operator's last words, and those of what was started anew."""
+        said = [self.kubectl("get", "pods", "-o", "wide")]
+        for pod in self.all("pod"):
+            name = pod["metadata"]["name"]
+            for container in pod["status"].get("containerStatuses") or ():
+                runs: list[tuple[str, ...]] = [()] if container["name"] == "operator" else []
+                runs += [("--previous",)] if container["restartCount"] else []
+                for run in runs:
+                    command = ["kubectl", "-n", self.name, "logs", name, "--tail=25", *run]
+                    # A pod may go while it is asked.
+                    log = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+                    said.append(f"--- {' '.join(command)}, last ended: {container.get('lastState')}\n{log.stdout}")
+        return "\n".join(said)
 
     def broker_pods(self, cluster: str) -> dict[str, dict[str, Any]]:
         """The brokers' pods by name, those that are going left out."""

@@ -98,14 +98,14 @@ def test_a_queue_that_somebody_takes_away_is_back_within_five_seconds(
 ) -> None:
     cluster = make_cluster({"brokers": 1})
     operator.apply("Queue", "drifting", {"clusterRef": {"name": cluster}, "deletionPolicy": "delete"})
-    operator.ready("queue", "drifting", 30)
+    operator.ready("queue", "drifting", 90)
     etcd = f"http://{cluster}-etcd.{operator.name}.svc:2379"
     broker = f"{cluster}-broker-0"
     code = TAKE_AWAY.format(etcd=etcd, cluster=f"{operator.name}.{cluster}", queue="drifting", broker=broker)
     took: list[float] = []
     while len(took) < TRIES or (min(took) > BACK_WITHIN_S and len(took) < TRIES_MAX):
         took.append(round(float(operator.python(broker, code, timeout_s=90)), 2))
-        operator.ready("queue", "drifting", 30)
+        operator.ready("queue", "drifting", 90)
     print(json.dumps(took))
     assert min(took) <= BACK_WITHIN_S
     operator.delete("queue", "drifting")

@@ -39,7 +39,7 @@ def release(operator: Namespace) -> Iterator[str]:
     address = next(one["address"] for one in node["status"]["addresses"] if one["type"] == "InternalIP")
     helm("install", name, "charts/sterna", "--namespace", operator.name, *_values(address))
     operator.ready("messagingcluster", name, 180)
-    operator.ready("user", f"{name}-app", 30)
+    operator.ready("user", f"{name}-app", 90)
     yield name
     helm("uninstall", name, "--namespace", operator.name, "--no-hooks", "--ignore-not-found")
     operator.wait(lambda: not operator.broker_pods(name), 120, "the brokers' pods gone")
@@ -60,7 +60,7 @@ async def _send(url: str, ca: Path, password: str, text: str) -> None:
 async def _receive(url: str, ca: Path, password: str) -> object:
     async with sterna.connect(url, user="app", password=password, tls=sterna.Tls(ca=ca)) as connection:
         consumer = await connection.consumer("first")
-        message = await consumer.receive(timeout=10)
+        message = await consumer.receive(timeout=60)
         assert message is not None
         await message.acknowledge()
         return message.body
@@ -85,14 +85,14 @@ def test_a_release_is_upgraded_and_rolled_back(operator: Namespace, release: str
     )
     operator.wait(lambda: len(operator.broker_pods(release)) == 2, 120, "two brokers")
     operator.ready("messagingcluster", release, 120)
-    operator.ready("queue", "second", 60)
+    operator.ready("queue", "second", 90)
     assert first_pod() == before
 
     helm("rollback", release, "--namespace", operator.name)
     operator.wait(lambda: operator.get("queue", "second") is None, 120, "the queue of the upgrade gone")
     operator.wait(lambda: len(operator.broker_pods(release)) == 1, 180, "one broker")
     operator.ready("messagingcluster", release, 120)
-    operator.ready("queue", "first", 30)
+    operator.ready("queue", "first", 90)
     # Nobody has to be given a new password or authority, no broker was restarted, and nothing is lost.
     assert _secret(operator, f"{release}-user-app", "password") == password
     assert _secret(operator, f"{release}-tls", "tls.crt") == certificate
@@ -122,7 +122,7 @@ def test_a_release_is_tested_rotated_guarded_and_uninstalled(operator: Namespace
             return False
         return True
 
-    operator.wait(takes_the_new_one, 30, "the new password")
+    operator.wait(takes_the_new_one, 90, "the new password")
     asyncio.run(_send(url, ca, password, "three"))
     with pytest.raises(sterna.SternaError):
         asyncio.run(_send(url, ca, "wrong", "four"))
@@ -133,7 +133,7 @@ def test_a_release_is_tested_rotated_guarded_and_uninstalled(operator: Namespace
         assert cluster is not None
         return bool(sum(broker.get("messages", 0) for broker in cluster["status"]["brokers"]) == 3)
 
-    operator.wait(counted, 30, "the count of messages in the status")
+    operator.wait(counted, 90, "the count of messages in the status")
     with pytest.raises(CommandError):
         helm("uninstall", release, "--namespace", operator.name, "--timeout", "60s")
     assert operator.get("messagingcluster", release) is not None
@@ -153,8 +153,8 @@ def test_a_release_is_tested_rotated_guarded_and_uninstalled(operator: Namespace
         assert cluster is not None
         return bool(sum(broker.get("messages", 0) for broker in cluster["status"]["brokers"]) == 0)
 
-    operator.wait(empty, 30, "no messages in the status")
+    operator.wait(empty, 90, "no messages in the status")
     helm("uninstall", release, "--namespace", operator.name, "--timeout", "120s")
-    operator.wait(lambda: operator.get("messagingcluster", release) is None, 60, "the cluster gone")
-    operator.wait(lambda: operator.get("queue", "first") is None, 60, "the queue gone with it")
-    operator.wait(lambda: operator.get("pvc", f"data-{release}-broker-0") is None, 60, "its volume gone")
+    operator.wait(lambda: operator.get("messagingcluster", release) is None, 90, "the cluster gone")
+    operator.wait(lambda: operator.get("queue", "first") is None, 90, "the queue gone with it")
+    operator.wait(lambda: operator.get("pvc", f"data-{release}-broker-0") is None, 90, "its volume gone")

@@ -39,21 +39,21 @@ def _stalled(namespace: Namespace, name: str, reason: str) -> str:
         return condition if condition.get("status") == "True" and condition.get("reason") == reason else None
 
     explain = partial(lambda: json.dumps((namespace.get("queue", name) or {}).get("status"), indent=1))
-    return str(namespace.wait(found, 30, f"queue {name} stalled: {reason}", explain)["message"])
+    return str(namespace.wait(found, 90, f"queue {name} stalled: {reason}", explain)["message"])
 
 
 def test_of_two_objects_with_one_name_the_first_has_it(operator: Namespace, make_cluster: MakeCluster) -> None:
     cluster = make_cluster({"brokers": 1})
     operator.apply("Queue", "first", _queue(cluster, name="one.name", deletionPolicy="delete"))
-    operator.ready("queue", "first", 30)
+    operator.ready("queue", "first", 90)
     operator.apply("Queue", "second", _queue(cluster, name="one.name", deletionPolicy="delete"))
     assert f"{operator.name}/first" in _stalled(operator, "second", "NameClaimed")
     # The same name of another kind is another claim.
     operator.apply("Topic", "third", {"clusterRef": {"name": cluster}, "name": "one.name"})
-    operator.ready("topic", "third", 30)
+    operator.ready("topic", "third", 90)
     assert operator.condition("queue", "first")["status"] == "True"
     operator.delete("queue", "first")
-    operator.ready("queue", "second", 30)
+    operator.ready("queue", "second", 90)
     operator.delete("topic", "third")
     operator.delete("queue", "second")
 
@@ -64,16 +64,16 @@ def test_what_others_made_is_left_observed_or_adopted_as_the_object_says(
     cluster = make_cluster({"brokers": 1, **NODE_PORT})
     url = outside_url(operator, cluster)
     operator.apply("Queue", "any", _queue(cluster, name="wild.>", deletionPolicy="delete"))
-    operator.ready("queue", "any", 30)
+    operator.ready("queue", "any", 90)
     asyncio.run(send_numbers(url, "wild.one", 1))
 
     # A client made it: nobody manages it.
     operator.apply("Queue", "one", _queue(cluster, name="wild.one"))
     assert "nobody manages it" in _stalled(operator, "one", "Exists")
     operator.patch("queue", "one", {"spec": {"adoption": "observe"}})
-    operator.wait(lambda: operator.condition("queue", "one").get("reason") == "Observed", 30, "the queue observed")
+    operator.wait(lambda: operator.condition("queue", "one").get("reason") == "Observed", 90, "the queue observed")
     operator.patch("queue", "one", {"spec": {"adoption": "adopt"}})
-    operator.wait(lambda: operator.condition("queue", "one").get("reason") == "Applied", 30, "the queue adopted")
+    operator.wait(lambda: operator.condition("queue", "one").get("reason") == "Applied", 90, "the queue adopted")
 
     # An administrator made it, through a broker.
     pod = f"{cluster}-broker-0"
@@ -83,7 +83,7 @@ def test_what_others_made_is_left_observed_or_adopted_as_the_object_says(
     operator.apply("Queue", "admins", _queue(cluster, maxMessages=10))
     assert "belongs to" in _stalled(operator, "admins", "NameClaimed")
     operator.patch("queue", "admins", {"spec": {"adoption": "adopt"}})
-    operator.ready("queue", "admins", 30)
+    operator.ready("queue", "admins", 90)
     # From now on the administrator is refused, and told whose it is.
     with pytest.raises(CommandError, match=f"{operator.name}/admins"):
         operator.kubectl("exec", "-i", pod, "--", *cli, "apply", "-f", "-", stdin=json.dumps(manifest))
@@ -96,7 +96,7 @@ def test_a_queue_that_is_deleted_behind_the_operators_back_comes_back(
 ) -> None:
     cluster = make_cluster({"brokers": 1, **NODE_PORT})
     operator.apply("Queue", "drifting", _queue(cluster, deletionPolicy="delete", maxMessages=10))
-    operator.ready("queue", "drifting", 30)
+    operator.ready("queue", "drifting", 90)
     etcd = f"http://{cluster}-etcd.{operator.name}.svc:2379"
     code = REMOVE_KEY.format(etcd=etcd, cluster=f"{operator.name}.{cluster}", queue="drifting")
     operator.python(f"{cluster}-broker-0", code)
@@ -105,8 +105,8 @@ def test_a_queue_that_is_deleted_behind_the_operators_back_comes_back(
         events = operator.all("events")
         return any(one["reason"] == "DriftRepaired" and one["involvedObject"]["name"] == "drifting" for one in events)
 
-    operator.wait(repaired, 30, "the repair told of")
-    operator.ready("queue", "drifting", 30)
+    operator.wait(repaired, 90, "the repair told of")
+    operator.ready("queue", "drifting", 90)
     url = outside_url(operator, cluster)
     asyncio.run(send_numbers(url, "drifting", 3))
     assert asyncio.run(receive_bodies(url, "drifting", 3)) == ["0", "1", "2"]
@@ -120,7 +120,7 @@ def test_a_deletion_does_what_its_policy_says(operator: Namespace, make_cluster:
     for policy in policies:
         operator.apply("Queue", policy.lower(), _queue(cluster, deletionPolicy=policy))
     for policy in policies:
-        operator.ready("queue", policy.lower(), 30)
+        operator.ready("queue", policy.lower(), 90)
         asyncio.run(send_numbers(url, policy.lower(), 2))
 
     operator.delete("queue", "retain")
@@ -138,9 +138,9 @@ def test_a_deletion_does_what_its_policy_says(operator: Namespace, make_cluster:
         condition = operator.condition("queue", "onlyifempty")
         return condition.get("reason") == "DeletionBlocked" and "2 messages" in condition["message"]
 
-    operator.wait(blocked, 60, "the deletion blocked, with the count")
+    operator.wait(blocked, 90, "the deletion blocked, with the count")
     assert asyncio.run(receive_bodies(url, "onlyifempty", 2)) == ["0", "1"]
-    operator.wait(lambda: operator.get("queue", "onlyifempty") is None, 60, "the queue gone once it is empty")
+    operator.wait(lambda: operator.get("queue", "onlyifempty") is None, 90, "the queue gone once it is empty")
 
 
 def test_queues_whose_cluster_went_first_can_be_deleted(operator: Namespace, make_cluster: MakeCluster) -> None:
@@ -149,7 +149,7 @@ def test_queues_whose_cluster_went_first_can_be_deleted(operator: Namespace, mak
     for policy in policies:
         operator.apply("Queue", f"left-{policy.lower()}", _queue(cluster, deletionPolicy=policy))
     for policy in policies:
-        operator.ready("queue", f"left-{policy.lower()}", 30)
+        operator.ready("queue", f"left-{policy.lower()}", 90)
     asyncio.run(send_numbers(outside_url(operator, cluster), "left-onlyifempty", 2))
     operator.delete("messagingcluster", cluster)
     operator.wait(lambda: not operator.broker_pods(cluster), 120, "the brokers' pods gone")

@@ -38,7 +38,7 @@ class EtcdFolder:
         namespace = self._namespace
         namespace.patch("messagingcluster", self._cluster, {"spec": {"paused": {}}})
         paused = partial(namespace.condition, "messagingcluster", self._cluster, "Stalled")
-        namespace.wait(lambda: paused().get("reason") == "Paused", 30, "the pause")
+        namespace.wait(lambda: paused().get("reason") == "Paused", 90, "the pause")
         namespace.kubectl("scale", "statefulset", self._etcd, "--replicas=0")
         namespace.wait(lambda: namespace.get("pod", f"{self._etcd}-0") is None, 90, "etcd gone")
         namespace.kubectl("apply", "-f", "-", stdin=json.dumps(self._pod(code)))
@@ -94,7 +94,7 @@ def _uids(namespace: Namespace, cluster: str) -> dict[str, str]:
 
 
 def _homes(namespace: Namespace, *queues: str) -> dict[str, str]:
-    return {name: str(namespace.ready("queue", name, 60)["status"]["home"]) for name in queues}
+    return {name: str(namespace.ready("queue", name, 90)["status"]["home"]) for name in queues}
 
 
 def _replaced(namespace: Namespace, cluster: str, word: str) -> None:
@@ -109,7 +109,7 @@ def _replaced(namespace: Namespace, cluster: str, word: str) -> None:
     assert condition()["status"] == "True", "it serves"
     for pod in namespace.broker_pods(cluster):
         logs = partial(namespace.kubectl, "logs", pod)
-        namespace.wait(lambda logs=logs: word in logs(), 60, f"{pod} says {word}")  # type: ignore[misc]
+        namespace.wait(lambda logs=logs: word in logs(), 90, f"{pod} says {word}")  # type: ignore[misc]
 
 
 def _accept(namespace: Namespace, cluster: str) -> None:
@@ -150,7 +150,7 @@ def test_an_emptied_etcd_deletes_nothing_and_is_filled_again_when_somebody_says_
     running.goes_on()
     operator.apply("Queue", "meanwhile", {"clusterRef": {"name": cluster}, "deletionPolicy": "delete"})
     operator.wait(
-        lambda: operator.condition("queue", "meanwhile").get("reason") == "EtcdReplaced", 30, "the queue told"
+        lambda: operator.condition("queue", "meanwhile").get("reason") == "EtcdReplaced", 90, "the queue told"
     )
     assert _uids(operator, cluster) == before, "nothing is restarted because of it"
 
@@ -158,7 +158,7 @@ def test_an_emptied_etcd_deletes_nothing_and_is_filled_again_when_somebody_says_
     # Each queue is where its messages are.
     assert _homes(operator, *queues) == homes
     assert asyncio.run(receive_bodies(url, "resting", 3)) == ["0", "1", "2"]
-    operator.ready("queue", "meanwhile", 60)
+    operator.ready("queue", "meanwhile", 90)
     running.goes_on()
     _serves(operator, cluster)
     report = running.stop()

@@ -27,7 +27,7 @@ async def _through(url: str, queue: str, text: str) -> object:
     async with sterna.connect(url) as connection:
         await connection.send(queue, text)
         consumer = await connection.consumer(queue)
-        message = await consumer.receive(timeout=10)
+        message = await consumer.receive(timeout=60)
         assert message is not None
         await message.acknowledge()
         return message.body
@@ -38,15 +38,15 @@ def test_brokers_serve_on_without_etcd_and_changes_arrive_when_it_returns(
 ) -> None:
     cluster = make_cluster({"brokers": 1, **NODE_PORT})
     operator.apply("Queue", "before", {"clusterRef": {"name": cluster}, "deletionPolicy": "delete"})
-    operator.ready("queue", "before", 60)
+    operator.ready("queue", "before", 90)
     brokers = _uids(operator, cluster)
     etcd = f"{cluster}-etcd"
     operator.patch("messagingcluster", cluster, {"spec": {"paused": {}}})
     operator.wait(
-        lambda: operator.condition("messagingcluster", cluster, "Stalled").get("reason") == "Paused", 30, "the pause"
+        lambda: operator.condition("messagingcluster", cluster, "Stalled").get("reason") == "Paused", 90, "the pause"
     )
     operator.kubectl("scale", "statefulset", etcd, "--replicas=0")
-    operator.wait(lambda: operator.get("pod", f"{etcd}-0") is None, 60, "etcd gone")
+    operator.wait(lambda: operator.get("pod", f"{etcd}-0") is None, 90, "etcd gone")
     url = outside_url(operator, cluster)
     assert asyncio.run(_through(url, "before", "without etcd")) == "without etcd"
     operator.apply("Queue", "meanwhile", {"clusterRef": {"name": cluster}, "deletionPolicy": "delete"})
@@ -54,7 +54,7 @@ def test_brokers_serve_on_without_etcd_and_changes_arrive_when_it_returns(
     # The operator puts its StatefulSet right as soon as it may.
     operator.patch("messagingcluster", cluster, {"spec": {"paused": None}})
     operator.ready("queue", "meanwhile", 90)
-    operator.ready("messagingcluster", cluster, 60)
+    operator.ready("messagingcluster", cluster, 90)
     assert asyncio.run(_through(url, "meanwhile", "and again")) == "and again"
     assert _uids(operator, cluster) == brokers
 
@@ -65,7 +65,7 @@ def test_an_etcd_that_is_killed_under_load_costs_no_message(
     cluster = make_cluster({"brokers": 2, **NODE_PORT})
     for name in ("here", "there"):
         operator.apply("Queue", name, {"clusterRef": {"name": cluster}, "deletionPolicy": "delete"})
-    homes = {operator.ready("queue", name, 30)["status"]["home"] for name in ("here", "there")}
+    homes = {operator.ready("queue", name, 90)["status"]["home"] for name in ("here", "there")}
     assert len(homes) == 2, "each broker has something that is used"
     brokers = _uids(operator, cluster)
     running = {name: load(outside_url(operator, cluster), name) for name in ("here", "there")}
@@ -84,7 +84,7 @@ def test_an_etcd_that_is_killed_under_load_costs_no_message(
         operator.wait(lambda: killing.is_ready(operator.get("pod", etcd)), 120, "etcd ready")
         operator.apply("Queue", queue, {"clusterRef": {"name": cluster}, "deletionPolicy": "delete"})
         operator.ready("queue", queue, 90)
-    operator.ready("messagingcluster", cluster, 60)
+    operator.ready("messagingcluster", cluster, 90)
     for one in running.values():
         one.goes_on()
     reports = [one.stop() for one in running.values()]
@@ -127,7 +127,7 @@ def test_a_namespace_goes_with_everything_in_it_the_operator_too(whole: Namespac
     for number, policy in enumerate(("retain", "delete", "onlyIfEmpty")):
         whole.apply("Queue", f"q{number}", {"clusterRef": {"name": "orders"}, "deletionPolicy": policy})
     for number in range(3):
-        whole.ready("queue", f"q{number}", 60)
+        whole.ready("queue", f"q{number}", 90)
     run("kubectl", "delete", "namespace", whole.name, "--wait=false")
     whole.wait(
         lambda: not run("kubectl", "get", "namespace", whole.name, "--ignore-not-found").strip(),

@@ -24,7 +24,7 @@ async def main():
     async with sterna.connect({url!r}) as connection:
         await connection.send({queue!r}, {text!r})
         consumer = await connection.consumer({queue!r})
-        message = await consumer.receive(timeout=10)
+        message = await consumer.receive(timeout=60)
         await message.acknowledge()
         print(message.body)
 asyncio.run(main())
@@ -39,7 +39,7 @@ async def through(url: str, name: str, text: str) -> object:
     async with sterna.connect(url) as connection:
         await connection.send(name, text)
         consumer = await connection.consumer(name)
-        message = await consumer.receive(timeout=10)
+        message = await consumer.receive(timeout=60)
         assert message is not None
         await message.acknowledge()
         return message.body
@@ -49,7 +49,7 @@ def test_a_message_goes_through_from_inside_and_from_outside(operator: Namespace
     cluster = make_cluster({"brokers": 2, **NODE_PORT})
     for name in ("orders", "invoices", "letters"):
         operator.apply("Queue", name, queue(cluster, deletionPolicy="delete"))
-    homes = {operator.ready("queue", name, 60)["status"]["home"] for name in ("orders", "invoices", "letters")}
+    homes = {operator.ready("queue", name, 90)["status"]["home"] for name in ("orders", "invoices", "letters")}
     assert homes == {f"{cluster}-broker-0", f"{cluster}-broker-1"}, "the least loaded broker gets the next"
     secret = operator.get("secret", f"{cluster}-connection")
     assert secret is not None
@@ -73,11 +73,11 @@ def test_what_was_made_is_there_again_when_somebody_removes_it(operator: Namespa
         ("poddisruptionbudget", f"{cluster}-broker"),
     ):
         operator.delete(kind, name)
-        operator.wait(partial(operator.get, kind, name), 30, f"{kind} {name} back")
+        operator.wait(partial(operator.get, kind, name), 90, f"{kind} {name} back")
     operator.patch("service", cluster, {"spec": {"selector": {"app.kubernetes.io/instance": "another"}}})
     operator.wait(
         lambda: (operator.get("service", cluster) or {})["spec"]["selector"]["app.kubernetes.io/instance"] == cluster,
-        30,
+        90,
         "the Service's selector put right",
     )
     after = {name: pod["metadata"]["uid"] for name, pod in operator.broker_pods(cluster).items()}
@@ -89,7 +89,7 @@ def test_a_restart_under_load_takes_one_broker_at_a_time_and_loses_nothing(
 ) -> None:
     cluster = make_cluster({"brokers": 2, **NODE_PORT})
     operator.apply("Queue", "rolling", queue(cluster, deletionPolicy="delete"))
-    operator.ready("queue", "rolling", 60)
+    operator.ready("queue", "rolling", 90)
     before = {name: pod["metadata"]["uid"] for name, pod in operator.broker_pods(cluster).items()}
     running = load(outside_url(operator, cluster), "rolling")
     operator.kubectl("annotate", "messagingcluster", cluster, "sterna.dev/restart=now")
@@ -122,7 +122,7 @@ def test_a_killed_broker_comes_back_under_load_and_nothing_is_lost(
 ) -> None:
     cluster = make_cluster({"brokers": 1, **NODE_PORT})
     operator.apply("Queue", "killed", queue(cluster, deletionPolicy="delete"))
-    operator.ready("queue", "killed", 60)
+    operator.ready("queue", "killed", 90)
     running = load(outside_url(operator, cluster), "killed")
     pod = f"{cluster}-broker-0"
     for _ in range(2):
@@ -142,7 +142,7 @@ def test_a_killed_operator_goes_on_and_restarts_no_broker(operator: Namespace, m
         "delete", "pod", "-l", "app.kubernetes.io/name=sterna-operator", "--grace-period=0", "--force", "--wait=false"
     )
     operator.apply("Queue", "after", queue(cluster, deletionPolicy="delete"))
-    operator.ready("queue", "after", 60)
+    operator.ready("queue", "after", 90)
     assert {name: pod["metadata"]["uid"] for name, pod in operator.broker_pods(cluster).items()} == before
     operator.delete("queue", "after")
 
@@ -150,7 +150,7 @@ def test_a_killed_operator_goes_on_and_restarts_no_broker(operator: Namespace, m
 def test_fewer_brokers_wait_until_one_is_empty(operator: Namespace, make_cluster: MakeCluster) -> None:
     cluster = make_cluster({"brokers": 2, **NODE_PORT})
     operator.apply("Queue", "stays", queue(cluster, deletionPolicy="delete", broker=f"{cluster}-broker-1"))
-    assert operator.ready("queue", "stays", 60)["status"]["home"] == f"{cluster}-broker-1"
+    assert operator.ready("queue", "stays", 90)["status"]["home"] == f"{cluster}-broker-1"
     url = outside_url(operator, cluster)
 
     async def send() -> None:
@@ -162,7 +162,7 @@ def test_fewer_brokers_wait_until_one_is_empty(operator: Namespace, make_cluster
     operator.patch("messagingcluster", cluster, {"spec": {"brokers": 1}})
     operator.wait(
         lambda: operator.condition("messagingcluster", cluster).get("reason") == "DrainBlocked",
-        30,
+        90,
         "scale-down blocked",
         lambda: json.dumps(operator.condition("messagingcluster", cluster)),
     )
@@ -174,7 +174,7 @@ def test_fewer_brokers_wait_until_one_is_empty(operator: Namespace, make_cluster
             consumer = await connection.consumer("stays")
             bodies = []
             for _ in range(3):
-                message = await consumer.receive(timeout=10)
+                message = await consumer.receive(timeout=60)
                 assert message is not None
                 await message.acknowledge()
                 bodies.append(str(message.body))
@@ -182,9 +182,9 @@ def test_fewer_brokers_wait_until_one_is_empty(operator: Namespace, make_cluster
 
     assert asyncio.run(receive()) == ["0", "1", "2"]
     operator.patch("queue", "stays", {"spec": {"broker": None}})
-    operator.wait(lambda: len(operator.broker_pods(cluster)) == 1, 60, "one broker left")
-    operator.ready("messagingcluster", cluster, 60)
-    assert operator.ready("queue", "stays", 30)["status"]["home"] == f"{cluster}-broker-0"
+    operator.wait(lambda: len(operator.broker_pods(cluster)) == 1, 90, "one broker left")
+    operator.ready("messagingcluster", cluster, 90)
+    assert operator.ready("queue", "stays", 90)["status"]["home"] == f"{cluster}-broker-0"
     operator.patch("messagingcluster", cluster, {"spec": {"brokers": 2}})
     operator.ready("messagingcluster", cluster, 120)
     assert len(operator.broker_pods(cluster)) == 2
@@ -194,7 +194,7 @@ def test_fewer_brokers_wait_until_one_is_empty(operator: Namespace, make_cluster
 def test_a_cluster_that_is_kept_finds_its_messages_again(operator: Namespace, make_cluster: MakeCluster) -> None:
     cluster = make_cluster({"brokers": 1, "deletionPolicy": "retain", **NODE_PORT})
     operator.apply("Queue", "kept", queue(cluster))
-    operator.ready("queue", "kept", 60)
+    operator.ready("queue", "kept", 90)
 
     async def send() -> None:
         async with sterna.connect(outside_url(operator, cluster)) as connection:
@@ -207,12 +207,12 @@ def test_a_cluster_that_is_kept_finds_its_messages_again(operator: Namespace, ma
     operator.wait(lambda: not operator.broker_pods(cluster), 120, "pods gone")
     operator.apply("MessagingCluster", cluster, whole["spec"])
     operator.ready("messagingcluster", cluster, 120)
-    operator.ready("queue", "kept", 60)
+    operator.ready("queue", "kept", 90)
 
     async def receive() -> object:
         async with sterna.connect(outside_url(operator, cluster)) as connection:
             consumer = await connection.consumer("kept")
-            message = await consumer.receive(timeout=10)
+            message = await consumer.receive(timeout=60)
             assert message is not None
             await message.acknowledge()
             return message.body

@@ -54,7 +54,7 @@ def test_a_broker_that_is_cut_off_from_etcd_serves_on_and_catches_up(
     for name, broker in (("cut-off", first), ("elsewhere", second), ("bounded", first)):
         spec = {"clusterRef": {"name": cluster}, "deletionPolicy": "delete", "broker": broker}
         operator.apply("Queue", name, spec)
-        operator.ready("queue", name, 30)
+        operator.ready("queue", name, 90)
     url = outside_url(operator, cluster)
     pods = operator.broker_pods(cluster)
     etcd = operator.get("pod", f"{cluster}-etcd-0")
@@ -65,23 +65,23 @@ def test_a_broker_that_is_cut_off_from_etcd_serves_on_and_catches_up(
 
     with partition.between(pods[first]["status"]["podIP"], etcd["status"]["podIP"]):
         # Its registration lapses, and the status says that one broker is not there for the cluster.
-        operator.wait(lambda: _broker(operator, cluster, first).get("ready") is False, 60, "the broker missed")
+        operator.wait(lambda: _broker(operator, cluster, first).get("ready") is False, 90, "the broker missed")
         condition = partial(operator.condition, "messagingcluster", cluster)
         said = f"1 of 2 brokers serve; {first}: it is ready, and not registered"
-        operator.wait(lambda: said in condition().get("message", ""), 30, "the status saying so")
-        operator.wait(lambda: "etcd_lost" in operator.kubectl("logs", first), 60, "the broker saying so")
+        operator.wait(lambda: said in condition().get("message", ""), 90, "the status saying so")
+        operator.wait(lambda: "etcd_lost" in operator.kubectl("logs", first), 90, "the broker saying so")
         # It serves all the same; what is new goes to the other, and what is changed here waits.
         for one in running:
             one.goes_on()
         operator.apply("Queue", "meanwhile", {"clusterRef": {"name": cluster}, "deletionPolicy": "delete"})
-        assert operator.ready("queue", "meanwhile", 60)["status"]["home"] == second
+        assert operator.ready("queue", "meanwhile", 90)["status"]["home"] == second
         operator.patch("queue", "bounded", {"spec": {"maxMessages": 2}})
         operator.wait(
-            lambda: operator.condition("queue", "bounded").get("reason") == "Applying", 30, "the change waiting"
+            lambda: operator.condition("queue", "bounded").get("reason") == "Applying", 90, "the change waiting"
         )
 
-    operator.ready("queue", "bounded", 60)
-    operator.ready("messagingcluster", cluster, 60)
+    operator.ready("queue", "bounded", 90)
+    operator.ready("messagingcluster", cluster, 90)
     assert asyncio.run(_fill(url, "bounded")) == 2
     for one in running:
         one.goes_on()

@@ -42,7 +42,7 @@ class Secured:
         spec = {"brokers": 2, "insecure": False, "authentication": {"enabled": True}, "tls": {"secretName": "rotating"}}
         self.name = make_cluster({**spec, "listeners": [{"name": "out", "type": "nodePort"}]})
         self.user({})
-        namespace.ready("user", "rotated", 30)
+        namespace.ready("user", "rotated", 90)
         self.url = outside_url(namespace, self.name)
         self.environment = {"STERNA_CA": str(self.ca), "STERNA_USER": "rotated", "STERNA_PASSWORD": _FIRST}
 
@@ -106,7 +106,7 @@ def _queues(namespace: Namespace, cluster: str) -> None:
     """One on each broker, and one for those who ask whether they may."""
     for name in ("one", "other", "asked"):
         namespace.apply("Queue", name, {"clusterRef": {"name": cluster}, "deletionPolicy": "delete"})
-    assert len({namespace.ready("queue", name, 30)["status"]["home"] for name in ("one", "other", "asked")}) == 2
+    assert len({namespace.ready("queue", name, 90)["status"]["home"] for name in ("one", "other", "asked")}) == 2
 
 
 def test_a_certificate_is_rotated_under_load(
@@ -120,7 +120,7 @@ def test_a_certificate_is_rotated_under_load(
     for one in running:
         one.goes_on()
     secured.certify("the second")
-    operator.wait(lambda: secured.shown() == {"the second"}, 60, "both brokers show the new certificate")
+    operator.wait(lambda: secured.shown() == {"the second"}, 90, "both brokers show the new certificate")
     for one in running:
         one.goes_on()
     # Who connects anew is served as well, and nobody was sent away.
@@ -148,7 +148,7 @@ def test_a_password_is_rotated_under_load(
 
     # For a while both are taken.
     secured.say(_SECOND)
-    operator.wait(lambda: secured.takes(_SECOND), 30, "the new password taken")
+    operator.wait(lambda: secured.takes(_SECOND), 90, "the new password taken")
     assert secured.takes(_FIRST), "the old one goes on for its overlap"
     for one in running:
         one.goes_on()
@@ -163,9 +163,9 @@ def test_a_password_is_rotated_under_load(
     told.goes_on()
     secured.user({"revokeImmediately": True})
     secured.say(_THIRD)
-    operator.wait(lambda: secured.takes(_THIRD), 30, "the third password taken")
-    operator.wait(lambda: not secured.takes(_SECOND) and not secured.takes(_FIRST), 30, "the others refused")
-    operator.wait(lambda: "not valid any more" in told.said(), 30, "who has the old one sent away", told.said)
+    operator.wait(lambda: secured.takes(_THIRD), 90, "the third password taken")
+    operator.wait(lambda: not secured.takes(_SECOND) and not secured.takes(_FIRST), 90, "the others refused")
+    operator.wait(lambda: "not valid any more" in told.said(), 90, "who has the old one sent away", told.said)
     assert secured.settled() == before
     for name in ("one", "other", "asked"):
         operator.delete("queue", name)

@@ -33,7 +33,7 @@ def _home(namespace: Namespace, queue: str) -> str:
 
 
 def _moved(namespace: Namespace, queue: str, broker: str) -> None:
-    namespace.wait(lambda: _home(namespace, queue) == broker, 30, f"{queue} on broker {broker}")
+    namespace.wait(lambda: _home(namespace, queue) == broker, 90, f"{queue} on broker {broker}")
 
 
 def test_brokers_come_and_go_under_load_and_nothing_is_lost(
@@ -42,7 +42,7 @@ def test_brokers_come_and_go_under_load_and_nothing_is_lost(
     cluster = make_cluster({"brokers": 1, **NODE_PORT})
     first, second = f"{cluster}-broker-0", f"{cluster}-broker-1"
     operator.apply("Queue", "stays", {"clusterRef": {"name": cluster}, "deletionPolicy": "delete"})
-    operator.ready("queue", "stays", 30)
+    operator.ready("queue", "stays", 90)
     url = outside_url(operator, cluster)
     staying = load(url, "stays")
     staying.goes_on()
@@ -52,7 +52,7 @@ def test_brokers_come_and_go_under_load_and_nothing_is_lost(
     idle = ["idle-1", "idle-2"]
     for name in ("moves", *idle):
         operator.apply("Queue", name, {"clusterRef": {"name": cluster}, "deletionPolicy": "delete"})
-        operator.ready("queue", name, 30)
+        operator.ready("queue", name, 90)
     assert _home(operator, "stays") == first
     assert _home(operator, "moves") == second
     assert second in {_home(operator, name) for name in idle}
@@ -82,7 +82,7 @@ def test_a_broker_that_is_given_up_keeps_its_messages_and_says_so_when_it_is_bac
     first, second = f"{cluster}-broker-0", f"{cluster}-broker-1"
     for name in ("filler", "given-up"):
         operator.apply("Queue", name, {"clusterRef": {"name": cluster}, "deletionPolicy": "delete"})
-        operator.ready("queue", name, 30)
+        operator.ready("queue", name, 90)
     assert _home(operator, "given-up") == second
     url = outside_url(operator, cluster)
 
@@ -94,8 +94,8 @@ def test_a_broker_that_is_given_up_keeps_its_messages_and_says_so_when_it_is_bac
     asyncio.run(send())
     operator.patch("messagingcluster", cluster, {"spec": {"brokers": 1}})
     condition = partial(operator.condition, "messagingcluster", cluster)
-    operator.wait(lambda: condition().get("reason") == "DrainBlocked", 60, "the drain blocked")
-    operator.wait(lambda: "3 messages" in condition()["message"], 30, "the count", lambda: json.dumps(condition()))
+    operator.wait(lambda: condition().get("reason") == "DrainBlocked", 90, "the drain blocked")
+    operator.wait(lambda: "3 messages" in condition()["message"], 90, "the count", lambda: json.dumps(condition()))
     operator.kubectl("annotate", "messagingcluster", cluster, "sterna.dev/force-drain=true")
     operator.wait(lambda: len(operator.broker_pods(cluster)) == 1, 120, "one broker left")
     operator.ready("messagingcluster", cluster, 120)
@@ -107,7 +107,7 @@ def test_a_broker_that_is_given_up_keeps_its_messages_and_says_so_when_it_is_bac
     _brokers(operator, cluster, 2)
     operator.wait(
         lambda: "'given-up' (3)" in condition().get("message", ""),
-        60,
+        90,
         "what is stranded named in the status",
         lambda: json.dumps(condition()),
     )

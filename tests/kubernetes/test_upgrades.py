@@ -59,7 +59,7 @@ def test_another_image_reaches_one_broker_after_the_other_and_nothing_is_lost(
     cluster = make_cluster({"brokers": 2, **NODE_PORT})
     for name in ("here", "there"):
         operator.apply("Queue", name, {"clusterRef": {"name": cluster}, "deletionPolicy": "delete"})
-    homes = {operator.ready("queue", name, 30)["status"]["home"] for name in ("here", "there")}
+    homes = {operator.ready("queue", name, 90)["status"]["home"] for name in ("here", "there")}
     assert len(homes) == 2, "each broker has something that is used"
     before = _images(operator, cluster)
     assert set(before.values()) == {BROKER_IMAGE}
@@ -80,7 +80,7 @@ def test_another_image_reaches_one_broker_after_the_other_and_nothing_is_lost(
         return len(ready) == 2 and images == {OTHER_BROKER_IMAGE}
 
     operator.wait(changed, 240, "both brokers of the other image")
-    operator.ready("messagingcluster", cluster, 60)
+    operator.ready("messagingcluster", cluster, 90)
     for one in running.values():
         one.goes_on()
     reports = {name: one.stop() for name, one in running.items()}
@@ -116,7 +116,7 @@ def test_an_operator_is_upgraded_and_rolled_back_and_no_broker_restarts(
     operator = own_revision
     cluster = make_cluster({"brokers": 2, **NODE_PORT})
     operator.apply("Queue", "through", {"clusterRef": {"name": cluster}, "deletionPolicy": "delete"})
-    operator.ready("queue", "through", 30)
+    operator.ready("queue", "through", 90)
     before = _images(operator, cluster)
     running = load(outside_url(operator, cluster), "through")
     running.goes_on()
@@ -128,10 +128,10 @@ def test_an_operator_is_upgraded_and_rolled_back_and_no_broker_restarts(
         assert deployment is not None
         assert deployment["spec"]["template"]["spec"]["containers"][0]["image"] == image
         operator.delete("poddisruptionbudget", f"{cluster}-broker")
-        operator.wait(lambda: operator.get("poddisruptionbudget", f"{cluster}-broker"), 60, "the budget made again")
+        operator.wait(lambda: operator.get("poddisruptionbudget", f"{cluster}-broker"), 90, "the budget made again")
         operator.apply("Queue", queue, {"clusterRef": {"name": cluster}, "deletionPolicy": "delete"})
-        operator.ready("queue", queue, 60)
-        operator.ready("messagingcluster", cluster, 60)
+        operator.ready("queue", queue, 90)
+        operator.ready("messagingcluster", cluster, 90)
         # Another default image is for clusters that begin with it.
         assert _images(operator, cluster) == before
 
