@@ -5,17 +5,17 @@ what is made for them; the kinds of which there may be many are followed by `fol
 and follows it, reconnects, and lists again when it must. We take the raw events (`on.event`), never its change
 handlers: those keep state in annotations and drop finalizers when a handler returns.
 
-kopf does not say whether its watches live. It takes an HTTP session of ours, though, and a session can be traced: every
-chunk that arrives on a watch, bookmarks included, is noted by path. A watch on which nothing has come for longer than
-Kubernetes ever leaves one without a bookmark is dead (`WatchClock`), if the API server has answered all the while: the
-Lease alone has it asked every few seconds.
+kopf does not say whether its watches live. It takes an HTTP session of ours, though: every chunk that is read of a
+watch, bookmarks included, is noted by path (`Heard`: aiohttp itself traces only bodies that are read as a whole). A
+watch on which nothing has come for longer than Kubernetes ever leaves one without a bookmark is dead (`WatchClock`), if
+the API server has answered all the while: the Lease alone has it asked every few seconds.
 """
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from types import SimpleNamespace
+from functools import partial
 from typing import Any
 
 import aiohttp
@@ -91,6 +91,23 @@ class WatchClock:
         if self.is_server_away:
             return []
         return sorted(path for path, at in self.heard.items() if now - max(at, self._back_since) > self.dead_after_s)
+
+
+class Heard:
+    """The body of a watch, which tells of every chunk that is read of it. All else is the body's own."""
+
+    def __init__(self, content: aiohttp.StreamReader, note: Callable[[], None]) -> None:
+        self._content = content
+        self._note = note
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._content, name)
+
+    async def iter_chunked(self, size: int) -> AsyncIterator[bytes]:
+        """As kopf reads it."""
+        async for chunk in self._content.iter_chunked(size):
+            self._note()
+            yield chunk
 
 
 def watch_path(watched: Watched, namespace: str | None) -> str:
@@ -171,17 +188,6 @@ def _configure(settings: kopf.OperatorSettings, kinds: Iterable[Watched], inacti
 def _session(configuration: client.Configuration, clock: WatchClock) -> aiohttp.ClientSession:
     """A session with the credentials of `configuration`, renewed for each request, that notes what it hears."""
     rest = client.ApiClient(configuration).rest_client
-    trace = aiohttp.TraceConfig()
-
-    async def started(_: Any, context: SimpleNamespace, sent: aiohttp.TraceRequestStartParams) -> None:
-        context.path = sent.url.path if "watch" in sent.url.query else None
-
-    async def chunk(_: Any, context: SimpleNamespace, __: Any) -> None:
-        if context.path is not None:
-            clock.note(context.path)
-
-    trace.on_request_start.append(started)
-    trace.on_response_chunk_received.append(chunk)
 
     async def authorize(
         request: aiohttp.ClientRequest, handler: Callable[[aiohttp.ClientRequest], Awaitable[aiohttp.ClientResponse]]
@@ -189,11 +195,14 @@ def _session(configuration: client.Configuration, clock: WatchClock) -> aiohttp.
         for one in (await configuration.auth_settings()).values():
             if one["in"] == "header" and one["value"]:
                 request.headers[one["key"]] = one["value"]
-        return await handler(request)
+        response = await handler(request)
+        if "watch" in request.url.query:
+            heard = Heard(response.content, partial(clock.note, request.url.path))
+            response.content = heard  # type: ignore[assignment]
+        return response
 
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0, ssl=rest.ssl_context),
-        trace_configs=[trace],
         middlewares=(authorize,),
         read_bufsize=2**21,
     )

@@ -54,6 +54,29 @@ async def test_a_healthy_operator_says_so_and_shows_figures(world: World, operat
     assert figures[f'sterna_operator_watch_age_seconds{{path="{path}"}}'] < 60.0
 
 
+async def test_every_watch_is_heard_of_when_something_changes(world: World, operator: MakeOperator) -> None:
+    world.make_cluster()
+    running = operator()
+    kinds = {"MessagingCluster": "messagingcluster", "Queue": "queue"}
+    paths = {kind: watch_path(Watched("sterna.dev/v1alpha1", kind), world.namespace) for kind in kinds}
+
+    def ages_s() -> dict[str, float]:
+        figures = world.metrics(running.address)
+        return {kind: figures[f'sterna_operator_watch_age_seconds{{path="{path}"}}'] for kind, path in paths.items()}
+
+    async with BrokerDouble(world.etcd_urls, world.etcd_name):
+        world.queue("orders")
+        await world.ready("Queue", "orders")
+        # No age can become less but by something that is heard.
+        await eventually(
+            lambda: min(ages_s().values()) > 2.0, timeout_s=60, what="watches that are silent for a moment"
+        )
+        for kind, name in (("MessagingCluster", "mq"), ("Queue", "orders")):
+            before_s = ages_s()[kind]
+            world.annotate(kind, name, {"touched": "yes"})
+            await eventually(lambda k=kind, b=before_s: ages_s()[k] < b, timeout_s=60, what=f"{kind} heard of")  # type: ignore[misc]
+
+
 class TestLiveness:
     """What counts as dead."""
 
