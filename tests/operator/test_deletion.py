@@ -87,8 +87,8 @@ async def test_the_cluster_deleted_first_holds_nothing_up(world: World, operator
         await world.gone("MessagingCluster", "mq")
         world.delete("Queue", "orders")
         world.delete("User", "ann")
-        await world.gone("Queue", "orders", timeout_s=5.0)
-        await world.gone("User", "ann", timeout_s=5.0)
+        await world.gone("Queue", "orders", timeout_s=30.0)
+        await world.gone("User", "ann", timeout_s=30.0)
 
 
 async def test_a_namespace_that_goes_takes_everything_with_it(world: World, operator: MakeOperator) -> None:
