@@ -93,19 +93,23 @@ def test_a_restart_under_load_takes_one_broker_at_a_time_and_loses_nothing(
     before = {name: pod["metadata"]["uid"] for name, pod in operator.broker_pods(cluster).items()}
     running = load(outside_url(operator, cluster), "rolling")
     operator.kubectl("annotate", "messagingcluster", cluster, "sterna.dev/restart=now")
-    most_away = 0
+    # A pod serves once it has been Ready, until it is told to go. One that a busy machine probes too slowly was not
+    # restarted by anybody.
+    serves = set(before.values())
+    seen: list[dict[str, tuple[str, bool, bool]]] = []
 
     def restarted() -> bool:
-        nonlocal most_away
         pods = operator.broker_pods(cluster)
-        ready = sum(
-            one["type"] == "Ready" and one["status"] == "True"
-            for pod in pods.values()
-            for one in pod["status"].get("conditions") or ()
-        )
-        most_away = max(most_away, 2 - ready)
-        uids = {name: pod["metadata"]["uid"] for name, pod in pods.items()}
-        return ready == 2 and uids.keys() == before.keys() and not set(uids.values()) & set(before.values())
+        now = {
+            name: (pod["metadata"]["uid"], killing.is_ready(pod), "deletionTimestamp" in pod["metadata"])
+            for name, pod in pods.items()
+        }
+        serves.update(uid for uid, ready, _ in now.values() if ready)
+        if [now] != seen[-1:]:
+            seen.append(now)
+        serving = {uid for uid, _, going in now.values() if uid in serves and not going}
+        assert serving, f"both were taken away at once: {seen}"
+        return len(serving) == 2 and all(ready for _, ready, _ in now.values()) and not serving & set(before.values())
 
     operator.wait(restarted, 180, "both brokers restarted")
     report = running.stop()
@@ -113,7 +117,6 @@ def test_a_restart_under_load_takes_one_broker_at_a_time_and_loses_nothing(
     assert report["lost"] == 0
     assert report["twice_unflagged"] == 0
     assert report["confirmed"] > 50
-    assert most_away <= 1
     operator.delete("queue", "rolling")
 
 
