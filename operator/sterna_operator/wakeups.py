@@ -31,6 +31,7 @@ class Wakeups:
         self._queue = queue
         self._objects = objects
         self._waiting: dict[Key, set[Key]] = {}
+        self._at_work: dict[Key, Key] = {}
         self._gathering: set[Key] = set()
         self._unlisted: set[tuple[str, str | None]] = set()
 
@@ -138,6 +139,18 @@ class Wakeups:
         else:
             self._waiting.get(cluster, set()).discard(key)
 
+    def begins(self, key: Key, cluster: Key | None) -> None:
+        """An object is being looked at, until `ends`. What comes meanwhile may be what it will be found to wait for.
+
+        It is decided from what is known at some moment in between, and said to wait when its status has been written.
+        """
+        if cluster is not None:
+            self._at_work[key] = cluster
+
+    def ends(self, key: Key) -> None:
+        """It has been looked at, well or not; `waits` was told before."""
+        self._at_work.pop(key, None)
+
     def waits_no_more(self, key: Key) -> None:
         """An object is gone."""
         for waiting in self._waiting.values():
@@ -195,7 +208,8 @@ class Wakeups:
 
     def _wake_waiting(self, cluster: Key) -> None:
         self._gathering.discard(cluster)
-        for key in list(self._waiting.get(cluster, ())):
+        at_work = {key for key, its in self._at_work.items() if its == cluster}
+        for key in self._waiting.get(cluster, set()) | at_work:
             self._queue.add(key, Priority.REFERENCE)
 
 

@@ -174,6 +174,13 @@ class Worker:
                 await self._view.clusters.drop(key)
             self._wakeups.waits_no_more(key)
             return
+        self._wakeups.begins(key, cluster_of(object))
+        try:
+            await self._reconcile(key, kind, object)
+        finally:
+            self._wakeups.ends(key)
+
+    async def _reconcile(self, key: Key, kind: Kind, object: Mapping[str, Any]) -> None:
         decision = await kind.decide(self._view, object)
         plan = decision.plan
         annotations = object["metadata"].get("annotations") or {}

@@ -156,6 +156,31 @@ async def test_brokers_that_say_something_wake_who_waits_for_them_a_few_times_a_
     await asyncio.sleep(0)
 
 
+async def test_what_brokers_say_while_an_object_is_looked_at_has_it_looked_at_again() -> None:
+    """Its status is written after it was decided, which may take long: that it waits is known only then."""
+    world = World()
+    mirror = world.stores.mirror
+    for name in ("ann", "bob"):
+        world.event("User", name, spec={"passwordSecret": {"name": "s"}})
+    items = [world.queue.pop(), world.queue.pop()]
+    ann, bob = (item.key for item in items if item is not None)
+    world.wakeups.begins(ann, CLUSTER)
+    world.wakeups.begins(bob, CLUSTER)
+    world.wakeups.ends(bob)
+    world.queue.done(bob)
+    status = BrokerStatus(applied_revision=7, state="serving")
+    change = mirror.put(mirror.layout.broker_status("b-0"), status.encode(), 7)
+    assert change is not None
+    world.wakeups.on_store(CLUSTER, [change], False)
+    await eventually(lambda: not world.wakeups._gathering)
+    world.wakeups.waits(ann, CLUSTER, is_waiting=True)
+    world.wakeups.ends(ann)
+    world.queue.done(ann)
+    found = world.taken()
+    assert found.pop("ann") == Priority.REFERENCE
+    assert "bob" not in found
+
+
 def test_a_secret_wakes_whoever_names_it_and_no_other() -> None:
     world = World()
     world.event("User", "ann", spec={"passwordSecret": {"name": "hers"}})
