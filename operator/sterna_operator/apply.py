@@ -4,7 +4,7 @@ Every step may be done twice with the same result. One that finds the world chan
 and the object is looked at again: what is left of the plan is then decided anew, not resumed.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from sterna_etcd import Condition, Delete, Put, absent, mod_revision
@@ -34,12 +34,23 @@ _OPERATIONS_MAX = 100
 
 
 class Applier:
-    """Executes the steps of one object's plan. `object` is the object as it is after each of them."""
+    """Executes the steps of one object's plan. `object` is the object as it is after each of them.
 
-    def __init__(self, kube: Kube, object: Mapping[str, Any] | None, store: ClusterStore | None) -> None:
+    `check_lead` raises when another operator may lead by now, and is called before each step: a process that was paused
+    in the middle of a plan may wake up when another one has long decided otherwise.
+    """
+
+    def __init__(
+        self,
+        kube: Kube,
+        object: Mapping[str, Any] | None,
+        store: ClusterStore | None,
+        check_lead: Callable[[], None],
+    ) -> None:
         self.object = object
         self._kube = kube
         self._store = store
+        self._check_lead = check_lead
         self._versions: dict[Ref, str] = {}
 
     async def execute(self, steps: Sequence[Step]) -> None:
@@ -49,6 +60,7 @@ class Applier:
             KubeError, StoreError: a step was not done.
         """
         for step in steps:
+            self._check_lead()
             await self._execute(step)
 
     async def _execute(self, step: Step) -> None:

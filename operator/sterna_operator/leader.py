@@ -104,12 +104,12 @@ class Leader:
             try:
                 self._lease = await self._kube.replace(lease)
             except (ConflictError, NotFoundError) as error:
-                self._lease = await self._after_conflict(error)
+                self._lease = await self._after_conflict(error, lease["spec"]["renewTime"])
             self._valid_until = sent + self._duration_s
             self._renewed.set()
 
-    async def _after_conflict(self, error: KubeError) -> dict[str, Any]:
-        """The Lease is not as we left it: as it is now, if it is still ours.
+    async def _after_conflict(self, error: KubeError, sent_time: str) -> dict[str, Any]:
+        """The Lease is not as we left it: as it is now, if it is still ours. `sent_time`: as we wanted it renewed.
 
         Raises:
             LostLeadError: it is not.
@@ -126,8 +126,11 @@ class Leader:
         holder = standing["spec"].get("holderIdentity")
         if holder != self.identity:
             raise LostLeadError(f"the Lease is held by {holder or 'nobody'}") from error
-        # It is ours, and somebody has touched it otherwise (a label, say).
+        # It is ours. Our renewal was done and its answer lost, or somebody has touched it otherwise (a label, say).
+        if standing["spec"].get("renewTime") == sent_time:
+            return standing
         standing["spec"]["renewTime"] = _now()
+        self._lease = standing
         return await self._kube.replace(standing)
 
     async def release(self) -> None:
@@ -148,6 +151,11 @@ class Leader:
         standing = await self._kube.get(self._ref)
         if standing is None:
             made = await self._kube.create(self._mine(None))
+        elif standing["spec"].get("holderIdentity") == self.identity:
+            # We have taken it, and were not answered.
+            self._lease = standing
+            await self.confirm()
+            return True
         elif self._is_free(standing):
             try:
                 made = await self._kube.replace(self._mine(standing))

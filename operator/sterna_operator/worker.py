@@ -23,7 +23,7 @@ from sterna_operator.metrics import Metrics
 from sterna_operator.objects import CLUSTER, Objects, cluster_of
 from sterna_operator.plans import Plan, RemoveFinalizer, Wanted
 from sterna_operator.reasons import Reason
-from sterna_operator.store import FencedError, StoreError
+from sterna_operator.store import FencedError, StaleError, StoreError
 from sterna_operator.view import Decision, Kind, View
 from sterna_operator.wakeups import Wakeups
 from sterna_operator.work_queue import Item, Priority, WorkQueue
@@ -204,7 +204,7 @@ class Worker:
             return object
         if store is not None:
             await self._view.clusters.claimed(store)
-        applier = Applier(self._kube, object, store)
+        applier = Applier(self._kube, object, store, self._check_lead)
         await applier.execute(plan.steps)
         for step in plan.steps:
             self._metrics.steps_total.labels(object["kind"] if object else "", type(step).__name__).inc()
@@ -213,6 +213,15 @@ class Worker:
             assert applier.object is not None
             self._objects.put(applier.object)
         return applier.object
+
+    def _check_lead(self) -> None:
+        """Called before each write: the process may have been paused since the plan was made.
+
+        Raises:
+            StaleError: another operator may lead by now. If none does, the object is looked at again.
+        """
+        if not self._leader.is_leading:
+            raise StaleError("the lead has run out: what is left of the plan is decided anew")
 
     # Saying it
 
@@ -263,6 +272,7 @@ class Worker:
             },
             "status": status,
         }
+        self._check_lead()
         self._objects.put(await self._kube.apply(manifest, "status"))
         return True
 
@@ -275,5 +285,5 @@ class Worker:
         try:
             if await self._write_status(object, status, None):
                 await self._events.post(object, Reason.Failed, text, self._view.now_ms())
-        except KubeError as error:
+        except (KubeError, StaleError) as error:
             log.warning("status not written", key=str(key), error=str(error))

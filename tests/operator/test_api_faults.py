@@ -116,3 +116,21 @@ async def test_an_outage_longer_than_the_lease_does_not_end_the_process(
         proxy.failing = lambda method, path: None
         await world.ready("Queue", "orders", timeout_s=30.0)
     assert not running.has_ended
+
+
+async def test_a_lease_is_held_although_no_write_of_it_is_ever_answered(
+    world: World, operator: MakeOperator, proxy: UnreliableProxy
+) -> None:
+    """Each is done, and the connection ends before the answer: sent again, it conflicts with itself."""
+    world.make_cluster()
+    proxy.losing = lambda method, path: method != "GET" and "/leases" in path
+    running = operator(kubeconfig=str(proxy.kubeconfig), lease_duration_s=30.0)
+    async with BrokerDouble(world.etcd_urls, world.etcd_name):
+        world.queue("one")
+        await world.ready("Queue", "one", timeout_s=60.0)
+        renewed = len(proxy.lost)
+        await eventually(lambda: len(proxy.lost) > renewed, timeout_s=60.0, what="another renewal")
+        world.queue("two")
+        await world.ready("Queue", "two", timeout_s=60.0)
+    assert "not renewed" not in running.log
+    assert not running.has_ended

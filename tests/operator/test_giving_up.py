@@ -40,6 +40,9 @@ async def cluster(world: World, store: RunningEtcd) -> AsyncIterator[ClusterStor
     await made.close()
 
 
+_FORGET = RemoveBroker("forget b-1", "b-1", gives_up_homes=True)
+
+
 async def left(client: Etcd, cluster: ClusterStore) -> set[str]:
     listed = await client.list_all(cluster.layout.prefix)
     own = {cluster.layout.identity, cluster.layout.operator_epoch}
@@ -49,7 +52,9 @@ async def left(client: Etcd, cluster: ClusterStore) -> set[str]:
 async def test_homes_go_with_a_broker_that_was_given_up_and_nobody_elses(world: World, cluster: ClusterStore) -> None:
     kube = Kube(await load_configuration(world.server.kubeconfig))
     try:
-        await Applier(kube, None, cluster).execute([RemoveBroker("forget b-1", "b-1", gives_up_homes=True)])
+        await Applier(kube, None, cluster, lambda: None).execute(
+            [RemoveBroker("forget b-1", "b-1", gives_up_homes=True)]
+        )
     finally:
         await kube.close()
     assert await left(world.client, cluster) == {cluster.layout.home("topic", "kept")}
@@ -62,7 +67,9 @@ async def test_a_broker_that_lives_after_all_keeps_everything(world: World, clus
     kube = Kube(await load_configuration(world.server.kubeconfig))
     try:
         with pytest.raises(StaleError):
-            await Applier(kube, None, cluster).execute([RemoveBroker("forget b-1", "b-1", gives_up_homes=True)])
+            await Applier(kube, None, cluster, lambda: None).execute(
+                [RemoveBroker("forget b-1", "b-1", gives_up_homes=True)]
+            )
     finally:
         await kube.close()
     assert len(await left(world.client, cluster)) == _MANY + 5

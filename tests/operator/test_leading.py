@@ -5,8 +5,10 @@ import signal
 
 import pytest
 from sterna_etcd import Etcd, EtcdSettings, Put
-from sterna_operator.kube import path
-from sterna_operator.store import ClusterStore, FencedError
+from sterna_operator.apply import Applier
+from sterna_operator.kube import Kube, Ref, load_configuration, path
+from sterna_operator.plans import ApplyObject
+from sterna_operator.store import ClusterStore, FencedError, StaleError
 
 from tests.etcds import RunningEtcd
 from tests.operator.broker_double import BrokerDouble
@@ -149,3 +151,29 @@ async def test_the_next_operator_notices_an_emptied_etcd_too(world: World, opera
         world.queue("other")
         await world.reason("Queue", "other", "EtcdReplaced", timeout_s=20.0)
         assert (await world.client.list_all(world.layout.configs)).values == []
+
+
+async def test_a_plan_is_left_where_the_lead_runs_out(world: World) -> None:
+    """A process that was paused between two steps: the second is not done, whatever it was decided from."""
+    leads = iter([True, False])
+
+    def check_lead() -> None:
+        if not next(leads):
+            raise StaleError("the lead has run out")
+
+    names = ("first", "second")
+    steps = [
+        ApplyObject(
+            f"create ConfigMap {name}",
+            {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": world.namespace}},
+        )
+        for name in names
+    ]
+    kube = Kube(await load_configuration(world.server.kubeconfig))
+    try:
+        with pytest.raises(StaleError):
+            await Applier(kube, None, None, check_lead).execute(steps)
+        found = [await kube.get(Ref("v1", "ConfigMap", world.namespace, name)) for name in names]
+    finally:
+        await kube.close()
+    assert [one is not None for one in found] == [True, False]

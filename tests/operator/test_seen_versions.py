@@ -19,7 +19,7 @@ MERGE = "application/merge-patch+json"
 async def applier(world: World) -> AsyncIterator[Applier]:
     """Executes steps as the operator does."""
     kube = Kube(await load_configuration(world.server.kubeconfig))
-    yield Applier(kube, None, None)
+    yield Applier(kube, None, None, lambda: None)
     await kube.close()
 
 

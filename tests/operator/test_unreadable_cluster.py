@@ -50,7 +50,7 @@ async def test_it_goes_and_its_volumes_stay(world: World) -> None:
     parts = assemble(settings, await load_configuration(settings.kubeconfig))
     try:
         decision = await MessagingClusterKind().decide(parts.view, object)
-        await Applier(parts.kube, object, None).execute(decision.plan.steps)
+        await Applier(parts.kube, object, None, lambda: None).execute(decision.plan.steps)
     finally:
         await parts.kube.close()
     assert world.get("MessagingCluster", "mq") is None

@@ -1,4 +1,4 @@
-"""A proxy in front of an HTTPS server that fails on request: refuses, stops a stream's words, or answers late.
+"""A proxy in front of an HTTPS server that fails on request: refuses, falls silent, answers late, or cuts off.
 
 It stands between a client and a Kubernetes API server. Requests are passed on one for one; which of them fail, and how,
 the test says while it runs.
@@ -19,6 +19,8 @@ from aiohttp import web
 
 # Given method and path with query: the status to answer with in the server's place, or None to pass it on.
 Failing = Callable[[str, str], int | None]
+# Given the same of what the server has done: whether the connection ends in place of its answer.
+Losing = Callable[[str, str], bool]
 
 _HOP = {"connection", "transfer-encoding", "keep-alive", "host", "content-length", "content-encoding"}
 
@@ -26,13 +28,18 @@ _HOP = {"connection", "transfer-encoding", "keep-alive", "host", "content-length
 class UnreliableProxy:
     """`with` starts it, on a thread and a loop of its own, so that a test that asks and asks does not hold it up.
 
-    `failing` decides about requests; between `freeze` and `thaw` open watches say nothing any more.
+    `failing` and `losing` decide about requests; each answer comes `delay_s` later; a watch is cut off when it has said
+    `words_max` things. Between `freeze` and `thaw` open watches say nothing any more.
     """
 
     def __init__(self, server: str, kubeconfig: Path, folder: Path) -> None:
         self.failing: Failing = lambda method, path: None
+        self.losing: Losing = lambda method, path: False
+        self.delay_s = 0.0
+        self.words_max: int | None = None
         self.retry_after_s: int | None = None
         self.failed: list[str] = []
+        self.lost: list[str] = []
         self.passed_watches: list[str] = []
         self._server = server
         self._given = kubeconfig
@@ -120,15 +127,32 @@ class UnreliableProxy:
         # Without a body there must be no type of one.
         body = await request.read() or None
         async with self._session.request(request.method, url, headers=headers, data=body) as answer:
+            if self.delay_s:
+                await asyncio.sleep(self.delay_s)
+            if answer.status < 400 and self.losing(request.method, request.path_qs):
+                await answer.read()
+                self.lost.append(f"{request.method} {request.path}")
+                return _cut(request)
             kept = {name: value for name, value in answer.headers.items() if name.lower() not in _HOP}
             response = web.StreamResponse(status=answer.status, headers=kept)
             await response.prepare(request)
             is_watch = "watch=true" in request.query_string
             if is_watch:
                 self.passed_watches.append(request.path)
+            words = 0
             async for chunk in answer.content.iter_any():
                 if is_watch:
                     await self._thawed.wait()
+                    words += 1
                 await response.write(chunk)
+                if is_watch and words == self.words_max:
+                    return _cut(request)
             await response.write_eof()
             return response
+
+
+def _cut(request: web.Request) -> web.Response:
+    """Ends the client's connection in the middle; the response is nobody's."""
+    if request.transport is not None:
+        request.transport.abort()
+    return web.Response()
