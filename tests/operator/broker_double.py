@@ -7,11 +7,16 @@ and records as a broker's; that real brokers behave like this is shown where bot
 
 import asyncio
 from contextlib import aclosing
-from typing import Any
+from typing import Any, Self
 
-from sterna_etcd import Claim, Delete, Etcd, EtcdSettings, Layout, Put, absent
+from sterna_etcd import Batch, Claim, Delete, Etcd, EtcdSettings, Layout, Put, absent
 from sterna_etcd.records import BrokerRecord, BrokerStatus, ConfigRecord, HomeRecord, ObjectStatus
 from sterna_resources.names import is_pattern
+
+
+def patient(urls: str) -> EtcdSettings:
+    """Settings for whoever only plays a part: a busy machine must not be what a test fails of."""
+    return EtcdSettings.of_urls(urls, connect_timeout_ms=20_000, attempt_timeout_ms=30_000, timeout_ms=60_000)
 
 
 class BrokerDouble:
@@ -25,14 +30,13 @@ class BrokerDouble:
         self.is_late = False
         self.applied: dict[Claim, ConfigRecord] = {}
         self.credentials: dict[str, int] = {}
-        self._client = Etcd(EtcdSettings.of_urls(urls))
+        self._client = Etcd(patient(urls))
         self._records: dict[Claim, ConfigRecord] = {}
         self._task: asyncio.Task[None] | None = None
         self._lock = asyncio.Lock()
 
-    async def __aenter__(self) -> "BrokerDouble":
-        record = BrokerRecord(addresses=["sterna://nowhere:1"], version="0", incarnation="i", started_ms=1)
-        await self._client.put(self.layout.broker(self.name), record.encode())
+    async def __aenter__(self) -> Self:
+        await self._register()
         self._task = asyncio.create_task(self._follow())
         return self
 
@@ -48,15 +52,23 @@ class BrokerDouble:
             for claim in list(self._records):
                 await self._report(claim)
 
+    async def _register(self) -> None:
+        record = BrokerRecord(addresses=["sterna://nowhere:1"], version="0", incarnation="i", started_ms=1)
+        await self._client.put(self.layout.broker(self.name), record.encode())
+
     async def _follow(self) -> None:
         async with aclosing(self._client.watch(self.layout.prefix).batches()) as batches:
             async for batch in batches:
                 async with self._lock:
                     for event in batch.events:
                         await self._take(event.key, event.current.value if event.current else None)
-                    if not self.is_late and any(self._concerns_us(event.key) for event in batch.events):
-                        status = BrokerStatus(applied_revision=batch.revision, state="serving")
-                        await self._client.put(self.layout.broker_status(self.name), status.encode())
+                    await self._after(batch)
+
+    async def _after(self, batch: Batch) -> None:
+        """Everything that came at once has been taken."""
+        if not self.is_late and any(self._concerns_us(event.key) for event in batch.events):
+            status = BrokerStatus(applied_revision=batch.revision, state="serving")
+            await self._client.put(self.layout.broker_status(self.name), status.encode())
 
     def _concerns_us(self, key: str) -> bool:
         return key.startswith((self.layout.configs, self.layout.users, self.layout.drains))
@@ -102,8 +114,10 @@ class BrokerDouble:
             said["state"] = "applied"
             self.applied[claim] = record
             if is_placed:
-                value = HomeRecord(broker=self.name, static=True).encode()
-                await self._client.transact([absent(home)], [Put(home, value)])
+                await self._take_home(home)
         status = ObjectStatus(**said)
         key = self.layout.object_status(claim, self.name)
         await self._client.transact([], [Put(key, status.encode()), *operations])
+
+    async def _take_home(self, home: str) -> None:
+        await self._client.transact([absent(home)], [Put(home, HomeRecord(broker=self.name, static=True).encode())])

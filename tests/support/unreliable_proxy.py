@@ -5,6 +5,7 @@ the test says while it runs.
 """
 
 import asyncio
+import contextlib
 import gc
 import json
 import ssl
@@ -128,7 +129,7 @@ class UnreliableProxy:
         body = await request.read() or None
         async with self._session.request(request.method, url, headers=headers, data=body) as answer:
             if self.delay_s:
-                await asyncio.sleep(self.delay_s)
+                await self._delay()
             if answer.status < 400 and self.losing(request.method, request.path_qs):
                 await answer.read()
                 self.lost.append(f"{request.method} {request.path}")
@@ -149,6 +150,13 @@ class UnreliableProxy:
                     return _cut(request)
             await response.write_eof()
             return response
+
+    async def _delay(self) -> None:
+        """Answers late, unless the proxy ends meanwhile."""
+        assert self._ended is not None
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self.delay_s):
+                await self._ended.wait()
 
 
 def _cut(request: web.Request) -> web.Response:

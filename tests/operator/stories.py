@@ -1,0 +1,168 @@
+"""What happens to an operator's objects, told as stories: each with its checkpoints, for whoever disturbs the operator.
+
+A story is told undisturbed first. Whatever is done to operator, API server or network in another telling, the same has
+to be found at each checkpoint.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+from tests.etcds import RunningEtcd
+from tests.operator.broker_double import BrokerDouble
+from tests.operator.kubelet import STORAGE_CLASS, Kubelet
+from tests.operator.lookouts import Lookout
+from tests.operator.tales import Tale
+from tests.support.api_server import ApiServer
+
+# So many are told at once.
+WIDTH = 6
+# The flags of an operator with the real kind of clusters.
+REAL = {"only_etcd": False, "broker_image": "localhost/broker:0"}
+
+_OBJECTS = (
+    ("Store", "ledger"),
+    ("Queue", "kept"),
+    ("Topic", "prices"),
+    ("Bridge", "copy"),
+    ("DurableSubscription", "audit"),
+    ("User", "ann"),
+)
+
+
+Story = Callable[[Tale], Awaitable[None]]
+
+
+async def topology(tale: Tale) -> None:
+    """All kinds of which there are many: made, changed, deleted by each policy, a password changed."""
+    world = tale.world
+    tale.cluster(insecure=True)
+    async with BrokerDouble(world.etcd_urls, world.etcd_name) as broker:
+        world.secret("her-password", "one")
+        tale.apply("Store", "ledger", mode="sync")
+        tale.apply("Queue", "kept", store="ledger", maxMessages=1)
+        tale.apply("Queue", "deleted", deletionPolicy="delete")
+        tale.apply("Queue", "emptied", deletionPolicy="onlyIfEmpty")
+        tale.apply("Topic", "prices")
+        tale.apply("Bridge", "copy", source={"topic": "prices"}, targets=[{"queue": "kept"}])
+        tale.apply("DurableSubscription", "audit", topic="prices", clientId="c", deletionPolicy="delete")
+        tale.apply("DurableSubscription", "left", topic="prices", clientId="c", deletionPolicy="delete")
+        tale.apply("User", "ann", passwordSecret={"name": "her-password"}, revokeImmediately=True)
+        made = (*_OBJECTS, ("Queue", "deleted"), ("Queue", "emptied"), ("DurableSubscription", "left"))
+        await tale.until(lambda: all(tale.is_ready(kind, name) for kind, name in made), "all ready")
+        await tale.checkpoint("made")
+        tale.apply("Queue", "kept", store="ledger", maxMessages=2)
+        world.secret("her-password", "two")
+        broker.messages["emptied"] = 1
+        for kind, name in (("Queue", "deleted"), ("DurableSubscription", "left"), ("Queue", "emptied")):
+            world.delete(kind, name)
+        await tale.until(lambda: tale.get("Queue", "deleted") is None, "the deleted queue gone")
+        await tale.until(lambda: tale.get("DurableSubscription", "left") is None, "the deleted durable gone")
+        await tale.until(lambda: tale.ready("Queue", "emptied").get("reason") == "DeletionBlocked", "blocked")
+        await tale.until(lambda: tale.is_ready("Queue", "kept"), "the changed queue ready")
+        await tale.checkpoint("blocked")
+        broker.messages.clear()
+        await broker.report()
+        await tale.until(lambda: tale.get("Queue", "emptied") is None, "the emptied queue gone")
+        await tale.checkpoint("end")
+
+
+async def cluster(tale: Tale) -> None:
+    """A MessagingCluster from its making to its deletion, with all that is made for it."""
+    world = tale.world
+    spec: dict[str, Any] = {
+        "brokers": 2,
+        "image": "localhost/broker:1",
+        "tls": {"secretName": "certificate"},
+        "listeners": [{"name": "outside", "type": "nodePort"}],
+        "storage": {"size": "1Gi", "storageClassName": STORAGE_CLASS},
+        "deletionPolicy": "onlyIfEmpty",
+    }
+    async with Kubelet(world, tale.lookout) as kubelet:
+        tale.look_after = kubelet.check
+        tale.note = lambda: {"restarts": dict(kubelet.restarts), "two brokers away": list(kubelet.faults)}
+
+        async def serves(what: str, claims: str = "1Gi") -> None:
+            def is_so() -> bool:
+                pods = tale.of("Pod")
+                images = {one["spec"]["containers"][0]["image"] for one in pods}
+                sizes = {one["spec"]["resources"]["requests"]["storage"] for one in tale.of("PersistentVolumeClaim")}
+                is_settled = len(pods) == spec["brokers"] and images == {spec["image"]} and sizes == {claims}
+                return is_settled and tale.ready("MessagingCluster", "mq").get("reason") == "Serving"
+
+            await tale.until(is_so, what)
+            await tale.checkpoint(what)
+
+        world.secret("certificate", "one")
+        tale.cluster(**spec)
+        await serves("made")
+        before = tale.mounted()
+        world.secret("certificate", "two")
+        await tale.until(lambda: tale.mounted().isdisjoint(before), "the new certificate mounted at once")
+        spec |= {"image": "localhost/broker:2", "settings": {"drainMs": 1_000}, "pod": {"labels": {"team": "a"}}}
+        tale.cluster(**spec)
+        await serves("rolled")
+        spec |= {"brokers": 3, "storage": {"size": "2Gi", "storageClassName": STORAGE_CLASS}}
+        tale.cluster(**spec)
+        await serves("larger", claims="2Gi")
+        tale.apply("Queue", "orders", broker="mq-broker-2")
+        await tale.until(lambda: tale.is_ready("Queue", "orders"), "the queue ready")
+        kubelet.volumes["mq-broker-2"]["orders"] = 3
+        await kubelet.report()
+        spec |= {"brokers": 2}
+        tale.cluster(**spec)
+        await tale.until(lambda: tale.ready("MessagingCluster", "mq").get("reason") == "DrainBlocked", "blocked")
+        await tale.checkpoint("blocked")
+        kubelet.volumes["mq-broker-2"].clear()
+        await kubelet.report()
+        # The volume of a broker that went stays.
+        await serves("smaller", claims="2Gi")
+        kubelet.volumes["mq-broker-0"]["orders"] = 1
+        await kubelet.report()
+        # What the status says of brokers stays as it is from here on.
+        await tale.until(lambda: tale.messages() == 1, "the message in the cluster's status")
+        world.delete("MessagingCluster", "mq")
+        await tale.until(
+            lambda: tale.ready("MessagingCluster", "mq").get("reason") == "DeletionBlocked", "the deletion blocked"
+        )
+        await tale.checkpoint("deletion blocked")
+        kubelet.volumes["mq-broker-0"].clear()
+        await kubelet.report()
+        await tale.until(lambda: {one["kind"] for one in tale.everything()} == {"Queue", "Secret"}, "all gone")
+        await tale.checkpoint("end")
+
+
+class Tellings:
+    """All tellings of one story."""
+
+    def __init__(
+        self, server: ApiServer, store: RunningEtcd, lookout: Lookout, folder: Path, story: Story, **flags: Any
+    ) -> None:
+        self.server = server
+        self._made = (server, store, lookout, folder)
+        self._story = story
+        self._flags = flags
+        self._width = asyncio.Semaphore(WIDTH)
+
+    @property
+    def name(self) -> str:
+        """The story's."""
+        return self._story.__name__
+
+    async def tell(self, undisturbed: Tale | None, what: str = "", **how: Any) -> Tale:
+        """Once; `how` as Tale takes it, `what` is said when it ends otherwise."""
+        async with self._width, AsyncExitStack() as stack:
+            expected = undisturbed.endings if undisturbed is not None else None
+            tale = Tale(*self._made, expected=expected, **{**self._flags, **how})
+            stack.push_async_callback(tale.close)
+            try:
+                tale.begin()
+                await self._story(tale)
+                await tale.finish()
+            except BaseException as error:
+                log = tale.operator.log[-3000:]
+                error.add_note(f"{self.name}, {what} {how} ({tale.victim}); the last operator said:\n{log}")
+                raise
+            return tale
