@@ -6,7 +6,7 @@ kubelet starts the container anew; elsewhere the pod is removed by force, which 
 
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +45,7 @@ def remove(namespace: Namespace, pod: str) -> None:
     namespace.wait(lambda: _uid(namespace, pod) not in (before, None), 90, f"another pod {pod}")
 
 
-def is_ready(pod: dict[str, Any] | None) -> bool:
+def is_ready(pod: Mapping[str, Any] | None) -> bool:
     """Whether a pod is Ready."""
     conditions = (pod or {}).get("status", {}).get("conditions") or ()
     return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)

@@ -2,13 +2,11 @@
 
 import inspect
 import json
-import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import pytest
 import sterna
 
-from tests.kubernetes import killing
 from tests.kubernetes.conftest import (
     BROKER_IMAGE,
     OPERATOR,
@@ -21,6 +19,7 @@ from tests.kubernetes.conftest import (
     outside_url,
 )
 from tests.kubernetes.kubectl import Namespace, helm
+from tests.kubernetes.rolling import Rolling
 
 # The machine may be the cluster's only node as well.
 pytestmark = [pytest.mark.slow_callbacks(5_000), pytest.mark.usefixtures("other_images")]
@@ -38,21 +37,6 @@ def _images(namespace: Namespace, cluster: str) -> dict[str, str]:
     return {pod["metadata"]["uid"]: pod["spec"]["containers"][0]["image"] for pod in pods}
 
 
-class Absences:
-    """How long pods were not Ready, as seen by who looks again and again: from one time that a pod was to the next."""
-
-    def __init__(self, pods: Iterable[str]) -> None:
-        self._seen_s = dict.fromkeys(pods, time.monotonic())
-        self.longest_s = 0.0
-
-    def look(self, ready: set[str]) -> None:
-        """Notes which pods are Ready now."""
-        now_s = time.monotonic()
-        for pod in ready:
-            self.longest_s = max(self.longest_s, round(now_s - self._seen_s[pod], 3))
-            self._seen_s[pod] = now_s
-
-
 def test_another_image_reaches_one_broker_after_the_other_and_nothing_is_lost(
     operator: Namespace, make_cluster: MakeCluster, load: Loads
 ) -> None:
@@ -67,15 +51,11 @@ def test_another_image_reaches_one_broker_after_the_other_and_nothing_is_lost(
     for one in running.values():
         one.goes_on()
     operator.patch("messagingcluster", cluster, {"spec": {"image": OTHER_BROKER_IMAGE}})
-    fewest = 2
-    absences = Absences(f"{cluster}-broker-{number}" for number in range(2))
+    rolling = Rolling(f"{cluster}-broker-{number}" for number in range(2))
 
     def changed() -> bool:
-        nonlocal fewest
         pods = operator.broker_pods(cluster)
-        ready = {name for name, pod in pods.items() if killing.is_ready(pod)}
-        absences.look(ready)
-        fewest = min(fewest, len(ready))
+        ready = rolling.look(pods)
         images = {pod["spec"]["containers"][0]["image"] for pod in pods.values()}
         return len(ready) == 2 and images == {OTHER_BROKER_IMAGE}
 
@@ -84,15 +64,15 @@ def test_another_image_reaches_one_broker_after_the_other_and_nothing_is_lost(
     for one in running.values():
         one.goes_on()
     reports = {name: one.stop() for name, one in running.items()}
-    print(json.dumps({**reports, "away_s": absences.longest_s}))
+    print(json.dumps({**reports, "away_s": rolling.longest_s}))
     for report in reports.values():
         assert report["lost"] == 0
         assert report["twice_unflagged"] == 0
         # What a client adds to the time that its broker is away: the longest pause between two tries, and one try that
         # began before the broker was there and takes as long as a try may. The last second is for the send itself and
         # for the wait until the clock is looked at, on a machine that is a node, the clients and this test as well.
-        assert report["slowest_send_s"] <= absences.longest_s + LONGEST_PAUSE_S + LONGEST_TRY_S + 1
-    assert fewest >= 1, "one at a time"
+        assert report["slowest_send_s"] <= rolling.longest_s + LONGEST_PAUSE_S + LONGEST_TRY_S + 1
+    assert rolling.most_away == 1, "one at a time"
     found = operator.get("messagingcluster", cluster)
     assert found is not None
     assert found["status"]["image"] == OTHER_BROKER_IMAGE
