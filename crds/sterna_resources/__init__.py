@@ -23,7 +23,16 @@ from sterna_resources.messaging_cluster import MessagingCluster, MessagingCluste
 from sterna_resources.metadata import Metadata
 from sterna_resources.problems import ManifestError, Place, Problem
 from sterna_resources.queue import Queue, QueueSpec
-from sterna_resources.reading import Examined, Manifest, examine_text, from_document, from_object, read_files, read_text
+from sterna_resources.reading import (
+    Examined,
+    Manifest,
+    examine_text,
+    from_document,
+    from_newer,
+    from_object,
+    read_files,
+    read_text,
+)
 from sterna_resources.resource import API_VERSION, Resource
 from sterna_resources.store import Store, StoreSpec
 from sterna_resources.topic import Topic, TopicSpec
@@ -73,6 +82,7 @@ __all__ = [
     "UserSpec",
     "examine_text",
     "from_document",
+    "from_newer",
     "from_object",
     "read_files",
     "read_text",

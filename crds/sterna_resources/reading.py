@@ -1,10 +1,12 @@
 """Manifests from text and files: every problem of every document at once, each with its place.
 
 `read_text` and `read_files` return what is good only if everything is; otherwise they raise ManifestError.
-`examine_text` is for callers that answer for each document by itself; `from_object` for what Kubernetes hands out.
+`examine_text` is for callers that answer for each document by itself; `from_object` for what Kubernetes hands out,
+`from_newer` for the same from definitions that may be newer than this program.
 `kinds` says which kinds are expected: a broker's, unless the caller says otherwise.
 """
 
+import copy
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -118,6 +120,53 @@ def from_object(value: Mapping[str, Any], kinds: Kinds = KUBERNETES_KINDS) -> Re
     return from_document({**document, "metadata": kept}, source, kinds)
 
 
+def from_newer(value: Mapping[str, Any], kinds: Kinds = KUBERNETES_KINDS) -> tuple[Resource, tuple[str, ...]]:
+    """As `from_object`, and the fields that are unknown here, which are passed over.
+
+    An API server hands out no field that its definitions do not know. One that is unknown here, be it only a default
+    that nobody asked for, is of definitions that are newer than this program.
+
+    Raises:
+        ManifestError: as read_text, but for unknown fields.
+    """
+    try:
+        return from_object(value, kinds), ()
+    except ManifestError:
+        known, unknown = _known_part(value, kinds)
+        if not unknown:
+            raise
+        return from_object(known, kinds), unknown
+
+
+def _known_part(value: Mapping[str, Any], kinds: Kinds) -> tuple[Mapping[str, Any], tuple[str, ...]]:
+    """An object without what no field is known for, and what that was."""
+    model = kinds.get(str(value.get("kind")))
+    if model is None:
+        return value, ()
+    known = {**value, "spec": copy.deepcopy(value.get("spec"))}
+    try:
+        model.model_validate({field: known[field] for field in ("apiVersion", "kind", "spec")} | {"metadata": {}})
+    except ValidationError as error:
+        details = error.errors(include_url=False, include_input=False)
+        found = [_path(detail["loc"]) for detail in details if detail["type"] == "extra_forbidden"]
+        unknown = [path for path in found if path[:1] == ("spec",)]
+        for path in unknown:
+            _remove(known, path)
+        return known, tuple(field_path(path) for path in unknown)
+    return known, ()
+
+
+def _remove(value: Any, path: Path) -> None:
+    for part in path[:-1]:
+        value = value[part]
+    del value[path[-1]]
+
+
+def _path(location: tuple[str | int, ...]) -> Path:
+    """A place in a manifest: without the branches of unions, which pydantic names and a manifest has not."""
+    return tuple(part for part in location if not _is_branch(part))
+
+
 def _file_text(file: FilePath) -> str:
     if file.stat().st_size > FILE_BYTES_MAX:
         raise ValueError(f"is larger than {FILE_BYTES_MAX} bytes")
@@ -206,7 +255,7 @@ def _envelope_problems(document: Document, value: dict[str, Any], kinds: Kinds) 
 def _problems(document: Document, model: type[BaseModel], error: ValidationError) -> list[Problem]:
     result = []
     for detail in error.errors(include_url=False, include_input=False):
-        path = tuple(part for part in detail["loc"] if not _is_branch(part))
+        path = _path(detail["loc"])
         kind, message = detail["type"], detail["msg"]
         if kind == "extra_forbidden":
             known = _fields_at(model, path[:-1])
@@ -221,7 +270,6 @@ def _problems(document: Document, model: type[BaseModel], error: ValidationError
 
 
 def _is_branch(part: str | int) -> bool:
-    """Pydantic names the branch of a union in a path; a manifest has no such part."""
     return isinstance(part, str) and (part in ("int", "str", "[key]") or part.startswith(("literal[", "function-")))
 
 

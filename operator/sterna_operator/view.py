@@ -10,13 +10,13 @@ from typing import Any, Protocol
 
 from sterna_resources.messaging_cluster import MessagingCluster
 from sterna_resources.problems import ManifestError
-from sterna_resources.reading import from_object
 
 from sterna_operator.clusters import Clusters
 from sterna_operator.keys import Key
 from sterna_operator.kube import Kube, KubeError, Ref
 from sterna_operator.objects import Objects, key_of
 from sterna_operator.plans import Plan
+from sterna_operator.resources import resource_of
 from sterna_operator.secrets import Secrets
 from sterna_operator.settings import OperatorSettings
 from sterna_operator.store import ClusterStore
@@ -55,7 +55,7 @@ async def open_etcd(view: View, object: Mapping[str, Any]) -> None:
     """
     key = key_of(object)
     try:
-        resource = from_object(object)
+        resource = resource_of(object)
     except ManifestError as error:
         await view.clusters.refuse(key, "; ".join(f"{one.field}: {one.message}" for one in error.problems))
         return

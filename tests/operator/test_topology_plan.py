@@ -412,9 +412,14 @@ def test_differences_are_said_field_by_field() -> None:
 
 
 def test_an_object_that_cannot_be_read_does_not_hang_in_its_deletion() -> None:
-    """As one with a field of a later version, after the operator was rolled back."""
+    """As one with a value of a later version, after the operator was rolled back."""
     metadata = {"name": "odd", "namespace": "n", "uid": "u", "finalizers": [FINALIZER]}
-    odd = {"apiVersion": STERNA_API, "kind": "Queue", "metadata": metadata, "spec": {"later": True}}
+    odd = {
+        "apiVersion": STERNA_API,
+        "kind": "Queue",
+        "metadata": metadata,
+        "spec": {"clusterRef": {"name": "mq"}, "prefetch": "later"},
+    }
     refused = placed.read(odd)
     assert isinstance(refused, Plan)
     assert refused.steps == ()

@@ -1,4 +1,4 @@
-"""A cluster that is being deleted and cannot be read, having a field of a later version, is let go without harm."""
+"""A cluster that is being deleted and cannot be read, having a value of a later version, is let go without harm."""
 
 import pytest
 from sterna_operator.apply import Applier
@@ -45,7 +45,7 @@ async def test_it_goes_and_its_volumes_stay(world: World) -> None:
     object = world.get("MessagingCluster", "mq")
     assert object is not None
     assert "deletionTimestamp" in object["metadata"]
-    object["spec"]["ofLater"] = True
+    object["spec"]["deletionPolicy"] = "archive"
     settings = OperatorSettings(kubeconfig=world.server.kubeconfig)
     parts = assemble(settings, await load_configuration(settings.kubeconfig))
     try:
@@ -62,7 +62,7 @@ async def test_while_it_is_not_deleted_it_is_only_said(world: World) -> None:
     _made(world)
     object = world.get("MessagingCluster", "mq")
     assert object is not None
-    object["spec"]["ofLater"] = True
+    object["spec"]["deletionPolicy"] = "archive"
     settings = OperatorSettings(kubeconfig=world.server.kubeconfig)
     parts = assemble(settings, await load_configuration(settings.kubeconfig))
     try:

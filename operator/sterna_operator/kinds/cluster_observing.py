@@ -13,7 +13,6 @@ from typing import Any
 
 from sterna_resources.messaging_cluster import MessagingCluster
 from sterna_resources.problems import ManifestError
-from sterna_resources.reading import from_object
 
 from sterna_operator.builders import brokers as broker_builder
 from sterna_operator.builders import certificate, monitoring
@@ -34,6 +33,7 @@ from sterna_operator.plans import (
     RemoveDrain,
     Wanted,
 )
+from sterna_operator.resources import resource_of
 from sterna_operator.settings import OperatorSettings
 from sterna_operator.version import VERSION
 from sterna_operator.view import Child, Decision, View
@@ -101,7 +101,7 @@ def read(object: Mapping[str, Any]) -> Desired | Plan:
     """The object as the pure function takes it; the plan that says so when it is not what it should be."""
     metadata = object["metadata"]
     try:
-        cluster = from_object(object)
+        cluster = resource_of(object)
     except ManifestError as error:
         return invalid(error)
     assert isinstance(cluster, MessagingCluster)

@@ -7,7 +7,6 @@ from sterna_etcd.layout import Claim
 from sterna_etcd.records import RecordError
 from sterna_resources.messaging_cluster import AllowedNamespaces
 from sterna_resources.problems import ManifestError
-from sterna_resources.reading import from_object
 from sterna_resources.topology import TopologyResource
 
 from sterna_operator.keys import Key
@@ -18,6 +17,7 @@ from sterna_operator.kinds.topology import ClusterSeen, Desired, Observed
 from sterna_operator.kube import STERNA_API, Ref
 from sterna_operator.objects import CLUSTER, cluster_of, key_of
 from sterna_operator.plans import FINALIZER, Plan
+from sterna_operator.resources import resource_of
 from sterna_operator.store import ClusterStore
 from sterna_operator.view import Child, Decision, View
 
@@ -93,7 +93,7 @@ def read(object: Mapping[str, Any]) -> Desired | Plan:
     metadata = object["metadata"]
     has_finalizer = FINALIZER in (metadata.get("finalizers") or ())
     try:
-        resource = from_object(object)
+        resource = resource_of(object)
     except ManifestError as error:
         # Nothing in it can be relied on, its policy neither: what it stands for stays, and nobody manages it any more.
         return let_go_unread(key_of(object)) if "deletionTimestamp" in metadata and has_finalizer else invalid(error)
