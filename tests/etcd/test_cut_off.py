@@ -12,7 +12,7 @@ import pytest
 from sterna_etcd import Etcd, Got, NotDoneError, UnavailableError, UnknownOutcomeError
 
 from tests.etcd.conftest import Connect
-from tests.etcd.test_faults import assert_truth, member_named, write_numbers
+from tests.etcd.test_faults import assert_truth, member_named, write_number, write_numbers
 from tests.etcd.test_watch import following, same
 from tests.etcds import RunningEtcd
 from tests.support.peer_network import PeerNetwork
@@ -130,15 +130,7 @@ async def test_what_the_member_was_given_alone_ends_as_it_was_told(
     await asyncio.to_thread(divided.network.cut_off, divided.number)
     outcomes: Counter[str] = Counter()
     for number in range(1, 9):
-        try:
-            await alone.put(f"{prefix}{number}", b"")
-            outcome = "done"
-        except UnknownOutcomeError:
-            outcome = "unknown"
-        except NotDoneError:
-            outcome = "not done"
-        outcomes[outcome] += 1
-        outcomes[f"{outcome} {number}"] += 1
+        await write_number(alone, prefix, number, outcomes)
     assert outcomes["done"] == 0
     assert outcomes["unknown"] + outcomes["not done"] == 8
     # What reaches the others when the network is whole again was "unknown".

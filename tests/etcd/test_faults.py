@@ -28,21 +28,26 @@ def etcd_of(member: Member) -> Etcd:
     return Etcd(EtcdSettings.of_urls(member.url))
 
 
+async def write_number(etcd: Etcd, prefix: str, number: int, outcomes: Counter[str]) -> None:
+    """Creates one key, and notes its outcome: how many there are of each, and which number had which."""
+    try:
+        await etcd.put(f"{prefix}{number}", b"")
+        outcome = "done"
+    except UnknownOutcomeError:
+        outcome = "unknown"
+    except NotDoneError:
+        outcome = "not done"
+    outcomes[outcome] += 1
+    outcomes[f"{outcome} {number}"] += 1
+
+
 async def write_numbers(etcd: Etcd, prefix: str, stop: asyncio.Event) -> Counter[str]:
     """Creates keys until told to stop; each outcome must be true afterwards."""
     outcomes: Counter[str] = Counter()
     number = 0
     while not stop.is_set():
         number += 1
-        try:
-            await etcd.put(f"{prefix}{number}", b"")
-            outcome = "done"
-        except UnknownOutcomeError:
-            outcome = "unknown"
-        except NotDoneError:
-            outcome = "not done"
-        outcomes[outcome] += 1
-        outcomes[f"{outcome} {number}"] += 1
+        await write_number(etcd, prefix, number, outcomes)
         await asyncio.sleep(0)
     return outcomes
 

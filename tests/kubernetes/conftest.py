@@ -121,6 +121,14 @@ def make_cluster(operator: Namespace) -> Iterator[MakeCluster]:
     recycle()
 
 
+def queues_on_both(operator: Namespace, cluster: str) -> None:
+    """Queues `here` and `there`, one on each of a cluster's two brokers, so that both have something that is used."""
+    for name in ("here", "there"):
+        operator.apply("Queue", name, {"clusterRef": {"name": cluster}, "deletionPolicy": "delete"})
+    homes = {operator.ready("queue", name, 90)["status"]["home"] for name in ("here", "there")}
+    assert len(homes) == 2
+
+
 def is_local() -> bool:
     """Whether this is the cluster that tools/cluster/cluster starts."""
     return "sterna-cluster" in os.environ.get("KUBECONFIG", "")

@@ -14,8 +14,8 @@ class Rolling:
         self._seen_s = dict.fromkeys(names, time.monotonic())
         self._served: set[str] = set()
         self.most_away = 0
-        """How many pods were being restarted at once: gone, or new and not Ready yet. One that served and misses a
-        probe on a busy machine is not one of them."""
+        """How many pods were being restarted at once: going, gone, or new and not Ready yet. One that served and
+        misses a probe on a busy machine is not one of them."""
         self.longest_s = 0.0
         """How long a pod was not Ready at most, for whatever reason: from one time that it was to the next."""
 
@@ -24,7 +24,8 @@ class Rolling:
         now_s = time.monotonic()
         ready = {name for name, pod in pods.items() if killing.is_ready(pod)}
         self._served |= {pods[name]["metadata"]["uid"] for name in ready}
-        serving = sum(pod["metadata"]["uid"] in self._served for pod in pods.values())
+        staying = [pod["metadata"] for pod in pods.values() if "deletionTimestamp" not in pod["metadata"]]
+        serving = sum(one["uid"] in self._served for one in staying)
         self.most_away = max(self.most_away, len(self._seen_s) - serving)
         for name in ready:
             self.longest_s = max(self.longest_s, round(now_s - self._seen_s[name], 3))

@@ -10,7 +10,15 @@ import pytest
 import sterna
 
 from tests.kubernetes import killing
-from tests.kubernetes.conftest import OPERATOR, Loads, MakeCluster, operator_values, outside_url, recycle
+from tests.kubernetes.conftest import (
+    OPERATOR,
+    Loads,
+    MakeCluster,
+    operator_values,
+    outside_url,
+    queues_on_both,
+    recycle,
+)
 from tests.kubernetes.kubectl import Namespace, helm, run
 
 NODE_PORT = {"listeners": [{"name": "out", "type": "nodePort"}]}
@@ -63,10 +71,7 @@ def test_an_etcd_that_is_killed_under_load_costs_no_message(
     operator: Namespace, make_cluster: MakeCluster, load: Loads
 ) -> None:
     cluster = make_cluster({"brokers": 2, **NODE_PORT})
-    for name in ("here", "there"):
-        operator.apply("Queue", name, {"clusterRef": {"name": cluster}, "deletionPolicy": "delete"})
-    homes = {operator.ready("queue", name, 90)["status"]["home"] for name in ("here", "there")}
-    assert len(homes) == 2, "each broker has something that is used"
+    queues_on_both(operator, cluster)
     brokers = _uids(operator, cluster)
     running = {name: load(outside_url(operator, cluster), name) for name in ("here", "there")}
     etcd = f"{cluster}-etcd-0"

@@ -12,6 +12,7 @@ import sterna
 from tests.kubernetes import killing
 from tests.kubernetes.conftest import Loads, MakeCluster, outside_url
 from tests.kubernetes.kubectl import Namespace
+from tests.kubernetes.rolling import Rolling
 
 # The machine may be the cluster's only node as well.
 pytestmark = pytest.mark.slow_callbacks(5_000)
@@ -93,23 +94,12 @@ def test_a_restart_under_load_takes_one_broker_at_a_time_and_loses_nothing(
     before = {name: pod["metadata"]["uid"] for name, pod in operator.broker_pods(cluster).items()}
     running = load(outside_url(operator, cluster), "rolling")
     operator.kubectl("annotate", "messagingcluster", cluster, "sterna.dev/restart=now")
-    # A pod serves once it has been Ready, until it is told to go. One that a busy machine probes too slowly was not
-    # restarted by anybody.
-    serves = set(before.values())
-    seen: list[dict[str, tuple[str, bool, bool]]] = []
+    rolling = Rolling(before)
 
     def restarted() -> bool:
         pods = operator.broker_pods(cluster)
-        now = {
-            name: (pod["metadata"]["uid"], killing.is_ready(pod), "deletionTimestamp" in pod["metadata"])
-            for name, pod in pods.items()
-        }
-        serves.update(uid for uid, ready, _ in now.values() if ready)
-        if [now] != seen[-1:]:
-            seen.append(now)
-        serving = {uid for uid, _, going in now.values() if uid in serves and not going}
-        assert serving, f"both were taken away at once: {seen}"
-        return len(serving) == 2 and all(ready for _, ready, _ in now.values()) and not serving & set(before.values())
+        uids = {pod["metadata"]["uid"] for pod in pods.values()}
+        return rolling.look(pods) == before.keys() and not uids & set(before.values())
 
     operator.wait(restarted, 180, "both brokers restarted")
     report = running.stop()
@@ -117,6 +107,7 @@ def test_a_restart_under_load_takes_one_broker_at_a_time_and_loses_nothing(
     assert report["lost"] == 0
     assert report["twice_unflagged"] == 0
     assert report["confirmed"] > 50
+    assert rolling.most_away == 1
     operator.delete("queue", "rolling")
 
 

@@ -17,6 +17,7 @@ from tests.kubernetes.conftest import (
     MakeCluster,
     operator_values,
     outside_url,
+    queues_on_both,
 )
 from tests.kubernetes.kubectl import Namespace, helm
 from tests.kubernetes.rolling import Rolling
@@ -41,10 +42,7 @@ def test_another_image_reaches_one_broker_after_the_other_and_nothing_is_lost(
     operator: Namespace, make_cluster: MakeCluster, load: Loads
 ) -> None:
     cluster = make_cluster({"brokers": 2, **NODE_PORT})
-    for name in ("here", "there"):
-        operator.apply("Queue", name, {"clusterRef": {"name": cluster}, "deletionPolicy": "delete"})
-    homes = {operator.ready("queue", name, 90)["status"]["home"] for name in ("here", "there")}
-    assert len(homes) == 2, "each broker has something that is used"
+    queues_on_both(operator, cluster)
     before = _images(operator, cluster)
     assert set(before.values()) == {BROKER_IMAGE}
     running = {name: load(outside_url(operator, cluster), name) for name in ("here", "there")}

@@ -25,16 +25,7 @@ fn topic() -> proto::OpenConsumer {
 impl Bench {
     /// A message of the queue in hand, and a subscription that is gone again; the numbers of both sources.
     fn one_in_hand_and_a_subscription_gone(&mut self) -> (u64, u64) {
-        let open = proto::OpenConsumer {
-            consumer: 1,
-            destination: Some(orders()),
-            credit: Some(proto::Credit {
-                message_limit: 5,
-                ..proto::Credit::default()
-            }),
-            ..proto::OpenConsumer::default()
-        };
-        self.send(1, Sent::OpenConsumer(open));
+        self.consumer(1, 5);
         let subscribe = proto::ClientFrame {
             session: 1,
             request: 9,
@@ -58,9 +49,7 @@ impl Bench {
             seen: Vec::new(),
         };
         self.send(1, Sent::CloseConsumer(close));
-        let state = self.engine().state();
-        let queue = state.destination(Kind::Queue, "orders").unwrap().id.source().0;
-        (queue, gone.unwrap())
+        (self.source().0, gone.unwrap())
     }
 }
 

@@ -43,16 +43,7 @@ fn after_a_return_a_consumer_gets_nothing_before_it_has_granted_credit_anew() {
     };
     bench.send(1, Sent::OpenSession(open));
     bench.producer(0, 0);
-    let open = proto::OpenConsumer {
-        consumer: 1,
-        destination: Some(orders()),
-        credit: Some(proto::Credit {
-            message_limit: 10,
-            ..proto::Credit::default()
-        }),
-        ..proto::OpenConsumer::default()
-    };
-    bench.send(1, Sent::OpenConsumer(open));
+    bench.consumer(1, 10);
     bench.publish(1, "a");
     assert_eq!(bench.delivered(), 1);
     bench.close();

@@ -13,7 +13,7 @@ use crate::proto::client_frame::Frame as Sent;
 use crate::proto::server_frame::Frame as Got;
 use crate::proto::{self, AcknowledgeMode};
 use crate::sim::{Faults, SimDisk};
-use crate::state::{Now, Properties, State, StateOptions};
+use crate::state::{Now, Properties, SourceId, State, StateOptions};
 use prost::Message as _;
 use std::sync::Arc;
 
@@ -201,6 +201,37 @@ impl Bench {
         self.send(1, Sent::Publish(publish));
     }
 
+    /// Hands one short message of a transaction in, without waiting for anything. Transaction 0: of none.
+    fn publish_in(&mut self, sequence: u64, transaction: u64) {
+        let publish = proto::Publish {
+            producer: 1,
+            first_sequence: sequence,
+            messages: vec![bytes::Bytes::from_static(b"\x4a\x01x").to_vec().into()],
+            transaction,
+            ..proto::Publish::default()
+        };
+        self.handle(1, Sent::Publish(publish));
+    }
+
+    /// Opens a consumer of `orders` with so much credit.
+    fn consumer(&mut self, number: u32, message_limit: u64) {
+        let open = proto::OpenConsumer {
+            consumer: number,
+            destination: Some(orders()),
+            credit: Some(proto::Credit {
+                message_limit,
+                ..proto::Credit::default()
+            }),
+            ..proto::OpenConsumer::default()
+        };
+        self.send(1, Sent::OpenConsumer(open));
+    }
+
+    fn source(&mut self) -> SourceId {
+        let state = self.engine().state();
+        state.destination(Kind::Queue, "orders").unwrap().id.source()
+    }
+
     fn confirmed(&self) -> Vec<u64> {
         let confirms = self.frames.iter().filter_map(|frame| match &frame.frame {
             Some(Got::Confirm(confirm)) => Some(&confirm.confirmed),
@@ -313,17 +344,8 @@ fn on_a_full_disk_producers_wait_and_acknowledgements_go_on() {
     bench.publish(sent as u64 + 1, &text);
     bench.advance(1_000);
     assert_eq!((bench.rejected(), bench.confirmed().len()), (vec![], sent - 1));
-    let open = proto::OpenConsumer {
-        consumer: 1,
-        destination: Some(orders()),
-        credit: Some(proto::Credit {
-            message_limit: 10_000,
-            ..proto::Credit::default()
-        }),
-        ..proto::OpenConsumer::default()
-    };
-    bench.send(1, Sent::OpenConsumer(open));
-    let source = bench.engine().state().destination(Kind::Queue, "orders").unwrap().id.0;
+    bench.consumer(1, 10_000);
+    let source = bench.source().0;
     for last in (8..).step_by(8).take_while(|last| *last < sent as u64 + 8) {
         let ranges = vec![proto::SequenceRange { first: 1, last }];
         let sets = vec![proto::AckSet {

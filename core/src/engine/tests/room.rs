@@ -4,7 +4,7 @@ use super::*;
 use crate::log::AppendError;
 use crate::proto::reply::Result as Answered;
 use crate::proto::transact::Verb;
-use crate::state::{Origin, OverflowPolicy, SourceId, StateError};
+use crate::state::{Origin, OverflowPolicy, StateError};
 
 impl Bench {
     /// Fills the log to its last record, the reserve included, until upkeep runs again.
@@ -49,24 +49,6 @@ impl Bench {
         most
     }
 
-    fn source(&mut self) -> SourceId {
-        let state = self.engine().state();
-        state.destination(Kind::Queue, "orders").unwrap().id.source()
-    }
-
-    fn consumer(&mut self, number: u32, message_limit: u64) {
-        let open = proto::OpenConsumer {
-            consumer: number,
-            destination: Some(orders()),
-            credit: Some(proto::Credit {
-                message_limit,
-                ..proto::Credit::default()
-            }),
-            ..proto::OpenConsumer::default()
-        };
-        self.send(1, Sent::OpenConsumer(open));
-    }
-
     fn grant(&mut self, consumer: u32, message_limit: u64) {
         let credit = proto::Credit {
             consumer,
@@ -83,17 +65,6 @@ impl Bench {
         });
         let deliveries = deliver.flatten();
         deliveries.map(|one| (one.sequence, one.redelivered)).collect()
-    }
-
-    fn publish_in(&mut self, sequence: u64, transaction: u64) {
-        let publish = proto::Publish {
-            producer: 1,
-            first_sequence: sequence,
-            messages: vec![bytes::Bytes::from_static(b"\x4a\x01x").to_vec().into()],
-            transaction,
-            ..proto::Publish::default()
-        };
-        self.handle(1, Sent::Publish(publish));
     }
 
     fn acknowledge_in(&mut self, last: u64, transaction: u64) {

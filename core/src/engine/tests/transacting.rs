@@ -20,18 +20,6 @@ impl Bench {
         self.send(1, Sent::Publish(publish));
     }
 
-    /// Sends one message with the producer 1 of `orders`.
-    fn publish_to_orders(&mut self, sequence: u64, transaction: u64) {
-        let publish = proto::Publish {
-            producer: 1,
-            first_sequence: sequence,
-            messages: vec![bytes::Bytes::from_static(b"\x4a\x01x").to_vec().into()],
-            transaction,
-            ..proto::Publish::default()
-        };
-        self.send(1, Sent::Publish(publish));
-    }
-
     /// Asks for a decision, and says how it was answered.
     fn decided(&mut self, transaction: u64, verb: Verb) -> Answered {
         let transact = proto::Transact {
@@ -168,23 +156,13 @@ fn a_transaction_that_acknowledges_more_than_it_may_hold_is_rolled_back() {
     bench.start();
     bench.connect_as(AcknowledgeMode::Transacted);
     bench.producer(0, 0);
-    let open = proto::OpenConsumer {
-        consumer: 1,
-        destination: Some(orders()),
-        credit: Some(proto::Credit {
-            message_limit: 10,
-            ..proto::Credit::default()
-        }),
-        ..proto::OpenConsumer::default()
-    };
     for (sequence, transaction) in [(1, 1), (2, 2)] {
-        bench.publish_to_orders(sequence, transaction);
+        bench.publish_in(sequence, transaction);
         assert!(matches!(bench.decided(transaction, Verb::Commit), Answered::Transacted(done) if !done.rolled_back));
     }
-    bench.send(1, Sent::OpenConsumer(open));
-    let source = bench.engine().state().destination(Kind::Queue, "orders").unwrap().id.0;
+    bench.consumer(1, 10);
     let sets = vec![proto::AckSet {
-        source,
+        source: bench.source().0,
         ranges: vec![proto::SequenceRange { first: 1, last: 2 }],
         epoch: 0,
     }];
