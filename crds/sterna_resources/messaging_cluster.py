@@ -153,8 +153,9 @@ class MessagingClusterSpec(Model):
 
     deletion_policy: DeletionPolicy = "retain"
     """What becomes of the volumes when the cluster is deleted. `retain`: they stay, with all messages, and a cluster of
-    the same name takes them up again. `delete`: they go. `onlyIfEmpty`: the cluster goes, with its volumes, as soon as
-    it holds no message; until then it serves on and says how many there are."""
+    the same name takes them up again. `delete`: they go. `onlyIfEmpty`: the cluster goes as soon as it holds no
+    message; until then it serves on and says how many there are. Its volumes stay, for what may come at the last
+    moment."""
 
     paused: Paused | None = None
     """Present: the operator leaves the cluster and its pods alone."""

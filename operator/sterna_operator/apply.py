@@ -71,7 +71,7 @@ class Applier:
                 await self._patch(step)
             case RemoveObject():
                 ref = Ref(step.api_version, step.kind, step.namespace, step.name)
-                await self._kube.delete(ref, step.uid, step.version, step.propagation)
+                await self._kube.delete(ref, step.uid, self._versions.get(ref, step.version), step.propagation)
             case AddFinalizer():
                 await self._finalizers(add=True)
             case RemoveFinalizer():

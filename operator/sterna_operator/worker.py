@@ -230,7 +230,8 @@ class Worker:
             return
         changed = await self._write_status(object, plan.status or Wanted(()), plan if is_dry else None)
         self._note_waiting(key, object, plan)
-        if changed or (plan.steps and not is_dry):
+        # What is only planned has not happened: it stands in the status, and is no event.
+        if not is_dry and (changed or plan.steps):
             await self._announce(object, plan)
 
     def _note_waiting(self, key: Key, object: Mapping[str, Any], plan: Plan) -> None:

@@ -1,7 +1,7 @@
 """What is seen of brokers that are restarted one after the other, by who looks again and again."""
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from tests.kubernetes import killing
@@ -10,9 +10,9 @@ from tests.kubernetes import killing
 class Rolling:
     """Looks at the pods of a cluster; all of them are Ready when it begins."""
 
-    def __init__(self, names: Iterable[str]) -> None:
-        self._seen_s = dict.fromkeys(names, time.monotonic())
-        self._served: set[str] = set()
+    def __init__(self, pods: Mapping[str, Mapping[str, Any]]) -> None:
+        self._seen_s = dict.fromkeys(pods, time.monotonic())
+        self._served = {pod["metadata"]["uid"] for pod in pods.values()}
         self.most_away = 0
         """How many pods were being restarted at once: going, gone, or new and not Ready yet. One that served and
         misses a probe on a busy machine is not one of them."""

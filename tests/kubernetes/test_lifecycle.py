@@ -91,10 +91,11 @@ def test_a_restart_under_load_takes_one_broker_at_a_time_and_loses_nothing(
     cluster = make_cluster({"brokers": 2, **NODE_PORT})
     operator.apply("Queue", "rolling", queue(cluster, deletionPolicy="delete"))
     operator.ready("queue", "rolling", 90)
-    before = {name: pod["metadata"]["uid"] for name, pod in operator.broker_pods(cluster).items()}
+    pods = operator.broker_pods(cluster)
+    before = {name: pod["metadata"]["uid"] for name, pod in pods.items()}
+    rolling = Rolling(pods)
     running = load(outside_url(operator, cluster), "rolling")
     operator.kubectl("annotate", "messagingcluster", cluster, "sterna.dev/restart=now")
-    rolling = Rolling(before)
 
     def restarted() -> bool:
         pods = operator.broker_pods(cluster)

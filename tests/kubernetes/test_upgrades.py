@@ -48,8 +48,8 @@ def test_another_image_reaches_one_broker_after_the_other_and_nothing_is_lost(
     running = {name: load(outside_url(operator, cluster), name) for name in ("here", "there")}
     for one in running.values():
         one.goes_on()
+    rolling = Rolling(operator.broker_pods(cluster))
     operator.patch("messagingcluster", cluster, {"spec": {"image": OTHER_BROKER_IMAGE}})
-    rolling = Rolling(f"{cluster}-broker-{number}" for number in range(2))
 
     def changed() -> bool:
         pods = operator.broker_pods(cluster)

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from sterna_etcd.records import BrokerStatus, DrainRecord
 from sterna_operator.builders.blueprint import SETTINGS_ANNOTATION
+from sterna_operator.kinds import cluster_rolling
 from sterna_operator.kinds.messaging_cluster import referenced_secrets
 from sterna_operator.plans import ApplyObject, RemoveBroker, RemoveObject
 from sterna_operator.reasons import Reason
@@ -408,9 +409,12 @@ def test_volumes_belong_to_the_cluster_only_where_they_are_to_go_with_it() -> No
     world.settle()
     owners = world.observed.claims["data-orders-broker-0"]["metadata"]["ownerReferences"]
     assert [owner["uid"] for owner in owners] == ["uid-1"]
-    world.edit({"brokers": 1, "deletionPolicy": "retain"})
-    world.settle()
-    assert world.observed.claims["data-orders-broker-0"]["metadata"]["ownerReferences"] == []
+    # Nor where it goes when it is empty: a message may come at the last moment.
+    for policy in ("retain", "delete", "onlyIfEmpty"):
+        world.edit({"brokers": 1, "deletionPolicy": policy})
+        world.settle()
+        owners = world.observed.claims["data-orders-broker-0"]["metadata"]["ownerReferences"]
+        assert bool(owners) is (policy == "delete")
 
 
 def test_a_cluster_goes_only_when_it_is_empty_if_its_policy_says_so() -> None:
@@ -431,6 +435,40 @@ def test_a_cluster_goes_only_when_it_is_empty_if_its_policy_says_so() -> None:
 
 def test_a_cluster_that_leaves_everything_needs_no_finalizer() -> None:
     assert not settled({"brokers": 1, "deletionPolicy": "retain"}).desired.has_finalizer
+
+
+def pod(number: int, *, settings: str = "old", fault: str | None = None) -> cluster_rolling.Pod:
+    return cluster_rolling.Pod(
+        name=f"b-{number}",
+        uid=f"uid-{number}",
+        ordinal=number,
+        settings=settings,
+        image="",
+        secrets="",
+        host_ip=None,
+        is_ready=True,
+        is_going=False,
+        fault=fault,
+    )
+
+
+@pytest.mark.parametrize(
+    ("pods", "serving", "restarted"),
+    [
+        pytest.param([pod(0), pod(1)], {"b-0", "b-1"}, "b-1", id="all serve: the last one first"),
+        pytest.param([pod(0), pod(1)], {"b-1"}, "b-0", id="one that serves nobody costs nothing"),
+        pytest.param([pod(0), pod(1)], set(), "b-1", id="settings that none could run with are replaced"),
+        pytest.param([pod(0), pod(1, settings="new")], set(), None, id="one starts, the other missed a probe"),
+        pytest.param([pod(0)], set(), None, id="one is away, the other missed a probe"),
+        pytest.param([pod(0, fault="no image"), pod(1, settings="new")], set(), "b-0", id="one cannot run"),
+        pytest.param([pod(0), pod(1, settings="new")], {"b-0"}, None, id="one starts, the other serves"),
+    ],
+)
+def test_no_broker_is_taken_away_beside_one_that_starts(
+    pods: list[cluster_rolling.Pod], serving: set[str], restarted: str | None
+) -> None:
+    decided = cluster_rolling.decide(pods, 2, "new", frozenset(serving))
+    assert (decided.restart.name if decided.restart else None) == restarted
 
 
 def test_a_paused_cluster_is_left_alone() -> None:

@@ -209,6 +209,7 @@ async def test_a_plan_is_shown_in_the_status_and_nothing_is_done(world: World, o
     async with BrokerDouble(world.etcd_urls, world.etcd_name):
         world.queue("orders", maxMessages=1)
         await world.ready("Queue", "orders")
+        said = await eventually(lambda: world.events("orders"))
         world.annotate("Queue", "orders", {"sterna.dev/plan": "true"})
         world.queue("orders", maxMessages=2, deletionPolicy="delete")
 
@@ -220,6 +221,11 @@ async def test_a_plan_is_shown_in_the_status_and_nothing_is_done(world: World, o
         steps = await eventually(plan)
         assert steps[-1] == "update Queue 'orders': spec.maxMessages: 1 -> 2"
         assert "sterna.dev/operator" in steps[0]
+        # What is only planned has not happened, and is no event. Another object's are there first.
+        world.queue("afterwards")
+        await world.ready("Queue", "afterwards")
+        await eventually(lambda: world.events("afterwards"))
+        assert world.events("orders") == said
         assert (await world.configured("Queue", "orders")).manifest["spec"]["maxMessages"] == 1
         world.annotate("Queue", "orders", {"sterna.dev/plan": None})
         done = await world.ready("Queue", "orders")

@@ -32,8 +32,12 @@ def grown(blueprint: Blueprint, claims: Claims) -> list[PatchObject]:
 
 
 def owned(blueprint: Blueprint, claims: Claims) -> list[PatchObject]:
-    """Volumes that are to go with the cluster belong to it, and only those: then Kubernetes removes them with it."""
-    if blueprint.spec.deletion_policy == "retain":
+    """Volumes that are to go with the cluster belong to it, and only those: then Kubernetes removes them with it.
+
+    Those of onlyIfEmpty do not. Brokers may confirm another message after they were last asked, and Kubernetes removes
+    what belongs to a cluster at once when it is deleted in the foreground, whatever finalizer it has.
+    """
+    if blueprint.spec.deletion_policy != "delete":
         return disowned(blueprint.namespace, blueprint.uid, claims)
     owner = {key: value for key, value in blueprint.owner.items() if key not in ("controller", "blockOwnerDeletion")}
     steps = []

@@ -66,10 +66,13 @@ def decide(pods: Iterable[Pod], replicas: int, wanted: str, serving: frozenset[s
     outdated = [pod for pod in there if pod.settings != wanted and pod.ordinal < replicas]
     if not outdated:
         return Rolling(None, 0)
+    away = replicas - sum(pod.name in serving and pod.ordinal < replicas for pod in there)
     broken = [pod for pod in outdated if pod.name not in serving]
+    if away > len(broken):
+        # One is being restarted. Who does not serve beside it may only have missed a probe, unless it cannot run.
+        broken = [pod for pod in broken if pod.fault is not None]
     if broken:
         return Rolling(broken[-1], len(outdated))
-    away = replicas - sum(pod.name in serving and pod.ordinal < replicas for pod in there)
     if away:
         missing = next((pod.name for pod in there if pod.name not in serving), "a broker that is being started")
         return Rolling(None, len(outdated), missing)

@@ -402,8 +402,9 @@ def _paused(desired: Desired, observed: Observed) -> Plan | None:
 def _deletion(desired: Desired, observed: Observed) -> Plan:
     """Kubernetes removes what the cluster owns; only onlyIfEmpty has something to wait for. delete says what goes.
 
-    While there are messages the brokers serve on. Once there are none they are closed to producers, and the cluster
-    goes when they still say that they are empty: nothing can come in between.
+    While there are messages the brokers serve on. Once there are none they are told to take no more where they can, and
+    the cluster goes when they still say that they are empty. What is confirmed in between, or by brokers that somebody
+    took away with their StatefulSet, is on the volumes, which stay.
     """
     if not desired.has_finalizer:
         return Plan()
@@ -429,8 +430,8 @@ def _deletion(desired: Desired, observed: Observed) -> Plan:
         return Plan(status=status, announcements=(Announcement(Reason.DeletionBlocked, text),), again_s=_AGAIN_S)
     opened = [broker for broker in sorted(members.live) if broker not in members.drains]
     if opened:
-        steps = tuple(PutDrain(f"close broker {broker} to producers", broker, force=False) for broker in opened)
-        status = Wanted(conditions.reconciling("Deleting", "the brokers are closed, and looked at once more"), fields)
+        steps = tuple(PutDrain(f"tell broker {broker} to prepare to go", broker, force=False) for broker in opened)
+        status = Wanted(conditions.reconciling("Deleting", "the brokers are empty, and looked at once more"), fields)
         return Plan(steps, status, again_s=_AGAIN_S)
     unsure = [
         broker
@@ -440,7 +441,9 @@ def _deletion(desired: Desired, observed: Observed) -> Plan:
     if unsure:
         text = f"waits for brokers to say that they are empty: {', '.join(unsure)}"
         return Plan(status=Wanted(conditions.reconciling("Deleting", text), fields), again_s=_AGAIN_S)
-    return Plan((release,), announcements=(Announcement(Reason.Deleted, f"{label} is empty, and goes"),))
+    return Plan(
+        (release,), announcements=(Announcement(Reason.Deleted, f"{label} is empty, and goes; its volumes stay"),)
+    )
 
 
 def _destruction(desired: Desired, observed: Observed, release: RemoveFinalizer) -> Plan:
