@@ -427,3 +427,14 @@ def test_an_object_that_cannot_be_read_does_not_hang_in_its_deletion() -> None:
     going = placed.read({**odd, "metadata": {**metadata, "deletionTimestamp": "2026-01-01T00:00:00Z"}})
     assert isinstance(going, Plan)
     assert [type(step) for step in going.steps] == [RemoveFinalizer]
+
+
+@pytest.mark.parametrize("adoption", ["fail", "observe"])
+def test_what_nobody_manages_is_not_taken_over_at_the_second_look(adoption: str) -> None:
+    desired = queue(adoption=adoption)
+    for _ in range(3):
+        made = plan(desired, Observed(NOW, CLUSTER, home="b-0"))
+        assert made.steps == ()
+        assert reason(made) == ("Observed" if adoption == "observe" else "Exists")
+        assert made.status is not None
+        desired = replace(desired, status=dict(made.status.fields))

@@ -197,7 +197,7 @@ def _conflict(desired: Desired, observed: Observed, owner: Owner) -> Plan | None
         return None
     text = f"the {claim.kind} '{claim.name}' exists already and belongs to {owner.label}"
     if adoption == "observe":
-        return _observing(desired, observed, text)
+        return _observing(desired, text)
     return _stalled(desired, Reason.NameClaimed, f"{text}; spec.adoption: adopt takes it over")
 
 
@@ -208,12 +208,14 @@ def _existing(desired: Desired, observed: Observed) -> Plan | None:
         return None
     text = f"the {claim.kind} '{claim.name}' exists already on broker {observed.home}, and nobody manages it"
     if adoption == "observe":
-        return _observing(desired, observed, text)
+        return _observing(desired, text)
     return _stalled(desired, Reason.Exists, f"{text}; spec.adoption: adopt takes it over")
 
 
-def _observing(desired: Desired, observed: Observed, text: str) -> Plan:
-    return Plan(status=_wanted(desired, observed, conditions.ready("Observed", f"{text}; it is observed, not changed")))
+def _observing(desired: Desired, text: str) -> Plan:
+    """Without a home in the status: that is how an object remembers that what exists is its own (`_was_managed`)."""
+    said = conditions.ready("Observed", f"{text}; it is observed, not changed")
+    return Plan(status=Wanted(said, {"claim": desired.resource.claim}))
 
 
 def _upkeep(desired: Desired, observed: Observed, everywhere: bool) -> Plan:
