@@ -122,6 +122,9 @@ class Draining(Record):
     waits_for: str = ""
     """What keeps a destination here that holds no message, in words; empty: nothing that would have to be told."""
 
+    is_closed: bool = False
+    """All that lives here was closed to producers before its messages were counted."""
+
 
 class BrokerStatus(Record):
     """`status/brokers/<name>`: what a broker says of itself."""
@@ -150,6 +153,9 @@ class DrainRecord(Record):
     """`drain/<broker>`: the broker is to be emptied; `force`: without regard to messages."""
 
     force: bool = False
+
+    closes_only: bool = False
+    """The whole cluster is to go: nothing moves, and everything is closed to producers until this is taken back."""
 
 
 class Credential(Record):

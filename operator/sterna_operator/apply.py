@@ -147,7 +147,8 @@ def _transaction(store: ClusterStore, step: Step) -> tuple[list[Condition], list
             key = layout.user(step.name)
             return [mod_revision(key, step.revision)], [Delete(key)]
         case PutDrain():
-            return [], [Put(layout.drain(step.broker), DrainRecord(force=step.force).encode())]
+            record = DrainRecord(force=step.force, closes_only=step.closes_only)
+            return [], [Put(layout.drain(step.broker), record.encode())]
         case RemoveDrain():
             return [], [Delete(layout.drain(step.broker))]
     raise AssertionError(f"a step that nobody executes: {step!r}")

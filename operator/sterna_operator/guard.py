@@ -12,6 +12,7 @@ from typing import Any
 
 from sterna_operator.kube import STERNA_API, Kube, NotFoundError, Ref, load_configuration
 from sterna_operator.settings import own_namespace
+from sterna_operator.words import counted
 
 CLUSTER = "MessagingCluster"
 KINDS = (CLUSTER, "Queue", "Topic", "Bridge", "DurableSubscription", "Store", "User")
@@ -36,8 +37,8 @@ def operator_objection(found: list[Mapping[str, Any]]) -> str | None:
     return None
 
 
-def cluster_objection(cluster: Mapping[str, Any] | None) -> str | None:
-    """Why a cluster may not go; None: it may."""
+def cluster_objection(cluster: Mapping[str, Any] | None, *, has_brokers: bool) -> str | None:
+    """Why a cluster may not go; None: it may. `has_brokers`: the StatefulSet of its brokers exists."""
     if cluster is None:
         return None
     policy = cluster["spec"].get("deletionPolicy", "retain")
@@ -52,7 +53,13 @@ def cluster_objection(cluster: Mapping[str, Any] | None) -> str | None:
         f"same name takes them up again; {_GO_ON}."
     )
     if messages:
-        return f"{label} holds {messages} messages, and its deletion policy is {policy}: they would be lost.\n{remedy}"
+        what = "they would be lost" if policy == "delete" else "its deletion would wait for them"
+        return f"{label} holds {counted(messages, 'message')}, and its deletion policy is {policy}: {what}.\n{remedy}"
+    if has_brokers and not brokers:
+        return (
+            f"the deletion policy of {label} is {policy}, and its status says nothing of its brokers, so that whether "
+            f"messages would be lost cannot be told. Is an operator installed?\n{remedy}"
+        )
     silent = [broker["name"] for broker in brokers if not broker.get("ready") or "messages" not in broker]
     if silent:
         return (
@@ -77,7 +84,10 @@ async def _objection(given: argparse.Namespace) -> str | None:
     kube = Kube(await load_configuration(None))
     try:
         if given.what == "cluster":
-            return cluster_objection(await kube.get(Ref(STERNA_API, CLUSTER, own_namespace(), given.name)))
+            namespace = own_namespace()
+            brokers = await kube.get(Ref("apps/v1", "StatefulSet", namespace, f"{given.name}-broker"))
+            cluster = await kube.get(Ref(STERNA_API, CLUSTER, namespace, given.name))
+            return cluster_objection(cluster, has_brokers=brokers is not None)
         found: list[Mapping[str, Any]] = []
         namespaces = [name for name in given.namespaces.split(",") if name]
         for kind in KINDS:

@@ -69,6 +69,8 @@ class PutDrain(Step):
 
     broker: str
     force: bool
+    closes_only: bool = False
+    """Nothing moves, and everything is closed to producers: the whole cluster is to go."""
 
 
 @dataclass(frozen=True)

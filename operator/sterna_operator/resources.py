@@ -2,7 +2,7 @@
 
 Definitions are upgraded first, and an operator may be rolled back beneath newer ones. They give every object the
 defaults of fields that this operator has never heard of; to refuse those would leave all of a cluster without it. Such
-fields are passed over, and the log says so, once for each.
+fields are passed over; the object's Ready condition names them, and the log does, once for each.
 """
 
 from collections.abc import Mapping
@@ -16,8 +16,8 @@ from sterna_resources.resource import Resource
 log = structlog.get_logger(__name__)
 
 
-def resource_of(object: Mapping[str, Any]) -> Resource:
-    """The resource, as far as its fields are known here.
+def resource_of(object: Mapping[str, Any]) -> tuple[Resource, tuple[str, ...]]:
+    """The resource, as far as its fields are known here, and the fields that were passed over.
 
     Raises:
         ManifestError: it is not what it should be.
@@ -25,7 +25,7 @@ def resource_of(object: Mapping[str, Any]) -> Resource:
     resource, unknown = from_newer(object)
     for field in unknown:
         _say(object["kind"], field)
-    return resource
+    return resource, unknown
 
 
 @cache

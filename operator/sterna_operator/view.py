@@ -55,7 +55,7 @@ async def open_etcd(view: View, object: Mapping[str, Any]) -> None:
     """
     key = key_of(object)
     try:
-        resource = resource_of(object)
+        resource, _ = resource_of(object)
     except ManifestError as error:
         await view.clusters.refuse(key, "; ".join(f"{one.field}: {one.message}" for one in error.problems))
         return

@@ -1,5 +1,6 @@
 """The charts of operator and cluster: Helm's own checks, what they render, and that a real API server takes it."""
 
+import dataclasses
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -163,6 +164,17 @@ def test_the_operator_knows_the_labels_of_its_pods(api_server: ApiServer, name: 
     assert known == deployment["spec"]["selector"]["matchLabels"]
     assert known.items() <= template["metadata"]["labels"].items()
     assert known["app.kubernetes.io/name"] == name
+
+
+def test_settings_of_the_chart_reach_the_operator(api_server: ApiServer) -> None:
+    given = {"resyncS": 1, "workers": 2, "leaseDurationS": 3, "backgroundRate": 4}
+    given |= {"watchInactivityS": 5, "watchDeadAfterS": 6}
+    objects = rendered(api_server, OPERATOR, "--set-json", f"settings={json.dumps(given)}")
+    [deployment] = of_kind(objects, "Deployment")
+    told = {one["name"]: one.get("value") for one in deployment["spec"]["template"]["spec"]["containers"][0]["env"]}
+    fields = ["resync_s", "workers", "lease_duration_s", "background_rate", "watch_inactivity_s", "watch_dead_after_s"]
+    assert set(fields) <= {field.name for field in dataclasses.fields(OperatorSettings)}
+    assert [told[f"STERNA_OPERATOR_{name.upper()}"] for name in fields] == ["1", "2", "3", "4", "5", "6"]
 
 
 def test_the_operators_image_says_its_version_and_hooks_guard_its_removal(api_server: ApiServer) -> None:

@@ -11,9 +11,9 @@ from tests.cluster.conftest import LAYOUT, Cluster, Connect, Operator, document,
 from tests.waiting import eventually
 
 
-async def drain(operator: Operator, broker: str, *, force: bool = False) -> None:
-    """Has a broker emptied."""
-    await operator.etcd.put(LAYOUT.drain(broker), DrainRecord(force=force).encode())
+async def drain(operator: Operator, broker: str, *, force: bool = False, closes_only: bool = False) -> None:
+    """Has a broker emptied, or only closed."""
+    await operator.etcd.put(LAYOUT.drain(broker), DrainRecord(force=force, closes_only=closes_only).encode())
 
 
 async def draining(operator: Operator, broker: str) -> Draining | None:
@@ -31,6 +31,15 @@ async def until_left(operator: Operator, broker: str, destinations: int, message
         return left is not None and (left.destinations, left.messages) == (destinations, messages)
 
     await waited(look, 20, f"{destinations} destinations with {messages} messages to be left")
+
+
+async def until_over(operator: Operator, broker: str) -> None:
+    """Until a broker has heard that it is not to be emptied any more."""
+
+    async def over() -> bool:
+        return await draining(operator, broker) is None
+
+    await waited(over, 10, "the drain to be over")
 
 
 @pytest.fixture
@@ -99,12 +108,73 @@ async def test_a_drain_that_is_taken_back_opens_what_was_closed(
     await until_left(operator, "b1", 1, 1)
     await operator.etcd.delete(LAYOUT.drain("b1"))
 
-    async def over() -> bool:
-        return await draining(operator, "b1") is None
-
-    await waited(over, 10, "the drain to be over")
+    await until_over(operator, "b1")
     await (await connection.producer("orders")).send("two")
     assert await operator.home("queue", "orders") == "b1"
+
+
+async def test_a_cluster_that_is_to_go_takes_no_messages_moves_nothing_and_can_be_opened_again(
+    spread: Cluster, operator: Operator, connect: Connect
+) -> None:
+    connection = await connect(spread.url("b0"))
+    for name, broker in (("orders", "b1"), ("spare", "b0")):
+        await operator.until(await operator.put(document("Queue", name, broker=broker)), "applied")
+    await operator.until(await operator.put(document("Topic", "prices", broker="b1")), "applied")
+    producers = {name: await connection.producer(name) for name in ("orders", "spare")}
+    producers["prices"] = await connection.producer(sterna.Topic("prices"))
+    reader = await connect(spread.url("b0"), client_id="reader")
+    await reader.consumer(sterna.Topic("prices"), durable="news")
+    await producers["orders"].send("one")
+    for broker in ("b0", "b1"):
+        await drain(operator, broker, closes_only=True)
+    await until_left(operator, "b0", 1, 0)
+    await until_left(operator, "b1", 2, 1)
+    left = await draining(operator, "b1")
+    assert left is not None
+    assert left.is_closed
+    assert left.waits_for == ""
+    for producer in producers.values():
+        with pytest.raises(errors.UnavailableError, match="is being deleted"):
+            await producer.send("refused")
+    consumer = await connection.consumer("orders")
+    first = await consumer.receive(5)
+    assert first is not None
+    assert first.text == "one"
+    await consumer.receive(0.05)  # the acknowledgement leaves
+    await until_left(operator, "b1", 2, 0)
+    assert [await operator.home("queue", name) for name in ("orders", "spare")] == ["b1", "b0"]
+    # A name that does not exist yet gets no home in a cluster that is going.
+    with pytest.raises(errors.UnavailableError, match="is being deleted"):
+        await connection.send("app.new", "x")
+    assert await operator.home("queue", "app.new") == ""
+    for broker in ("b0", "b1"):
+        await operator.etcd.delete(LAYOUT.drain(broker))
+        await until_over(operator, broker)
+    for producer in producers.values():
+        await producer.send("taken again")
+
+
+async def test_a_closed_broker_that_is_to_be_emptied_instead_gives_its_names_away(
+    spread: Cluster, operator: Operator, connect: Connect
+) -> None:
+    connection = await connect(spread.url("b0"))
+    await operator.until(await operator.put(document("Queue", "orders", broker="b1")), "applied")
+    await connection.send("orders", "one")
+    await drain(operator, "b1", closes_only=True)
+    await until_left(operator, "b1", 1, 1)
+    await drain(operator, "b1")
+
+    async def tells() -> bool:
+        with pytest.raises(errors.UnavailableError) as refused:
+            await connection.send("orders", "refused")
+        return "moved to another broker" in str(refused.value)
+
+    await waited(tells, 20, "the other reason")
+    consumer = await connection.consumer("orders")
+    assert await consumer.receive(5) is not None
+    await consumer.receive(0.05)
+    await until_left(operator, "b1", 0, 0)
+    await connection.send("orders", "two")
 
 
 async def test_force_leaves_messages_behind_and_says_so(spread: Cluster, operator: Operator, connect: Connect) -> None:

@@ -146,7 +146,7 @@ class World:
                 claims[step.name] = _merged(claims[step.name], step.patch)
                 self.observed = replace(self.observed, claims=claims)
             case PutDrain():
-                drains = {**members.drains, step.broker: DrainRecord(force=step.force)}
+                drains = {**members.drains, step.broker: DrainRecord(force=step.force, closes_only=step.closes_only)}
                 self.change_members(drains=drains)
             case RemoveDrain():
                 self.change_members(drains={k: v for k, v in members.drains.items() if k != step.broker})
@@ -213,7 +213,9 @@ class World:
         statuses = dict(members.statuses)
         for name in live:
             held = self.messages.get(name, 0)
-            draining = Draining(destinations=int(held > 0), messages=held) if name in members.drains else None
+            drain, draining = members.drains.get(name), None
+            if drain is not None:
+                draining = Draining(destinations=int(held > 0), messages=held, is_closed=drain.closes_only)
             statuses[name] = BrokerStatus(applied_revision=1, state="serving", draining=draining, messages=held)
         homes = {name: int(self.messages.get(name, 0) > 0) for name in statuses}
         self.change_members(live=live, statuses=statuses, homes=homes)

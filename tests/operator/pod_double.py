@@ -6,7 +6,7 @@ the pod.
 """
 
 from sterna_etcd import Batch, Claim, HomeKey, Lease, Put
-from sterna_etcd.records import BrokerRecord, BrokerStatus, Draining, HomeRecord
+from sterna_etcd.records import BrokerRecord, BrokerStatus, Draining, DrainRecord, HomeRecord
 
 from tests.operator.broker_double import BrokerDouble
 
@@ -24,7 +24,7 @@ class PodDouble(BrokerDouble):
         self._version = version
         self._lease: Lease | None = None
         self._homes: dict[HomeKey, str] = {}
-        self._drains: set[str] = set()
+        self._drains: dict[str, DrainRecord] = {}
         self._live: set[str] = set()
         self._said: BrokerStatus | None = None
 
@@ -58,7 +58,10 @@ class PodDouble(BrokerDouble):
             if claim in self._records:
                 await self._report(claim)
         elif key.startswith(layout.drains):
-            (self._drains.discard if value is None else self._drains.add)(layout.drain_of(key))
+            if value is None:
+                self._drains.pop(layout.drain_of(key), None)
+            else:
+                self._drains[layout.drain_of(key)] = DrainRecord.decode(key, value)
         elif key.startswith(layout.brokers):
             (self._live.discard if value is None else self._live.add)(layout.broker_of(key))
         await super()._take(key, value)
@@ -81,8 +84,9 @@ class PodDouble(BrokerDouble):
 
     async def _empty(self) -> None:
         """What has no messages gets another home, if this broker is to go and another one stays."""
-        others = sorted(self._live - self._drains - {self.name})
-        if self.name not in self._drains or not others:
+        others = sorted(self._live - self._drains.keys() - {self.name})
+        drain = self._drains.get(self.name)
+        if drain is None or drain.closes_only or not others:
             return
         for home in self._mine():
             if not self.messages.get(home.name):
@@ -93,7 +97,9 @@ class PodDouble(BrokerDouble):
     async def _say(self, revision: int) -> None:
         """Its status, when it is another than before, the revision left aside."""
         held = sum(self.messages.values())
-        draining = Draining(destinations=len(self._mine()), messages=held) if self.name in self._drains else None
+        drain, draining = self._drains.get(self.name), None
+        if drain is not None:
+            draining = Draining(destinations=len(self._mine()), messages=held, is_closed=drain.closes_only)
         status = BrokerStatus(applied_revision=revision, state="serving", draining=draining, messages=held)
         if self._said is None or self._said.model_copy(update={"applied_revision": revision}) != status:
             self._said = status

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
-from sterna_etcd.records import BrokerStatus, DrainRecord
+from sterna_etcd.records import BrokerStatus, Draining, DrainRecord
 from sterna_operator.builders.blueprint import SETTINGS_ANNOTATION
 from sterna_operator.kinds import cluster_rolling
 from sterna_operator.kinds.messaging_cluster import referenced_secrets
@@ -428,9 +428,39 @@ def test_a_cluster_goes_only_when_it_is_empty_if_its_policy_says_so() -> None:
     assert "5 messages" in world.message()
     assert world.observed.members.drains == {}, "it serves on"
     world.messages.clear()
-    for _ in range(5):
+    world.reconcile()
+    world.reconcile()
+    assert {drain.closes_only for drain in world.observed.members.drains.values()} == {True}
+    assert not world.finalized, "they have not been asked since"
+    for _ in range(3):
         world.reconcile()
     assert world.finalized
+
+
+def test_a_message_that_came_before_brokers_were_closed_keeps_the_cluster_and_opens_them_again() -> None:
+    world = settled({"brokers": 2, "deletionPolicy": "onlyIfEmpty"})
+    world.desired = replace(world.desired, is_deleting=True)
+    world.reconcile()
+    assert len(world.observed.members.drains) == 2
+    # The last count says none yet; the one that was made after it had closed says one.
+    left = Draining(destinations=1, messages=1, is_closed=True)
+    status = BrokerStatus(applied_revision=1, state="draining", messages=0, draining=left)
+    world.change_members(statuses={**world.observed.members.statuses, "orders-broker-1": status})
+    world.reconcile()
+    assert world.condition() == ("False", "DeletionBlocked")
+    assert world.observed.members.drains == {}, "it serves on"
+    assert not world.finalized
+
+
+def test_a_drain_for_scaling_down_is_no_reason_to_let_a_cluster_go() -> None:
+    world = settled({"brokers": 2, "deletionPolicy": "onlyIfEmpty"})
+    drains = {name: DrainRecord() for name in world.observed.members.live}
+    world.change_members(drains=drains)
+    world.reconcile()
+    world.desired = replace(world.desired, is_deleting=True)
+    world.reconcile()
+    assert not world.finalized
+    assert {drain.closes_only for drain in world.observed.members.drains.values()} == {True}
 
 
 def test_a_cluster_that_leaves_everything_needs_no_finalizer() -> None:

@@ -21,21 +21,30 @@ AWAY = {"name": "b-2", "ready": False, "messages": 0}
     ("found", "word"),
     [
         pytest.param(None, None, id="no cluster"),
+        pytest.param(cluster("delete"), "says nothing of its brokers", id="nobody has said anything"),
         pytest.param(cluster(None, FULL), None, id="volumes stay"),
         pytest.param(cluster("delete", EMPTY), None, id="empty"),
-        pytest.param(cluster("delete", EMPTY, FULL), "3 messages", id="messages would be lost"),
-        pytest.param(cluster("onlyIfEmpty", FULL), "3 messages", id="messages hold it up"),
+        pytest.param(
+            cluster("delete", EMPTY, FULL),
+            "3 messages, and its deletion policy is delete: they would be lost",
+            id="lost",
+        ),
+        pytest.param(cluster("onlyIfEmpty", FULL), "onlyIfEmpty: its deletion would wait for them", id="waits"),
         pytest.param(cluster("delete", EMPTY, AWAY), "b-2", id="cannot be told"),
         pytest.param(cluster("delete", {"name": "b-3", "ready": True}), "b-3", id="has not said"),
     ],
 )
 def test_a_cluster_goes_unless_messages_may_be_lost(found: dict[str, Any] | None, word: str | None) -> None:
-    objection = cluster_objection(found)
+    objection = cluster_objection(found, has_brokers=True)
     if word is None:
         assert objection is None
     else:
         assert objection is not None
         assert word in objection
+
+
+def test_a_cluster_that_never_had_brokers_goes() -> None:
+    assert cluster_objection(cluster("delete"), has_brokers=False) is None
 
 
 def test_an_operator_with_clusters_stays() -> None:

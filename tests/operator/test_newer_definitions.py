@@ -1,13 +1,18 @@
 """Objects of definitions that are newer than the operator: what it knows of them holds, and the rest is passed over."""
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
-from sterna_operator import resources
+from sterna_operator import conditions, resources
 from sterna_operator.kinds import cluster_observing, placed
+from sterna_operator.kinds.holds import noting
 from sterna_operator.kinds.messaging_cluster import Desired as DesiredCluster
+from sterna_operator.kinds.registry import kinds
 from sterna_operator.kinds.topology import Desired
-from sterna_operator.plans import Plan
+from sterna_operator.objects import Objects
+from sterna_operator.plans import Plan, Wanted
+from sterna_operator.settings import OperatorSettings
+from sterna_operator.view import View
 from sterna_resources import ManifestError, from_newer
 from structlog.testing import capture_logs
 
@@ -20,11 +25,14 @@ def served(kind: str, spec: dict[str, Any]) -> dict[str, Any]:
 
 QUEUE = {"clusterRef": {"name": "mq", "zone": "a"}, "prefetch": 9, "parking": {"level": 3}}
 
+PASSED_OVER = {"Queue": "spec.clusterRef.zone, spec.parking", "User": "spec.parking"}
+
 
 def test_a_queue_is_read_without_what_is_new() -> None:
     desired = placed.read(served("Queue", QUEUE))
     assert isinstance(desired, Desired)
     assert desired.resource.broker_document()["spec"] == {"prefetch": 9}
+    assert desired.passed_over == ("spec.clusterRef.zone", "spec.parking")
 
 
 def test_a_cluster_is_read_without_the_defaults_of_new_fields() -> None:
@@ -44,6 +52,35 @@ def test_what_is_passed_over_is_said_once() -> None:
         ("Queue", "spec.clusterRef.zone"),
         ("Queue", "spec.parking"),
     ]
+
+
+def _nothing_there() -> View:
+    """What an operator sees that has no copy of any cluster yet."""
+    settings, absent = OperatorSettings(), cast("Any", None)
+    return View(settings, absent, Objects(), absent, absent)
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec"),
+    [("Queue", QUEUE), ("User", {"clusterRef": {"name": "mq"}, "passwordSecret": {"name": "s"}, "parking": {}})],
+)
+async def test_the_condition_names_what_is_passed_over(kind: str, spec: dict[str, Any]) -> None:
+    decision = await kinds()[kind].decide(_nothing_there(), served(kind, spec))
+    assert decision.plan.status is not None
+    ready = next(one for one in decision.plan.status.conditions if one.type == "Ready")
+    assert "MessagingCluster ns/mq" in ready.message, "what it said before"
+    assert ready.message.endswith("without effect, since only a newer operator knows them: " + PASSED_OVER[kind])
+
+
+def test_a_condition_that_says_nothing_else_names_it_too() -> None:
+    told = noting(Plan(status=Wanted(conditions.ready())), ("spec.parking",)).status
+    assert told is not None
+    assert [one.message for one in told.conditions] == [
+        "without effect, since only a newer operator knows them: spec.parking",
+        "",
+        "",
+    ]
+    assert noting(Plan(), ("spec.parking",)) == Plan()
 
 
 def test_what_is_wrong_stays_wrong() -> None:

@@ -7,16 +7,18 @@ patterns and their topics) moves together. A topic with durable subscriptions th
 exist at the new home, and miss what is published there.
 
 Forced, homes are rewritten whatever they hold; what is left here stays on this broker's disk.
+
+Where the whole cluster is to go when it is empty, nothing moves: all that lives here is closed, and then counted.
 """
 
 from dataclasses import dataclass
 
 import structlog
 from sterna_etcd import HomeKey
-from sterna_etcd.records import Draining
+from sterna_etcd.records import Draining, DrainRecord
 
 from sterna_broker.cluster.desk import ClusterDesk
-from sterna_broker.cluster.homes import Homes
+from sterna_broker.cluster.homes import GOING, Homes
 from sterna_broker.cluster.placement import Groups, bound_to, least_loaded, loads
 from sterna_broker.cluster.upkeep import EngineView, messages_of
 from sterna_broker.configuration.objects import ObjectSet
@@ -49,7 +51,7 @@ class Drain:
         self._homes = homes
         self._desk = desk
         self._engine = engine
-        self._closed: set[HomeKey] = set()
+        self._closed: dict[HomeKey, RefusedError] = {}
         self._stays: dict[HomeKey, str] = {}
 
     def reopen(self) -> None:
@@ -58,13 +60,19 @@ class Drain:
             self._engine.close_to_producers(key, None)
         self._closed.clear()
 
-    async def step(self, objects: ObjectSet, *, force: bool) -> Draining:
+    async def step(self, objects: ObjectSet, record: DrainRecord) -> Draining:
         """Moves what can be moved now; what is left."""
-        view, name = self._homes.view, self._homes.name
+        view, name, force = self._homes.view, self._homes.name, record.force
         held = self._held()
         self._stays = {}
+        if record.closes_only:
+            self._close(list(held), GOING)
+            held = self._held()
+            messages = sum(one.messages for one in held.values())
+            return Draining(destinations=len(view.homes_on(name)), messages=messages, is_closed=True)
         if not set(view.open) - {name}:
             # Nowhere to go: what is here stays as it is, and open.
+            self.reopen()
             return self._left(held, "no other broker is there to take them")
         groups, seen = Groups(objects), set[HomeKey]()
         for key in view.homes_on(name):
@@ -74,7 +82,7 @@ class Drain:
             seen |= group
             mine = sorted((one for one in group if view.home(one.kind, one.name) == name), key=lambda one: one.name)
             if not force and any(held[one].messages or held[one].durables for one in mine if one in held):
-                self._close([one for one in mine if one in held])
+                self._close([one for one in mine if one in held], CLOSED)
                 self._stays |= {one: _durables(one, held[one].durables) for one in mine if one in held}
                 continue
             await self._move(mine, force=force)
@@ -117,11 +125,11 @@ class Drain:
                     held.durables += 1
         return found
 
-    def _close(self, keys: list[HomeKey]) -> None:
+    def _close(self, keys: list[HomeKey], reason: RefusedError) -> None:
         for key in keys:
-            if key not in self._closed:
-                self._engine.close_to_producers(key, CLOSED)
-                self._closed.add(key)
+            if self._closed.get(key) is not reason:
+                self._engine.close_to_producers(key, reason)
+                self._closed[key] = reason
 
     async def _move(self, keys: list[HomeKey], *, force: bool) -> None:
         view = self._homes.view
@@ -143,7 +151,7 @@ class Drain:
 
             if not await self._homes.move(key, target, leave):
                 return
-            self._closed.discard(key)
+            self._closed.pop(key, None)
             _log.info("home_moved", kind=key.kind, name=key.name, to=target)
 
 

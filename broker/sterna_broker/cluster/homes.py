@@ -45,6 +45,14 @@ _TRIES = 20
 # How long a claim waits for the view to have what a transaction has seen.
 _CATCH_UP_S = 0.5
 
+GOING = RefusedError(
+    "UNAVAILABLE",
+    "destination",
+    "The cluster is being deleted, since it holds no message, and takes no more.",
+    "Send to another cluster, or again when this one has been made anew.",
+    retryable=True,
+)
+
 
 class Homes:
     """See the module. `settled` is set whenever the view's homes may have changed."""
@@ -72,7 +80,7 @@ class Homes:
         """The broker of a name; one without a home gets one.
 
         Raises:
-            RefusedError: it cannot have one: SPANS_HOMES, or etcd cannot be asked (UNAVAILABLE).
+            RefusedError: it cannot have one: SPANS_HOMES; UNAVAILABLE: etcd cannot be asked, or the cluster is going.
         """
         while (leaving := self._leaving.get(key)) is not None:
             await leaving.wait()
@@ -146,6 +154,8 @@ class Homes:
 
     async def _place(self, key: HomeKey) -> str:
         """Chooses a home and settles it."""
+        if self.view.is_going:
+            raise GOING
         try:
             for _ in range(_TRIES):
                 bound = bound_to(self.view, key)

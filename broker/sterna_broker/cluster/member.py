@@ -317,7 +317,7 @@ class Member:
                 self.draining = None
             return
         if self.link.fault is None:
-            self.draining = await self._drain.step(self.objects, force=drain.record.force)
+            self.draining = await self._drain.step(self.objects, drain.record)
 
     async def _look_after(self) -> None:
         """Now and then: claims what is here and has no home, gives up homes of ours that nothing lives in."""

@@ -86,6 +86,11 @@ class View:
         """The brokers that live and are not being emptied, by name."""
         return [name for name in self.live if name not in self.drains]
 
+    @property
+    def is_going(self) -> bool:
+        """Whether the whole cluster is to go, as it holds no message."""
+        return any(stored.record.closes_only for stored in self.drains.values())
+
     def home(self, kind: str, name: str) -> str | None:
         """The broker that a destination or pattern lives on."""
         stored = self.homes.get(HomeKey(kind, name))

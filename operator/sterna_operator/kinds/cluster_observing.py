@@ -20,7 +20,7 @@ from sterna_operator.builders.blueprint import CLUSTER_LABEL, SECRETS_ANNOTATION
 from sterna_operator.keys import Key
 from sterna_operator.kinds import cluster_claims, cluster_rolling
 from sterna_operator.kinds.cluster_scaling import Members
-from sterna_operator.kinds.holds import invalid, let_go_unread
+from sterna_operator.kinds.holds import invalid, let_go_unread, noting
 from sterna_operator.kinds.messaging_cluster import Defaults, Desired, Observed, plan, referenced_secrets
 from sterna_operator.kube import KubeError, Ref
 from sterna_operator.objects import CLUSTER, key_of
@@ -88,9 +88,8 @@ class MessagingClusterKind:
         if found:
             planned = plan(desired, replace(observed, children={**observed.children, **found}))
         needs_etcd = any(isinstance(step, _IN_ETCD) for step in planned.steps)
-        return Decision(
-            _with_identity(view, key, desired.status, planned), view.clusters.get(key) if needs_etcd else None
-        )
+        told = noting(_with_identity(view, key, desired.status, planned), desired.passed_over)
+        return Decision(told, view.clusters.get(key) if needs_etcd else None)
 
     async def decide_gone(self, view: View, key: Key) -> list[Decision]:
         """Kubernetes removes what belonged to it; its state in etcd stays, as its volumes do."""
@@ -101,7 +100,7 @@ def read(object: Mapping[str, Any]) -> Desired | Plan:
     """The object as the pure function takes it; the plan that says so when it is not what it should be."""
     metadata = object["metadata"]
     try:
-        cluster = resource_of(object)
+        cluster, passed_over = resource_of(object)
     except ManifestError as error:
         return invalid(error)
     assert isinstance(cluster, MessagingCluster)
@@ -113,6 +112,7 @@ def read(object: Mapping[str, Any]) -> Desired | Plan:
         is_deleting="deletionTimestamp" in metadata,
         has_finalizer=FINALIZER in (metadata.get("finalizers") or ()),
         status=object.get("status") or {},
+        passed_over=passed_over,
     )
 
 

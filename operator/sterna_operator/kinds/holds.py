@@ -1,6 +1,7 @@
-"""What holds up an object of any kind: it is not what it should be, or somebody has paused it."""
+"""What holds up an object of any kind: it is not what it should be, too new in part, or somebody has paused it."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from sterna_resources.problems import ManifestError
 from sterna_resources.topology import Paused
@@ -45,3 +46,15 @@ def invalid(error: ManifestError) -> Plan:
 def let_go_unread(key: Key) -> Plan:
     """Lets an object go that is being deleted and cannot be read, as one that a newer version wrote: nothing hangs."""
     return Plan(steps=(RemoveFinalizer(f"let {key} go, which cannot be read"),))
+
+
+def noting(plan: Plan, passed_over: Sequence[str]) -> Plan:
+    """A plan whose Ready condition names the fields that this operator is too old for, whatever else it says."""
+    if plan.status is None or not passed_over:
+        return plan
+    text = f"without effect, since only a newer operator knows them: {', '.join(passed_over)}"
+    said = tuple(
+        replace(one, message=f"{one.message}; {text}" if one.message else text) if one.type == conditions.READY else one
+        for one in plan.status.conditions
+    )
+    return replace(plan, status=replace(plan.status, conditions=said))

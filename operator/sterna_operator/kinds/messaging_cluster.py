@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from sterna_etcd.records import BrokerStatus
 from sterna_resources.messaging_cluster import MessagingCluster
 
 from sterna_operator import conditions
@@ -29,6 +30,7 @@ from sterna_operator.plans import (
     Plan,
     PutDrain,
     RemoveBroker,
+    RemoveDrain,
     RemoveFinalizer,
     RemoveObject,
     Step,
@@ -55,6 +57,8 @@ class Desired:
     is_deleting: bool = False
     has_finalizer: bool = False
     status: Mapping[str, Any] = field(default_factory=dict)
+    passed_over: tuple[str, ...] = ()
+    """Fields that only newer definitions know."""
 
 
 @dataclass(frozen=True)
@@ -402,9 +406,9 @@ def _paused(desired: Desired, observed: Observed) -> Plan | None:
 def _deletion(desired: Desired, observed: Observed) -> Plan:
     """Kubernetes removes what the cluster owns; only onlyIfEmpty has something to wait for. delete says what goes.
 
-    While there are messages the brokers serve on. Once there are none they are told to take no more where they can, and
-    the cluster goes when they still say that they are empty. What is confirmed in between, or by brokers that somebody
-    took away with their StatefulSet, is on the volumes, which stay.
+    While there are messages the brokers serve on. Once there are none they are closed to producers, and the cluster
+    goes when they say that they are empty since then; if not, they are opened again. Brokers that somebody took away
+    with their StatefulSet cannot be asked: what they hold is on the volumes, which stay.
     """
     if not desired.has_finalizer:
         return Plan()
@@ -421,29 +425,34 @@ def _deletion(desired: Desired, observed: Observed) -> Plan:
         text = f"the deletion waits: whether messages are left cannot be told: {members.fault[1]}"
         return Plan(status=Wanted(conditions.reconciling("DeletionBlocked", text), fields), again_s=_AGAIN_S)
     absent = sorted(name for name in members.statuses if name not in members.live and members.homes.get(name))
-    messages = sum(status.messages for status in members.statuses.values())
+    messages = sum(_messages(status) for status in members.statuses.values())
     if messages or absent:
         unasked = f"broker {', '.join(absent)} is not there to be asked"
         left = f"it holds {counted(messages, 'message')}" if messages else unasked
         text = f"the deletion waits: {left}; spec.deletionPolicy: delete destroys what there is, retain keeps it"
         status = Wanted(conditions.reconciling("DeletionBlocked", text), fields)
-        return Plan(status=status, announcements=(Announcement(Reason.DeletionBlocked, text),), again_s=_AGAIN_S)
-    opened = [broker for broker in sorted(members.live) if broker not in members.drains]
-    if opened:
-        steps = tuple(PutDrain(f"tell broker {broker} to prepare to go", broker, force=False) for broker in opened)
-        status = Wanted(conditions.reconciling("Deleting", "the brokers are empty, and looked at once more"), fields)
-        return Plan(steps, status, again_s=_AGAIN_S)
-    unsure = [
-        broker
-        for broker in sorted(members.live)
-        if (said := members.statuses.get(broker)) is None or said.draining is None or said.draining.messages
-    ]
-    if unsure:
-        text = f"waits for brokers to say that they are empty: {', '.join(unsure)}"
-        return Plan(status=Wanted(conditions.reconciling("Deleting", text), fields), again_s=_AGAIN_S)
+        closed = [broker for broker, drain in sorted(members.drains.items()) if drain.closes_only]
+        steps = tuple(RemoveDrain(f"have broker {broker} take messages again", broker) for broker in closed)
+        return Plan(steps, status, (Announcement(Reason.DeletionBlocked, text),), _AGAIN_S)
+    opened = [name for name in sorted(members.live) if not (drain := members.drains.get(name)) or not drain.closes_only]
+    unsure = [name for name in sorted(members.live) if not _is_closed(members.statuses.get(name))]
+    if opened or unsure:
+        puts = tuple(PutDrain(f"have broker {name} take no more messages", name, False, True) for name in opened)
+        text = f"waits for brokers to say that they take no more messages and hold none: {', '.join(opened or unsure)}"
+        return Plan(puts, Wanted(conditions.reconciling("Deleting", text), fields), again_s=_AGAIN_S)
     return Plan(
         (release,), announcements=(Announcement(Reason.Deleted, f"{label} is empty, and goes; its volumes stay"),)
     )
+
+
+def _is_closed(status: BrokerStatus | None) -> bool:
+    """Whether a broker has said that it takes no more messages."""
+    return status is not None and status.draining is not None and status.draining.is_closed
+
+
+def _messages(status: BrokerStatus) -> int:
+    """How many a broker holds: it counts now and then, and once more after it has closed to producers."""
+    return max(status.messages, status.draining.messages if status.draining and status.draining.is_closed else 0)
 
 
 def _destruction(desired: Desired, observed: Observed, release: RemoveFinalizer) -> Plan:

@@ -11,7 +11,7 @@ from sterna_resources.topology import TopologyResource
 
 from sterna_operator.keys import Key
 from sterna_operator.kinds import topology
-from sterna_operator.kinds.holds import invalid, let_go_unread
+from sterna_operator.kinds.holds import invalid, let_go_unread, noting
 from sterna_operator.kinds.references import Needs, missing
 from sterna_operator.kinds.topology import ClusterSeen, Desired, Observed
 from sterna_operator.kube import STERNA_API, Ref
@@ -47,7 +47,8 @@ class PlacedKind:
             return Decision(desired)
         seen, store = await see_cluster(view, object)
         observed = await self._observe(view, desired, seen, store)
-        return Decision(topology.plan(desired, observed, everywhere=self.is_everywhere(desired.resource)), store)
+        planned = topology.plan(desired, observed, everywhere=self.is_everywhere(desired.resource))
+        return Decision(noting(planned, desired.passed_over), store)
 
     async def decide_gone(self, view: View, key: Key) -> list[Decision]:
         """See view.Kind."""
@@ -93,7 +94,7 @@ def read(object: Mapping[str, Any]) -> Desired | Plan:
     metadata = object["metadata"]
     has_finalizer = FINALIZER in (metadata.get("finalizers") or ())
     try:
-        resource = resource_of(object)
+        resource, passed_over = resource_of(object)
     except ManifestError as error:
         # Nothing in it can be relied on, its policy neither: what it stands for stays, and nobody manages it any more.
         return let_go_unread(key_of(object)) if "deletionTimestamp" in metadata and has_finalizer else invalid(error)
@@ -106,6 +107,7 @@ def read(object: Mapping[str, Any]) -> Desired | Plan:
         is_deleting="deletionTimestamp" in metadata,
         has_finalizer=has_finalizer,
         status=object.get("status") or {},
+        passed_over=passed_over,
     )
 
 

@@ -47,6 +47,8 @@ class Desired:
     is_deleting: bool = False
     has_finalizer: bool = False
     status: Mapping[str, Any] = field(default_factory=dict)
+    passed_over: tuple[str, ...] = ()
+    """Fields that only newer definitions know."""
 
     @property
     def claim(self) -> Claim:

@@ -16,6 +16,7 @@ from sterna_resources.user import User
 from sterna_operator import conditions
 from sterna_operator.keys import Key
 from sterna_operator.kinds import topology
+from sterna_operator.kinds.holds import noting
 from sterna_operator.kinds.placed import holder_is_there, read, see_cluster
 from sterna_operator.kinds.topology import ClusterSeen, Desired
 from sterna_operator.mirror import Kept
@@ -86,7 +87,8 @@ class UserKind:
         seen, store = await see_cluster(view, object)
         going = desired.is_deleting and desired.has_finalizer and await view.namespace_is_going(desired.key.namespace)
         if store is None:
-            return Decision(plan(desired, Observed(view.now_ms(), seen, namespace_is_going=going)))
+            unseen = Observed(view.now_ms(), seen, namespace_is_going=going)
+            return Decision(noting(plan(desired, unseen), desired.passed_over))
         mirror, record, fault = store.mirror, None, None
         try:
             record = mirror.user(desired.claim.name)
@@ -114,7 +116,7 @@ class UserKind:
             holder,
             going,
         )
-        return Decision(plan(desired, observed), store)
+        return Decision(noting(plan(desired, observed), desired.passed_over), store)
 
     async def decide_gone(self, view: View, key: Key) -> list[Decision]:
         """See view.Kind."""
