@@ -106,6 +106,7 @@ class Applier:
         except NotFoundError:
             if add:
                 raise
+            self.object = {**self.object, "metadata": {**metadata, "finalizers": []}}
 
     async def _write(self, step: Step) -> None:
         if self._store is None:

@@ -1,10 +1,11 @@
-"""The kinds of which there may be tens of thousands, followed by a list and a watch of our own.
+"""Our own kinds, followed by a list and a watch of our own.
 
 kopf makes two tasks for every object it finds, works through them one event at a time, and hands over what comes on the
 watch behind all that the list had found. With ten thousand queues a new one waited for half a minute after each start
-of the operator, and every object cost twenty kilobytes. So kopf follows the clusters and what is made for them
-(`watching`), and this module the objects that people have many of. What comes is handed over at once, as a call; a list
-is handed over page by page, so that others have their turn in between.
+of the operator, and every object cost twenty kilobytes. And it does not say what was gone when it listed anew: a copy
+of the objects would keep it for ever. So kopf follows what is made for clusters (`watching`), and this module the
+objects that people make. What comes is handed over at once, as a call; a list is handed over page by page, so that
+others have their turn in between.
 
 A watch goes on from the last version that it heard of. When that has become too old everything is listed again, and
 what was known and is not in the list is told as gone. The watch begins before the list, so that what is new is told

@@ -207,19 +207,16 @@ async def load(parts: Parts) -> None:
 
 
 def watched(known: dict[str, Kind]) -> list[Watched]:
-    """What kopf watches: clusters, and the objects that are made for them."""
+    """What kopf watches: the objects that are made for clusters."""
     children = {(child.api_version, child.kind) for kind in known.values() for child in kind.children}
-    ours = [Watched(STERNA_API, name) for name in known if name == CLUSTER]
-    return ours + [Watched(version, kind, CLUSTER_LABEL) for version, kind in sorted(children)]
+    return [Watched(version, kind, CLUSTER_LABEL) for version, kind in sorted(children)]
 
 
 def followers(parts: Parts) -> list[tuple[str, Follower]]:
-    """What we follow ourselves: the kinds of which there may be many; each with its kind."""
+    """What we follow ourselves: our own kinds; each with its kind."""
     made = []
     for kind in parts.kinds:
         for namespace in parts.settings.namespaces or (None,):
-            if kind == CLUSTER:
-                continue
             parts.wakeups.expect(kind, namespace)
             follower = Follower(
                 parts.kube,

@@ -1,7 +1,7 @@
 """kopf: its watches become calls of ours.
 
-Nothing else of kopf is used but its lifecycle, and this is the only module that knows it. It watches the clusters and
-what is made for them; the kinds of which there may be many are followed by `following`. kopf lists every kind once
+Nothing else of kopf is used but its lifecycle, and this is the only module that knows it. It watches what is made for
+clusters; our own kinds, of which we keep a copy, are followed by `following`. kopf lists every kind once
 and follows it, reconnects, and lists again when it must. We take the raw events (`on.event`), never its change
 handlers: those keep state in annotations and drop finalizers when a handler returns.
 

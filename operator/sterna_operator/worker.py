@@ -195,6 +195,9 @@ class Worker:
         if is_let_go and not is_dry:
             # It has no status any more, perhaps; an event stays for a while.
             await self._announce(object, plan)
+            if not object["metadata"].get("finalizers"):
+                # The server has answered with its last state, and removed it: nobody has to wait until that is told.
+                self._wakeups.on_event("DELETED", object)
             return
         await self._say(key, object, plan, is_dry)
 

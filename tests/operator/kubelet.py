@@ -12,6 +12,7 @@ import asyncio
 from collections import Counter
 from typing import Any, Self
 
+from sterna_operator.builders import certificate, monitoring
 from sterna_operator.kube import path
 
 from tests.operator.lookouts import Lookout, Object
@@ -28,11 +29,39 @@ _PROTECTION = "kubernetes.io/pvc-protection"
 _AGAIN_S = 0.1
 
 
-def install_storage_class(server: ApiServer) -> None:
-    """Volumes that can grow."""
+def install_surroundings(server: ApiServer) -> None:
+    """Volumes that can grow, and the kinds of cert-manager and of the Prometheus operator, without who acts on them."""
     manifest = {"metadata": {"name": STORAGE_CLASS}, "provisioner": "nobody", "allowVolumeExpansion": True}
     answer = server.request("POST", "/apis/storage.k8s.io/v1/storageclasses", manifest)
     assert answer.ok or answer.status == 409, answer.message
+    for version, kind in ((certificate.API_VERSION, "Certificate"), (monitoring.API_VERSION, "PodMonitor")):
+        answer = server.request(
+            "POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", _definition(version, kind)
+        )
+        assert answer.ok or answer.status == 409, answer.message
+        name = f"{kind.lower()}s.{version.partition('/')[0]}"
+        done = server.kubectl("wait", "--for=condition=Established", "--timeout=30s", f"crd/{name}")
+        assert done.returncode == 0, done.stderr
+
+
+def _definition(version: str, kind: str) -> dict[str, Any]:
+    """A definition that takes any spec."""
+    group, _, name = version.partition("/")
+    plural = f"{kind.lower()}s"
+    schema = {
+        "type": "object",
+        "properties": {"spec": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
+    }
+    served = {"name": name, "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+    return {
+        "metadata": {"name": f"{plural}.{group}"},
+        "spec": {
+            "group": group,
+            "names": {"kind": kind, "plural": plural, "singular": kind.lower(), "listKind": f"{kind}List"},
+            "scope": "Namespaced",
+            "versions": [served],
+        },
+    }
 
 
 class Kubelet:
@@ -46,6 +75,7 @@ class Kubelet:
         self._world = world
         self._lookout = lookout
         self._changed = lookout.listen(world.namespace)
+        self._dead: set[str] = set()
         self._ending: set[str] = set()
         self._task: asyncio.Task[None] | None = None
 
@@ -69,6 +99,12 @@ class Kubelet:
         """Has all brokers say anew what there is to say: after the test has changed what volumes hold."""
         for broker in list(self.brokers.values()):
             await broker.report()
+
+    async def kill(self, name: str) -> None:
+        """A broker dies, and cannot be started again: its node has failed, say."""
+        self._dead.add(name)
+        await self._stop(name)
+        self._changed.set()
 
     async def _run(self) -> None:
         while True:
@@ -161,16 +197,16 @@ class Kubelet:
             # The pod before was gone before its end was heard of.
             await self._stop(name)
             standing = None
-        if is_broker and standing is None:
+        if is_broker and standing is None and name not in self._dead:
             version = pod["spec"]["containers"][0]["image"].rpartition(":")[2]
             volume = self.volumes.setdefault(name, {})
             broker = PodDouble(
                 self._world.etcd_urls, self._world.etcd_name, name, uid=uid, version=version, volume=volume
             )
             self.brokers[name] = await broker.__aenter__()
-        if not _is_ready(pod):
+        if _is_ready(pod) is (name in self._dead):
             where = path("v1", "Pod", self._world.namespace, name, "status")
-            conditions = [{"type": "Ready", "status": "True"}]
+            conditions = [{"type": "Ready", "status": "False" if name in self._dead else "True"}]
             status = {"phase": "Running", "hostIP": NODE_IP, "podIP": "192.0.2.8", "conditions": conditions}
             body = {"metadata": {"uid": uid}, "status": status}
             answer = self._world.server.request("PATCH", where, body, "application/merge-patch+json")

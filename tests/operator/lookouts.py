@@ -9,6 +9,7 @@ import contextlib
 import gc
 from typing import Any, Self
 
+from sterna_operator.builders import certificate, monitoring
 from sterna_operator.kube import STERNA_API, Kube, KubeError, load_configuration
 
 from tests.support.api_server import ApiServer
@@ -31,6 +32,8 @@ KINDS = (
     ("v1", "ServiceAccount"),
     ("policy/v1", "PodDisruptionBudget"),
     ("networking.k8s.io/v1", "NetworkPolicy"),
+    (certificate.API_VERSION, "Certificate"),
+    (monitoring.API_VERSION, "PodMonitor"),
 )
 
 Object = dict[str, Any]

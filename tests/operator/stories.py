@@ -75,7 +75,7 @@ async def cluster(tale: Tale) -> None:
     spec: dict[str, Any] = {
         "brokers": 2,
         "image": "localhost/broker:1",
-        "tls": {"secretName": "certificate"},
+        "tls": {"certManager": {"issuerRef": {"name": "authority"}}},
         "listeners": [{"name": "outside", "type": "nodePort"}],
         "storage": {"size": "1Gi", "storageClassName": STORAGE_CLASS},
         "deletionPolicy": "onlyIfEmpty",
@@ -95,11 +95,12 @@ async def cluster(tale: Tale) -> None:
             await tale.until(is_so, what)
             await tale.checkpoint(what)
 
-        world.secret("certificate", "one")
         tale.cluster(**spec)
+        await tale.until(lambda: tale.get("Certificate", "mq-tls"), "the certificate asked for")
+        world.secret("mq-tls", "one")
         await serves("made")
         before = tale.mounted()
-        world.secret("certificate", "two")
+        world.secret("mq-tls", "two")
         await tale.until(lambda: tale.mounted().isdisjoint(before), "the new certificate mounted at once")
         spec |= {"image": "localhost/broker:2", "settings": {"drainMs": 1_000}, "pod": {"labels": {"team": "a"}}}
         tale.cluster(**spec)
@@ -133,6 +134,63 @@ async def cluster(tale: Tale) -> None:
         # The volumes stay: a message may have come at the last moment.
         left = {"Queue", "Secret", "PersistentVolumeClaim"}
         await tale.until(lambda: {one["kind"] for one in tale.everything()} == left, "all gone but the volumes")
+        await tale.checkpoint("end")
+
+
+async def losses(tale: Tale) -> None:
+    """A broker that died for good is given up by force, and the cluster is deleted with what it holds."""
+    world = tale.world
+    storage = {"size": "1Gi", "storageClassName": STORAGE_CLASS}
+    spec: dict[str, Any] = {"brokers": 2, "insecure": True, "storage": storage, "deletionPolicy": "delete"}
+    async with Kubelet(world, tale.lookout) as kubelet:
+        tale.look_after = kubelet.check
+
+        def says(text: str) -> bool:
+            ready = tale.ready("MessagingCluster", "mq")
+            return text in f"{ready.get('reason')}: {ready.get('message')}"
+
+        tale.cluster(**spec)
+        await tale.until(lambda: says("Serving"), "made")
+        tale.apply("Queue", "orders", broker="mq-broker-1")
+        await tale.until(lambda: tale.is_ready("Queue", "orders"), "the queue ready")
+        kubelet.volumes["mq-broker-1"]["orders"] = 3
+        await kubelet.report()
+        tale.apply("Queue", "orders")
+        await tale.until(lambda: tale.is_ready("Queue", "orders"), "the queue ready wherever it is")
+        await kubelet.kill("mq-broker-1")
+        tale.cluster(**spec | {"brokers": 1})
+        await tale.until(lambda: says("is not there to be emptied"), "waits for the dead broker")
+        await tale.checkpoint("waits")
+        world.annotate("MessagingCluster", "mq", {"sterna.dev/force-drain": "true"})
+        await tale.until(lambda: says("Serving") and len(tale.of("Pod")) == 1, "given up")
+        await tale.until(lambda: tale.is_ready("Queue", "orders"), "the queue on another broker")
+        await tale.checkpoint("given up")
+        kubelet.volumes["mq-broker-0"]["orders"] = 2
+        await kubelet.report()
+        await tale.until(lambda: tale.messages() == 2, "the messages in the cluster's status")
+        world.delete("MessagingCluster", "mq")
+        await tale.until(lambda: {one["kind"] for one in tale.everything()} == {"Queue"}, "all gone")
+        await tale.checkpoint("end")
+
+
+async def trying(tale: Tale) -> None:
+    """A cluster with an etcd that the operator runs, which has no address here: all is made, and waits."""
+    storage = {"size": "1Gi", "storageClassName": STORAGE_CLASS}
+    spec: dict[str, Any] = {"etcd": {"managed": {}}, "insecure": True, "storage": storage, "deletionPolicy": "delete"}
+    async with Kubelet(tale.world, tale.lookout) as kubelet:
+        tale.look_after = kubelet.check
+
+        def has(pods: int, reason: str) -> bool:
+            return len(tale.of("Pod")) == pods and tale.ready("MessagingCluster", "mq").get("reason") == reason
+
+        tale.cluster(**spec, brokers=1)
+        await tale.until(lambda: has(2, "EtcdUnavailable"), "made")
+        await tale.checkpoint("made")
+        tale.cluster(**spec, brokers=2)
+        await tale.until(lambda: has(3, "EtcdUnavailable"), "larger")
+        await tale.checkpoint("larger")
+        tale.world.delete("MessagingCluster", "mq")
+        await tale.until(lambda: tale.everything() == [], "all gone")
         await tale.checkpoint("end")
 
 

@@ -150,8 +150,8 @@ class Tale:
         self._generations[kind, name] = made["metadata"]["generation"]
 
     def cluster(self, **spec: Any) -> None:
-        """Makes or changes the cluster."""
-        self.apply("MessagingCluster", "mq", etcd={"endpoints": self.world.etcd_urls.split(",")}, **spec)
+        """Makes or changes the cluster; its etcd is the test's unless `spec` says otherwise."""
+        self.apply("MessagingCluster", "mq", **{"etcd": {"endpoints": self.world.etcd_urls.split(",")}, **spec})
 
     # Looking
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.etcds import RunningEtcd
-from tests.operator.kubelet import install_storage_class
+from tests.operator.kubelet import install_surroundings
 from tests.operator.lookouts import Lookout
 from tests.operator.stories import REAL, Tellings, cluster
 from tests.operator.tales import Tale
@@ -34,7 +34,7 @@ _LEASE_S = 60.0
 
 @pytest.fixture
 async def tellings(kinds: ApiServer, store: RunningEtcd, tmp_path: Path) -> AsyncIterator[Tellings]:
-    install_storage_class(kinds)
+    install_surroundings(kinds)
     async with Lookout(kinds) as lookout:
         yield Tellings(kinds, store, lookout, tmp_path, cluster, **REAL, lease_duration_s=_LEASE_S)
 

@@ -19,9 +19,9 @@ from pathlib import Path
 import pytest
 
 from tests.etcds import RunningEtcd
-from tests.operator.kubelet import install_storage_class
+from tests.operator.kubelet import install_surroundings
 from tests.operator.lookouts import Lookout
-from tests.operator.stories import REAL, Tellings, cluster, topology
+from tests.operator.stories import REAL, Story, Tellings, cluster, losses, topology, trying
 from tests.operator.tales import Tale, check_followed
 from tests.support.api_server import ApiServer
 
@@ -44,7 +44,7 @@ MakeTellings = Callable[..., Tellings]
 
 @pytest.fixture
 async def lookout(kinds: ApiServer) -> AsyncIterator[Lookout]:
-    install_storage_class(kinds)
+    install_surroundings(kinds)
     async with Lookout(kinds) as made:
         yield made
 
@@ -103,6 +103,16 @@ async def test_clusters_end_the_same_whatever_write_the_operator_dies_after(clus
         "two brokers away": [],
     }
     await _after_each(clusters, undisturbed)
+
+
+@pytest.mark.parametrize("story", [losses, trying])
+async def test_what_few_clusters_go_through_ends_the_same_whatever_write_the_operator_dies_after(
+    kinds: ApiServer, store: RunningEtcd, lookout: Lookout, tmp_path: Path, story: Story
+) -> None:
+    tellings = Tellings(kinds, store, lookout, tmp_path, story, **REAL)
+    undisturbed = await tellings.tell(None)
+    assert len(undisturbed.writes()) > 15
+    await _after_each(tellings, undisturbed)
 
 
 async def test_clusters_end_the_same_when_a_leader_that_was_frozen_wakes_beside_another(clusters: Tellings) -> None:
