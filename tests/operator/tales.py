@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from sterna_etcd import Etcd
-from sterna_operator.builders.blueprint import SECRETS_ANNOTATION
+from sterna_operator.builders.blueprint import SECRETS_ANNOTATION, SETTINGS_ANNOTATION
 from sterna_operator.kube import path
 
 from tests.etcds import RunningEtcd
@@ -37,6 +37,7 @@ _QUIET_S = 1.5
 
 _UID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _VERSION = re.compile(rf"({_UID.pattern}/\d+)#[0-9a-f]+")
+_HASH = re.compile(r"[0-9a-f]{16}")
 # What Kubernetes or time gives out.
 _FIELDS_ASIDE = {
     "creationTimestamp",
@@ -274,6 +275,11 @@ class Tale:
     async def ending(self) -> Ending:
         """Every object that an operator may make or change, and every key in etcd, as far as tellings are alike."""
         names, ports = {}, {}
+        for one in self.of("StatefulSet"):
+            # A hash of settings, in some of which there is the namespace.
+            annotations = one["spec"]["template"]["metadata"].get("annotations", {})
+            if SETTINGS_ANNOTATION in annotations:
+                names[annotations[SETTINGS_ANNOTATION]] = f"the settings of {one['metadata']['name']}"
         for one in self.lookout.all(self.world.namespace):
             # A status may say which version of a Secret was taken.
             names[f"{one['metadata']['uid']}/{one['metadata']['resourceVersion']}"] = "the present"
@@ -300,6 +306,8 @@ class Tale:
             return [self._alike(one, names, ports) for one in value]
         if not isinstance(value, str):
             return value
+        if _HASH.fullmatch(value):
+            return f"<{names.get(value, 'other settings')}>"
         text = re.sub(rf"\b{self.world.namespace}\b", "<namespace>", value)
         text = _VERSION.sub(lambda match: f"<{names.get(match[1], 'an old')} version>", text)
         text = _UID.sub(lambda match: f"<uid of {names.get(match[0], 'something that is gone')}>", text)

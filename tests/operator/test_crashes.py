@@ -35,6 +35,9 @@ pytestmark = [
 
 # Of all writes one in so many is taken where not all are.
 SAMPLE = 4
+# So many times it is tried to have an operator die after a write, and for such a share of them it may never come about.
+TRIES = 3
+MISSED_MAX = 0.1
 # A frozen leader is followed when its Lease has run out, which takes its time.
 FREEZE_SAMPLE = 8
 LEASE_S = 3.0
@@ -77,16 +80,20 @@ async def _after_each(tellings: Tellings, undisturbed: Tale) -> None:
     """Told again for each write of the undisturbed telling: the operator dies right after it."""
     check_followed(undisturbed.writes())
     fatal = _numbered(undisturbed.writes())[:: 1 if _is_complete() else SAMPLE]
-    async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(tellings.tell(undisturbed, "killed", fatal=one)) for one in fatal]
-    tales = [task.result() for task in tasks]
-    deaths = sum(tale.deaths for tale in tales)
-    print(f"{tellings.name}: {len(undisturbed.writes())} writes, killed after {deaths} of {len(fatal)}")
-    # What is said of an object in between may be said more often in one telling than in another. Most die; and, in any
-    # case, somebody right after the first of each.
-    assert deaths >= len(fatal) * 0.7
-    firsts = {write for write, count in fatal if count == 1}
-    assert firsts - {tale.victim for tale in tales} == set(), "nobody died right after these"
+    missed = set(fatal)
+    # What is said of an object in between may be said more often in one telling than in another: what was not written
+    # so often is tried again.
+    for _ in range(TRIES):
+        async with asyncio.TaskGroup() as group:
+            tasks = {
+                one: group.create_task(tellings.tell(undisturbed, "killed", fatal=one))
+                for one in fatal
+                if one in missed
+            }
+        missed -= {one for one, task in tasks.items() if task.result().deaths}
+    print(f"{tellings.name}: {len(undisturbed.writes())} writes, of {len(fatal)} nobody died after {sorted(missed)}")
+    assert len(missed) <= len(fatal) * MISSED_MAX
+    assert not [write for write, count in missed if count == 1], "nobody died right after these"
 
 
 async def test_topologies_end_the_same_whatever_write_the_operator_dies_after(topologies: Tellings) -> None:
