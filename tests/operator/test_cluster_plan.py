@@ -452,6 +452,15 @@ def test_a_message_that_came_before_brokers_were_closed_keeps_the_cluster_and_op
     assert not world.finalized
 
 
+def test_brokers_that_were_closed_for_a_deletion_serve_again_in_a_cluster_that_is_there() -> None:
+    world = settled({"brokers": 2})
+    world.change_members(drains={name: DrainRecord(closes_only=True) for name in world.observed.members.live})
+    world.messages["orders-broker-1"] = 5
+    world.edit({"brokers": 1})
+    world.reconcile()
+    assert world.observed.members.drains == {"orders-broker-1": DrainRecord()}
+
+
 def test_a_drain_for_scaling_down_is_no_reason_to_let_a_cluster_go() -> None:
     world = settled({"brokers": 2, "deletionPolicy": "onlyIfEmpty"})
     drains = {name: DrainRecord() for name in world.observed.members.live}

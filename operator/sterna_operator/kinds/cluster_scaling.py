@@ -54,8 +54,7 @@ def decide(
         return Scaling(max(wanted, standing), (), leaving)
     steps: list[Step] = []
     for ordinal in range(wanted, standing):
-        drain = members.drains.get(names[ordinal])
-        if drain is None or drain.force != force:
+        if not _is_ordered(names[ordinal], members, force=force):
             how = ", whatever it holds" if force else ""
             steps.append(PutDrain(f"have broker {names[ordinal]} emptied{how}", names[ordinal], force))
     replicas = standing
@@ -67,9 +66,15 @@ def decide(
     return Scaling(max(wanted, replicas), tuple(steps), waiting, blocked)
 
 
+def _is_ordered(broker: str, members: Members, *, force: bool) -> bool:
+    """Whether a broker has been told to be emptied, in just this way."""
+    drain = members.drains.get(broker)
+    return drain is not None and drain.force == force and not drain.closes_only
+
+
 def _is_empty(broker: str, members: Members, *, force: bool) -> bool:
-    drain, status = members.drains.get(broker), members.statuses.get(broker)
-    if drain is None or drain.force != force:
+    status = members.statuses.get(broker)
+    if not _is_ordered(broker, members, force=force):
         return False
     if broker not in members.live:
         # It cannot be asked. One that never served has nothing; of any other only force lets go.
