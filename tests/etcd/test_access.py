@@ -55,7 +55,7 @@ async def test_certificates_on_both_sides(
     encrypted: tuple[RunningEtcd, tuple[Path, Path]], client: Connect, tmp_path: Path, prefix: str
 ) -> None:
     running, ca = encrypted
-    cert, key = issued(tmp_path / "ca", ca, "client")
+    cert, key = await asyncio.to_thread(issued, tmp_path / "ca", ca, "client")
     etcd = client(running, ca=ca[0], cert=cert, key=key)
     await etcd.put(prefix + "a", b"1")
     assert (await etcd.get(prefix + "a")).found is not None
@@ -65,12 +65,12 @@ async def test_a_certificate_of_somebody_else_is_refused_until_it_is_replaced(
     encrypted: tuple[RunningEtcd, tuple[Path, Path]], client: Connect, tmp_path: Path, prefix: str
 ) -> None:
     running, ca = encrypted
-    stranger = authority(tmp_path / "stranger")
-    cert, key = issued(tmp_path / "stranger", stranger, "client")
+    stranger = await asyncio.to_thread(authority, tmp_path / "stranger")
+    cert, key = await asyncio.to_thread(issued, tmp_path / "stranger", stranger, "client")
     etcd = client(running, ca=ca[0], cert=cert, key=key, timeout_ms=1_500)
     with pytest.raises(UnavailableError):
         await etcd.put(prefix + "a", b"1")
-    good = issued(tmp_path / "ca", ca, "good")
+    good = await asyncio.to_thread(issued, tmp_path / "ca", ca, "good")
     cert.write_bytes(good[0].read_bytes())
     key.write_bytes(good[1].read_bytes())
     await etcd.put(prefix + "a", b"1")
@@ -80,8 +80,8 @@ async def test_a_server_that_cannot_be_trusted_is_told_nothing(
     encrypted: tuple[RunningEtcd, tuple[Path, Path]], client: Connect, tmp_path: Path, prefix: str
 ) -> None:
     running, ca = encrypted
-    stranger = authority(tmp_path / "stranger")
-    cert, key = issued(tmp_path / "ca", ca, "client")
+    stranger = await asyncio.to_thread(authority, tmp_path / "stranger")
+    cert, key = await asyncio.to_thread(issued, tmp_path / "ca", ca, "client")
     with pytest.raises(UnavailableError):
         await client(running, ca=stranger[0], cert=cert, key=key, timeout_ms=1_500).put(prefix + "a", b"1")
 
