@@ -66,13 +66,24 @@ class Clusters:
         return dict(self._stores)
 
     async def ensure(
-        self, cluster: Key, resource: MessagingCluster, secrets: Secrets, status: Mapping[str, Any]
+        self,
+        cluster: Key,
+        resource: MessagingCluster,
+        secrets: Secrets,
+        status: Mapping[str, Any],
+        rival: Key | None = None,
     ) -> None:
         """Opens the cluster's etcd, or opens it anew when the object says another.
+
+        `rival`: a cluster whose place there is the same, and which has it.
 
         Raises:
             KubeError: a Secret that is needed cannot be read.
         """
+        if rival is not None:
+            await self.drop(cluster)
+            self._faults[cluster] = _claimed(resource, rival)
+            return
         try:
             settings = await self._settings(cluster, resource, secrets)
         except ValueError as error:
@@ -82,10 +93,10 @@ class Clusters:
         store = self._stores.get(cluster)
         if store is not None and store.settings == settings:
             return
-        for other, its in self._stores.items():
+        for other, its in list(self._stores.items()):
             if other != cluster and its.layout.cluster == resource.etcd_name and _overlap(its.settings, settings):
-                text = f"its state in etcd ({resource.etcd_name}) belongs to {other} already"
-                self._faults[cluster] = UnusableError("NameClaimed", text)
+                await self.drop(cluster)
+                self._faults[cluster] = _claimed(resource, other)
                 return
         known = store.identity.known if store is not None else None
         if known is None and status.get("etcdId"):
@@ -197,6 +208,10 @@ async def _file(folder: Path, name: str, secret: Secret, key: str) -> Path:
 
     await asyncio.to_thread(write)
     return file
+
+
+def _claimed(resource: MessagingCluster, other: Key) -> UnusableError:
+    return UnusableError("NameClaimed", f"its state in etcd ({resource.etcd_name}) belongs to {other} already")
 
 
 def _overlap(one: EtcdSettings, other: EtcdSettings) -> bool:

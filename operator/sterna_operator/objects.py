@@ -14,7 +14,16 @@ from sterna_operator.keys import Key
 CLUSTER = "MessagingCluster"
 
 _ANNOTATIONS = "sterna.dev/"
-_METADATA = ("name", "namespace", "uid", "generation", "resourceVersion", "deletionTimestamp", "finalizers")
+_METADATA = (
+    "name",
+    "namespace",
+    "uid",
+    "generation",
+    "resourceVersion",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "finalizers",
+)
 
 
 def key_of(object: Mapping[str, Any]) -> Key:

@@ -14,7 +14,7 @@ from sterna_resources.problems import ManifestError
 from sterna_operator.clusters import Clusters
 from sterna_operator.keys import Key
 from sterna_operator.kube import Kube, KubeError, Ref
-from sterna_operator.objects import Objects, key_of
+from sterna_operator.objects import CLUSTER, Objects, key_of
 from sterna_operator.plans import Plan
 from sterna_operator.resources import resource_of
 from sterna_operator.secrets import Secrets
@@ -47,6 +47,32 @@ class View:
         return namespace is None or "deletionTimestamp" in namespace["metadata"]
 
 
+def rival(view: View, object: Mapping[str, Any], cluster: MessagingCluster) -> Key | None:
+    """A cluster that has the place in etcd that this one asks for; None: nobody has.
+
+    Who has it must not depend on who is looked at first: whoever has used an etcd already (its status says so) comes
+    before all others, then whoever was made first.
+    """
+    own, place = _claim_to_etcd(object), set(cluster.spec.etcd.endpoints or ())
+    for key in view.objects.keys(CLUSTER):
+        other = view.objects.get(key)
+        if other is None or key == key_of(object) or _claim_to_etcd(other) > own:
+            continue
+        try:
+            its, _ = resource_of(other)
+        except ManifestError:
+            continue
+        assert isinstance(its, MessagingCluster)
+        if its.etcd_name == cluster.etcd_name and place & set(its.spec.etcd.endpoints or ()):
+            return key
+    return None
+
+
+def _claim_to_etcd(object: Mapping[str, Any]) -> tuple[bool, str, str]:
+    has_used = bool((object.get("status") or {}).get("etcdId"))
+    return not has_used, str(object["metadata"].get("creationTimestamp") or "~"), str(key_of(object))
+
+
 async def open_etcd(view: View, object: Mapping[str, Any]) -> None:
     """Opens the etcd of a MessagingCluster, unless it is open; one that cannot be read has none.
 
@@ -60,7 +86,8 @@ async def open_etcd(view: View, object: Mapping[str, Any]) -> None:
         await view.clusters.refuse(key, "; ".join(f"{one.field}: {one.message}" for one in error.problems))
         return
     assert isinstance(resource, MessagingCluster)
-    await view.clusters.ensure(key, resource, view.secrets, object.get("status") or {})
+    status = object.get("status") or {}
+    await view.clusters.ensure(key, resource, view.secrets, status, rival(view, object, resource))
 
 
 @dataclass(frozen=True)

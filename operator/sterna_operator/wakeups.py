@@ -47,6 +47,8 @@ class Wakeups:
         for key in self._objects.keys(kind):
             if key not in found and namespace in (None, key.namespace) and self._objects.remove(key, version):
                 self._queue.add(key, Priority.USER_CHANGE)
+                if kind == CLUSTER:
+                    self._wake_cluster(key)
         if (kind, namespace) in self._unlisted:
             self._unlisted.discard((kind, namespace))
             if not self._unlisted and self.clusters is not None:

@@ -184,7 +184,8 @@ class Worker:
         decision = await kind.decide(self._view, object)
         plan = decision.plan
         annotations = object["metadata"].get("annotations") or {}
-        is_dry = annotations.get(PLAN_ANNOTATION) == "true"
+        # Nobody can plan with what is going: its deletion, and its namespace's, would wait for ever.
+        is_dry = annotations.get(PLAN_ANNOTATION) == "true" and "deletionTimestamp" not in object["metadata"]
         if not is_dry:
             object = await self._execute(decision, object) or object
         if plan.again_s is not None:

@@ -12,7 +12,8 @@ from typing import Any
 from sterna_etcd.records import BrokerRecord, BrokerStatus, Draining, DrainRecord
 from sterna_operator.builders.blueprint import SECRETS_ANNOTATION, SETTINGS_ANNOTATION, OperatorPods
 from sterna_operator.kinds.cluster_rolling import Pod
-from sterna_operator.kinds.messaging_cluster import Defaults, Desired, Observed, plan
+from sterna_operator.kinds.cluster_seen import Defaults, Desired, Observed
+from sterna_operator.kinds.messaging_cluster import plan
 from sterna_operator.plans import (
     AddFinalizer,
     ApplyObject,
@@ -219,6 +220,14 @@ class World:
             statuses[name] = BrokerStatus(applied_revision=1, state="serving", draining=draining, messages=held)
         homes = {name: int(self.messages.get(name, 0) > 0) for name in statuses}
         self.change_members(live=live, statuses=statuses, homes=homes)
+
+
+def settled(spec: Mapping[str, Any]) -> World:
+    """A world in which a cluster has come up, and nothing is to be done."""
+    world = World(spec)
+    world.settle()
+    world.restarted.clear()
+    return world
 
 
 def _claim(stateful_set: Mapping[str, Any]) -> dict[str, Any]:

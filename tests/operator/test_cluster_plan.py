@@ -1,27 +1,19 @@
 """What the operator decides for a MessagingCluster, against a little world that does what controllers do."""
 
 import json
-from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
-from sterna_etcd.records import BrokerStatus, Draining, DrainRecord
+from sterna_etcd.records import BrokerStatus, DrainRecord
 from sterna_operator.builders.blueprint import SETTINGS_ANNOTATION
 from sterna_operator.kinds import cluster_rolling
 from sterna_operator.kinds.messaging_cluster import referenced_secrets
-from sterna_operator.plans import ApplyObject, RemoveBroker, RemoveObject
+from sterna_operator.plans import ApplyObject, RemoveBroker, RemoveDrain, RemoveObject
 from sterna_operator.reasons import Reason
 
-from tests.operator.cluster_world import DEFAULTS, OPERATOR_PODS, World, manifest
+from tests.operator.cluster_world import DEFAULTS, OPERATOR_PODS, World, manifest, settled
 
 THREE = {"brokers": 3}
-
-
-def settled(spec: Mapping[str, object]) -> World:
-    world = World(spec)
-    world.settle()
-    world.restarted.clear()
-    return world
 
 
 def test_a_new_cluster_becomes_ready_and_then_nothing_is_done() -> None:
@@ -402,80 +394,6 @@ def test_volumes_grow_one_by_one_and_the_template_stays() -> None:
     assert set(sizes.values()) == {"2Gi"}
 
 
-def test_volumes_belong_to_the_cluster_only_where_they_are_to_go_with_it() -> None:
-    world = settled({"brokers": 1})
-    assert not world.observed.claims["data-orders-broker-0"]["metadata"].get("ownerReferences")
-    world.edit({"brokers": 1, "deletionPolicy": "delete"})
-    world.settle()
-    owners = world.observed.claims["data-orders-broker-0"]["metadata"]["ownerReferences"]
-    assert [owner["uid"] for owner in owners] == ["uid-1"]
-    # Nor where it goes when it is empty: a message may come at the last moment.
-    for policy in ("retain", "delete", "onlyIfEmpty"):
-        world.edit({"brokers": 1, "deletionPolicy": policy})
-        world.settle()
-        owners = world.observed.claims["data-orders-broker-0"]["metadata"]["ownerReferences"]
-        assert bool(owners) is (policy == "delete")
-
-
-def test_a_cluster_goes_only_when_it_is_empty_if_its_policy_says_so() -> None:
-    world = settled({"brokers": 2, "deletionPolicy": "onlyIfEmpty"})
-    assert world.desired.has_finalizer
-    world.messages["orders-broker-1"] = 5
-    world.reconcile()
-    world.desired = replace(world.desired, is_deleting=True)
-    world.reconcile()
-    assert world.condition() == ("False", "DeletionBlocked")
-    assert "5 messages" in world.message()
-    assert world.observed.members.drains == {}, "it serves on"
-    world.messages.clear()
-    world.reconcile()
-    world.reconcile()
-    assert {drain.closes_only for drain in world.observed.members.drains.values()} == {True}
-    assert not world.finalized, "they have not been asked since"
-    for _ in range(3):
-        world.reconcile()
-    assert world.finalized
-
-
-def test_a_message_that_came_before_brokers_were_closed_keeps_the_cluster_and_opens_them_again() -> None:
-    world = settled({"brokers": 2, "deletionPolicy": "onlyIfEmpty"})
-    world.desired = replace(world.desired, is_deleting=True)
-    world.reconcile()
-    assert len(world.observed.members.drains) == 2
-    # The last count says none yet; the one that was made after it had closed says one.
-    left = Draining(destinations=1, messages=1, is_closed=True)
-    status = BrokerStatus(applied_revision=1, state="draining", messages=0, draining=left)
-    world.change_members(statuses={**world.observed.members.statuses, "orders-broker-1": status})
-    world.reconcile()
-    assert world.condition() == ("False", "DeletionBlocked")
-    assert world.observed.members.drains == {}, "it serves on"
-    assert not world.finalized
-
-
-def test_brokers_that_were_closed_for_a_deletion_serve_again_in_a_cluster_that_is_there() -> None:
-    world = settled({"brokers": 2})
-    world.change_members(drains={name: DrainRecord(closes_only=True) for name in world.observed.members.live})
-    world.messages["orders-broker-1"] = 5
-    world.edit({"brokers": 1})
-    world.reconcile()
-    assert world.observed.members.drains == {"orders-broker-1": DrainRecord()}
-
-
-def test_a_drain_for_scaling_down_is_no_reason_to_let_a_cluster_go() -> None:
-    world = settled({"brokers": 2, "deletionPolicy": "onlyIfEmpty"})
-    drains = {name: DrainRecord() for name in world.observed.members.live}
-    world.change_members(drains=drains)
-    world.reconcile()
-    world.desired = replace(world.desired, is_deleting=True)
-    world.reconcile()
-    assert not world.finalized
-    assert {drain.closes_only for drain in world.observed.members.drains.values()} == {True}
-
-
-def test_a_cluster_that_leaves_everything_needs_no_finalizer() -> None:
-    assert not settled({"brokers": 1, "deletionPolicy": "retain"}).desired.has_finalizer
-
-
 def pod(number: int, *, settings: str = "old", fault: str | None = None) -> cluster_rolling.Pod:
     return cluster_rolling.Pod(
         name=f"b-{number}",
@@ -538,3 +456,40 @@ def test_settings_reach_brokers_as_the_manifest_that_a_laptop_takes() -> None:
     assert json.loads(text)["spec"] == {"slowConsumerMs": 5_000}
     pod = world.child("StatefulSet", "orders-broker")["spec"]["template"]
     assert pod["metadata"]["annotations"][SETTINGS_ANNOTATION]
+
+
+def test_a_cluster_whose_place_in_etcd_is_taken_makes_nothing() -> None:
+    world = World({"brokers": 2})
+    world.change_members(
+        fault=("NameClaimed", "its state in etcd (shared) belongs to MessagingCluster mq/first already")
+    )
+    plan = world.reconcile()
+    assert plan.steps == ()
+    assert world.condition() == ("False", "NameClaimed")
+    assert world.condition("Stalled") == ("True", "NameClaimed")
+    assert "mq/first" in world.message()
+
+
+def test_destinations_of_a_broker_that_is_not_there_are_spoken_of_and_given_up_by_force() -> None:
+    world = settled({"brokers": 2})
+    world.change_members(homes={"orders-broker-0": 1, "orders-broker-2": 3, "by-hand": 1})
+    plan = world.decide()
+    assert plan.steps == ()
+    assert plan.status is not None
+    assert plan.status.conditions[0].status == "True"
+    assert "3 destinations cannot be reached, since the cluster has no broker orders-broker-2" in (
+        plan.status.conditions[0].message
+    )
+    world.edit({"brokers": 2}, annotations={"sterna.dev/force-drain": "true"})
+    world.reconcile()
+    assert [step.broker for step in world.last.steps if isinstance(step, RemoveBroker) and step.gives_up_homes] == [
+        "orders-broker-2"
+    ]
+    assert Reason.BrokerGivenUp in [one.reason for one in world.last.announcements]
+
+
+def test_brokers_that_an_earlier_cluster_had_closed_are_opened_before_there_are_any() -> None:
+    world = World({"brokers": 2})
+    world.change_members(drains={"orders-broker-0": DrainRecord(closes_only=True), "orders-broker-1": DrainRecord()})
+    steps = world.decide().steps
+    assert [step.broker for step in steps if isinstance(step, RemoveDrain)] == ["orders-broker-0"]

@@ -5,8 +5,8 @@ from typing import Any, cast
 import pytest
 from sterna_operator import conditions, resources
 from sterna_operator.kinds import cluster_observing, placed
+from sterna_operator.kinds.cluster_seen import Desired as DesiredCluster
 from sterna_operator.kinds.holds import noting
-from sterna_operator.kinds.messaging_cluster import Desired as DesiredCluster
 from sterna_operator.kinds.registry import kinds
 from sterna_operator.kinds.topology import Desired
 from sterna_operator.objects import Objects

@@ -231,6 +231,10 @@ async def test_a_plan_is_shown_in_the_status_and_nothing_is_done(world: World, o
         done = await world.ready("Queue", "orders")
         await eventually(lambda: "plan" not in (world.get("Queue", "orders") or {})["status"])
         assert done["metadata"]["finalizers"] == ["sterna.dev/operator"]
+        # A deletion is carried out all the same: everything around the object would wait for it.
+        world.annotate("Queue", "orders", {"sterna.dev/plan": "true"})
+        world.delete("Queue", "orders")
+        await world.gone("Queue", "orders")
 
 
 async def test_another_namespace_needs_the_clusters_leave(world: World, operator: MakeOperator) -> None:

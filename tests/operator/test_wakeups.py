@@ -214,6 +214,15 @@ def test_a_record_is_no_orphan_as_long_as_objects_are_still_being_listed() -> No
     assert world.taken()["orphan"] == Priority.RESYNC
 
 
+def test_a_cluster_that_a_list_does_not_have_any_more_concerns_all_that_is_in_it() -> None:
+    world = World()
+    world.event("MessagingCluster", "mq")
+    world.event("Queue", "orders")
+    world.taken()
+    world.wakeups.on_listed("MessagingCluster", None, set(), 10)
+    assert set(world.taken()) == {"mq", "orders"}
+
+
 def test_what_a_list_does_not_have_any_more_is_gone_unless_it_is_newer_or_elsewhere() -> None:
     world = World()
     gone, kept = world.event("Queue", "gone"), world.event("Queue", "kept")

@@ -20,8 +20,9 @@ from sterna_operator.builders.blueprint import CLUSTER_LABEL, SECRETS_ANNOTATION
 from sterna_operator.keys import Key
 from sterna_operator.kinds import cluster_claims, cluster_rolling
 from sterna_operator.kinds.cluster_scaling import Members
+from sterna_operator.kinds.cluster_seen import Defaults, Desired, Observed
 from sterna_operator.kinds.holds import invalid, let_go_unread, noting
-from sterna_operator.kinds.messaging_cluster import Defaults, Desired, Observed, plan, referenced_secrets
+from sterna_operator.kinds.messaging_cluster import plan, referenced_secrets
 from sterna_operator.kube import KubeError, Ref
 from sterna_operator.objects import CLUSTER, key_of
 from sterna_operator.plans import (
@@ -36,7 +37,7 @@ from sterna_operator.plans import (
 from sterna_operator.resources import resource_of
 from sterna_operator.settings import OperatorSettings
 from sterna_operator.version import VERSION
-from sterna_operator.view import Child, Decision, View
+from sterna_operator.view import Child, Decision, View, rival
 
 _REPLACED = "EtcdReplaced"
 # A revision is noted in the status once it is so far ahead of the noted one: not each of them is worth a write.
@@ -81,7 +82,7 @@ class MessagingClusterKind:
             status = {name: value for name, value in status.items() if name not in ("etcdId", "etcdRevision")}
             if (view.clusters.fault(key) or ("", ""))[0] == _REPLACED:
                 await view.clusters.drop(key)
-        await view.clusters.ensure(key, desired.cluster, view.secrets, status)
+        await view.clusters.ensure(key, desired.cluster, view.secrets, status, rival(view, object, desired.cluster))
         observed = await _observe(view, desired)
         planned = plan(desired, observed)
         found = await _standing(view, desired, observed, planned)
@@ -104,13 +105,15 @@ def read(object: Mapping[str, Any]) -> Desired | Plan:
     except ManifestError as error:
         return invalid(error)
     assert isinstance(cluster, MessagingCluster)
+    finalizers = metadata.get("finalizers") or ()
     return Desired(
         cluster=cluster,
         namespace=metadata["namespace"],
         uid=metadata["uid"],
         generation=int(metadata.get("generation") or 0),
         is_deleting="deletionTimestamp" in metadata,
-        has_finalizer=FINALIZER in (metadata.get("finalizers") or ()),
+        has_finalizer=FINALIZER in finalizers,
+        is_dismantled="foregroundDeletion" in finalizers,
         status=object.get("status") or {},
         passed_over=passed_over,
     )

@@ -37,6 +37,9 @@ class Scaling:
     blocked: frozenset[str] = frozenset()
     """Those of them that do not get on by themselves: somebody has to receive messages, or to do what is waited for."""
 
+    stranded: Mapping[str, int] = field(default_factory=dict)
+    """How many destinations live on brokers that the cluster does not have: its state in etcd may be older."""
+
 
 def decide(
     wanted: int, standing: int | None, names: Mapping[int, str], members: Members, pods: frozenset[str], *, force: bool
@@ -47,7 +50,9 @@ def decide(
     least up to `standing`. `pods`: the pods that exist. `force`: brokers go whatever they still have.
     """
     if standing is None:
-        return Scaling(wanted)
+        # A cluster of this name was closed, and went; its state in etcd stayed.
+        closed = sorted(broker for broker, drain in members.drains.items() if drain.closes_only)
+        return Scaling(wanted, tuple(RemoveDrain(f"have broker {one} take messages again", one) for one in closed))
     if members.fault is not None:
         # Nobody can be emptied without etcd; more brokers may come.
         leaving = {names[ordinal]: f"cannot be emptied: {members.fault[1]}" for ordinal in range(wanted, standing)}
@@ -62,8 +67,9 @@ def decide(
         replicas -= 1
     waiting = {names[n]: _words(names[n], members) for n in range(wanted, replicas)}
     blocked = frozenset(broker for broker in waiting if _is_blocked(broker, members))
-    steps += _forgotten(max(wanted, replicas), wanted, names, members, pods)
-    return Scaling(max(wanted, replicas), tuple(steps), waiting, blocked)
+    stranded = _stranded(names, max(wanted, replicas), members, pods)
+    steps += _forgotten(max(wanted, replicas), wanted, names, members, pods, stranded if force else {})
+    return Scaling(max(wanted, replicas), tuple(steps), waiting, blocked, {} if force else stranded)
 
 
 def _is_ordered(broker: str, members: Members, *, force: bool) -> bool:
@@ -107,10 +113,29 @@ def _is_blocked(broker: str, members: Members) -> bool:
     return left is not None and bool(left.messages or left.waits_for)
 
 
-def _forgotten(kept: int, wanted: int, names: Mapping[int, str], members: Members, pods: frozenset[str]) -> list[Step]:
+def _stranded(names: Mapping[int, str], kept: int, members: Members, pods: frozenset[str]) -> dict[str, int]:
+    """Destinations on brokers of this cluster's names that it does not have, nor is about to have."""
+    own = names[0].removesuffix("0")
+    there = {names[ordinal] for ordinal in range(kept)} | pods | members.live.keys()
+    return {
+        broker: count
+        for broker, count in sorted(members.homes.items())
+        if count and broker not in there and broker.startswith(own) and broker.removeprefix(own).isdigit()
+    }
+
+
+def _forgotten(
+    kept: int,
+    wanted: int,
+    names: Mapping[int, str],
+    members: Members,
+    pods: frozenset[str],
+    given_up: Mapping[str, int],
+) -> list[Step]:
     """Brokers that are needed again lose their order to go; of those that are gone for good nothing is kept.
 
     One that was forced to go while nobody could ask it still has its destinations: nobody else could have them.
+    `given_up`: others of which that is to be so.
     """
     needed = {names[ordinal] for ordinal in range(wanted)}
     staying = {names[ordinal] for ordinal in range(kept)}
@@ -118,14 +143,14 @@ def _forgotten(kept: int, wanted: int, names: Mapping[int, str], members: Member
         RemoveDrain(f"broker {broker} stays: take its drain back", broker)
         for broker in sorted(needed & members.drains.keys())
     ]
-    known = members.statuses.keys() | members.drains.keys()
+    known = members.statuses.keys() | members.drains.keys() | given_up.keys()
     gone = known - staying - pods - members.live.keys()
-    return steps + [_forget(broker, members) for broker in sorted(gone)]
+    return steps + [_forget(broker, members, is_given_up=broker in given_up) for broker in sorted(gone)]
 
 
-def _forget(broker: str, members: Members) -> RemoveBroker:
+def _forget(broker: str, members: Members, *, is_given_up: bool) -> RemoveBroker:
     drain, homes = members.drains.get(broker), members.homes.get(broker, 0)
-    if drain is None or not drain.force or not homes:
+    if not homes or not (is_given_up or (drain is not None and drain.force)):
         return RemoveBroker(f"forget broker {broker}: it is gone for good", broker)
     text = f"give up the {counted(homes, 'destination')} of broker {broker}, which is gone for good, and forget it"
     return RemoveBroker(text, broker, gives_up_homes=True)

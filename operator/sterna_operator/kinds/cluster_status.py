@@ -10,6 +10,7 @@ from sterna_operator.conditions import Condition
 from sterna_operator.kinds.cluster_rolling import Pod, Rolling
 from sterna_operator.kinds.cluster_scaling import Members, Scaling
 from sterna_operator.plans import Wanted
+from sterna_operator.words import counted
 
 _KEPT = (
     "replicas",
@@ -59,7 +60,7 @@ def _conditions(facts: Facts) -> tuple[Condition, ...]:
     blueprint, rolling = facts.blueprint, facts.rolling
     brokers = blueprint.spec.brokers
     ready = sum(blueprint.broker(ordinal) in facts.serving for ordinal in range(brokers))
-    counted = f"{ready} of {brokers} brokers serve"
+    serving = f"{ready} of {brokers} brokers serve"
     if facts.lacks_cert_manager:
         return conditions.stalled(
             "ReferenceMissing", "cert-manager is not installed: give tls.secretName, or install it"
@@ -69,28 +70,35 @@ def _conditions(facts: Facts) -> tuple[Condition, ...]:
     if facts.scaling.waiting:
         broker, text = max(facts.scaling.waiting.items())
         reason = "DrainBlocked" if broker in facts.scaling.blocked else "Draining"
-        return conditions.reconciling(reason, f"{counted}; broker {broker} {text}")
+        return conditions.reconciling(reason, f"{serving}; broker {broker} {text}")
     if blueprint.replicas != brokers:
-        return conditions.reconciling("Scaling", counted)
+        return conditions.reconciling("Scaling", serving)
     if rolling.outdated:
         waits = f"; waits for {rolling.waits_for}" if rolling.waits_for else ""
-        return conditions.reconciling("Rolling", f"{counted}; {rolling.outdated} are to be restarted{waits}")
+        return conditions.reconciling("Rolling", f"{serving}; {rolling.outdated} are to be restarted{waits}")
     if ready < brokers:
         faults = [f"{pod.name}: {fault}" for pod in facts.pods if (fault := _fault(facts, pod))]
-        return conditions.reconciling("Starting", "; ".join([counted, *faults[:3]]))
+        return conditions.reconciling("Starting", "; ".join([serving, *faults[:3]]))
     if facts.members.fault is not None:
         # Brokers go on with the configuration that they have.
-        return conditions.reconciling(facts.members.fault[0], f"{counted}; {facts.members.fault[1]}", is_ready=True)
+        return conditions.reconciling(facts.members.fault[0], f"{serving}; {facts.members.fault[1]}", is_ready=True)
     if facts.pending:
-        text = f"{counted}; no address yet: {', '.join(facts.pending[:3])}"
+        text = f"{serving}; no address yet: {', '.join(facts.pending[:3])}"
         return conditions.reconciling("AddressPending", text, is_ready=True)
-    notes = [counted]
+    notes = [serving, *(_stranded(broker, count) for broker, count in facts.scaling.stranded.items())]
     if blueprint.spec.etcd.managed is not None:
         notes.append("etcd has one member, which is for trying things out")
     if blueprint.spec.insecure:
         notes.append("insecure: without TLS or users")
     notes += sorted({warning for status in facts.members.statuses.values() for warning in status.warnings})[:3]
     return conditions.ready("Serving", "; ".join(notes))
+
+
+def _stranded(broker: str, count: int) -> str:
+    return (
+        f"{counted(count, 'destination')} cannot be reached, since the cluster has no broker {broker}: "
+        'more brokers bring it back, sterna.dev/force-drain: "true" gives up what it holds'
+    )
 
 
 def _fault(facts: Facts, pod: Pod) -> str | None:

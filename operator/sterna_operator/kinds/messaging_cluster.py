@@ -7,19 +7,26 @@ decided from what serves now. `cluster_status` says what has become of it, `clus
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
-from sterna_etcd.records import BrokerStatus
 from sterna_resources.messaging_cluster import MessagingCluster
 
 from sterna_operator import conditions
 from sterna_operator.builders import brokers as broker_builder
 from sterna_operator.builders import certificate, connection, differences, etcd, monitoring, protection, services
-from sterna_operator.builders.blueprint import SECRETS_ANNOTATION, Blueprint, OperatorPods
-from sterna_operator.kinds import cluster_claims, cluster_outside, cluster_rolling, cluster_scaling, cluster_status
-from sterna_operator.kinds.cluster_rolling import Pod, Rolling
-from sterna_operator.kinds.cluster_scaling import Members, Scaling
+from sterna_operator.builders.blueprint import SECRETS_ANNOTATION, Blueprint
+from sterna_operator.kinds import (
+    cluster_claims,
+    cluster_deletion,
+    cluster_outside,
+    cluster_rolling,
+    cluster_scaling,
+    cluster_status,
+)
+from sterna_operator.kinds.cluster_rolling import Rolling
+from sterna_operator.kinds.cluster_scaling import Scaling
+from sterna_operator.kinds.cluster_seen import Desired, Observed
 from sterna_operator.kinds.holds import pause_of
 from sterna_operator.plans import (
     FINALIZER,
@@ -30,99 +37,44 @@ from sterna_operator.plans import (
     Plan,
     PutDrain,
     RemoveBroker,
-    RemoveDrain,
     RemoveFinalizer,
     RemoveObject,
     Step,
     Wanted,
 )
 from sterna_operator.reasons import Reason
-from sterna_operator.words import counted
 
 FORCE_DRAIN = "sterna.dev/force-drain"
 
 # Something is on its way that no watch tells of: a broker that registers, a volume that grows.
 _AGAIN_S = 5.0
-_AT_ONCE_S = 0.1
-
-
-@dataclass(frozen=True)
-class Desired:
-    """What the object in Kubernetes asks for."""
-
-    cluster: MessagingCluster
-    namespace: str
-    uid: str
-    generation: int
-    is_deleting: bool = False
-    has_finalizer: bool = False
-    status: Mapping[str, Any] = field(default_factory=dict)
-    passed_over: tuple[str, ...] = ()
-    """Fields that only newer definitions know."""
-
-
-@dataclass(frozen=True)
-class Defaults:
-    """What the operator chooses where the manifest is silent."""
-
-    broker_image: str
-    etcd_image: str
-    version: str
-    operator_pods: OperatorPods
-
-
-@dataclass(frozen=True)
-class Observed:
-    """What there is. Objects are as the API server has them."""
-
-    defaults: Defaults
-    children: Mapping[tuple[str, str], Mapping[str, Any]] = field(default_factory=dict)
-    """By kind and name: whatever carries the cluster's label, and whatever has a name that a child is to have."""
-
-    pods: tuple[Pod, ...] = ()
-    claims: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """The volume claims of the cluster's pods, by name."""
-
-    secrets: Mapping[str, Mapping[str, bytes] | None] = field(default_factory=dict)
-    """The Secrets that the manifest names; None: there is none such."""
-
-    members: Members = field(default_factory=Members)
-    has_pod_monitors: bool = False
-    has_certificates: bool = False
-    namespace_is_going: bool = False
-    now_ms: int = 0
-
-    def of_kind(self, kind: str) -> dict[str, Mapping[str, Any]]:
-        """The children of a kind, by name."""
-        return {name: child for (one, name), child in self.children.items() if one == kind}
 
 
 def plan(desired: Desired, observed: Observed) -> Plan:
     """What is to be done for a cluster."""
     if desired.is_deleting:
         return _deletion(desired, observed)
+    if (claimed := _claimed(desired, observed)) is not None:
+        return claimed
     if (paused := _paused(desired, observed)) is not None:
         return paused
     scaling = _scaling(desired, observed)
     blueprint = _blueprint(desired, observed, scaling.replicas)
     wanted = children(blueprint, observed)
     if (foreign := _foreign(desired, observed, wanted)) is not None:
-        text = f"{foreign} exists already and is not this cluster's: rename one of them"
-        return Plan(
-            status=Wanted(conditions.stalled("NameClaimed", text), cluster_status.kept(desired.status)),
-            announcements=(Announcement(Reason.NameClaimed, text),),
-        )
+        return _stands_back(desired, f"{foreign} exists already and is not this cluster's: rename one of them")
     missing = sorted(name for name, data in observed.secrets.items() if data is None and _is_needed(blueprint, name))
-    steps = _finalizer(desired)
+    steps: list[Step] = [*_added_finalizer(desired), *cluster_claims.owned(blueprint, observed.claims)]
     steps += _applied(blueprint, observed, wanted, is_held=bool(missing))
     steps += _removed(desired, observed, wanted)
     steps += cluster_claims.grown(blueprint, observed.claims)
-    steps += cluster_claims.owned(blueprint, observed.claims)
     steps += scaling.steps
     rolling = cluster_rolling.decide(observed.pods, blueprint.replicas, blueprint.settings_hash, _serving(observed))
     if not missing:
         steps += _hurried(blueprint, observed)
         steps += _restarted(blueprint, rolling)
+    # Last: without it the cluster may go at any moment, and what it is to leave behind must not be its own any more.
+    steps += _removed_finalizer(desired)
     facts = cluster_status.Facts(
         blueprint=blueprint,
         pods=observed.pods,
@@ -229,17 +181,23 @@ def _etcd_user(cluster: MessagingCluster, observed: Observed) -> str | None:
 # Steps
 
 
-def _finalizer(desired: Desired) -> list[Step]:
+def _added_finalizer(desired: Desired) -> list[Step]:
     """Only a deletion that has something to wait for, or to say, needs one."""
     policy = desired.cluster.spec.deletion_policy
-    needs = policy != "retain"
-    label = f"MessagingCluster {desired.namespace}/{desired.cluster.metadata.name}"
-    if needs and not desired.has_finalizer:
-        until = "until it is said what is destroyed with it" if policy == "delete" else "until it holds no message"
-        return [AddFinalizer(f"keep {label} {until} ({FINALIZER})")]
-    if not needs and desired.has_finalizer:
-        return [RemoveFinalizer(f"let {label} be deleted at any time")]
-    return []
+    if policy == "retain" or desired.has_finalizer:
+        return []
+    until = "until it is said what is destroyed with it" if policy == "delete" else "until it holds no message"
+    return [AddFinalizer(f"keep {_label(desired)} {until} ({FINALIZER})")]
+
+
+def _removed_finalizer(desired: Desired) -> list[Step]:
+    if desired.cluster.spec.deletion_policy != "retain" or not desired.has_finalizer:
+        return []
+    return [RemoveFinalizer(f"let {_label(desired)} be deleted at any time")]
+
+
+def _label(desired: Desired) -> str:
+    return f"MessagingCluster {desired.namespace}/{desired.cluster.metadata.name}"
 
 
 def _applied(
@@ -393,7 +351,7 @@ def _announcements(
     return tuple(said)
 
 
-# Pause and deletion
+# Standing back, and going
 
 
 def _paused(desired: Desired, observed: Observed) -> Plan | None:
@@ -403,70 +361,26 @@ def _paused(desired: Desired, observed: Observed) -> Plan | None:
     return pause.plan(Wanted(conditions.stalled("Paused", pause.text), cluster_status.kept(desired.status)))
 
 
-def _deletion(desired: Desired, observed: Observed) -> Plan:
-    """Kubernetes removes what the cluster owns; only onlyIfEmpty has something to wait for. delete says what goes.
+def _claimed(desired: Desired, observed: Observed) -> Plan | None:
+    """The plan of a cluster whose place in etcd is another one's: its brokers would join that."""
+    fault = observed.members.fault
+    return _stands_back(desired, fault[1], _AGAIN_S) if fault is not None and fault[0] == "NameClaimed" else None
 
-    While there are messages the brokers serve on. Once there are none they are closed to producers, and the cluster
-    goes when they say that they are empty since then; if not, they are opened again. Brokers that somebody took away
-    with their StatefulSet cannot be asked: what they hold is on the volumes, which stay.
-    """
+
+def _stands_back(desired: Desired, text: str, again_s: float | None = None) -> Plan:
+    status = Wanted(conditions.stalled("NameClaimed", text), cluster_status.kept(desired.status))
+    return Plan(status=status, announcements=(Announcement(Reason.NameClaimed, text),), again_s=again_s)
+
+
+def _deletion(desired: Desired, observed: Observed) -> Plan:
+    """See cluster_deletion. A cluster that waits is looked after, unless Kubernetes takes it apart at the same time."""
     if not desired.has_finalizer:
         return Plan()
-    label = f"MessagingCluster {desired.namespace}/{desired.cluster.metadata.name}"
-    release = RemoveFinalizer(f"let {label} go")
-    if desired.cluster.spec.deletion_policy == "retain" or observed.namespace_is_going:
-        return Plan((release,))
-    if desired.cluster.spec.deletion_policy == "delete":
-        return _destruction(desired, observed, release)
-    fields, members = cluster_status.kept(desired.status), observed.members
-    if ("StatefulSet", f"{desired.cluster.metadata.name}-broker") not in observed.children:
-        return Plan((release,))
-    if members.fault is not None:
-        text = f"the deletion waits: whether messages are left cannot be told: {members.fault[1]}"
-        return Plan(status=Wanted(conditions.reconciling("DeletionBlocked", text), fields), again_s=_AGAIN_S)
-    absent = sorted(name for name in members.statuses if name not in members.live and members.homes.get(name))
-    messages = sum(_messages(status) for status in members.statuses.values())
-    if messages or absent:
-        unasked = f"broker {', '.join(absent)} is not there to be asked"
-        left = f"it holds {counted(messages, 'message')}" if messages else unasked
-        text = f"the deletion waits: {left}; spec.deletionPolicy: delete destroys what there is, retain keeps it"
-        status = Wanted(conditions.reconciling("DeletionBlocked", text), fields)
-        closed = [broker for broker, drain in sorted(members.drains.items()) if drain.closes_only]
-        steps = tuple(RemoveDrain(f"have broker {broker} take messages again", broker) for broker in closed)
-        return Plan(steps, status, (Announcement(Reason.DeletionBlocked, text),), _AGAIN_S)
-    opened = [name for name in sorted(members.live) if not (drain := members.drains.get(name)) or not drain.closes_only]
-    unsure = [name for name in sorted(members.live) if not _is_closed(members.statuses.get(name))]
-    if opened or unsure:
-        puts = tuple(PutDrain(f"have broker {name} take no more messages", name, False, True) for name in opened)
-        text = f"waits for brokers to say that they take no more messages and hold none: {', '.join(opened or unsure)}"
-        return Plan(puts, Wanted(conditions.reconciling("Deleting", text), fields), again_s=_AGAIN_S)
-    return Plan(
-        (release,), announcements=(Announcement(Reason.Deleted, f"{label} is empty, and goes; its volumes stay"),)
-    )
-
-
-def _is_closed(status: BrokerStatus | None) -> bool:
-    """Whether a broker has said that it takes no more messages."""
-    return status is not None and status.draining is not None and status.draining.is_closed
-
-
-def _messages(status: BrokerStatus) -> int:
-    """How many a broker holds: it counts now and then, and once more after it has closed to producers."""
-    return max(status.messages, status.draining.messages if status.draining and status.draining.is_closed else 0)
-
-
-def _destruction(desired: Desired, observed: Observed, release: RemoveFinalizer) -> Plan:
-    """First it is said what goes, in the status and as an event, then the cluster is let go; nothing is waited for."""
-    if conditions.find(desired.status, conditions.READY).get("reason") == "Deleting":
-        return Plan((release,))
-    members = observed.members
-    brokers = counted(len(observed.pods), "broker")
-    if members.fault is not None:
-        text = f"{brokers} and their volumes are deleted; how many messages go with them cannot be told: "
-        text += members.fault[1]
-    else:
-        messages = counted(sum(status.messages for status in members.statuses.values()), "message")
-        destinations = counted(sum(members.homes.values()), "destination")
-        text = f"{brokers} and their volumes are deleted, and with them {messages} in {destinations}, as last counted"
-    status = Wanted(conditions.reconciling("Deleting", text), cluster_status.kept(desired.status))
-    return Plan(status=status, announcements=(Announcement(Reason.Deleting, text),), again_s=_AT_ONCE_S)
+    blueprint = _blueprint(desired, observed, _scaling(desired, observed).replicas)
+    upkeep: list[Step] = []
+    if not desired.is_dismantled:
+        wanted = children(blueprint, observed)
+        if _foreign(desired, observed, wanted) is None:
+            # No StatefulSet is made any more.
+            upkeep = [*_applied(blueprint, observed, wanted, is_held=True), *_hurried(blueprint, observed)]
+    return cluster_deletion.decide(desired, observed, cluster_claims.owned(blueprint, observed.claims), upkeep)

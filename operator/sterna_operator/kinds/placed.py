@@ -126,12 +126,19 @@ async def see_cluster(view: View, object: Mapping[str, Any]) -> tuple[ClusterSee
     own = object["metadata"]["namespace"]
     allowed = (cluster.get("spec") or {}).get("allowedNamespaces") or {}
     allows = AllowedNamespaces.model_validate(allowed).allow(own, key.namespace)
-    is_going = "deletionTimestamp" in cluster["metadata"]
+    is_going = _is_going(cluster)
     store = view.clusters.get(key)
     fault = view.clusters.fault(key)
     brokers = frozenset(store.mirror.brokers()) if store is not None else frozenset()
     seen = ClusterSeen(label, is_going=is_going, allows=allows, fault=fault, brokers=brokers)
     return seen, None if fault is not None else store
+
+
+def _is_going(cluster: Mapping[str, Any]) -> bool:
+    """Whether a cluster goes. One that goes when it is empty serves until then, which may take days."""
+    metadata, spec = cluster["metadata"], cluster.get("spec") or {}
+    waits = spec.get("deletionPolicy") == "onlyIfEmpty" and FINALIZER in (metadata.get("finalizers") or ())
+    return "deletionTimestamp" in metadata and not waits
 
 
 async def holder_is_there(view: View, key: Key) -> bool:
