@@ -155,6 +155,29 @@ def test_first_objects_name_the_cluster(api_server: ApiServer) -> None:
     assert first["spec"] == {"clusterRef": {"name": "shop"}, "maxMessages": 10}
 
 
+def test_the_guard_of_a_release_looks_at_its_own_cluster_and_destinations_alone(api_server: ApiServer) -> None:
+    objects = rendered(api_server, CLUSTER, "--set", "name=shop", "--set-json", 'queues=[{"name":"first"}]')
+    [role] = of_kind(objects, "Role")
+    assert role["metadata"]["namespace"] == "default"
+    assert role["rules"] == [
+        {
+            "apiGroups": ["sterna.dev"],
+            "resources": ["messagingclusters"],
+            "resourceNames": ["shop"],
+            "verbs": ["get"],
+        },
+        {"apiGroups": ["sterna.dev"], "resources": ["queues", "topics", "durablesubscriptions"], "verbs": ["list"]},
+        {"apiGroups": ["apps"], "resources": ["statefulsets"], "resourceNames": ["shop-broker"], "verbs": ["get"]},
+    ]
+    [job] = [one for one in of_kind(objects, "Job") if one["metadata"]["name"] == "shop-guard"]
+    [container] = job["spec"]["template"]["spec"]["containers"]
+    assert container["args"] == ["cluster", "shop", "--release", "orders"]
+    # It finds the release's objects by this label.
+    first = next(one for one in of_kind(objects, "Queue") if one["metadata"]["name"] == "first")
+    assert first["metadata"]["labels"]["app.kubernetes.io/instance"] == "orders"
+    assert of_kind(rendered(api_server, CLUSTER, "--set", "uninstallGuard.enabled=false"), "Role") == []
+
+
 @pytest.mark.parametrize("name", ["sterna-operator", "renamed"])
 def test_the_operator_knows_the_labels_of_its_pods(api_server: ApiServer, name: str) -> None:
     [deployment] = of_kind(rendered(api_server, OPERATOR, "--set", f"nameOverride={name}"), "Deployment")
