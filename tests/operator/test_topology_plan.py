@@ -209,6 +209,36 @@ class TestDeletion:
         done = replace(standing, statuses={"b-0": said(desired, "deleted")})
         assert kinds_of(plan(desired, done)) == [RemoveConfig, RemoveFinalizer]
 
+    @pytest.mark.parametrize(
+        ("kind", "count", "words"),
+        [
+            ("Queue", None, "with its messages"),
+            ("Queue", 0, "with its messages (0 messages when they were last counted)"),
+            ("Queue", 3, "with its messages (3 messages when they were last counted)"),
+            ("DurableSubscription", None, "with its messages"),
+            ("DurableSubscription", 0, "with its messages"),
+            ("DurableSubscription", 3, "with its messages (3 messages when they were last counted)"),
+        ],
+    )
+    def test_it_says_what_goes_as_far_as_that_was_counted(self, kind: str, count: int | None, words: str) -> None:
+        desired = self.desired("delete")
+        if kind == "DurableSubscription":
+            document = {
+                "apiVersion": "sterna.dev/v1alpha1",
+                "kind": kind,
+                "metadata": {"name": "audit", "namespace": "ns"},
+                "spec": {"clusterRef": {"name": "mq"}, "topic": "t", "clientId": "c", "deletionPolicy": "delete"},
+            }
+            resource = from_object(document)
+            assert isinstance(resource, TopologyResource)
+            desired = replace(desired, key=Key(kind, "ns", "audit"), resource=resource)
+        statuses = {} if count is None else {"b-0": said(desired, "applied", home="b-0", messages=count)}
+        made = plan(desired, Observed(NOW, CLUSTER, config=record(desired), statuses=statuses))
+        [announcement] = made.announcements
+        assert announcement.message.endswith(words)
+        assert made.status is not None
+        assert made.status.conditions[0].message.endswith(words)
+
     def test_blocked_says_how_many(self) -> None:
         desired = self.desired("onlyIfEmpty")
         order = Deleting(policy="onlyIfEmpty", uid="uid-1")

@@ -373,11 +373,15 @@ def _deletion_of_record(
 
 
 def _held(desired: Desired, observed: Observed) -> str:
-    """What a deletion would destroy, as far as brokers have said it: they count queues and topics now and then."""
+    """What a deletion would destroy, as far as brokers have said it: they count now and then.
+
+    A broker that counts queues and topics alone says 0 of a durable subscription, which means nothing then.
+    """
     said = [one.messages for one in observed.statuses.values() if one.uid == desired.uid and one.state == "applied"]
-    if desired.claim.kind not in ("Queue", "Topic") or not said:
-        return "all messages in it"
-    return f"all messages in it ({counted(sum(said), 'message')} when they were last counted)"
+    is_counted = bool(said) if desired.claim.kind in ("Queue", "Topic") else sum(said) > 0
+    if not is_counted:
+        return "its messages"
+    return f"its messages ({counted(sum(said), 'message')} when they were last counted)"
 
 
 def _leave_with_namespace(desired: Desired, remove: RemoveConfig, release: RemoveFinalizer) -> Plan:
