@@ -11,6 +11,7 @@ import sterna
 
 from tests.kubernetes import killing
 from tests.kubernetes.conftest import Loads, MakeCluster, outside_url
+from tests.kubernetes.exchanging import receive_bodies, send_numbers
 from tests.kubernetes.kubectl import Namespace
 from tests.kubernetes.rolling import Rolling
 
@@ -216,4 +217,57 @@ def test_a_cluster_that_is_kept_finds_its_messages_again(operator: Namespace, ma
     operator.delete("queue", "kept")
     operator.delete("messagingcluster", cluster)
     operator.wait(lambda: not operator.broker_pods(cluster), 120, "pods gone")
+    operator.kubectl("delete", "pvc", "-l", f"app.kubernetes.io/instance={cluster}")
+
+
+def test_a_cluster_that_goes_when_it_is_empty_serves_until_then_and_leaves_its_volumes(
+    operator: Namespace, make_cluster: MakeCluster
+) -> None:
+    cluster = make_cluster({"brokers": 1, "deletionPolicy": "onlyIfEmpty", **NODE_PORT})
+    operator.apply("Queue", "last", queue(cluster))
+    operator.ready("queue", "last", 90)
+    # The address stands in the status, which goes with the cluster.
+    url = outside_url(operator, cluster)
+    asyncio.run(send_numbers(url, "last", 1))
+
+    def counted() -> bool:
+        found = operator.get("messagingcluster", cluster)
+        assert found is not None
+        return bool(sum(broker.get("messages", 0) for broker in found["status"]["brokers"]) == 1)
+
+    # Deleted before it was counted, the broker would be closed to producers for a moment, until it says what it holds.
+    operator.wait(counted, 60, "the message in the cluster's status")
+    operator.delete("messagingcluster", cluster, "--wait=false")
+
+    def blocked() -> bool:
+        condition = operator.condition("messagingcluster", cluster)
+        return condition.get("reason") == "DeletionBlocked" and "it holds 1 message;" in condition["message"]
+
+    operator.wait(
+        blocked,
+        60,
+        "the deletion blocked by one message",
+        lambda: json.dumps((operator.get("messagingcluster", cluster) or {}).get("status"), indent=1),
+    )
+
+    async def send_another() -> None:
+        async with sterna.connect(url) as connection:
+            await connection.send("last", "another")
+
+    asyncio.run(send_another())
+    assert len(operator.broker_pods(cluster)) == 1
+    assert asyncio.run(receive_bodies(url, "last", 2)) == ["0", "another"]
+    operator.wait(
+        lambda: operator.get("messagingcluster", cluster) is None,
+        90,
+        "the empty cluster gone",
+        lambda: json.dumps((operator.get("messagingcluster", cluster) or {}).get("status"), indent=1),
+    )
+    operator.wait(lambda: not operator.broker_pods(cluster), 120, "pods gone")
+    volume = operator.get("pvc", f"data-{cluster}-broker-0")
+    assert volume is not None, "the volume has gone"
+    # Nobody owns it whose going would take it along, nor is it on its way.
+    assert not volume["metadata"].get("ownerReferences")
+    assert "deletionTimestamp" not in volume["metadata"]
+    operator.delete("queue", "last")
     operator.kubectl("delete", "pvc", "-l", f"app.kubernetes.io/instance={cluster}")
