@@ -19,6 +19,7 @@ from sterna_resources.status import UNOBSERVED
 
 from sterna_operator import conditions
 from sterna_operator.kube import STERNA_API, Kube, NotFoundError, Ref, load_configuration
+from sterna_operator.plans import FINALIZER
 from sterna_operator.settings import own_namespace
 from sterna_operator.words import counted
 
@@ -56,7 +57,7 @@ def cluster_objection(cluster: Mapping[str, Any] | None, *, replicas: int | None
         return None
     policy = cluster["spec"].get("deletionPolicy", RETAIN)
     if policy == RETAIN:
-        return None
+        return _not_kept_yet(cluster) if replicas is not None else None
     told = _told(cluster, replicas)
     label, messages = _label(cluster), sum(told.messages.values())
     remedy = (
@@ -72,6 +73,19 @@ def cluster_objection(cluster: Mapping[str, Any] | None, *, replicas: int | None
     return (
         f"the deletion policy of {label} is {policy}, and whether messages would be lost cannot be told: "
         f"{doubt}\n{remedy}"
+    )
+
+
+def _not_kept_yet(cluster: Mapping[str, Any]) -> str | None:
+    """What may still take the volumes of a cluster along whose policy is retain by now; None: nothing."""
+    behind = _behind(cluster)
+    # The operator takes it away when it has seen that the policy is retain. A cluster that is paused it leaves alone.
+    if not behind and FINALIZER not in (cluster["metadata"].get("finalizers") or ()):
+        return None
+    return (
+        f"{_label(cluster)} is to leave its volumes, and the operator may not have seen to that: "
+        f"{behind or f'the finalizer {FINALIZER} of another policy is still there'}. "
+        f"Try again once it has. Is the cluster paused, or no operator installed? {_GO_ON}."
     )
 
 

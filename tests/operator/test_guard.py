@@ -89,6 +89,18 @@ def test_a_cluster_goes_unless_messages_may_be_lost(found: dict[str, Any] | None
         assert word in objection
 
 
+def test_a_cluster_that_is_kept_goes_once_the_operator_has_seen_that_it_is() -> None:
+    """A policy that was `delete` a moment ago: its volumes still belong to the cluster, and would go with it."""
+    changed = cluster("retain", FULL, **BEHIND)
+    assert "has not looked at it since it was last changed" in (cluster_objection(changed, replicas=1) or "")
+    paused = cluster("retain", FULL, conditions=conditions(Stalled="True"))
+    assert cluster_objection(paused, replicas=1) is None
+    paused["metadata"]["finalizers"] = ["sterna.dev/operator"]
+    assert "sterna.dev/operator of another policy" in (cluster_objection(paused, replicas=1) or "")
+    for found in (changed, paused):
+        assert cluster_objection(found, replicas=None) is None
+
+
 def test_a_broker_that_is_to_go_and_has_no_pod_counts_too() -> None:
     found = cluster("delete", EMPTY, wanted=1)
     assert cluster_objection(found, replicas=1) is None
