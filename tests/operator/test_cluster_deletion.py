@@ -153,28 +153,31 @@ def test_a_cluster_gives_its_volumes_away_before_it_may_be_deleted_at_any_time()
     assert isinstance(steps[-1], RemoveFinalizer)
 
 
-def test_a_cluster_that_waits_for_its_consumers_is_looked_after() -> None:
+@pytest.fixture
+def waiting() -> World:
+    """A cluster that is to go when it is empty, holds messages, and has lost its Service."""
     world = settled({"brokers": 2, "deletionPolicy": "onlyIfEmpty"})
     world.messages["orders-broker-1"] = 5
     world.reconcile()
-    children = dict(world.observed.children)
-    del children["Service", "orders"]
-    world.observed = replace(world.observed, children=children)
-    going(world).reconcile()
-    assert world.condition() == ("False", "DeletionBlocked")
-    assert ("Service", "orders") in world.observed.children
+    lose(world, "Service", "orders")
+    return world
 
 
-def test_nothing_is_made_again_of_a_cluster_that_kubernetes_takes_apart() -> None:
-    world = settled({"brokers": 2, "deletionPolicy": "onlyIfEmpty"})
-    world.messages["orders-broker-1"] = 5
-    world.reconcile()
-    children = dict(world.observed.children)
-    del children["Service", "orders"]
+def lose(world: World, kind: str, name: str) -> None:
+    """Somebody removes a child."""
+    children = {key: child for key, child in world.observed.children.items() if key != (kind, name)}
     world.observed = replace(world.observed, children=children)
-    plan = going(world, is_dismantled=True).reconcile()
+
+
+def test_a_cluster_that_waits_for_its_consumers_is_looked_after(waiting: World) -> None:
+    going(waiting).reconcile()
+    assert waiting.condition() == ("False", "DeletionBlocked")
+    assert ("Service", "orders") in waiting.observed.children
+
+
+def test_nothing_is_made_again_of_a_cluster_that_kubernetes_takes_apart(waiting: World) -> None:
+    plan = going(waiting, is_dismantled=True).reconcile()
     assert plan.steps == ()
-    del children["StatefulSet", "orders-broker"]
-    world.observed = replace(world.observed, children=children)
-    world.reconcile()
-    assert world.finalized
+    lose(waiting, "StatefulSet", "orders-broker")
+    waiting.reconcile()
+    assert waiting.finalized
