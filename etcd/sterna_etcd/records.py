@@ -136,6 +136,9 @@ class BrokerStatus(Record):
     messages: Count = 0
     """All messages that it holds, whoever they are for: a cluster that is to go only when it is empty asks for it."""
 
+    incarnation: str = ""
+    """Which start of the broker says this, as in its BrokerRecord: what a former one has closed is open again."""
+
 
 class ObjectStatus(Record):
     """`status/objects/<Kind>/<claim>/<broker>`: what a broker says of an object."""

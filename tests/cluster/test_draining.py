@@ -5,7 +5,7 @@ import asyncio
 import pytest
 import sterna
 from sterna import errors
-from sterna_etcd.records import BrokerStatus, Draining, DrainRecord
+from sterna_etcd.records import BrokerRecord, BrokerStatus, Deleting, Draining, DrainRecord
 
 from tests.cluster.conftest import LAYOUT, Cluster, Connect, Operator, document, waited
 from tests.waiting import eventually
@@ -16,11 +16,17 @@ async def drain(operator: Operator, broker: str, *, force: bool = False, closes_
     await operator.etcd.put(LAYOUT.drain(broker), DrainRecord(force=force, closes_only=closes_only).encode())
 
 
-async def draining(operator: Operator, broker: str) -> Draining | None:
-    """What a broker says it still has."""
+async def status(operator: Operator, broker: str) -> BrokerStatus | None:
+    """What a broker says of itself."""
     key = LAYOUT.broker_status(broker)
     found = (await operator.etcd.get(key)).found
-    return BrokerStatus.decode(key, found.value).draining if found else None
+    return BrokerStatus.decode(key, found.value) if found else None
+
+
+async def draining(operator: Operator, broker: str) -> Draining | None:
+    """What a broker says it still has."""
+    said = await status(operator, broker)
+    return said.draining if said else None
 
 
 async def until_left(operator: Operator, broker: str, destinations: int, messages: int) -> None:
@@ -95,6 +101,32 @@ async def test_what_has_messages_is_closed_to_producers_until_they_are_consumed(
     third = await consumer.receive(10)
     assert third is not None
     assert third.text == "three"
+
+
+async def test_what_is_sent_in_an_open_transaction_keeps_its_queue_and_closes_it(
+    spread: Cluster, operator: Operator, connect: Connect
+) -> None:
+    connection = await connect(spread.url("b1"))
+    await operator.until(await operator.put(document("Queue", "orders", broker="b1")), "applied")
+    session = await connection.session(transacted=True)
+    await (await session.producer("orders")).send("decided late")
+    await drain(operator, "b1")
+
+    async def waits() -> bool:
+        left = await draining(operator, "b1")
+        return left is not None and left.destinations == 1 and left.waits_for == "orders still holds 1 messages."
+
+    await waited(waits, 20, "the broker to say that something holds the queue")
+    assert await operator.home("queue", "orders") == "b1"
+    # Otherwise transactions of others could follow each other forever.
+    with pytest.raises(errors.UnavailableError, match="moved to another broker"):
+        await connection.send("orders", "refused")
+    await session.commit()
+    await until_left(operator, "b1", 1, 1)
+    consumer = await connection.consumer("orders")
+    assert await consumer.receive(10) is not None
+    await consumer.receive(0.05)  # the acknowledgement leaves
+    await until_left(operator, "b1", 0, 0)
 
 
 async def test_a_drain_that_is_taken_back_opens_what_was_closed(
@@ -177,6 +209,118 @@ async def test_a_closed_broker_that_is_to_be_emptied_instead_gives_its_names_awa
     await connection.send("orders", "two")
 
 
+async def test_what_expires_while_a_broker_is_emptied_keeps_it_until_somebody_has_it(
+    spread: Cluster, operator: Operator, connect: Connect
+) -> None:
+    connection = await connect(spread.url("b1"))
+    await operator.until(await operator.put(document("Queue", "orders", broker="b1")), "applied")
+    kept = {"JMS_STERNA_PRESERVE_UNDELIVERED": True}
+    for _ in range(3):
+        await connection.send("orders", "too late", properties=kept, time_to_live_ms=1_500)
+    await drain(operator, "b1")
+
+    async def left() -> Draining | None:
+        said = await draining(operator, "b1")
+        return said if await operator.home("queue", "orders") == "b0" and said and said.waits_for else None
+
+    # The queue becomes empty and leaves; what it held is here, in a queue that every broker has for itself.
+    found = await waited(left, 30, "the queue to leave, and the broker to say what it still has")
+    own = "queue '$sys.undelivered' holds 3 messages of its own"
+    assert found == Draining(destinations=1, messages=3, waits_for=own)
+    dead = await connection.consumer("$sys.undelivered")
+    for _ in range(3):
+        assert await dead.receive(10) is not None
+    await dead.receive(0.05)  # the acknowledgement leaves
+    await until_left(operator, "b1", 0, 0)
+    assert await draining(operator, "b1") == Draining(destinations=0, messages=0)
+
+
+async def test_a_broker_that_is_forced_to_go_does_not_wait_for_what_is_its_own(
+    spread: Cluster, operator: Operator, connect: Connect
+) -> None:
+    connection = await connect(spread.url("b1"))
+    await operator.until(await operator.put(document("Queue", "orders", broker="b1")), "applied")
+    kept = {"JMS_STERNA_PRESERVE_UNDELIVERED": True}
+    await connection.send("orders", "too late", properties=kept, time_to_live_ms=200)
+    await drain(operator, "b1")
+    own = Draining(destinations=1, messages=1, waits_for="queue '$sys.undelivered' holds 1 message of its own")
+
+    async def waits() -> bool:
+        return await draining(operator, "b1") == own
+
+    await waited(waits, 30, "the broker to wait for what is its own")
+    await drain(operator, "b1", force=True)
+    await until_left(operator, "b1", 0, 0)
+
+
+async def test_what_is_made_anew_in_a_cluster_that_is_to_go_is_closed_too(
+    spread: Cluster, operator: Operator, connect: Connect
+) -> None:
+    connection = await connect(spread.url("b1"))
+    claim = await operator.put(document("Queue", "orders", broker="b1"))
+    await operator.until(claim, "applied")
+    await drain(operator, "b1", closes_only=True)
+    await until_left(operator, "b1", 1, 0)
+    with pytest.raises(errors.UnavailableError, match="is being deleted"):
+        await connection.send("orders", "refused")
+    gone = Deleting(policy="delete", uid="r")
+    await operator.put(document("Queue", "orders", broker="b1"), generation=2, deleting=gone)
+    await operator.until(claim, "deleted", generation=2)
+    await operator.put(document("Queue", "orders", broker="b1"), generation=3)
+    await operator.until(claim, "applied", generation=3)
+
+    async def is_refused() -> bool:
+        try:
+            await connection.send("orders", "taken for a moment, at most")
+        except errors.UnavailableError as error:
+            return "is being deleted" in str(error)
+        return False
+
+    await waited(is_refused, 30, "the new queue to be closed")
+
+
+async def test_a_broker_says_which_of_its_starts_has_closed_everything(
+    spread: Cluster, operator: Operator, connect: Connect
+) -> None:
+    async def is_closed(before: str = "") -> str:
+        """The start that is registered, when it is another than before and has closed everything; else nothing."""
+        key = LAYOUT.broker("b1")
+        found, said = (await operator.etcd.get(key)).found, await status(operator, "b1")
+        if found is None or said is None or said.draining is None or not said.draining.is_closed:
+            return ""
+        known = BrokerRecord.decode(key, found.value).incarnation
+        return known if known == said.incarnation != before else ""
+
+    await operator.until(await operator.put(document("Queue", "orders", broker="b1")), "applied")
+    await drain(operator, "b1", closes_only=True)
+    first = await waited(is_closed, 20, "b1 to say that it is closed")
+    await asyncio.to_thread(spread.brokers["b1"].kill)
+    said = await status(operator, "b1")
+    # What it said stands, although it is not there: only the start that it was said by shows what it is worth.
+    assert said is not None
+    assert said.draining is not None
+    assert said.draining.is_closed
+    assert said.incarnation == first
+    await asyncio.to_thread(spread.brokers["b1"].start)
+    await waited(lambda: is_closed(first), 30, "b1 to say that it is closed again")
+
+
+async def test_a_cluster_that_is_to_go_counts_every_message_once(
+    spread: Cluster, operator: Operator, connect: Connect
+) -> None:
+    for name in ("app.one", "app.two"):
+        await operator.until(await operator.put(document("Topic", name, broker="b1")), "applied")
+    reader = await connect(spread.url("b1"), client_id="reader")
+    consumer = await reader.consumer(sterna.Topic("app.>"), durable="all")
+    await consumer.close()
+    connection = await connect(spread.url("b1"))
+    for name in ("app.one", "app.two"):
+        await connection.send(sterna.Topic(name), "x")
+    await drain(operator, "b1", closes_only=True)
+    # The two topics and what was subscribed to live here; each topic tells of all that its subscriptions hold.
+    await until_left(operator, "b1", 3, 2)
+
+
 async def test_force_leaves_messages_behind_and_says_so(spread: Cluster, operator: Operator, connect: Connect) -> None:
     connection = await connect(spread.url("b0"))
     await operator.until(await operator.put(document("Queue", "orders", broker="b1")), "applied")
@@ -210,6 +354,19 @@ async def test_a_topic_with_durables_of_clients_stays(spread: Cluster, operator:
     await again.unsubscribe("news")
     await until_left(operator, "b1", 0, 0)
     assert await operator.home("topic", "prices") == "b0"
+
+
+async def test_a_durable_subscription_to_a_pattern_stays_although_no_topic_is_there(
+    spread: Cluster, operator: Operator, connect: Connect
+) -> None:
+    reader = await connect(spread.url("b1"), client_id="reader")
+    await reader.consumer(sterna.Topic("app.>"), durable="all")
+    broker = await operator.home("pattern", "app.>")
+    await drain(operator, broker)
+    await until_left(operator, broker, 1, 0)
+    left = await draining(operator, broker)
+    assert left is not None
+    assert left.waits_for == "pattern 'app.>' has 1 durable subscription that clients made"
 
 
 async def test_nothing_is_lost_or_doubled_while_a_queue_moves_to_and_fro(

@@ -6,6 +6,9 @@ asks for it waits, then its home is rewritten, then who asks is sent there. What
 patterns and their topics) moves together. A topic with durable subscriptions that clients made stays: they would not
 exist at the new home, and miss what is published there.
 
+What the broker has for itself, such as `$sys.undelivered`, has no home and goes nowhere: it is consumed here, and
+until then keeps the broker as any other message does.
+
 Forced, homes are rewritten whatever they hold; what is left here stays on this broker's disk.
 
 Where the whole cluster is to go when it is empty, nothing moves: all that lives here is closed, and then counted.
@@ -16,6 +19,7 @@ from dataclasses import dataclass
 import structlog
 from sterna_etcd import HomeKey
 from sterna_etcd.records import Draining, DrainRecord
+from sterna_resources import names
 
 from sterna_broker.cluster.desk import ClusterDesk
 from sterna_broker.cluster.homes import GOING, Homes
@@ -36,12 +40,17 @@ CLOSED = RefusedError(
 )
 
 
+# Temporary destinations go with the connections that made them: they have no home, and keep nobody.
+_TEMPORARY_PREFIX = "$TMP$."
+
+
 @dataclass
 class _Held:
-    """What a name holds: messages, and durable subscriptions of clients."""
+    """What a name holds: messages, and durable subscriptions of clients. `number`: the engine's, never used again."""
 
+    number: int
     messages: int
-    durables: int
+    durables: int = 0
 
 
 class Drain:
@@ -51,7 +60,7 @@ class Drain:
         self._homes = homes
         self._desk = desk
         self._engine = engine
-        self._closed: dict[HomeKey, RefusedError] = {}
+        self._closed: dict[HomeKey, tuple[int, RefusedError]] = {}
         self._stays: dict[HomeKey, str] = {}
 
     def reopen(self) -> None:
@@ -60,20 +69,24 @@ class Drain:
             self._engine.close_to_producers(key, None)
         self._closed.clear()
 
+    def close(self) -> None:
+        """Closes all that is here: the whole cluster is to go."""
+        self._close(self._held(), GOING)
+
     async def step(self, objects: ObjectSet, record: DrainRecord) -> Draining:
         """Moves what can be moved now; what is left."""
         view, name, force = self._homes.view, self._homes.name, record.force
-        held = self._held()
         self._stays = {}
         if record.closes_only:
-            self._close(list(held), GOING)
-            held = self._held()
-            messages = sum(one.messages for one in held.values())
+            self.close()
+            # Nothing has come in between: nobody else has had a turn since they were closed.
+            messages = self._engine.messages()
             return Draining(destinations=len(view.homes_on(name)), messages=messages, is_closed=True)
+        held = self._held()
         if not set(view.open) - {name}:
             # Nowhere to go: what is here stays as it is, and open.
             self.reopen()
-            return self._left(held, "no other broker is there to take them")
+            return self._left(held, "no other broker is there to take them", force=force)
         groups, seen = Groups(objects), set[HomeKey]()
         for key in view.homes_on(name):
             if key in seen:
@@ -82,21 +95,32 @@ class Drain:
             seen |= group
             mine = sorted((one for one in group if view.home(one.kind, one.name) == name), key=lambda one: one.name)
             if not force and any(held[one].messages or held[one].durables for one in mine if one in held):
-                self._close([one for one in mine if one in held], CLOSED)
+                self._close({one: held[one] for one in mine if one in held}, CLOSED)
                 self._stays |= {one: _durables(one, held[one].durables) for one in mine if one in held}
                 continue
-            await self._move(mine, force=force)
-        return self._left(self._held(), "")
+            await self._move(mine, held, force=force)
+        return self._left(self._held(), "", force=force)
 
-    def _left(self, held: dict[HomeKey, _Held], why: str) -> Draining:
-        """What is still here, and why; by default the first thing that keeps a destination other than its messages."""
+    def _left(self, held: dict[HomeKey, _Held], why: str, *, force: bool) -> Draining:
+        """What is still here, and why; by default the first thing that keeps a destination other than its messages.
+
+        The broker's own destinations count while they hold messages; whoever forces it lets go of these, too.
+        """
         left = self._homes.view.homes_on(self._homes.name)
+        own = [] if force else sorted((key for key in held if self._is_own(key, held[key])), key=lambda key: key.name)
         kept = sorted((key.name, text) for key in left if (text := self._stays.get(key)))
+        reasons = [why] if why and left else [text for _, text in kept]
+        reasons += [_own(key, held[key].messages) for key in own]
         return Draining(
-            destinations=len(left),
-            messages=sum(held[key].messages for key in left if key in held),
-            waits_for=(why or (kept[0][1] if kept else "")) if left else "",
+            destinations=len(left) + len(own),
+            messages=sum(held[key].messages for key in [*left, *own] if key in held),
+            waits_for=reasons[0] if reasons else "",
         )
+
+    def _is_own(self, key: HomeKey, held: _Held) -> bool:
+        """Whether messages are here that can only be had here: of a destination that no broker is the home of."""
+        is_homeless = self._homes.view.home(key.kind, key.name) is None
+        return held.messages > 0 and is_homeless and not key.name.startswith(_TEMPORARY_PREFIX)
 
     def _group(self, key: HomeKey, groups: Groups) -> set[HomeKey]:
         """All that has to move with a name, found step by step."""
@@ -113,25 +137,34 @@ class Drain:
         return found
 
     def _held(self) -> dict[HomeKey, _Held]:
+        """What is here, by name: destinations, and patterns that durable subscriptions are to without a topic here."""
         found = {}
         for kind in ("queue", "topic"):
             for name, row in self._engine.rows(kind).items():
-                found[HomeKey(kind, name)] = _Held(messages_of(row), 0)
+                found[HomeKey(kind, name)] = _Held(int(row["id"]), messages_of(row))
+        topics = {key for key in found if key.kind == "topic"}
         for row in self._engine.rows("durable").values():
-            if row.get("origin") == "static":
-                continue
-            for key, held in found.items():
-                if key.kind == "topic" and matches(str(row.get("topic", "")), key.name):
-                    held.durables += 1
+            key = HomeKey("pattern" if names.is_pattern(str(row["topic"])) else "topic", str(row["topic"]))
+            hangs_on = {one for one in topics if matches(key.name, one.name)} if key.kind == "pattern" else {key}
+            if not hangs_on & topics:
+                # What it holds stands in no topic's row.
+                found.setdefault(key, _Held(0, 0)).messages += messages_of(row)
+                hangs_on = {key}
+            for one in hangs_on:
+                found[one].durables += row.get("origin") != "static"
         return found
 
-    def _close(self, keys: list[HomeKey], reason: RefusedError) -> None:
-        for key in keys:
-            if self._closed.get(key) is not reason:
+    def _close(self, held: dict[HomeKey, _Held], reason: RefusedError) -> None:
+        """Closes what is not closed yet. What was deleted and made again is open, and has another number."""
+        for key, one in held.items():
+            if not one.number:
+                continue  # There is no such destination: nobody can send to it.
+            wanted = (one.number, reason)
+            if self._closed.get(key) != wanted:
                 self._engine.close_to_producers(key, reason)
-                self._closed[key] = reason
+                self._closed[key] = wanted
 
-    async def _move(self, keys: list[HomeKey], *, force: bool) -> None:
+    async def _move(self, keys: list[HomeKey], held: dict[HomeKey, _Held], *, force: bool) -> None:
         view = self._homes.view
         counts = loads(view)
         counts.pop(self._homes.name, None)
@@ -147,6 +180,9 @@ class Drain:
                 if key.kind == "pattern":
                     return True
                 self._stays[key] = self._engine.leave(key, told)
+                if self._stays[key] and key in held and not force:
+                    # What came since we looked, or waits for the end of a transaction: no more may follow it.
+                    self._close({key: held[key]}, CLOSED)
                 return not self._stays[key] or force
 
             if not await self._homes.move(key, target, leave):
@@ -155,8 +191,13 @@ class Drain:
             _log.info("home_moved", kind=key.kind, name=key.name, to=target)
 
 
+def _own(key: HomeKey, messages: int) -> str:
+    """What a destination that moves nowhere still has."""
+    return f"{key.kind} '{key.name}' holds {messages} message{'' if messages == 1 else 's'} of its own"
+
+
 def _durables(key: HomeKey, count: int) -> str:
     """Why a topic stays that clients subscribe to durably; empty: none does."""
     if not count:
         return ""
-    return f"topic '{key.name}' has {count} durable subscription{'' if count == 1 else 's'} that clients made"
+    return f"{key.kind} '{key.name}' has {count} durable subscription{'' if count == 1 else 's'} that clients made"

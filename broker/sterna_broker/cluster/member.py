@@ -131,6 +131,10 @@ class Member:
         self._registration.on_rival = lambda other: fail(self._naming.complaint(other))
         self._engine = EngineView(pump, configuration.discard)
         self._drain = Drain(self.homes, self.desk, self._engine)
+        drain = self.link.view.drains.get(self.name)
+        if drain is not None and drain.record.closes_only:
+            # Not only in the first round: what this broker has said before it was started anew may still be believed.
+            self._drain.close()
         self._configuration = configuration
         self._listening = addresses
         self.link.heard = self.wake
@@ -390,6 +394,7 @@ class Member:
                 draining=self.draining,
                 warnings=warnings,
                 messages=sum(self._counts.values()),
+                incarnation=self._naming.here,
             )
         )
 

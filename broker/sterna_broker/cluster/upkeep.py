@@ -46,6 +46,10 @@ class EngineView:
             yield page
             after, is_full = next(reversed(page), ""), len(page) == size
 
+    def messages(self) -> int:
+        """All messages that are here, each once: a topic's are those of its subscriptions, which may have several."""
+        return int(json.loads(self._pump.tick().statistics())["messages"])
+
     def subscribed(self) -> set[str]:
         """The topics and patterns that somebody subscribes to."""
         return {str(row["topic"]) for row in self.rows("subscription").values()}
