@@ -19,6 +19,7 @@ from sterna_resources.bridge import Bridge
 from sterna_broker.clock import wall_ms
 from sterna_broker.cluster import locality, placement
 from sterna_broker.cluster.advertising import Advertising
+from sterna_broker.cluster.counting import MessageCounts
 from sterna_broker.cluster.deletions import Deletion, Deletions
 from sterna_broker.cluster.desk import ClusterDesk
 from sterna_broker.cluster.draining import Drain
@@ -30,7 +31,7 @@ from sterna_broker.cluster.options import ClusterOptions
 from sterna_broker.cluster.registration import Registration
 from sterna_broker.cluster.statuses import Statuses
 from sterna_broker.cluster.strays import Strays, find
-from sterna_broker.cluster.upkeep import EngineView, messages_of
+from sterna_broker.cluster.upkeep import EngineView
 from sterna_broker.cluster.view import Stored
 from sterna_broker.configuration.checks import SelectorCheck
 from sterna_broker.configuration.objects import ObjectSet
@@ -46,8 +47,6 @@ _ROUND_S = 1.0
 # How long homes that nothing lives in are left alone: what was claimed may not have been opened yet.
 _UNUSED_S = 60.0
 _PRUNE_S = 15.0
-_COUNTS_S = 5.0
-_COUNTS_MAX = 200
 # So many objects are gone through before others have a turn.
 _PAUSE_EVERY = 250
 
@@ -89,11 +88,11 @@ class Member:
         self._drain: Drain | None = None
         self._refused_users: dict[str, str] = {}
         self._refused_by_engine: dict[tuple[str, str], dict[str, str]] = {}
-        self._counts: dict[HomeKey, int] = {}
+        self._counts = MessageCounts()
         self._awake = asyncio.Event()
         self._round_done = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self._next_prune_s = self._next_counts_s = 0.0
+        self._next_prune_s = 0.0
         self._learned = False
         # What the current round has to make anew; it stays until a round has done it.
         self._todo: set[str] = {"configs", "users"}
@@ -393,7 +392,7 @@ class Member:
                 state=state,
                 draining=self.draining,
                 warnings=warnings,
-                messages=sum(self._counts.values()),
+                messages=self._counts.total,
                 incarnation=self._naming.here,
             )
         )
@@ -427,31 +426,14 @@ class Member:
         if (error := self._refused_by_engine.get((word, name))) is not None:
             reason = "".join(part.capitalize() for part in error["code"].split("_"))
             return _refused(uid, record.generation, Refusal(reason, f"{error['message']} {error['remedy']}"))
-        messages = self._counts.get(HomeKey(word, claim.name), 0)
+        messages = self._counts.of(HomeKey(word, claim.name))
         home_name = self.name if home else ""
         return ObjectStatus(uid=uid, generation=record.generation, state="applied", messages=messages, home=home_name)
 
     async def _count_messages(self) -> None:
-        """How many messages the destinations here hold, now and then: a deletion says what it would destroy."""
-        now_s = asyncio.get_running_loop().time()
-        if now_s < self._next_counts_s:
-            return
-        self._next_counts_s = now_s + _COUNTS_S
-        engine, changed = self._engine, 0
-        assert engine is not None  # rounds begin with `serve`
-        found: set[HomeKey] = set()
-        for kind in ("queue", "topic"):
-            for name, row in (await engine.rows_by_and_by(kind)).items():
-                key, count = HomeKey(kind, name), messages_of(row)
-                found.add(key)
-                if self._counts.get(key, 0) != count and changed < _COUNTS_MAX:
-                    changed += 1
-                    self._counts[key] = count
-        # What has gone has taken its messages along: counted on, they would keep the cluster from ever being empty.
-        for key in self._counts.keys() - found:
-            changed += 1
-            del self._counts[key]
-        if changed:
+        """How many messages are here, now and then: a deletion says what it would destroy."""
+        assert self._engine is not None  # rounds begin with `serve`
+        if await self._counts.count(self._engine, asyncio.get_running_loop().time()):
             self._todo.add("counts")
 
 
