@@ -129,6 +129,75 @@ async def test_what_is_sent_in_an_open_transaction_keeps_its_queue_and_closes_it
     await until_left(operator, "b1", 0, 0)
 
 
+async def test_a_bridge_moves_with_its_ends_and_misses_nothing(
+    spread: Cluster, operator: Operator, connect: Connect
+) -> None:
+    for name in ("orders", "orders-archive"):
+        await operator.until(await operator.put(document("Queue", name, broker="b1")), "applied")
+    bridge = document("Bridge", "keep", source={"queue": "orders"}, targets=[{"queue": "orders-archive"}])
+    await operator.until(await operator.put(bridge), "applied")
+    connection = await connect(spread.url("b0"))
+    producer = await connection.producer("orders")
+    sent: list[str] = []
+    received: dict[str, list[str]] = {"orders": [], "orders-archive": []}
+
+    async def take(name: str) -> None:
+        async for message in await connection.consumer(name):
+            received[name].append(message.text)
+
+    taking = [asyncio.create_task(take(name)) for name in received]
+    await drain(operator, "b1")
+
+    async def has_moved() -> bool:
+        text = f"number {len(sent)}"
+        try:
+            await producer.send(text)
+        except errors.UnavailableError:
+            return False  # Closed for the moment.
+        sent.append(text)
+        return await operator.home("queue", "orders") == "b0"
+
+    await waited(has_moved, 30, "both ends to move")
+    await until_left(operator, "b1", 0, 0)
+    assert await operator.home("queue", "orders-archive") == "b0"
+    await producer.send("last")
+    await eventually(lambda: all("last" in texts for texts in received.values()), timeout_s=20, what="all to arrive")
+    for task in taking:
+        task.cancel()
+    await asyncio.gather(*taking, return_exceptions=True)
+    assert received == {"orders": [*sent, "last"], "orders-archive": [*sent, "last"]}
+
+
+async def test_a_bridge_holds_again_before_its_source_is_opened(
+    spread: Cluster, operator: Operator, connect: Connect
+) -> None:
+    for name in ("orders", "orders-archive"):
+        await operator.until(await operator.put(document("Queue", name, broker="b1")), "applied")
+    bridge = document("Bridge", "keep", source={"queue": "orders"}, targets=[{"queue": "orders-archive"}])
+    await operator.until(await operator.put(bridge), "applied")
+    connection = await connect(spread.url("b1"))
+    session = await connection.session(transacted=True)
+    # Undecided, it keeps both where they are after they were closed and their bridge was parted from.
+    await (await session.producer("orders")).send("decided late")
+    await drain(operator, "b1")
+
+    async def waits() -> bool:
+        left = await draining(operator, "b1")
+        return left is not None and "still holds 1 messages" in left.waits_for
+
+    await waited(waits, 30, "the bridge to hold no more")
+    await operator.etcd.delete(LAYOUT.drain("b1"))
+    await until_over(operator, "b1")
+    await connection.send("orders", "at once")
+    await session.commit()
+    for name in ("orders", "orders-archive"):
+        consumer = await connection.consumer(name)
+        assert {message.text for _ in range(2) if (message := await consumer.receive(10))} == {
+            "at once",
+            "decided late",
+        }
+
+
 async def test_a_drain_that_is_taken_back_opens_what_was_closed(
     spread: Cluster, operator: Operator, connect: Connect
 ) -> None:

@@ -2,10 +2,11 @@
 
 What the configuration allows is asked first; then where the name lives. What lives elsewhere is answered with MOVED
 and the addresses of its broker, those known last when it is away. Patterns of topics are claimed like names, so that
-nothing that they match can come to live on another broker unnoticed.
+nothing that they match can come to live on another broker unnoticed. The source of a bridge that has just come to live
+here is answered when the engine has the bridge: what is sent to it before would have no copy.
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from sterna_etcd import HomeKey
@@ -23,9 +24,13 @@ _NAMED = {"Queue": "queue", "Topic": "topic"}
 class ClusterDesk:
     """Asked by the broker's ticket desk, and by administration for what it is to do on a destination."""
 
-    def __init__(self, homes: Homes, objects: Callable[[], ObjectSet]) -> None:
+    def __init__(
+        self, homes: Homes, objects: Callable[[], ObjectSet], is_told: Callable[[HomeKey], Awaitable[bool]]
+    ) -> None:
+        """`is_told` waits until the engine has what hangs on a destination that lives here; whether it has it."""
         self._homes = homes
         self._objects = objects
+        self._is_told = is_told
 
     def lives_elsewhere(self, kind: Kind, name: str) -> bool:
         """Whether a destination is known to have its home on another broker."""
@@ -39,6 +44,8 @@ class ClusterDesk:
             return {"error": error_of(refused)}
         if home != self._homes.name:
             return {"error": error_of(self.moved(f"the {kind} '{name}'", name, home))}
+        if not await self._is_told(HomeKey(kind, name)):
+            return {"error": error_of(_too_early(f"The {kind} '{name}'", name))}
         objects = self._objects()
         static = objects.destination(kind, name) is not None
         return {"ok": {**objects.effective(kind, name).values, "static": static}}
@@ -78,6 +85,12 @@ class ClusterDesk:
         message = f"{what[:1].upper()}{what[1:]} lives on the broker '{home}'."
         remedy = f"Connect to {addresses[0]}."
         return RefusedError("MOVED", subject[:256], message, remedy, retryable=True, addresses=addresses)
+
+
+def _too_early(what: str, subject: str) -> RefusedError:
+    """The refusal of what lives here, while the engine has not been told all of it."""
+    message = f"{what} has just come to live here, and its bridges do not hold yet."
+    return RefusedError("UNAVAILABLE", subject[:256], message, "Try again; see the broker's log.", retryable=True)
 
 
 def error_of(refused: RefusedError) -> Answer:

@@ -6,6 +6,10 @@ asks for it waits, then its home is rewritten, then who asks is sent there. What
 patterns and their topics) moves together. A topic with durable subscriptions that clients made stays: they would not
 exist at the new home, and miss what is published there.
 
+The source of a bridge cannot leave while the bridge holds: once the group is empty and closed the bridge is parted
+from (`parted`, which the engine's configuration leaves out), then all go, the sources last. Nobody sends to a source
+meanwhile, so that no copy is missed.
+
 What the broker has for itself, such as `$sys.undelivered`, has no home and goes nowhere: it is consumed here, and
 until then keeps the broker as any other message does.
 
@@ -17,9 +21,10 @@ Where the whole cluster is to go when it is empty, nothing moves: all that lives
 from dataclasses import dataclass
 
 import structlog
-from sterna_etcd import HomeKey
+from sterna_etcd import Claim, HomeKey
 from sterna_etcd.records import Draining, DrainRecord
 from sterna_resources import names
+from sterna_resources.bridge import Bridge
 
 from sterna_broker.cluster.desk import ClusterDesk
 from sterna_broker.cluster.homes import GOING, Homes
@@ -62,16 +67,20 @@ class Drain:
         self._engine = engine
         self._closed: dict[HomeKey, tuple[int, RefusedError]] = {}
         self._stays: dict[HomeKey, str] = {}
+        self.parted: frozenset[Claim] = frozenset()
+        """The bridges that hold here no more, although their ends are still here."""
 
     def reopen(self) -> None:
-        """Nothing is to be emptied any more: what was closed takes messages again."""
+        """Nothing is to be emptied any more: what was closed takes messages again. Before, bridges hold again."""
         for key in self._closed:
             self._engine.close_to_producers(key, None)
         self._closed.clear()
 
     def close(self) -> None:
         """Closes all that is here: the whole cluster is to go."""
-        self._close(self._held(), GOING)
+        held = self._held()
+        self._closed = {key: known for key, known in self._closed.items() if key in held}
+        self._close(held, GOING)
 
     async def step(self, objects: ObjectSet, record: DrainRecord) -> Draining:
         """Moves what can be moved now; what is left."""
@@ -84,10 +93,13 @@ class Drain:
             return Draining(destinations=len(view.homes_on(name)), messages=messages, is_closed=True)
         held = self._held()
         if not set(view.open) - {name}:
-            # Nowhere to go: what is here stays as it is, and open.
-            self.reopen()
+            # Nowhere to go: what is here stays as it is, and open; first of all its bridges hold again.
+            if self.parted:
+                self.parted = frozenset()
+            else:
+                self.reopen()
             return self._left(held, "no other broker is there to take them", force=force)
-        groups, seen = Groups(objects), set[HomeKey]()
+        groups, sources, seen = Groups(objects), _sources(objects), set[HomeKey]()
         for key in view.homes_on(name):
             if key in seen:
                 continue
@@ -98,7 +110,14 @@ class Drain:
                 self._close({one: held[one] for one in mine if one in held}, CLOSED)
                 self._stays |= {one: _durables(one, held[one].durables) for one in mine if one in held}
                 continue
-            await self._move(mine, held, force=force)
+            bridges = {claim for one in mine for claim in sources.get(one, ())}
+            if bridges and not force:
+                self._close({one: held[one] for one in mine if one in held}, CLOSED)
+                if bridges - self.parted:
+                    self.parted |= bridges
+                    continue
+            partners = {home for one in group if (home := view.home(one.kind, one.name))} & set(view.open)
+            await self._move(sorted(mine, key=sources.__contains__), held, partners - {name}, force=force)
         return self._left(self._held(), "", force=force)
 
     def _left(self, held: dict[HomeKey, _Held], why: str, *, force: bool) -> Draining:
@@ -164,12 +183,13 @@ class Drain:
                 self._engine.close_to_producers(key, reason)
                 self._closed[key] = wanted
 
-    async def _move(self, keys: list[HomeKey], held: dict[HomeKey, _Held], *, force: bool) -> None:
+    async def _move(self, keys: list[HomeKey], held: dict[HomeKey, _Held], partners: set[str], *, force: bool) -> None:
+        """Gives keys of one group a new home, in this order; `partners`: where others of the group live already."""
         view = self._homes.view
         counts = loads(view)
         counts.pop(self._homes.name, None)
         for key in keys:
-            bound = bound_to(view, key) - {self._homes.name}
+            bound = bound_to(view, key) - {self._homes.name} or partners
             target = next(iter(sorted(bound)), None) or least_loaded(counts)
             if target is None:
                 return
@@ -189,6 +209,15 @@ class Drain:
                 return
             self._closed.pop(key, None)
             _log.info("home_moved", kind=key.kind, name=key.name, to=target)
+
+
+def _sources(objects: ObjectSet) -> dict[HomeKey, set[Claim]]:
+    """The bridges, by their sources."""
+    found: dict[HomeKey, set[Claim]] = {}
+    for key, entry in objects.entries.items():
+        if isinstance(entry.resource, Bridge):
+            found.setdefault(HomeKey(*entry.resource.spec.source.destination), set()).add(Claim(*key))
+    return found
 
 
 def _own(key: HomeKey, messages: int) -> str:

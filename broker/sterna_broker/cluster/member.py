@@ -47,6 +47,8 @@ _ROUND_S = 1.0
 # How long homes that nothing lives in are left alone: what was claimed may not have been opened yet.
 _UNUSED_S = 60.0
 _PRUNE_S = 15.0
+# How long whoever opens the source of a bridge waits for the bridge.
+_TOLD_S = 10.0
 # So many objects are gone through before others have a turn.
 _PAUSE_EVERY = 250
 
@@ -68,8 +70,9 @@ class Member:
         self.name = options.name
         self.link = link = StoreLink(options, data)
         self.examined = Examined()
+        self._sources: set[HomeKey] = set()
         self.homes = Homes(link.view, link.etcd, link.identity, options.name)
-        self.desk = ClusterDesk(self.homes, lambda: self.objects)
+        self.desk = ClusterDesk(self.homes, lambda: self.objects, self._is_told)
         self.deletions = Deletions()
         self.draining: Draining | None = None
         self.on_users: Callable[[dict[str, UserRecord]], dict[str, str]] = lambda _: {}
@@ -185,6 +188,11 @@ class Member:
             return False
         return True
 
+    async def _is_told(self, key: HomeKey) -> bool:
+        """For the desk: only bridges have to be waited for, and only where a home has changed since the last round."""
+        stored = self.link.view.homes.get(key)
+        return key not in self._sources or stored is None or await self.settled(stored.revision, _TOLD_S)
+
     # --- Rounds
 
     async def _run(self) -> None:
@@ -242,6 +250,7 @@ class Member:
     async def _examine(self) -> None:
         configs = dict(self.link.view.configs)
         self.examined = await asyncio.to_thread(self._examiner.examine, configs)
+        self._sources = {HomeKey(*bridge.spec.source.destination) for bridge in self.examined.objects.bridges()}
 
     async def _place(self, *, is_at_once: bool) -> None:
         """Gives homes to what has none: the first broker by name at once, the others when it has not done so."""
@@ -257,7 +266,8 @@ class Member:
     async def _apply(self) -> None:
         """Hands the engine what is different of what lives here."""
         assert self._configuration is not None  # rounds begin with `serve`
-        view, objects = self.link.view.copy(), self.objects
+        parted = self._drain.parted if self._drain is not None else frozenset()
+        view, objects = self.link.view.copy(), locality.without(self.objects, set(parted))
         local = await asyncio.to_thread(locality.local, view, objects, self.name)
         refused = await self._configuration.hand_over(local)
         if refused is None:
@@ -316,11 +326,19 @@ class Member:
         drain = self.link.view.drains.get(self.name)
         if drain is None:
             if self.draining is not None:
+                self._drain.parted = frozenset()
+                await self._apply()
                 self._drain.reopen()
                 self.draining = None
             return
         if self.link.fault is None:
+            parted = self._drain.parted
             self.draining = await self._drain.step(self.objects, drain.record)
+            if self._drain.parted != parted:
+                # What they keep can leave as soon as the engine has parted from them: now, or else in the next round.
+                self._todo.add("bridges")
+                await self._apply()
+                self._awake.set()
 
     async def _look_after(self) -> None:
         """Now and then: claims what is here and has no home, gives up homes of ours that nothing lives in."""
