@@ -19,6 +19,7 @@ Where the whole cluster is to go when it is empty, nothing moves: all that lives
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import structlog
 from sterna_etcd import Claim, HomeKey
@@ -51,11 +52,20 @@ _TEMPORARY_PREFIX = "$TMP$."
 
 @dataclass
 class _Held:
-    """What a name holds: messages, and durable subscriptions of clients. `number`: the engine's, never used again."""
+    """What a name holds: messages, subscriptions, and of these durable ones of clients.
 
-    number: int
-    messages: int
+    `number` is the engine's, and never used again; without one there is no destination, only what is subscribed to.
+    """
+
+    number: int = 0
+    messages: int = 0
+    subscriptions: int = 0
     durables: int = 0
+
+    @classmethod
+    def of(cls, row: dict[str, Any]) -> "_Held":
+        """What a row of a destination says; of durable subscriptions it does not tell the owners."""
+        return cls(int(row["id"]), messages_of(row), int(row["statistics"].get("subscriptions", 0)))
 
 
 class Drain:
@@ -160,14 +170,14 @@ class Drain:
         found = {}
         for kind in ("queue", "topic"):
             for name, row in self._engine.rows(kind).items():
-                found[HomeKey(kind, name)] = _Held(int(row["id"]), messages_of(row))
+                found[HomeKey(kind, name)] = _Held.of(row)
         topics = {key for key in found if key.kind == "topic"}
         for row in self._engine.rows("durable").values():
             key = HomeKey("pattern" if names.is_pattern(str(row["topic"])) else "topic", str(row["topic"]))
             hangs_on = {one for one in topics if matches(key.name, one.name)} if key.kind == "pattern" else {key}
             if not hangs_on & topics:
                 # What it holds stands in no topic's row.
-                found.setdefault(key, _Held(0, 0)).messages += messages_of(row)
+                found.setdefault(key, _Held()).messages += messages_of(row)
                 hangs_on = {key}
             for one in hangs_on:
                 found[one].durables += row.get("origin") != "static"
@@ -182,6 +192,14 @@ class Drain:
             if self._closed.get(key) != wanted:
                 self._engine.close_to_producers(key, reason)
                 self._closed[key] = wanted
+
+    def _has_come(self, key: HomeKey, held: dict[HomeKey, _Held]) -> bool:
+        """Whether somebody has come to a topic since we looked: the engine deletes it whatever subscriptions hold."""
+        row = self._engine.row(key) if key.kind == "topic" else None
+        if row is None:
+            return False
+        now, before = _Held.of(row), held.get(key, _Held())
+        return now.messages > 0 or now.subscriptions > before.subscriptions
 
     async def _move(self, keys: list[HomeKey], held: dict[HomeKey, _Held], partners: set[str], *, force: bool) -> None:
         """Gives keys of one group a new home, in this order; `partners`: where others of the group live already."""
@@ -199,6 +217,9 @@ class Drain:
             def leave(key: HomeKey = key, told: RefusedError = told) -> bool:
                 if key.kind == "pattern":
                     return True
+                if not force and self._has_come(key, held):
+                    self._stays[key] = f"topic '{key.name}' was in use just now, and is looked at once more"
+                    return False
                 self._stays[key] = self._engine.leave(key, told)
                 if self._stays[key] and key in held and not force:
                     # What came since we looked, or waits for the end of a transaction: no more may follow it.
