@@ -114,7 +114,7 @@ async def test_what_is_sent_in_an_open_transaction_keeps_its_queue_and_closes_it
 
     async def waits() -> bool:
         left = await draining(operator, "b1")
-        return left is not None and left.destinations == 1 and left.waits_for == "orders still holds 1 messages."
+        return left is not None and left.destinations == 1 and _holds_one(left)
 
     await waited(waits, 20, "the broker to say that something holds the queue")
     assert await operator.home("queue", "orders") == "b1"
@@ -127,6 +127,11 @@ async def test_what_is_sent_in_an_open_transaction_keeps_its_queue_and_closes_it
     assert await consumer.receive(10) is not None
     await consumer.receive(0.05)  # the acknowledgement leaves
     await until_left(operator, "b1", 0, 0)
+
+
+def _holds_one(left: Draining) -> bool:
+    """Whether a message keeps destinations here: a counted one, or one that the engine names when they are to leave."""
+    return left.messages > 0 or "still holds 1 messages" in left.waits_for
 
 
 async def test_a_bridge_moves_with_its_ends_and_misses_nothing(
@@ -183,7 +188,7 @@ async def test_a_bridge_holds_again_before_its_source_is_opened(
 
     async def waits() -> bool:
         left = await draining(operator, "b1")
-        return left is not None and "still holds 1 messages" in left.waits_for
+        return left is not None and left.destinations == 2 and _holds_one(left)
 
     await waited(waits, 30, "the bridge to hold no more")
     await operator.etcd.delete(LAYOUT.drain("b1"))
