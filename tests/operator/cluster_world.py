@@ -217,7 +217,13 @@ class World:
             drain, draining = members.drains.get(name), None
             if drain is not None:
                 draining = Draining(destinations=int(held > 0), messages=held, is_closed=drain.closes_only)
-            statuses[name] = BrokerStatus(applied_revision=1, state="serving", draining=draining, messages=held)
+            statuses[name] = BrokerStatus(
+                applied_revision=1,
+                state="serving",
+                draining=draining,
+                messages=held,
+                incarnation=live[name].incarnation,
+            )
         homes = {name: int(self.messages.get(name, 0) > 0) for name in statuses}
         self.change_members(live=live, statuses=statuses, homes=homes)
 

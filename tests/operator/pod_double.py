@@ -100,7 +100,9 @@ class PodDouble(BrokerDouble):
         drain, draining = self._drains.get(self.name), None
         if drain is not None:
             draining = Draining(destinations=len(self._mine()), messages=held, is_closed=drain.closes_only)
-        status = BrokerStatus(applied_revision=revision, state="serving", draining=draining, messages=held)
+        status = BrokerStatus(
+            applied_revision=revision, state="serving", draining=draining, messages=held, incarnation=self.uid
+        )
         if self._said is None or self._said.model_copy(update={"applied_revision": revision}) != status:
             self._said = status
             await self._client.put(self.layout.broker_status(self.name), status.encode())

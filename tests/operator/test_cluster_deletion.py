@@ -74,6 +74,20 @@ def test_a_message_that_came_before_brokers_were_closed_keeps_the_cluster_and_op
     assert not world.finalized
 
 
+def test_what_a_broker_said_before_it_was_started_anew_lets_no_cluster_go() -> None:
+    world = going(settled({"brokers": 1, "deletionPolicy": "onlyIfEmpty"}))
+    world.reconcile()
+    closed = world.observed.members.statuses["orders-broker-0"]
+    assert closed.draining is not None
+    assert closed.draining.is_closed
+    world.change_members(statuses={"orders-broker-0": closed.model_copy(update={"incarnation": "before"})})
+    world.reconcile()
+    assert world.condition() == ("False", "Closing")
+    assert not world.finalized
+    world.reconcile()
+    assert world.finalized
+
+
 def test_brokers_that_were_closed_for_a_deletion_serve_again_in_a_cluster_that_is_there() -> None:
     world = settled({"brokers": 2})
     world.change_members(drains={name: DrainRecord(closes_only=True) for name in world.observed.members.live})

@@ -76,9 +76,11 @@ def _is_told(broker: str, members: Members) -> bool:
 
 
 def _is_closed(broker: str, members: Members) -> bool:
-    """Whether a broker has said that it takes no more messages."""
+    """Whether a broker has said that it takes no more messages. What it said before it was started anew is void."""
     status = members.statuses.get(broker)
-    return status is not None and status.draining is not None and status.draining.is_closed
+    if status is None or status.draining is None or not status.draining.is_closed:
+        return False
+    return status.incarnation == members.live[broker].incarnation
 
 
 def _messages(broker: str, members: Members) -> int:
