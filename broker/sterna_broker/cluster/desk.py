@@ -2,8 +2,8 @@
 
 What the configuration allows is asked first; then where the name lives. What lives elsewhere is answered with MOVED
 and the addresses of its broker, those known last when it is away. Patterns of topics are claimed like names, so that
-nothing that they match can come to live on another broker unnoticed. The source of a bridge that has just come to live
-here is answered when the engine has the bridge: what is sent to it before would have no copy.
+nothing that they match can come to live on another broker unnoticed. What bridges or durable subscriptions hang on
+is answered, when it has just come to live here, once the engine has these: what is sent to it before would miss them.
 """
 
 from collections.abc import Awaitable, Callable
@@ -27,7 +27,7 @@ class ClusterDesk:
     def __init__(
         self, homes: Homes, objects: Callable[[], ObjectSet], is_told: Callable[[HomeKey], Awaitable[bool]]
     ) -> None:
-        """`is_told` waits until the engine has what hangs on a destination that lives here; whether it has it."""
+        """`is_told` waits until the engine has what hangs on a destination that lives here; whether it has."""
         self._homes = homes
         self._objects = objects
         self._is_told = is_told
@@ -89,7 +89,7 @@ class ClusterDesk:
 
 def _too_early(what: str, subject: str) -> RefusedError:
     """The refusal of what lives here, while the engine has not been told all of it."""
-    message = f"{what} has just come to live here, and its bridges do not hold yet."
+    message = f"{what} has just come to live here, and what hangs on it does not hold yet."
     return RefusedError("UNAVAILABLE", subject[:256], message, "Try again; see the broker's log.", retryable=True)
 
 

@@ -4,6 +4,8 @@ Destinations that live here, with the bridges and durable subscriptions that han
 else has no home are everybody's.
 """
 
+from dataclasses import dataclass
+
 from sterna_etcd import Claim, HomeKey
 from sterna_resources.bridge import Bridge
 from sterna_resources.destination import DestinationResource
@@ -13,6 +15,7 @@ from sterna_resources.resource import Resource
 from sterna_broker.cluster.placement import key_of_durable, spanning
 from sterna_broker.cluster.view import View
 from sterna_broker.configuration.objects import ObjectSet
+from sterna_broker.configuration.patterns import matches
 
 
 def home_key(resource: Resource) -> HomeKey | None:
@@ -42,6 +45,25 @@ def local(view: View, objects: ObjectSet, name: str) -> ObjectSet:
             and not (isinstance(entry.resource, Bridge) and spanning(view, entry.resource))
         }
     )
+
+
+@dataclass(frozen=True)
+class HungOn:
+    """The names that bridges and durable subscriptions hang on: what is sent to these has to find them."""
+
+    names: frozenset[HomeKey] = frozenset()
+    patterns: tuple[HomeKey, ...] = ()
+
+    @classmethod
+    def by(cls, objects: ObjectSet) -> "HungOn":
+        """Those of a configuration."""
+        keys = {key for one in (*objects.bridges(), *objects.durables()) if (key := home_key(one)) is not None}
+        return cls(frozenset(keys), tuple(key for key in keys if key.kind == "pattern"))
+
+    def at(self, key: HomeKey) -> list[HomeKey]:
+        """Of these a destination itself, and for a topic the patterns that match it."""
+        patterns = [one for one in self.patterns if key.kind == "topic" and matches(one.name, key.name)]
+        return [key, *patterns] if key in self.names else patterns
 
 
 def without(objects: ObjectSet, claims: set[Claim]) -> ObjectSet:

@@ -47,7 +47,7 @@ _ROUND_S = 1.0
 # How long homes that nothing lives in are left alone: what was claimed may not have been opened yet.
 _UNUSED_S = 60.0
 _PRUNE_S = 15.0
-# How long whoever opens the source of a bridge waits for the bridge.
+# How long whoever opens a destination waits for the bridges and durable subscriptions that hang on it.
 _TOLD_S = 10.0
 # So many objects are gone through before others have a turn.
 _PAUSE_EVERY = 250
@@ -70,7 +70,7 @@ class Member:
         self.name = options.name
         self.link = link = StoreLink(options, data)
         self.examined = Examined()
-        self._sources: set[HomeKey] = set()
+        self._hung_on = locality.HungOn()
         self.homes = Homes(link.view, link.etcd, link.identity, options.name)
         self.desk = ClusterDesk(self.homes, lambda: self.objects, self._is_told)
         self.deletions = Deletions()
@@ -189,9 +189,10 @@ class Member:
         return True
 
     async def _is_told(self, key: HomeKey) -> bool:
-        """For the desk: only bridges have to be waited for, and only where a home has changed since the last round."""
-        stored = self.link.view.homes.get(key)
-        return key not in self._sources or stored is None or await self.settled(stored.revision, _TOLD_S)
+        """For the desk: what hangs on a name is waited for where its home has changed since the last round."""
+        homes = self.link.view.homes
+        revision = max((homes[one].revision for one in self._hung_on.at(key) if one in homes), default=0)
+        return await self.settled(revision, _TOLD_S)
 
     # --- Rounds
 
@@ -250,7 +251,7 @@ class Member:
     async def _examine(self) -> None:
         configs = dict(self.link.view.configs)
         self.examined = await asyncio.to_thread(self._examiner.examine, configs)
-        self._sources = {HomeKey(*bridge.spec.source.destination) for bridge in self.examined.objects.bridges()}
+        self._hung_on = locality.HungOn.by(self.examined.objects)
 
     async def _place(self, *, is_at_once: bool) -> None:
         """Gives homes to what has none: the first broker by name at once, the others when it has not done so."""
