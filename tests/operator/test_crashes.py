@@ -7,8 +7,8 @@ checkpoint, and at the end, all objects of the API server and all keys in etcd m
 And two operators at once: the one that leads freezes in the middle of its work, right after a write, the other takes
 over, and the first wakes up while that works. It must end without having changed anything.
 
-All writes are taken with STERNA_COMPLETE=1, which takes a quarter of an hour, and every fourth otherwise. CI takes all of
-the two stories that hold most of what operators do.
+All writes are taken with STERNA_COMPLETE=1, which takes a quarter of an hour, and every fourth otherwise. CI takes all
+of the two stories that hold most of what operators do.
 """
 
 import asyncio
