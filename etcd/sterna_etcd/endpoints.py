@@ -55,7 +55,7 @@ class Endpoint:
             seen_connecting = seen_connecting or state is grpc.ChannelConnectivity.CONNECTING
             left_s = deadline - time.monotonic()
             if left_s <= 0:
-                raise UnavailableError(f"etcd: {self.url} was not connected within {timeout_s:.1f} s")
+                raise UnavailableError(f"etcd: {self.url} was not connected in time")
             try:
                 async with asyncio.timeout(left_s):
                     await channel.wait_for_state_change(state)
