@@ -2,7 +2,7 @@
 
 import asyncio
 import gc
-import time
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -21,6 +21,11 @@ def watcher() -> Iterator[SlowCallbacks]:
     made.remove()
 
 
+def hold_up() -> None:
+    """Blocks the thread for twice the bound."""
+    threading.Event().wait(0.1)
+
+
 class Slow:
     """Something in a cycle, which takes its time to be collected."""
 
@@ -28,11 +33,11 @@ class Slow:
         self.itself = self
 
     def __del__(self) -> None:
-        time.sleep(0.1)
+        hold_up()
 
 
 async def test_a_callback_that_blocks_is_found(watcher: SlowCallbacks) -> None:
-    asyncio.get_running_loop().call_soon(time.sleep, 0.1)
+    asyncio.get_running_loop().call_soon(hold_up)
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert len(watcher.found) == 1
