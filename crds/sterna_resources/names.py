@@ -24,6 +24,9 @@ _RESERVE_AT_MOST_ELEMENTS = NAME_CHARACTERS_MAX - 196
 TEMPORARY_SETTINGS = "TMP.>"
 _TEMPORARY_SETTINGS_PREFIX = "TMP."
 
+# How a broker calls what it has for itself, and what goes with the connection that made it.
+SYSTEM_PREFIX, TEMPORARY_PREFIX = "$sys.", "$TMP$."
+
 # How much of a name an error repeats.
 _EXCERPT_CHARACTERS = 64
 

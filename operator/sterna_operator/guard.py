@@ -19,11 +19,11 @@ from sterna_resources.status import UNOBSERVED
 
 from sterna_operator import conditions
 from sterna_operator.kube import STERNA_API, Kube, NotFoundError, Ref, load_configuration
+from sterna_operator.objects import CLUSTER
 from sterna_operator.plans import FINALIZER
 from sterna_operator.settings import own_namespace
 from sterna_operator.words import counted
 
-CLUSTER = "MessagingCluster"
 KINDS = (CLUSTER, "Queue", "Topic", "Bridge", "DurableSubscription", "Store", "User")
 RETAIN = "retain"
 # The kinds that hold messages.

@@ -39,6 +39,26 @@ async def until_left(operator: Operator, broker: str, destinations: int, message
     await waited(look, 20, f"{destinations} destinations with {messages} messages to be left")
 
 
+async def until_held(operator: Operator, broker: str, destinations: int) -> None:
+    """Until a message keeps so many here: a counted one, or one that the engine names when they are to leave."""
+
+    async def look() -> bool:
+        left = await draining(operator, broker)
+        if left is None or left.destinations != destinations:
+            return False
+        return left.messages > 0 or "still holds 1 messages" in left.waits_for
+
+    await waited(look, 30, f"{destinations} destinations to be held")
+
+
+async def bridged(operator: Operator) -> None:
+    """Two queues on b1, and a bridge from one to the other."""
+    for name in ("orders", "orders-archive"):
+        await operator.until(await operator.put(document("Queue", name, broker="b1")), "applied")
+    bridge = document("Bridge", "keep", source={"queue": "orders"}, targets=[{"queue": "orders-archive"}])
+    await operator.until(await operator.put(bridge), "applied")
+
+
 async def until_over(operator: Operator, broker: str) -> None:
     """Until a broker has heard that it is not to be emptied any more."""
 
@@ -111,12 +131,7 @@ async def test_what_is_sent_in_an_open_transaction_keeps_its_queue_and_closes_it
     session = await connection.session(transacted=True)
     await (await session.producer("orders")).send("decided late")
     await drain(operator, "b1")
-
-    async def waits() -> bool:
-        left = await draining(operator, "b1")
-        return left is not None and left.destinations == 1 and _holds_one(left)
-
-    await waited(waits, 20, "the broker to say that something holds the queue")
+    await until_held(operator, "b1", 1)
     assert await operator.home("queue", "orders") == "b1"
     # Otherwise transactions of others could follow each other forever.
     with pytest.raises(errors.UnavailableError, match="moved to another broker"):
@@ -129,18 +144,10 @@ async def test_what_is_sent_in_an_open_transaction_keeps_its_queue_and_closes_it
     await until_left(operator, "b1", 0, 0)
 
 
-def _holds_one(left: Draining) -> bool:
-    """Whether a message keeps destinations here: a counted one, or one that the engine names when they are to leave."""
-    return left.messages > 0 or "still holds 1 messages" in left.waits_for
-
-
 async def test_a_bridge_moves_with_its_ends_and_misses_nothing(
     spread: Cluster, operator: Operator, connect: Connect
 ) -> None:
-    for name in ("orders", "orders-archive"):
-        await operator.until(await operator.put(document("Queue", name, broker="b1")), "applied")
-    bridge = document("Bridge", "keep", source={"queue": "orders"}, targets=[{"queue": "orders-archive"}])
-    await operator.until(await operator.put(bridge), "applied")
+    await bridged(operator)
     connection = await connect(spread.url("b0"))
     producer = await connection.producer("orders")
     sent: list[str] = []
@@ -176,21 +183,13 @@ async def test_a_bridge_moves_with_its_ends_and_misses_nothing(
 async def test_a_bridge_holds_again_before_its_source_is_opened(
     spread: Cluster, operator: Operator, connect: Connect
 ) -> None:
-    for name in ("orders", "orders-archive"):
-        await operator.until(await operator.put(document("Queue", name, broker="b1")), "applied")
-    bridge = document("Bridge", "keep", source={"queue": "orders"}, targets=[{"queue": "orders-archive"}])
-    await operator.until(await operator.put(bridge), "applied")
+    await bridged(operator)
     connection = await connect(spread.url("b1"))
     session = await connection.session(transacted=True)
     # Undecided, it keeps both where they are after they were closed and their bridge was parted from.
     await (await session.producer("orders")).send("decided late")
     await drain(operator, "b1")
-
-    async def waits() -> bool:
-        left = await draining(operator, "b1")
-        return left is not None and left.destinations == 2 and _holds_one(left)
-
-    await waited(waits, 30, "the bridge to hold no more")
+    await until_held(operator, "b1", 2)
     await operator.etcd.delete(LAYOUT.drain("b1"))
     await until_over(operator, "b1")
     await connection.send("orders", "at once")

@@ -46,10 +46,6 @@ CLOSED = RefusedError(
 )
 
 
-# Temporary destinations go with the connections that made them: they have no home, and keep nobody.
-_TEMPORARY_PREFIX = "$TMP$."
-
-
 @dataclass
 class _Held:
     """What a name holds: messages, subscriptions, and of these durable ones of clients.
@@ -116,13 +112,14 @@ class Drain:
             group = self._group(key, groups)
             seen |= group
             mine = sorted((one for one in group if view.home(one.kind, one.name) == name), key=lambda one: one.name)
-            if not force and any(held[one].messages or held[one].durables for one in mine if one in held):
-                self._close({one: held[one] for one in mine if one in held}, CLOSED)
-                self._stays |= {one: _durables(one, held[one].durables) for one in mine if one in held}
+            here = {one: held[one] for one in mine if one in held}
+            if not force and any(one.messages or one.durables for one in here.values()):
+                self._close(here, CLOSED)
+                self._stays |= {key: _durables(key, one.durables) for key, one in here.items()}
                 continue
             bridges = {claim for one in mine for claim in sources.get(one, ())}
             if bridges and not force:
-                self._close({one: held[one] for one in mine if one in held}, CLOSED)
+                self._close(here, CLOSED)
                 if bridges - self.parted:
                     self.parted |= bridges
                     continue
@@ -147,9 +144,12 @@ class Drain:
         )
 
     def _is_own(self, key: HomeKey, held: _Held) -> bool:
-        """Whether messages are here that can only be had here: of a destination that no broker is the home of."""
+        """Whether messages are here that can only be had here: of a destination that no broker is the home of.
+
+        Temporary destinations have none either, and keep nobody: they go with the connections that made them.
+        """
         is_homeless = self._homes.view.home(key.kind, key.name) is None
-        return held.messages > 0 and is_homeless and not key.name.startswith(_TEMPORARY_PREFIX)
+        return held.messages > 0 and is_homeless and not key.name.startswith(names.TEMPORARY_PREFIX)
 
     def _group(self, key: HomeKey, groups: Groups) -> set[HomeKey]:
         """All that has to move with a name, found step by step."""

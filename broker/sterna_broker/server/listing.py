@@ -35,7 +35,6 @@ ENGINE_KINDS = {"Queue": "queue", "Topic": "topic", "DurableSubscription": "dura
 # Who owns what no manifest describes. Static without one: it was taken out of the configuration and still holds
 # messages.
 _OWNERS = {"static": "removed", "dynamic": "client", "temporary": "client", "system": "broker"}
-_SYSTEM_PREFIX, _TEMPORARY_PREFIX = "$sys.", "$TMP$."
 
 
 class Listing:
@@ -166,9 +165,9 @@ def listed_name(kind: str, row: dict[str, Any]) -> str:
 
 
 def _asked_for(name: str, request: admin.ListRequest) -> bool:
-    if name.startswith(_SYSTEM_PREFIX):
+    if name.startswith(names.SYSTEM_PREFIX):
         return bool(request.system)
-    return bool(request.temporaries) or not name.startswith(_TEMPORARY_PREFIX)
+    return bool(request.temporaries) or not name.startswith(names.TEMPORARY_PREFIX)
 
 
 def _described(kind: str, name: str, row: dict[str, Any]) -> dict[str, Any]:

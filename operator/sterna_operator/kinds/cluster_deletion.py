@@ -30,8 +30,7 @@ def decide(desired: Desired, observed: Observed, volumes: Sequence[Step], upkeep
     again. Brokers that somebody took away with their StatefulSet cannot be asked: what they hold is on the volumes,
     which stay.
     """
-    label = f"MessagingCluster {desired.namespace}/{desired.cluster.metadata.name}"
-    go = (*volumes, RemoveFinalizer(f"let {label} go"))
+    go = (*volumes, RemoveFinalizer(f"let {desired.label} go"))
     policy = desired.cluster.spec.deletion_policy
     if policy == "retain" or observed.namespace_is_going:
         return Plan(go)
@@ -42,7 +41,8 @@ def decide(desired: Desired, observed: Observed, volumes: Sequence[Step], upkeep
     waiting = _waiting(desired, observed, (*volumes, *upkeep))
     if waiting is not None:
         return waiting
-    return Plan(go, announcements=(Announcement(Reason.Deleted, f"{label} is empty, and goes; its volumes stay"),))
+    text = f"{desired.label} is empty, and goes; its volumes stay"
+    return Plan(go, announcements=(Announcement(Reason.Deleted, text),))
 
 
 def _waiting(desired: Desired, observed: Observed, steps: Sequence[Step]) -> Plan | None:

@@ -28,6 +28,11 @@ class Desired:
     passed_over: tuple[str, ...] = ()
     """Fields that only newer definitions know."""
 
+    @property
+    def label(self) -> str:
+        """How people are told of it."""
+        return f"MessagingCluster {self.namespace}/{self.cluster.metadata.name}"
+
 
 @dataclass(frozen=True)
 class Defaults:

@@ -187,17 +187,13 @@ def _added_finalizer(desired: Desired) -> list[Step]:
     if policy == "retain" or desired.has_finalizer:
         return []
     until = "until it is said what is destroyed with it" if policy == "delete" else "until it holds no message"
-    return [AddFinalizer(f"keep {_label(desired)} {until} ({FINALIZER})")]
+    return [AddFinalizer(f"keep {desired.label} {until} ({FINALIZER})")]
 
 
 def _removed_finalizer(desired: Desired) -> list[Step]:
     if desired.cluster.spec.deletion_policy != "retain" or not desired.has_finalizer:
         return []
-    return [RemoveFinalizer(f"let {_label(desired)} be deleted at any time")]
-
-
-def _label(desired: Desired) -> str:
-    return f"MessagingCluster {desired.namespace}/{desired.cluster.metadata.name}"
+    return [RemoveFinalizer(f"let {desired.label} be deleted at any time")]
 
 
 def _applied(
