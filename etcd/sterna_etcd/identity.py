@@ -81,29 +81,28 @@ class StoreIdentity:
             StoreReplacedError: it is not the etcd that is remembered.
             NotDoneError, UnknownOutcomeError: etcd could not be asked.
         """
+        # What is compared is what was remembered before etcd was asked: while its answer is on its way, somebody else
+        # here may hear of a later revision, of a new token, or make the store's identity.
         before = self.known
         got = await client.get(self._layout.identity)
-        if self.known is None:
-            found, revision = got.found, got.revision
-            if found is None:
-                found, revision = await self._create(client, now_ms)
-            self.known = Remembered(self._decode(found).id, revision)
-            await self._look_for(client, "")
-            return
-        if got.found is None:
+        found, revision = got.found, got.revision
+        if before is None and found is None:
+            found, revision = await self._create(client, now_ms)
+        if found is None:
             raise StoreReplacedError("emptied", f"etcd has no {self._layout.identity} any more: it was emptied")
-        present = self._decode(got.found)
+        present = _decoded(found)
+        if self.known is None:
+            self.known = Remembered(present.id, revision)
         if present.id != self.known.id:
             message = f"etcd is store {present.id}, and this cluster's is {self.known.id}: a foreign or new etcd"
             raise StoreReplacedError("foreign", message)
-        if got.revision < self.known.revision:
-            message = (
-                f"etcd is at revision {got.revision} and was at {self.known.revision}: it was restored from an old copy"
-            )
+        if before is not None and revision < before.revision:
+            message = f"etcd is at revision {revision} and was at {before.revision}: it was restored from an old copy"
             raise StoreReplacedError("restored", message)
-        # What was remembered before etcd was asked has to be there; what is left meanwhile need not be yet.
+        # Only now: transactions are made on condition of it.
+        self._raw = found.value
         await self._look_for(client, before.witness if before is not None else "")
-        self.note(got.revision)
+        self.note(revision)
 
     async def renew(self, client: Reader, now_ms: int) -> None:
         """Leaves a new token. Errors as `verify`; what is not done now is done the next time."""
@@ -158,10 +157,9 @@ class StoreIdentity:
             raise StoreReplacedError("emptied", f"etcd lost {key} as soon as it was written")
         return got.found, got.revision
 
-    def _decode(self, found: KeyValue) -> IdentityRecord:
-        try:
-            record = IdentityRecord.decode(found.key, found.value)
-        except RecordError as error:
-            raise StoreReplacedError("damaged", str(error)) from error
-        self._raw = found.value
-        return record
+
+def _decoded(found: KeyValue) -> IdentityRecord:
+    try:
+        return IdentityRecord.decode(found.key, found.value)
+    except RecordError as error:
+        raise StoreReplacedError("damaged", str(error)) from error

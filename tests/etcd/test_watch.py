@@ -1,14 +1,26 @@
 """A watch tells everything once, whatever happens to the member it is at."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 
 import pytest
-from sterna_etcd import Batch, Etcd, Layout, RevisionWentBackError, StoreIdentity, StoreReplacedError, Watch
+from sterna_etcd import (
+    Batch,
+    Condition,
+    Etcd,
+    Got,
+    Layout,
+    Put,
+    RevisionWentBackError,
+    StoreIdentity,
+    StoreReplacedError,
+    Watch,
+)
 from sterna_etcd.identity import TOKENS_MAX
+from sterna_etcd.values import Operation, Transacted
 
 from tests.etcd.conftest import Connect
 from tests.etcds import RunningEtcd
@@ -210,6 +222,49 @@ async def test_the_identity_tells_what_became_of_etcd(
         await identity.verify(other, 3)
     assert caught.value.kind == kind
     assert identity.known == known
+    if kind != "restored":
+        # Nor is anything written there: transactions are still on condition of the store that is remembered.
+        assert not (await other.transact([identity.condition()], [Put(layout.prefix + "y", b"")])).succeeded
+
+
+class Meanwhile:
+    """A client whose answer to a first question is on its way while something else happens."""
+
+    def __init__(self, etcd: Etcd, happens: Callable[[], Awaitable[None]]) -> None:
+        self._etcd = etcd
+        self._happens: Callable[[], Awaitable[None]] | None = happens
+
+    async def get(self, key: str) -> Got:
+        """See Etcd."""
+        got = await self._etcd.get(key)
+        happens, self._happens = self._happens, None
+        if happens is not None:
+            await happens()
+        return got
+
+    async def transact(
+        self, conditions: list[Condition], then: list[Operation], otherwise: list[Operation]
+    ) -> Transacted:
+        """See Etcd."""
+        return await self._etcd.transact(conditions, then, otherwise)
+
+
+async def test_what_is_heard_while_etcd_is_asked_makes_no_doubt(shared: RunningEtcd, client: Connect) -> None:
+    layout, one = Layout("meanwhile"), client(shared)
+    identity = StoreIdentity(layout, member=("broker", "b0"))
+
+    async def first() -> None:
+        await identity.verify(one, 1)
+
+    # Two tasks begin at once: the one that was quicker has made the identity.
+    await identity.verify(Meanwhile(one, first), 2)
+
+    async def later() -> None:
+        identity.note(await one.put(layout.prefix + "x", b""))
+        await identity.renew(one, 3)
+
+    await identity.verify(Meanwhile(one, later), 4)
+    await identity.renew(Meanwhile(one, later), 5)
 
 
 async def test_a_restored_copy_is_noticed_although_it_was_written_to_since(

@@ -1,8 +1,9 @@
 """The live configuration of a broker in a cluster: what administrators apply here goes into etcd, and holds everywhere.
 
-The same examination as for a folder; then one transaction that compares the revision of every object concerned, so
-that nobody's change is overwritten unseen. Objects that the operator owns are refused, naming the owner: they are
-changed in Kubernetes. What a change leads to comes back through the watch, here as on every other broker.
+The same examination as for a folder; then one transaction that compares the revision of every object concerned, as it
+was when it was examined, so that nobody's change is overwritten unseen. Objects that the operator owns are refused,
+naming the owner: they are changed in Kubernetes. What a change leads to comes back through the watch, here as on every
+other broker.
 """
 
 import asyncio
@@ -26,6 +27,7 @@ from sterna_resources.reading import Manifest, examine_text
 from sterna_broker.clock import wall_ms
 from sterna_broker.cluster.claims import claim_of
 from sterna_broker.cluster.member import Member
+from sterna_broker.cluster.view import Stored
 from sterna_broker.configuration import checks
 from sterna_broker.configuration.applied import OWNER, AppliedFolder
 from sterna_broker.configuration.live import NOT_APPLIED, LiveConfiguration, Outcome
@@ -75,6 +77,9 @@ class ClusterConfiguration(LiveConfiguration):
     async def apply(self, manifests: str, source: str, *, dry_run: bool = False) -> list[Outcome]:
         """See LiveConfiguration; into etcd."""
         async with self._changing:
+            await self._member.settled(self._member.link.view.revision, _SETTLE_S)
+            # What comes from here on while the documents are examined is not looked at, and makes it a conflict.
+            judged = self._member.examined.judged
             examined = await asyncio.to_thread(examine_text, manifests, source)
             entries = [self._entry(one.manifest) for one in examined if one.manifest is not None]
             if len(entries) > DOCUMENTS_MAX:
@@ -88,7 +93,7 @@ class ClusterConfiguration(LiveConfiguration):
                 return outcomes
             changed = [entry for entry in entries if self._change_of(entry)[0] != "unchanged"]
             if changed:
-                await self._write(changed)
+                await self._write(changed, judged)
             return outcomes
 
     async def prepare_delete(self, entry: Entry) -> None:
@@ -136,14 +141,14 @@ class ClusterConfiguration(LiveConfiguration):
         before = self.objects.entries.get(entry.key)
         return before is not None and before.manifest is not entry.manifest and self._change_of(entry)[0] == "unchanged"
 
-    async def _write(self, entries: list[Entry]) -> None:
-        view, layout = self._member.link.view, self._member.link.layout
+    async def _write(self, entries: list[Entry], judged: dict[Claim, Stored]) -> None:
+        layout = self._member.link.layout
         conditions: list[Condition] = []
         operations: list[Operation] = []
         claims = []
         for entry in entries:
             claim = claim_of(entry.resource)
-            stored = view.configs.get(claim)
+            stored = judged.get(claim)
             document: dict[str, Any] = entry.resource.document()
             generation = (stored.record.generation if stored else 0) + 1
             record = ConfigRecord(manifest=document, owner=Owner(by="admin"), generation=generation)

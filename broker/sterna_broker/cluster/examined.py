@@ -31,10 +31,11 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Examined:
-    """`objects`: what holds. `refused`: what does not."""
+    """`objects`: what holds. `refused`: what does not. `judged`: what both were made from, as it was then."""
 
     objects: ObjectSet = field(default_factory=ObjectSet)
     refused: dict[Claim, Refusal] = field(default_factory=dict)
+    judged: dict[Claim, Stored] = field(default_factory=dict)
 
 
 class Examiner:
@@ -66,7 +67,7 @@ class Examiner:
             if len(entries) == before:
                 # A problem that stands in no object of ours would be asked about for ever.
                 break
-        return Examined(objects, refused)
+        return Examined(objects, refused, configs)
 
 
 def read(claim: Claim, record: ConfigRecord) -> Entry | Refusal:
