@@ -1,4 +1,4 @@
-"""What an administrator applies is judged beside what this broker knows; what it does not know yet is not overwritten."""
+"""What an administrator applies is judged beside what this broker knows; what it has not seen is not overwritten."""
 
 import json
 from collections.abc import AsyncIterator

@@ -225,7 +225,6 @@ class Tellings:
                 await self._story(tale)
                 await tale.finish()
             except BaseException as error:
-                log = tale.operator.log[-3000:]
-                error.add_note(f"{self.name}, {what} {how} ({tale.victim}); the last operator said:\n{log}")
+                error.add_note(f"{self.name}, {what} {how} ({tale.victim}); the last operator said:\n{tale.log}")
                 raise
             return tale

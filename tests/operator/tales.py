@@ -127,6 +127,9 @@ class Tale:
         self.look_after = lambda: None
         if self._frozen is None:
             return
+        if not self._is_woken:
+            # Nothing was left to be written: one that wakes before its time is up leads on, and rightly.
+            await self.until(self._standby_leads, "the standby to lead")
         self._wake(self._frozen)
         assert await asyncio.to_thread(self._frozen.wait, TIMEOUT_S) == OTHER_LEADS, self._frozen.log[-3000:]
         await self.checkpoint([*self.endings][-1])
@@ -142,6 +145,12 @@ class Tale:
             self.world.server.request("DELETE", path("v1", kind, namespace), {"gracePeriodSeconds": 0})
         await self._etcd.close()
         await self.world.close()
+
+    @property
+    def log(self) -> str:
+        """What the operators have said last."""
+        said = self.operator.log[-3000:]
+        return said if self._frozen is None else f"{said}\nand the one that was frozen:\n{self._frozen.log[-3000:]}"
 
     # What people do
 
@@ -232,6 +241,17 @@ class Tale:
         elif standby.writes:
             self._wake(self._frozen)
 
+    def _standby_leads(self) -> bool:
+        standby = self._standby
+        if standby is None or not standby.is_ready():
+            return False
+        lease = self.world.server.request("GET", self._lease).body
+        return bool(lease["spec"]["holderIdentity"] == standby.ready["identity"])
+
+    @property
+    def _lease(self) -> str:
+        return path("coordination.k8s.io/v1", "Lease", self.world.namespace, "sterna-operator")
+
     def _look_after_operator(self) -> None:
         if self._standby is not None:
             self._look_after_two(self._standby)
@@ -241,8 +261,7 @@ class Tale:
         self.deaths += 1
         self.victim = self.writes()[-1]
         # As somebody who knows that it is dead: that a Lease runs out by itself is shown elsewhere, and takes its time.
-        lease = path("coordination.k8s.io/v1", "Lease", self.world.namespace, "sterna-operator")
-        assert self.world.server.request("DELETE", lease).status in (200, 404)
+        assert self.world.server.request("DELETE", self._lease).status in (200, 404)
         self.operator.launch()
 
     # What is left

@@ -15,9 +15,6 @@ from tests.waiting import eventually
 
 pytestmark = [
     pytest.mark.slow_callbacks(30_000),
-    # The proxy cuts connections in the middle, and Python remarks on each.
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-    pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
 ]
 
 

@@ -23,9 +23,6 @@ from tests.support.unreliable_proxy import UnreliableProxy
 pytestmark = [
     pytest.mark.slow_callbacks(60_000),
     pytest.mark.timeout(900),
-    # The proxy cuts connections in the middle, and Python remarks on each.
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-    pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
 ]
 
 # The Lease's own writes fail as well; who leads must not depend on it here.

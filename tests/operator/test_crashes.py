@@ -29,9 +29,6 @@ from tests.support.api_server import ApiServer
 pytestmark = [
     pytest.mark.slow_callbacks(60_000),
     pytest.mark.timeout(1_800),
-    # Watches are ended in the middle, and Python remarks on each.
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-    pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
 ]
 
 # Of all writes one in so many is taken where not all are.

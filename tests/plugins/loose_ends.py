@@ -7,10 +7,14 @@ the loop's exception handler was raised where nobody caught it; a log line would
 
 import asyncio
 import asyncio.runners
+import contextlib
+from asyncio.sslproto import SSLProtocol
 from collections.abc import Generator
 from typing import Any
 
 import pytest
+
+from tests.waiting import eventually
 
 # What grpcio's own threads report when two loops poll its one queue; it reads again and nothing is lost.
 _HARMLESS = "PollerCompletionQueue._handle_events"
@@ -20,6 +24,8 @@ _HARMLESS = "PollerCompletionQueue._handle_events"
 # one queue. It is given a moment and then not counted: who leaves a call open leaves a task of its own that reads it.
 _STATUS_OF_A_CALL = "_AioCall._handle_status_once_received"
 _STATUS_TIMEOUT_S = 1.0
+
+_CLOSING_TIMEOUT_S = 0.5
 
 
 class LooseEnds:
@@ -41,6 +47,7 @@ class LooseEnds:
                 loop.run_until_complete(asyncio.wait(statuses, timeout=_STATUS_TIMEOUT_S))
             self.found += (f"task left running: {task!r}" for task in asyncio.all_tasks(loop) if task not in statuses)
             cancel(loop)
+            loop.run_until_complete(_until_closed(loop))
 
         def watched_handle(loop: asyncio.BaseEventLoop, context: dict[str, Any]) -> None:
             text = f"{context.get('message')}: {context.get('exception')!r} {context.get('handle', '')!r}"
@@ -55,6 +62,30 @@ class LooseEnds:
         """Undoes `install`."""
         asyncio.runners._cancel_all_tasks = self._cancel  # type: ignore[attr-defined]
         asyncio.BaseEventLoop.call_exception_handler = self._handle  # type: ignore[method-assign]
+
+
+def _closed_by_their_owners(loop: asyncio.AbstractEventLoop) -> list[asyncio.WriteTransport]:
+    """The connections that are still open although nobody has them any more."""
+    found = []
+    for key in loop._selector.get_map().values():  # type: ignore[attr-defined]
+        for handle in key.data:
+            transport = getattr(getattr(handle, "_callback", None), "__self__", None)
+            if isinstance(transport, asyncio.WriteTransport):
+                protocol = transport.get_protocol()
+                owned: Any = protocol._app_transport if isinstance(protocol, SSLProtocol) else transport
+                if owned is not None and owned.is_closing():
+                    found.append(transport)
+    return found
+
+
+async def _until_closed(loop: asyncio.AbstractEventLoop) -> None:
+    with contextlib.suppress(AssertionError):
+        await eventually(lambda: not _closed_by_their_owners(loop), timeout_s=_CLOSING_TIMEOUT_S)
+    for transport in _closed_by_their_owners(loop):
+        transport.abort()
+    # What was aborted, or closed just now, is let go in the loop's next rounds.
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
 
 
 _KEY = pytest.StashKey[LooseEnds]()

@@ -136,3 +136,44 @@ def test_a_test_that_cleans_up_passes(inner: pytest.Pytester) -> None:
         "    await asyncio.sleep(0)\n    task.cancel()\n    await asyncio.wait([task])\n"
     )
     inner.runpytest_subprocess().assert_outcomes(passed=1)
+
+
+TLS = '''
+import asyncio, gc, socket, ssl, threading
+from tests.access.authorities import Authority
+
+async def connect(tmp_path):
+    """To a server that never says that the connection is over."""
+    certificate, key = Authority().issue(tmp_path, "server")
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificate, key)
+    listener = socket.create_server(("127.0.0.1", 0))
+    kept = []
+    def serve():
+        kept.append(context.wrap_socket(listener.accept()[0], server_side=True))
+        listener.close()
+    thread = threading.Thread(target=serve)
+    thread.start()
+    client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    client.check_hostname, client.verify_mode = False, ssl.CERT_NONE
+    _, writer = await asyncio.open_connection(*listener.getsockname(), ssl=client)
+    thread.join()
+    return kept[0], writer
+'''
+
+
+@pytest.mark.parametrize("closes", [True, False])
+def test_only_a_tls_connection_that_nobody_closes_is_warned_of(inner: pytest.Pytester, closes: bool) -> None:
+    inner.makepyfile(
+        f"{TLS}\n"
+        "async def test_it(tmp_path):\n"
+        "    server, writer = await connect(tmp_path)\n"
+        f"    if {closes}: writer.close()\n"
+        "    servers.append(server)\n"
+        "servers = []\n"
+        "def test_after():\n"
+        "    gc.collect()\n"
+        "    servers.pop().close()\n"
+    )
+    result = inner.runpytest_subprocess("-W", "error")
+    result.assert_outcomes(**({"passed": 2} if closes else {"passed": 1, "failed": 1}))
