@@ -14,27 +14,60 @@ from sterna_etcd.records import DrainRecord, HomeRecord
 from tests.cluster.conftest import LAYOUT, NAME, Cluster, Connect, Operator, document
 
 
-async def test_it_takes_nothing_before_its_first_round(
-    cluster: Callable[..., Cluster], connect: Connect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made = await asyncio.to_thread(cluster, 0)
+async def closed(made: Cluster) -> None:
+    """The queue `orders` lives on b0, and the cluster is to go."""
     async with made.client() as etcd:
         await Operator(etcd).put(document("Queue", "orders"))
         await etcd.put(LAYOUT.home("queue", "orders"), HomeRecord(broker="b0", static=True).encode())
         await etcd.put(LAYOUT.drain("b0"), DrainRecord(closes_only=True).encode())
 
-    async def never(_: Member) -> None:
-        await asyncio.Event().wait()
 
-    # Of a large configuration the first round takes its time; here it never comes.
-    monkeypatch.setattr(Member, "_run", never)
+def node_of(made: Cluster, folder: Path) -> Node:
+    """The broker b0."""
     member = cluster_options(name="b0", etcd=made.etcd.urls, cluster=NAME)
-    node = Node(BrokerOptions(data=tmp_path / "b0", listen="127.0.0.1:0", monitor="127.0.0.1:0", cluster=member))
+    return Node(BrokerOptions(data=folder / "b0", listen="127.0.0.1:0", monitor="127.0.0.1:0", cluster=member))
+
+
+async def refuses(node: Node, connect: Connect) -> None:
+    """It takes nothing."""
+    connection = await connect(f"sterna://{node.messaging}")
+    with pytest.raises(errors.UnavailableError, match="is being deleted"):
+        await connection.send("orders", "refused")
+    await connection.close()
+
+
+async def never(_: Member) -> None:
+    """Of a large configuration the first round takes its time; here it never comes."""
+    await asyncio.Event().wait()
+
+
+async def test_it_takes_nothing_before_its_first_round(
+    cluster: Callable[..., Cluster], connect: Connect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = await asyncio.to_thread(cluster, 0)
+    await closed(made)
+    monkeypatch.setattr(Member, "_run", never)
+    node = node_of(made, tmp_path)
     await node.start()
     try:
-        connection = await connect(f"sterna://{node.messaging}")
-        with pytest.raises(errors.UnavailableError, match="is being deleted"):
-            await connection.send("orders", "refused")
-        await connection.close()
+        await refuses(node, connect)
+    finally:
+        await node.stop()
+
+
+async def test_nor_while_etcd_is_away(
+    cluster: Callable[..., Cluster], connect: Connect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = await asyncio.to_thread(cluster, 0)
+    await closed(made)
+    before = node_of(made, tmp_path)
+    await before.start()
+    await refuses(before, connect)
+    await before.stop()
+    await asyncio.to_thread(made.etcd.first.kill)
+    node = node_of(made, tmp_path)
+    await node.start()
+    try:
+        await refuses(node, connect)
     finally:
         await node.stop()

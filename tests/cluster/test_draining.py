@@ -5,38 +5,11 @@ import asyncio
 import pytest
 import sterna
 from sterna import errors
-from sterna_etcd.records import BrokerRecord, BrokerStatus, Deleting, Draining, DrainRecord
+from sterna_etcd.records import BrokerRecord, Deleting, Draining
 
 from tests.cluster.conftest import LAYOUT, Cluster, Connect, Operator, document, waited
+from tests.cluster.drains import drain, draining, status, until_left
 from tests.waiting import eventually
-
-
-async def drain(operator: Operator, broker: str, *, force: bool = False, closes_only: bool = False) -> None:
-    """Has a broker emptied, or only closed."""
-    await operator.etcd.put(LAYOUT.drain(broker), DrainRecord(force=force, closes_only=closes_only).encode())
-
-
-async def status(operator: Operator, broker: str) -> BrokerStatus | None:
-    """What a broker says of itself."""
-    key = LAYOUT.broker_status(broker)
-    found = (await operator.etcd.get(key)).found
-    return BrokerStatus.decode(key, found.value) if found else None
-
-
-async def draining(operator: Operator, broker: str) -> Draining | None:
-    """What a broker says it still has."""
-    said = await status(operator, broker)
-    return said.draining if said else None
-
-
-async def until_left(operator: Operator, broker: str, destinations: int, messages: int) -> None:
-    """Until a broker that is being emptied has so much left."""
-
-    async def look() -> bool:
-        left = await draining(operator, broker)
-        return left is not None and (left.destinations, left.messages) == (destinations, messages)
-
-    await waited(look, 20, f"{destinations} destinations with {messages} messages to be left")
 
 
 async def until_held(operator: Operator, broker: str, destinations: int) -> None:
@@ -142,6 +115,19 @@ async def test_what_is_sent_in_an_open_transaction_keeps_its_queue_and_closes_it
     assert await consumer.receive(10) is not None
     await consumer.receive(0.05)  # the acknowledgement leaves
     await until_left(operator, "b1", 0, 0)
+
+
+async def test_a_cluster_that_is_to_go_counts_what_is_sent_in_an_open_transaction(
+    spread: Cluster, operator: Operator, connect: Connect
+) -> None:
+    connection = await connect(spread.url("b1"))
+    await operator.until(await operator.put(document("Queue", "orders", broker="b1")), "applied")
+    session = await connection.session(transacted=True)
+    await (await session.producer("orders")).send("decided late")
+    await drain(operator, "b1", closes_only=True)
+    await until_left(operator, "b1", 1, 1)
+    await session.rollback()
+    await until_left(operator, "b1", 1, 0)
 
 
 async def test_a_bridge_moves_with_its_ends_and_misses_nothing(

@@ -133,6 +133,19 @@ async def test_a_member_says_what_it_has_applied_and_holds(two: Cluster, operato
     await waited(holds_nothing, 30, "what has gone with its messages to be counted no more")
 
 
+async def test_what_a_durable_subscription_holds_is_told(two: Cluster, operator: Operator, connect: Connect) -> None:
+    await operator.until(await operator.put(document("Topic", "prices", broker="b1")), "applied")
+    durable = document("DurableSubscription", "audit", topic="prices", clientId="reader")
+    claim = await operator.put(durable, claim="reader/audit")
+    await operator.until(claim, "applied")
+    await (await connect(two.url())).send(sterna.Topic("prices"), "kept")
+
+    async def counted() -> bool:
+        return (await operator.status(claim))["b1"].messages == 1
+
+    await waited(counted, 20, "its message to be counted")
+
+
 async def test_what_is_gone_has_no_status(two: Cluster, operator: Operator) -> None:
     claim = await operator.put(document("Queue", "orders"))
     await operator.until(claim, "applied")

@@ -216,7 +216,7 @@ class TestDeletion:
             ("Queue", 0, "with its messages (0 messages when they were last counted)"),
             ("Queue", 3, "with its messages (3 messages when they were last counted)"),
             ("DurableSubscription", None, "with its messages"),
-            ("DurableSubscription", 0, "with its messages"),
+            ("DurableSubscription", 0, "with its messages (0 messages when they were last counted)"),
             ("DurableSubscription", 3, "with its messages (3 messages when they were last counted)"),
         ],
     )

@@ -23,6 +23,7 @@ class Engine(EngineView):
     def __init__(self) -> None:
         self.statistics = {"messages": 0, "subscriptions": 1}
         self.left: list[HomeKey] = []
+        self.told: list[str] = []
 
     def rows(self, kind: str) -> dict[str, dict[str, Any]]:
         return {"prices": {"name": "prices", "id": 16, "statistics": dict(self.statistics)}} if kind == "topic" else {}
@@ -33,6 +34,9 @@ class Engine(EngineView):
     def leave(self, key: HomeKey, told: RefusedError) -> str:
         self.left.append(key)
         return ""
+
+    def close_subscribers(self, topic: str, told: RefusedError) -> None:
+        self.told.append(topic)
 
     def close_to_producers(self, key: HomeKey, reason: RefusedError | None) -> None:
         pass
@@ -66,14 +70,14 @@ async def test_a_topic_stays_that_somebody_has_come_to_meanwhile(what: str) -> N
 
     homes = Brokers(meanwhile)
     left = await _drain(homes, engine, DrainRecord())
-    assert engine.left == []
+    assert (engine.left, engine.told) == ([], [])
     assert (left.destinations, left.waits_for) == (1, "topic 'prices' was in use just now, and is looked at once more")
 
 
 async def test_a_topic_leaves_that_is_as_it_was_or_is_forced_to() -> None:
     engine = Engine()
     left = await _drain(Brokers(lambda: None), engine, DrainRecord())
-    assert (engine.left, left.destinations) == ([_TOPIC], 0)
+    assert (engine.left, engine.told, left.destinations) == ([_TOPIC], ["prices"], 0)
 
     forced = Engine()
 

@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 from sterna_broker.cluster.counting import MessageCounts
 from sterna_broker.cluster.upkeep import EngineView
-from sterna_etcd import HomeKey
 
 _QUEUES = 450
 _AT_ONCE = 200
@@ -38,7 +37,7 @@ def counts() -> MessageCounts:
 
 def told(engine: Engine, counts: MessageCounts) -> int:
     """How many queues are told of as they are."""
-    return sum(counts.of(HomeKey("queue", name)) == count for name, count in engine.held.items())
+    return sum(counts.of(("queue", name)) == count for name, count in engine.held.items())
 
 
 async def test_the_sum_is_right_at_once_while_queues_have_their_turns(engine: Engine, counts: MessageCounts) -> None:
@@ -65,7 +64,7 @@ async def test_a_queue_with_a_late_name_is_told_although_all_others_change(
             if name != last:
                 engine.held[name] += turn
         await counts.count(engine, turn * 5.0)
-    assert counts.of(HomeKey("queue", last)) == 1
+    assert counts.of(("queue", last)) == 1
 
 
 async def test_what_has_gone_is_told_of_no_more(engine: Engine, counts: MessageCounts) -> None:
@@ -73,4 +72,4 @@ async def test_what_has_gone_is_told_of_no_more(engine: Engine, counts: MessageC
     engine.held = {"q0001": 1}
     assert await counts.count(engine, 5.0)
     assert counts.total == 1
-    assert counts.of(HomeKey("queue", "q0000")) == 0
+    assert counts.of(("queue", "q0000")) == 0

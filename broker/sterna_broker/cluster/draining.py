@@ -2,7 +2,9 @@
 
 Nothing moves with messages in it. A name whose messages are not consumed yet is closed to producers and waits; an empty
 one leaves at once: first it is deleted here (which the engine refuses when a message came in between), while whoever
-asks for it waits, then its home is rewritten, then who asks is sent there. What belongs together (a bridge's ends,
+asks for it waits, then its home is rewritten, then who asks is sent there. Who subscribes to a topic is told then, and
+follows; what is published at the new home before a subscription that is not durable has come there is not for it, as
+after any interruption. What belongs together (a bridge's ends,
 patterns and their topics) moves together. A topic with durable subscriptions that clients made stays: they would not
 exist at the new home, and miss what is published there.
 
@@ -124,7 +126,9 @@ class Drain:
                     self.parted |= bridges
                     continue
             partners = {home for one in group if (home := view.home(one.kind, one.name))} & set(view.open)
-            await self._move(sorted(mine, key=sources.__contains__), held, partners - {name}, force=force)
+            # Patterns after what they match: who subscribes to one follows it, and must not miss a topic that stays.
+            mine.sort(key=lambda one: (one.kind == "pattern", one in sources))
+            await self._move(mine, held, partners - {name}, force=force)
         return self._left(self._held(), "", force=force)
 
     def _left(self, held: dict[HomeKey, _Held], why: str, *, force: bool) -> Draining:
@@ -229,6 +233,8 @@ class Drain:
             if not await self._homes.move(key, target, leave):
                 return
             self._closed.pop(key, None)
+            if key.kind != "queue":
+                self._engine.close_subscribers(key.name, told)
             _log.info("home_moved", kind=key.kind, name=key.name, to=target)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from sterna_etcd import Claim, HomeKey, Layout, Remembered
-from sterna_etcd.records import ConfigRecord, HomeRecord, RecordError, UserRecord
+from sterna_etcd.records import ConfigRecord, DrainRecord, HomeRecord, RecordError, UserRecord
 
 from sterna_broker.cluster.view import Stored, View
 
@@ -72,6 +72,9 @@ class KeptFile:
         for name, created, revision, record in content["users"]:
             text = json.dumps(record).encode()
             view.users[name] = Stored(UserRecord.decode(str(self.path), text), revision, created)
+        for name, created, revision, record in content.get("drains", ()):
+            text = json.dumps(record).encode()
+            view.drains[name] = Stored(DrainRecord.decode(str(self.path), text), revision, created)
         view.addresses = {str(name): list(map(str, urls)) for name, urls in content["addresses"].items()}
         known = Remembered(str(content["id"]), int(content["revision"]), str(content.get("witness", "")))
         return Kept(known, view)
@@ -108,8 +111,11 @@ def content_of(view: View, identity: Remembered) -> dict[str, Any]:
             [key.kind, key.name, one.created, one.revision, one.record.model_dump(mode="json")]
             for key, one in view.homes.items()
         ],
-        "users": [
-            [name, one.created, one.revision, one.record.model_dump(mode="json")] for name, one in view.users.items()
-        ],
+        "users": _rows(view.users),
+        "drains": _rows(view.drains),
         "addresses": view.addresses,
     }
+
+
+def _rows(records: dict[str, Stored]) -> list[list[Any]]:
+    return [[name, one.created, one.revision, one.record.model_dump(mode="json")] for name, one in records.items()]

@@ -445,7 +445,7 @@ class Member:
         if (error := self._refused_by_engine.get((word, name))) is not None:
             reason = "".join(part.capitalize() for part in error["code"].split("_"))
             return _refused(uid, record.generation, Refusal(reason, f"{error['message']} {error['remedy']}"))
-        messages = self._counts.of(HomeKey(word, claim.name))
+        messages = self._counts.of((word, claim.name))
         home_name = self.name if home else ""
         return ObjectStatus(uid=uid, generation=record.generation, state="applied", messages=messages, home=home_name)
 

@@ -48,7 +48,7 @@ class EngineView:
 
     def messages(self) -> int:
         """All messages that are here, each once: a topic's are those of its subscriptions, which may have several."""
-        return int(json.loads(self._pump.tick().statistics())["messages"])
+        return _of_statistics(json.loads(self._pump.tick().statistics()))
 
     def subscribed(self) -> set[str]:
         """The topics and patterns that somebody subscribes to."""
@@ -99,6 +99,11 @@ class EngineView:
         self._discard(key.kind, key.name, "")
         return ""
 
+    def close_subscribers(self, topic: str, told: RefusedError) -> None:
+        """Tells those who subscribe to this topic or pattern, and have got everything, `told`."""
+        self._pump.tick().close_subscribers(topic, json.dumps(error_of(told)))
+        self._pump.touch()
+
     def close_to_producers(self, key: HomeKey, reason: RefusedError | None) -> None:
         """Refuses, or takes again, what is sent to a destination; one that is gone needs neither."""
         text = json.dumps(error_of(reason)) if reason else ""
@@ -121,4 +126,9 @@ def _name_of(kind: str, row: dict[str, Any]) -> str:
 
 def messages_of(row: dict[str, Any] | None) -> int:
     """How many messages a row's statistics tell of."""
-    return int(row["statistics"].get("messages", 0)) if row else 0
+    return _of_statistics(row["statistics"]) if row else 0
+
+
+def _of_statistics(found: dict[str, Any]) -> int:
+    """With what was sent in transactions that are undecided: whoever commits it has it confirmed."""
+    return int(found.get("messages", 0)) + int(found.get("pending_messages", 0))

@@ -73,6 +73,12 @@ class Engine:
         Raises EngineError.
         """
 
+    def close_subscribers(self, topic: str, reason: str) -> None:
+        """Closes the consumers of subscriptions to this topic or pattern, with `reason`, an error as JSON.
+
+        Those of a subscription that still holds messages stay. Raises EngineError.
+        """
+
     def purge(self, kind: str, name: str, client_id: str = "") -> int:
         """Drops all messages of a "queue" or "durable"; how many. Raises EngineError."""
 

@@ -464,13 +464,15 @@ impl Engine {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[allow(
     missing_docs,
-    reason = "the fields of DestinationStatistics in admin.proto, which documents them"
+    reason = "the fields of DestinationStatistics in admin.proto, which documents them, but for the one with a text"
 )]
 pub struct Totals {
     pub messages: u64,
     pub bytes: u64,
     pub delivered_messages: u64,
     pub delayed_messages: u64,
+    /// Sent in transactions that are open or prepared; not among the others.
+    pub pending_messages: u64,
     pub producers: u32,
     pub consumers: u32,
     pub subscriptions: u32,
@@ -514,6 +516,7 @@ impl Totals {
         self.bytes += found.bytes;
         self.delivered_messages += found.in_flight_messages;
         self.delayed_messages += found.delayed_messages;
+        self.pending_messages += found.pending_messages;
         self.consumers += u32::try_from(engine.consumers_of(id)).unwrap_or(u32::MAX);
         self.delivered_total += found.delivered_total;
         self.acknowledged_total += found.acknowledged_total;

@@ -412,6 +412,23 @@ impl Engine {
         Ok(Outcome::AnswerCommitted(Answered::Done(proto::Done {})))
     }
 
+    /// Closes the consumers of every subscription to exactly this topic or pattern, and tells their clients `reason`: that
+    /// the topic lives somewhere else now, for example. A subscription that still holds messages keeps its consumers.
+    pub fn close_subscribers(&mut self, topic: &str, reason: &Refused) {
+        let subscriptions = self.state.catalogue().subscriptions();
+        let empty: Vec<SourceId> = subscriptions
+            .filter(|found| found.pattern.as_str() == topic)
+            .map(|found| found.id)
+            .filter(|id| {
+                let held = self.state.source(*id).map(|found| &found.statistics);
+                held.is_none_or(|held| held.messages + held.pending_messages == 0)
+            })
+            .collect();
+        for source in empty {
+            self.close_consumers_of(source, reason);
+        }
+    }
+
     /// Closes every consumer and browser of a source that is about to go, and tells their clients.
     pub fn close_consumers_of(&mut self, source: SourceId, reason: &Refused) {
         let Some(receivers) = self.receivers.get(&source) else {

@@ -168,6 +168,15 @@ impl Engine {
         closed.map_err(|error| errors::refused(py, &error))
     }
 
+    fn close_subscribers(&self, py: Python<'_>, topic: &str, reason: &str) -> PyResult<()> {
+        let reason = json::reason(reason).map_err(|error| errors::refused(py, &error))?;
+        self.with(py, |host| {
+            if let Some(reason) = &reason {
+                host.engine.close_subscribers(topic, reason);
+            }
+        })
+    }
+
     #[pyo3(signature = (kind, name, client_id = ""))]
     fn purge(&self, py: Python<'_>, kind: &str, name: &str, client_id: &str) -> PyResult<u64> {
         let purged = self.with(py, |host| match kind {

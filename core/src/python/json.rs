@@ -423,7 +423,8 @@ fn subscription_row(found: &Subscription) -> Value {
 fn totals_json(totals: &engine::Totals) -> Value {
     json!({
         "messages": totals.messages, "bytes": totals.bytes, "delivered_messages": totals.delivered_messages,
-        "delayed_messages": totals.delayed_messages, "producers": totals.producers, "consumers": totals.consumers,
+        "delayed_messages": totals.delayed_messages, "pending_messages": totals.pending_messages,
+        "producers": totals.producers, "consumers": totals.consumers,
         "subscriptions": totals.subscriptions, "published_total": totals.published_total,
         "published_bytes_total": totals.published_bytes_total, "delivered_total": totals.delivered_total,
         "acknowledged_total": totals.acknowledged_total, "redelivered_total": totals.redelivered_total,
@@ -461,7 +462,8 @@ pub(super) fn statistics(engine: &engine::Engine, commits: u64, failed: Option<&
         "stores": stores, "connections": counts.connections, "sessions": counts.sessions,
         "producers": counts.producers, "consumers": counts.consumers, "queues": broker.queues,
         "topics": broker.topics, "subscriptions": broker.subscriptions, "messages": broker.totals.messages,
-        "bytes": broker.totals.bytes, "published_total": broker.totals.published_total,
+        "pending_messages": broker.totals.pending_messages, "bytes": broker.totals.bytes,
+        "published_total": broker.totals.published_total,
         "delivered_total": broker.totals.delivered_total, "acknowledged_total": broker.totals.acknowledged_total,
     })
     .to_string()

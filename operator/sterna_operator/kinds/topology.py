@@ -373,13 +373,9 @@ def _deletion_of_record(
 
 
 def _held(desired: Desired, observed: Observed) -> str:
-    """What a deletion would destroy, as far as brokers have said it: they count now and then.
-
-    A broker that counts queues and topics alone says 0 of a durable subscription, which means nothing then.
-    """
+    """What a deletion would destroy, as far as brokers have said it: they count now and then."""
     said = [one.messages for one in observed.statuses.values() if one.uid == desired.uid and one.state == "applied"]
-    is_counted = bool(said) if desired.claim.kind in ("Queue", "Topic") else sum(said) > 0
-    if not is_counted:
+    if not said:
         return "its messages"
     return f"its messages ({counted(sum(said), 'message')} when they were last counted)"
 

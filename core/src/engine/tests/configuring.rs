@@ -136,3 +136,46 @@ fn a_removal_from_the_configuration_leaves_what_a_client_made_of_that_name() {
     bench.publish(1, "a");
     assert_eq!((bench.confirmed(), bench.held()), (vec![1], Some(1)));
 }
+
+fn topic(name: &str) -> proto::Destination {
+    proto::Destination {
+        kind: DestinationKind::Topic.into(),
+        name: name.to_owned(),
+    }
+}
+
+#[test]
+fn only_subscribers_of_that_name_who_have_got_everything_are_sent_away() {
+    let mut bench = Bench::new(Properties::default());
+    bench.connect_as(AcknowledgeMode::Client);
+    for (number, name) in [(1, "news"), (2, "*")] {
+        let open = proto::OpenConsumer {
+            consumer: number,
+            destination: Some(topic(name)),
+            ..proto::OpenConsumer::default()
+        };
+        bench.send(1, Sent::OpenConsumer(open));
+    }
+    let reason = refuse(ErrorCode::Moved, "news", "It lives elsewhere.");
+    let closed = |bench: &mut Bench, pattern: &str| -> Vec<(u32, ErrorCode)> {
+        bench.frames.clear();
+        bench.engine().close_subscribers(pattern, &reason);
+        bench.settle();
+        let closed = bench.frames.iter().filter_map(|frame| match &frame.frame {
+            Some(Got::ConsumerClosed(closed)) => Some((closed.consumer, closed.reason.as_ref()?.code())),
+            _ => None,
+        });
+        closed.collect()
+    };
+    assert_eq!(closed(&mut bench, "*"), [(2, ErrorCode::Moved)]);
+    let open = proto::OpenProducer {
+        producer: 1,
+        destination: Some(topic("news")),
+        ..proto::OpenProducer::default()
+    };
+    bench.send(1, Sent::OpenProducer(open));
+    bench.publish(1, "a");
+    assert_eq!(closed(&mut bench, "news"), [], "a message waits for it");
+    let source = bench.engine().state().catalogue().subscriptions().next().unwrap().id;
+    assert_eq!(bench.engine().state().source(source).unwrap().statistics.messages, 1);
+}
