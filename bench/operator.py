@@ -31,6 +31,7 @@ from tests.operator.worlds import World, install_kinds
 from tests.support.api_server import ApiServer, programs
 
 RESULTS = Path(__file__).parent / "results" / "operator.json"
+_WHERE = "one operator process, an API server, an etcd and a double of a broker on one machine"
 _AT_ONCE = 16
 _PAUSE_S = 0.25
 
@@ -63,7 +64,7 @@ async def _measure(server: ApiServer, urls: str, folder: Path, options: argparse
         world.make_cluster()
         async with BrokerDouble(urls, world.etcd_name):
             await asyncio.to_thread(operator.start)
-            found: dict[str, Any] = {"conditions": conditions(folder)}
+            found: dict[str, Any] = {"conditions": {**conditions(folder), "where": _WHERE}}
             for part, count in ((_changes, options.queues), (_secrets, options.secrets), (_cold, options.cold)):
                 if count:
                     load = os.getloadavg()[0]
