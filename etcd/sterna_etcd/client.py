@@ -20,7 +20,7 @@ from typing import Any, Self
 import grpc
 
 from sterna_etcd import values, wire
-from sterna_etcd.endpoints import Endpoint, Endpoints
+from sterna_etcd.endpoints import Endpoint, Endpoints, closed
 from sterna_etcd.errors import AccessError, CompactedError, EtcdError, UnavailableError, UnknownOutcomeError, Verdict
 from sterna_etcd.errors import classified as _classified
 from sterna_etcd.leases import Lease
@@ -220,6 +220,12 @@ class Etcd:
     async def _attempt(self, endpoint: Endpoint, method: Method, request: Any, deadline: float) -> Any:
         left_s = max(deadline - time.monotonic(), 0.01)
         channel = await endpoint.ready(min(left_s, self.settings.connect_timeout_ms / 1000))
+        try:
+            return await self._asked(channel, method, request, deadline)
+        except grpc.aio.UsageError as error:
+            raise closed(endpoint.url) from error
+
+    async def _asked(self, channel: grpc.aio.Channel, method: Method, request: Any, deadline: float) -> Any:
         metadata = [*await self.metadata(channel), _LEADER] if method is not wire.STATUS else []
         timeout_s = min(max(deadline - time.monotonic(), 0.01), self.settings.attempt_timeout_ms / 1000)
         if method is wire.LEASE_KEEP_ALIVE:
@@ -241,15 +247,17 @@ class Etcd:
         try:
             channel = await endpoint.ready(self.settings.connect_timeout_ms / 1000)
             metadata = [*await self.metadata(channel), _LEADER]
+            call = channel.stream_stream(
+                wire.WATCH.path,
+                request_serializer=pb.WatchRequest.SerializeToString,
+                response_deserializer=pb.WatchResponse.FromString,
+            )
+            return endpoint, call(metadata=metadata)
+        except grpc.aio.UsageError as error:
+            raise closed(endpoint.url) from error
         except (UnavailableError, grpc.aio.AioRpcError) as error:
             self._endpoints.leave(endpoint)
             raise _not_had(error) from error
-        call = channel.stream_stream(
-            wire.WATCH.path,
-            request_serializer=pb.WatchRequest.SerializeToString,
-            response_deserializer=pb.WatchResponse.FromString,
-        )
-        return endpoint, call(metadata=metadata)
 
     def leave(self, endpoint: Endpoint) -> None:
         """Goes on to the next endpoint; for Watch."""

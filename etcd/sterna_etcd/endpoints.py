@@ -35,6 +35,7 @@ class Endpoint:
         self._settings = settings
         self._channel: grpc.aio.Channel | None = None
         self._made_of: tuple[float, ...] = ()
+        self._making = asyncio.Lock()
         self._retired: set[asyncio.Task[None]] = set()
 
     async def ready(self, timeout_s: float) -> grpc.aio.Channel:
@@ -44,7 +45,12 @@ class Endpoint:
             UnavailableError: it could not be connected in time; nothing was sent.
             AccessError: a certificate's file cannot be read.
         """
-        channel = await self._current()
+        try:
+            return await self._connected(await self._current(), timeout_s)
+        except grpc.aio.UsageError as error:
+            raise closed(self.url) from error
+
+    async def _connected(self, channel: grpc.aio.Channel, timeout_s: float) -> grpc.aio.Channel:
         deadline = time.monotonic() + timeout_s
         state = channel.get_state(try_to_connect=True)
         seen_connecting = False
@@ -79,16 +85,18 @@ class Endpoint:
             if self._channel is None:
                 self._channel = grpc.aio.insecure_channel(target_of(self.url), options=_OPTIONS)
             return self._channel
-        try:
-            made_of, parts = await asyncio.to_thread(self._read_files, self._made_of if self._channel else ())
-        except OSError as error:
-            raise AccessError(f"etcd: {error.filename} cannot be read: {error.strerror}") from error
-        if self._channel is None or parts is not None:
-            self._retire()
-            credentials = grpc.ssl_channel_credentials(*(parts or (None, None, None)))
-            self._channel = grpc.aio.secure_channel(target_of(self.url), credentials, options=_OPTIONS)
-            self._made_of = made_of
-        return self._channel
+        # One after the other: two who find newer files would each make a channel, and retire the other's.
+        async with self._making:
+            try:
+                made_of, parts = await asyncio.to_thread(self._read_files, self._made_of if self._channel else ())
+            except OSError as error:
+                raise AccessError(f"etcd: {error.filename} cannot be read: {error.strerror}") from error
+            if self._channel is None or parts is not None:
+                self._retire()
+                credentials = grpc.ssl_channel_credentials(*(parts or (None, None, None)))
+                self._channel = grpc.aio.secure_channel(target_of(self.url), credentials, options=_OPTIONS)
+                self._made_of = made_of
+            return self._channel
 
     def _retire(self) -> None:
         """Lets what is under way on the old channel finish; a watch, which never does, is ended and comes anew."""
@@ -106,6 +114,11 @@ class Endpoint:
             return stamp, None
         ca, key, cert = (_content(file) for file in files)
         return stamp, (ca, key, cert)
+
+
+def closed(url: str) -> UnavailableError:
+    """The failure of who had a channel that was retired before anything was sent on it."""
+    return UnavailableError(f"etcd: the connection to {url} was closed, for another with a newer certificate")
 
 
 class Endpoints:

@@ -55,6 +55,17 @@ class Lease:
         await asyncio.gather(self._task, return_exceptions=True)
 
     async def _keep(self) -> None:
+        try:
+            await self._renew()
+        except asyncio.CancelledError:
+            raise  # It was stopped.
+        except BaseException:
+            # Whatever this was: who relies on the lease must not go on as if it were renewed.
+            self.lost.set()
+            raise
+        self.lost.set()
+
+    async def _renew(self) -> None:
         """Renews when a third of its life is over since a renewal was last sent; no endpoint gets all that is left."""
         retry_s = 0.0
         while (left_s := self._valid_until_s - time.monotonic()) > 0:
@@ -73,4 +84,3 @@ class Lease:
                 break
             self._valid_until_s = sent_s + lives_s
             retry_s = 0.0
-        self.lost.set()

@@ -11,7 +11,7 @@ from sterna_broker.node import Node
 from sterna_broker.options import BrokerOptions, cluster_options
 from sterna_etcd.records import DrainRecord, HomeRecord
 
-from tests.cluster.conftest import LAYOUT, NAME, Cluster, Connect, Operator, document
+from tests.cluster.conftest import LAYOUT, NAME, Cluster, Connect, Operator, document, waited
 
 
 async def closed(made: Cluster) -> None:
@@ -51,6 +51,38 @@ async def test_it_takes_nothing_before_its_first_round(
     await node.start()
     try:
         await refuses(node, connect)
+    finally:
+        await node.stop()
+
+
+async def test_it_opens_when_the_order_was_taken_back_while_it_was_away(
+    cluster: Callable[..., Cluster], connect: Connect, tmp_path: Path
+) -> None:
+    made = await asyncio.to_thread(cluster, 0)
+    await closed(made)
+    before = node_of(made, tmp_path)
+    await before.start()
+    await refuses(before, connect)
+    await before.stop()
+    async with made.client() as etcd:
+        await etcd.delete(LAYOUT.drain("b0"))
+    await asyncio.to_thread(made.etcd.first.kill)
+    node = node_of(made, tmp_path)
+    await node.start()
+    try:
+        await refuses(node, connect)
+        await asyncio.to_thread(made.etcd.restart, made.etcd.first)
+        connection = await connect(f"sterna://{node.messaging}")
+
+        async def takes() -> bool:
+            try:
+                await connection.send("orders", "taken")
+            except errors.UnavailableError:
+                return False
+            return True
+
+        await waited(takes, 30, "the broker to take messages again")
+        await connection.close()
     finally:
         await node.stop()
 

@@ -87,6 +87,18 @@ async def test_a_topic_and_a_pattern_that_matches_it_never_end_on_two_brokers(me
         assert len(placed | {homes[1]} - {"SPANS_HOMES"}) == len(placed)
 
 
+async def test_a_plan_that_was_overtaken_is_not_carried_out(members: list[Homes]) -> None:
+    topic, pattern = HomeKey("topic", "app.x"), HomeKey("pattern", "app.*")
+    home = await members[1].of(pattern)
+    await eventually(lambda: members[0].view.home("pattern", "app.*") == home, what="the pattern to be known")
+    elsewhere = next(name for name in BROKERS if name != home)
+    await members[0].claim_all({topic: elsewhere}, (), is_plan=True)
+    assert members[0].view.home("topic", "app.x") is None
+    # What is there already is where it is.
+    await members[0].claim_all({topic: elsewhere}, ())
+    assert members[0].view.home("topic", "app.x") == elsewhere
+
+
 async def test_whoever_asks_while_a_name_moves_waits_for_its_new_home(members: list[Homes]) -> None:
     key = HomeKey("queue", "moving")
     name = await members[0].of(key)

@@ -46,21 +46,22 @@ async def prices(two: Cluster, operator: Operator) -> AsyncIterator[list[Reader]
         await reader.close()
 
 
-async def sent_until_moved(operator: Operator, producer: sterna.Producer) -> list[str]:
-    """Publishes one after the other until the topic lives on b0; what was confirmed."""
+async def sent_until_moved(operator: Operator, **producers: sterna.Producer) -> list[str]:
+    """Publishes one after the other to topics, by name, until all live on b0; what was confirmed."""
     sent: list[str] = []
 
-    async def has_moved() -> bool:
-        text = str(len(sent))
-        try:
-            await producer.send(text)
-        except errors.UnavailableError:
-            # Closed, since it has to become empty to move: told, not lost.
-            return False
-        sent.append(text)
-        return await operator.home("topic", "prices") == "b0"
+    async def have_moved() -> bool:
+        for name, producer in producers.items():
+            text = f"{name} {len(sent)}"
+            try:
+                await producer.send(text)
+            except errors.UnavailableError:
+                # Closed, since it has to become empty to move: told, not lost.
+                continue
+            sent.append(text)
+        return {await operator.home("topic", name) for name in producers} == {"b0"}
 
-    await waited(has_moved, 30, "the topic to move")
+    await waited(have_moved, 30, "the topics to move")
     return sent
 
 
@@ -74,10 +75,30 @@ async def test_a_static_durable_subscription_with_a_consumer_misses_nothing(
     reader = Reader(await connection.consumer(TOPIC, durable="audit"))
     prices.append(reader)
     await drain(operator, "b1")
-    sent = await sent_until_moved(operator, producer)
+    sent = await sent_until_moved(operator, prices=producer)
     await producer.send("last")
     await reader.until("last")
     assert reader.received == [*sent, "last"]
+    await until_left(operator, "b1", 0, 0)
+
+
+async def test_a_static_durable_subscription_to_a_pattern_misses_nothing_of_its_topics(
+    two: Cluster, operator: Operator, connect: Connect, prices: list[Reader]
+) -> None:
+    await operator.until(await operator.put(document("Topic", "trades", broker="b1")), "applied")
+    durable = document("DurableSubscription", "all", topic="*", clientId="reader")
+    await operator.until(await operator.put(durable, claim="reader/all"), "applied")
+    sender = await connect(two.url("b0"))
+    producers = {name: await sender.producer(sterna.Topic(name)) for name in ("prices", "trades")}
+    connection = await connect(two.url("b0"), client_id="reader")
+    reader = Reader(await connection.consumer(sterna.Topic("*"), durable="all"))
+    prices.append(reader)
+    await drain(operator, "b1")
+    sent = await sent_until_moved(operator, **producers)
+    for name, producer in producers.items():
+        await producer.send(f"{name} last")
+        await reader.until(f"{name} last")
+    assert sorted(reader.received) == sorted([*sent, "prices last", "trades last"])
     await until_left(operator, "b1", 0, 0)
 
 

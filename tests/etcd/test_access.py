@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -74,6 +75,18 @@ async def test_a_certificate_of_somebody_else_is_refused_until_it_is_replaced(
     cert.write_bytes(good[0].read_bytes())
     key.write_bytes(good[1].read_bytes())
     await etcd.put(prefix + "a", b"1")
+
+
+async def test_many_may_ask_while_a_certificate_is_renewed(
+    encrypted: tuple[RunningEtcd, tuple[Path, Path]], client: Connect, tmp_path: Path, prefix: str
+) -> None:
+    running, ca = encrypted
+    cert, key = await asyncio.to_thread(issued, tmp_path / "ca", ca, "client")
+    etcd = client(running, ca=ca[0], cert=cert, key=key)
+    for number in range(10):
+        os.utime(cert, ns=(number, number))
+        # Whoever finds the newer file first makes the new connection, for all.
+        await asyncio.gather(*(etcd.get(prefix + "a") for _ in range(30)))
 
 
 async def test_a_server_that_cannot_be_trusted_is_told_nothing(

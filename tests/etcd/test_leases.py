@@ -51,3 +51,22 @@ async def test_a_lease_that_nobody_renews_is_lost() -> None:
     lease = Lease(keeper, 1, ttl_s=2, sent_s=time.monotonic() - 1)
     await eventually(lease.lost.is_set, timeout_s=5, what="the loss")
     assert not lease.is_alive
+
+
+class Defect(Renewals):
+    """Fails in a way that nobody has thought of."""
+
+    async def keep_alive(self, lease: int, attempt_s: float) -> int:
+        raise RuntimeError("a defect")
+
+
+async def test_a_lease_whose_renewing_has_died_is_lost() -> None:
+    lease = Lease(Defect(lives_s=60), 1, ttl_s=60, sent_s=time.monotonic() - 50)
+    await eventually(lease.lost.is_set, timeout_s=5, what="the loss")
+    await lease.stop()
+
+
+async def test_a_lease_that_is_stopped_is_not_lost() -> None:
+    lease = Lease(Renewals(lives_s=60), 1, ttl_s=60, sent_s=time.monotonic())
+    await lease.stop()
+    assert not lease.lost.is_set()

@@ -15,21 +15,35 @@ from sterna_etcd import HomeKey, Layout
 from sterna_etcd.records import BrokerRecord, DrainRecord, HomeRecord
 
 _TOPIC = HomeKey("topic", "prices")
+_OTHER = HomeKey("topic", "trades")
+_PATTERN = HomeKey("pattern", "*")
 
 
 class Engine(EngineView):
-    """An engine of one topic, which it gives away whatever its subscriptions hold."""
+    """An engine of topics, which it gives away whatever their subscriptions hold; somebody subscribes to all."""
 
-    def __init__(self) -> None:
-        self.statistics = {"messages": 0, "subscriptions": 1}
+    def __init__(self, *topics: str) -> None:
+        self.statistics = {topic: {"messages": 0, "subscriptions": 1} for topic in topics or ("prices",)}
+        self.durables: dict[str, dict[str, Any]] = {}
         self.left: list[HomeKey] = []
         self.told: list[str] = []
+        self.closed: list[str] = []
 
     def rows(self, kind: str) -> dict[str, dict[str, Any]]:
-        return {"prices": {"name": "prices", "id": 16, "statistics": dict(self.statistics)}} if kind == "topic" else {}
+        if kind == "durable":
+            return self.durables
+        standing = {topic: found for topic, found in self.statistics.items() if HomeKey(kind, topic) not in self.left}
+        topics = {
+            topic: {"name": topic, "id": 16 + number, "statistics": dict(found)}
+            for number, (topic, found) in enumerate(standing.items())
+        }
+        return topics if kind == "topic" else {}
 
     def row(self, key: HomeKey) -> dict[str, Any] | None:
         return self.rows(key.kind).get(key.name)
+
+    def subscribed(self) -> set[str]:
+        return {"*", *self.statistics}
 
     def leave(self, key: HomeKey, told: RefusedError) -> str:
         self.left.append(key)
@@ -39,24 +53,27 @@ class Engine(EngineView):
         self.told.append(topic)
 
     def close_to_producers(self, key: HomeKey, reason: RefusedError | None) -> None:
-        pass
+        self.closed.append(key.name)
 
 
 class Brokers(Homes):
     """Homes of which one is given away only after `meanwhile` has happened."""
 
-    def __init__(self, meanwhile: Callable[[], None]) -> None:
+    def __init__(self, meanwhile: Callable[[HomeKey], None], *keys: HomeKey, record: DrainRecord | None = None) -> None:
         live = Stored(BrokerRecord(addresses=[], version="1", incarnation="i", started_ms=1), 1, 1)
         self.name = "b1"
         self.view = View(Layout("c1"), brokers={"b0": live, "b1": live})
-        self.view.homes[_TOPIC] = Stored(HomeRecord(broker="b1"), 1, 1)
-        self.view.drains["b1"] = Stored(DrainRecord(), 1, 1)
+        for key in keys or (_TOPIC,):
+            self.view.homes[key] = Stored(HomeRecord(broker="b1"), 1, 1)
+        self.view.drains["b1"] = Stored(record or DrainRecord(), 1, 1)
+        self.moved: list[HomeKey] = []
         self._meanwhile = meanwhile
 
     async def move(self, key: HomeKey, broker: str, leave: Callable[[], bool]) -> bool:
-        self._meanwhile()
+        self._meanwhile(key)
         if not leave():
             return False
+        self.moved.append(key)
         self.view.homes[key] = Stored(HomeRecord(broker=broker), 2, 1)
         return True
 
@@ -65,32 +82,70 @@ class Brokers(Homes):
 async def test_a_topic_stays_that_somebody_has_come_to_meanwhile(what: str) -> None:
     engine = Engine()
 
-    def meanwhile() -> None:
-        engine.statistics[what] += 1
+    def meanwhile(_: HomeKey) -> None:
+        engine.statistics["prices"][what] += 1
 
-    homes = Brokers(meanwhile)
-    left = await _drain(homes, engine, DrainRecord())
-    assert (engine.left, engine.told) == ([], [])
+    left = await _drain(Brokers(meanwhile), engine)
+    assert (engine.left, engine.told, engine.closed) == ([], [], ["prices"])
     assert (left.destinations, left.waits_for) == (1, "topic 'prices' was in use just now, and is looked at once more")
 
 
 async def test_a_topic_leaves_that_is_as_it_was_or_is_forced_to() -> None:
     engine = Engine()
-    left = await _drain(Brokers(lambda: None), engine, DrainRecord())
+    left = await _drain(Brokers(lambda _: None), engine)
     assert (engine.left, engine.told, left.destinations) == ([_TOPIC], ["prices"], 0)
 
     forced = Engine()
 
-    def meanwhile() -> None:
-        forced.statistics["messages"] += 1
+    def meanwhile(_: HomeKey) -> None:
+        forced.statistics["prices"]["messages"] += 1
 
-    await _drain(Brokers(meanwhile), forced, DrainRecord(force=True))
+    force = DrainRecord(force=True)
+    await _drain(Brokers(meanwhile, record=force), forced, force)
     assert forced.left == [_TOPIC]
 
 
-async def _drain(homes: Homes, engine: EngineView, record: DrainRecord) -> Any:
+async def test_a_pattern_goes_first_and_what_cannot_follow_it_takes_nothing_until_it_does() -> None:
+    engine = Engine("prices", "trades")
+
+    def meanwhile(key: HomeKey) -> None:
+        if key == _OTHER:
+            engine.statistics["trades"]["messages"] += 1
+
+    homes = Brokers(meanwhile, _OTHER, _TOPIC, _PATTERN)
+    left = await _drain(homes, engine)
+    # A topic that can be opened at the new home finds there what hangs on the pattern.
+    assert homes.moved == [_PATTERN, _TOPIC]
+    assert engine.closed == ["trades"]
+    # Who subscribes to the pattern misses nothing by going: what stayed takes nothing.
+    assert sorted(engine.told) == ["*", "prices"]
+    assert left.destinations == 1
+
+
+async def test_a_pattern_stays_that_a_client_has_subscribed_to_durably_meanwhile() -> None:
+    engine = Engine()
+
+    def meanwhile(_: HomeKey) -> None:
+        engine.durables["me/all"] = {"topic": "*", "origin": "dynamic", "statistics": {}}
+
+    homes = Brokers(meanwhile, _TOPIC, _PATTERN)
+    left = await _drain(homes, engine)
+    assert (homes.moved, engine.told, engine.closed) == ([], [], ["prices"])
+    assert left.waits_for == "pattern '*' has 1 durable subscription that clients made"
+
+
+async def test_what_was_not_begun_stays_when_the_order_is_taken_back() -> None:
+    engine = Engine("prices", "trades")
+    homes = Brokers(lambda _: homes.view.drains.clear(), _TOPIC, _OTHER)
+    await _drain(homes, engine)
+    assert homes.moved == [_TOPIC]
+
+
+async def _drain(homes: Homes, engine: EngineView, record: DrainRecord | None = None) -> Any:
     async def is_told(_: HomeKey) -> bool:
         return True
 
     objects = ObjectSet({})
-    return await Drain(homes, ClusterDesk(homes, lambda: objects, is_told), engine).step(objects, record)
+    return await Drain(homes, ClusterDesk(homes, lambda: objects, is_told), engine).step(
+        objects, record or DrainRecord()
+    )

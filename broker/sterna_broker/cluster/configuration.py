@@ -96,12 +96,13 @@ class ClusterConfiguration(LiveConfiguration):
                 await self._write(changed, judged)
             return outcomes
 
-    async def prepare_delete(self, entry: Entry) -> None:
-        """Before anything is deleted: whether it may be, and whether etcd can be told.
+    async def prepare_delete(self, entry: Entry) -> int:
+        """Before anything is deleted: whether it may be, and whether etcd can be told; the revision for `delete`.
 
         Raises:
             RefusedError: it belongs to somebody else, something needs it, or etcd cannot be used.
         """
+        stored = self._member.examined.judged.get(claim_of(entry.resource))
         self.check_deletable(entry)
         if owned := self._owned(entry):
             raise owned
@@ -109,17 +110,17 @@ class ClusterConfiguration(LiveConfiguration):
             await self._member.link.identity.verify(self._member.link.etcd, wall_ms())
         except EtcdError as error:
             raise _unreachable(error) from error
+        return stored.revision if stored is not None else 0
 
-    async def delete(self, entry: Entry) -> None:
-        """See LiveConfiguration; from etcd."""
+    async def delete(self, entry: Entry, revision: int = 0) -> None:
+        """See LiveConfiguration; from etcd, unless somebody has changed it since."""
         async with self._changing:
-            await self.prepare_delete(entry)
+            self.check_deletable(entry)
             claim = claim_of(entry.resource)
-            stored = self._member.link.view.configs.get(claim)
-            if stored is None:
+            if self._member.link.view.configs.get(claim) is None:
                 return
             key = self._member.link.layout.config(claim)
-            await self._transact([mod_revision(key, stored.revision)], [Delete(key)], [claim])
+            await self._transact([mod_revision(key, revision)], [Delete(key)], [claim])
 
     def _entry(self, manifest: Manifest) -> Entry:
         return Entry(manifest, OWNER, claim_of(manifest.resource).name)

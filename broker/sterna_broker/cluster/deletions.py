@@ -4,15 +4,17 @@ retain: the object is managed no more, what it holds stays. delete: it goes with
 it is empty, and until then says how many messages keep it.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import structlog
 from sterna_core import EngineError
 from sterna_etcd import Claim, HomeKey
-from sterna_etcd.records import ConfigRecord
+from sterna_etcd.records import ConfigRecord, Deleting
 from sterna_resources.resource import Resource
 
 from sterna_broker.cluster.upkeep import EngineView, messages_of
+from sterna_broker.cluster.view import Stored
 
 _log = structlog.get_logger(part="cluster")
 
@@ -30,11 +32,12 @@ class Deletion:
 
 
 class Deletions:
-    """Remembers what it has deleted, until the object's key is gone."""
+    """Remembers what it has deleted, until the object's key is gone, or somebody orders something else."""
 
     def __init__(self) -> None:
         self.done: dict[Claim, Deletion] = {}
         self.blocked: dict[Claim, Deletion] = {}
+        self._ordered: dict[Claim, Deleting] = {}
 
     def settle(
         self, engine: EngineView, claim: Claim, record: ConfigRecord, resource: Resource | None, needed: str
@@ -42,6 +45,7 @@ class Deletions:
         """Does what is asked, as far as it can be done now; `needed` names who still needs it."""
         deleting = record.deleting
         assert deleting is not None  # only such records come here
+        self._ordered[claim] = deleting
         known = self.done.get(claim)
         if known is not None:
             return known
@@ -60,11 +64,14 @@ class Deletions:
             return blocked
         return self._done(claim, Deletion("deleted", count))
 
-    def forget(self, present: set[Claim]) -> None:
-        """Objects that are no longer being deleted: their keys are gone, or somebody changed their mind."""
-        for known in (self.done, self.blocked):
-            for claim in known.keys() - present:
-                del known[claim]
+    def forget(self, present: Mapping[Claim, Stored]) -> None:
+        """Objects that are no longer being deleted, or by another order: gone, made anew, or a mind was changed."""
+        for claim, order in list(self._ordered.items()):
+            stored = present.get(claim)
+            if stored is None or stored.record.deleting != order:
+                del self._ordered[claim]
+                self.done.pop(claim, None)
+                self.blocked.pop(claim, None)
 
     def _done(self, claim: Claim, deletion: Deletion) -> Deletion:
         self.blocked.pop(claim, None)

@@ -78,6 +78,11 @@ class Drain:
         self.parted: frozenset[Claim] = frozenset()
         """The bridges that hold here no more, although their ends are still here."""
 
+    @property
+    def has_closed(self) -> bool:
+        """Whether anything takes no messages because of this."""
+        return bool(self._closed)
+
     def reopen(self) -> None:
         """Nothing is to be emptied any more: what was closed takes messages again. Before, bridges hold again."""
         for key in self._closed:
@@ -109,6 +114,9 @@ class Drain:
             return self._left(held, "no other broker is there to take them", force=force)
         groups, sources, seen = Groups(objects), _sources(objects), set[HomeKey]()
         for key in view.homes_on(name):
+            standing = view.drains.get(name)
+            if standing is None or standing.record != record:
+                break  # Somebody has thought better of it, or wants it otherwise.
             if key in seen:
                 continue
             group = self._group(key, groups)
@@ -126,9 +134,9 @@ class Drain:
                     self.parted |= bridges
                     continue
             partners = {home for one in group if (home := view.home(one.kind, one.name))} & set(view.open)
-            # Patterns after what they match: who subscribes to one follows it, and must not miss a topic that stays.
-            mine.sort(key=lambda one: (one.kind == "pattern", one in sources))
+            mine.sort(key=lambda one: (one.kind != "pattern", one in sources))
             await self._move(mine, held, partners - {name}, force=force)
+        self._send_after()
         return self._left(self._held(), "", force=force)
 
     def _left(self, held: dict[HomeKey, _Held], why: str, *, force: bool) -> Draining:
@@ -206,11 +214,15 @@ class Drain:
         return now.messages > 0 or now.subscriptions > before.subscriptions
 
     async def _move(self, keys: list[HomeKey], held: dict[HomeKey, _Held], partners: set[str], *, force: bool) -> None:
-        """Gives keys of one group a new home, in this order; `partners`: where others of the group live already."""
+        """Gives keys of one group a new home, in this order; `partners`: where others of the group live already.
+
+        Patterns are the first: from then on what hangs on them holds at the new home before a topic can be opened
+        there. If one of the group has to stay, so do those behind it, and take nothing until they can follow.
+        """
         view = self._homes.view
         counts = loads(view)
         counts.pop(self._homes.name, None)
-        for key in keys:
+        for number, key in enumerate(keys):
             bound = bound_to(view, key) - {self._homes.name} or partners
             target = next(iter(sorted(bound)), None) or least_loaded(counts)
             if target is None:
@@ -220,7 +232,8 @@ class Drain:
 
             def leave(key: HomeKey = key, told: RefusedError = told) -> bool:
                 if key.kind == "pattern":
-                    return True
+                    self._stays[key] = "" if force else _durables(key, self._durables_to(key.name))
+                    return not self._stays[key]
                 if not force and self._has_come(key, held):
                     self._stays[key] = f"topic '{key.name}' was in use just now, and is looked at once more"
                     return False
@@ -231,11 +244,24 @@ class Drain:
                 return not self._stays[key] or force
 
             if not await self._homes.move(key, target, leave):
+                self._close({one: held[one] for one in keys[number:] if one in held and not force}, CLOSED)
                 return
             self._closed.pop(key, None)
-            if key.kind != "queue":
-                self._engine.close_subscribers(key.name, told)
             _log.info("home_moved", kind=key.kind, name=key.name, to=target)
+
+    def _durables_to(self, pattern: str) -> int:
+        """How many durable subscriptions of clients there are to a pattern now."""
+        rows = self._engine.rows("durable").values()
+        return sum(str(row["topic"]) == pattern and row.get("origin") != "static" for row in rows)
+
+    def _send_after(self) -> None:
+        """Tells whoever subscribes here to what lives elsewhere by now where that is, once they have got everything."""
+        view = self._homes.view
+        for name in self._engine.subscribed():
+            kind = "pattern" if names.is_pattern(name) else "topic"
+            home = view.home(kind, name)
+            if home not in (None, self._homes.name):
+                self._engine.close_subscribers(name, self._desk.moved(f"the {kind} '{name}'", name, home))
 
 
 def _sources(objects: ObjectSet) -> dict[HomeKey, set[Claim]]:

@@ -96,12 +96,18 @@ class Homes:
             task.add_done_callback(lambda _: self._claims.pop(key, None))
         return await asyncio.shield(task)
 
-    async def claim_all(self, wanted: dict[HomeKey, str], static: Iterable[HomeKey]) -> None:
-        """Gives all of them the homes that are planned; what somebody else was quicker with is theirs."""
+    async def claim_all(self, wanted: dict[HomeKey, str], static: Iterable[HomeKey], *, is_plan: bool = False) -> None:
+        """Gives all of them these homes; what somebody else was quicker with is theirs.
+
+        `is_plan`: they may be elsewhere as well. What was claimed since the plan was made, or is claimed with it, and
+        matches from another broker, is looked at in the next plan.
+        """
         fixed = set(static)
 
         async def one(key: HomeKey, broker: str) -> None:
             async with self._slots:
+                if is_plan and bound_to(self.view, key) - {broker}:
+                    return
                 try:
                     await self._claim(key, broker, is_static=key in fixed)
                 except (EtcdError, RefusedError) as error:

@@ -7,6 +7,7 @@ what the broker had, and never newer than etcd.
 
 import json
 import os
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,7 @@ class KeptFile:
     def __init__(self, folder: Path, layout: Layout) -> None:
         self.path = folder / FILE
         self._layout = layout
+        self._saving = threading.Lock()
 
     def load(self) -> Kept | None:
         """What is kept; None: nothing.
@@ -80,7 +82,11 @@ class KeptFile:
         return Kept(known, view)
 
     def save(self, text: str) -> None:
-        """Replaces the file."""
+        """Replaces the file. A thread whose task has been cancelled may still be at it: the next one waits."""
+        with self._saving:
+            self._save(text)
+
+    def _save(self, text: str) -> None:
         temporary = self.path.with_name(f".{FILE}.new")
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "w", encoding="utf-8") as stream:

@@ -220,6 +220,8 @@ class Member:
         view.changed.clear()
         if "configs" in todo:
             await self._examine()
+            # Before anything is made of the objects: what was deleted may have been made anew since.
+            self.deletions.forget(self.examined.judged)
         if "users" in todo:
             self._tell_users()
         await self._look_after()
@@ -262,7 +264,7 @@ class Member:
         plan = await asyncio.to_thread(placement.plan, view.copy(), self.objects)
         self._unplaced = bool(plan.homes)
         if plan.homes and (view.live[0] == self.name or not is_at_once):
-            await self.homes.claim_all(plan.homes, plan.static)
+            await self.homes.claim_all(plan.homes, plan.static, is_plan=True)
 
     async def _apply(self) -> None:
         """Hands the engine what is different of what lives here."""
@@ -281,7 +283,6 @@ class Member:
         view, engine = self.link.view, self._engine
         assert engine is not None  # rounds begin with `serve`
         wanted = {claim for claim, stored in view.configs.items() if stored.record.deleting is not None}
-        self.deletions.forget(wanted)
         self._deleting = {claim: told for claim, told in self._deleting.items() if claim in wanted}
         fresh = []
         for number, claim in enumerate(wanted):
@@ -326,7 +327,8 @@ class Member:
         assert self._drain is not None  # rounds begin with `serve`
         drain = self.link.view.drains.get(self.name)
         if drain is None:
-            if self.draining is not None:
+            # It may have been closed at its start, by an order that was gone before the first round.
+            if self.draining is not None or self._drain.has_closed:
                 self._drain.parted = frozenset()
                 await self._apply()
                 self._drain.reopen()
@@ -389,6 +391,8 @@ class Member:
         for number, (claim, stored) in enumerate(list(view.configs.items())):
             if number % _PAUSE_EVERY == _PAUSE_EVERY - 1:
                 await asyncio.sleep(0)
+            if self.examined.judged.get(claim) is not stored:
+                continue  # It has changed since this round judged it: the next one speaks.
             status = self._status_of(claim, stored)
             if status is None:
                 self._statuses.forget(claim)
@@ -435,6 +439,8 @@ class Member:
         if isinstance(resource, Bridge) and (why := placement.spanning(view, resource)):
             speaks = home == self.name or (home is None and view.live[:1] == [self.name])
             return _refused(uid, record.generation, Refusal("SpansHomes", why)) if speaks else None
+        if home is None and view.live[:1] == [self.name] and (why := placement.torn(view, resource)):
+            return _refused(uid, record.generation, Refusal("SpansHomes", why))
         if home is None and view.live[:1] == [self.name] and (named := placement.unknown_broker(view, resource)):
             why = f"spec.broker names '{named}', and no broker of this name was ever in the cluster"
             return _refused(uid, record.generation, Refusal("BrokerMissing", why))

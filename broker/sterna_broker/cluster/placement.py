@@ -1,7 +1,8 @@
 """Which broker a name should live on. Pure: it looks at the view and names a broker; `homes` settles it in etcd.
 
 What works together has to live together, since nothing reaches across brokers yet: the source and the targets of a
-bridge, and topics with the patterns that somebody subscribes to. So names are placed in groups; a group goes
+bridge, and topics with the patterns that somebody subscribes to. What cannot have one home is told to be so. So names
+are placed in groups; a group goes
 
 1. where one of it lives already,
 2. else where the manifest says (`spec.broker`),
@@ -33,26 +34,29 @@ class Plan:
 
 
 class Groups:
-    """Names that have to live together."""
+    """Names that have to live together: the ends of bridges, and what configured durable subscriptions match."""
 
     def __init__(self, objects: ObjectSet) -> None:
         self._leader: dict[HomeKey, HomeKey] = {}
         self._members: dict[HomeKey, set[HomeKey]] = {}
         for bridge in objects.bridges():
-            keys = keys_of_bridge(bridge)
-            for key in keys[1:]:
-                self._join(keys[0], key)
+            self._join(keys_of_bridge(bridge))
+        patterns = {key for one in objects.durables() if (key := key_of_durable(one)).kind == "pattern"}
+        topics = [key for key in wanted(objects) if key.kind == "topic"] if patterns else []
+        for pattern in patterns:
+            others = [other for other in patterns if overlap(pattern.name, other.name)]
+            self._join([pattern, *others, *(topic for topic in topics if matches(pattern.name, topic.name))])
 
     def of(self, key: HomeKey) -> set[HomeKey]:
         """All that has to live where `key` lives, itself among it."""
         return self._members.get(self._leader.get(key, key), {key})
 
-    def _join(self, one: HomeKey, other: HomeKey) -> None:
-        joined = self.of(one) | self.of(other)
-        leader = self._leader.get(one, one)
-        for key in joined:
-            self._leader[key] = leader
-        self._members[leader] = joined
+    def _join(self, keys: list[HomeKey]) -> None:
+        joined = set().union(*map(self.of, keys))
+        if len(joined) > 1:
+            leader = self._leader.get(keys[0], keys[0])
+            self._leader |= dict.fromkeys(joined, leader)
+            self._members[leader] = joined
 
 
 def keys_of_bridge(bridge: Bridge) -> list[HomeKey]:
@@ -103,19 +107,11 @@ def bound_to(view: View, key: HomeKey) -> set[str]:
     """The brokers that a topic or pattern has to live on because of patterns, or topics, that match."""
     if key.kind == "queue":
         return set()
-    found = set()
-    for other, stored in view.homes.items():
-        if other == key or other.kind == "queue":
-            continue
-        if key.kind == "topic":
-            related = other.kind == "pattern" and matches(other.name, key.name)
-        elif other.kind == "topic":
-            related = matches(key.name, other.name)
-        else:
-            related = overlap(key.name, other.name)
-        if related:
-            found.add(stored.record.broker)
-    return found
+    if key.kind == "topic":
+        return {broker for pattern, broker in view.patterns if matches(pattern, key.name)}
+    found = {broker for pattern, broker in view.patterns if pattern != key.name and overlap(key.name, pattern)}
+    topics = (other for other in view.homes if other.kind == "topic" and matches(key.name, other.name))
+    return found | {view.homes[topic].record.broker for topic in topics}
 
 
 def plan(view: View, objects: ObjectSet) -> Plan:
@@ -139,8 +135,10 @@ def plan(view: View, objects: ObjectSet) -> Plan:
         if chosen is None:
             continue
         for one in group:
-            if view.home(one.kind, one.name) is None:
-                result.homes[one] = needed.get(one) or chosen
+            home = needed.get(one) or chosen
+            # What would have to be on two brokers has no home, and is told to be so: see `torn`.
+            if view.home(one.kind, one.name) is None and not bound_to(view, one) - {home}:
+                result.homes[one] = home
                 if chosen in counts:
                     counts[chosen] += 1
                 if objects.destination("queue" if one.kind == "queue" else "topic", one.name) is not None:
@@ -154,14 +152,37 @@ def unknown_broker(view: View, resource: Resource) -> str:
     return "" if named is None or named in view.addresses else str(named)
 
 
+def torn(view: View, resource: Resource) -> str:
+    """Why a topic or durable subscription without a home gets none: it would be on several brokers. Empty: it may."""
+    if isinstance(resource, DurableSubscription):
+        key, named = key_of_durable(resource), ""
+    elif isinstance(resource, DestinationResource) and resource.kind == "Topic" and not resource.is_pattern:
+        key, named = HomeKey("topic", resource.subject), getattr(resource.spec, "broker", None) or ""
+    else:
+        return ""
+    bound = bound_to(view, key)
+    if len(bound | ({named} if named else bound)) <= 1:
+        return ""
+    matched = "what it matches lives" if key.kind == "pattern" else "who subscribes to patterns that match it is"
+    also = f", and spec.broker names {named}" if named else ""
+    return f"'{key.name}' cannot have a home: {matched} on {', '.join(sorted(bound))}{also}"
+
+
 def spanning(view: View, bridge: Bridge) -> str:
     """Why a bridge cannot be: it leads over brokers. Empty: it can."""
     source = bridge.spec.source.destination
     if names.is_pattern(source[1]):
         return f"its source '{source[1]}' is a pattern, whose destinations may live on several brokers"
-    places = {key: view.home(key.kind, key.name) for key in keys_of_bridge(bridge)}
-    brokers = {home for home in places.values() if home is not None}
-    if len(brokers) <= 1:
+    places = {key: _brokers_of(view, key) for key in keys_of_bridge(bridge)}
+    if len(set().union(*places.values())) <= 1:
         return ""
-    where = ", ".join(f"{key.kind} '{key.name}' on {home}" for key, home in places.items())
+    where = ", ".join(
+        f"{key.kind} '{key.name}' on {', '.join(sorted(brokers)) or 'none yet'}" for key, brokers in places.items()
+    )
     return f"it leads over several brokers: {where}"
+
+
+def _brokers_of(view: View, key: HomeKey) -> set[str]:
+    """Where a name lives, or has to live as long as it has no home."""
+    home = view.home(key.kind, key.name)
+    return bound_to(view, key) if home is None else {home}

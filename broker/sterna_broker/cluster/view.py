@@ -35,6 +35,7 @@ class View:
     """Of every broker that was ever seen: one that is away for a moment comes back where it was."""
     faults: dict[str, str] = field(default_factory=dict)
     changed: set[str] = field(default_factory=set)
+    _patterns: list[tuple[str, str]] | None = field(default=None, init=False, repr=False)
 
     def take(self, batch: Batch) -> None:
         """What the watch has told."""
@@ -51,6 +52,7 @@ class View:
             self.homes.pop(key, None)
         else:
             self.homes[key] = Stored(record, revision, known.created if known else revision)
+        self._note_pattern(key)
         self.changed.add("homes")
 
     def keys(self) -> dict[str, int]:
@@ -96,9 +98,21 @@ class View:
         stored = self.homes.get(HomeKey(kind, name))
         return stored.record.broker if stored else None
 
+    @property
+    def patterns(self) -> list[tuple[str, str]]:
+        """The patterns that somebody subscribes to, each with its broker: a few, which are asked for often."""
+        if self._patterns is None:
+            homes = self.homes.items()
+            self._patterns = [(key.name, stored.record.broker) for key, stored in homes if key.kind == "pattern"]
+        return self._patterns
+
     def homes_on(self, broker: str) -> list[HomeKey]:
         """All that lives on a broker."""
         return [key for key, stored in self.homes.items() if stored.record.broker == broker]
+
+    def _note_pattern(self, key: HomeKey) -> None:
+        if key.kind == "pattern":
+            self._patterns = None
 
     def _take_event(self, event: Event) -> None:
         layout, key = self.layout, event.key
@@ -106,7 +120,9 @@ class View:
             if key.startswith(layout.configs):
                 self._set("configs", self.configs, layout.claim_of(key), ConfigRecord, event)
             elif key.startswith(layout.homes):
-                self._set("homes", self.homes, layout.home_of(key), HomeRecord, event)
+                home = layout.home_of(key)
+                self._set("homes", self.homes, home, HomeRecord, event)
+                self._note_pattern(home)
             elif key.startswith(layout.drains):
                 self._set("drains", self.drains, layout.drain_of(key), DrainRecord, event)
             elif key.startswith(layout.users):

@@ -117,16 +117,19 @@ class LiveConfiguration:
                 _note_refusals(outcomes, await self._change(objects, records, OWNER))
             return outcomes
 
-    async def prepare_delete(self, entry: Entry) -> None:
-        """Before anything that an object describes is deleted: whether the object may be.
+    async def prepare_delete(self, entry: Entry) -> int:
+        """Before anything that an object describes is deleted: whether the object may be; the revision for `delete`.
 
         Raises:
             RefusedError: something else needs it.
         """
         self.check_deletable(entry)
+        return 0
 
-    async def delete(self, entry: Entry) -> None:
+    async def delete(self, entry: Entry, revision: int = 0) -> None:
         """Takes an object out of the configuration; what it holds is the caller's business.
+
+        `revision` is what `prepare_delete` has said: it is the object as it was then that goes.
 
         Raises:
             RefusedError: something else needs it.

@@ -75,8 +75,7 @@ class Administration:
             self._check_here(kind, request.name, entry)
         if entry is None and row is None:
             raise _no_such(kind, request.name)
-        if entry is not None:
-            await self._live.prepare_delete(entry)
+        revision = 0 if entry is None else await self._live.prepare_delete(entry)
         held = 0
         if row is not None:
             # The engine first: it refuses while messages remain, and then nothing has changed.
@@ -85,7 +84,7 @@ class Administration:
             self._live.discard(word, str(row["name"]), client_id)
             self._pump.touch()
         if entry is not None:
-            await self._live.delete(entry)
+            await self._live.delete(entry, revision)
             self._pump.touch()
         await self._pump.durable()
         _log.info("deleted", kind=kind, name=request.name, messages=held, actor=OWNER)

@@ -22,12 +22,22 @@ _PROTOCOL_VERSION = 1
 
 
 class InternalStream:
-    """One stream of the engine with one connection on it. `on_frame` is given what is no reply."""
+    """One stream of the engine with one connection on it.
 
-    def __init__(self, pump: Pump, purpose: str, on_frame: Callable[[Any], None]) -> None:
+    `on_frame` is given what is no reply, `on_end` why the stream has ended, whoever ended it.
+    """
+
+    def __init__(
+        self,
+        pump: Pump,
+        purpose: str,
+        on_frame: Callable[[Any], None],
+        on_end: Callable[[RefusedError], None] = lambda _: None,
+    ) -> None:
         self.welcome: Any = None
         self._pump = pump
         self._on_frame = on_frame
+        self._on_end = on_end
         self._requests = itertools.count(1)
         self._replies: dict[int, asyncio.Future[Any]] = {}
         self._greeted: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
@@ -136,3 +146,4 @@ class InternalStream:
             if not future.done():
                 future.set_exception(reason)
         self._pump.close(self.stream)
+        self._on_end(reason)

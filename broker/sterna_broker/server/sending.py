@@ -19,7 +19,7 @@ class Sender:
     """One anonymous producer on one internal stream."""
 
     def __init__(self, pump: Pump) -> None:
-        self._stream = InternalStream(pump, "Send", self._on_frame)
+        self._stream = InternalStream(pump, "Send", self._on_frame, self._on_end)
         self._session = 0
         self._incarnation = 0
         self._next_sequence = 1
@@ -85,11 +85,14 @@ class Sender:
         self._stream.close()
 
     async def _await_credit(self, size: int) -> None:
-        while (self._sequence_limit and self._next_sequence > self._sequence_limit) or (
-            self._bytes_limit and self._bytes_sent + size > self._bytes_limit and self._waiting
-        ):
+        while self._stream.is_open and not self._has_credit(size):
             self._credit_changed.clear()
             await self._credit_changed.wait()
+
+    def _has_credit(self, size: int) -> bool:
+        if self._sequence_limit and self._next_sequence > self._sequence_limit:
+            return False
+        return not (self._bytes_limit and self._bytes_sent + size > self._bytes_limit and self._waiting)
 
     def _take_credit(self, credit: messaging.ProducerCredit) -> None:
         self._sequence_limit = credit.sequence_limit
@@ -110,6 +113,11 @@ class Sender:
                 error = frame.error if kind == "error" else getattr(frame, kind).reason
                 self._fail(1, self._next_sequence, RefusedError.from_error(error))
                 self._stream.close()
+
+    def _on_end(self, reason: RefusedError) -> None:
+        """Nobody is left waiting: neither for a confirmation nor for credit."""
+        self._fail(1, self._next_sequence, reason)
+        self._credit_changed.set()
 
     def _resolve(self, first: int, last: int, confirmed: messaging.Confirmed) -> None:
         for sequence in range(first, max(first, last) + 1):
