@@ -4,10 +4,11 @@ import asyncio
 import gc
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from tests.plugins.slow_callbacks import SlowCallbacks
+from tests.plugins.slow_callbacks import SlowCallbacks, Waiting
 
 pytestmark = pytest.mark.slow_callbacks(10_000)
 
@@ -49,3 +50,27 @@ async def test_the_garbage_of_other_tests_is_not_a_callbacks_fault(watcher: Slow
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert watcher.found == []
+
+
+@pytest.mark.parametrize("stolen_ticks", [0, 1_000])
+async def test_what_a_hypervisor_took_is_not_a_callbacks_fault(tmp_path: Path, stolen_ticks: int) -> None:
+    stat = tmp_path / "stat"
+
+    def steal(ticks: int) -> None:
+        stat.write_text(f"cpu  11 12 13 14 15 16 17 {ticks} 19 20\ncpu0 11 12 13 14 15 16 17 {ticks} 19 20\n")
+
+    def hold_up_while_stolen() -> None:
+        hold_up()
+        steal(5_000 + stolen_ticks)
+
+    steal(5_000)
+    watcher = SlowCallbacks(Waiting(str(stat)))
+    watcher.bound_ms = 50
+    watcher.install()
+    try:
+        asyncio.get_running_loop().call_soon(hold_up_while_stolen)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+    finally:
+        watcher.remove()
+    assert len(watcher.found) == (0 if stolen_ticks else 1)
