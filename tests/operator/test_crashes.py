@@ -38,7 +38,7 @@ TRIES = 3
 MISSED_MAX = 0.1
 # A frozen leader is followed when its Lease has run out, which takes its time.
 FREEZE_SAMPLE = 8
-LEASE_S = 3.0
+LEASE_S = 6.0
 
 MakeTellings = Callable[..., Tellings]
 
