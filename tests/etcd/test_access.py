@@ -119,7 +119,7 @@ async def administrate(etcd: Etcd, path: str, **fields: Any) -> None:
 @pytest.fixture
 async def with_users(etcd: Callable[..., RunningEtcd], client: Connect) -> RunningEtcd:
     """An etcd whose tokens live two seconds; root may all, "app" may read and write below /app/."""
-    running = etcd(flags=["--auth-token-ttl=2"])
+    running = await asyncio.to_thread(lambda: etcd(flags=["--auth-token-ttl=2"]))
     admin = client(running)
     await administrate(admin, "UserAdd", name="root", password="secret")
     await administrate(admin, "RoleAdd", name="root")

@@ -74,7 +74,7 @@ async def test_a_member_less_costs_no_answered_write(
     async with following(witness.watch(prefix)) as follower:
         writing = asyncio.create_task(write_numbers(etcd, prefix, stop))
         await eventually(lambda: len(follower.state) > 20, what="some writes")
-        getattr(victim, fault)()
+        await asyncio.to_thread(getattr(victim, fault))
         count = len(follower.state)
         # Writes go on, and the watch sees them, without the member.
         await eventually(lambda: len(follower.state) > count + 100, timeout_s=30, what="writes without the member")
@@ -93,7 +93,7 @@ async def test_without_a_majority_nothing_is_believed(three: RunningEtcd, client
     etcd = client(three, timeout_ms=4_000)
     await etcd.put(prefix + "a", b"1")
     for member in three.members[1:]:
-        member.kill()
+        await asyncio.to_thread(member.kill)
     with pytest.raises((UnavailableError, UnknownOutcomeError)):
         await etcd.put(prefix + "b", b"2")
     with pytest.raises(UnavailableError):
@@ -113,11 +113,11 @@ async def test_without_a_majority_nothing_is_believed(three: RunningEtcd, client
 
 async def test_a_lease_outlives_the_member_it_was_granted_by(three: RunningEtcd, client: Connect, prefix: str) -> None:
     etcd = client(three)
-    lease = await etcd.lease(5)
+    lease = await etcd.lease(10)
     await etcd.put(prefix + "a", b"", lease=lease.id)
-    three.members[0].kill()
+    await asyncio.to_thread(three.members[0].kill)
     began = asyncio.get_running_loop().time()
-    await eventually(lambda: asyncio.get_running_loop().time() - began > 8, timeout_s=12)
+    await eventually(lambda: asyncio.get_running_loop().time() - began > 15, timeout_s=40)
     assert lease.is_alive
     assert (await etcd.get(prefix + "a")).found is not None
     await lease.revoke()
@@ -128,9 +128,19 @@ async def test_a_lease_is_lost_by_our_own_clock(three: RunningEtcd, client: Conn
     lease = await etcd.lease(2)
     for member in three.members:
         member.freeze()
-    began = asyncio.get_running_loop().time()
-    await asyncio.wait_for(lease.lost.wait(), 4)
-    assert asyncio.get_running_loop().time() - began <= 3
+    clock = asyncio.get_running_loop().time
+    began = looked = clock()
+    longest_s = 0.0
+
+    def is_lost() -> bool:
+        nonlocal looked, longest_s
+        looked, before = clock(), looked
+        longest_s = max(longest_s, looked - before)
+        return lease.lost.is_set()
+
+    await eventually(is_lost, timeout_s=20, what="the lease to be lost")
+    # Where this process was held up for so long, the lease could notice nothing earlier.
+    assert looked - began <= 3 + longest_s
     for member in three.members:
         member.thaw()
     await lease.stop()

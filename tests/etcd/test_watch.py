@@ -69,7 +69,7 @@ async def same(follower: Follower, etcd: Etcd, prefix: str, timeout_s: float = 1
 async def test_a_store_in_which_nothing_changes_is_not_taken_for_a_frozen_one(
     etcd: Callable[..., RunningEtcd], client: Connect, prefix: str
 ) -> None:
-    quiet = client(etcd())
+    quiet = client(await asyncio.to_thread(etcd))
     await quiet.put(prefix + "a", b"1")
     watch = quiet.watch(prefix, idle_ms=1_000)
     asked = 0
@@ -117,12 +117,12 @@ async def test_one_revision_is_one_batch(shared: RunningEtcd, client: Connect, p
 async def test_it_resumes_where_it_was_when_etcd_was_away(
     etcd: Callable[..., RunningEtcd], client: Connect, prefix: str
 ) -> None:
-    running = etcd()
+    running = await asyncio.to_thread(etcd)
     one, other = client(running), client(running)
     async with following(one.watch(prefix)) as follower:
         await other.put(prefix + "a", b"1")
         await same(follower, other, prefix)
-        running.first.kill()
+        await asyncio.to_thread(running.first.kill)
         await eventually(lambda: follower.watch.fault is not None, what="a fault")
         await asyncio.to_thread(running.restart, running.first)
         await other.put(prefix + "b", b"2")
@@ -135,7 +135,7 @@ async def test_it_resumes_where_it_was_when_etcd_was_away(
 async def test_it_survives_a_compaction_of_what_it_missed(
     etcd: Callable[..., RunningEtcd], client: Connect, prefix: str
 ) -> None:
-    running = etcd()
+    running = await asyncio.to_thread(etcd)
     watcher, writer = client(running), client(running)
     for name in "abc":
         await writer.put(prefix + name, b"1")
@@ -156,7 +156,7 @@ async def test_it_survives_a_compaction_of_what_it_missed(
 async def test_a_resumption_below_the_compaction_lists_again(
     etcd: Callable[..., RunningEtcd], client: Connect, prefix: str
 ) -> None:
-    running = etcd()
+    running = await asyncio.to_thread(etcd)
     reader = client(running)
     for name in "abc":
         await reader.put(prefix + name, b"1")
@@ -179,14 +179,14 @@ async def test_a_resumption_below_the_compaction_lists_again(
 
 
 async def test_an_emptied_etcd_deletes_nothing(etcd: Callable[..., RunningEtcd], client: Connect, prefix: str) -> None:
-    running = etcd()
+    running = await asyncio.to_thread(etcd)
     one, other = client(running), client(running)
     for number in range(5):
         await other.put(f"{prefix}{number}", b"")
     async with following(one.watch(prefix)) as follower:
         before = dict(follower.state)
-        running.first.kill()
-        running.first.wipe()
+        await asyncio.to_thread(running.first.kill)
+        await asyncio.to_thread(running.first.wipe)
         await asyncio.to_thread(running.restart, running.first)
         await eventually(lambda: isinstance(follower.watch.fault, RevisionWentBackError), what="the fault")
         assert follower.state == before
@@ -197,7 +197,7 @@ async def test_the_identity_tells_what_became_of_etcd(
     etcd: Callable[..., RunningEtcd], client: Connect, tmp_path: Path, kind: str
 ) -> None:
     layout = Layout("c1")
-    running = etcd()
+    running = await asyncio.to_thread(etcd)
     one = client(running)
     identity = StoreIdentity(layout)
     await identity.verify(one, 1)
@@ -270,7 +270,7 @@ async def test_what_is_heard_while_etcd_is_asked_makes_no_doubt(shared: RunningE
 async def test_a_restored_copy_is_noticed_although_it_was_written_to_since(
     etcd: Callable[..., RunningEtcd], client: Connect, tmp_path: Path
 ) -> None:
-    layout, running = Layout("c1"), etcd()
+    layout, running = Layout("c1"), await asyncio.to_thread(etcd)
     identity = StoreIdentity(layout, member=("broker", "b0"))
     await identity.renew(client(running), 1)
     await asyncio.to_thread(running.first.kill)
