@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import sterna
 import sterna.connections
 
 from tests.running import ANYTHING, RunningBroker
+from tests.waiting import eventually
 
 Connect = Callable[..., Awaitable[sterna.Connection]]
 
@@ -60,9 +61,25 @@ def name(request: pytest.FixtureRequest) -> str:
     return "t." + "".join(one if one.isalnum() else "-" for one in request.node.name)[:100]
 
 
-async def drain(consumer: sterna.Consumer, timeout: float = 0.3) -> list[sterna.Message]:
-    """Everything that comes until nothing comes for `timeout` seconds."""
-    found = []
-    while (message := await consumer.receive(timeout)) is not None:
+async def drain(consumer: sterna.Consumer, count: int = 0, *, timeout: float = 0.3) -> list[sterna.Message]:
+    """Everything that comes: so many are waited for patiently, and more until nothing comes for `timeout` seconds."""
+    found: list[sterna.Message] = []
+    while (message := await consumer.receive(10.0 if len(found) < count else timeout)) is not None:
         found.append(message)
+    return found
+
+
+async def drain_group(consumers: Sequence[sterna.Consumer], count: int) -> list[sterna.Message]:
+    """The same for several consumers, of which any may get any message."""
+    found: list[sterna.Message] = []
+
+    def take() -> bool:
+        for consumer in consumers:
+            while (message := consumer.receive_nowait()) is not None:
+                found.append(message)
+        return len(found) >= count
+
+    await eventually(take, timeout_s=30, what=f"{count} messages for the group")
+    for consumer in consumers:
+        found.extend(await drain(consumer))
     return found

@@ -12,10 +12,11 @@ from tests.sdk.test_receiving import send
 EXPLICIT = (AcknowledgeMode.EXPLICIT_CLIENT, AcknowledgeMode.EXPLICIT_CLIENT_DUPS_OK, AcknowledgeMode.INDIVIDUAL)
 
 
-async def left(connect: Connect, name: str) -> list[tuple[str, bool]]:
-    """What another connection still finds, and whether it is flagged."""
+async def left(connect: Connect, name: str, count: int = 0) -> list[tuple[str, bool]]:
+    """What another connection still finds, and whether it is flagged; so many are waited for patiently."""
     connection = await connect()
-    return [(one.body, one.redelivered) for one in await drain(await connection.consumer(name, prefetch=50))]
+    found = await drain(await connection.consumer(name, prefetch=50), count)
+    return [(one.body, one.redelivered) for one in found]
 
 
 async def take(consumer: sterna.Consumer, count: int) -> list[sterna.Message]:
@@ -34,7 +35,7 @@ async def test_the_session_acknowledges_what_was_received(connect: Connect, name
     await send(connection, name, 5)
     async with await connection.session(mode) as session:
         await take(await session.consumer(name, prefetch=5), 3)
-    assert await left(connect, name) == [("3", False), ("4", False)]
+    assert await left(connect, name, 2) == [("3", False), ("4", False)]
 
 
 @pytest.mark.covers("EMS-CLI-A05")
@@ -59,7 +60,7 @@ async def test_client_acknowledges_all_that_was_handed_out(connect: Connect, nam
         await take(await session.consumer(f"{name}.2"), 1)
         assert await messages[1].acknowledge() is True  # covers 0 to 2 and the other queue, not what was prefetched
         await take(consumer, 1)
-    assert await left(connect, name) == [("3", True), ("4", False), ("5", False)]
+    assert await left(connect, name, 3) == [("3", True), ("4", False), ("5", False)]
     assert await left(connect, f"{name}.2") == []
 
 
@@ -72,7 +73,7 @@ async def test_explicit_acknowledges_one_message(connect: Connect, name: str, mo
         messages = await take(await session.consumer(name, prefetch=4), 4)
         messages[3].acknowledge()
         messages[1].acknowledge()
-    assert await left(connect, name) == [("0", True), ("2", True)]
+    assert await left(connect, name, 2) == [("0", True), ("2", True)]
 
 
 @pytest.mark.covers("EMS-CLI-A06", "EMS-CLI-A05")
@@ -143,7 +144,7 @@ async def test_a_scope_acknowledges_or_gives_back(connect: Connect, name: str) -
         with pytest.raises(RuntimeError):
             async with second:
                 raise RuntimeError("failed")
-    assert await left(connect, name) == [("1", True)]
+    assert await left(connect, name, 1) == [("1", True)]
 
 
 async def test_what_the_session_acknowledged_cannot_be_given_back(connect: Connect, name: str) -> None:
@@ -188,6 +189,6 @@ async def test_messages_of_a_closed_consumer_stay_with_the_session(connect: Conn
         consumer = await session.consumer(name, prefetch=3)
         messages = await take(consumer, 2)
         await consumer.close()
-        assert await left(connect, name) == [("2", False)]
+        assert await left(connect, name, 1) == [("2", False)]
         await messages[0].acknowledge()
     assert await left(connect, name) == []

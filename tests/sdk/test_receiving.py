@@ -97,10 +97,10 @@ async def test_no_more_is_sent_ahead_than_the_prefetch(connect: Connect, name: s
     first = await connection.consumer(name, prefetch=7, acknowledge_mode=AcknowledgeMode.CLIENT)
     await eventually(lambda: len(first._buffer) == 7)
     # Everything else is there for others at once; only what the first was sent is not.
-    others = await drain(await connection.consumer(name, prefetch=30))
+    others = await drain(await connection.consumer(name, prefetch=30), 23)
     assert [one.body for one in others] == [str(number) for number in range(7, 30)]
     assert len(first._buffer) == 7
-    assert [one.body for one in await drain(first)] == [str(number) for number in range(7)]
+    assert [one.body for one in await drain(first, 7)] == [str(number) for number in range(7)]
 
 
 @pytest.mark.covers("EMS-DEST-A26", "EMS-DEST-A29")
@@ -109,11 +109,11 @@ async def test_without_prefetch_a_message_is_fetched_by_receive_alone(connect: C
     await send(connection, name, 3)
     consumer = await connection.consumer(name, prefetch=0)
     async with await connection.consumer(name, prefetch=1) as other:
-        assert [one.body for one in await drain(other)] == ["0", "1", "2"]
+        assert [one.body for one in await drain(other, 3)] == ["0", "1", "2"]
     assert await consumer.receive(0.05) is None  # this one has asked now, and may hold one
     await send(connection, name, 2)
     await eventually(lambda: len(consumer._buffer) == 1)
-    assert [one.body for one in await drain(await connection.consumer(name))] == ["1"]
+    assert [one.body for one in await drain(await connection.consumer(name), 1)] == ["1"]
     held = await consumer.receive(5)
     assert held is not None
     assert held.body == "0"
@@ -126,7 +126,7 @@ async def test_closing_gives_back_what_was_only_sent_ahead(connect: Connect, nam
     consumer = await connection.consumer(name, prefetch=10)
     assert (await anext(consumer)).body == "0"
     await consumer.close()
-    found = await drain(await connection.consumer(name, prefetch=10))
+    found = await drain(await connection.consumer(name, prefetch=10), 9)
     assert [(one.body, one.redelivered, one.delivery_count) for one in found] == [
         (str(number), False, 1) for number in range(1, 10)
     ]
@@ -141,7 +141,7 @@ async def test_a_message_in_whose_loop_the_application_died_comes_again(connect:
             async for message in consumer:
                 if message.body == "1":
                     raise RuntimeError("died")
-    found = await drain(await connection.consumer(name))
+    found = await drain(await connection.consumer(name), 2)
     assert [(one.body, one.redelivered) for one in found] == [("1", True), ("2", False)]
 
 
@@ -172,7 +172,7 @@ async def test_a_selector_chooses(connect: Connect, name: str) -> None:
     for number in range(6):
         await connection.send(name, str(number), properties={"even": number % 2 == 0, "number": number})
     odd = await connection.consumer(name, selector="even = FALSE AND number > 1")
-    assert [one.body for one in await drain(odd)] == ["3", "5"]
+    assert [one.body for one in await drain(odd, 2)] == ["3", "5"]
     with pytest.raises(errors.InvalidSelectorError) as caught:
         await connection.consumer(name, selector="number >")
     assert caught.value.offset == 8
@@ -183,7 +183,7 @@ async def test_a_browser_looks_without_taking(connect: Connect, name: str) -> No
     await send(connection, name, 600)
     assert [one.body async for one in connection.browser(name)] == [str(number) for number in range(600)]
     assert [one.body async for one in connection.browser(name, selector="JMSPriority > 4")] == []
-    assert len(await drain(await connection.consumer(name, prefetch=100))) == 600
+    assert len(await drain(await connection.consumer(name, prefetch=100), 600)) == 600
 
 
 async def test_an_empty_queue_is_browsed_at_once(connect: Connect, name: str) -> None:
@@ -246,4 +246,4 @@ async def test_what_expires_while_it_waits_here_is_not_handed_out(connect: Conne
     # Its place in the window is free again.
     for number in range(10):
         await connection.send(name, str(number))
-    assert [one.body for one in await drain(consumer)] == [str(number) for number in range(10)]
+    assert [one.body for one in await drain(consumer, 10)] == [str(number) for number in range(10)]

@@ -63,7 +63,7 @@ async def test_sends_go_on_over_a_killed_broker(own_broker: RunningBroker, conne
     assert (await producer.send("last")).message_id.endswith(":4002")
 
     consumer = await connection.consumer(name, prefetch=1000)
-    found = [one.body for one in await drain(consumer, 1.0)]
+    found = [one.body for one in await drain(consumer, 4002, timeout=1.0)]
     assert found == ["first", *(number.to_bytes(4, "big") for number in range(4000)), "last"]
 
 
@@ -76,7 +76,7 @@ async def test_a_cut_stream_doubles_nothing(connect: Connect, name: str) -> None
             await producer.send_soon(f"{round_}.{number}")
         await cut(connection)
     await producer.flush()
-    found = [one.body for one in await drain(await connection.consumer(name, prefetch=500), 0.5)]
+    found = [one.body for one in await drain(await connection.consumer(name, prefetch=500), 1500, timeout=0.5)]
     assert found == [f"{round_}.{number}" for round_ in range(5) for number in range(300)]
 
 
@@ -103,14 +103,14 @@ async def test_consumers_go_on_and_what_comes_again_is_flagged(
     # What the application still holds is void: acknowledging it does no harm and says so.
     assert await held[0].acknowledge() is False
     held[2].release()
-    again = await drain(durable, 0.5)
+    again = await drain(durable, 5, timeout=0.5)
     assert [one.body for one in again] == ["0", "2", "3", "4", "5"]
     assert [one.redelivered for one in again[:2]] == [True, True]
     for one in again:
         one.acknowledge()
     await durable.session.flush()
     await restart(own_broker)
-    assert await drain(durable, 0.5) == []
+    assert await drain(durable, timeout=0.5) == []
 
 
 @pytest.mark.slow_callbacks(1000)
@@ -154,7 +154,7 @@ async def test_a_transaction_does_not_survive_a_break(connect: Connect, name: st
         assert message is not None
         assert (message.body, message.redelivered) == ("in", True)
         await producer.send("out")
-    assert [one.body for one in await drain(await connection.consumer(f"{name}.out"))] == ["out"]
+    assert [one.body for one in await drain(await connection.consumer(f"{name}.out"), 1)] == ["out"]
 
 
 @pytest.mark.slow_callbacks(1000)
@@ -174,7 +174,7 @@ async def test_a_commit_under_way_is_in_doubt(own_broker: RunningBroker, connect
     os.kill(own_broker.pid, signal.SIGCONT)
     async with session.transaction():
         await producer.send("y")
-    bodies = [one.body for one in await drain(await connection.consumer(name))]
+    bodies = [one.body for one in await drain(await connection.consumer(name), 1)]
     assert bodies in (["y"], ["x", "y"])
 
 
@@ -247,7 +247,7 @@ async def test_a_broker_that_stops_cleanly_is_left_and_found_again(
     await producer.send("after")
     assert isinstance(events[0], Interrupted)
     assert isinstance(events[0].error, errors.ShuttingDownError)
-    assert [one.body for one in await drain(await connection.consumer(name))] == ["before", "after"]
+    assert [one.body for one in await drain(await connection.consumer(name), 2)] == ["before", "after"]
 
 
 async def test_the_first_address_that_answers_is_taken(connect: Connect, url: str) -> None:

@@ -63,7 +63,7 @@ async def test_only_its_connection_consumes_a_temporary_destination(connect: Con
             await other.consumer(made)
         consumer = await mine.consumer(made)
         await other.send(made, "x")
-        assert len(await drain(consumer)) == 1
+        assert len(await drain(consumer, 1)) == 1
         await consumer.close()
     queue = await mine.temporary_queue()
     await mine.delete_temporary(queue)

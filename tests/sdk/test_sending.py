@@ -30,7 +30,7 @@ async def test_the_sender_knows_the_message_id(connect: Connect, name: str) -> N
     connection = await connect()
     async with await connection.producer(name) as producer:
         sent = [await producer.send(str(number)) for number in range(3)]
-    found = await drain(await connection.consumer(name))
+    found = await drain(await connection.consumer(name), 3)
     assert [one.message_id for one in found] == [one.message_id for one in sent]
     start = f"ID:{connection.broker}."
     tags = {one.message_id.rpartition(":")[0] for one in sent}
@@ -77,7 +77,7 @@ async def test_a_send_overrides_the_producers_defaults(connect: Connect, name: s
         )
     async with await connection.producer(name) as plain:
         await plain.send("plain")
-    found = {one.body: one for one in await drain(await connection.consumer(name))}
+    found = {one.body: one for one in await drain(await connection.consumer(name), 3)}
     defaults, overridden, unset = found["defaults"], found["overridden"], found["plain"]
     assert (defaults.delivery_mode, defaults.priority) == (DeliveryMode.NON_PERSISTENT, 2)
     assert defaults.expiration_ms == defaults.timestamp_ms + 60_000
@@ -114,7 +114,7 @@ async def test_sends_of_many_tasks_all_arrive(connect: Connect, name: str) -> No
     producer = await connection.producer(name)
     sent = await asyncio.gather(*(producer.send(str(number)) for number in range(500)))
     assert len({one.message_id for one in sent}) == 500
-    found = await drain(await connection.consumer(name, prefetch=500))
+    found = await drain(await connection.consumer(name, prefetch=500), 500)
     assert [one.body for one in found] == [str(number) for number in range(500)]
 
 
@@ -145,7 +145,7 @@ async def test_a_completion_listener_hears_of_success_and_failure(own_broker: Ru
     with pytest.raises(errors.DestinationFullError):
         await producer.send("refused")
     consumer = await connection.consumer("small")
-    assert [one.body for one in await drain(consumer)] == ["0", "1"]
+    assert [one.body for one in await drain(consumer, 2)] == ["0", "1"]
 
 
 async def test_a_raising_completion_listener_is_reported(connect: Connect, name: str) -> None:
@@ -178,7 +178,7 @@ async def test_reliable_messages_are_neither_confirmed_nor_refused(own_broker: R
     message = await (await connection.consumer("there")).receive(5)
     assert message is not None
     assert (message.body, message.delivery_mode) == ("arrives", reliable)
-    assert len(await drain(await connection.consumer("small"))) == 2
+    assert len(await drain(await connection.consumer("small"), 2)) == 2
     await producer.flush()
     assert reported == []
     with pytest.raises(errors.NoSuchDestinationError):
@@ -191,8 +191,8 @@ async def test_an_anonymous_producer_names_a_destination_each_time(connect: Conn
     for destination in (f"{name}.a", f"{name}.b", f"{name}.a"):
         await producer.send_soon(destination, destination=destination)
     await producer.flush()
-    assert [one.body for one in await drain(await connection.consumer(f"{name}.a"))] == [f"{name}.a"] * 2
-    assert [one.body for one in await drain(await connection.consumer(f"{name}.b"))] == [f"{name}.b"]
+    assert [one.body for one in await drain(await connection.consumer(f"{name}.a"), 2)] == [f"{name}.a"] * 2
+    assert [one.body for one in await drain(await connection.consumer(f"{name}.b"), 1)] == [f"{name}.b"]
     with pytest.raises(errors.InvalidArgumentError):
         await producer.send("x")
 
@@ -230,7 +230,7 @@ async def test_closing_the_connection_confirms_what_was_sent_soon(connect: Conne
         for number in range(200):
             await producer.send_soon(str(number))
     other = await connect()
-    assert len(await drain(await other.consumer(name, prefetch=200))) == 200
+    assert len(await drain(await other.consumer(name, prefetch=200), 200)) == 200
 
 
 async def test_the_window_in_bytes_holds_senders_back_and_lets_go(connect: Connect, name: str) -> None:
@@ -251,5 +251,5 @@ async def test_a_higher_priority_is_handed_out_first(connect: Connect, name: str
     producer = await connection.producer(name)
     for priority in (0, 9, 4, 9, 1):
         await producer.send(str(priority), priority=priority)
-    found = await drain(await connection.consumer(name, prefetch=1))
+    found = await drain(await connection.consumer(name, prefetch=1), 5)
     assert [one.body for one in found] == ["9", "9", "4", "1", "0"]

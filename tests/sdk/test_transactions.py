@@ -28,11 +28,11 @@ async def test_nothing_is_seen_before_the_commit(connect: Connect, name: str) ->
     assert [one.durability for one in sent] == [None, None]
     assert await watching.receive(0.2) is None
     assert await session.commit() == Durability.DURABLE
-    found = await drain(watching)
+    found = await drain(watching, 2)
     assert [one.body for one in found] == ["from 0", "from 1"]
     assert [one.message_id for one in found] == [one.message_id for one in sent]
     await session.close()
-    assert [(one.body, one.redelivered) for one in await drain(await connection.consumer(name))] == [("2", False)]
+    assert [(one.body, one.redelivered) for one in await drain(await connection.consumer(name), 1)] == [("2", False)]
 
 
 @pytest.mark.covers("EMS-TX-A05", "EMS-MSG-A20")
@@ -86,7 +86,7 @@ async def test_closing_a_session_rolls_back(connect: Connect, name: str) -> None
     async with await connection.session(transacted=True) as session:
         assert await (await session.consumer(name)).receive(5) is not None
         await (await session.producer(f"{name}.out")).send("never")
-    found = await drain(await connection.consumer(name))
+    found = await drain(await connection.consumer(name), 1)
     assert [(one.body, one.redelivered) for one in found] == [("0", True)]
     assert await drain(await connection.consumer(f"{name}.out")) == []
 
@@ -143,7 +143,7 @@ async def test_a_refused_message_fails_the_whole_transaction(own_broker: Running
                 await producer.send("refused", destination="small")
         async with session.transaction():  # the session goes on
             await producer.send("next", destination="free")
-    assert [one.body for one in await drain(await connection.consumer("free"))] == ["next"]
+    assert [one.body for one in await drain(await connection.consumer("free"), 1)] == ["next"]
 
 
 async def test_topics_take_part(connect: Connect, name: str) -> None:
@@ -154,4 +154,4 @@ async def test_topics_take_part(connect: Connect, name: str) -> None:
         async with session.transaction():
             for number in range(500):
                 await producer.send_soon(str(number))
-    assert len(await drain(consumer)) == 500
+    assert len(await drain(consumer, 500)) == 500
