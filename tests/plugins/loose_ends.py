@@ -66,8 +66,12 @@ class LooseEnds:
 
 def _closed_by_their_owners(loop: asyncio.AbstractEventLoop) -> list[asyncio.WriteTransport]:
     """The connections that are still open although nobody has them any more."""
-    found = []
-    for key in loop._selector.get_map().values():  # type: ignore[attr-defined]
+    found: list[asyncio.WriteTransport] = []
+    selector = getattr(loop, "_selector", None)
+    if selector is None:
+        # uvloop, on which commands and the blocking SDK run, shows nobody its connections, and closes them by itself.
+        return found
+    for key in selector.get_map().values():
         for handle in key.data:
             transport = getattr(getattr(handle, "_callback", None), "__self__", None)
             if isinstance(transport, asyncio.WriteTransport):

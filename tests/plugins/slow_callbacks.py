@@ -39,9 +39,7 @@ def _opened(file: str) -> int:
 
 
 class Waiting(threading.local):
-    """What this thread has waited for a core, and what was stolen from the machine, in seconds, read no more often than
-    needed.
-    """
+    """What this thread waited for a core and what was stolen from the machine, in seconds, read as seldom as may be."""
 
     def __init__(self, stat: str = "/proc/stat") -> None:
         self.read_at = 0.0
