@@ -1,6 +1,7 @@
 """The session stream over real gRPC: greeting, sending and taking, limits, bad bytes, clients that do not read."""
 
 import asyncio
+import time
 from typing import Any
 
 import grpc
@@ -167,7 +168,7 @@ async def test_a_client_that_vanishes_gives_back_what_it_held(node: Any, wire: A
 
 
 async def test_a_client_that_does_not_read_is_cut_off_and_slows_nobody(node: Any, wire: Any, channel_to: Any) -> None:
-    running = await node([*ANYTHING, manifest("Broker", "main", "slowConsumerMs: 400")])
+    running = await node([*ANYTHING, manifest("Broker", "main", "slowConsumerMs: 2000")])
     lazy = channel_to(running).stream_stream(CONNECT)()
     for frame in (
         messaging.ClientFrame(hello=messaging.Hello(protocol_version=1)),
@@ -222,8 +223,13 @@ async def test_a_flood_of_small_batches_leaves_others_their_share(node: Any, wir
     task = asyncio.create_task(send_without_end())
     try:
         await eventually(lambda: published > 200, what="the flood")
+        took = []
         for _ in range(5):
-            await asyncio.wait_for(other.session(), 2)
+            began = time.monotonic()
+            await asyncio.wait_for(other.session(), 20)
+            took.append(time.monotonic() - began)
+        # A flood that others wait for holds up every one of them, a busy machine any one.
+        assert min(took) < 2
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)

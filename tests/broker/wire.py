@@ -9,7 +9,7 @@ from sterna._proto.sterna.v1 import message_pb2 as messages
 from sterna._proto.sterna.v1 import messaging_pb2 as messaging
 
 CONNECT = "/sterna.v1.Messaging/Connect"
-TIMEOUT_S = 10.0
+TIMEOUT_S = 30.0
 
 
 def queue(name: str) -> messages.Destination:

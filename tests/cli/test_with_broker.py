@@ -205,8 +205,19 @@ def test_bench_measures_both_sides(cli: Cli) -> None:
     both = rows(cli("bench", "both", "t.bench", "--count", "2000", "-o", "jsonl"))
     assert [(row["side"], row["messages"]) for row in both] == [("pub", 2_000), ("sub", 2_000)]
     assert all(row["latencyUs"]["p50"] > 0 for row in both)
-    paced = rows(cli("bench", "pub", "t.paced", "--rate", "500", "--duration", "0.5", "-o", "jsonl"))[0]
-    assert 150 <= paced["messages"] <= 300
+    paced = rows(cli("bench", "pub", "t.paced", "--rate", "500", "--count", "250", "-o", "jsonl"))[0]
+    assert paced["messages"] == 250
+    # The last one is due 249 five-hundredths of a second after the first.
+    assert paced["seconds"] >= 0.498
     assert paced["sendDelayUs"]
-    drained = rows(cli("bench", "sub", "t.paced", "--count", str(paced["messages"]), "-o", "jsonl"))[0]
-    assert drained["messages"] == paced["messages"]
+    drained = rows(cli("bench", "sub", "t.paced", "--count", "250", "-o", "jsonl"))[0]
+    assert drained["messages"] == 250
+
+
+def test_bench_ends_when_its_time_is_up(cli: Cli) -> None:
+    sent: list[int] = []
+    # A machine that is slow sends fewer in that time, and never more.
+    while not sent or (max(sent) < 150 and len(sent) < 5):
+        timed = rows(cli("bench", "pub", "t.timed", "--rate", "500", "--duration", "0.5", "-o", "jsonl"))[0]
+        sent.append(timed["messages"])
+    assert 150 <= max(sent) <= 300
