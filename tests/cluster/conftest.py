@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
-from urllib.request import urlopen
+from urllib.request import Request, urlopen
 
 import grpc.aio  # noqa: F401 - loaded before any loop runs, since the tests bound how long a callback may take
 import pytest
@@ -19,7 +20,7 @@ from sterna_etcd.records import ConfigRecord, ObjectStatus, Owner
 
 from tests.etcds import RunningEtcd
 from tests.running import RunningBroker
-from tests.waiting import eventually
+from tests.waiting import eventually, eventually_blocking
 
 NAME = "c1"
 LAYOUT = Layout(NAME)
@@ -36,7 +37,7 @@ class Cluster:
         stack.callback(self.etcd.stop)
 
     def add(self, name: str, *, wait: bool = True, **flags: Any) -> RunningBroker:
-        """A broker of the cluster, started; `wait`: until it serves."""
+        """A broker of the cluster, started; `wait`: until it serves, and is registered where etcd is up."""
         cluster = {"etcd": self.etcd.urls, "cluster": NAME}
         broker = RunningBroker(self.folder / name, None, name=name, cluster=cluster, **flags)
         self._stack.callback(broker.stop)
@@ -47,7 +48,16 @@ class Cluster:
         broker.start()
         # It comes back at the same port, as a pod behind its service does.
         broker.flags["listen"] = broker.address
+        if not self.etcd.first.has_ended:
+            eventually_blocking(lambda: self._is_registered(name), timeout_s=30, what=f"{name} to be registered")
         return broker
+
+    def _is_registered(self, name: str) -> bool:
+        """Asked in JSON, since this is called where no event loop runs."""
+        asked = {"key": base64.b64encode(LAYOUT.broker(name).encode()).decode()}
+        request = Request(f"{self.etcd.first.url}/v3/kv/range", json.dumps(asked).encode())
+        with urlopen(request, timeout=10) as answer:
+            return bool(json.load(answer).get("kvs"))
 
     def url(self, *names: str) -> str:
         """Where clients connect to: these brokers, or the first."""
@@ -139,7 +149,7 @@ class Operator:
             for pair in listed.values
         }
 
-    async def until(self, claim: Claim, state: str, generation: int = 1, timeout_s: float = 5.0) -> ObjectStatus:
+    async def until(self, claim: Claim, state: str, generation: int = 1, timeout_s: float = 30.0) -> ObjectStatus:
         """Waits until a broker says that an object is in `state`."""
 
         async def look() -> list[ObjectStatus]:
@@ -148,6 +158,16 @@ class Operator:
 
         found: list[ObjectStatus] = await waited(look, timeout_s, f"{claim} {state}")
         return found[0]
+
+    async def everywhere(self, claim: Claim) -> None:
+        """Waits until every broker that is registered has applied an object, as all do with wildcard entries."""
+
+        async def look() -> bool:
+            listed = (await self.etcd.list_all(LAYOUT.brokers)).values
+            applied = {name for name, one in (await self.status(claim)).items() if one.state == "applied"}
+            return bool(listed) and applied >= {LAYOUT.broker_of(pair.key) for pair in listed}
+
+        await waited(look, 30, f"{claim} applied by every broker")
 
     async def home(self, kind: str, name: str) -> str:
         """The broker that a destination lives on."""

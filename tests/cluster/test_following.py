@@ -25,7 +25,7 @@ async def spread(two: Cluster, operator: Operator) -> Cluster:
             await operator.until(claim, "applied")
     for kind in ("Queue", "Topic"):
         claim = await operator.put(document(kind, "any", name="app.>"), claim="app.>")
-        await operator.until(claim, "applied")
+        await operator.everywhere(claim)
     return two
 
 
@@ -137,7 +137,7 @@ async def test_the_home_is_killed_and_comes_back(spread: Cluster, connect: Conne
     connection = await connect(spread.url("b0"))
     producer, consumer = await connection.producer("q1"), await connection.consumer("q1")
     await producer.send("before")
-    spread.brokers["b1"].kill()
+    await asyncio.to_thread(spread.brokers["b1"].kill)
     sending = asyncio.create_task(producer.send("after"))
     await asyncio.to_thread(spread.brokers["b1"].start)
     await asyncio.wait_for(sending, 20)
@@ -147,7 +147,7 @@ async def test_the_home_is_killed_and_comes_back(spread: Cluster, connect: Conne
 
 async def test_a_home_that_is_being_started_is_waited_for(spread: Cluster, connect: Connect) -> None:
     connection = await connect(spread.url("b0"))
-    spread.brokers["b1"].kill()
+    await asyncio.to_thread(spread.brokers["b1"].kill)
     opening = asyncio.create_task(connection.producer("q1"))
     # Another broker is reached meanwhile.
     await (await connection.producer("q0")).send("here")
