@@ -47,7 +47,7 @@ async def test_delete_takes_the_messages_and_then_the_object(world: World, opera
         assert world.get("Queue", "orders") is not None
         broker.is_late = False
         await broker.report()
-        await world.gone("Queue", "orders", timeout_s=3.0)
+        await world.gone("Queue", "orders")
         assert await world.config("Queue", "orders") is None
         assert "orders" not in broker.messages
         left = await world.client.list_all(world.layout.object_statuses_of(Claim("Queue", "orders")))
@@ -70,7 +70,7 @@ async def test_only_if_empty_waits_says_how_many_and_goes_when_it_is(world: Worl
         await eventually(lambda: "DeletionBlocked" in world.events("orders"))
         broker.messages.clear()
         await broker.report()
-        await world.gone("Queue", "orders", timeout_s=3.0)
+        await world.gone("Queue", "orders")
 
 
 async def test_the_cluster_deleted_first_holds_nothing_up(world: World, operator: MakeOperator) -> None:
@@ -87,8 +87,8 @@ async def test_the_cluster_deleted_first_holds_nothing_up(world: World, operator
         await world.gone("MessagingCluster", "mq")
         world.delete("Queue", "orders")
         world.delete("User", "ann")
-        await world.gone("Queue", "orders", timeout_s=30.0)
-        await world.gone("User", "ann", timeout_s=30.0)
+        await world.gone("Queue", "orders")
+        await world.gone("User", "ann")
 
 
 async def test_a_namespace_that_goes_takes_everything_with_it(world: World, operator: MakeOperator) -> None:
@@ -107,8 +107,8 @@ async def test_a_namespace_that_goes_takes_everything_with_it(world: World, oper
         for name in ("plain", "deleted", "blocked"):
             world.delete("Queue", name, namespace=guest)
         for name in ("plain", "deleted", "blocked"):
-            await world.gone("Queue", name, timeout_s=5.0, namespace=guest)
-            await world.unconfigured("Queue", name, timeout_s=5.0)
+            await world.gone("Queue", name, namespace=guest)
+            await world.unconfigured("Queue", name)
         assert broker.messages == {"blocked": 1}
 
 
@@ -122,10 +122,10 @@ async def test_etcd_away_keeps_the_object_until_the_work_can_be_done(world: Worl
         world.make_cluster(etcd={"endpoints": ["http://127.0.0.1:9"]})
         running.start()
         world.delete("Queue", "orders")
-        await world.reason("Queue", "orders", "EtcdUnavailable", timeout_s=20.0)
+        await world.reason("Queue", "orders", "EtcdUnavailable")
         assert Claim("Queue", "orders") in broker.applied
         world.make_cluster()
-        await world.gone("Queue", "orders", timeout_s=15.0)
+        await world.gone("Queue", "orders")
         assert Claim("Queue", "orders") not in broker.applied
 
 
@@ -153,5 +153,5 @@ async def test_what_was_deleted_while_no_operator_ran_is_noticed_afterwards(
         world.delete("Queue", "gone")
         await world.gone("Queue", "gone")
         running.start()
-        await world.unconfigured("Queue", "gone", timeout_s=15.0)
+        await world.unconfigured("Queue", "gone")
         assert await world.config("Queue", "kept") is not None

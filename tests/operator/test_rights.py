@@ -35,9 +35,9 @@ async def test_roles_in_two_namespaces_are_enough(world: World, operator: MakeOp
     async with BrokerDouble(world.etcd_urls, world.etcd_name) as broker:
         world.secret("her-password", "one")
         world.apply("User", "ann", {"passwordSecret": {"name": "her-password"}})
-        await world.ready("User", "ann", timeout_s=15.0)
+        await world.ready("User", "ann")
         world.secret("her-password", "two")
-        await eventually(lambda: broker.credentials.get("ann") == 2, timeout_s=10.0)
+        await eventually(lambda: broker.credentials.get("ann") == 2, timeout_s=30.0)
         broker.messages["blocked"] = 1
         world.apply("Queue", "blocked", {"deletionPolicy": "onlyIfEmpty"}, namespace=guest, ref=world.namespace)
         await world.ready("Queue", "blocked", namespace=guest)

@@ -151,7 +151,7 @@ class World:
 
     # Waiting
 
-    async def ready(self, kind: str, name: str, timeout_s: float = 10.0, namespace: str = "") -> dict[str, Any]:
+    async def ready(self, kind: str, name: str, timeout_s: float = 30.0, namespace: str = "") -> dict[str, Any]:
         """The object once it is ready in its present generation."""
 
         def check() -> dict[str, Any] | None:
@@ -164,7 +164,7 @@ class World:
         assert found is not None
         return found
 
-    async def reason(self, kind: str, name: str, reason: str, timeout_s: float = 10.0, namespace: str = "") -> str:
+    async def reason(self, kind: str, name: str, reason: str, timeout_s: float = 30.0, namespace: str = "") -> str:
         """The message of the Ready condition once its reason is this one."""
         condition: dict[str, Any] = {}
 
@@ -179,7 +179,7 @@ class World:
             raise AssertionError(f"{error}; it is {condition}") from error
         return str(condition["message"])
 
-    async def gone(self, kind: str, name: str, timeout_s: float = 10.0, namespace: str = "") -> None:
+    async def gone(self, kind: str, name: str, timeout_s: float = 30.0, namespace: str = "") -> None:
         """Waits until the object is no more."""
         await eventually(
             lambda: self.get(kind, name, namespace) is None, timeout_s=timeout_s, what=f"{kind} {name} gone"
@@ -193,7 +193,7 @@ class World:
         found = (await self.client.get(key)).found
         return None if found is None else ConfigRecord.decode(key, found.value)
 
-    async def configured(self, kind: str, claim: str, timeout_s: float = 10.0) -> ConfigRecord:
+    async def configured(self, kind: str, claim: str, timeout_s: float = 30.0) -> ConfigRecord:
         """A configured object, once it is."""
         deadline = asyncio.get_running_loop().time() + timeout_s
         while True:
@@ -203,7 +203,7 @@ class World:
             assert asyncio.get_running_loop().time() < deadline, f"{kind} {claim} is not configured"
             await asyncio.sleep(0)
 
-    async def unconfigured(self, kind: str, claim: str, timeout_s: float = 10.0) -> None:
+    async def unconfigured(self, kind: str, claim: str, timeout_s: float = 30.0) -> None:
         """Waits until an object is configured no more."""
         deadline = asyncio.get_running_loop().time() + timeout_s
         while await self.config(kind, claim) is not None:
