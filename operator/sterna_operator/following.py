@@ -17,6 +17,7 @@ that it hears nothing shows in the `WatchClock`, which knows whether the server 
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import aclosing
 from typing import Any, Protocol
 
 import structlog
@@ -93,11 +94,11 @@ class Follower:
 
     async def _watch_from_now(self) -> None:
         if not self._version:
-            async for page in self._kube.pages(
+            pages = self._kube.pages(
                 self._watched.api_version, self._watched.kind, self._namespace, only_metadata=True, page_max=1
-            ):
-                self._version = page.version
-                break
+            )
+            async with aclosing(pages):
+                self._version = (await anext(pages)).version
             self._must_list.set()
         await self._watch()
 
@@ -128,12 +129,13 @@ class Follower:
             seconds=_WATCH_SECONDS,
             silence_s=self._inactivity_s,
         )
-        async for event in events:
-            self._clock.note(self._path)
-            object = event["object"]
-            if event["type"] != "BOOKMARK":
-                self._tell(event["type"], object)
-            self._version = object["metadata"]["resourceVersion"]
+        async with aclosing(events):
+            async for event in events:
+                self._clock.note(self._path)
+                object = event["object"]
+                if event["type"] != "BOOKMARK":
+                    self._tell(event["type"], object)
+                self._version = object["metadata"]["resourceVersion"]
 
     def _tell(self, event: str | None, object: Mapping[str, Any]) -> None:
         kind = self._watched.kind

@@ -16,7 +16,8 @@ it, be it by a refusal, or failed (5xx, 429, nothing at all).
 import asyncio
 import json
 import random
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -174,12 +175,12 @@ class Kube:
     ) -> list[dict[str, Any]]:
         """All objects of a kind, page by page; with `page_max` the first so many."""
         found: list[dict[str, Any]] = []
-        async for page in self.pages(
-            api_version, kind, namespace, labels=labels, only_metadata=only_metadata, page_max=page_max
-        ):
-            found += page.items
-            if page_max:
-                break
+        pages = self.pages(api_version, kind, namespace, labels=labels, only_metadata=only_metadata, page_max=page_max)
+        async with aclosing(pages):
+            async for page in pages:
+                found += page.items
+                if page_max:
+                    break
         return found
 
     async def pages(
@@ -191,7 +192,7 @@ class Kube:
         labels: str = "",
         only_metadata: bool = False,
         page_max: int = 0,
-    ) -> AsyncIterator[Page]:
+    ) -> AsyncGenerator[Page, None]:
         """All objects of a kind, some at a time; all pages are of one version.
 
         Raises:
@@ -270,7 +271,7 @@ class Kube:
         since: str,
         seconds: int,
         silence_s: float | None = None,
-    ) -> AsyncIterator[dict[str, Any]]:
+    ) -> AsyncGenerator[dict[str, Any], None]:
         """Events after a resourceVersion, until the server ends the stream.
 
         Of one named object, or of all of a kind. Nothing for `silence_s`, not even a bookmark, is an error.
@@ -296,11 +297,12 @@ class Kube:
         try:
             if response.status >= 400:
                 raise _error(response.status, await response.read(), response.headers)
-            async for line in _lines(stream.content):
-                event = json.loads(line)
-                if event["type"] == "ERROR":
-                    raise _error(int(event["object"].get("code") or 500), line, {})
-                yield event
+            async with aclosing(_lines(stream.content)) as lines:
+                async for line in lines:
+                    event = json.loads(line)
+                    if event["type"] == "ERROR":
+                        raise _error(int(event["object"].get("code") or 500), line, {})
+                    yield event
         except (aiohttp.ClientError, TimeoutError, ValueError) as error:
             raise TransientError(0, f"the watch of {what} broke: {str(error) or type(error).__name__}") from error
         finally:
@@ -378,7 +380,7 @@ class Kube:
             self.on_end(0 < code < 500 and code != 429)
 
 
-async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
+async def _lines(content: aiohttp.StreamReader) -> AsyncGenerator[bytes, None]:
     """The lines of a stream, however long; an object with its managed fields may be larger than a buffer."""
     rest: list[bytes] = []
     async for chunk in content.iter_any():

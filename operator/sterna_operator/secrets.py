@@ -10,6 +10,7 @@ import base64
 import binascii
 import time
 from collections.abc import Callable
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -117,11 +118,12 @@ class Secrets:
         events = self._kube.watch(
             "v1", "Secret", namespace, name, since=seen, seconds=_WATCH_SECONDS, silence_s=self._inactivity_s
         )
-        async for event in events:
-            version = event["object"]["metadata"]["resourceVersion"]
-            if event["type"] != "BOOKMARK" and version != seen:
-                self._on_change(namespace, name)
-            seen = version
+        async with aclosing(events):
+            async for event in events:
+                version = event["object"]["metadata"]["resourceVersion"]
+                if event["type"] != "BOOKMARK" and version != seen:
+                    self._on_change(namespace, name)
+                seen = version
         return seen
 
     async def _poll(self, namespace: str, name: str, seen: str) -> str:

@@ -6,7 +6,6 @@ old: whoever has just changed something waits for the version, or generation, th
 
 import asyncio
 import contextlib
-import gc
 from typing import Any, Self
 
 from sterna_operator.builders import certificate, monitoring
@@ -64,10 +63,6 @@ class Lookout:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         assert self._kube is not None
         await self._kube.close()
-        # What is left of watches that were cut off is remarked on when it is collected: here, where that is expected.
-        for _turn in range(10):
-            await asyncio.sleep(0)
-        gc.collect()
 
     def of(self, namespace: str, kind: str) -> list[Object]:
         """The objects of a kind in a namespace."""
@@ -98,9 +93,10 @@ class Lookout:
             with contextlib.suppress(KubeError):
                 since = await self._list(kube, version, kind)
                 self._listed[kind].set()
-                async for event in kube.watch(version, kind, None, since=since, seconds=290):
-                    if event["type"] != "BOOKMARK":
-                        self._take(event["type"], event["object"])
+                async with contextlib.aclosing(kube.watch(version, kind, None, since=since, seconds=290)) as events:
+                    async for event in events:
+                        if event["type"] != "BOOKMARK":
+                            self._take(event["type"], event["object"])
 
     async def _list(self, kube: Kube, version: str, kind: str) -> str:
         found: list[Object] = []
