@@ -1,7 +1,8 @@
 """A broker that starts in a cluster that is to go is closed before anybody can send to it."""
 
 import asyncio
-from collections.abc import Callable
+import contextlib
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
@@ -22,10 +23,16 @@ async def closed(made: Cluster) -> None:
         await etcd.put(LAYOUT.drain("b0"), DrainRecord(closes_only=True).encode())
 
 
-def node_of(made: Cluster, folder: Path) -> Node:
-    """The broker b0."""
+@contextlib.asynccontextmanager
+async def serving(made: Cluster, folder: Path) -> AsyncIterator[Node]:
+    """The broker b0, while it is looked at."""
     member = cluster_options(name="b0", etcd=made.etcd.urls, cluster=NAME)
-    return Node(BrokerOptions(data=folder / "b0", listen="127.0.0.1:0", monitor="127.0.0.1:0", cluster=member))
+    node = Node(BrokerOptions(data=folder / "b0", listen="127.0.0.1:0", monitor="127.0.0.1:0", cluster=member))
+    await node.start()
+    try:
+        yield node
+    finally:
+        await node.stop()
 
 
 async def refuses(node: Node, connect: Connect) -> None:
@@ -47,12 +54,21 @@ async def test_it_takes_nothing_before_its_first_round(
     made = await asyncio.to_thread(cluster, 0)
     await closed(made)
     monkeypatch.setattr(Member, "_run", never)
-    node = node_of(made, tmp_path)
-    await node.start()
-    try:
+    async with serving(made, tmp_path) as node:
         await refuses(node, connect)
-    finally:
-        await node.stop()
+
+
+async def test_nor_while_etcd_is_away(
+    cluster: Callable[..., Cluster], connect: Connect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = await asyncio.to_thread(cluster, 0)
+    await closed(made)
+    monkeypatch.setattr(Member, "_run", never)
+    async with serving(made, tmp_path) as node:
+        await refuses(node, connect)
+    await asyncio.to_thread(made.etcd.first.kill)
+    async with serving(made, tmp_path) as node:
+        await refuses(node, connect)
 
 
 async def test_it_opens_when_the_order_was_taken_back_while_it_was_away(
@@ -60,16 +76,12 @@ async def test_it_opens_when_the_order_was_taken_back_while_it_was_away(
 ) -> None:
     made = await asyncio.to_thread(cluster, 0)
     await closed(made)
-    before = node_of(made, tmp_path)
-    await before.start()
-    await refuses(before, connect)
-    await before.stop()
+    async with serving(made, tmp_path) as node:
+        await refuses(node, connect)
     async with made.client() as etcd:
         await etcd.delete(LAYOUT.drain("b0"))
     await asyncio.to_thread(made.etcd.first.kill)
-    node = node_of(made, tmp_path)
-    await node.start()
-    try:
+    async with serving(made, tmp_path) as node:
         await refuses(node, connect)
         await asyncio.to_thread(made.etcd.restart, made.etcd.first)
         connection = await connect(f"sterna://{node.messaging}")
@@ -83,23 +95,3 @@ async def test_it_opens_when_the_order_was_taken_back_while_it_was_away(
 
         await waited(takes, 30, "the broker to take messages again")
         await connection.close()
-    finally:
-        await node.stop()
-
-
-async def test_nor_while_etcd_is_away(
-    cluster: Callable[..., Cluster], connect: Connect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made = await asyncio.to_thread(cluster, 0)
-    await closed(made)
-    before = node_of(made, tmp_path)
-    await before.start()
-    await refuses(before, connect)
-    await before.stop()
-    await asyncio.to_thread(made.etcd.first.kill)
-    node = node_of(made, tmp_path)
-    await node.start()
-    try:
-        await refuses(node, connect)
-    finally:
-        await node.stop()
