@@ -133,7 +133,9 @@ class Consumer:
             opening.subscription.CopyFrom(subscription)
         if options.browse:
             self.prefetch = _BROWSE_WINDOW
-        self._received = self._taken = self._limit = self._taken_bytes = 0
+        self._received = self._limit = 0
+        # What is left from before was not sent on this link's credit, and gives none back.
+        self._taken, self._taken_bytes = -len(self._buffer), -sum(len(one.message) for one in self._buffer)
         self._drained = False
         if self.prefetch:
             opening.credit.message_limit = self._limit = self.prefetch
@@ -200,10 +202,14 @@ class Consumer:
         session._consumers.add(self)
 
     def _interrupted(self) -> None:
-        """The link is gone: what was prefetched comes again, what was handed out is void."""
+        """The link is gone: what was prefetched comes again, what was handed out is void.
+
+        In mode NONE the broker has forgotten what it sent: nothing of that comes again, so it stays.
+        """
         self._link = None
         self._generation += 1
-        self._buffer.clear()
+        if self.session.mode != AcknowledgeMode.NONE or self.options.browse:
+            self._buffer.clear()
         self._early.clear()
         self._forget_partial()
         self._unfinished = None

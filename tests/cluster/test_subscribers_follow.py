@@ -123,3 +123,27 @@ async def test_subscriptions_that_are_not_durable_go_on_at_the_new_home(
     # One that holds once holds on.
     await producer.send("later")
     await reader.until("later")
+
+
+async def test_what_was_sent_without_acknowledgement_is_not_lost_on_the_way(
+    two: Cluster, operator: Operator, connect: Connect, prices: list[Reader]
+) -> None:
+    connection = await connect(two.url("b0"))
+    session = await connection.session(sterna.AcknowledgeMode.NONE)
+    consumer = await session.consumer(TOPIC)
+    producer = await connection.producer(TOPIC)
+    texts = [str(number) for number in range(10)]
+    for text in texts:
+        await producer.send(text)
+    # The broker has forgotten them, and the application has not come to them yet.
+    await eventually(lambda: len(consumer._buffer) == len(texts), what="all to be here")
+    await drain(operator, "b1")
+    await until_left(operator, "b1", 0, 0)
+
+    async def is_heard() -> bool:
+        await producer.send("after")
+        return len(consumer._buffer) > len(texts)
+
+    await waited(is_heard, 30, "the subscription to hold at the new home")
+    received = [await consumer.receive(10) for _ in range(len(texts) + 1)]
+    assert [message.text for message in received if message is not None] == [*texts, "after"]

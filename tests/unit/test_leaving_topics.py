@@ -32,6 +32,11 @@ class Engine(EngineView):
     def rows(self, kind: str) -> dict[str, dict[str, Any]]:
         if kind == "durable":
             return self.durables
+        if kind == "subscription":
+            return {
+                str(number): {"topic": topic, "statistics": {"consumers": 1, "messages": 0}}
+                for number, topic in enumerate(["*", *self.statistics])
+            }
         standing = {topic: found for topic, found in self.statistics.items() if HomeKey(kind, topic) not in self.left}
         topics = {
             topic: {"name": topic, "id": 16 + number, "statistics": dict(found)}
@@ -41,9 +46,6 @@ class Engine(EngineView):
 
     def row(self, key: HomeKey) -> dict[str, Any] | None:
         return self.rows(key.kind).get(key.name)
-
-    def subscribed(self) -> set[str]:
-        return {"*", *self.statistics}
 
     def leave(self, key: HomeKey, told: RefusedError) -> str:
         self.left.append(key)

@@ -43,14 +43,28 @@ def test_topics_are_placed_together_with_the_durable_subscription_that_matches_t
     assert {plan.homes[HomeKey("topic", f"other.{number}")] for number in range(5)} == {"b0", "b1"}
 
 
+def test_many_topics_and_patterns_are_grouped_in_no_time() -> None:
+    topics = [document("Topic", f"app.t{number}") for number in range(3_000)]
+    patterns = ["app.*", "app.>", ">", "*.*"]
+    durables = [
+        document("DurableSubscription", f"d{number}", topic=pattern, clientId="me")
+        for number, pattern in enumerate(patterns)
+    ]
+    groups = placement.Groups(objects(*topics, *durables))
+    group = groups.of(HomeKey("topic", "app.t7"))
+    assert len(group) == len(topics) + len(patterns)
+    # One set for all of them: nothing is copied for each.
+    assert groups.of(HomeKey("pattern", ">")) is group
+
+
 def test_whatever_would_be_on_two_brokers_gets_no_home_and_is_told_why() -> None:
     apart = view(topic_x="b0", topic_y="b1")
     plan = placement.plan(apart, objects(_DURABLE, document("Topic", "app.z")))
     # A new topic that matches may be anywhere, since nobody subscribes by the pattern.
     assert plan.homes.keys() == {HomeKey("topic", "app.z")}
-    durable = from_document(_DURABLE, "test")
-    assert placement.torn(apart, durable) == "'app.*' cannot have a home: what it matches lives on b0, b1"
-    assert placement.torn(view(topic_x="b0"), durable) == ""
+    durable, none = from_document(_DURABLE, "test"), objects()
+    assert placement.torn(apart, none, durable) == "'app.*' cannot have a home: what it matches lives on b0, b1"
+    assert placement.torn(view(topic_x="b0"), none, durable) == ""
 
 
 @pytest.mark.parametrize("named", ["b0", "b1", None])
@@ -58,7 +72,10 @@ def test_a_topic_is_where_its_subscribers_are_or_says_why_it_is_nowhere(named: s
     topic = document("Topic", "app.x", **({"broker": named} if named else {}))
     subscribed = view(pattern="b1")
     plan = placement.plan(subscribed, objects(topic))
-    words = placement.torn(subscribed, from_document(topic, "test"))
+    words = placement.torn(subscribed, objects(topic), from_document(topic, "test"))
+    # A durable subscription to it is told the same.
+    durable = from_document(document("DurableSubscription", "one", topic="app.x", clientId="me"), "test")
+    assert placement.torn(subscribed, objects(topic), durable) == words
     if named == "b0":
         assert plan.homes == {}
         assert words == (

@@ -102,7 +102,10 @@ class ClusterConfiguration(LiveConfiguration):
         Raises:
             RefusedError: it belongs to somebody else, something needs it, or etcd cannot be used.
         """
-        stored = self._member.examined.judged.get(claim_of(entry.resource))
+        claim = claim_of(entry.resource)
+        stored = self._member.examined.judged.get(claim)
+        # Before the engine deletes anything.
+        self._check_judged([claim], self._member.examined.judged)
         self.check_deletable(entry)
         if owned := self._owned(entry):
             raise owned
@@ -157,7 +160,20 @@ class ClusterConfiguration(LiveConfiguration):
             conditions.append(mod_revision(key, stored.revision if stored else 0))
             operations.append(Put(key, record.encode()))
             claims.append(claim)
+        self._check_judged(claims, judged)
         await self._transact(conditions, operations, claims)
+
+    def _check_judged(self, claims: list[Claim], judged: dict[Claim, Stored]) -> None:
+        """Whether what was judged is what is there, as far as this broker has heard.
+
+        Raises:
+            RefusedError: one has changed since; perhaps from here.
+        """
+        configs = self._member.link.view.configs
+        names = ", ".join(claim.name for claim in claims if configs.get(claim) is not judged.get(claim))[:256]
+        if names:
+            message = f"{names} has just been changed, and that does not hold on this broker yet."
+            raise RefusedError("CONFLICT", names, message, "Look at it and do it again.", retryable=True)
 
     async def _transact(self, conditions: list[Condition], operations: list[Operation], claims: list[Claim]) -> None:
         link = self._member.link

@@ -20,6 +20,7 @@ Forced, homes are rewritten whatever they hold; what is left here stays on this 
 Where the whole cluster is to go when it is empty, nothing moves: all that lives here is closed, and then counted.
 """
 
+import asyncio
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,6 +39,9 @@ from sterna_broker.configuration.patterns import matches
 from sterna_broker.refusals import RefusedError
 
 _log = structlog.get_logger(part="drain")
+
+# So many names are told of before others have a turn.
+_PAUSE_EVERY = 250
 
 CLOSED = RefusedError(
     "UNAVAILABLE",
@@ -104,6 +108,7 @@ class Drain:
             # Nothing has come in between: nobody else has had a turn since they were closed.
             messages = self._engine.messages()
             return Draining(destinations=len(view.homes_on(name)), messages=messages, is_closed=True)
+        groups, sources, seen = await asyncio.to_thread(Groups, objects), _sources(objects), set[HomeKey]()
         held = self._held()
         if not set(view.open) - {name}:
             # Nowhere to go: what is here stays as it is, and open; first of all its bridges hold again.
@@ -112,7 +117,6 @@ class Drain:
             else:
                 self.reopen()
             return self._left(held, "no other broker is there to take them", force=force)
-        groups, sources, seen = Groups(objects), _sources(objects), set[HomeKey]()
         for key in view.homes_on(name):
             standing = view.drains.get(name)
             if standing is None or standing.record != record:
@@ -136,7 +140,7 @@ class Drain:
             partners = {home for one in group if (home := view.home(one.kind, one.name))} & set(view.open)
             mine.sort(key=lambda one: (one.kind != "pattern", one in sources))
             await self._move(mine, held, partners - {name}, force=force)
-        self._send_after()
+        await self._send_after()
         return self._left(self._held(), "", force=force)
 
     def _left(self, held: dict[HomeKey, _Held], why: str, *, force: bool) -> Draining:
@@ -244,7 +248,9 @@ class Drain:
                 return not self._stays[key] or force
 
             if not await self._homes.move(key, target, leave):
-                self._close({one: held[one] for one in keys[number:] if one in held and not force}, CLOSED)
+                # Where nothing has left because etcd is away, nothing is different from before.
+                if not force and (number or self._stays.get(key)):
+                    self._close_rest(keys[number:], held)
                 return
             self._closed.pop(key, None)
             _log.info("home_moved", kind=key.kind, name=key.name, to=target)
@@ -254,14 +260,29 @@ class Drain:
         rows = self._engine.rows("durable").values()
         return sum(str(row["topic"]) == pattern and row.get("origin") != "static" for row in rows)
 
-    def _send_after(self) -> None:
+    def _close_rest(self, keys: list[HomeKey], held: dict[HomeKey, _Held]) -> None:
+        """Closes what has to wait for its turn although others of its group have gone."""
+        for key in keys:
+            known = held.get(key)
+            if known is None and key.kind != "pattern" and (row := self._engine.row(key)) is not None:
+                known = _Held.of(row)  # It has come since we looked.
+            if known is not None:
+                self._close({key: known}, CLOSED)
+
+    async def _send_after(self) -> None:
         """Tells whoever subscribes here to what lives elsewhere by now where that is, once they have got everything."""
-        view = self._homes.view
-        for name in self._engine.subscribed():
+        view, told = self._homes.view, set[str]()
+        for row in self._engine.rows("subscription").values():
+            name = str(row["topic"])
             kind = "pattern" if names.is_pattern(name) else "topic"
             home = view.home(kind, name)
-            if home not in (None, self._homes.name):
-                self._engine.close_subscribers(name, self._desk.moved(f"the {kind} '{name}'", name, home))
+            is_done = int(row["statistics"].get("consumers", 0)) > 0 and not messages_of(row)
+            if name in told or not is_done or home in (None, self._homes.name):
+                continue
+            told.add(name)
+            self._engine.close_subscribers(name, self._desk.moved(f"the {kind} '{name}'", name, home))
+            if len(told) % _PAUSE_EVERY == 0:
+                await asyncio.sleep(0)
 
 
 def _sources(objects: ObjectSet) -> dict[HomeKey, set[Claim]]:

@@ -439,7 +439,11 @@ class Member:
         if isinstance(resource, Bridge) and (why := placement.spanning(view, resource)):
             speaks = home == self.name or (home is None and view.live[:1] == [self.name])
             return _refused(uid, record.generation, Refusal("SpansHomes", why)) if speaks else None
-        if home is None and view.live[:1] == [self.name] and (why := placement.torn(view, resource)):
+        if (
+            home is None
+            and view.live[:1] == [self.name]
+            and (why := placement.torn(view, self.examined.objects, resource))
+        ):
             return _refused(uid, record.generation, Refusal("SpansHomes", why))
         if home is None and view.live[:1] == [self.name] and (named := placement.unknown_broker(view, resource)):
             why = f"spec.broker names '{named}', and no broker of this name was ever in the cluster"

@@ -21,7 +21,7 @@ from sterna_resources.resource import Resource
 
 from sterna_broker.cluster.view import View
 from sterna_broker.configuration.objects import ObjectSet
-from sterna_broker.configuration.patterns import matches, overlap
+from sterna_broker.configuration.patterns import PatternIndex, matches, overlap
 
 
 @dataclass
@@ -37,26 +37,35 @@ class Groups:
     """Names that have to live together: the ends of bridges, and what configured durable subscriptions match."""
 
     def __init__(self, objects: ObjectSet) -> None:
-        self._leader: dict[HomeKey, HomeKey] = {}
-        self._members: dict[HomeKey, set[HomeKey]] = {}
+        self._parents: dict[HomeKey, HomeKey] = {}
         for bridge in objects.bridges():
-            self._join(keys_of_bridge(bridge))
-        patterns = {key for one in objects.durables() if (key := key_of_durable(one)).kind == "pattern"}
-        topics = [key for key in wanted(objects) if key.kind == "topic"] if patterns else []
-        for pattern in patterns:
-            others = [other for other in patterns if overlap(pattern.name, other.name)]
-            self._join([pattern, *others, *(topic for topic in topics if matches(pattern.name, topic.name))])
+            keys = keys_of_bridge(bridge)
+            for key in keys[1:]:
+                self._tie(keys[0], key)
+        durables = {key_of_durable(one) for one in objects.durables()}
+        patterns = PatternIndex((key.name, key) for key in durables if key.kind == "pattern")
+        for topic in wanted(objects):
+            for _, pattern in patterns.matching(topic.name) if topic.kind == "topic" else ():
+                self._tie(pattern, topic)
+        self._members: dict[HomeKey, set[HomeKey]] = {}
+        for key in self._parents:
+            self._members.setdefault(self._first(key), set()).add(key)
 
     def of(self, key: HomeKey) -> set[HomeKey]:
         """All that has to live where `key` lives, itself among it."""
-        return self._members.get(self._leader.get(key, key), {key})
+        return self._members[self._first(key)] if key in self._parents else {key}
 
-    def _join(self, keys: list[HomeKey]) -> None:
-        joined = set().union(*map(self.of, keys))
-        if len(joined) > 1:
-            leader = self._leader.get(keys[0], keys[0])
-            self._leader |= dict.fromkeys(joined, leader)
-            self._members[leader] = joined
+    def _tie(self, one: HomeKey, other: HomeKey) -> None:
+        self._parents.setdefault(one, one)
+        self._parents.setdefault(other, other)
+        self._parents[self._first(other)] = self._first(one)
+
+    def _first(self, key: HomeKey) -> HomeKey:
+        """The one that all of a group lead to; the way there is halved with each walk."""
+        parents = self._parents
+        while parents[key] != key:
+            parents[key] = key = parents[parents[key]]
+        return key
 
 
 def keys_of_bridge(bridge: Bridge) -> list[HomeKey]:
@@ -152,14 +161,16 @@ def unknown_broker(view: View, resource: Resource) -> str:
     return "" if named is None or named in view.addresses else str(named)
 
 
-def torn(view: View, resource: Resource) -> str:
+def torn(view: View, objects: ObjectSet, resource: Resource) -> str:
     """Why a topic or durable subscription without a home gets none: it would be on several brokers. Empty: it may."""
     if isinstance(resource, DurableSubscription):
-        key, named = key_of_durable(resource), ""
+        key = key_of_durable(resource)
     elif isinstance(resource, DestinationResource) and resource.kind == "Topic" and not resource.is_pattern:
-        key, named = HomeKey("topic", resource.subject), getattr(resource.spec, "broker", None) or ""
+        key = HomeKey("topic", resource.subject)
     else:
         return ""
+    topic = objects.destination("topic", key.name) if key.kind == "topic" else None
+    named = getattr(topic.spec, "broker", None) or "" if topic is not None else ""
     bound = bound_to(view, key)
     if len(bound | ({named} if named else bound)) <= 1:
         return ""
