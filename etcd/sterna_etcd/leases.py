@@ -35,6 +35,7 @@ class Lease:
         self._keeper = keeper
         self._valid_until_s = sent_s + ttl_s
         self._task = asyncio.create_task(self._keep(), name=f"etcd-lease-{number:x}")
+        self._task.add_done_callback(self._ended)
 
     @property
     def is_alive(self) -> bool:
@@ -54,18 +55,12 @@ class Lease:
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
 
-    async def _keep(self) -> None:
-        try:
-            await self._renew()
-        except asyncio.CancelledError:
-            raise  # It was stopped.
-        except BaseException:
-            # Whatever this was: who relies on the lease must not go on as if it were renewed.
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """However the renewing has ended, but by `stop`: nobody may go on as if the lease were renewed."""
+        if not task.cancelled():
             self.lost.set()
-            raise
-        self.lost.set()
 
-    async def _renew(self) -> None:
+    async def _keep(self) -> None:
         """Renews when a third of its life is over since a renewal was last sent; no endpoint gets all that is left."""
         retry_s = 0.0
         while (left_s := self._valid_until_s - time.monotonic()) > 0:

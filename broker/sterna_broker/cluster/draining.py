@@ -2,11 +2,12 @@
 
 Nothing moves with messages in it. A name whose messages are not consumed yet is closed to producers and waits; an empty
 one leaves at once: first it is deleted here (which the engine refuses when a message came in between), while whoever
-asks for it waits, then its home is rewritten, then who asks is sent there. Who subscribes to a topic is told then, and
-follows; what is published at the new home before a subscription that is not durable has come there is not for it, as
-after any interruption. What belongs together (a bridge's ends,
+asks for it waits, then its home is rewritten, then who asks is sent there. What belongs together (a bridge's ends,
 patterns and their topics) moves together. A topic with durable subscriptions that clients made stays: they would not
 exist at the new home, and miss what is published there.
+
+Who subscribes to a topic is told when it has moved, and follows; what is published at the new home before a
+subscription that is not durable has come there is not for it, as after any interruption.
 
 The source of a bridge cannot leave while the bridge holds: once the group is empty and closed the bridge is parted
 from (`parted`, which the engine's configuration leaves out), then all go, the sources last. Nobody sends to a source
