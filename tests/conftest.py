@@ -6,6 +6,7 @@ Fixtures stand in the conftest.py of the folder that needs them.
 from hypothesis import settings
 
 pytest_plugins = [
+    "tests.plugins.tiers",
     "tests.plugins.covers",
     "tests.plugins.slow_callbacks",
     "tests.plugins.loose_ends",

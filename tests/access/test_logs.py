@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 from tools.fingerprints import ROOT
 
 _FAILS = """
@@ -18,6 +20,7 @@ except ValueError:
 """
 
 
+@pytest.mark.usefixtures("tier_broker")
 def test_a_traceback_on_a_terminal_has_no_local_variables() -> None:
     search = ":".join(str(ROOT / room) for room in ("client", "crds", "broker"))
     command = [sys.executable, "-W", "error", "-c", _FAILS]

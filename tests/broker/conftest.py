@@ -16,7 +16,7 @@ from tests.running import ANYTHING, RunningBroker
 
 
 @pytest.fixture
-def broker_process(tmp_path: Path) -> Iterator[Callable[..., RunningBroker]]:
+def broker_process(tier_broker: None, tmp_path: Path) -> Iterator[Callable[..., RunningBroker]]:
     """Makes brokers in processes of their own; call `start` on them. They are ended with the test."""
     with ExitStack() as stack:
 
@@ -29,7 +29,7 @@ def broker_process(tmp_path: Path) -> Iterator[Callable[..., RunningBroker]]:
 
 
 @pytest.fixture
-async def node(tmp_path: Path) -> AsyncIterator[Callable[..., Any]]:
+async def node(tier_loop: None, tmp_path: Path) -> AsyncIterator[Callable[..., Any]]:
     """Makes brokers on the test's own loop, started."""
     logs.configure("json", "warning")
     async with AsyncExitStack() as stack:

@@ -28,6 +28,7 @@ def test_each_command_has_two_examples(sterna: Sterna, command: str) -> None:
     assert ran.out.count(f"$ sterna {command}") >= 2
 
 
+@pytest.mark.usefixtures("tier_broker")
 def test_version_needs_neither_grpc_nor_typer() -> None:
     script = "import sys; sys.argv[1:] = ['--version']; from sterna.cli.main import main; main(); print(*sys.modules)"
     ran = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)

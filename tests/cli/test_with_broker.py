@@ -28,7 +28,7 @@ spec: {name: "news.>"}
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+def broker(tier_broker: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """One broker for all of them; each test has queues of its own below `t.`."""
     running = Broker(tmp_path_factory.mktemp("broker"), MANIFESTS)
     running.start()

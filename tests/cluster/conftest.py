@@ -82,7 +82,7 @@ class Cluster:
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Callable[..., Cluster]]:
+def cluster(tier_etcd: None, tmp_path: Path) -> Iterator[Callable[..., Cluster]]:
     """Makes clusters of so many brokers (b0, b1, …), all of them started."""
     with ExitStack() as stack:
 

@@ -14,7 +14,7 @@ _DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[ApiServer]:
+def server(tier_api: None, tmp_path: Path) -> Iterator[ApiServer]:
     """A server of its own, that knows nothing of us."""
     with ApiServer(tmp_path, programs()) as server:
         yield server

@@ -15,14 +15,14 @@ Connect = Callable[..., Etcd]
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningEtcd]:
+def shared(tier_etcd: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningEtcd]:
     """One member, for tests that leave it alone. Tests use keys of their own."""
     with RunningEtcd(tmp_path_factory.mktemp("etcd")) as running:
         yield running
 
 
 @pytest.fixture
-def etcd(tmp_path: Path) -> Iterator[Callable[..., RunningEtcd]]:
+def etcd(tier_etcd: None, tmp_path: Path) -> Iterator[Callable[..., RunningEtcd]]:
     """Makes etcds, started; they end with the test."""
     with ExitStack() as stack:
 

@@ -5,6 +5,8 @@ import pytest
 from examples.flights import demo
 from examples.flights.tally import Tally
 
+pytestmark = pytest.mark.usefixtures("tier_broker")
+
 
 @pytest.mark.timeout(240)
 @pytest.mark.slow_callbacks(2_000)

@@ -7,7 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.running import RunningBroker
+
+pytestmark = pytest.mark.usefixtures("tier_broker")
 
 ROOT = Path(__file__).parents[2]
 

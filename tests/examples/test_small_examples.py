@@ -24,7 +24,7 @@ EXPECTED = {
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
+def broker(tier_broker: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
     manifests = (EXAMPLES / "broker" / "destinations.yaml").read_text().split("---\n")
     with RunningBroker(tmp_path_factory.mktemp("examples"), manifests) as running:
         yield running

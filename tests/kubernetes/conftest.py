@@ -56,7 +56,7 @@ def operator_values(
 
 
 @pytest.fixture(scope="session")
-def definitions() -> None:
+def definitions(tier_pods: None) -> None:
     """The kinds, as the chart installs them. They stay: other namespaces may have objects of them."""
     helm("upgrade", "--install", "sterna-crds", "charts/sterna-crds", "--namespace", "default", "--take-ownership")
 

@@ -24,7 +24,7 @@ def kinds(api_server: ApiServer) -> ApiServer:
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningEtcd]:
+def store(tier_etcd: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningEtcd]:
     """The brokers' etcd; tests use clusters of their own in it."""
     with RunningEtcd(tmp_path_factory.mktemp("store")) as running:
         yield running

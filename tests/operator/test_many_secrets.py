@@ -35,6 +35,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.usefixtures("tier_broker")
 def test_there_is_room_for_a_thousand_connections() -> None:
     done = subprocess.run(
         [sys.executable, "-c", _PROGRAM],

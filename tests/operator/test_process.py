@@ -118,6 +118,7 @@ class TestLiveness:
         assert self.made(WatchClock(), queue, 500.0).faults() == ["nothing was taken from the queue for 500 s"]
 
 
+@pytest.mark.usefixtures("tier_broker")
 async def test_without_our_kinds_it_says_what_to_install(tmp_path: Path) -> None:
     (tmp_path / "api").mkdir()
     with ApiServer(tmp_path / "api", programs()) as server:

@@ -9,7 +9,7 @@ from tests.support.api_server import ApiServer, programs
 
 
 @pytest.fixture(scope="session")
-def api_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
+def api_server(tier_api: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
     """A kube-apiserver and an etcd of the session's own. Tests use namespaces of their own in it."""
     binaries = programs()
     with ApiServer(tmp_path_factory.mktemp("api-server"), binaries) as server:

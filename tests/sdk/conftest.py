@@ -18,14 +18,14 @@ Connect = Callable[..., Awaitable[sterna.Connection]]
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
+def broker(tier_broker: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
     """A broker on which any destination may be created. Tests use destinations of their own."""
     with RunningBroker(tmp_path_factory.mktemp("broker")) as running:
         yield running
 
 
 @pytest.fixture
-def own_broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RunningBroker]:
+def own_broker(tier_broker: None, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RunningBroker]:
     """A broker for one test, to be killed and started again: at the same port each time.
 
     Its manifests are the fixture's parameter, when it has one. (Fixtures start brokers outside the event loop.)

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.usefixtures("tier_broker")
+
 _SCRIPT = Path(__file__).parents[2] / "tools" / "cluster" / "cluster"
 
 

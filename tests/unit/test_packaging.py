@@ -56,15 +56,18 @@ def python(source: str, *path: Path) -> str:
 
 
 @pytest.mark.parametrize("major", OTHER_PROTOBUFS)
+@pytest.mark.usefixtures("tier_broker")
 def test_the_stubs_run_on_an_older_protobuf(major: int) -> None:
     version = python(ROUND_TRIP, ROOT / "build" / f"protobuf{major}")
     assert version.startswith(f"{major}.")
 
 
+@pytest.mark.usefixtures("tier_broker")
 def test_the_stubs_run_on_the_protobuf_of_today() -> None:
     assert python(ROUND_TRIP) == metadata.version("protobuf")
 
 
+@pytest.mark.usefixtures("tier_broker")
 def test_the_sdk_needs_neither_the_broker_nor_the_command_line() -> None:
     python(WITHOUT.format(names=HEAVY))
 
@@ -74,6 +77,7 @@ def test_plain_requirements_are_grpcio_and_protobuf() -> None:
     assert sorted(re.split(r"[<>]", line)[0] for line in plain) == ["grpcio", "protobuf"]
 
 
+@pytest.mark.usefixtures("tier_broker")
 def test_the_wheel_holds_every_typed_package_and_nothing_else(tmp_path: Path) -> None:
     command = ["-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", str(tmp_path), "."]
     subprocess.run([sys.executable, *command], cwd=ROOT, check=True)

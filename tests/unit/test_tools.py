@@ -107,6 +107,7 @@ def test_a_long_function_is_a_problem_and_so_is_a_needless_allowance(monkeypatch
     ]
 
 
+@pytest.mark.usefixtures("tier_broker")
 def test_what_is_missing_for_a_build_is_said_in_one_line(tmp_path: Path) -> None:
     for tool in ("bash", "sed", "dirname"):
         (tmp_path / tool).symlink_to(shutil.which(tool) or f"/bin/{tool}")

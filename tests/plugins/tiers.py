@@ -1,0 +1,177 @@
+"""Tiers: what a test needs around it, told by the fixtures it asks for, and never by an entry in a list.
+
+| tier | its tests |
+|---|---|
+| `pure` | need nothing: no process, no server |
+| `loop` | have a broker on their own event loop: sockets, but no process |
+| `broker` | start processes: brokers, commands, tools |
+| `etcd` | have a real etcd |
+| `api` | have a real Kubernetes API server |
+| `pods` | run on a Kubernetes with nodes |
+
+A fixture that starts something asks for the tier's fixture (`tier_broker` and so on), and a test belongs to the highest
+tier among all its fixtures; a test that starts a process by itself names it with `usefixtures`. Each tier is a mark, so
+that `-m "pure or loop"` selects. A test that starts a process of a tier that it has not asked for fails, even when it
+survives the refusal: what is called pure can be run by anybody, in parallel, after each edit.
+
+The end of each run says how many tests of each tier there were, and the sum of their times.
+"""
+
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Generator, Iterable
+from pathlib import PurePath
+from typing import Any
+
+import pytest
+
+TIERS = ("pure", "loop", "broker", "etcd", "api", "pods")
+MEANING = {
+    "pure": "needs no process and no server",
+    "loop": "has a broker on its own event loop",
+    "broker": "starts processes",
+    "etcd": "has a real etcd",
+    "api": "has a real Kubernetes API server",
+    "pods": "runs on a Kubernetes with nodes",
+}
+# What only a higher tier may start; all other programs are of the tier `broker`.
+_PROGRAMS = {"etcd": "etcd", "kube-apiserver": "api", "kubectl": "api", "helm": "api"}
+_PREFIX = "tier_"
+
+# What our own ways of starting a process without `subprocess` announce: sys.audit(STARTED, program).
+STARTED = "sterna.tests.process"
+_EVENTS = {"os.fork", "os.forkpty", "os.posix_spawn", "os.system", "os.exec", "subprocess.Popen", STARTED}
+
+
+class NotAskedForError(Exception):
+    """A test starts something that its fixtures do not say."""
+
+
+def tier_of(fixtures: Iterable[str]) -> str:
+    """The tier of a test with these fixtures."""
+    asked = {name.removeprefix(_PREFIX) for name in fixtures if name.startswith(_PREFIX)}
+    return max(asked & set(TIERS), key=TIERS.index, default="pure")
+
+
+def needed(event: str, arguments: tuple[Any, ...]) -> str:
+    """The tier that may do what an audit event of starting a process tells of."""
+    words: list[Any] = list(arguments[:2])
+    if event == "subprocess.Popen":
+        words = [arguments[0], *(arguments[1] if isinstance(arguments[1], (list, tuple)) else [arguments[1]])]
+    # The program may stand behind another that starts it: nsenter, nice, a shell.
+    names = [PurePath(str(word)).name for word in words if word is not None and not str(word).startswith("-")]
+    return max((_PROGRAMS.get(name, "broker") for name in names), key=TIERS.index, default="broker")
+
+
+class Guard:
+    """Refuses processes to the test that runs, unless its tier has them."""
+
+    def __init__(self) -> None:
+        self.tier: str | None = None
+        """That of the test which runs; None: none does."""
+        self.found: list[str] = []
+        sys.addaudithook(self._hook)
+
+    def _hook(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if self.tier is None or event not in _EVENTS:
+            return
+        tier = needed(event, arguments)
+        if TIERS.index(tier) > TIERS.index(self.tier):
+            text = f"a test of the tier '{self.tier}' starts {arguments[:2]}: it has to ask for the fixture tier_{tier}"
+            self.found.append(text)
+            raise NotAskedForError(text)
+
+
+class Tally:
+    """How many tests of each tier ran, and how long, by their reports."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self.seconds: defaultdict[str, float] = defaultdict(float)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Hook of pytest; with xdist it is called where the results come together."""
+        tier = next((tier for tier in TIERS if tier in report.keywords), "pure")
+        self.seconds[tier] += report.duration
+        if report.when == "call" or (report.when == "setup" and not report.passed):
+            self.counts[tier] += 1
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Hook of pytest."""
+        parts = [f"{tier} {self.counts[tier]} in {self.seconds[tier]:.0f} s" for tier in TIERS if self.counts[tier]]
+        if parts:
+            terminalreporter.write_line("tiers: " + ", ".join(parts))
+
+
+_GUARD = pytest.StashKey[Guard]()
+# An audit hook stays for the life of the process: one for all sessions in it.
+_guards: list[Guard] = []
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    for tier in TIERS:
+        config.addinivalue_line("markers", f"{tier}: {MEANING[tier]} (set by the fixtures that a test asks for)")
+    if not _guards:
+        _guards.append(Guard())
+    config.stash[_GUARD] = _guards[0]
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Tally(), "tiers-tally")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        item.add_marker(tier_of(getattr(item, "fixturenames", ())))
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
+    guard = item.config.stash[_GUARD]
+    # A test of plugins may run others inside itself.
+    outer, guard.tier = guard.tier, tier_of(getattr(item, "fixturenames", ()))
+    try:
+        return (yield)
+    finally:
+        guard.tier = outer
+
+
+def _refused(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Fails what survived a refusal: the test itself, or what its fixtures do at the end."""
+    found = item.config.stash[_GUARD].found
+    try:
+        result = yield
+        if found:
+            pytest.fail("\n".join(found), pytrace=False)
+    finally:
+        found.clear()
+    return result
+
+
+pytest_runtest_setup = pytest.hookimpl(wrapper=True, tryfirst=True)(_refused)
+pytest_runtest_call = pytest.hookimpl(wrapper=True, tryfirst=True)(_refused)
+pytest_runtest_teardown = pytest.hookimpl(wrapper=True, tryfirst=True)(_refused)
+
+
+@pytest.fixture(scope="session")
+def tier_loop() -> None:
+    """Asked for by what has a broker on the test's own loop."""
+
+
+@pytest.fixture(scope="session")
+def tier_broker() -> None:
+    """Asked for by what starts processes."""
+
+
+@pytest.fixture(scope="session")
+def tier_etcd() -> None:
+    """Asked for by what starts an etcd."""
+
+
+@pytest.fixture(scope="session")
+def tier_api() -> None:
+    """Asked for by what has an API server."""
+
+
+@pytest.fixture(scope="session")
+def tier_pods() -> None:
+    """Asked for by what runs on a Kubernetes with nodes."""

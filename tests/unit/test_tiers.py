@@ -1,0 +1,96 @@
+"""A test's tier is what it asks for, and a test that starts more than that fails."""
+
+import pytest
+
+from tests.plugins.tiers import STARTED, needed, tier_of
+
+pytest_plugins = ["pytester"]
+
+CONFTEST = """
+import pytest
+pytest_plugins = ["tests.plugins.tiers"]
+@pytest.fixture(scope="session")
+def server(tier_etcd): pass
+@pytest.fixture
+def client(server): pass
+"""
+STARTS = "import subprocess, sys\n"
+PROGRAM = "subprocess.run([sys.executable, '-c', ''], check=True)"
+
+
+@pytest.fixture
+def inner(pytester: pytest.Pytester) -> pytest.Pytester:
+    """A test folder of its own with the plugin, run in this process: it may not start another."""
+    pytester.makeconftest(CONFTEST)
+    pytester.makeini("[pytest]\nasyncio_default_fixture_loop_scope = function")
+    return pytester
+
+
+@pytest.mark.parametrize(
+    ("fixtures", "tier"),
+    [
+        ([], "pure"),
+        (["tmp_path", "node", "tier_loop"], "loop"),
+        (["tier_etcd", "tier_broker"], "etcd"),
+        (["tier_broker", "tier_api", "tier_etcd"], "api"),
+        (["tier_other"], "pure"),
+    ],
+)
+def test_the_highest_tier_among_the_fixtures_counts(fixtures: list[str], tier: str) -> None:
+    assert tier_of(fixtures) == tier
+
+
+@pytest.mark.parametrize(
+    ("event", "arguments", "tier"),
+    [
+        ("subprocess.Popen", ("python", ["python", "-m", "x"]), "broker"),
+        ("subprocess.Popen", (None, "echo"), "broker"),
+        ("subprocess.Popen", ("nsenter", ["nsenter", "--net=x", "/opt/etcd", "--name=m0"]), "etcd"),
+        ("subprocess.Popen", ("tar", ["tar", "--directory=/data/etcd"]), "broker"),
+        ("subprocess.Popen", ("kubectl", ["/bin/kubectl", "get", "etcd"]), "api"),
+        ("os.posix_spawn", ("/opt/kube-apiserver", []), "api"),
+        (STARTED, ("tests.running._run",), "broker"),
+        ("os.fork", (), "broker"),
+    ],
+)
+def test_what_is_started_needs_a_tier(event: str, arguments: tuple[object, ...], tier: str) -> None:
+    assert needed(event, arguments) == tier
+
+
+def test_a_test_gets_the_mark_of_what_its_fixtures_ask_for(inner: pytest.Pytester) -> None:
+    inner.makepyfile("def test_alone(): pass\ndef test_with(client): pass")
+    inner.runpytest_inprocess("-m", "etcd").assert_outcomes(passed=1, deselected=1)
+    result = inner.runpytest_inprocess("-m", "pure")
+    result.assert_outcomes(passed=1, deselected=1)
+    result.stdout.fnmatch_lines(["tiers: pure 1 in *"])
+
+
+def test_a_test_that_starts_a_process_without_its_fixture_fails(inner: pytest.Pytester) -> None:
+    inner.makepyfile(f"{STARTS}def test_it():\n    {PROGRAM}")
+    result = inner.runpytest_inprocess()
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*has to ask for the fixture tier_broker*"])
+
+
+def test_who_hides_the_refusal_fails_all_the_same(inner: pytest.Pytester) -> None:
+    inner.makepyfile(f"{STARTS}def test_it():\n    try: {PROGRAM}\n    except Exception: pass")
+    inner.runpytest_inprocess().assert_outcomes(failed=1)
+
+
+def test_fixtures_are_held_to_the_same(inner: pytest.Pytester) -> None:
+    inner.makepyfile(
+        f"{STARTS}import pytest\n@pytest.fixture\ndef late():\n    yield\n    {PROGRAM}\ndef test_it(late): pass"
+    )
+    inner.runpytest_inprocess().assert_outcomes(passed=1, errors=1)
+
+
+@pytest.mark.usefixtures("tier_broker")
+def test_who_asks_may(inner: pytest.Pytester) -> None:
+    # The process's one guard knows the outer test's tier; the inner run has its own answer for each of its tests.
+    inner.makepyfile(
+        f"{STARTS}import pytest\n@pytest.mark.usefixtures('tier_broker')\ndef test_it():\n    {PROGRAM}\n"
+        "@pytest.mark.usefixtures('tier_broker')\ndef test_etcd():\n    subprocess.run(['/nowhere/etcd'], check=True)"
+    )
+    result = inner.runpytest_inprocess()
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(["*has to ask for the fixture tier_etcd*"])
