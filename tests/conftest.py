@@ -11,6 +11,7 @@ pytest_plugins = [
     "tests.plugins.slow_callbacks",
     "tests.plugins.loose_ends",
     "tests.plugins.api_server",
+    "tests.plugins.order",
 ]
 
 # No deadline for one example: on a busy machine it would say more about the machine. A failure prints what repeats it.

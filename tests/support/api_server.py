@@ -17,7 +17,7 @@ import ssl
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tests.support.leaving_out import leave_out
 from tests.waiting import eventually_blocking
@@ -68,14 +68,24 @@ class Answer:
         return str(self.body.get("message", "")) if isinstance(self.body, dict) else str(self.body)
 
 
-class ApiServer:
-    """One etcd and one kube-apiserver below `folder`; `with` starts and ends them."""
+class Reach(NamedTuple):
+    """How a server that runs is reached."""
 
-    def __init__(self, folder: Path, binaries: Path) -> None:
+    port: int
+    token: str
+
+
+class ApiServer:
+    """One etcd and one kube-apiserver below `folder`; `with` starts and ends them.
+
+    `shared`: one that runs already. Then `folder` holds just what its clients need, and nothing is started or ended.
+    """
+
+    def __init__(self, folder: Path, binaries: Path, shared: Reach | None = None) -> None:
         self.folder = folder
         self.binaries = binaries
-        self.port = free_port()
-        self.token = secrets.token_hex(24)
+        self.is_shared = shared is not None
+        self.port, self.token = shared or Reach(free_port(), secrets.token_hex(24))
         self._processes: list[tuple[str, subprocess.Popen[bytes]]] = []
         self._connection: http.client.HTTPSConnection | None = None
 
@@ -89,7 +99,15 @@ class ApiServer:
         """A configuration file for kubectl and client libraries, with every right."""
         return self.folder / "kubeconfig"
 
+    @property
+    def reach(self) -> Reach:
+        """What another process needs to share it."""
+        return Reach(self.port, self.token)
+
     def __enter__(self) -> "ApiServer":
+        if self.is_shared:
+            self._write_kubeconfig()
+            return self
         for remaining in reversed(range(_STARTS_MAX)):
             try:
                 self._start()
