@@ -7,12 +7,11 @@ checkpoint, and at the end, all objects of the API server and all keys in etcd m
 And two operators at once: the one that leads freezes in the middle of its work, right after a write, the other takes
 over, and the first wakes up while that works. It must end without having changed anything.
 
-All writes are taken with STERNA_COMPLETE=1, which takes a quarter of an hour, and every fourth otherwise. CI takes all
-of the two stories that hold most of what operators do.
+Of all writes a share is taken, which the seed draws (tests/support/seeds.py), and all with `make test-all`, which takes
+a quarter of an hour.
 """
 
 import asyncio
-import os
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -25,13 +24,14 @@ from tests.operator.lookouts import Lookout
 from tests.operator.stories import REAL, Story, Tellings, cluster, losses, topology, trying
 from tests.operator.tales import Tale, check_followed
 from tests.support.api_server import ApiServer
+from tests.support.seeds import share
 
 pytestmark = [
     pytest.mark.slow_callbacks(60_000),
     pytest.mark.timeout(1_800),
 ]
 
-# Of all writes one in so many is taken where not all are.
+# Of all writes about one in so many is taken where not all are.
 SAMPLE = 4
 # So many times it is tried to have an operator die after a write, and for such a share of them it may never come about.
 TRIES = 3
@@ -60,11 +60,6 @@ def clusters(kinds: ApiServer, store: RunningEtcd, lookout: Lookout, tmp_path: P
     return Tellings(kinds, store, lookout, tmp_path, cluster, **REAL)
 
 
-def _is_complete(story: str) -> bool:
-    is_asked_for = os.environ.get("STERNA_COMPLETE") == "1"
-    return is_asked_for or (os.environ.get("CI") == "true" and story in ("topology", "cluster"))
-
-
 def _numbered(writes: list[str]) -> list[tuple[str, int]]:
     """Each write with how often it had been made by then. Which it is in order differs from telling to telling."""
     counts: Counter[str] = Counter()
@@ -78,7 +73,7 @@ def _numbered(writes: list[str]) -> list[tuple[str, int]]:
 async def _after_each(tellings: Tellings, undisturbed: Tale) -> None:
     """Told again for each write of the undisturbed telling: the operator dies right after it."""
     check_followed(undisturbed.writes())
-    fatal = _numbered(undisturbed.writes())[:: 1 if _is_complete(tellings.name) else SAMPLE]
+    fatal = share(_numbered(undisturbed.writes()), SAMPLE, f"killed in {tellings.name}")
     missed = set(fatal)
     # What is said of an object in between may be said more often in one telling than in another: what was not written
     # so often is tried again.
@@ -123,7 +118,7 @@ async def test_what_few_clusters_go_through_ends_the_same_whatever_write_the_ope
 
 async def test_clusters_end_the_same_when_a_leader_that_was_frozen_wakes_beside_another(clusters: Tellings) -> None:
     undisturbed = await clusters.tell(None)
-    fatal = _numbered(undisturbed.writes())[2::FREEZE_SAMPLE]
+    fatal = share(_numbered(undisturbed.writes()), FREEZE_SAMPLE, "frozen")
     async with asyncio.TaskGroup() as group:
         tasks = [
             group.create_task(
