@@ -3,16 +3,13 @@
 import pytest
 
 from tests.support.api_server import ApiServer
-from tests.waiting import eventually_blocking
+from tests.support.kinds import install_kinds_for_kubectl
 
 
 @pytest.fixture(scope="session")
 def definitions_installed(api_server: ApiServer) -> None:
-    """The definitions, as who does without Helm installs them."""
-    outcome = api_server.kubectl("apply", "--server-side", "--force-conflicts", "-f", "crds/yaml")
-    assert outcome.returncode == 0, outcome.stderr
+    """The definitions, and what pods of the namespace `default` need."""
+    install_kinds_for_kubectl(api_server)
     # No controller runs that would make it.
     account = {"metadata": {"name": "default"}}
     api_server.request("POST", "/api/v1/namespaces/default/serviceaccounts", account)
-    kinds = "/apis/sterna.dev/v1alpha1/users"
-    eventually_blocking(lambda: api_server.request("GET", kinds).ok, timeout_s=20, what="the kinds to be served")

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 from sterna_operator.settings import OperatorSettings
+from sterna_resources.definitions import NAMES
 
 from tests.support.api_server import ApiServer
 
@@ -109,9 +110,17 @@ def test_the_api_server_takes_what_is_rendered(
         namespace = one["metadata"].get("namespace")
         if namespace in ("a", "b"):
             one["metadata"]["namespace"] = "default"
-        text = json.dumps(one)
-        outcome = api_server.kubectl("apply", "--server-side", "--dry-run=server", "-f", "-", stdin=text)
-        assert outcome.returncode == 0, f"{one['kind']} {one['metadata']['name']}: {outcome.stderr}"
+    text = "\n".join(map(json.dumps, objects))
+    outcome = api_server.kubectl("apply", "--server-side", "--dry-run=server", "-f", "-", stdin=text)
+    assert outcome.returncode == 0, outcome.stderr
+    assert len(outcome.stdout.splitlines()) == len(objects)
+
+
+def test_the_definitions_can_be_applied_without_helm(api_server: ApiServer, definitions_installed: None) -> None:
+    arguments = ("apply", "--server-side", "--force-conflicts", "--dry-run=server", "-f", "crds/yaml")
+    outcome = api_server.kubectl(*arguments)
+    assert outcome.returncode == 0, outcome.stderr
+    assert len(outcome.stdout.splitlines()) == len(NAMES)
 
 
 def test_named_namespaces_need_no_cluster_role(api_server: ApiServer) -> None:

@@ -3,13 +3,14 @@
 from typing import Any
 
 import pytest
-from sterna_resources.definitions import NAMES, definitions
+from sterna_resources.definitions import NAMES
 from sterna_resources.resource import API_VERSION, GROUP, VERSION
 
 from tests.support.api_server import Answer, ApiServer
-from tests.waiting import eventually_blocking
+from tests.support.kinds import install_kinds_for_kubectl
+from tests.support.own_names import own_name
 
-NAMESPACE = "kinds"
+NAMESPACE = own_name("kinds")
 
 
 class Kinds:
@@ -17,10 +18,6 @@ class Kinds:
 
     def __init__(self, server: ApiServer) -> None:
         self.server = server
-
-    def served(self, kind: str) -> bool:
-        """Whether the server has understood the kind's definition."""
-        return self.server.request("GET", self._path(kind)).ok
 
     def create(self, kind: str, name: str, spec: Any, *, dry_run: bool = True, **more: Any) -> Answer:
         """Creates an object; unknown fields are errors, as they are with kubectl."""
@@ -62,12 +59,6 @@ def document(kind: str, name: str, spec: Any, **more: Any) -> dict[str, Any]:
 @pytest.fixture(scope="session")
 def kinds(api_server: ApiServer) -> Kinds:
     """The kinds, as soon as the server serves them."""
-    for kind, definition in definitions().items():
-        path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions?fieldValidation=Strict"
-        answer = api_server.request("POST", path, definition)
-        # Tests of another folder may have installed the same ones in this session's server.
-        assert answer.ok or answer.status == 409, f"{kind}: {answer.message}"
+    install_kinds_for_kubectl(api_server)
     api_server.namespace(NAMESPACE)
-    found = Kinds(api_server)
-    eventually_blocking(lambda: all(map(found.served, NAMES)), what="the server to know the kinds")
-    return found
+    return Kinds(api_server)

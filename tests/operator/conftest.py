@@ -1,4 +1,4 @@
-"""The operator's world: one API server for the session, one etcd for a module, a namespace for each test."""
+"""The operator's world: one API server for all, one etcd for the session, a namespace for each test."""
 
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack
@@ -10,8 +10,9 @@ import pytest
 
 from tests.etcds import RunningEtcd
 from tests.operator.operators import RunningOperator
-from tests.operator.worlds import World, install_kinds
-from tests.support.api_server import ApiServer
+from tests.operator.worlds import World
+from tests.support.api_server import ApiServer, programs
+from tests.support.kinds import install_kinds
 
 MakeOperator = Callable[..., RunningOperator]
 
@@ -23,7 +24,16 @@ def kinds(api_server: ApiServer) -> ApiServer:
     return api_server
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
+def own_api_server(tier_api: None, tmp_path: Path) -> Iterator[ApiServer]:
+    """One of the test's own, which knows nothing of us: for what would see or concern others' objects."""
+    folder = tmp_path / "own-api-server"
+    folder.mkdir()
+    with ApiServer(folder, programs()) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
 def store(tier_etcd: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningEtcd]:
     """The brokers' etcd; tests use clusters of their own in it."""
     with RunningEtcd(tmp_path_factory.mktemp("store")) as running:

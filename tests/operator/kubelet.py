@@ -19,6 +19,7 @@ from tests.operator.lookouts import Lookout, Object
 from tests.operator.pod_double import PodDouble
 from tests.operator.worlds import World
 from tests.support.api_server import ApiServer
+from tests.support.kinds import install
 
 NODE, NODE_IP = "node-1", "192.0.2.7"
 STORAGE_CLASS = "growing"
@@ -34,14 +35,13 @@ def install_surroundings(server: ApiServer) -> None:
     manifest = {"metadata": {"name": STORAGE_CLASS}, "provisioner": "nobody", "allowVolumeExpansion": True}
     answer = server.request("POST", "/apis/storage.k8s.io/v1/storageclasses", manifest)
     assert answer.ok or answer.status == 409, answer.message
-    for version, kind in ((certificate.API_VERSION, "Certificate"), (monitoring.API_VERSION, "PodMonitor")):
-        answer = server.request(
-            "POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", _definition(version, kind)
-        )
-        assert answer.ok or answer.status == 409, answer.message
-        name = f"{kind.lower()}s.{version.partition('/')[0]}"
-        done = server.kubectl("wait", "--for=condition=Established", "--timeout=30s", f"crd/{name}")
-        assert done.returncode == 0, done.stderr
+    install(
+        server,
+        [
+            _definition(certificate.API_VERSION, "Certificate"),
+            _definition(monitoring.API_VERSION, "PodMonitor"),
+        ],
+    )
 
 
 def _definition(version: str, kind: str) -> dict[str, Any]:

@@ -78,7 +78,10 @@ class Lookout:
         return self._objects.get(namespace, {}).get((kind, name))
 
     def listen(self, namespace: str) -> asyncio.Event:
-        """An event that is set whenever something changes in a namespace; whoever waits for it clears it."""
+        """An event that is set whenever something changes in a namespace; whoever waits for it clears it.
+
+        Before anything is made in it: what happens in namespaces to which nobody listens is not kept.
+        """
         event = asyncio.Event()
         self._listeners.setdefault(namespace, []).append(event)
         return event
@@ -115,6 +118,9 @@ class Lookout:
 
     def _take(self, event: str, object: Object) -> None:
         metadata = object["metadata"]
+        if metadata["namespace"] not in self._listeners:
+            # Another process's, on the same server.
+            return
         metadata.pop("managedFields", None)
         known = self._objects.setdefault(metadata["namespace"], {})
         key = (object["kind"], metadata["name"])
@@ -122,5 +128,5 @@ class Lookout:
             known.pop(key, None)
         else:
             known[key] = object
-        for listener in self._listeners.get(metadata["namespace"], ()):
+        for listener in self._listeners[metadata["namespace"]]:
             listener.set()

@@ -1,6 +1,8 @@
 """The process: what it says of its health, what ends it, what it can do without, and `sterna-operator plan`."""
 
 import asyncio
+import contextlib
+import json
 import os
 import subprocess
 import sys
@@ -21,7 +23,8 @@ from tests.operator.broker_double import BrokerDouble
 from tests.operator.conftest import MakeOperator
 from tests.operator.operators import RunningOperator
 from tests.operator.worlds import World
-from tests.support.api_server import ApiServer, programs
+from tests.support.api_server import ApiServer
+from tests.support.kinds import install_kinds
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.slow_callbacks(30_000)
@@ -54,6 +57,31 @@ async def test_a_healthy_operator_says_so_and_shows_figures(world: World, operat
     assert figures[f'sterna_operator_etcd_usable{{cluster="{world.etcd_name}"}}'] == 1.0
     path = watch_path(Watched("sterna.dev/v1alpha1", "Queue"), world.namespace)
     assert figures[f'sterna_operator_watch_age_seconds{{path="{path}"}}'] < 60.0
+
+
+async def test_the_installed_program_leads_until_it_is_told_to_end(world: World, tmp_path: Path) -> None:
+    """As people start it: the other tests' operators are forked, and begin behind the command."""
+    world.make_cluster()
+    ready = tmp_path / "ready"
+    flags = {"kubeconfig": str(world.server.kubeconfig), "ready-file": str(ready), "listen": "127.0.0.1:0"}
+    flags |= {"namespaces": world.namespace, "lease-namespace": world.namespace, "broker-image": "broker:1"}
+    program = str(Path(sys.executable).with_name("sterna-operator"))
+    command = [program, "run", *(f"--{key}={flags[key]}" for key in flags)]
+    with (tmp_path / "log").open("wb") as log:
+        running = await asyncio.create_subprocess_exec(*command, stdout=log, stderr=log, cwd=tmp_path)
+    try:
+        await eventually(lambda: ready.exists() and ready.read_text(), timeout_s=40, what="the operator's ready file")
+        async with BrokerDouble(world.etcd_urls, world.etcd_name):
+            world.queue("orders")
+            await world.ready("Queue", "orders")
+            assert _answer(json.loads(ready.read_text())["address"], "/healthz") == (200, "ok")
+        running.terminate()
+        async with asyncio.timeout(20):
+            assert await running.wait() == 0, (tmp_path / "log").read_text()
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            running.kill()
+        await running.wait()
 
 
 async def test_every_watch_is_heard_of_when_something_changes(world: World, operator: MakeOperator) -> None:
@@ -118,23 +146,32 @@ class TestLiveness:
         assert self.made(WatchClock(), queue, 500.0).faults() == ["nothing was taken from the queue for 500 s"]
 
 
-@pytest.mark.usefixtures("tier_broker")
-async def test_without_our_kinds_it_says_what_to_install(tmp_path: Path) -> None:
-    (tmp_path / "api").mkdir()
-    with ApiServer(tmp_path / "api", programs()) as server:
-        running = RunningOperator(tmp_path / "operator", server.kubeconfig)
-        with pytest.raises(AssertionError):
-            running.start()
-        assert running.wait() != 0
-        assert "install the chart sterna-crds first" in running.log
+async def test_without_our_kinds_it_says_what_to_install(own_api_server: ApiServer, tmp_path: Path) -> None:
+    running = RunningOperator(tmp_path / "operator", own_api_server.kubeconfig)
+    with pytest.raises(AssertionError):
+        running.start()
+    assert running.wait() != 0
+    assert "install the chart sterna-crds first" in running.log
 
 
-async def test_all_namespaces_when_none_are_named(world: World, operator: MakeOperator) -> None:
+async def test_all_namespaces_when_none_are_named(
+    own_api_server: ApiServer, store: RunningEtcd, tmp_path: Path
+) -> None:
+    """On a server where it meets nobody else's objects."""
+    install_kinds(own_api_server)
+    world = World(own_api_server, store.urls)
     world.make_cluster()
-    operator(namespaces=[])
-    async with BrokerDouble(world.etcd_urls, world.etcd_name):
-        world.queue("orders")
-        await world.ready("Queue", "orders")
+    running = RunningOperator(
+        tmp_path / "operator", own_api_server.kubeconfig, namespaces=[], lease_namespace=world.namespace
+    )
+    try:
+        running.start()
+        async with BrokerDouble(world.etcd_urls, world.etcd_name):
+            world.queue("orders")
+            await world.ready("Queue", "orders")
+    finally:
+        running.stop()
+        await world.close()
 
 
 async def test_plan_shows_what_would_be_done_and_does_nothing(

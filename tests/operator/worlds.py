@@ -1,36 +1,21 @@
 """Where the operator's tests take place: an API server with our kinds, an etcd, a namespace and a cluster."""
 
 import asyncio
-import itertools
 import json
 import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ruamel.yaml import YAML
 from sterna_etcd import Claim, Etcd, EtcdSettings, Layout
 from sterna_etcd.records import ConfigRecord
 from sterna_operator.kube import path
 
 from tests.support.api_server import Answer, ApiServer
+from tests.support.own_names import own_name
 from tests.waiting import eventually
 
 API = "sterna.dev/v1alpha1"
-DEFINITIONS = Path(__file__).parent.parent.parent / "crds" / "yaml"
-_numbers = itertools.count(1)
-
-
-def install_kinds(server: ApiServer) -> None:
-    """Makes our kinds known, and waits until they can be used."""
-    names = []
-    for file in sorted(DEFINITIONS.glob("*.yaml")):
-        definition = YAML(typ="safe").load(file.read_text())
-        names.append(definition["metadata"]["name"])
-        answer = server.request("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition)
-        assert answer.ok or answer.status == 409, answer.message
-    done = server.kubectl("wait", "--for=condition=Established", "--timeout=30s", *(f"crd/{name}" for name in names))
-    assert done.returncode == 0, done.stderr
 
 
 class World:
@@ -39,7 +24,7 @@ class World:
     def __init__(self, server: ApiServer, etcd_urls: str) -> None:
         self.server = server
         self.etcd_urls = etcd_urls
-        self.namespace = server.namespace(f"ns-{next(_numbers)}")
+        self.namespace = server.namespace(own_name("ns"))
         self.etcd_name = f"{self.namespace}.mq"
         self.layout = Layout(self.etcd_name)
         self.client = Etcd(EtcdSettings.of_urls(etcd_urls))
