@@ -4,21 +4,17 @@ Right after a certain write, wherever that went, it ends by SIGKILL if it is tol
 is then left undone, as by a power cut at the worst moment. Or it freezes there, by SIGSTOP: whatever follows is done
 when it is woken, which may be when another operator has long taken over.
 
-A process of its own begins with `python -m` and takes a second to load everything. `Forked` has one process load it
-once, from which each operator is forked: for tests that start hundreds.
+`launch` is called in a process that was forked from one that has everything loaded, or by `python -m`.
 """
 
 import asyncio
 import json
-import multiprocessing
 import os
 import re
 import signal
-import subprocess
 import sys
 from collections import Counter
 from collections.abc import Mapping
-from multiprocessing.context import ForkServerContext, ForkServerProcess
 from pathlib import Path
 from typing import Any
 
@@ -103,61 +99,6 @@ def launch(flags: Mapping[str, Any]) -> None:
     status = asyncio.run(running.run(OperatorSettings(**given)))
     sys.stdout.flush()
     os._exit(status)
-
-
-class Forked:
-    """A process that was forked from one that has everything loaded. As far as tests need it, a `Popen`."""
-
-    _context: ForkServerContext | None = None
-
-    def __init__(self, flags: Mapping[str, Any], folder: Path, log: Path) -> None:
-        if Forked._context is None:
-            Forked._context = multiprocessing.get_context("forkserver")
-            Forked._context.set_forkserver_preload([__name__])
-        self._process: ForkServerProcess = Forked._context.Process(
-            target=_begin, args=(dict(flags), str(folder), str(log)), daemon=True
-        )
-        self._process.start()
-
-    @property
-    def pid(self) -> int:
-        """Its number."""
-        assert self._process.pid is not None
-        return self._process.pid
-
-    @property
-    def returncode(self) -> int | None:
-        """As `poll`."""
-        return self.poll()
-
-    def poll(self) -> int | None:
-        """The exit status; None: it runs."""
-        return self._process.exitcode
-
-    def send_signal(self, number: signal.Signals) -> None:
-        """Sends a signal, unless it has ended."""
-        if self.poll() is None:
-            os.kill(self.pid, number)
-
-    def wait(self, timeout: float) -> int:
-        """The exit status once it has ended.
-
-        Raises:
-            subprocess.TimeoutExpired: it runs still.
-        """
-        self._process.join(timeout)
-        status = self.poll()
-        if status is None:
-            raise subprocess.TimeoutExpired("the operator", timeout)
-        return status
-
-
-def _begin(flags: dict[str, Any], folder: str, log: str) -> None:
-    os.chdir(folder)
-    with Path(log).open("wb", buffering=0) as file:
-        os.dup2(file.fileno(), 1)
-        os.dup2(file.fileno(), 2)
-    launch(flags)
 
 
 if __name__ == "__main__":

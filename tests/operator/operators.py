@@ -8,8 +8,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tests.operator.launching import Forked
+from tests.operator.launching import launch
+from tests.support.forking import Forked, preload
 from tests.waiting import eventually_blocking
+
+preload([launch.__module__])
 
 _ROOT = Path(__file__).parent.parent.parent
 _ROOMS = ("operator", "etcd", "crds", "client", ".")
@@ -19,10 +22,11 @@ START_TIMEOUT_S = 40.0
 class RunningOperator:
     """One operator process. `start` again after `kill` is a new process with the same settings.
 
-    `is_forked`: from a process that has everything loaded, which is quicker, and shares its memory.
+    It is forked from a process that has everything loaded, which is quicker, and shares its memory. `is_forked` False:
+    it is executed.
     """
 
-    def __init__(self, folder: Path, kubeconfig: Path, *, is_forked: bool = False, **flags: Any) -> None:
+    def __init__(self, folder: Path, kubeconfig: Path, *, is_forked: bool = True, **flags: Any) -> None:
         self.folder = folder
         self.is_forked = is_forked
         self.flags = {
@@ -50,7 +54,8 @@ class RunningOperator:
             "freezes": freezes,
         }
         if self.is_forked:
-            self.process = Forked(flags, self.folder, self._file("log"))
+            log_file = self._file("log")
+            self.process = Forked(launch, (flags,), folder=self.folder, stdout=log_file, stderr=log_file)
             return
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(str(_ROOT / room) for room in _ROOMS)}
         with self._file("log").open("wb") as log:

@@ -105,7 +105,6 @@ class Tale:
             RunningOperator(
                 folder / self.world.namespace / name,
                 kubeconfig or server.kubeconfig,
-                is_forked=True,
                 namespaces=[self.world.namespace],
                 lease_namespace=self.world.namespace,
                 **{"lease_duration_s": 30.0, **flags},
