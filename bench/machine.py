@@ -7,6 +7,8 @@ import platform
 from pathlib import Path
 from typing import Any
 
+from sterna._grpc_experiments import VARIABLE
+
 _PACKAGES = ("sterna", "sterna-core", "grpcio", "protobuf")
 
 
@@ -21,6 +23,8 @@ def conditions(data_folder: Path) -> dict[str, Any]:
         "file_system": _file_system(data_folder),
         "load_before": load(),
         "versions": {"python": platform.python_version(), **{name: _version(name) for name in _PACKAGES}},
+        # grpc's own where it is empty.
+        "grpc_experiments": os.environ.get(VARIABLE, ""),
         "where": "brokers and clients on one machine, over loopback, without TLS",
     }
 

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import NoReturn
 
 import structlog
+from sterna._grpc_experiments import choose_experiments
 
-from sterna_operator.planning import plan_files
-from sterna_operator.running import StartError, run
 from sterna_operator.settings import OperatorSettings, SettingsError
 
 _PREFIX = "STERNA_OPERATOR_"
@@ -23,6 +22,7 @@ def main() -> NoReturn:
 
     Now and then they keep an interpreter from ending, and an operator that should be replaced would stay.
     """
+    choose_experiments()
     status = command(sys.argv[1:])
     sys.stdout.flush()
     sys.stderr.flush()
@@ -31,6 +31,10 @@ def main() -> NoReturn:
 
 def command(arguments: list[str]) -> int:
     """Runs the command; the exit status."""
+    # Not when this module is imported: they import grpc, which only `main` says how to run.
+    from sterna_operator.planning import plan_files
+    from sterna_operator.running import StartError, run
+
     parser = _parser()
     given = parser.parse_args(arguments)
     try:

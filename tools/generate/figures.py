@@ -17,7 +17,7 @@ _HEAD = """\
 The last whole run of `make bench`, from `{results}`; [benchmarks](../benchmarks.md) says what each line is
 and how it is measured.
 
-- Seen on {date} with {cores} cores ({cpu}), {memory_gib:.0f} GiB, Linux {kernel}, {file_system}, grpcio {grpcio};
+- Seen on {date} with {cores} cores ({cpu}), {memory_gib:.0f} GiB, Linux {kernel}, {file_system}, {grpcio};
 - {where};
 - load before the run {load}; a durable write of 4 KiB {disk} us; to another grpc.aio process and back {echo} us.
 
@@ -38,12 +38,18 @@ def make(root: Path) -> None:
         load=conditions["load_before"],
         disk=limits["fdatasync_p50_us"],
         echo=limits["echo_p50_us"],
-        grpcio=conditions["versions"]["grpcio"],
+        grpcio=grpcio_of(conditions),
         **{name: conditions[name] for name in ("cores", "cpu", "kernel", "file_system", "where")},
     )
     file = root / PAGE
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(head + "\n".join(_row(name, one) for name, one in entries.items()) + "\n", encoding="utf-8")
+
+
+def grpcio_of(conditions: dict[str, Any]) -> str:
+    """Which grpcio figures were taken with, and with which of its experiments, if they were not its own choice."""
+    experiments = conditions.get("grpc_experiments")
+    return f"grpcio {conditions['versions']['grpcio']}" + (f", `GRPC_EXPERIMENTS={experiments}`" if experiments else "")
 
 
 def _row(name: str, one: dict[str, Any]) -> str:

@@ -1,7 +1,8 @@
 """The entry point of `sterna`.
 
 `--version` is answered before anything is imported, since scripts ask for it; all else goes through the typer
-application of `application`.
+application of `application`. How grpc runs is chosen here, for `sterna broker` as well: it can be only before grpc is
+imported.
 """
 
 import sys
@@ -14,6 +15,9 @@ def main() -> None:
 
         sys.stdout.write(f"sterna {__version__}\n")
         return
+    from sterna._grpc_experiments import choose_experiments
+
+    choose_experiments()
     try:
         from sterna.cli.application import run
     except ModuleNotFoundError as error:
