@@ -23,7 +23,7 @@ BROKERS = ("b0", "b1", "b2")
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[RunningEtcd]:
+def store(tier_etcd: None, tmp_path: Path) -> Iterator[RunningEtcd]:
     """An etcd of one member."""
     with RunningEtcd(tmp_path / "etcd") as running:
         yield running

@@ -22,7 +22,7 @@ CLAIM = Claim("Queue", "orders")
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[RunningEtcd]:
+def store(tier_etcd: None, tmp_path: Path) -> Iterator[RunningEtcd]:
     """An etcd of one member."""
     with RunningEtcd(tmp_path / "etcd") as running:
         yield running
