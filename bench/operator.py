@@ -27,8 +27,9 @@ from bench.machine import conditions
 from tests.etcds import RunningEtcd
 from tests.operator.broker_double import BrokerDouble
 from tests.operator.operators import RunningOperator
-from tests.operator.worlds import World, install_kinds
+from tests.operator.worlds import World
 from tests.support.api_server import ApiServer, programs
+from tests.support.kinds import install_kinds
 
 RESULTS = Path(__file__).parent / "results" / "operator.json"
 _WHERE = "one operator process, an API server, an etcd and a double of a broker on one machine"
@@ -57,9 +58,9 @@ def main() -> int:
 async def _measure(server: ApiServer, urls: str, folder: Path, options: argparse.Namespace) -> None:
     world = World(server, urls)
     kube = Kube(await load_configuration(server.kubeconfig))
-    operator = RunningOperator(
-        folder, server.kubeconfig, namespaces=[world.namespace], lease_namespace=world.namespace, lease_duration_s=15.0
-    )
+    # A program of its own: its memory is measured, and a fork shares that.
+    flags = {"namespaces": [world.namespace], "lease_namespace": world.namespace, "lease_duration_s": 15.0}
+    operator = RunningOperator(folder, server.kubeconfig, is_forked=False, **flags)
     try:
         world.make_cluster()
         async with BrokerDouble(urls, world.etcd_name):
