@@ -6,7 +6,7 @@ MAKEFLAGS += --no-print-directory
 PY := .venv/bin/python
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: help setup demo test lint generate pins bench coverage-report wheels images test-cluster kind-up clean
+.PHONY: help setup demo check test repeat lint generate pins bench coverage-report wheels images test-cluster kind-up clean
 
 help: ## explain these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -17,8 +17,14 @@ setup: ## make .venv from the pins, build the engine, install our packages (seco
 demo: setup ## run the main job: all flights through a broker that is killed and started again (KEEP=1 leaves it up)
 	@$(PY) -m examples.flights.demo
 
+check: setup ## after each edit: lint, the engine's tests, and every test that needs no other process
+	@$(PY) -m tools.check
+
 test: setup ## run every test, of the engine (cargo) and of everything else (pytest); ARGS="-k name" narrows pytest
 	@tools/test.sh $(ARGS)
+
+repeat: setup ## run tests again and again with load beside them: TIMES=10 TIERS="pure or loop or broker or etcd"
+	@$(PY) -m tools.repeat $(if $(TIMES),--times $(TIMES)) $(if $(TIERS),--tiers "$(TIERS)")
 
 lint: setup ## check format, types, imports, clippy, generated code and tidiness
 	@$(PY) -m tools.lint

@@ -1,16 +1,34 @@
 #!/usr/bin/env bash
-# Runs every test: the engine's own (cargo), then all the others (pytest, whose closing lines come last). Behind
-# `make test`; arguments go to pytest, and when there are any, only pytest runs. Some tests need a Kubernetes API server:
-# its programs are built once (4 minutes); where that cannot be, the tests say that they are left out.
+# Runs every test: the engine's own (cargo), then all the others (pytest, whose closing lines come last), several at once:
+# two workers for each core, since tests with processes mostly wait. Behind `make test`; arguments go to pytest, and when
+# there are any, only pytest runs, one test after the other unless they say `-n`.
+#
+# Some tests need a Kubernetes API server. Its programs are built once; meanwhile the other tests run. Where that cannot
+# be, the tests say that they are left out.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-if [ $# -eq 0 ]; then
-    echo "== test: the engine (cargo test)"
-    cargo test --locked --quiet --manifest-path core/Cargo.toml --features sim
-    if tools/cluster/cluster lacks api >/dev/null; then :; else
-        echo "== test: the programs of a Kubernetes API server (once)"
-        tools/cluster/cluster build api || echo "test: going on without them"
-    fi
-    echo "== test: everything else (pytest)"
+PY=.venv/bin/python
+SEED=${SEED:-$("$PY" -m tools.seeds)}
+export SEED
+if [ $# -gt 0 ]; then exec "$PY" -m pytest "$@"; fi
+WORKERS=${WORKERS:-$((2 * $(nproc)))}
+
+lacks_programs() { ! tools/cluster/cluster lacks api >/dev/null; }
+pytest() { "$PY" -m pytest -q -n "$WORKERS" "$@"; }
+
+echo "== test: the engine (cargo test), SEED=$SEED"
+cargo test --locked --quiet --manifest-path core/Cargo.toml --features sim
+if lacks_programs; then
+    echo "== test: everything that needs no Kubernetes API server (pytest); its programs are built meanwhile (once)"
+    mkdir -p build
+    nice tools/cluster/cluster build api >build/api-programs.log 2>&1 &
+    building=$!
+    status=0
+    pytest -m "not api" || status=$?
+    wait "$building" || { tail -n 5 build/api-programs.log && echo "test: going on without them"; }
+    echo "== test: what needs an API server (pytest)"
+    pytest -m api || status=$?
+    exit "$status"
 fi
-exec .venv/bin/python -m pytest "$@"
+echo "== test: everything else (pytest)"
+pytest

@@ -14,16 +14,20 @@ tier among all its fixtures; a test that starts a process by itself names it wit
 that `-m "pure or loop"` selects. A test that starts a process of a tier that it has not asked for fails, even when it
 survives the refusal: what is called pure can be run by anybody, in parallel, after each edit.
 
-The end of each run says how many tests of each tier there were, and the sum of their times.
+The end of each run says how many tests of each tier there were, the sum of their times, and the seed of the run. With
+STERNA_TIMES=FILE the time of each test is added to that file, in seconds, which is how the stages of CI name the slow.
 """
 
+import os
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Generator, Iterable
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any
 
 import pytest
+
+from tests.support.seeds import seed
 
 TIERS = ("pure", "loop", "broker", "etcd", "api", "pods")
 MEANING = {
@@ -86,6 +90,7 @@ class Tally:
     """How many tests of each tier ran, and how long, by their reports."""
 
     def __init__(self) -> None:
+        self.tests: defaultdict[str, float] = defaultdict(float)
         self.counts: Counter[str] = Counter()
         self.seconds: defaultdict[str, float] = defaultdict(float)
 
@@ -93,6 +98,7 @@ class Tally:
         """Hook of pytest; with xdist it is called where the results come together."""
         tier = next((tier for tier in TIERS if tier in report.keywords), "pure")
         self.seconds[tier] += report.duration
+        self.tests[report.nodeid] += report.duration
         if report.when == "call" or (report.when == "setup" and not report.passed):
             self.counts[tier] += 1
 
@@ -100,7 +106,10 @@ class Tally:
         """Hook of pytest."""
         parts = [f"{tier} {self.counts[tier]} in {self.seconds[tier]:.0f} s" for tier in TIERS if self.counts[tier]]
         if parts:
-            terminalreporter.write_line("tiers: " + ", ".join(parts))
+            terminalreporter.write_line(f"tiers: {', '.join(parts)}; SEED={seed()}")
+        if file := os.environ.get("STERNA_TIMES"):
+            with Path(file).open("a") as times:
+                times.writelines(f"{seconds:.3f}\t{name}\n" for name, seconds in self.tests.items())
 
 
 _GUARD = pytest.StashKey[Guard]()

@@ -1,0 +1,67 @@
+"""The stages of CI have budgets, and what takes far longer fails and names the slow."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tools import repeat, seeds, stages
+from tools.stages import Outcome
+
+
+def test_both_kinds_of_machines_have_a_budget_for_each_stage() -> None:
+    warm, cold = stages.budgets("warm"), stages.budgets("cold")
+    assert list(warm) == list(cold) == ["setup", "lint", "test", "pods"]
+    assert sum(warm.values()) <= 30
+    assert sum(cold.values()) <= 45
+    assert all(warm[name] <= cold[name] for name in warm)
+
+
+@pytest.mark.parametrize(
+    ("minutes", "status", "failed", "word"),
+    [(9.0, 0, False, "ok"), (14.9, 0, False, "ok"), (15.1, 0, True, "TOO LONG"), (1.0, 2, True, "FAILED")],
+)
+def test_half_as_much_again_fails(minutes: float, status: int, failed: bool, word: str) -> None:
+    outcome = Outcome("test", minutes, status, budget=10.0)
+    assert outcome.failed is failed
+    assert word in str(outcome)
+    assert word in stages.summary([outcome])
+
+
+def test_the_slowest_tests_are_named_longest_first(tmp_path: Path) -> None:
+    times = tmp_path / "test.tsv"
+    times.write_text("".join(f"{number}.5\ttests/x.py::test_{number}[a\tb]\n" for number in range(30)))
+    named = stages.slowest(times)
+    assert len(named) == 20
+    assert named[0].split(maxsplit=2) == ["29.5", "s", "tests/x.py::test_29[a\tb]"]
+    assert stages.slowest(tmp_path / "none") == []
+
+
+@pytest.mark.usefixtures("tier_broker")
+def test_a_stage_that_takes_too_long_says_which_tests_did(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(stages, "TIMES", tmp_path)
+    program = "import os; open(os.environ['STERNA_TIMES'], 'w').write('7.0\\ttests/x.py::test_slow\\n')"
+    outcome = stages.run("test", [sys.executable, "-c", program], budget=0.0)
+    assert outcome.failed
+    assert "7.0 s tests/x.py::test_slow" in capfd.readouterr().out
+    assert not stages.run("test", [sys.executable, "-c", program], budget=5.0).failed
+    assert "test_slow" not in capfd.readouterr().out
+
+
+@pytest.mark.usefixtures("tier_broker")
+def test_the_seed_follows_from_the_commit_unless_it_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SEED", raising=False)
+    assert seeds.chosen() == seeds.chosen() < 2**32
+    monkeypatch.setenv("SEED", "17")
+    assert seeds.chosen() == 17
+
+
+def test_what_failed_once_is_read_from_the_output() -> None:
+    output = (
+        "...F\nFAILED tests/a.py::test_b[x] - AssertionError: no\nERROR tests/c.py::test_d\n"
+        "FAILED tests/a.py::test_b[x]\n1 failed, 9 passed in 1.23s (0:00:01)\n"
+    )
+    assert repeat.failures(output) == ["tests/a.py::test_b[x]", "tests/c.py::test_d"]
+    assert repeat.closing_line(output).startswith("1 failed, 9 passed")

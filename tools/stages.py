@@ -1,0 +1,80 @@
+"""Stages of a long run: what each took beside what it may take (tools/budgets.toml), and which tests were slow.
+
+tools/ci.py runs by these. Standard library alone: nothing is installed when the first stage begins.
+"""
+
+import os
+import subprocess
+import time
+import tomllib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tools.fingerprints import ROOT
+
+# A stage that takes half as much again fails: a machine is slower at times, but not by that much.
+OVERRUN = 1.5
+SLOWEST = 20
+TIMES = ROOT / "build" / "times"
+
+
+def budgets(kind: str, file: Path = ROOT / "tools" / "budgets.toml") -> dict[str, float]:
+    """Minutes by stage, for a machine that is `warm` or `cold`."""
+    return {name: float(minutes) for name, minutes in tomllib.loads(file.read_text())[kind].items()}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a stage."""
+
+    name: str
+    minutes: float
+    status: int
+    budget: float
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it took far longer than it may."""
+        return self.minutes > self.budget * OVERRUN
+
+    @property
+    def failed(self) -> bool:
+        """Whether the run fails with it."""
+        return self.status != 0 or self.is_over
+
+    def __str__(self) -> str:
+        verdict = "FAILED" if self.status else "TOO LONG" if self.is_over else "ok"
+        return f"{self.name:<8} {self.minutes:6.1f} min of {self.budget:g}: {verdict}"
+
+
+def run(name: str, command: Sequence[str], budget: float) -> Outcome:
+    """Runs a stage, its output where ours goes. Tests write their times below build/times."""
+    print(f"\n==== {name} ({time.strftime('%H:%M:%S')}, {budget:g} min)", flush=True)
+    times = TIMES / f"{name}.tsv"
+    times.parent.mkdir(parents=True, exist_ok=True)
+    times.unlink(missing_ok=True)
+    environment = {**os.environ, "STERNA_TIMES": str(times)}
+    began = time.monotonic()
+    status = subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, env=environment, check=False).returncode
+    outcome = Outcome(name, (time.monotonic() - began) / 60, status, budget)
+    print(f"==== {outcome}", flush=True)
+    if outcome.is_over:
+        print(*slowest(times), sep="\n", flush=True)
+    return outcome
+
+
+def slowest(times: Path) -> list[str]:
+    """The tests that took longest, a line each."""
+    if not times.is_file():
+        return []
+    rows = [line.split("\t", 1) for line in times.read_text().splitlines()]
+    longest = sorted(((float(seconds), name) for seconds, name in rows), reverse=True)[:SLOWEST]
+    return [f"{seconds:8.1f} s {name}" for seconds, name in longest]
+
+
+def summary(outcomes: Iterable[Outcome]) -> str:
+    """All stages, a line each, and their sum."""
+    ended = list(outcomes)
+    whole = sum(one.minutes for one in ended)
+    return "\n".join(["==== stages", *map(str, ended), f"{'all':<8} {whole:6.1f} min"])
