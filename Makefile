@@ -1,5 +1,5 @@
 # One-word targets; `make help` explains them. The work is done by tools/*, so that each can be run by itself.
-# `make` starts from nothing: every target that needs the environment sets it up first.
+# `make` starts from nothing: every target first sets up as much of the environment as it needs (`setup-…`).
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-print-directory
@@ -11,46 +11,50 @@ export PYTHONDONTWRITEBYTECODE := 1
 help: ## explain these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
-setup: ## make .venv from the pins, build the engine, install our packages (seconds when nothing changed)
+setup: ## make .venv from the pins with all that tests and lint need, build the engine (a moment when nothing changed)
 	@python=$$(tools/find-python.sh) && "$$python" -m tools.provision
 
-demo: setup ## run the main job: all flights through a broker that is killed and started again (KEEP=1 leaves it up)
+# Only what one target needs, for whoever never asks for more: the parts are in tools/provision.py.
+setup-%:
+	@python=$$(tools/find-python.sh) && "$$python" -m tools.provision $*
+
+demo: setup-demo ## run the main job: all flights through a broker that is killed and started again (KEEP=1 leaves it up)
 	@$(PY) -m examples.flights.demo
 
 check: setup ## after each edit: lint, the engine's tests, and every test that needs no other process
 	@$(PY) -m tools.check
 
-test: setup ## run every test, of the engine (cargo) and of everything else (pytest); ARGS="-k name" narrows pytest
+test: setup-test ## run every test, of the engine (cargo) and of everything else (pytest); ARGS="-k name" narrows pytest
 	@tools/test.sh $(ARGS)
 
 repeat: setup ## run tests again and again with load beside them: TIMES=10 TIERS="pure or loop or broker or etcd"
 	@$(PY) -m tools.repeat $(if $(TIMES),--times $(TIMES)) $(if $(TIERS),--tiers "$(TIERS)")
 
-lint: setup ## check format, types, imports, clippy, generated code and tidiness
+lint: setup-lint ## check format, types, imports, clippy, generated code and tidiness
 	@$(PY) -m tools.lint
 
-generate: setup ## make all generated code again: Python and Rust stubs, schemas, reference pages
+generate: setup-run ## make all generated code again: Python and Rust stubs, schemas, reference pages
 	@$(PY) -m tools.generate
 
-pins: setup ## choose versions anew: requirements/*.txt from requirements/*.in (needs the network)
+pins: setup-uv ## choose versions anew: requirements/*.txt from requirements/*.in (needs the network)
 	@tools/pins.sh
 
-bench: setup ## measure, and write bench/results/latest.json
+bench: setup-run ## measure, and write bench/results/latest.json
 	@$(PY) -m bench
 
-coverage-report: setup ## print which rows of the catalogue tests show, by product and area; write build/rows.json
+coverage-report: setup-test ## print which rows of the catalogue tests show, by product and area; write build/rows.json
 	@$(PY) -m tools.coverage_report
 
-wheels: setup ## build the wheels of both distributions into dist/
+wheels: setup-build ## build the wheels of both distributions into dist/
 	@tools/wheels.sh
 
-images: setup ## build the images of broker and operator (Docker, or buildah into the local cluster) and say their sizes
+images: setup-build ## build the images of broker and operator (Docker, or buildah into the local cluster) and say their sizes
 	@tools/images.sh
 
-test-cluster: setup ## run the end-to-end tests with real pods on KUBECONFIG, or on the local cluster, which is started
+test-cluster: setup-test ## run the end-to-end tests with real pods on KUBECONFIG, or on the local cluster, which is started
 	@tools/test-cluster.sh $(ARGS)
 
-kind-up: setup ## start a Kubernetes with kind (needs Docker and kind) and load our images into it
+kind-up: setup-run ## start a Kubernetes with kind (needs Docker and kind) and load our images into it
 	@tools/kind-up.sh
 
 clean: ## remove everything that was built, the environment too
