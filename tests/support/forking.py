@@ -28,6 +28,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, NoReturn
 
+from sterna._grpc_experiments import choose_experiments
+
 _ROOT = Path(__file__).parent.parent.parent
 _ROOMS = ("operator", "broker", "etcd", "crds", "client", ".")
 _PROGRAM = "from tests.support.forking import serve; serve()"
@@ -198,6 +200,8 @@ def serve() -> None:
     """The fork server's program: forks until its socket, which is its stdin, is closed."""
     # An interrupt from the keyboard reaches the whole group: it is for pytest, which ends this process when it is done.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # As our programs do: grpc looks once, when it is imported.
+    choose_experiments()
     woken, waker = os.pipe()
     for file in (woken, waker):
         os.set_blocking(file, False)
