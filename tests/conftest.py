@@ -4,6 +4,10 @@ Fixtures stand in the conftest.py of the folder that needs them.
 """
 
 from hypothesis import settings
+from sterna._grpc_experiments import choose_experiments
+
+# As the entry points do, before anything imports grpc: what is tested is what runs.
+choose_experiments()
 
 pytest_plugins = [
     "tests.plugins.tiers",

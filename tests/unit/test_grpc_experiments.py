@@ -51,3 +51,8 @@ def test_figures_say_which_experiments_they_were_taken_with(tmp_path: Path, monk
     assert figures.grpcio_of(taken) == f"grpcio {taken['versions']['grpcio']}, `GRPC_EXPERIMENTS=-some`"
     # Figures that were kept before it was noted have grpcio's own way.
     assert figures.grpcio_of({"versions": {"grpcio": "1.85.1"}}) == "grpcio 1.85.1"
+
+
+def test_the_tests_processes_run_as_our_programs_do() -> None:
+    # tests/conftest.py has chosen, unless whoever runs the tests has.
+    assert VARIABLE in os.environ
