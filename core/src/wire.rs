@@ -364,6 +364,7 @@ pub fn put_bytes_field(out: &mut Vec<u8>, number: u32, bytes: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sim::seeds::{CASES, cases};
     use proptest::prelude::*;
 
     #[test]
@@ -447,6 +448,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(cases(CASES))]
+
         #[test]
         fn varints_round_trip_and_their_size_is_known(value: u64) {
             let mut out = Vec::new();

@@ -1,7 +1,8 @@
 """The selector table of the core, through the compiled module: what it finds there has to come out here as well.
 
 Python has one whole number and one floating-point number, a long and a double to the engine. The entries whose outcome
-needs a narrower type are left to the table's other reader, `core/tests/selector_table.rs`; `_needs_width` says which.
+needs a narrower type are left to the table's other reader, `core/src/selector/tests/table.rs`; `_needs_width` says
+which.
 """
 
 import json
@@ -15,7 +16,7 @@ from sterna_core import Selector, SelectorError, selector_check
 Entry = dict[str, Any]
 Field = bool | int | float | str | None
 
-TABLE = Path(__file__).parents[2] / "core" / "tests" / "data" / "selectors.json"
+TABLE = Path(__file__).parents[2] / "core" / "src" / "selector" / "tests" / "selectors.json"
 ENTRIES: list[Entry] = json.loads(TABLE.read_text(encoding="utf-8"))
 ROWS = [
     pytest.param("EMS-CLI-A10", marks=pytest.mark.covers("EMS-CLI-A10")),

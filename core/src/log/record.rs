@@ -223,9 +223,12 @@ pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sim::seeds::{CASES, cases};
     use proptest::prelude::*;
 
     proptest! {
+        #![proptest_config(cases(CASES))]
+
         #[test]
         fn a_record_comes_back_and_any_flipped_bit_shows(
             position in 1u64..1 << 60, epoch in any::<u64>(), kind in KIND_USER_MIN..,

@@ -12,6 +12,8 @@ mod body;
 mod error;
 mod property;
 mod selectable;
+#[cfg(test)]
+mod tests;
 mod view;
 
 pub use body::{Body, BodyKind, NESTING_MAX};

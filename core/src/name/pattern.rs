@@ -112,6 +112,7 @@ impl From<super::DestinationName> for Pattern {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sim::seeds::{CASES, cases};
     use proptest::prelude::*;
 
     fn pattern(text: &str) -> Pattern {
@@ -211,6 +212,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(cases(CASES))]
+
         #[test]
         fn covers_and_overlaps_agree_with_the_names_that_match(
             a in "(a|b|[*])([.](a|b|[*])){0,2}([.]>)?",

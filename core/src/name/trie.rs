@@ -184,6 +184,7 @@ impl<T: fmt::Debug> fmt::Debug for Trie<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sim::seeds::{CASES, cases};
     use proptest::prelude::*;
 
     fn pattern(text: &str) -> Pattern {
@@ -241,6 +242,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(cases(CASES))]
+
         #[test]
         fn agrees_with_matching_every_pattern_by_itself(
             patterns in proptest::collection::vec("((a|b|c|[*])[.]){0,3}(a|b|c|[*]|>)", 0..30),

@@ -121,6 +121,7 @@ impl Stretch {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sim::seeds::{CASES, cases};
     use proptest::prelude::*;
 
     /// LIKE as a definition would have it, without any cleverness.
@@ -133,6 +134,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(cases(CASES))]
+
         #[test]
         fn agrees_with_the_naive_matcher(pattern in "[aé%_]{0,8}", text in "[aéb]{0,10}") {
             let like = Like::compile(&pattern, None).unwrap();

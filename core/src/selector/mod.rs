@@ -26,6 +26,8 @@ mod like;
 mod parser;
 mod predicate;
 mod program;
+#[cfg(test)]
+mod tests;
 mod value;
 
 pub use error::SelectorError;

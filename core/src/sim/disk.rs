@@ -419,7 +419,8 @@ impl DiskFile for SimFile {
         if !self.writable {
             return Err(io::ErrorKind::PermissionDenied.into());
         }
-        let mut bytes: Vec<u8> = parts.iter().flat_map(|part| part.iter().copied()).collect();
+        let mut bytes = Vec::with_capacity(parts.iter().map(|part| part.len()).sum());
+        parts.iter().for_each(|part| bytes.extend_from_slice(part));
         let short = world.faults.short_write_one_in;
         if bytes.len() > 1 && world.random.one_in(short) {
             let keep = 1 + world.random.below(bytes.len() as u64 - 1) as usize;

@@ -13,7 +13,9 @@ pub mod facts;
 pub mod history;
 pub mod random;
 pub mod run;
+#[cfg(test)]
+pub(crate) mod seeds;
 
 pub use clock::SimClock;
 pub use disk::{Faults, SimDisk};
-pub use random::{Random, seeds};
+pub use random::Random;

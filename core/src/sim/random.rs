@@ -1,4 +1,4 @@
-//! Random numbers that a seed reproduces, and which seeds a test runs.
+//! Random numbers that a seed reproduces.
 
 /// A generator small enough to be copied into every part of a simulation (SplitMix64).
 #[derive(Clone, Debug)]
@@ -40,14 +40,5 @@ impl Random {
         }
         bytes.truncate(count);
         bytes
-    }
-}
-
-/// The seeds a test runs: 0 to `count`, or the one in the environment variable `STERNA_SEED`.
-#[must_use]
-pub fn seeds(count: u64) -> std::ops::Range<u64> {
-    match std::env::var("STERNA_SEED").ok().and_then(|seed| seed.parse().ok()) {
-        Some(seed) => seed..seed + 1,
-        None => 0..count,
     }
 }

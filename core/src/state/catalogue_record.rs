@@ -319,6 +319,7 @@ fn decode_xid(decoder: &mut Decoder<'_>) -> Result<Xid, HeadError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sim::seeds::{CASES, cases};
     use proptest::prelude::*;
 
     #[test]
@@ -386,6 +387,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(cases(CASES))]
+
         #[test]
         fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let _ = DestinationHead::decode(&bytes);

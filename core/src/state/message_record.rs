@@ -290,6 +290,7 @@ fn flag(set: bool, bit: u8) -> u8 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sim::seeds::{CASES, cases};
     use proptest::prelude::*;
     use smallvec::smallvec;
 
@@ -398,6 +399,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(cases(CASES))]
+
         #[test]
         fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let _ = MessageHead::default().decode(&bytes);

@@ -293,6 +293,7 @@ impl MoveHead {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sim::seeds::{CASES, cases};
     use proptest::prelude::*;
 
     #[test]
@@ -331,6 +332,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(cases(CASES))]
+
         #[test]
         fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let _ = TerminalHead::decode(&bytes);

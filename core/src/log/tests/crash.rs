@@ -1,17 +1,7 @@
 //! Power losses, killed processes, short writes, failing syncs and full disks, from seeds.
 
 use super::*;
-use crate::sim::{Faults, seeds};
-
-/// Runs `body` for every seed; a failure says how to see it again.
-fn each_seed(name: &str, count: u64, body: impl Fn(u64) + std::panic::RefUnwindSafe) {
-    for seed in seeds(count) {
-        if let Err(panic) = std::panic::catch_unwind(|| body(seed)) {
-            eprintln!("reproduce with: STERNA_SEED={seed} cargo test --lib log::tests::crash::{name}");
-            std::panic::resume_unwind(panic);
-        }
-    }
-}
+use crate::sim::Faults;
 
 /// Works on a log until something stops it: appends, commits, upkeep, reads, holds.
 fn work(host: &mut Host, random: &mut Random, steps: u64) -> Result<(), String> {
@@ -45,7 +35,7 @@ fn work(host: &mut Host, random: &mut Random, steps: u64) -> Result<(), String> 
 
 #[test]
 fn what_was_durable_survives_power_losses() {
-    each_seed("what_was_durable_survives_power_losses", 300, |seed| {
+    each_seed(300, |seed| {
         let mut random = Random::new(seed);
         let disk = SimDisk::new(seed);
         let mut host = Host::open(&disk, options()).unwrap();
@@ -77,7 +67,7 @@ fn what_was_durable_survives_power_losses() {
 
 #[test]
 fn a_power_loss_during_an_open_or_a_creation_loses_nothing() {
-    each_seed("a_power_loss_during_an_open_or_a_creation_loses_nothing", 40, |seed| {
+    each_seed(40, |seed| {
         let mut random = Random::new(seed);
         let disk = SimDisk::new(seed);
         let mut durable = Position::ZERO;
@@ -125,7 +115,7 @@ fn a_clean_stop_leaves_nothing_to_cut() {
 
 #[test]
 fn a_failed_sync_is_final_and_nothing_after_it_is_promised() {
-    each_seed("a_failed_sync_is_final_and_nothing_after_it_is_promised", 100, |seed| {
+    each_seed(100, |seed| {
         let mut random = Random::new(seed);
         let disk = SimDisk::new(seed);
         let mut host = Host::open(&disk, options()).unwrap();
@@ -158,7 +148,7 @@ fn a_failed_sync_is_final_and_nothing_after_it_is_promised() {
 
 #[test]
 fn a_full_disk_is_back_pressure_and_can_be_drained() {
-    each_seed("a_full_disk_is_back_pressure_and_can_be_drained", 50, |seed| {
+    each_seed(50, |seed| {
         let mut random = Random::new(seed);
         let disk = SimDisk::new(seed);
         let mut host = Host::open(&disk, options()).unwrap();
@@ -243,41 +233,37 @@ fn truncation_at_every_byte_of_the_last_block_cuts_only_what_was_not_promised() 
 
 #[test]
 fn leftovers_of_a_cut_tail_are_never_taken_for_a_part_of_the_log() {
-    each_seed(
-        "leftovers_of_a_cut_tail_are_never_taken_for_a_part_of_the_log",
-        200,
-        |seed| {
-            let mut random = Random::new(seed);
-            let disk = SimDisk::new(seed);
-            let mut host = Host::open(&disk, options()).unwrap();
-            // All commits are equally long, so that what is left behind a cut lies exactly where the next ones go.
-            for _ in 0..6 {
-                let crash_at = disk.operations() + 2 + random.below(6);
-                disk.set_faults(Faults {
-                    crash_at: Some(crash_at),
-                    ..Faults::default()
-                });
-                for _ in 0..8 {
-                    let payload = random.bytes(15_000);
-                    for part in payload.chunks(5000) {
-                        if let Ok(position) = host.log.append(16, b"", part) {
-                            let known = Known {
-                                kind: 16,
-                                head: Vec::new(),
-                                payload: part.to_vec(),
-                            };
-                            host.appended.insert(position, known);
-                        }
+    each_seed(200, |seed| {
+        let mut random = Random::new(seed);
+        let disk = SimDisk::new(seed);
+        let mut host = Host::open(&disk, options()).unwrap();
+        // All commits are equally long, so that what is left behind a cut lies exactly where the next ones go.
+        for _ in 0..6 {
+            let crash_at = disk.operations() + 2 + random.below(6);
+            disk.set_faults(Faults {
+                crash_at: Some(crash_at),
+                ..Faults::default()
+            });
+            for _ in 0..8 {
+                let payload = random.bytes(15_000);
+                for part in payload.chunks(5000) {
+                    if let Ok(position) = host.log.append(16, b"", part) {
+                        let known = Known {
+                            kind: 16,
+                            head: Vec::new(),
+                            payload: part.to_vec(),
+                        };
+                        host.appended.insert(position, known);
                     }
-                    if host.commit().is_err() {
-                        break;
-                    }
-                    let _ = host.maintain(&KeepAll);
                 }
-                disk.power_cycle();
-                host = host.reopen(options()).unwrap();
-                host.check_recovered();
+                if host.commit().is_err() {
+                    break;
+                }
+                let _ = host.maintain(&KeepAll);
             }
-        },
-    );
+            disk.power_cycle();
+            host = host.reopen(options()).unwrap();
+            host.check_recovered();
+        }
+    });
 }

@@ -144,7 +144,7 @@ fn damage_refuses_the_start_with_file_and_offset_and_a_forced_start_reports_each
 // covers: EMS-STORE-A14
 #[test]
 fn a_forced_start_saves_the_rest_of_damaged_sealed_segments_and_survives_power_losses() {
-    for seed in 0..20 {
+    each_seed(20, |seed| {
         let mut random = Random::new(seed);
         let mut host = filled(seed, 150, 2500);
         host.maintain(&KeepAll).unwrap();
@@ -170,7 +170,7 @@ fn a_forced_start_saves_the_rest_of_damaged_sealed_segments_and_survives_power_l
         disk.edit(&segment, |bytes| bytes[at..at + 64].fill(0xee));
         if !damage_shows(&disk, &appended, "64 bytes overwritten") {
             // They were padding.
-            continue;
+            return;
         }
         for crash_at in [3, 6, 9, 12, u64::MAX] {
             let crash_at = Some(disk.operations().saturating_add(crash_at));
@@ -197,7 +197,7 @@ fn a_forced_start_saves_the_rest_of_damaged_sealed_segments_and_survives_power_l
         }
         disk.power_cycle();
         Host::open(&disk, options()).unwrap();
-    }
+    });
 }
 
 #[test]

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::*;
+use crate::sim::seeds::each_seed;
 use crate::sim::{Random, SimDisk};
 
 /// What a record was, to be compared byte for byte.

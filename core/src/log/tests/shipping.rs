@@ -41,7 +41,7 @@ fn same(leader: &mut Host, follower: &mut Host) {
 
 #[test]
 fn a_follower_has_the_same_records_at_the_same_positions() {
-    for seed in 0..20 {
+    each_seed(20, |seed| {
         let mut leader = filled(seed, 150, 2500);
         leader.maintain(&KeepAll).unwrap();
         let mut other = Host::open(&SimDisk::new(seed), follower()).unwrap();
@@ -65,12 +65,12 @@ fn a_follower_has_the_same_records_at_the_same_positions() {
         other.log.begin_epoch(77).unwrap();
         other.log.append(20, b"", b"").unwrap();
         assert_eq!(other.log.epoch(), 77);
-    }
+    });
 }
 
 #[test]
 fn a_follower_bridges_what_its_leader_compacted_or_removed() {
-    for seed in 0..20 {
+    each_seed(20, |seed| {
         let mut leader = filled(seed, 250, 2500).reopen(compacting()).unwrap();
         let positions: Vec<Position> = leader.appended.keys().copied().collect();
         let floor = positions[positions.len() / 2];
@@ -106,7 +106,7 @@ fn a_follower_bridges_what_its_leader_compacted_or_removed() {
         let mut third = Host::open(&SimDisk::new(seed), follower()).unwrap();
         follow(&other.log, &mut third, 7_000);
         same(&mut leader, &mut third);
-    }
+    });
 }
 
 #[test]

@@ -55,7 +55,7 @@ impl Env {
             decided: BTreeSet::new(),
             prepared: Vec::new(),
             complaints: Vec::new(),
-            told: std::env::var_os("STERNA_TELL").map(|_| Vec::new()),
+            told: std::env::var_os("TELL").map(|_| Vec::new()),
         }
     }
 

@@ -1,5 +1,6 @@
 //! One queue against a model that is a plain list: whatever clients, administrators, time and restarts do, both agree.
 
+use crate::sim::seeds::cases;
 use proptest::prelude::*;
 
 use super::*;
@@ -190,7 +191,7 @@ fn agree(steps: &[Step]) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+    #![proptest_config(cases(64))]
 
     // covers: EMS-DEST-A01, EMS-MSG-A15
     #[test]

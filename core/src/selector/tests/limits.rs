@@ -1,11 +1,10 @@
 //! What hostile or merely huge selectors do: they are parsed, or refused, and the broker lives.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
-use proptest::prelude::*;
-use sterna_core::selector::{
+use crate::selector::{
     Fields, HeaderField, LITERALS_MAX, NESTING_MAX, Scope, Selector, TEXT_BYTES_MAX, Value, Verdict,
 };
+use crate::sim::seeds::{CASES, cases};
+use proptest::prelude::*;
 
 /// One property `a`.
 struct A(i64);
@@ -133,6 +132,8 @@ fn white_space_and_the_case_of_keywords_do_not_make_another_selector() {
 }
 
 proptest! {
+    #![proptest_config(cases(CASES))]
+
     #[test]
     fn arbitrary_text_is_parsed_or_refused_inside_itself(text in ".{0,60}") {
         if let Err(error) = Selector::parse(&text) {

@@ -3,13 +3,12 @@
 //! The reference shares no code with the product. Each generated condition is printed twice, with all parentheses and
 //! with as few as the precedence allows, so that the parser's idea of precedence is checked as well.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use std::cmp::Ordering;
 use std::collections::HashMap;
 
+use crate::selector::{Fields, HeaderField, Selector, Value, Verdict};
+use crate::sim::seeds::cases;
 use proptest::prelude::*;
-use sterna_core::selector::{Fields, HeaderField, Selector, Value, Verdict};
 
 #[derive(Debug, Clone, PartialEq)]
 enum Scalar {
@@ -428,7 +427,7 @@ impl Fields for MessageFields<'_> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
+    #![proptest_config(cases(2_000))]
 
     // covers: EMS-CLI-A13, EMS-CLI-A14
     #[test]

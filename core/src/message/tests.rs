@@ -1,18 +1,17 @@
 //! The message view against the generated types: what prost encodes, the view reads.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
-use proptest::prelude::*;
-use prost::Message as _;
-use sterna_core::message::{
+use crate::message::{
     BodyKind, CORRELATION_ID_BYTES_MAX, MessageError, MessageView, NESTING_MAX, PropertyValue, Selectable,
 };
-use sterna_core::proto::{
+use crate::proto::{
     Array, DeliveryMode, Destination, ForeignBody, MapBody, Message, ObjectBody, Property, StreamBody, UploadedBody,
     Value, message::Body, value::Kind,
 };
-use sterna_core::selector::{Scope, Selector};
-use sterna_core::wire::put_bytes_field;
+use crate::selector::{Scope, Selector};
+use crate::sim::seeds::{CASES, cases};
+use crate::wire::put_bytes_field;
+use proptest::prelude::*;
+use prost::Message as _;
 
 fn property(name: &str, kind: Kind) -> Property {
     Property {
@@ -425,6 +424,8 @@ fn selectors_see_the_message_and_what_the_broker_knows_of_it() {
 }
 
 proptest! {
+    #![proptest_config(cases(CASES))]
+
     #[test]
     fn arbitrary_bytes_are_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
         if let Ok(view) = MessageView::parse(&bytes) {

@@ -1,15 +1,13 @@
-//! Runs `tests/data/selectors.json`: selectors, the fields of a message, and what has to come of it.
+//! Runs `selectors.json`: selectors, the fields of a message, and what has to come of it.
 //!
 //! The Python face runs the same table. An entry names the catalogue row it shows; properties and headers are plain JSON
 //! (whole numbers are longs, others doubles) or an object naming the type, as in `{"int": 5}`. `expect` is true, false,
 //! "unknown", "failed" (division by zero) or "error", for which `offset` is the place in characters.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use std::collections::BTreeSet;
 
+use crate::selector::{Fields, HeaderField, Scope, Selector, Value, Verdict};
 use serde_json::{Map, Value as Json};
-use sterna_core::selector::{Fields, HeaderField, Scope, Selector, Value, Verdict};
 
 struct JsonFields<'a> {
     headers: &'a Map<String, Json>,
@@ -61,7 +59,7 @@ impl Fields for JsonFields<'_> {
 }
 
 fn entries() -> Vec<Json> {
-    serde_json::from_str(include_str!("data/selectors.json")).unwrap()
+    serde_json::from_str(include_str!("selectors.json")).unwrap()
 }
 
 fn verdict(expect: &Json) -> Verdict {
