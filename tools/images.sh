@@ -16,21 +16,22 @@ if [ -z "${BUILDER:-}" ]; then
     if docker info >/dev/null 2>&1; then BUILDER=docker; else BUILDER=cluster; fi
 fi
 
-# wheels ROLE: build/images/ROLE/wheels, everything that the role's image installs from.
-wheels() {
-    local into=build/images/$1/wheels
-    mkdir -p "$into"
-    rm -f "$into"/sterna-*.whl "$into"/sterna_core-*.whl
-    # The pins' own wheels stay from one build to the next; what the pins no longer name goes.
-    if ! cmp -s "requirements/$2.txt" "build/images/$1/pins.txt"; then
-        rm -f "$into"/*.whl
+# context ROLE PINS: build/images/ROLE, everything that the role's image installs from.
+context() {
+    local into=build/images/$1
+    # The pins' own wheels stay from one build to the next, until the pins change.
+    if ! [ -d "$into/pins" ] || ! cmp -s "requirements/$2.txt" "$into/pins.txt"; then
+        rm -rf "$into"
+        mkdir -p "$into/pins"
         "$PY" -m pip download --quiet --no-deps --require-hashes --only-binary=:all: --python-version 3.11 \
-            --implementation cp --dest "$into" --requirement "requirements/$2.txt"
-        cp "requirements/$2.txt" "build/images/$1/pins.txt"
+            --implementation cp --dest "$into/pins" --requirement "requirements/$2.txt"
+        cp "requirements/$2.txt" "$into/pins.txt"
     fi
-    cp dist/sterna-"$VERSION"-*.whl "$into"
-    if [ "$1" = broker ]; then cp dist/sterna_core-"$VERSION"-*.whl "$into"; fi
-    cp "$1/Dockerfile" "build/images/$1/Dockerfile"
+    rm -rf "$into/ours"
+    mkdir "$into/ours"
+    cp dist/sterna-"$VERSION"-*.whl "$into/ours"
+    if [ "$1" = broker ]; then cp dist/sterna_core-"$VERSION"-*.whl "$into/ours"; fi
+    cp "$1/Dockerfile" "$into/Dockerfile"
 }
 
 # build NAME CONTEXT: the image REPOSITORY/NAME:TAG.
@@ -44,14 +45,13 @@ build() {
     cluster)
         "$CLUSTER" base
         "$CLUSTER" image "$name:$tag" "$2" --build-arg BASE="${BASE:-localhost/python-base:1}"
-        printf 'image %s %s\n' "$name:$tag" "$(buildah --storage-driver vfs images --format '{{.Size}}' "$name:$tag")"
         ;;
     *) echo "images: BUILDER is docker or cluster, not '$BUILDER'" >&2 && exit 2 ;;
     esac
 }
 
 role() {
-    wheels "$1" "$2"
+    context "$1" "$2"
     build "sterna-$1" "build/images/$1" "$TAG"
 }
 
