@@ -21,6 +21,14 @@ def inner(tier_broker: None, pytester: pytest.Pytester, monkeypatch: pytest.Monk
     return pytester
 
 
+@pytest.fixture
+def collecting(pytester: pytest.Pytester) -> pytest.Pytester:
+    """One with the plugin for rows alone, which changes nothing of the process: run in this one."""
+    pytester.makeini("[pytest]\nasyncio_default_fixture_loop_scope = function")
+    pytester.makeconftest('pytest_plugins = ["tests.plugins.covers"]')
+    return pytester
+
+
 def test_the_catalogue_has_all_its_rows() -> None:
     counts = dict.fromkeys(catalogue.PRODUCTS, 0)
     for row in catalogue.rows().values():
@@ -34,24 +42,24 @@ def test_a_malformed_catalogue_is_refused(tmp_path: Path) -> None:
         catalogue.rows(tmp_path)
 
 
-def test_a_known_row_is_written_with_its_tests(inner: pytest.Pytester) -> None:
-    inner.makepyfile('import pytest\n@pytest.mark.covers("EMS-DEST-A14")\ndef test_it(): pass')
-    result = inner.runpytest_subprocess("--covers-out", "out.json")
+def test_a_known_row_is_written_with_its_tests(collecting: pytest.Pytester) -> None:
+    collecting.makepyfile('import pytest\n@pytest.mark.covers("EMS-DEST-A14")\ndef test_it(): pass')
+    result = collecting.runpytest_inprocess("--covers-out", "out.json")
     assert result.ret == 0
-    assert "test_it" in (inner.path / "out.json").read_text()
+    assert "test_it" in (collecting.path / "out.json").read_text()
 
 
-def test_an_unknown_row_fails_collection(inner: pytest.Pytester) -> None:
-    inner.makepyfile('import pytest\n@pytest.mark.covers("EMS-DEST-A999")\ndef test_it(): pass')
-    result = inner.runpytest_subprocess()
+def test_an_unknown_row_fails_collection(collecting: pytest.Pytester) -> None:
+    collecting.makepyfile('import pytest\n@pytest.mark.covers("EMS-DEST-A999")\ndef test_it(): pass')
+    result = collecting.runpytest_inprocess()
     assert result.ret != 0
     result.stderr.fnmatch_lines(["*EMS-DEST-A999*"])
 
 
-def test_a_skipped_test_shows_nothing(inner: pytest.Pytester) -> None:
-    inner.makepyfile('import pytest\n@pytest.mark.skip\n@pytest.mark.covers("EMS-DEST-A14")\ndef test_it(): pass')
-    inner.runpytest_subprocess("--covers-out", "out.json")
-    assert (inner.path / "out.json").read_text() == "{}"
+def test_a_skipped_test_shows_nothing(collecting: pytest.Pytester) -> None:
+    collecting.makepyfile('import pytest\n@pytest.mark.skip\n@pytest.mark.covers("EMS-DEST-A14")\ndef test_it(): pass')
+    collecting.runpytest_inprocess("--covers-out", "out.json")
+    assert (collecting.path / "out.json").read_text() == "{}"
 
 
 def test_a_blocked_event_loop_fails_the_test(inner: pytest.Pytester) -> None:
