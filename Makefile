@@ -21,13 +21,13 @@ setup-%:
 demo: setup-demo ## run the main job: all flights through a broker that is killed and started again (KEEP=1 leaves it up)
 	@$(PY) -m examples.flights.demo
 
-check: setup ## after each edit: lint, the engine's tests, and every test that needs no other process
+check: setup-lint ## after each edit: lint, the engine's tests, and every test that needs no other process
 	@$(PY) -m tools.check
 
 test: setup-test ## run every test, of the engine (cargo) and of everything else (pytest); ARGS="-k name" narrows pytest
 	@tools/test.sh $(ARGS)
 
-repeat: setup ## run tests again and again with load beside them: TIMES=10 TIERS="pure or loop or broker or etcd"
+repeat: setup-test ## run tests again and again with load beside them: TIMES=10 TIERS="pure or loop or broker or etcd"
 	@$(PY) -m tools.repeat $(if $(TIMES),--times $(TIMES)) $(if $(TIERS),--tiers "$(TIERS)")
 
 lint: setup-lint ## check format, types, imports, clippy, generated code and tidiness
