@@ -274,14 +274,15 @@ impl Engine {
         let (consumers, sources) = (session.consumers.clone(), session.sources.clone());
         let mut unsent: FxHashSet<(SourceId, u64)> = FxHashSet::default();
         for consumer_key in consumers {
-            let Some(source) = self.consumers.get(&consumer_key).map(|consumer| consumer.source) else {
+            let Some(consumer) = self.consumers.get(&consumer_key) else {
                 continue;
             };
-            unsent.extend(
-                self.take_back(consumer_key)
-                    .into_iter()
-                    .map(|sequence| (source, sequence)),
-            );
+            let (source, browses) = (consumer.source, consumer.browsing.is_some());
+            let waiting = self.take_back(consumer_key);
+            // What a browser only looks at, a consumer of the session may have been sent.
+            if !browses {
+                unsent.extend(waiting.into_iter().map(|sequence| (source, sequence)));
+            }
         }
         for source in sources {
             for sequence in self

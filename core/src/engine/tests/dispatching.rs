@@ -264,3 +264,42 @@ fn what_is_taken_back_before_it_went_out_is_credit_again() {
     bench.settle();
     assert_eq!(bench.handed(), [(1, 1), (1, 2)]);
 }
+
+#[test]
+fn what_a_browser_of_the_session_has_not_been_sent_comes_flagged_if_a_consumer_had_it() {
+    let mut bench = Bench::new(Properties::default());
+    bench.connect();
+    bench.producer(0, 0);
+    bench.publish(1, "a");
+    bench.publish(2, "b");
+    bench.open_consumer(1, 2, false);
+    let browse = proto::OpenConsumer {
+        consumer: 2,
+        destination: Some(orders()),
+        browse: true,
+        ..proto::OpenConsumer::default()
+    };
+    bench.send(1, Sent::OpenConsumer(browse));
+    let credit = proto::Credit {
+        consumer: 2,
+        message_limit: 2,
+        ..proto::Credit::default()
+    };
+    // The browser's copies wait to go out, and the client is lost.
+    bench.handle(1, Sent::Credit(credit));
+    bench.engine().poll();
+    assert_eq!(bench.handed(), [(1, 1), (1, 2)]);
+    bench.close();
+    bench.frames.clear();
+    bench.connect();
+    bench.open_consumer(1, 2, false);
+    let deliveries = bench.frames.iter().filter_map(|frame| match &frame.frame {
+        Some(Got::Deliver(deliver)) => Some(&deliver.deliveries),
+        _ => None,
+    });
+    let told: Vec<_> = deliveries
+        .flatten()
+        .map(|one| (one.sequence, one.redelivered, one.delivery_count))
+        .collect();
+    assert_eq!(told, [(1, true, 2), (2, true, 2)]);
+}
