@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Builds the images of the broker and the operator, and for trying out the one of etcd, and says their sizes. Behind
-# `make images`; `tools/images.sh broker` builds one of them.
+# `make images`; `tools/images.sh broker` builds one of them, and `tools/images.sh prepare` only what does not depend on our
+# code, which can be done beside anything else: the base, and all that is downloaded.
 #
 # The wheels are collected here, on the host, from the pins with their hashes, so that a build inside an image
 # downloads nothing. Where Docker is, it builds (`BUILDER=docker`); otherwise buildah does, and the images are loaded
@@ -16,10 +17,9 @@ if [ -z "${BUILDER:-}" ]; then
     if docker info >/dev/null 2>&1; then BUILDER=docker; else BUILDER=cluster; fi
 fi
 
-# context ROLE PINS: build/images/ROLE, everything that the role's image installs from.
-context() {
+# pins ROLE PINS: build/images/ROLE with the pinned wheels, which stay from one build to the next, until the pins change.
+pins() {
     local into=build/images/$1
-    # The pins' own wheels stay from one build to the next, until the pins change.
     if ! [ -d "$into/pins" ] || ! cmp -s "requirements/$2.txt" "$into/pins.txt"; then
         rm -rf "$into"
         mkdir -p "$into/pins"
@@ -27,11 +27,16 @@ context() {
             --implementation cp --dest "$into/pins" --requirement "requirements/$2.txt"
         cp "requirements/$2.txt" "$into/pins.txt"
     fi
-    rm -rf "$into/ours"
-    mkdir "$into/ours"
-    cp dist/sterna-"$VERSION"-*.whl "$into/ours"
-    if [ "$1" = broker ]; then cp dist/sterna_core-"$VERSION"-*.whl "$into/ours"; fi
     cp "$1/Dockerfile" "$into/Dockerfile"
+}
+
+# ours ROLE: our own wheels beside them.
+ours() {
+    local into=build/images/$1/ours
+    rm -rf "$into"
+    mkdir "$into"
+    cp dist/sterna-"$VERSION"-*.whl "$into"
+    if [ "$1" = broker ]; then cp dist/sterna_core-"$VERSION"-*.whl "$into"; fi
 }
 
 # build NAME CONTEXT: the image REPOSITORY/NAME:TAG.
@@ -51,7 +56,8 @@ build() {
 }
 
 role() {
-    context "$1" "$2"
+    pins "$1" "$2"
+    ours "$1"
     build "sterna-$1" "build/images/$1" "$TAG"
 }
 
@@ -75,6 +81,18 @@ etcd() {
     if "$CLUSTER" has-node; then "$CLUSTER" tag "$REPOSITORY/sterna-etcd:$version" "$charted"; fi
 }
 
+# What needs none of our wheels. The layer with the pins is kept, and so is a part of the images.
+prepare() {
+    local role
+    for role in broker:runtime operator:operator; do
+        pins "${role%:*}" "${role#*:}"
+        if [ "$BUILDER" = cluster ]; then
+            "$CLUSTER" base
+            "$CLUSTER" layer pins "build/images/${role%:*}" --build-arg BASE="${BASE:-localhost/python-base:1}"
+        fi
+    done
+}
+
 if [ $# -eq 0 ]; then set -- broker operator etcd; fi
 case " $* " in *" broker "* | *" operator "*) tools/wheels.sh sterna >/dev/null ;; esac
 case " $* " in *" broker "*) tools/wheels.sh core >/dev/null ;; esac
@@ -83,6 +101,7 @@ for one in "$@"; do
     broker) role broker runtime ;;
     operator) role operator operator ;;
     etcd) etcd ;;
-    *) echo "images: broker, operator or etcd, not '$one'" >&2 && exit 2 ;;
+    prepare) prepare ;;
+    *) echo "images: broker, operator, etcd or prepare, not '$one'" >&2 && exit 2 ;;
     esac
 done

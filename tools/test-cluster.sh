@@ -4,6 +4,9 @@
 #
 # With KUBECONFIG set they run on whatever it says; the images have to be there (`make images`, then push or load them).
 # Without it the local cluster is started and the images are built and loaded first; that needs root, Go and Debian.
+#
+# Three workers share the cluster, each with a namespace and an operator of its own: most of a test is waiting for pods. They
+# take test by test, not file by file as other tests do, since what a file's tests share is the operator.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 if [ -z "${KUBECONFIG:-}" ]; then
@@ -16,4 +19,5 @@ if [ -z "${KUBECONFIG:-}" ]; then
     eval "$(tools/cluster/cluster env)"
     tools/images.sh
 fi
-STERNA_TEST_CLUSTER=1 exec .venv/bin/python -m pytest tests/kubernetes -p no:xdist --timeout 600 "$@"
+STERNA_TEST_CLUSTER=1 exec .venv/bin/python -m pytest tests/kubernetes --timeout 600 \
+    -n "${WORKERS:-3}" -p no:tests.plugins.order --dist load --maxschedchunk 1 "$@"

@@ -1,5 +1,6 @@
 """The installed operator, and clusters for tests. Not collected unless `make test-cluster` runs them."""
 
+import fcntl
 import json
 import os
 import secrets
@@ -7,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -55,10 +57,51 @@ def operator_values(
     return [part for name, value in values.items() for part in ("--set", f"{name}={value}")]
 
 
+@contextmanager
+def _locked(file: Path, *, shared: bool = False) -> Iterator[None]:
+    """While it is entered, no other worker of this run has the file, or all that have it share it."""
+    with file.open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
+        yield
+
+
 @pytest.fixture(scope="session")
-def definitions(tier_pods: None) -> None:
+def locks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for locks between the workers of one run: they share one cluster."""
+    base = tmp_path_factory.getbasetemp()
+    return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+
+@contextmanager
+def _in_cluster(locks: Path, *, alone: bool = False) -> Iterator[None]:
+    """While it is entered, no other worker acts on every namespace; `alone`: no other one does anything.
+
+    One lock is the way to the other: who waits to be alone holds it, so that nobody else begins.
+    """
+    with ExitStack() as turn:
+        with _locked(locks / "next"):
+            turn.enter_context(_locked(locks / "cluster", shared=not alone))
+        yield
+
+
+@pytest.fixture(autouse=True)
+def beside_others(request: pytest.FixtureRequest, tier_pods: None, locks: Path) -> Iterator[None]:
+    """Tests of several workers run beside each other, except those that ask for `whole_cluster`."""
+    with _in_cluster(locks, alone="whole_cluster" in request.fixturenames):
+        yield
+
+
+@pytest.fixture
+def whole_cluster() -> None:
+    """Asked for by what acts on every namespace: no other worker's test runs meanwhile."""
+
+
+@pytest.fixture(scope="session")
+def definitions(tier_pods: None, locks: Path) -> None:
     """The kinds, as the chart installs them. They stay: other namespaces may have objects of them."""
-    helm("upgrade", "--install", "sterna-crds", "charts/sterna-crds", "--namespace", "default", "--take-ownership")
+    # Helm does not change a release while another of its processes does.
+    with _in_cluster(locks), _locked(locks / "definitions"):
+        helm("upgrade", "--install", "sterna-crds", "charts/sterna-crds", "--namespace", "default", "--take-ownership")
 
 
 @pytest.fixture(scope="session")

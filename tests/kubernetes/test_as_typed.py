@@ -22,8 +22,11 @@ DONE_BEFORE = "A Kubernetes to try it on"
 
 
 @pytest.fixture
-def shell(tmp_path: Path) -> Iterator[Shell]:
-    """A shell for a document that installs into the namespaces above. Whatever it leaves there is taken away."""
+def shell(whole_cluster: None, tmp_path: Path) -> Iterator[Shell]:
+    """A shell for a document that installs into the namespaces above. Whatever it leaves there is taken away.
+
+    The documents' operator looks after the whole cluster, other tests' namespaces too.
+    """
     if not is_local():
         leave_out("the documents as typed", "their images are those of the local cluster (tools/cluster/cluster)")
     standing = run("kubectl", "get", "namespace", CLUSTER.name, OPERATOR.name, "--ignore-not-found", "-o", "name")
