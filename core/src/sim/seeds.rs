@@ -9,9 +9,14 @@
 //! So `SEED=7 SEEDS=1` is one seed alone. A seed that fails says the command that runs it again; a property says with
 //! which `SEED` it was drawn, and shrinks by itself.
 
+use std::io::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::time::Instant;
 
 use proptest::test_runner::{Config, RngSeed};
+
+/// A long test says how far it is after each so many seeds.
+const TOLD_AFTER: usize = 1_000;
 
 /// The number in a variable. What cannot be read is no default: whoever set it meant something.
 fn number(name: &str) -> Option<u64> {
@@ -49,9 +54,22 @@ pub(crate) fn again(seed: u64) -> String {
     command(&format!("SEED={seed} SEEDS=1"), std::thread::current().name())
 }
 
+/// Says how far a test of thousands of seeds is; to be called after each.
+pub(crate) fn tell_progress(done: usize, seeds: usize, began: Instant) {
+    if done % TOLD_AFTER == 0 {
+        let pace = done as f64 / began.elapsed().as_secs_f64();
+        let thread = std::thread::current();
+        let test = thread.name().unwrap_or_default();
+        // Not by `eprintln`, which the harness keeps to itself until the test has failed.
+        let _ = writeln!(std::io::stderr(), "{test} {done} of {seeds} seeds, {pace:.0} a second");
+    }
+}
+
 /// Runs `body` for every seed; a failure says how to see it again.
 pub(crate) fn each_seed(count: u64, body: impl Fn(u64)) {
-    for seed in seeds(count) {
+    let (seeds, began) = (seeds(count), Instant::now());
+    for (index, &seed) in seeds.iter().enumerate() {
+        tell_progress(index + 1, seeds.len(), began);
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| body(seed))) {
             eprintln!("run it again with: {}", again(seed));
             resume_unwind(panic);

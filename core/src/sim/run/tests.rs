@@ -8,14 +8,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use super::{Figures, run};
-use crate::sim::seeds::{again, seeds, steps};
+use crate::sim::seeds::{again, seeds, steps, tell_progress};
 
 /// Seeds of an ordinary test run; chosen so that it takes seconds.
 const SEEDS: u64 = 300;
 /// Steps of one run before everything is repaired and drained.
 const STEPS: u32 = 700;
-/// A long run says how far it is after each so many seeds (seen with `--nocapture`).
-const TOLD_AFTER: usize = 1_000;
 
 fn run_one(seed: u64) -> (Figures, Vec<String>) {
     let outcome = run(seed, steps(STEPS));
@@ -45,17 +43,17 @@ fn run_many(seeds: &[u64]) -> (Figures, Vec<(u64, Vec<String>)>) {
             if !wrong.is_empty() {
                 failures.push((seed, wrong));
             }
-            if (index + 1) % TOLD_AFTER == 0 {
-                let pace = (index + 1) as f64 / began.elapsed().as_secs_f64();
-                println!("{} of {} runs, {pace:.0} a second", index + 1, seeds.len());
-            }
+            tell_progress(index + 1, seeds.len(), began);
         }
     };
     let threads = std::thread::available_parallelism().map_or(1, |threads| threads.get().min(4));
     let mut figures = Figures::default();
     let mut failures = Vec::new();
+    // Named as the test is, for what they say of themselves.
+    let test = std::thread::current().name().unwrap_or("sim").to_owned();
     std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        let start = || std::thread::Builder::new().name(test.clone()).spawn_scoped(scope, work);
+        let workers: Vec<_> = (0..threads).map(|_| start().expect("a thread starts")).collect();
         for worker in workers {
             let (some, wrong) = worker.join().expect("a thread of runs ends");
             figures += some;
@@ -75,7 +73,7 @@ fn no_promise_is_broken_whatever_goes_wrong() {
         .iter()
         .map(|(seed, wrong)| {
             format!(
-                "seed {seed}: {} things are wrong, among them:\n  {}\n  TELL=1 {} --nocapture",
+                "seed {seed}: {} things are wrong, among them:\n  {}\n  TELL=1 {}",
                 wrong.len(),
                 wrong.iter().take(4).cloned().collect::<Vec<_>>().join("\n  "),
                 again(*seed)
