@@ -37,6 +37,8 @@ def shell(whole_cluster: None, tmp_path: Path) -> Iterator[Shell]:
     # The cluster first, while there is an operator that looks after it; what is gone already is no matter.
     for namespace, release in ((CLUSTER, "orders"), (OPERATOR, "sterna-operator")):
         helm("uninstall", release, "--namespace", namespace.name, "--no-hooks", "--ignore-not-found", "--wait")
+        # A namespace whose pods are still ending is looked at again after half their grace period.
+        namespace.kubectl("delete", "pod", "--all")
         run("kubectl", "delete", "namespace", namespace.name, "--ignore-not-found", timeout_s=180)
     recycle()
 
