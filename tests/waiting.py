@@ -12,12 +12,22 @@ _POLL_S = 0.005
 
 
 @overload
-async def eventually(check: Callable[[], Awaitable[T]], *, timeout_s: float = ..., what: str = ...) -> T: ...
+async def eventually(
+    check: Callable[[], Awaitable[T]], *, timeout_s: float = ..., what: str = ..., pause_max_s: float = ...
+) -> T: ...
 @overload
-async def eventually(check: Callable[[], T], *, timeout_s: float = ..., what: str = ...) -> T: ...
-async def eventually(check: Callable[[], Any], *, timeout_s: float = 10.0, what: str = "condition") -> Any:
-    """The first true value of `check`, which is asked again and again; AssertionError when time is up."""
+async def eventually(
+    check: Callable[[], T], *, timeout_s: float = ..., what: str = ..., pause_max_s: float = ...
+) -> T: ...
+async def eventually(
+    check: Callable[[], Any], *, timeout_s: float = 10.0, what: str = "condition", pause_max_s: float = _POLL_S
+) -> Any:
+    """The first true value of `check`, which is asked again and again; AssertionError when time is up.
+
+    The pauses between two checks grow up to `pause_max_s`, which is more where asking is dear.
+    """
     deadline = time.monotonic() + timeout_s
+    pause_s = _POLL_S
     while True:
         answer = check()
         value = await answer if isawaitable(answer) else answer
@@ -25,7 +35,8 @@ async def eventually(check: Callable[[], Any], *, timeout_s: float = 10.0, what:
             return value
         if time.monotonic() > deadline:
             raise AssertionError(f"{what} did not come true within {timeout_s} s; last value: {value!r}")
-        await asyncio.sleep(_POLL_S)
+        await asyncio.sleep(pause_s)
+        pause_s = min(pause_s * 1.5, pause_max_s)
 
 
 def eventually_blocking(

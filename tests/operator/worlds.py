@@ -1,6 +1,5 @@
 """Where the operator's tests take place: an API server with our kinds, an etcd, a namespace and a cluster."""
 
-import asyncio
 import json
 import urllib.request
 from collections.abc import Mapping, Sequence
@@ -16,6 +15,8 @@ from tests.support.own_names import own_name
 from tests.waiting import eventually
 
 API = "sterna.dev/v1alpha1"
+# So long at most between two looks at a server that others share.
+ASK_S = 0.05
 
 
 class World:
@@ -100,9 +101,7 @@ class World:
 
     def condition(self, kind: str, name: str, type: str = "Ready", namespace: str = "") -> dict[str, Any]:  # noqa: A002
         """A condition of an object, with the generation it should be of; empty: it has none such."""
-        found = self.get(kind, name, namespace)
-        conditions = (found or {}).get("status", {}).get("conditions", [])
-        return next((one for one in conditions if one["type"] == type), {})
+        return _condition(self.get(kind, name, namespace), type)
 
     def limited(self, name: str, rules: list[dict[str, Any]], more: Sequence[str] = ()) -> Path:
         """A kubeconfig of a user who has these rights in the test's namespace, in `more`, and nowhere else."""
@@ -141,11 +140,11 @@ class World:
 
         def check() -> dict[str, Any] | None:
             found = self.get(kind, name, namespace)
-            ready = self.condition(kind, name, namespace=namespace)
+            ready = _condition(found, "Ready")
             is_current = found is not None and ready.get("observedGeneration") == found["metadata"]["generation"]
             return found if is_current and ready["status"] == "True" else None
 
-        found = await eventually(check, timeout_s=timeout_s, what=f"{kind} {name} ready")
+        found = await eventually(check, timeout_s=timeout_s, what=f"{kind} {name} ready", pause_max_s=ASK_S)
         assert found is not None
         return found
 
@@ -159,7 +158,7 @@ class World:
             return condition.get("reason") == reason
 
         try:
-            await eventually(check, timeout_s=timeout_s, what=f"{kind} {name}: {reason}")
+            await eventually(check, timeout_s=timeout_s, what=f"{kind} {name}: {reason}", pause_max_s=ASK_S)
         except AssertionError as error:
             raise AssertionError(f"{error}; it is {condition}") from error
         return str(condition["message"])
@@ -167,7 +166,10 @@ class World:
     async def gone(self, kind: str, name: str, timeout_s: float = 30.0, namespace: str = "") -> None:
         """Waits until the object is no more."""
         await eventually(
-            lambda: self.get(kind, name, namespace) is None, timeout_s=timeout_s, what=f"{kind} {name} gone"
+            lambda: self.get(kind, name, namespace) is None,
+            timeout_s=timeout_s,
+            what=f"{kind} {name} gone",
+            pause_max_s=ASK_S,
         )
 
     # etcd
@@ -180,17 +182,21 @@ class World:
 
     async def configured(self, kind: str, claim: str, timeout_s: float = 30.0) -> ConfigRecord:
         """A configured object, once it is."""
-        deadline = asyncio.get_running_loop().time() + timeout_s
-        while True:
-            record = await self.config(kind, claim)
-            if record is not None:
-                return record
-            assert asyncio.get_running_loop().time() < deadline, f"{kind} {claim} is not configured"
-            await asyncio.sleep(0)
+        record = await eventually(
+            lambda: self.config(kind, claim), timeout_s=timeout_s, what=f"{kind} {claim} configured", pause_max_s=ASK_S
+        )
+        assert record is not None
+        return record
 
     async def unconfigured(self, kind: str, claim: str, timeout_s: float = 30.0) -> None:
         """Waits until an object is configured no more."""
-        deadline = asyncio.get_running_loop().time() + timeout_s
-        while await self.config(kind, claim) is not None:
-            assert asyncio.get_running_loop().time() < deadline, f"{kind} {claim} is still configured"
-            await asyncio.sleep(0)
+
+        async def is_gone() -> bool:
+            return await self.config(kind, claim) is None
+
+        await eventually(is_gone, timeout_s=timeout_s, what=f"{kind} {claim} configured no more", pause_max_s=ASK_S)
+
+
+def _condition(object: dict[str, Any] | None, type: str) -> dict[str, Any]:  # noqa: A002
+    conditions = (object or {}).get("status", {}).get("conditions", [])
+    return next((one for one in conditions if one["type"] == type), {})
