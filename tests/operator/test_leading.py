@@ -63,6 +63,24 @@ async def test_a_leader_that_ends_orderly_is_followed_at_once(world: World, oper
         await world.ready("Queue", "two")
 
 
+async def test_a_leader_that_is_told_to_end_has_ended_within_2_s(world: World, operator: MakeOperator) -> None:
+    """With all that it follows: what is left for later is waited for, while nobody else may lead."""
+    world.make_cluster()
+    running = operator(only_etcd=False, broker_image="broker:1")
+    async with BrokerDouble(world.etcd_urls, world.etcd_name):
+
+        async def ends(number: int) -> float:
+            if number:
+                await asyncio.to_thread(running.start)
+            world.queue(f"q-{number}")
+            await world.ready("Queue", f"q-{number}")
+            began = time.monotonic()
+            assert await asyncio.to_thread(running.terminate) == 0
+            return time.monotonic() - began
+
+        await within(2.0, ends)
+
+
 async def test_a_lease_that_somebody_deletes_is_made_anew(world: World, operator: MakeOperator) -> None:
     world.make_cluster()
     running = operator()
