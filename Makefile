@@ -6,7 +6,7 @@ MAKEFLAGS += --no-print-directory
 PY := .venv/bin/python
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: help setup demo check test repeat lint generate pins bench coverage-report wheels images test-cluster kind-up clean
+.PHONY: help setup demo check test test-all repeat lint generate pins bench coverage-report wheels images test-cluster kind-up clean
 
 help: ## explain these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -26,6 +26,9 @@ check: setup-lint ## after each edit: lint, the engine's tests, and every test t
 
 test: setup-test ## run every test, of the engine (cargo) and of everything else (pytest); ARGS="-k name" narrows pytest
 	@tools/test.sh $(ARGS)
+
+test-all: setup-lint ## all that make test takes a share of, too: every write of the operator's stories, thousands of seeds
+	@tools/test-all.sh
 
 repeat: setup-test ## run tests again and again with load beside them: TIMES=10 TIERS="pure or loop or broker or etcd"
 	@$(PY) -m tools.repeat $(if $(TIMES),--times $(TIMES)) $(if $(TIERS),--tiers "$(TIERS)")

@@ -1,8 +1,9 @@
 """What a change must pass, as on a fresh clone. Behind `.ci/run`.
 
 Set-up, lint, tests, and the tests with real pods, one after the other, each with its budget (tools/budgets.toml). The
-programs of Kubernetes, where they are not built, are built meanwhile at the lowest priority, those of the API server
-first. Nothing may be left out here: what the machine lacks is a failure. The cluster is ended, whatever happens.
+programs of Kubernetes, where they are not built, and what the images need besides our code, are made meanwhile at the
+lowest priority. Nothing may be left out here: what the machine lacks is a failure. The cluster is ended, whatever
+happens.
 """
 
 import os
@@ -13,6 +14,9 @@ import sys
 from tools import stages
 from tools.fingerprints import ROOT
 
+STAGES = {"setup": "setup", "lint": "lint", "test": "test", "pods": "test-cluster"}
+"""The targets of make, by stage, in their order."""
+
 _CLUSTER = str(ROOT / "tools" / "cluster" / "cluster")
 
 
@@ -21,21 +25,22 @@ def is_warm() -> bool:
     return subprocess.run([_CLUSTER, "lacks", "all"], stdout=subprocess.DEVNULL, check=False).returncode == 0
 
 
-def build_beside() -> "subprocess.Popen[bytes] | None":
-    """Builds the programs of Kubernetes besides; who needs one waits for it. None: Go is not here, the tests say so."""
-    if shutil.which("go") is None:
-        return None
-    log = ROOT / "build" / "cluster-programs.log"
+def beside(name: str, *command: str) -> "subprocess.Popen[bytes]":
+    """Runs something beside the stages, at the lowest priority; what it says goes to a file."""
+    log = ROOT / "build" / f"{name}.log"
     log.parent.mkdir(exist_ok=True)
     with log.open("wb") as file:
-        return subprocess.Popen(
-            ["nice", "-n", "19", _CLUSTER, "build", "all"], stdin=subprocess.DEVNULL, stdout=file, stderr=file
-        )
+        return subprocess.Popen(["nice", "-n", "19", *command], stdin=subprocess.DEVNULL, stdout=file, stderr=file)
+
+
+def has_own_cluster() -> bool:
+    """Whether `make test-cluster` starts a cluster: with KUBECONFIG set it starts none, nor without root."""
+    return not os.environ.get("KUBECONFIG") and os.geteuid() == 0
 
 
 def end_cluster() -> None:
-    """Only the cluster that `make test-cluster` starts: with KUBECONFIG set it starts none, nor without root."""
-    if not os.environ.get("KUBECONFIG") and os.geteuid() == 0:
+    """The one that was started here."""
+    if has_own_cluster():
         subprocess.run([_CLUSTER, "down"], check=False)
 
 
@@ -44,17 +49,27 @@ def main() -> int:
     kind = "warm" if is_warm() else "cold"
     budgets = stages.budgets(kind)
     print(f"ci: the machine is {kind}; budgets in minutes: {budgets}", flush=True)
-    building = None if kind == "warm" else build_beside()
+    besides = []
+    # Without Go the tests say what is missing.
+    if kind == "cold" and shutil.which("go") is not None:
+        besides.append(beside("programs", _CLUSTER, "build", "all"))
     outcomes = []
     try:
-        for name, target in (("setup", "setup"), ("lint", "lint"), ("test", "test"), ("pods", "test-cluster")):
+        for name, target in STAGES.items():
+            if name == "pods":
+                # Both want the same folders; who comes second finds them made.
+                for one in besides:
+                    one.wait()
             outcomes.append(stages.run(name, ["make", target], budgets[name]))
-            if name == "setup" and outcomes[0].status:
-                break
+            if name == "setup":
+                if outcomes[0].status:
+                    break
+                if has_own_cluster():
+                    besides.append(beside("images", str(ROOT / "tools" / "images.sh"), "prepare"))
     finally:
-        if building is not None:
-            building.terminate()
-            building.wait()
+        for one in besides:
+            one.terminate()
+            one.wait()
         end_cluster()
     print(stages.summary(outcomes), flush=True)
     return 1 if any(one.failed for one in outcomes) else 0

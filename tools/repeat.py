@@ -70,7 +70,7 @@ def closing_line(output: str) -> str:
 def run_once(tiers: str, number: int, workers: int, log: Path) -> dict[str, object]:
     """One run. Its output is kept when it fails."""
     seed = (chosen() + number) % 2**32
-    command = [sys.executable, "-m", "pytest", "-q", "-n", str(workers), "-m", tiers]
+    command = [sys.executable, "-m", "pytest", "-q", "-n", str(workers), f"--hypothesis-seed={seed}", "-m", tiers]
     began = time.monotonic()
     done = subprocess.run(
         command,

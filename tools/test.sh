@@ -8,16 +8,17 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 PY=.venv/bin/python
-SEED=${SEED:-$("$PY" -m tools.seeds)}
+SEED=$("$PY" -m tools.seeds)
 export SEED
 if [ $# -gt 0 ]; then exec "$PY" -m pytest "$@"; fi
 WORKERS=${WORKERS:-$((2 * $(nproc)))}
 
 lacks_programs() { ! tools/cluster/cluster lacks api >/dev/null; }
-pytest() { "$PY" -m pytest -q -n "$WORKERS" "$@"; }
+pytest() { "$PY" -m pytest -q -n "$WORKERS" --hypothesis-seed="$SEED" "$@"; }
 
 echo "== test: the engine (cargo test), SEED=$SEED"
-cargo test --locked --quiet --manifest-path core/Cargo.toml --features sim
+cargo test --locked --quiet --manifest-path core/Cargo.toml --lib
+cargo test --locked --quiet --manifest-path core/Cargo.toml --doc
 if lacks_programs; then
     echo "== test: everything that needs no Kubernetes API server (pytest); its programs are built meanwhile (once)"
     mkdir -p build

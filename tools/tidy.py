@@ -47,7 +47,8 @@ def tracked() -> list[str]:
 
 def is_test(name: str) -> bool:
     """Whether a file is a test: fixed pauses are forbidden there."""
-    return name.startswith(("tests/", "core/tests/"))
+    in_core = name.startswith("core/src/") and ("/tests/" in name or name.endswith("/tests.rs"))
+    return name.startswith("tests/") or in_core
 
 
 def line_problems(name: str, lines: list[str]) -> Iterator[str]:

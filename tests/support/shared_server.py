@@ -14,6 +14,7 @@ from tests.support.api_server import ApiServer, Reach, programs
 
 _STOP = "stop"
 _ASK = "reach"
+_STOP_TIMEOUT_S = 5.0
 
 
 class Keeper:
@@ -31,8 +32,11 @@ class Keeper:
         """Ends the server, if it was started."""
         with contextlib.suppress(OSError), Client(self.address, family="AF_UNIX") as connection:
             connection.send(_STOP)
-        self._thread.join()
-        self._listener.close()
+        # Not for ever: whoever has removed the socket's folder has also made that nobody can be told. The thread is a
+        # daemon, and the server is ended all the same.
+        self._thread.join(_STOP_TIMEOUT_S)
+        with contextlib.suppress(FileNotFoundError):
+            self._listener.close()
         if self._server is not None:
             self._server.stop()
         self._folder.cleanup()

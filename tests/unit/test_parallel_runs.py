@@ -1,5 +1,6 @@
 """What workers of a parallel run share, and in which order the tests come."""
 
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -46,6 +47,13 @@ def test_a_server_that_does_not_start_fails_who_asked(monkeypatch: pytest.Monkey
                 ask(keeper.address)
     finally:
         keeper.close()
+
+
+def test_an_owner_whose_folder_was_removed_ends_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared_server, "_STOP_TIMEOUT_S", 0.1)
+    keeper = Keeper()
+    shutil.rmtree(Path(keeper.address).parent)
+    keeper.close()
 
 
 def test_files_stay_together_but_for_those_whose_tests_take_long() -> None:

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from tools import repeat, seeds, stages
+from tools import ci, repeat, seeds, stages
 from tools.stages import Outcome
 
 
 def test_both_kinds_of_machines_have_a_budget_for_each_stage() -> None:
     warm, cold = stages.budgets("warm"), stages.budgets("cold")
-    assert list(warm) == list(cold) == ["setup", "lint", "test", "pods"]
+    assert list(warm) == list(cold) == list(ci.STAGES)
     assert sum(warm.values()) <= 30
     assert sum(cold.values()) <= 45
     assert all(warm[name] <= cold[name] for name in warm)
@@ -65,3 +65,50 @@ def test_what_failed_once_is_read_from_the_output() -> None:
     )
     assert repeat.failures(output) == ["tests/a.py::test_b[x]", "tests/c.py::test_d"]
     assert repeat.closing_line(output).startswith("1 failed, 9 passed")
+
+
+class Pretended:
+    """In place of the stages and what runs beside them: what was begun and waited for, in order."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, failing: str = "", warm: bool = True) -> None:
+        self.done: list[str] = []
+        self._failing = failing
+        monkeypatch.setattr(stages, "run", self._run)
+        monkeypatch.setattr(ci, "beside", self._beside)
+        monkeypatch.setattr(ci, "is_warm", lambda: warm)
+        monkeypatch.setattr(ci, "has_own_cluster", lambda: True)
+        monkeypatch.setattr(ci, "end_cluster", lambda: self.done.append("cluster down"))
+        monkeypatch.setattr("shutil.which", lambda name: name)
+
+    def _run(self, name: str, command: list[str], budget: float) -> Outcome:
+        self.done.append(" ".join(command))
+        return Outcome(name, 1.0, 2 if name == self._failing else 0, budget)
+
+    def _beside(self, name: str, *_: str) -> "Pretended":
+        self.done.append(f"{name} beside")
+        return self
+
+    def wait(self) -> None:
+        self.done.append("waited")
+
+    def terminate(self) -> None:
+        """As that of a process that has ended."""
+
+
+def test_ci_runs_all_stages_whichever_fails_and_ends_the_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    pretended = Pretended(monkeypatch, failing="lint")
+    assert ci.main() == 1
+    stages_run = ["make setup", "images beside", "make lint", "make test", "waited", "make test-cluster"]
+    assert pretended.done == [*stages_run, "waited", "cluster down"]
+
+
+def test_on_a_new_machine_ci_builds_the_programs_beside(monkeypatch: pytest.MonkeyPatch) -> None:
+    pretended = Pretended(monkeypatch, warm=False)
+    assert ci.main() == 0
+    assert pretended.done[:2] == ["programs beside", "make setup"]
+
+
+def test_without_an_environment_ci_tries_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    pretended = Pretended(monkeypatch, failing="setup")
+    assert ci.main() == 1
+    assert pretended.done == ["make setup", "cluster down"]

@@ -80,7 +80,8 @@ def test_stubs_move_below_the_sdk_but_descriptors_keep_their_names() -> None:
         pytest.param("requirements/a.txt", "https://py" + "pi.org/simple", "package index", id="index"),
         pytest.param("tests/unit/a.py", "time.sl" + "eep(1)", "fixed pause", id="pause"),
         pytest.param("tests/unit/a.py", "await asyncio.sl" + "eep(0.1)", "fixed pause", id="async-pause"),
-        pytest.param("core/tests/a.rs", "std::thread::sl" + "eep(d);", "fixed pause", id="rust-pause"),
+        pytest.param("core/src/log/tests/a.rs", "std::thread::sl" + "eep(d);", "fixed pause", id="rust-pause"),
+        pytest.param("core/src/log/tests.rs", "std::thread::sl" + "eep(d);", "fixed pause", id="rust-pause-in-one"),
     ],
 )
 def test_what_must_not_be_in_the_tree_is_found(name: str, line: str, problem: str) -> None:
