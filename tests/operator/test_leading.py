@@ -175,6 +175,7 @@ async def test_the_next_operator_notices_an_emptied_etcd_too(world: World, opera
         await world.ready("Queue", "orders")
         await eventually(lambda: ((world.get("MessagingCluster", "mq") or {}).get("status") or {}).get("etcdId"))
         running.kill()
+        world.end_lead()
         await world.client.delete(world.layout.prefix, is_prefix=True)
         running.start()
         world.queue("other")

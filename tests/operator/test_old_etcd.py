@@ -41,6 +41,7 @@ async def test_an_operator_that_starts_in_front_of_an_old_copy_notices_it(
             await world.ready("Queue", "later", timeout_s=60)
             await eventually(lambda: _noted(world) > copied, timeout_s=60, what="the revision in the status")
         running.kill()
+        world.end_lead()
         await asyncio.to_thread(member.kill)
         await asyncio.to_thread(member.restore_from, tmp_path / "copy")
         await asyncio.to_thread(own.restart, member)

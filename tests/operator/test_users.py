@@ -109,6 +109,7 @@ async def test_a_restarted_operator_makes_no_new_hash_of_an_unchanged_password(
         await world.ready("User", "ann")
         before = await _record(world, "ann")
         running.kill()
+        world.end_lead()
         running.start()
         world.queue("mark")
         await world.ready("Queue", "mark")

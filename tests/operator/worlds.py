@@ -127,6 +127,12 @@ class World:
         file.write_text(json.dumps(text))
         return file
 
+    def end_lead(self) -> None:
+        """As who knows that the leader is dead: that a Lease runs out by itself is shown elsewhere, and takes time."""
+        where = path("coordination.k8s.io/v1", "Lease", self.namespace, "sterna-operator")
+        answer = self.server.request("DELETE", where)
+        assert answer.ok or answer.status == 404, answer.message
+
     def metrics(self, address: str) -> dict[str, float]:
         """An operator's figures, by name and labels."""
         with urllib.request.urlopen(f"http://{address}/metrics", timeout=5) as response:
