@@ -19,13 +19,15 @@ from tests.support.peer_network import PeerNetwork
 from tests.waiting import eventually_blocking
 
 START_TIMEOUT_S = 30.0
+_BUILT = Path.home() / ".cache" / "sterna-cluster"
 
 
 def binary() -> str:
     """The etcd to run; skips the test, or fails it where nothing may be left out."""
     named = os.environ.get("STERNA_ETCD")
-    built = sorted((Path.home() / ".cache" / "sterna-cluster").glob("bin-*/etcd"))
-    found = named or (str(built[-1]) if built else None) or shutil.which("etcd")
+    # Each version of the programs, and of how they are built, has a folder of its own.
+    built = max(_BUILT.glob("bin-*/etcd"), key=lambda file: file.stat().st_mtime, default=None)
+    found = named or (str(built) if built else None) or shutil.which("etcd")
     if found is None:
         text = "left out: no etcd (tools/cluster/cluster builds it; or set STERNA_ETCD)"
         if os.environ.get("STERNA_COMPLETE") == "1" or os.environ.get("CI") == "true":
