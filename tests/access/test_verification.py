@@ -1,7 +1,6 @@
 """Checking passwords: what it costs, whom it holds up, what it gives away."""
 
 import asyncio
-import statistics
 import time
 from collections.abc import AsyncIterator
 from typing import Any
@@ -91,7 +90,8 @@ async def test_an_unknown_user_takes_the_time_of_a_known_one(store: UserStore, v
         return time.perf_counter() - began
 
     pairs = [(await took_s("a", f"w{number}"), await took_s("b", f"w{number}")) for number in range(15)]
-    known, unknown = (statistics.median(side) for side in zip(*pairs, strict=True))
+    # The quickest of each: what a busy machine adds, it adds to some of them.
+    known, unknown = (min(side) for side in zip(*pairs, strict=True))
     # Finding out that there is no such user takes some thousandth of this.
     assert 0.5 < known / unknown < 2
 
