@@ -1,4 +1,4 @@
-"""Every check that needs no test run, one after the other; all of them run, whatever fails. Behind `make lint`.
+"""Every check that needs no test run, as many at once as there are cores; all of them run. Behind `make lint`.
 
 `python -m tools.lint NAME …` runs only the checks named.
 """
@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tools.fingerprints import ROOT
@@ -20,7 +21,7 @@ def _python_folders() -> list[str]:
 
 
 def checks() -> dict[str, list[str]]:
-    """The commands by name, the quick ones first."""
+    """The commands by name, those first that take a minute on a new machine: several run at once."""
     cargo = ["--manifest-path", "core/Cargo.toml"]
     stubtest = [sys.executable, "-m", "mypy.stubtest", "--concise", "--allowlist", "tools/stubtest_allowlist.txt"]
     clippy = [
@@ -36,17 +37,17 @@ def checks() -> dict[str, list[str]]:
         "warnings",
     ]
     return {
+        "clippy": clippy,
+        "generated": [sys.executable, "-m", "tools.generate", "--check"],
+        "mypy": [str(BIN / "mypy"), "--no-error-summary", *_python_folders()],
         "tidy": [sys.executable, "-m", "tools.tidy"],
         "links": [sys.executable, "-m", "tools.links"],
         "format": [str(BIN / "ruff"), "format", "--check", "--quiet", "--diff", "."],
         "ruff": [str(BIN / "ruff"), "check", "--quiet", "."],
         "imports": [str(BIN / "lint-imports"), "--no-logo", "--no-cache"],
-        "generated": [sys.executable, "-m", "tools.generate", "--check"],
-        "mypy": [str(BIN / "mypy"), "--no-error-summary", *_python_folders()],
         "stubtest": [*stubtest, "sterna_core"],
         "rustfmt": ["cargo", "fmt", *cargo, "--check"],
         "protogen": ["cargo", "fmt", "--manifest-path", "core/protogen/Cargo.toml", "--check"],
-        "clippy": clippy,
     }
 
 
@@ -70,9 +71,11 @@ def passes(name: str, command: list[str]) -> bool:
         check=False,
     )
     verdict = "ok" if outcome.returncode == 0 else "FAILED"
-    print(f"lint: {name:<10} {verdict} ({time.monotonic() - began:.1f} s)", flush=True)
+    lines = [f"lint: {name:<10} {verdict} ({time.monotonic() - began:.1f} s)"]
     if outcome.returncode != 0:
-        print(outcome.stdout.rstrip(), flush=True)
+        lines.append(outcome.stdout.rstrip())
+    # In one go, since others end at the same time.
+    print("\n".join(lines), flush=True)
     return outcome.returncode == 0
 
 
@@ -83,7 +86,9 @@ def main() -> int:
         sys.exit(f"lint: no such check: {', '.join(sorted(unknown))}; there are {', '.join(chosen)}")
     if sys.argv[1:]:
         chosen = {name: chosen[name] for name in sys.argv[1:]}
-    failed = [name for name, command in chosen.items() if not passes(name, command)]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        verdicts = list(pool.map(passes, chosen, chosen.values()))
+    failed = [name for name, passed in zip(chosen, verdicts, strict=True) if not passed]
     print(f"lint: failed: {', '.join(failed)}" if failed else f"lint: all {len(chosen)} checks passed", flush=True)
     return 1 if failed else 0
 
