@@ -2,25 +2,21 @@
 
 Nothing may block the broker's loop or the SDK's, since every connection waits behind it. What counts is the time that
 the callback itself took, running or blocked (on a disk, a lock). Time in which its thread was ready but the machine
-gave the core to others is taken off, or a busy machine would fail tests; and so is time in which the one other thread
-that waited most was ready, since the callback may have waited for it: for the interpreter, a lock, an answer of the
-engine's. The kernel keeps that figure (schedstat), where it does not nothing is taken off; where nothing else is to do
-it is next to nothing. The same holds for time in which a hypervisor gave the machine's cores to other machines: the
-thread counts as running then, and only the machine's own figure (steal in /proc/stat) tells. Nor does the time count in
-which Python collects garbage: that grows with all that a thousand tests before have left in this process, and may come
-in any callback.
+gave the core to others is taken off, or a busy machine would fail tests; the kernel keeps that figure (schedstat),
+where it does not nothing is taken off. The same holds for time in which a hypervisor gave the machine's cores to other
+machines: the thread counts as running then, and only the machine's own figure (steal in /proc/stat) tells. Nor does the
+time count in which Python collects garbage: that grows with all that a thousand tests before have left in this process,
+and may come in any callback.
 
 `@pytest.mark.slow_callbacks(ms)` sets another bound for one test.
 """
 
 import asyncio
-import contextlib
 import gc
 import os
 import threading
 import time
 from collections.abc import Generator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -42,61 +38,30 @@ def _opened(file: str) -> int:
         return -1
 
 
-def _close(file: int) -> None:
-    if file >= 0:
-        os.close(file)
-
-
 class Waiting(threading.local):
-    """How long threads of this process waited for a core, and what was stolen from the machine, read seldom.
+    """What this thread waited for a core and what was stolen from the machine, in seconds, read as seldom as may be."""
 
-    `stat` and `threads` are the kernel's files; tests have their own.
-    """
-
-    def __init__(self, stat: str = "/proc/stat", threads: str = "/proc/self/task") -> None:
+    def __init__(self, stat: str = "/proc/stat") -> None:
         self.read_at = 0.0
-        self.waits: dict[str, float] = {}
-        """In seconds, of each thread's whole life, as last read."""
-        self.stolen = 0.0
-        self._own = str(threading.get_native_id())
-        self._threads = Path(threads)
-        self._opened: dict[str, int] = {}
+        self.value = 0.0
+        self._own = _opened(f"/proc/self/task/{threading.get_native_id()}/schedstat")
         self._machine = _opened(stat)
 
-    def read(self) -> tuple[dict[str, float], float]:
-        """The present figures: by thread, and of the machine."""
-        self.waits = self._read_threads()
+    def read(self) -> float:
+        """The present sum."""
+        self.value = 0.0
+        if self._own >= 0:
+            self.value += int(os.pread(self._own, 100, 0).split()[1]) / 1e9
         if self._machine >= 0:
             # cpu user nice system idle iowait irq softirq steal …: all cores together.
-            self.stolen = int(os.pread(self._machine, 300, 0).split()[8]) / _TICKS_PER_S
+            self.value += int(os.pread(self._machine, 300, 0).split()[8]) / _TICKS_PER_S
         self.read_at = time.monotonic()
-        return self.waits, self.stolen
-
-    def since(self, waits: dict[str, float], stolen: float) -> float:
-        """What a callback of this thread that began at these figures waited for no fault of its own, in seconds."""
-        before = dict(waits)
-        now, stolen_now = self.read()
-        waited = {name: value - before.get(name, 0.0) for name, value in now.items()}
-        own = waited.pop(self._own, 0.0)
-        return own + max(waited.values(), default=0.0) + stolen_now - stolen
-
-    def _read_threads(self) -> dict[str, float]:
-        found: dict[str, float] = {}
-        names = [entry.name for entry in self._threads.iterdir()] if self._threads.is_dir() else []
-        for name in names:
-            file = self._opened.get(name, -1)
-            if file < 0:
-                file = self._opened[name] = _opened(f"{self._threads}/{name}/schedstat")
-            # It has ended, or the kernel keeps no such figure.
-            with contextlib.suppress(OSError, IndexError):
-                found[name] = int(os.pread(file, 100, 0).split()[1]) / 1e9
-        for name in self._opened.keys() - found.keys():
-            _close(self._opened.pop(name))
-        return found
+        return self.value
 
     def __del__(self) -> None:
-        for file in (*self._opened.values(), self._machine):
-            _close(file)
+        for file in (self._own, self._machine):
+            if file >= 0:
+                os.close(file)
 
 
 class _Collecting:
@@ -133,12 +98,11 @@ class SlowCallbacks:
         def timed(handle: asyncio.Handle) -> None:
             began = time.monotonic()
             collected_s = collecting.total_s
-            is_new = began - waiting.read_at < _READING_AGE_S
-            before = (waiting.waits, waiting.stolen) if is_new else waiting.read()
+            before = waiting.value if began - waiting.read_at < _READING_AGE_S else waiting.read()
             original(handle)
             took_ms = (time.monotonic() - began) * 1000
             if took_ms > self.bound_ms:
-                took_ms -= (waiting.since(*before) + collecting.total_s - collected_s) * 1000
+                took_ms -= (waiting.read() - before + collecting.total_s - collected_s) * 1000
                 if took_ms > self.bound_ms:
                     self.found.append(f"{took_ms:.0f} ms in {handle!r}")
 
