@@ -5,6 +5,7 @@
 
 import os
 import subprocess
+import sys
 
 from tools.fingerprints import ROOT
 
@@ -13,7 +14,13 @@ def chosen() -> int:
     """SEED of the environment, else a number below 2**32 from the commit's hash; 0 outside a repository."""
     named = os.environ.get("SEED", "")
     if named:
-        return int(named, 0)
+        try:
+            chosen = int(named, 0)
+        except ValueError:
+            chosen = -1
+        if not 0 <= chosen < 2**64:
+            sys.exit(f"SEED={named}: not a number from 0 to 2**64 - 1")
+        return chosen
     done = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
     return int(done.stdout[:8], 16) if done.returncode == 0 else 0
 

@@ -117,7 +117,7 @@ def test_the_api_server_takes_what_is_rendered(
 
 
 def test_the_definitions_can_be_applied_without_helm(api_server: ApiServer, definitions_installed: None) -> None:
-    arguments = ("apply", "--server-side", "--force-conflicts", "--dry-run=server", "-f", "crds/yaml")
+    arguments = ("apply", "--server-side", "--force-conflicts", "-f", "crds/yaml")
     outcome = api_server.kubectl(*arguments)
     assert outcome.returncode == 0, outcome.stderr
     assert len(outcome.stdout.splitlines()) == len(NAMES)

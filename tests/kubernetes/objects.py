@@ -91,7 +91,7 @@ def read_all(kind: str, namespace: str, selector: str = "") -> list[dict[str, An
 
 def _read(path: str, query: dict[str, str]) -> dict[str, Any] | None:
     status, body = _request(path, query)
-    if status == 404:
+    if status == 404 and isinstance(body, dict) and body.get("reason") == "NotFound":
         return None
     if status != 200:
         raise UnreadableError(f"{path}: {status}: {body}")

@@ -18,6 +18,10 @@ The end of each run says how many tests of each tier there were, the sum of thei
 STERNA_TIMES=FILE the time of each test is added to that file, in seconds, which is how the stages of CI name the slow.
 """
 
+import _posixsubprocess
+import asyncio
+import asyncio.subprocess
+import functools
 import os
 import sys
 from collections import Counter, defaultdict
@@ -40,6 +44,7 @@ MEANING = {
 }
 # What only a higher tier may start; all other programs are of the tier `broker`.
 _PROGRAMS = {"etcd": "etcd", "kube-apiserver": "api", "kubectl": "api", "helm": "api"}
+_STARTERS = {"nsenter", "nice", "env", "sh", "bash", "ip", "timeout", "setpriv", "unshare", "taskset"}
 _PREFIX = "tier_"
 
 # What our own ways of starting a process without `subprocess` announce: sys.audit(STARTED, program).
@@ -59,12 +64,21 @@ def tier_of(fixtures: Iterable[str]) -> str:
 
 def needed(event: str, arguments: tuple[Any, ...]) -> str:
     """The tier that may do what an audit event of starting a process tells of."""
-    words: list[Any] = list(arguments[:2])
-    if event == "subprocess.Popen":
-        words = [arguments[0], *(arguments[1] if isinstance(arguments[1], (list, tuple)) else [arguments[1]])]
-    # The program may stand behind another that starts it: nsenter, nice, a shell.
-    names = [PurePath(str(word)).name for word in words if word is not None and not str(word).startswith("-")]
-    return max((_PROGRAMS.get(name, "broker") for name in names), key=TIERS.index, default="broker")
+    words = [os.fsdecode(word) for word in _words(event, arguments) if isinstance(word, (str, bytes, os.PathLike))]
+    names = [PurePath(word).name for word in words if not word.startswith("-")]
+    # The program may stand behind another that starts it; else what follows are only its arguments.
+    counted = names if names[:1] and names[0] in _STARTERS else names[:1]
+    return max((_PROGRAMS.get(name, "broker") for name in counted), key=TIERS.index, default="broker")
+
+
+def _words(event: str, arguments: tuple[Any, ...]) -> list[Any]:
+    """The command as a list."""
+    command = arguments[1] if event == "subprocess.Popen" else arguments[0] if arguments else ""
+    if isinstance(command, (list, tuple)):
+        words = list(command)
+        # `subprocess` hands a shell's command on as one word.
+        return [*words[:2], *words[2].split()] if len(words) == 3 and words[1] == "-c" else words
+    return command.split() if event in ("os.system", STARTED) and isinstance(command, (str, bytes)) else [command]
 
 
 class Guard:
@@ -72,9 +86,27 @@ class Guard:
 
     def __init__(self) -> None:
         self.tier: str | None = None
-        """That of the test which runs; None: none does."""
+        """That of the test which runs, or `pure` while tests are collected; None: neither."""
+        self.highest = "pure"
+        """Among the tests so far: fixtures that tests share may end with any of them."""
         self.found: list[str] = []
         sys.addaudithook(self._hook)
+        # Neither tells of itself: the one way by which multiprocessing starts what it does not fork, and what asyncio
+        # leaves to a loop that may be written in C.
+        _posixsubprocess.fork_exec = self._told(_posixsubprocess.fork_exec)
+        for name in ("create_subprocess_exec", "create_subprocess_shell"):
+            told = self._told(getattr(asyncio, name))
+            setattr(asyncio, name, told)
+            setattr(asyncio.subprocess, name, told)
+
+    def _told(self, starts: Any) -> Any:
+        @functools.wraps(starts)
+        def start(*arguments: Any, **more: Any) -> Any:
+            # All of a command where it is given as a list, its first word where that begins the arguments.
+            sys.audit(STARTED, arguments[0])
+            return starts(*arguments, **more)
+
+        return start
 
     def _hook(self, event: str, arguments: tuple[Any, ...]) -> None:
         if self.tier is None or event not in _EVENTS:
@@ -96,7 +128,7 @@ class Tally:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Hook of pytest; with xdist it is called where the results come together."""
-        tier = next((tier for tier in TIERS if tier in report.keywords), "pure")
+        tier = str(dict(report.user_properties).get("tier", "pure"))
         self.seconds[tier] += report.duration
         self.tests[report.nodeid] += report.duration
         if report.when == "call" or (report.when == "setup" and not report.passed):
@@ -127,10 +159,27 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Tally(), "tiers-tally")
 
 
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection(session: pytest.Session) -> Generator[None, Any, Any]:
+    """Modules are imported meanwhile: nothing may be started for that."""
+    guard = session.config.stash[_GUARD]
+    outer, guard.tier = guard.tier, "pure"
+    try:
+        result = yield
+        if guard.found and not session.testsfailed:
+            raise pytest.UsageError("\n".join(guard.found))
+    finally:
+        guard.tier = outer
+        guard.found.clear()
+    return result
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        item.add_marker(tier_of(getattr(item, "fixturenames", ())))
+        tier = tier_of(getattr(item, "fixturenames", ()))
+        item.add_marker(tier)
+        item.user_properties.append(("tier", tier))
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -138,6 +187,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
     guard = item.config.stash[_GUARD]
     # A test of plugins may run others inside itself.
     outer, guard.tier = guard.tier, tier_of(getattr(item, "fixturenames", ()))
+    guard.highest = max(guard.highest, guard.tier, key=TIERS.index)
     try:
         return (yield)
     finally:
@@ -148,17 +198,24 @@ def _refused(item: pytest.Item) -> Generator[None, Any, Any]:
     """Fails what survived a refusal: the test itself, or what its fixtures do at the end."""
     found = item.config.stash[_GUARD].found
     try:
-        result = yield
-        if found:
-            pytest.fail("\n".join(found), pytrace=False)
+        return (yield)
     finally:
+        # Also when it was skipped, or is expected to fail: it was refused what it did not ask for.
+        text = "\n".join(found)
         found.clear()
-    return result
+        if text:
+            pytest.fail(text, pytrace=False)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, Any, Any]:
+    guard = item.config.stash[_GUARD]
+    guard.tier = guard.highest
+    yield from _refused(item)
 
 
 pytest_runtest_setup = pytest.hookimpl(wrapper=True, tryfirst=True)(_refused)
 pytest_runtest_call = pytest.hookimpl(wrapper=True, tryfirst=True)(_refused)
-pytest_runtest_teardown = pytest.hookimpl(wrapper=True, tryfirst=True)(_refused)
 
 
 @pytest.fixture(scope="session")

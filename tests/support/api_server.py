@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tests.support.forking import end_with_parent
 from tests.support.leaving_out import leave_out
 from tests.waiting import eventually_blocking
 
@@ -219,7 +220,12 @@ class ApiServer:
     def _launch(self, name: str, *flags: str) -> None:
         with (self.folder / f"{name}.log").open("wb") as log:
             process = subprocess.Popen(
-                [self.binaries / name, *flags], stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.folder
+                [self.binaries / name, *flags],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self.folder,
+                preexec_fn=end_with_parent,
             )
         self._processes.append((name, process))
 

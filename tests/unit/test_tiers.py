@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.plugins import tiers
 from tests.plugins.tiers import STARTED, needed, tier_of
 
 pytest_plugins = ["pytester"]
@@ -47,6 +48,11 @@ def test_the_highest_tier_among_the_fixtures_counts(fixtures: list[str], tier: s
         ("subprocess.Popen", (None, "echo"), "broker"),
         ("subprocess.Popen", ("nsenter", ["nsenter", "--net=x", "/opt/etcd", "--name=m0"]), "etcd"),
         ("subprocess.Popen", ("tar", ["tar", "--directory=/data/etcd"]), "broker"),
+        ("subprocess.Popen", ("mkdir", ["mkdir", "/data/etcd"]), "broker"),
+        ("subprocess.Popen", ("/bin/sh", ["/bin/sh", "-c", "/opt/etcd --name=m0"]), "etcd"),
+        ("subprocess.Popen", (None, [b"/opt/etcd"]), "etcd"),
+        ("os.system", (b"/opt/etcd --version",), "etcd"),
+        (STARTED, ("kubectl get pods",), "api"),
         ("subprocess.Popen", ("kubectl", ["/bin/kubectl", "get", "etcd"]), "api"),
         ("os.posix_spawn", ("/opt/kube-apiserver", []), "api"),
         (STARTED, ("tests.running._run",), "broker"),
@@ -77,7 +83,42 @@ def test_who_hides_the_refusal_fails_all_the_same(inner: pytest.Pytester) -> Non
     inner.runpytest_inprocess().assert_outcomes(failed=1)
 
 
-def test_fixtures_are_held_to_the_same(inner: pytest.Pytester) -> None:
+@pytest.mark.parametrize(
+    "start",
+    [
+        pytest.param("multiprocessing.get_context('spawn').Process(target=print).start()", id="multiprocessing"),
+        pytest.param("uvloop.run(asyncio.create_subprocess_exec(sys.executable, '-V'))", id="uvloop"),
+        pytest.param("os.system('true')", id="system"),
+        pytest.param("os.posix_spawn('/bin/true', ['true'], {})", id="posix_spawn"),
+    ],
+)
+def test_every_way_of_starting_one_is_refused(inner: pytest.Pytester, start: str) -> None:
+    inner.makepyfile(f"import asyncio, multiprocessing, os, sys, uvloop\ndef test_it():\n    {start}")
+    result = inner.runpytest_inprocess()
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*has to ask for the fixture tier_broker*"])
+
+
+@pytest.mark.parametrize("ending", ["pytest.skip('no git')", "pytest.xfail('no git')"])
+def test_a_refusal_is_no_reason_to_skip(inner: pytest.Pytester, ending: str) -> None:
+    inner.makepyfile(f"{STARTS}import pytest\ndef test_it():\n    try: {PROGRAM}\n    except Exception: {ending}")
+    inner.runpytest_inprocess().assert_outcomes(failed=1)
+
+
+def test_a_module_starts_nothing_when_it_is_imported(inner: pytest.Pytester) -> None:
+    inner.makepyfile(f"{STARTS}{PROGRAM}\ndef test_it(): pass")
+    inner.runpytest_inprocess().assert_outcomes(errors=1)
+
+
+def test_what_a_shared_fixture_starts_at_its_end_is_not_the_last_tests_fault(inner: pytest.Pytester) -> None:
+    fixture = f"@pytest.fixture(scope='module')\ndef shared(tier_broker):\n    yield\n    {PROGRAM}\n"
+    inner.makepyfile(f"{STARTS}import pytest\n{fixture}def test_a(shared): pass\ndef test_b(): pass")
+    inner.runpytest_inprocess().assert_outcomes(passed=2)
+
+
+def test_fixtures_are_held_to_the_same(inner: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    # This process may have run tests of higher tiers.
+    monkeypatch.setattr(tiers._guards[0], "highest", "pure")
     inner.makepyfile(
         f"{STARTS}import pytest\n@pytest.fixture\ndef late():\n    yield\n    {PROGRAM}\ndef test_it(late): pass"
     )
