@@ -93,9 +93,10 @@ class Wakeups:
                 if key.startswith(layout.homes):
                     store.freed.discard(change.claim)
                 self._wake_claimants(cluster, change, but=None)
-            elif not is_own:
+            elif not is_own or key.startswith(layout.drains):
+                # Our own word that a broker is to go counts: the status was decided before, and has to say so too.
                 self._queue.add_after(cluster, _GATHERING_S, Priority.REFERENCE)
-                wakes_waiting = True
+                wakes_waiting |= not is_own
         if wakes_waiting:
             self._gather(cluster)
 

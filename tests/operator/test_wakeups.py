@@ -156,6 +156,25 @@ async def test_brokers_that_say_something_wake_who_waits_for_them_a_few_times_a_
     await asyncio.sleep(0)
 
 
+async def test_a_cluster_is_looked_at_again_once_a_broker_was_told_to_go() -> None:
+    """Its status was decided before, and does not say so yet."""
+    world = World()
+    world.event("MessagingCluster", "mq")
+    world.taken()
+    mirror = world.stores.mirror
+    told = mirror.put(mirror.layout.drain("b-0"), b'{"force":false}', 1)
+    assert told is not None
+    world.wakeups.on_store(CLUSTER, [told], True)
+    found: dict[str, Priority] = {}
+
+    def is_looked_at() -> bool:
+        found.update(world.taken())
+        return bool(found)
+
+    await eventually(is_looked_at)
+    assert found == {"mq": Priority.REFERENCE}
+
+
 async def test_what_brokers_say_while_an_object_is_looked_at_has_it_looked_at_again() -> None:
     """Its status is written after it was decided, which may take long: that it waits is known only then."""
     world = World()
