@@ -8,11 +8,14 @@ happens.
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import time
 
 from tools import stages
 from tools.fingerprints import ROOT
+from tools.stages import Outcome
 
 STAGES = {"setup": "setup", "lint": "lint", "test": "test", "pods": "test-cluster"}
 """The targets of make, by stage, in their order."""
@@ -30,7 +33,9 @@ def beside(name: str, *command: str) -> "subprocess.Popen[bytes]":
     log = ROOT / "build" / f"{name}.log"
     log.parent.mkdir(exist_ok=True)
     with log.open("wb") as file:
-        return subprocess.Popen(["nice", "-n", "19", *command], stdin=subprocess.DEVNULL, stdout=file, stderr=file)
+        return subprocess.Popen(
+            ["nice", "-n", "19", *command], stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True
+        )
 
 
 def has_own_cluster() -> bool:
@@ -44,8 +49,18 @@ def end_cluster() -> None:
         subprocess.run([_CLUSTER, "down"], check=False)
 
 
+def awaited(besides: "list[subprocess.Popen[bytes]]", budget: float) -> Outcome:
+    """Waits for what runs beside the stages, since pods want the same folders. What fails there fails in them again."""
+    began = time.monotonic()
+    for one in besides:
+        one.wait()
+    return Outcome("beside", (time.monotonic() - began) / 60, 0, budget)
+
+
 def main() -> int:
     """All stages; after a failed set-up none. 1 when any failed or took far too long."""
+    # What must happen at the end happens in `finally`, which a signal would pass over.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     kind = "warm" if is_warm() else "cold"
     budgets = stages.budgets(kind)
     print(f"ci: the machine is {kind}; budgets in minutes: {budgets}", flush=True)
@@ -57,9 +72,7 @@ def main() -> int:
     try:
         for name, target in STAGES.items():
             if name == "pods":
-                # Both want the same folders; who comes second finds them made.
-                for one in besides:
-                    one.wait()
+                outcomes.append(awaited(besides, budgets["beside"]))
             outcomes.append(stages.run(name, ["make", target], budgets[name]))
             if name == "setup":
                 if outcomes[0].status:
@@ -68,8 +81,8 @@ def main() -> int:
                     besides.append(beside("images", str(ROOT / "tools" / "images.sh"), "prepare"))
     finally:
         for one in besides:
-            one.terminate()
-            one.wait()
+            if one.poll() is None:
+                stages.end_group(one)
         end_cluster()
     print(stages.summary(outcomes), flush=True)
     return 1 if any(one.failed for one in outcomes) else 0

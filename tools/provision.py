@@ -23,6 +23,7 @@ from tools.fingerprints import ROOT, STAMPS, fingerprint, remember, unchanged
 from tools.uv import PYTHON, VENV
 
 OTHER_PROTOBUFS = (5, 6)
+UNFINISHED = "setup-unfinished"
 PIP = (str(PYTHON), "-m", "pip", "--disable-pip-version-check", "--quiet", "--no-input")
 
 
@@ -79,10 +80,24 @@ def run(*command: str | Path, environment: dict[str, str] | None = None) -> None
         sys.exit(f"setup: failed ({outcome.returncode}): {' '.join(map(str, command))}")
 
 
+@contextmanager
+def to_the_end() -> Iterator[None]:
+    """Notes that an installation has begun, until it has ended well.
+
+    One that was broken off leaves packages without some of their files, which look installed to every later one.
+    """
+    STAMPS.mkdir(parents=True, exist_ok=True)
+    unfinished = STAMPS / UNFINISHED
+    unfinished.touch()
+    yield
+    unfinished.unlink()
+
+
 def install(*arguments: str | Path) -> None:
     """`uv pip install` into the environment. The pins name everything there is to install, so uv resolves nothing."""
     pip = pip_settings()
-    run(*uv.command(pip, "install", "--quiet", "--no-deps", *arguments), environment=uv.environment(pip))
+    with to_the_end():
+        run(*uv.command(pip, "install", "--quiet", "--no-deps", *arguments), environment=uv.environment(pip))
 
 
 def pins(*names: str) -> list[str]:
@@ -98,7 +113,8 @@ def make_environment() -> None:
 
 def install_uv() -> None:
     """What installs everything else, by the pip that came with Python."""
-    run(*PIP, "install", "--no-deps", *pins("uv"))
+    with to_the_end():
+        run(*PIP, "install", "--no-deps", *pins("uv"))
     check_uv()
 
 
@@ -171,7 +187,10 @@ def provision(names: Iterable[str]) -> None:
     """All steps of these parts, in order. A new environment makes the steps after it necessary again."""
     # The same inside an environment as outside: that of a shell in which `.venv` is active is no other Python.
     environment = fingerprint([], extra=f"{sys.version} {sys.base_prefix} {VENV}")
-    if not PYTHON.exists() or not unchanged("setup-environment", environment):
+    is_broken_off = (STAMPS / UNFINISHED).exists()
+    if is_broken_off:
+        print("setup: the last installation was broken off: .venv is made anew", flush=True)
+    if is_broken_off or not PYTHON.exists() or not unchanged("setup-environment", environment):
         for stamp in STAMPS.glob("setup-*"):
             stamp.unlink()
     step("making .venv", {"setup-environment": environment}, make_environment)

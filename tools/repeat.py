@@ -2,7 +2,7 @@
 
 `make repeat TIMES=10 TIERS="pure or loop or broker or etcd"` runs those tiers ten times, each time with another seed,
 while as many processes as there are cores keep the processor and the disk busy. It goes on where it stopped: what has
-been run at this commit stands in build/repeat. The end names every test that failed, with the runs in which it did.
+been run of this very tree stands in build/repeat. The end names every test that failed, with the runs in which it did.
 """
 
 import argparse
@@ -11,6 +11,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,7 +21,7 @@ from tools.fingerprints import ROOT
 from tools.seeds import chosen
 
 RESULTS = ROOT / "build" / "repeat"
-_FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
+_FAILED = re.compile(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", re.MULTILINE)
 _END = re.compile(r"^(?:=+ )?(\d.* in [\d.]+s.*?)(?: =+)?$", re.MULTILINE)
 
 # Half of the time at work, and a durable write in each round.
@@ -50,10 +51,14 @@ def load(processes: int) -> Iterator[None]:
             one.wait()
 
 
-def commit() -> str:
-    """What is checked out, and whether something is changed in it."""
-    command = ["git", "describe", "--always", "--dirty", "--exclude=*"]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+def tree() -> str:
+    """What is run, by content: the tree as it stands, with what is changed in it and what git does not know yet."""
+    with tempfile.TemporaryDirectory() as folder:
+        index = {**os.environ, "GIT_INDEX_FILE": f"{folder}/index"}
+        subprocess.run(["git", "add", "--all"], cwd=ROOT, env=index, check=True)
+        command = ["git", "write-tree"]
+        done = subprocess.run(command, cwd=ROOT, env=index, capture_output=True, text=True, check=True)
+    return done.stdout.strip()[:12]
 
 
 def failures(output: str) -> list[str]:
@@ -101,7 +106,8 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=2 * (os.cpu_count() or 1))
     parser.add_argument("--load", type=int, default=os.cpu_count() or 1, help="processes beside the tests")
     given = parser.parse_args()
-    folder = RESULTS / commit() / given.tiers.replace(" ", "-")
+    how = f"{given.tiers.replace(' ', '-')}-{given.workers}-workers-{given.load}-load-seed-{chosen()}"
+    folder = RESULTS / tree() / how
     folder.mkdir(parents=True, exist_ok=True)
     runs: dict[int, dict[str, object]] = {}
     with load(given.load):

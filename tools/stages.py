@@ -3,7 +3,9 @@
 tools/ci.py runs by these. Standard library alone: nothing is installed when the first stage begins.
 """
 
+import contextlib
 import os
+import signal
 import subprocess
 import time
 import tomllib
@@ -16,6 +18,7 @@ from tools.fingerprints import ROOT
 # A stage that takes half as much again fails: a machine is slower at times, but not by that much.
 OVERRUN = 1.5
 SLOWEST = 20
+END_TIMEOUT_S = 10.0
 TIMES = ROOT / "build" / "times"
 
 
@@ -56,12 +59,30 @@ def run(name: str, command: Sequence[str], budget: float) -> Outcome:
     times.unlink(missing_ok=True)
     environment = {**os.environ, "STERNA_TIMES": str(times)}
     began = time.monotonic()
-    status = subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, env=environment, check=False).returncode
+    # A group of its own: whoever ends the run ends all that the stage has started.
+    with subprocess.Popen(
+        command, cwd=ROOT, stdin=subprocess.DEVNULL, env=environment, start_new_session=True
+    ) as process:
+        try:
+            status = process.wait()
+        except BaseException:
+            end_group(process)
+            raise
     outcome = Outcome(name, (time.monotonic() - began) / 60, status, budget)
     print(f"==== {outcome}", flush=True)
     if outcome.is_over:
         print(*slowest(times), sep="\n", flush=True)
     return outcome
+
+
+def end_group(process: "subprocess.Popen[bytes]") -> None:
+    """Ends a process that leads a group, with all of that group: asked first, and after a while no more."""
+    for number, patience_s in ((signal.SIGTERM, END_TIMEOUT_S), (signal.SIGKILL, None)):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(patience_s)
+            return
 
 
 def slowest(times: Path) -> list[str]:

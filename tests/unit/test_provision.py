@@ -178,6 +178,25 @@ def test_another_python_means_another_environment(workplace: Workplace, monkeypa
     assert installed(commands) == ["uv", "build", "runtime"]
 
 
+def test_an_installation_that_was_broken_off_is_done_again_from_the_start(
+    workplace: Workplace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken_off(*command: str | Path, environment: dict[str, str] | None = None) -> None:
+        workplace.note(*command, environment=environment)
+        if "requirements/runtime.txt" in command:
+            raise KeyboardInterrupt
+
+    workplace.provision("build")
+    with monkeypatch.context() as patch:
+        patch.setattr(provision, "run", broken_off)
+        with pytest.raises(KeyboardInterrupt):
+            workplace.provision("run")
+    commands = workplace.provision("run")
+    assert " -m venv " in commands[0]
+    assert installed(commands) == ["uv", "build", "runtime"]
+    assert workplace.provision("run") == []
+
+
 @pytest.mark.usefixtures("tier_broker")
 @pytest.mark.parametrize("program", ["", "#!/bin/sh\necho 'wrong libc' >&2\nexit 1\n"], ids=["no-program", "fails"])
 def test_a_uv_that_does_not_run_is_said_in_one_line(

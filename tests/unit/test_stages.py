@@ -1,17 +1,22 @@
 """The stages of CI have budgets, and what takes far longer fails and names the slow."""
 
+import os
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tools import ci, repeat, seeds, stages
+from tests.waiting import eventually_blocking
+from tools import check, ci, repeat, seeds, stages
+from tools.fingerprints import ROOT
 from tools.stages import Outcome
 
 
 def test_both_kinds_of_machines_have_a_budget_for_each_stage() -> None:
     warm, cold = stages.budgets("warm"), stages.budgets("cold")
-    assert list(warm) == list(cold) == list(ci.STAGES)
+    assert list(warm) == list(cold)
+    assert warm.keys() == {*ci.STAGES, "beside"}
     assert sum(warm.values()) <= 30
     assert sum(cold.values()) <= 45
     assert all(warm[name] <= cold[name] for name in warm)
@@ -51,6 +56,35 @@ def test_a_stage_that_takes_too_long_says_which_tests_did(
 
 
 @pytest.mark.usefixtures("tier_broker")
+def test_a_run_that_is_ended_ends_what_its_stage_has_started(tmp_path: Path) -> None:
+    # The stage's command starts another one, which says its number and would stay.
+    starts = f"sleep 300 & echo $! > {tmp_path / 'number'}; wait"
+    ran = (
+        "import signal, sys\nfrom tools import stages\n"
+        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))\n"
+        f"stages.run('test', ['sh', '-c', {starts!r}], 1.0)"
+    )
+    with subprocess.Popen([sys.executable, "-c", ran], cwd=ROOT) as process:
+        file = tmp_path / "number"
+        eventually_blocking(lambda: file.exists() and file.read_text().strip(), timeout_s=60)
+        process.terminate()
+        assert process.wait(60) == 143
+    eventually_blocking(lambda: not Path(f"/proc/{file.read_text().strip()}").exists(), timeout_s=60)
+
+
+@pytest.mark.usefixtures("tier_broker")
+def test_runs_of_another_tree_do_not_count() -> None:
+    before = repeat.tree()
+    assert repeat.tree() == before
+    file = ROOT / f"not-yet-known-{os.getpid()}.txt"
+    file.write_text("new")
+    try:
+        assert repeat.tree() != before
+    finally:
+        file.unlink()
+
+
+@pytest.mark.usefixtures("tier_broker")
 def test_the_seed_follows_from_the_commit_unless_it_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SEED", raising=False)
     assert seeds.chosen() == seeds.chosen() < 2**32
@@ -61,9 +95,10 @@ def test_the_seed_follows_from_the_commit_unless_it_is_chosen(monkeypatch: pytes
 def test_what_failed_once_is_read_from_the_output() -> None:
     output = (
         "...F\nFAILED tests/a.py::test_b[x] - AssertionError: no\nERROR tests/c.py::test_d\n"
-        "FAILED tests/a.py::test_b[x]\n1 failed, 9 passed in 1.23s (0:00:01)\n"
+        "FAILED tests/a.py::test_b[x]\nFAILED tests/e.py::test_f[a b] - assert 1\n"
+        "1 failed, 9 passed in 1.23s (0:00:01)\n"
     )
-    assert repeat.failures(output) == ["tests/a.py::test_b[x]", "tests/c.py::test_d"]
+    assert repeat.failures(output) == ["tests/a.py::test_b[x]", "tests/c.py::test_d", "tests/e.py::test_f[a b]"]
     assert repeat.closing_line(output).startswith("1 failed, 9 passed")
 
 
@@ -78,6 +113,7 @@ class Pretended:
         monkeypatch.setattr(ci, "is_warm", lambda: warm)
         monkeypatch.setattr(ci, "has_own_cluster", lambda: True)
         monkeypatch.setattr(ci, "end_cluster", lambda: self.done.append("cluster down"))
+        monkeypatch.setattr("signal.signal", lambda *_: None)
         monkeypatch.setattr("shutil.which", lambda name: name)
 
     def _run(self, name: str, command: list[str], budget: float) -> Outcome:
@@ -91,15 +127,16 @@ class Pretended:
     def wait(self) -> None:
         self.done.append("waited")
 
-    def terminate(self) -> None:
+    def poll(self) -> int:
         """As that of a process that has ended."""
+        return 0
 
 
 def test_ci_runs_all_stages_whichever_fails_and_ends_the_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     pretended = Pretended(monkeypatch, failing="lint")
     assert ci.main() == 1
     stages_run = ["make setup", "images beside", "make lint", "make test", "waited", "make test-cluster"]
-    assert pretended.done == [*stages_run, "waited", "cluster down"]
+    assert pretended.done == [*stages_run, "cluster down"]
 
 
 def test_on_a_new_machine_ci_builds_the_programs_beside(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,3 +149,25 @@ def test_without_an_environment_ci_tries_nothing_more(monkeypatch: pytest.Monkey
     pretended = Pretended(monkeypatch, failing="setup")
     assert ci.main() == 1
     assert pretended.done == ["make setup", "cluster down"]
+
+
+@pytest.mark.usefixtures("tier_broker")
+def test_a_lane_that_cannot_go_on_has_failed_and_says_why(capsys: pytest.CaptureFixture[str]) -> None:
+    no_text = "import sys; sys.stdout.buffer.write(b'gr\\xfc\\xdfe'); sys.exit({})"
+    commands = {
+        "red": [sys.executable, "-c", no_text.format(1)],
+        "none": ["/nowhere/at/all"],
+        "silent": [sys.executable, "-c", ""],
+        "green": [sys.executable, "-c", no_text.format(0)],
+    }
+    lane = check.Lane(list(commands.items()))
+    lane.run()
+    assert lane.failed == ["red", "none"]
+    assert "none FAILED: [Errno 2]" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("text", ["-1", str(2**64), "x"])
+def test_a_seed_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setenv("SEED", text)
+    with pytest.raises(SystemExit, match="not a number from 0"):
+        seeds.chosen()
