@@ -225,6 +225,8 @@ class ApiServer:
                 stdout=log,
                 stderr=log,
                 cwd=self.folder,
+                # Memory is there, and collecting it would be a fifth of the server's processor time.
+                env={**os.environ, "GOGC": "400"},
                 preexec_fn=end_with_parent,
             )
         self._processes.append((name, process))

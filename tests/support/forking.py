@@ -6,8 +6,9 @@ never begins to use what it has imported: gRPC, event loops and the engine start
 first child is wanted, and ends with the process that started it, however that ends; so do the children.
 
 A child stands as `subprocess.Popen` would have started it: the environment of the moment, its own folder, files for
-what it says, the usual signal handlers, the same process group. What differs is memory, which it shares, and that
-nothing was executed: tests of either start their programs as users do.
+what it says, the usual signal handlers, the same process group. What differs is memory, which it shares, the order of
+sets of texts, which all children of one server have in common, and that nothing was executed: tests of either start
+their programs as users do.
 """
 
 import atexit
