@@ -15,7 +15,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.forking import end_with_parent
 from tests.support.peer_network import PeerNetwork
 from tests.waiting import eventually_blocking
 
@@ -100,9 +99,7 @@ class Member:
             *self._flags,
         ]
         with (self.folder / f"{self.name}.log").open("ab") as log:
-            self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=end_with_parent
-            )
+            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
     def kill(self) -> None:
         """SIGKILL, also when it is frozen."""

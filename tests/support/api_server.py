@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.support.forking import end_with_parent
 from tests.support.leaving_out import leave_out
 from tests.waiting import eventually_blocking
 
@@ -227,7 +226,6 @@ class ApiServer:
                 cwd=self.folder,
                 # Memory is there, and collecting it would be a fifth of the server's processor time.
                 env={**os.environ, "GOGC": "400"},
-                preexec_fn=end_with_parent,
             )
         self._processes.append((name, process))
 

@@ -232,18 +232,13 @@ def serve() -> None:
             statuses[pid] = files[2]
 
 
-def end_with_parent() -> None:
-    """Has this process killed when the thread that started it ends: for `preexec_fn`, where a child outlives nobody."""
-    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
 def _fork(modules: Sequence[str]) -> int:
     """As `os.fork`, with these imported, for a child that does not outlive its parent."""
     server = os.getpid()
     _import(modules)
     pid = os.fork()
     if pid == 0:
-        end_with_parent()
+        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != server:
             # It has ended in between.
             os._exit(1)

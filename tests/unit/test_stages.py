@@ -62,14 +62,20 @@ def test_a_run_that_is_ended_ends_what_its_stage_has_started(tmp_path: Path) -> 
     ran = (
         "import signal, sys\nfrom tools import stages\n"
         "signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))\n"
+        # Whoever waits for it has it: in between a signal would find nothing to end.
+        "wait = stages.subprocess.Popen.wait\n"
+        f"told = lambda *given: (open({str(tmp_path / 'waits')!r}, 'w').close(), wait(*given))[1]\n"
+        "stages.subprocess.Popen.wait = told\n"
         f"stages.run('test', ['sh', '-c', {starts!r}], 1.0)"
     )
     with subprocess.Popen([sys.executable, "-c", ran], cwd=ROOT) as process:
         file = tmp_path / "number"
-        eventually_blocking(lambda: file.exists() and file.read_text().strip(), timeout_s=60)
+        eventually_blocking(lambda: (tmp_path / "waits").exists() and file.exists() and file.read_text().strip())
         process.terminate()
         assert process.wait(60) == 143
-    eventually_blocking(lambda: not Path(f"/proc/{file.read_text().strip()}").exists(), timeout_s=60)
+    stat = Path(f"/proc/{file.read_text().strip()}/stat")
+    # Who ends it is not who waits for it.
+    eventually_blocking(lambda: not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z")
 
 
 @pytest.mark.usefixtures("tier_broker")
