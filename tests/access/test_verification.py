@@ -1,6 +1,7 @@
 """Checking passwords: what it costs, whom it holds up, what it gives away."""
 
 import asyncio
+import statistics
 import time
 from collections.abc import AsyncIterator
 from typing import Any
@@ -85,13 +86,13 @@ async def test_an_unknown_user_takes_the_time_of_a_known_one(store: UserStore, v
     store.replace({"a": record("1", cost=REAL)})
 
     async def took_s(user: str, password: str) -> float:
-        began = time.perf_counter()
+        # Of this process's threads, at work: by the clock each may wait for a core as long as it takes.
+        began = time.process_time()
         await refused(verifier, user, password, password)
-        return time.perf_counter() - began
+        return time.process_time() - began
 
     pairs = [(await took_s("a", f"w{number}"), await took_s("b", f"w{number}")) for number in range(15)]
-    # The quickest of each: what a busy machine adds, it adds to some of them.
-    known, unknown = (min(side) for side in zip(*pairs, strict=True))
+    known, unknown = (statistics.median(side) for side in zip(*pairs, strict=True))
     # Finding out that there is no such user takes some thousandth of this.
     assert 0.5 < known / unknown < 2
 
