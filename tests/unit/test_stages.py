@@ -82,7 +82,8 @@ def test_a_run_that_is_ended_ends_what_its_stage_has_started(tmp_path: Path) -> 
 def test_runs_of_another_tree_do_not_count() -> None:
     before = repeat.tree()
     assert repeat.tree() == before
-    file = ROOT / f"not-yet-known-{os.getpid()}.txt"
+    # Of no kind that other checks of the tree would read meanwhile.
+    file = ROOT / f"not-yet-known-{os.getpid()}.unknown"
     file.write_text("new")
     try:
         assert repeat.tree() != before
