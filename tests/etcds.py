@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.api_server import free_port
 from tests.support.peer_network import PeerNetwork
 from tests.waiting import eventually_blocking
 
@@ -37,15 +38,11 @@ def binary() -> str:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of the loopback address that nobody has at this moment."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()
+    """Ports of the loopback address that nobody has, and that the system gives to nobody's connection meanwhile."""
+    ports: set[int] = set()
+    while len(ports) < count:
+        ports.add(free_port())
+    return list(ports)
 
 
 class Member:
