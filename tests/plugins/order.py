@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.plugins.tiers import TIERS, tier_of
+from tests.plugins.tiers import TIERS, tier_of_test
 
 # Each of their tests takes a good part of a minute, and shares nothing that is dear.
 APART = ("tests/operator/test_crashes.py", "tests/operator/test_cluster_faults.py", "tests/examples/test_demo.py")
@@ -28,7 +28,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         scope = scope_of(item.nodeid)
         limit, tier = weights.get(scope, (0.0, 0))
-        own = TIERS.index(tier_of(getattr(item, "fixturenames", ())))
+        own = TIERS.index(tier_of_test(item))
         weights[scope] = (max(limit, _limit_s(item)), max(tier, own))
     items.sort(key=lambda item: weights[scope_of(item.nodeid)], reverse=True)
 

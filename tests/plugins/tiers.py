@@ -62,6 +62,11 @@ def tier_of(fixtures: Iterable[str]) -> str:
     return max(asked & set(TIERS), key=TIERS.index, default="pure")
 
 
+def tier_of_test(item: pytest.Item) -> str:
+    """The tier of a test; what has no fixtures, such as a doc test, is pure."""
+    return tier_of(getattr(item, "fixturenames", ()))
+
+
 def needed(event: str, arguments: tuple[Any, ...]) -> str:
     """The tier that may do what an audit event of starting a process tells of."""
     words = [os.fsdecode(word) for word in _words(event, arguments) if isinstance(word, (str, bytes, os.PathLike))]
@@ -177,7 +182,7 @@ def pytest_collection(session: pytest.Session) -> Generator[None, Any, Any]:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        tier = tier_of(getattr(item, "fixturenames", ()))
+        tier = tier_of_test(item)
         item.add_marker(tier)
         item.user_properties.append(("tier", tier))
 
@@ -186,7 +191,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
     guard = item.config.stash[_GUARD]
     # A test of plugins may run others inside itself.
-    outer, guard.tier = guard.tier, tier_of(getattr(item, "fixturenames", ()))
+    outer, guard.tier = guard.tier, tier_of_test(item)
     guard.highest = max(guard.highest, guard.tier, key=TIERS.index)
     try:
         return (yield)
