@@ -124,6 +124,8 @@ class Node:
             manifest = await asyncio.to_thread(read_settings, self.options.settings)
         self._settings = settings = settle(self.options, manifest, VERSION)
         self.gate = gate = Gate(self.options, self.users)
+        if self.member is not None:
+            gate.on_certificates = self.member.shows
         await gate.open()
         self._warn_if_open(settings)
         began_ms = monotonic_ms()

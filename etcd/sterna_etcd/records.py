@@ -139,6 +139,9 @@ class BrokerStatus(Record):
     incarnation: str = ""
     """Which start of the broker says this, as in its BrokerRecord: what a former one has closed is open again."""
 
+    certificate: str = ""
+    """SHA-256, in hexadecimal, of the certificate file that it shows its clients; empty: none, or it does not say."""
+
 
 class ObjectStatus(Record):
     """`status/objects/<Kind>/<claim>/<broker>`: what a broker says of an object."""

@@ -1,6 +1,7 @@
 """What members say of themselves in etcd, what administrators do through them, and the users that they let in."""
 
 import asyncio
+import hashlib
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +22,7 @@ from sterna_etcd.records import (
     UserRecord,
 )
 
+from tests.access.authorities import Authority
 from tests.cluster.conftest import LAYOUT, OPERATOR, Cluster, Connect, Operator, document, waited
 from tests.running import RunningBroker
 from tests.waiting import eventually
@@ -40,6 +42,10 @@ async def broker_status(operator: Operator, name: str) -> BrokerStatus | None:
     return BrokerStatus.decode(key, found.value) if found else None
 
 
+def _digest(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
 async def until_both_applied(operator: Operator, claim: Claim) -> None:
     """Until both brokers have taken an object as it stands now, wherever it lives."""
     written = (await operator.etcd.get(LAYOUT.config(claim))).found
@@ -50,6 +56,21 @@ async def until_both_applied(operator: Operator, claim: Claim) -> None:
         return all(one is not None and one.applied_revision >= written.mod_revision for one in found)
 
     await waited(both, 30, "both to have applied it")
+
+
+async def test_a_member_says_which_certificate_it_shows(cluster: Make, tmp_path: Path) -> None:
+    authority = Authority()
+    certificate, key = authority.issue(tmp_path / "server")
+    made = await asyncio.to_thread(cluster, 1, tls_cert=certificate, tls_key=key)
+    async with made.client() as etcd:
+
+        async def says(digest: str) -> bool:
+            status = await broker_status(Operator(etcd), "b0")
+            return status is not None and status.certificate == digest
+
+        await waited(lambda: says(_digest(certificate)), 30, "the first certificate")
+        authority.issue(tmp_path / "server")
+        await waited(lambda: says(_digest(certificate)), 30, "the second one")
 
 
 async def test_members_register_under_a_lease_and_leave(two: Cluster, operator: Operator) -> None:

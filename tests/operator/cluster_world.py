@@ -5,6 +5,7 @@ what brokers would. No API server: that the objects are accepted is shown elsewh
 """
 
 import copy
+import hashlib
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -55,6 +56,8 @@ class World:
         self.restarted: list[str] = []
         self.last = Plan()
         self.finalized = False
+        self.files_are_late = False
+        """Whether the kubelet has not brought changed files into pods yet: brokers go on with what they have read."""
         self._next = 1
 
     # What a person does
@@ -208,7 +211,7 @@ class World:
         if members.fault is not None:
             return
         live = {
-            name: BrokerRecord(addresses=[f"sterna://{name}"], version="1", incarnation=pod.uid, started_ms=0)
+            name: BrokerRecord(addresses=self._addresses(pod), version="1", incarnation=pod.uid, started_ms=0)
             for name, pod in self.pods.items()
         }
         statuses = dict(members.statuses)
@@ -223,9 +226,24 @@ class World:
                 draining=draining,
                 messages=held,
                 incarnation=live[name].incarnation,
+                certificate=self._certificate(self.pods[name]),
             )
         homes = {name: int(self.messages.get(name, 0) > 0) for name in statuses}
         self.change_members(live=live, statuses=statuses, homes=homes)
+
+    def _addresses(self, pod: Pod) -> list[str]:
+        """What a broker reads in its settings."""
+        if self.files_are_late and (known := self.observed.members.live.get(pod.name)):
+            return known.addresses
+        text = str(self.child("ConfigMap", "orders-settings")["data"][pod.name])
+        return text.strip().replace("$(HOST_IP)", str(pod.host_ip)).split(",")
+
+    def _certificate(self, pod: Pod) -> str:
+        """The digest of the certificate that a broker has mounted."""
+        if self.files_are_late and (known := self.observed.members.statuses.get(pod.name)):
+            return known.certificate
+        data = self.observed.secrets.get("server") or {}
+        return hashlib.sha256(data["tls.crt"]).hexdigest() if "tls.crt" in data else ""
 
 
 def settled(spec: Mapping[str, Any]) -> World:

@@ -204,6 +204,8 @@ class Kubelet:
                 self._world.etcd_urls, self._world.etcd_name, name, uid=uid, version=version, volume=volume
             )
             self.brokers[name] = await broker.__aenter__()
+        if name in self.brokers:
+            await self.brokers[name].advertise(self._addresses(pod))
         if _is_ready(pod) is (name in self._dead):
             where = path("v1", "Pod", self._world.namespace, name, "status")
             conditions = [{"type": "Ready", "status": "False" if name in self._dead else "True"}]
@@ -211,6 +213,14 @@ class Kubelet:
             body = {"metadata": {"uid": uid}, "status": status}
             answer = self._world.server.request("PATCH", where, body, "application/merge-patch+json")
             assert answer.ok or answer.status in (404, 409), answer.message
+
+    def _addresses(self, pod: Object) -> list[str]:
+        """What a broker reads in the settings that its pod mounts."""
+        name = next(one["configMap"]["name"] for one in pod["spec"]["volumes"] if one["name"] == "settings")
+        settings = self._lookout.get(self._world.namespace, "ConfigMap", name)
+        text = settings["data"].get(pod["metadata"]["name"], "") if settings is not None else ""
+        addresses = text.strip().replace("$(HOST_IP)", NODE_IP).split(",")
+        return addresses if text else [f"sterna://{pod['metadata']['name']}:7222"]
 
     def _note_end(self, pod: Object) -> None:
         """A pod is ended that nobody here has asked to end."""

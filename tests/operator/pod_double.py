@@ -22,6 +22,7 @@ class PodDouble(BrokerDouble):
         self.messages = volume
         self.uid = uid
         self._version = version
+        self._addresses = [f"sterna://{name}:7222"]
         self._lease: Lease | None = None
         self._homes: dict[HomeKey, str] = {}
         self._drains: dict[str, DrainRecord] = {}
@@ -40,12 +41,20 @@ class PodDouble(BrokerDouble):
             await self._empty()
             await self._say(self._said.applied_revision if self._said else 0)
 
+    async def advertise(self, addresses: list[str]) -> None:
+        """Says that clients reach it there, once it is registered; what it said before is said no more."""
+        if addresses != self._addresses:
+            self._addresses = addresses
+            if self._lease is not None:
+                await self._put_record(self._lease)
+
     async def _register(self) -> None:
         self._lease = await self._client.lease(_LEASE_S)
-        record = BrokerRecord(
-            addresses=[f"sterna://{self.name}:7222"], version=self._version, incarnation=self.uid, started_ms=1
-        )
-        await self._client.put(self.layout.broker(self.name), record.encode(), lease=self._lease.id)
+        await self._put_record(self._lease)
+
+    async def _put_record(self, lease: Lease) -> None:
+        record = BrokerRecord(addresses=self._addresses, version=self._version, incarnation=self.uid, started_ms=1)
+        await self._client.put(self.layout.broker(self.name), record.encode(), lease=lease.id)
 
     async def _take(self, key: str, value: bytes | None) -> None:
         layout = self.layout

@@ -292,6 +292,43 @@ def test_a_load_balancer_without_an_address_is_said_and_does_not_hold_the_cluste
     assert world.restarted == []
 
 
+def test_a_cluster_reconciles_until_its_brokers_know_their_addresses_outside() -> None:
+    world = settled({"brokers": 2})
+    world.files_are_late = True
+    world.edit({"brokers": 2, "listeners": [{"name": "out", "type": "nodePort"}]})
+    world.settle()
+    assert world.condition("Reconciling") == ("True", "Updating")
+    assert world.condition() == ("True", "Updating")
+    assert "not known yet are the addresses outside: orders-broker-0, orders-broker-1" in world.message()
+    world.files_are_late = False
+    world.settle()
+    world.reconcile()
+    assert world.condition("Reconciling") == ("False", "Serving")
+    assert world.restarted == []
+
+
+def test_a_cluster_reconciles_until_its_brokers_show_the_new_certificate() -> None:
+    spec = {"brokers": 2, "insecure": False, "tls": {"secretName": "server"}}
+    world = World(spec)
+    world.observed = replace(world.observed, secrets={"server": {"tls.crt": b"c", "tls.key": b"k"}})
+    world.settle()
+    assert world.condition("Reconciling") == ("False", "Serving")
+    world.files_are_late = True
+    world.observed = replace(world.observed, secrets={"server": {"tls.crt": b"d", "tls.key": b"k"}})
+    world.settle()
+    assert world.condition("Reconciling") == ("True", "Updating")
+    assert "still shown is the certificate of before: orders-broker-0, orders-broker-1" in world.message()
+    statuses = world.observed.members.statuses
+    silent = {name: status.model_copy(update={"certificate": ""}) for name, status in statuses.items()}
+    world.change_members(statuses=silent)
+    world.reconcile()
+    assert world.condition("Reconciling") == ("False", "Serving"), "a broker that does not say is not waited for"
+    world.files_are_late = False
+    world.settle()
+    world.reconcile()
+    assert world.condition("Reconciling") == ("False", "Serving")
+
+
 def test_an_outside_url_is_no_longer_than_clients_take() -> None:
     addresses = [f"broker-{number}.a-rather-long-domain-name.example.com:7222" for number in range(40)]
     world = settled({"brokers": 40, "listeners": [{"name": "gw", "type": "addresses", "addresses": addresses}]})

@@ -27,6 +27,10 @@ def test_urls_stand_between_commas_and_variables_come_from_the_environment() -> 
     assert parse(text, {"HOST_IP": "192.0.2.1"}) == ("sterna://a:1", "sterna://192.0.2.1:31000")
 
 
+def test_a_nodes_address_of_ipv6_stands_in_brackets() -> None:
+    assert parse("sterna://$(HOST_IP):31000", {"HOST_IP": "2001:db8::1"}) == ("sterna://[2001:db8::1]:31000",)
+
+
 @pytest.mark.parametrize("text", ["http://a:1", "sterna://$(NOBODY_SET_THIS):1"])
 def test_what_is_no_address_is_refused(text: str) -> None:
     with pytest.raises(AdvertiseError, match="--advertise"):

@@ -6,6 +6,7 @@ every fault names flag and file. Whoever loads keeps what it had when a load fai
 """
 
 import datetime
+import hashlib
 import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -50,6 +51,11 @@ class Certificates:
     def not_after_ms(self) -> int:
         """When the certificate ends, in milliseconds since 1970."""
         return int(self.not_after.timestamp() * 1000)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the certificate file, in hexadecimal: whoever wrote it sees by it that it is in use."""
+        return hashlib.sha256(self.chain).hexdigest()
 
 
 def load(files: CertificateFiles) -> Certificates:

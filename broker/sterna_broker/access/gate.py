@@ -5,7 +5,7 @@ again; a fault is then logged, and what there was goes on to hold.
 """
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import structlog
@@ -38,6 +38,8 @@ class Gate:
     def __init__(self, options: BrokerOptions, users: UserStore) -> None:
         self.tls: ServerTls | None = None
         self.users = users
+        self.on_certificates: Callable[[str], None] = lambda _: None
+        """Told the digest of the certificate file that is shown to clients: of the first one, and of each new one."""
         self.opens_metrics = options.open_metrics
         self._users_file = options.users
         self._files = _files(options)
@@ -174,6 +176,7 @@ class Gate:
             self.tls = ServerTls(certificates)
         else:
             self.tls.certificates = certificates
+        self.on_certificates(certificates.digest)
         until = certificates.not_after.isoformat()
         _log.info("certificates_loaded", subject=certificates.subject, not_after=until)
         left_ms = certificates.not_after_ms - clock.wall_ms()

@@ -6,6 +6,7 @@ of the pod's node is known there and nowhere before.
 """
 
 import asyncio
+import ipaddress
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -37,13 +38,21 @@ def parse(text: str, environment: Mapping[str, str] | None = None) -> tuple[str,
     def value(match: re.Match[str]) -> str:
         if match[1] not in known:
             raise AdvertiseError(f"--advertise: {match[0]} stands for nothing: {match[1]} is not set")
-        return known[match[1]]
+        return _bracketed(known[match[1]])
 
     urls = tuple(url.strip() for url in _VARIABLE.sub(value, text).split(",") if url.strip())
     for url in urls:
         if not url.startswith(_SCHEMES):
             raise AdvertiseError(f"--advertise: '{url}' is no address for clients; write sterna://host:port")
     return urls
+
+
+def _bracketed(value: str) -> str:
+    """An IPv6 address as it stands in a URL; anything else as it is."""
+    try:
+        return f"[{value}]" if ipaddress.ip_address(value).version == 6 else value
+    except ValueError:
+        return value
 
 
 def read(file: Path) -> tuple[str, ...]:

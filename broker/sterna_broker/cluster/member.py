@@ -86,6 +86,7 @@ class Member:
         self._started_ms = wall_ms()
         self._advertising = Advertising(options.advertise, options.advertise_file, self.wake)
         self._listening: list[str] = []
+        self._certificate = ""
         self._configuration: EngineConfiguration | None = None
         self._engine: EngineView | None = None
         self._drain: Drain | None = None
@@ -171,6 +172,11 @@ class Member:
         """What people should know, although the broker is ready."""
         rival = self._registration.rival
         return [*self.link.faults, *([self._naming.complaint(rival)] if rival else []), *self._strays.warnings]
+
+    def shows(self, certificate: str) -> None:
+        """The digest of the certificate that clients are shown from now on."""
+        self._certificate = certificate
+        self.wake()
 
     def wake(self) -> None:
         """Something has changed."""
@@ -417,6 +423,7 @@ class Member:
                 warnings=warnings,
                 messages=self._counts.total,
                 incarnation=self._naming.here,
+                certificate=self._certificate,
             )
         )
 

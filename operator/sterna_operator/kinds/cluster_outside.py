@@ -50,14 +50,19 @@ def urls(blueprint: Blueprint, services: Services, hosts: Mapping[int, str | Non
         known: list[str] = []
         for ordinal in range(blueprint.replicas):
             address = _address(blueprint, listener, ordinal, services)
-            if address is not None and address.startswith(HOST_IP):
-                host = hosts.get(ordinal)
-                address = None if host is None else address.replace(HOST_IP, _bracketed(host))
+            address = None if address is None else at_node(address, hosts.get(ordinal))
             if address is not None and len("+".join([*known, address])) < URL_CHARACTERS_MAX:
                 known.append(address)
         if known:
             found.append(f"{blueprint.scheme}://{'+'.join(known)}")
     return tuple(found)
+
+
+def at_node(address: str, host: str | None) -> str | None:
+    """An address with that of the broker's node in its place; None while that is not known."""
+    if not address.startswith(HOST_IP):
+        return address
+    return None if host is None else address.replace(HOST_IP, _bracketed(host))
 
 
 def _address(blueprint: Blueprint, listener: Listener, ordinal: int, services: Services) -> str | None:

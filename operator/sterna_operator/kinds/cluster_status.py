@@ -9,6 +9,7 @@ from sterna_operator.builders.blueprint import Blueprint
 from sterna_operator.conditions import Condition
 from sterna_operator.kinds.cluster_rolling import Pod, Rolling
 from sterna_operator.kinds.cluster_scaling import Members, Scaling
+from sterna_operator.kinds.cluster_taken import Late
 from sterna_operator.plans import Wanted
 from sterna_operator.words import counted
 
@@ -40,6 +41,7 @@ class Facts:
     serving: frozenset[str]
     missing_secrets: tuple[str, ...]
     pending: tuple[str, ...]
+    late: Late
     lacks_cert_manager: bool
     operator_version: str
 
@@ -85,6 +87,8 @@ def _conditions(facts: Facts) -> tuple[Condition, ...]:
     if facts.pending:
         text = f"{serving}; no address yet: {', '.join(facts.pending[:3])}"
         return conditions.reconciling("AddressPending", text, is_ready=True)
+    if late := facts.late.words():
+        return conditions.reconciling("Updating", f"{serving}; {late}", is_ready=True)
     notes = [serving, *(_stranded(broker, count) for broker, count in facts.scaling.stranded.items())]
     if blueprint.spec.etcd.managed is not None:
         notes.append("etcd has one member, which is for trying things out")

@@ -23,6 +23,7 @@ from sterna_operator.kinds import (
     cluster_rolling,
     cluster_scaling,
     cluster_status,
+    cluster_taken,
 )
 from sterna_operator.kinds.cluster_rolling import Rolling
 from sterna_operator.kinds.cluster_scaling import Scaling
@@ -84,6 +85,7 @@ def plan(desired: Desired, observed: Observed) -> Plan:
         serving=_serving(observed),
         missing_secrets=tuple(missing),
         pending=tuple(cluster_outside.pending(blueprint, observed.of_kind("Service"))),
+        late=cluster_taken.late(blueprint, observed.pods, observed.members, observed.secrets),
         lacks_cert_manager=_lacks_cert_manager(blueprint, observed),
         operator_version=observed.defaults.version,
     )
