@@ -47,6 +47,9 @@ impl Engine {
     }
 }
 
+/// What `poll` returns; see the stub.
+type PolledForPython = (Vec<u64>, Vec<String>, Option<u64>, Option<String>);
+
 #[pymethods]
 impl Engine {
     #[staticmethod]
@@ -100,12 +103,13 @@ impl Engine {
         self.with(py, |host| host.engine.close_stream(stream))
     }
 
-    fn poll(&self, py: Python<'_>) -> PyResult<(Vec<u64>, Vec<String>, Option<u64>)> {
-        let polled = self.with(py, Host::poll)?;
+    fn poll(&self, py: Python<'_>) -> PyResult<PolledForPython> {
+        let (polled, failed) = self.with(py, |host| (host.poll(), host.failed().map(str::to_owned)))?;
         Ok((
             polled.ready,
             polled.tickets.iter().map(json::ticket).collect(),
             polled.deadline_ms,
+            failed,
         ))
     }
 
