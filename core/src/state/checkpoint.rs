@@ -32,6 +32,8 @@ const ITEM_SOURCE: u8 = 4;
 const ITEM_PRODUCER: u8 = 5;
 const ITEM_RETIRED: u8 = 6;
 const ITEM_REFUSED: u8 = 7;
+const ITEM_START: u8 = 8;
+const ITEM_SECRET: u8 = 9;
 
 /// A checkpoint that recovery is reading.
 #[derive(Debug)]
@@ -180,6 +182,15 @@ impl Tables {
             });
         }
         self.put_producers(&mut chunks);
+        for (epoch, id) in self.starts.iter() {
+            chunks.item(ITEM_START, |out| {
+                put_varint(out, epoch);
+                put_bytes(out, &id.to_le_bytes());
+            });
+        }
+        if let Some(secret) = self.starts.secret() {
+            chunks.item(ITEM_SECRET, |out| put_bytes(out, &secret));
+        }
         chunks.done.push(chunks.open);
         chunks.done
     }
@@ -310,6 +321,8 @@ impl Tables {
                 self.catalogue.retire(id, kind, name);
                 Ok(None)
             }
+            ITEM_START => self.starts.note_item(decoder).map(|()| None),
+            ITEM_SECRET => self.starts.keep_item(decoder).map(|()| None),
             _ => Err(HeadError::Range("an item")),
         }
     }

@@ -8,6 +8,7 @@ use crate::log::disk::Disk;
 use crate::log::{AppendError, Log, LogChunk, OpenMode, Options, Position, RecoveryReport};
 
 use super::catalogue::{Catalogue, Destination, Subscription};
+use super::catalogue_record::kinds;
 use super::error::StateError;
 use super::ids::{DestinationId, Kind, Now, SourceId};
 use super::producers::ProducerKnowledge;
@@ -15,12 +16,13 @@ use super::properties::Stores;
 use super::publishing::Planning;
 use super::source::Source;
 use super::spill::SpillFiles;
+use super::starts::{Start, StartHead};
 use super::tables::{Liveness, Recovering, Tables};
 use super::upkeep::ReadJob;
 use super::volatile::{VolatileStore, is_volatile};
 
 /// Bits of an incarnation that count within an epoch.
-const INCARNATION_BITS: u32 = 24;
+pub(super) const INCARNATION_BITS: u32 = 24;
 
 /// How a state is opened.
 #[derive(Clone, Debug)]
@@ -37,6 +39,8 @@ pub struct StateOptions {
     pub redelivery_reserve: u64,
     /// Memory for header parts of messages that selectors look at. Default 64 MiB.
     pub selector_cache_bytes: usize,
+    /// What this start drew at random.
+    pub start: Start,
     /// A checkpoint is written when so many bytes were appended since the last. Default: eight segments.
     pub checkpoint_bytes: Option<u64>,
 }
@@ -50,6 +54,7 @@ impl Default for StateOptions {
             producers_max: 100_000,
             redelivery_reserve: 8192,
             selector_cache_bytes: 64 * 1024 * 1024,
+            start: Start::default(),
             checkpoint_bytes: None,
         }
     }
@@ -151,6 +156,9 @@ impl State {
             unreserved: Vec::new(),
             totals: Totals::default(),
         };
+        if !follows {
+            state.log_start(options.start)?;
+        }
         state.bridge_incarnation = state.next_incarnation();
         state.overdue = state
             .tables
@@ -335,14 +343,35 @@ impl State {
     ///
     /// # Errors
     /// The epoch is not above the log's last.
-    pub fn begin_epoch(&mut self, epoch: u64) -> Result<(), StateError> {
+    pub fn begin_epoch(&mut self, epoch: u64, start: Start) -> Result<(), StateError> {
         self.log.begin_epoch(epoch)?;
         self.tables.begin_epoch(&mut self.log, epoch);
         self.tables.drop_unnamed(&mut self.log);
         self.tables.inherit_watermarks();
         self.tables.live = true;
+        self.log_start(start)?;
         self.bridge_incarnation = self.next_incarnation();
         Ok(())
+    }
+
+    /// Logs this start before anything that could rest on it.
+    fn log_start(&mut self, start: Start) -> Result<(), StateError> {
+        if start.id == 0 {
+            return Ok(());
+        }
+        let secret = self.tables.starts.secret().is_none().then_some(start.secret);
+        let head = StartHead { id: start.id, secret };
+        self.head_buffer.clear();
+        head.encode(&mut self.head_buffer);
+        match self.append_event(kinds::START) {
+            Ok(_) => {
+                self.tables.apply_start(self.log.epoch(), &head);
+                Ok(())
+            }
+            // A full disk does not keep a broker from starting. Producers of this start are unknown to the next one.
+            Err(AppendError::NoSpace) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Appends a record and says where it is.

@@ -4,6 +4,7 @@ mod acknowledging;
 mod configuring;
 mod detaching;
 mod dispatching;
+mod producers;
 mod room;
 mod transacting;
 
@@ -13,7 +14,7 @@ use crate::proto::client_frame::Frame as Sent;
 use crate::proto::server_frame::Frame as Got;
 use crate::proto::{self, AcknowledgeMode};
 use crate::sim::{Faults, SimDisk};
-use crate::state::{Now, Properties, SourceId, State, StateOptions};
+use crate::state::{Now, Properties, SECRET_BYTES, SourceId, Start, State, StateOptions};
 use prost::Message as _;
 use std::sync::Arc;
 
@@ -31,6 +32,8 @@ struct Bench {
     frames: Vec<proto::ServerFrame>,
     /// Streams with output that nobody has taken yet.
     ready: Vec<u64>,
+    /// The last start id; each start draws the next.
+    starts: u64,
 }
 
 impl Bench {
@@ -48,6 +51,7 @@ impl Bench {
             limits: Limits::default(),
             frames: Vec::new(),
             ready: Vec::new(),
+            starts: 0,
         };
         bench.start();
         bench
@@ -63,6 +67,7 @@ impl Bench {
                 commit_bytes_max: 64 * 1024,
                 ..Options::default()
             },
+            start: self.draw(),
             ..StateOptions::default()
         };
         let (state, _) = State::open(Arc::new(self.disk.clone()), options, self.now).unwrap();
@@ -72,6 +77,26 @@ impl Bench {
         };
         self.engine = Some(Engine::new(state, settings, self.now));
         self.settle();
+    }
+
+    /// Of the producer that was opened last.
+    fn incarnation(&mut self) -> u64 {
+        let producers = self.engine().producers.values();
+        producers.map(|producer| producer.incarnation).max().unwrap()
+    }
+
+    /// As the broker gave it out with the incarnation.
+    fn token(&mut self, incarnation: u64) -> Vec<u8> {
+        let token = self.engine().state().producer_token(incarnation, "");
+        token.map_or_else(Vec::new, |token| token.to_vec())
+    }
+
+    fn draw(&mut self) -> Start {
+        self.starts += 1;
+        Start {
+            id: self.starts,
+            secret: [7; SECRET_BYTES],
+        }
     }
 
     fn engine(&mut self) -> &mut Engine {
@@ -184,6 +209,7 @@ impl Bench {
             producer: 1,
             destination: Some(orders()),
             incarnation,
+            token: self.token(incarnation),
             first_unconfirmed,
         };
         self.send(1, Sent::OpenProducer(open));
@@ -395,7 +421,7 @@ fn a_message_that_was_refused_is_not_confirmed_when_it_is_sent_again_behind_late
     bench.engine().purge_queue("orders").unwrap();
     bench.publish(3, "c");
     assert_eq!((bench.confirmed(), bench.rejected().len()), (vec![1, 3], 1));
-    let incarnation = bench.engine().state().epoch() << 24 | 2;
+    let incarnation = bench.incarnation();
     // The answers are lost with the connection, and all is sent again.
     bench.close();
     bench.frames.clear();

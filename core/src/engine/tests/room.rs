@@ -469,8 +469,7 @@ fn a_full_disk_keeps_its_reserve_from_what_clients_would_bring_into_being() {
                 kind: DestinationKind::Queue.into(),
                 name: name.to_owned(),
             }),
-            incarnation: 0,
-            first_unconfirmed: 0,
+            ..proto::OpenProducer::default()
         })
     };
     bench.settle();
