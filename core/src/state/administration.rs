@@ -125,7 +125,7 @@ impl State {
                 actor: String::new(),
             };
             self.head_buffer.clear();
-            head.encode(&mut self.head_buffer);
+            head.encode(&mut self.head_buffer).map_err(AppendError::from)?;
             self.append_event(kinds::DESTINATION)?;
         }
         self.tables
@@ -226,7 +226,7 @@ impl State {
                 actor: actor.to_owned(),
             };
             self.head_buffer.clear();
-            head.encode(&mut self.head_buffer);
+            head.encode(&mut self.head_buffer).map_err(AppendError::from)?;
             self.append_event(kinds::DESTINATION)?;
         }
         Ok(self.tables.drop_destination(&mut self.log, id))
@@ -311,7 +311,7 @@ impl State {
                 actor: String::new(),
             };
             self.head_buffer.clear();
-            head.encode(&mut self.head_buffer);
+            head.encode(&mut self.head_buffer).map_err(AppendError::from)?;
             self.append_event(kinds::SUBSCRIPTION)?;
         }
         let unwanted = match (definition.no_local, definition.durable) {
@@ -371,7 +371,7 @@ impl State {
                 actor: actor.to_owned(),
             };
             self.head_buffer.clear();
-            head.encode(&mut self.head_buffer);
+            head.encode(&mut self.head_buffer).map_err(AppendError::from)?;
             self.append_event(kinds::SUBSCRIPTION)?;
         }
         Ok(self.tables.drop_subscription(&mut self.log, id))

@@ -74,20 +74,11 @@ impl Tables {
         if head.incarnation != 0
             && let Some(origin) = head.copies.first()
         {
-            if !is_volatile(position) {
-                self.producers
-                    .refusals
-                    .set(head.incarnation, origin.destination, &head.refused);
-            }
-            self.producers
-                .refusals
-                .arrived(head.incarnation, origin.destination, head.sequence);
+            let (who, to, sequence, refused) = (head.incarnation, origin.destination, head.sequence, &head.refused);
             if is_volatile(position) {
-                self.producers
-                    .note_unlogged(head.incarnation, origin.destination, head.sequence);
+                self.producers.arrive_unlogged(who, to, sequence, refused);
             } else {
-                self.producers
-                    .note(head.incarnation, origin.destination, head.sequence, position);
+                self.producers.arrive(who, to, sequence, position, refused);
             }
         }
         if head.transaction != 0 {

@@ -102,7 +102,7 @@ impl State {
     pub(super) fn append_terminal(&mut self, mut head: TerminalHead) -> Result<Position, AppendError> {
         head.finish();
         self.head_buffer.clear();
-        head.encode(&mut self.head_buffer);
+        head.encode(&mut self.head_buffer)?;
         let position = self.append_event(kinds::TERMINAL)?;
         self.tables.apply_terminal(&mut self.log, position, head);
         Ok(position)

@@ -10,9 +10,10 @@ use crate::log::{AppendError, Log, LogChunk, OpenMode, Options, Position, Recove
 use super::catalogue::{Catalogue, Destination, Subscription};
 use super::error::StateError;
 use super::ids::{DestinationId, Kind, Now, SourceId};
-use super::producers::ProducerKnowledge;
+use super::producers::{ProducerKnowledge, Producers};
 use super::properties::Stores;
 use super::publishing::Planning;
+use super::records::check_appended;
 use super::source::Source;
 use super::spill::SpillFiles;
 use super::tables::{Liveness, Recovering, Tables};
@@ -33,6 +34,8 @@ pub struct StateOptions {
     pub volatile_bytes: u64,
     /// Producers that are remembered, per destination. Default 100,000.
     pub producers_max: usize,
+    /// Producers of which refused numbers are remembered, per destination. Default 65,536.
+    pub refusals_max: usize,
     /// How many sequences the redelivery watermark is raised by. Default 8,192.
     pub redelivery_reserve: u64,
     /// Memory for header parts of messages that selectors look at. Default 64 MiB.
@@ -48,6 +51,7 @@ impl Default for StateOptions {
             log: Options::default(),
             volatile_bytes: 64 * 1024 * 1024,
             producers_max: 100_000,
+            refusals_max: 65_536,
             redelivery_reserve: 8192,
             selector_cache_bytes: 64 * 1024 * 1024,
             checkpoint_bytes: None,
@@ -63,6 +67,7 @@ pub struct State {
     pub(super) redelivery_reserve: u64,
     pub(super) selector_cache_bytes: usize,
     pub(super) checkpoint_bytes: u64,
+    pub(super) record_bytes_max: usize,
     pub(super) checkpoint_end: Position,
     pub(super) checkpoint_pending: Option<(Position, Position)>,
     pub(super) reads: Vec<ReadJob>,
@@ -98,12 +103,13 @@ impl State {
     pub fn open(disk: Arc<dyn Disk>, options: StateOptions, now: Now) -> Result<(Self, RecoveryReport), StateError> {
         let follows = options.log.mode == OpenMode::Follower;
         let segment_bytes = u64::from(options.log.segment_bytes);
+        let record_bytes_max = options.log.record_bytes_max as usize;
         // Made before the log is locked, wiped after: another process may be using these files.
         let mut recovering = Recovering::default();
         let spill = SpillFiles::new(Arc::clone(&disk));
         let mut tables = Tables::new(
             now,
-            options.producers_max,
+            Producers::new(options.producers_max, options.refusals_max),
             VolatileStore::new(options.volatile_bytes, spill),
         );
         let (mut log, report) = Log::open(Arc::clone(&disk), options.log, &mut |record| {
@@ -116,7 +122,7 @@ impl State {
                     record.head,
                     record.payload_length,
                 )
-                .map_err(|error| format!("record at {}: {error}", record.position.0))
+                .map_err(|error| error.to_string())
         })?;
         SpillFiles::wipe(&*disk)?;
         tables.begin_epoch(&mut recovering, log.epoch());
@@ -138,6 +144,7 @@ impl State {
             redelivery_reserve: options.redelivery_reserve.max(2),
             selector_cache_bytes: options.selector_cache_bytes,
             checkpoint_bytes: options.checkpoint_bytes.unwrap_or(segment_bytes * 8),
+            record_bytes_max,
             checkpoint_end,
             checkpoint_pending: None,
             reads: Vec::new(),
@@ -347,6 +354,7 @@ impl State {
 
     /// Appends a record and says where it is.
     pub(super) fn append_event(&mut self, kind: u8) -> Result<Position, AppendError> {
+        check_appended(kind, &self.head_buffer)?;
         self.log.append_reserved(kind, &self.head_buffer, &[])
     }
 

@@ -16,6 +16,7 @@ use super::facade::State;
 use super::ids::{DestinationId, Kind, SourceId, Tx};
 use super::message_record::{COPIES_MAX, MessageCopy, MessageHead, Reference};
 use super::properties::{OverflowPolicy, Properties};
+use super::records::check_appended;
 use super::refusals::Refusal;
 use super::selecting::{Circumstances, wants};
 use super::source::Source;
@@ -169,18 +170,19 @@ impl State {
 
     /// Whether a number below the highest that arrived was refused, and so is new.
     fn was_refused(&self, to: DestinationId, incoming: &Incoming<'_>) -> Result<bool, PublishError> {
-        let refusals = &self.tables.producers.refusals;
-        match refusals.of(incoming.incarnation, to, incoming.sequence) {
+        let producers = &self.tables.producers;
+        match producers.refusal(incoming.incarnation, to, incoming.sequence) {
             Refusal::None => Ok(false),
             Refusal::Refused => Ok(true),
             Refusal::Unknown => Err(PublishError::UnknownProducer),
         }
     }
 
-    /// Notes that a message was refused, by this layer or by the one above: should its number come again, it is new.
+    /// Notes that a message was refused, by this layer or by the one above: should its number come again, it is new, unless
+    /// it had arrived before, or that cannot be told.
     pub fn note_refused(&mut self, to: DestinationId, incarnation: u64, sequence: u64) {
         if incarnation != 0 {
-            self.tables.producers.refusals.note(incarnation, to, sequence);
+            self.tables.producers.note_refused(incarnation, to, sequence);
         }
     }
 
@@ -210,8 +212,7 @@ impl State {
         head.refused = self
             .tables
             .producers
-            .refusals
-            .before(incoming.incarnation, to, incoming.sequence);
+            .refused_before(incoming.incarnation, to, incoming.sequence);
         head.preserve = view.property_count() > 0 && PRESERVE_PROPERTIES.iter().any(|property| view.has_flag(property));
         self.tables.catalogue.refresh_routes(to);
         self.plan_copy(planning, to, incoming, None)?;
@@ -342,17 +343,15 @@ impl State {
             planning.head.transaction = self.tables.transactions.begin(tx, self.log.epoch());
         }
         self.head_buffer.clear();
-        planning.head.encode(&mut self.head_buffer);
+        planning.head.encode(&mut self.head_buffer).map_err(AppendError::from)?;
+        check_appended(kinds::MESSAGE, &self.head_buffer).map_err(AppendError::from)?;
         let position = if logged {
             self.log.append(kinds::MESSAGE, &self.head_buffer, payload)?
         } else if planning.unlogged.is_empty() {
             // Nobody wants it: nothing is stored (EMS-STORE-A03), but its number is known.
             if incoming.incarnation != 0 {
-                let refusals = &mut self.tables.producers.refusals;
-                refusals.arrived(incoming.incarnation, to, incoming.sequence);
-                self.tables
-                    .producers
-                    .note_unlogged(incoming.incarnation, to, incoming.sequence);
+                let producers = &mut self.tables.producers;
+                producers.arrive_unlogged(incoming.incarnation, to, incoming.sequence, &planning.head.refused);
             }
             self.count_published(planning, payload.len() as u64);
             return Ok(Accepted {

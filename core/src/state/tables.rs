@@ -92,7 +92,7 @@ pub(super) struct Tables {
 }
 
 impl Tables {
-    pub fn new(now: Now, producers_max: usize, volatile: VolatileStore) -> Self {
+    pub fn new(now: Now, producers: Producers, volatile: VolatileStore) -> Self {
         let mut tables = Self {
             now,
             epoch: 0,
@@ -101,7 +101,7 @@ impl Tables {
             catalogue: Catalogue::new(),
             sources: FxHashMap::default(),
             transactions: Transactions::default(),
-            producers: Producers::new(producers_max),
+            producers,
             volatile,
             timers: Timers::default(),
             stores: Stores::default(),

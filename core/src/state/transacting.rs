@@ -141,7 +141,7 @@ impl State {
             time_ms: self.tables.now.wall_ms,
         };
         self.head_buffer.clear();
-        head.encode(&mut self.head_buffer);
+        head.encode(&mut self.head_buffer)?;
         self.append_event(kinds::TRANSACTION)
     }
 
