@@ -243,7 +243,9 @@ fn of_append(error: &AppendError) -> Refused {
         AppendError::NoSpace => refuse(ErrorCode::StoreFull, "disk", text),
         AppendError::TooLarge { .. } => refuse(ErrorCode::LimitExceeded, "message_bytes", text),
         AppendError::Failed(_) => refuse(ErrorCode::StoreFailed, "store", text),
-        AppendError::Kind(_) | AppendError::Unreadable(_) | AppendError::ReadOnly => refuse(ErrorCode::Internal, "store", text),
+        AppendError::Kind(_) | AppendError::Unreadable(_) | AppendError::ReadOnly => {
+            refuse(ErrorCode::Internal, "store", text)
+        }
     }
 }
 

@@ -29,7 +29,8 @@ impl Engine {
             open.first_unconfirmed.max(1)
         };
         let producer_key = self.next_key();
-        let producer = Producer::new(open.producer, key, target, incarnation, next, window);
+        let mut producer = Producer::new(open.producer, key, target, incarnation, next, window);
+        producer.resumed = open.incarnation != 0;
         let destination = producer
             .target
             .as_ref()

@@ -200,8 +200,8 @@ impl Tables {
             })?;
         }
         match self.producers.refusals_forgotten_up_to() {
-            0 => Ok(()),
-            incarnation => chunks.item(&Item::RefusalsForgotten(incarnation)),
+            [0, 0] => Ok(()),
+            incarnations => chunks.item(&Item::RefusalsForgotten(incarnations)),
         }
     }
 
@@ -288,7 +288,7 @@ impl Tables {
                 self.producers.restore_refused(incarnation, destination, &ranges);
                 reading.map(|reading| reading.refused.insert((incarnation, destination)));
             }
-            Item::RefusalsForgotten(incarnation) => self.producers.restore_refusals_forgotten(incarnation),
+            Item::RefusalsForgotten(incarnations) => self.producers.restore_refusals_forgotten(incarnations),
             Item::Retired { id, kind, name } => self.catalogue.retire(id, kind, name),
         }
         Ok(())

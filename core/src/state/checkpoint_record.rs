@@ -107,8 +107,9 @@ pub enum Item {
         /// Which numbers, and up to where it cannot be told.
         ranges: Ranges,
     },
-    /// The highest incarnation of which refused numbers are forgotten, although nothing of it had arrived.
-    RefusalsForgotten(u64),
+    /// The highest incarnations of which refused numbers are forgotten: where nothing of them had arrived, and where it was
+    /// not known where they go.
+    RefusalsForgotten([u64; 2]),
 }
 
 impl Item {
@@ -161,7 +162,7 @@ impl Item {
                 put_all(out, REFUSED, &[*incarnation, destination.0]);
                 put_ranges(out, ranges);
             }
-            Self::RefusalsForgotten(incarnation) => put_all(out, REFUSALS_FORGOTTEN, &[*incarnation]),
+            Self::RefusalsForgotten(incarnations) => put_all(out, REFUSALS_FORGOTTEN, incarnations),
         }
         Ok(())
     }
@@ -205,7 +206,10 @@ impl Item {
                 destination: DestinationId(decoder.number("a refusal's destination")?),
                 ranges: decoder.ranges()?,
             },
-            REFUSALS_FORGOTTEN => Self::RefusalsForgotten(decoder.number("forgotten refusals")?),
+            REFUSALS_FORGOTTEN => Self::RefusalsForgotten([
+                decoder.number("forgotten refusals")?,
+                decoder.number("forgotten refusals")?,
+            ]),
             _ => return Err(HeadError::Range("an item")),
         })
     }

@@ -11,6 +11,9 @@ pub struct SourceId(pub u64);
 pub struct DestinationId(pub u64);
 
 impl DestinationId {
+    /// No destination: of a message that was refused before it could be said where it goes.
+    pub const ANYWHERE: Self = Self(0);
+
     /// The source of the queue with this number.
     #[must_use]
     pub const fn source(self) -> SourceId {

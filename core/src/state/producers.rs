@@ -11,7 +11,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::log::Position;
 
 use super::ids::DestinationId;
-use super::refusals::{Key, Ranges, Refusal, Refusals};
+use super::refusals::{Key, Ranges, Refusal, Refusals, WINDOW};
 
 /// What is known about an incarnation at a destination.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -105,8 +105,7 @@ impl Producers {
         if self.is_plain() {
             return Refusal::None;
         }
-        let kept = self.refusals.get((incarnation, destination));
-        match kept.map_or(Refusal::None, |ranges| ranges.of(sequence)) {
+        match self.refusals.of((incarnation, destination), sequence) {
             Refusal::None
                 if self
                     .last(incarnation, destination)
@@ -134,6 +133,13 @@ impl Producers {
         }
     }
 
+    /// Notes that a number was refused before it was known where it goes, and may have arrived somewhere before that: neither
+    /// it nor those before it can be told any more.
+    pub fn note_doubtful(&mut self, incarnation: u64, sequence: u64) {
+        self.refusals.doubt((incarnation, DestinationId::ANYWHERE), sequence);
+        self.mark_evicted();
+    }
+
     /// What a record of this number has to carry: which numbers before it were refused, and up to where that cannot be told.
     #[must_use]
     pub fn refused_before(&self, incarnation: u64, destination: DestinationId, sequence: u64) -> Ranges {
@@ -143,7 +149,8 @@ impl Producers {
         let mut ranges = self.refusals.before((incarnation, destination), sequence);
         ranges.forget_up_to(match self.last(incarnation, destination) {
             Some(last) => last.untold,
-            None if incarnation <= self.refusals.forgotten_up_to => sequence.saturating_sub(1),
+            // What was forgotten of it may be above this one: as far as its producer can have been ahead.
+            None if incarnation <= self.refusals.forgotten_up_to => sequence.saturating_add(WINDOW),
             None => 0,
         });
         ranges
@@ -161,7 +168,9 @@ impl Producers {
                     found = true;
                 }
             }
-            if !found {
+            if key.1 == DestinationId::ANYWHERE {
+                self.refusals.anywhere_forgotten_up_to = self.refusals.anywhere_forgotten_up_to.max(key.0);
+            } else if !found {
                 self.refusals.forgotten_up_to = self.refusals.forgotten_up_to.max(key.0);
             }
         }
@@ -186,13 +195,7 @@ impl Producers {
     }
 
     /// Notes an arrival that no record tells of.
-    pub fn arrive_unlogged(
-        &mut self,
-        incarnation: u64,
-        destination: DestinationId,
-        sequence: u64,
-        refused: &Ranges,
-    ) {
+    pub fn arrive_unlogged(&mut self, incarnation: u64, destination: DestinationId, sequence: u64, refused: &Ranges) {
         let key = (incarnation, destination);
         self.refusals.arrived(key, sequence);
         self.note_unlogged(key, sequence, refused.unknown_up_to());
@@ -202,7 +205,10 @@ impl Producers {
     fn set_refused(&mut self, key: Key, refused: &Ranges) {
         self.marked |= refused.unknown_up_to() > 0;
         let mut exact = Ranges::default();
-        refused.exact().iter().for_each(|(first, last)| exact.push(*first, *last));
+        refused
+            .exact()
+            .iter()
+            .for_each(|(first, last)| exact.push(*first, *last));
         self.refusals.set(key, exact);
     }
 
@@ -315,10 +321,11 @@ impl Producers {
         rows
     }
 
-    /// The highest incarnation of which refused numbers are forgotten, although nothing of it had arrived.
+    /// The highest incarnations of which refused numbers are forgotten: where nothing of them had arrived, and where it was
+    /// not known where they go.
     #[must_use]
-    pub const fn refusals_forgotten_up_to(&self) -> u64 {
-        self.refusals.forgotten_up_to
+    pub const fn refusals_forgotten_up_to(&self) -> [u64; 2] {
+        [self.refusals.forgotten_up_to, self.refusals.anywhere_forgotten_up_to]
     }
 
     /// Takes what a checkpoint says was refused. Rows come before.
@@ -336,19 +343,31 @@ impl Producers {
 
     /// A checkpoint that names all that was refused is complete: what messages from before it say of others had ended.
     pub fn keep_refused(&mut self, named: &FxHashSet<Key>) {
-        let ended: Vec<Key> = self.refusals.iter().map(|(key, _)| key).filter(|key| !named.contains(key)).collect();
+        let ended: Vec<Key> = self
+            .refusals
+            .iter()
+            .map(|(key, _)| key)
+            .filter(|key| !named.contains(key))
+            .collect();
         for key in ended {
             self.refusals.set(key, Ranges::default());
         }
-        for (_, last) in self.young.iter_mut().chain(&mut self.old).filter(|(key, _)| !named.contains(key)) {
+        for (_, last) in self
+            .young
+            .iter_mut()
+            .chain(&mut self.old)
+            .filter(|(key, _)| !named.contains(key))
+        {
             last.untold = 0;
         }
     }
 
-    /// Takes a checkpoint's bound.
-    pub fn restore_refusals_forgotten(&mut self, incarnation: u64) {
-        self.marked |= incarnation > 0;
-        self.refusals.forgotten_up_to = self.refusals.forgotten_up_to.max(incarnation);
+    /// Takes a checkpoint's bounds.
+    pub fn restore_refusals_forgotten(&mut self, [unseen, anywhere]: [u64; 2]) {
+        self.marked |= unseen.max(anywhere) > 0;
+        let refusals = &mut self.refusals;
+        refusals.forgotten_up_to = refusals.forgotten_up_to.max(unseen);
+        refusals.anywhere_forgotten_up_to = refusals.anywhere_forgotten_up_to.max(anywhere);
     }
 
     /// Takes a row of a checkpoint, unless the table knows better.
@@ -438,7 +457,8 @@ mod tests {
     #[test]
     fn a_snapshot_makes_the_same_table() {
         let mut producers = Producers::new(10, 10);
-        (1..=23).for_each(|incarnation| producers.arrive(incarnation, QUEUE, incarnation, Position(8), &Ranges::default()));
+        (1..=23)
+            .for_each(|incarnation| producers.arrive(incarnation, QUEUE, incarnation, Position(8), &Ranges::default()));
         let mut copy = Producers::new(10, 10);
         for (young, rows) in [false, true].into_iter().zip(producers.snapshot()) {
             rows.into_iter()
@@ -450,7 +470,9 @@ mod tests {
     }
 
     fn refuse(producers: &mut Producers, numbers: &[u64]) {
-        numbers.iter().for_each(|number| producers.note_refused(7, QUEUE, *number));
+        numbers
+            .iter()
+            .for_each(|number| producers.note_refused(7, QUEUE, *number));
     }
 
     fn arrive(producers: &mut Producers, incarnation: u64, sequence: u64) {
@@ -474,7 +496,7 @@ mod tests {
         let told = |incarnation, sequence| producers.refusal(incarnation, QUEUE, sequence);
         assert_eq!([2, 3, 4].map(|sequence| told(7, sequence)), [Refusal::Unknown; 3]);
         assert_eq!(told(7, 5), Refusal::None);
-        assert_eq!((told(8, 1), told(8, 2)), (Refusal::Unknown, Refusal::None));
+        assert_eq!((told(8, 1), told(8, 3)), (Refusal::Unknown, Refusal::Unknown));
         assert_eq!(told(199, 1), Refusal::Refused, "the last ones are known");
         assert_eq!(told(500, 1), Refusal::None, "a later producer is not touched by it");
         assert_eq!(producers.refusals.iter().count(), 3);
@@ -492,6 +514,26 @@ mod tests {
         assert_eq!([1, 2].map(told), [Refusal::Unknown; 2]);
         assert_eq!(told(3), Refusal::None, "it arrived");
         assert_eq!(producers.knowledge(7, QUEUE), ProducerKnowledge::Known(3));
+    }
+
+    #[test]
+    fn what_was_refused_before_it_was_known_where_it_goes_is_new_wherever_it_goes() {
+        let mut producers = Producers::new(1_000, 3);
+        let other = DestinationId(21);
+        arrive(&mut producers, 7, 1);
+        producers.note_refused(7, DestinationId::ANYWHERE, 2);
+        arrive(&mut producers, 7, 3);
+        assert_eq!(producers.refused_before(7, other, 4).as_slice(), [(2, 2)]);
+        assert_eq!(producers.refusal(7, QUEUE, 2), Refusal::Refused);
+        arrive(&mut producers, 7, 2);
+        assert_eq!(producers.refusal(7, QUEUE, 2), Refusal::None);
+        producers.note_doubtful(7, 1);
+        assert_eq!(producers.refusal(7, QUEUE, 1), Refusal::Unknown);
+        producers.note_refused(7, DestinationId::ANYWHERE, 4);
+        (100..110).for_each(|incarnation| producers.note_refused(incarnation, QUEUE, 1));
+        arrive(&mut producers, 7, 5);
+        assert_eq!(producers.refusal(7, QUEUE, 4), Refusal::Unknown);
+        assert_eq!(producers.refusal(200, QUEUE, 4), Refusal::None);
     }
 
     #[test]

@@ -186,6 +186,13 @@ impl State {
         }
     }
 
+    /// Notes that a message was refused before it was known where it goes, and may have arrived somewhere before that.
+    pub fn note_doubtful(&mut self, incarnation: u64, sequence: u64) {
+        if incarnation != 0 {
+            self.tables.producers.note_doubtful(incarnation, sequence);
+        }
+    }
+
     fn plan(
         &mut self,
         planning: &mut Planning,

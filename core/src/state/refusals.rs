@@ -12,7 +12,10 @@
 //! at a destination the mark is a range that begins with 0, which is nobody's number ([`Ranges`]). When the numbers of a
 //! whole producer are put out of the table, the mark goes to its row in [`super::producers`], which is bounded by itself;
 //! where it has none, nothing of it has arrived yet, and the highest such incarnation is the mark: the first number of one
-//! that arrives then says that those below cannot be told.
+//! that arrives then says that those around it cannot be told.
+//!
+//! A producer that is bound to no destination can be refused before it is known where its message goes. Such a number counts
+//! at every destination ([`DestinationId::ANYWHERE`]): it names one message, wherever that goes when it comes again.
 
 use std::collections::BTreeMap;
 
@@ -113,6 +116,24 @@ impl Ranges {
         }
     }
 
+    /// Adds all that another one says.
+    fn absorb(&mut self, other: &Self) {
+        let unknown = self.unknown_up_to().max(other.unknown_up_to());
+        let mut all: Vec<(u64, u64)> = self.exact().iter().chain(other.exact()).copied().collect();
+        all.sort_unstable();
+        self.0.clear();
+        for (first, last) in all {
+            match self.0.last_mut() {
+                Some((_, end)) if first <= end.saturating_add(1) => *end = last.max(*end),
+                _ => self.0.push((first, last)),
+            }
+        }
+        self.forget_up_to(unknown);
+        while self.0.len() > RANGES_MAX {
+            self.fit();
+        }
+    }
+
     /// Without what is too far back for its producer to send again when it is at `sequence`.
     fn forget_before_window(&mut self, sequence: u64) {
         let gone = self
@@ -125,7 +146,12 @@ impl Ranges {
 
     fn forget_lowest(&mut self, count: usize) {
         let from = usize::from(self.unknown_up_to() > 0);
-        if let Some(highest) = self.exact().get(..count).and_then(|gone| gone.last()).map(|(_, last)| *last) {
+        if let Some(highest) = self
+            .exact()
+            .get(..count)
+            .and_then(|gone| gone.last())
+            .map(|(_, last)| *last)
+        {
             self.0.drain(from..from + count);
             self.forget_up_to(highest);
         }
@@ -188,6 +214,9 @@ pub struct Refusals {
     producers_max: usize,
     /// The highest incarnation of which something was put out before anything of it had arrived.
     pub(super) forgotten_up_to: u64,
+    /// The highest incarnation of which something was put out that was refused before it was known where it goes: nothing
+    /// that is not above what arrived can be told of these.
+    pub(super) anywhere_forgotten_up_to: u64,
 }
 
 impl Refusals {
@@ -201,6 +230,7 @@ impl Refusals {
             ranges: 0,
             producers_max: producers_max.max(1),
             forgotten_up_to: 0,
+            anywhere_forgotten_up_to: 0,
         }
     }
 
@@ -208,6 +238,19 @@ impl Refusals {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.kept.is_empty()
+    }
+
+    /// What is kept of a number: at its destination, or from before it was known where it goes.
+    #[must_use]
+    pub fn of(&self, (incarnation, destination): Key, sequence: u64) -> Refusal {
+        let of = |key| self.get(key).map_or(Refusal::None, |ranges| ranges.of(sequence));
+        let here = of((incarnation, destination));
+        match of((incarnation, DestinationId::ANYWHERE)) {
+            Refusal::Refused => Refusal::Refused,
+            Refusal::Unknown if here == Refusal::None => Refusal::Unknown,
+            Refusal::None if here == Refusal::None && incarnation <= self.anywhere_forgotten_up_to => Refusal::Unknown,
+            _ => here,
+        }
     }
 
     /// What is kept of a producer at a destination.
@@ -224,12 +267,24 @@ impl Refusals {
         self.put(key, ranges);
     }
 
+    /// Notes that of numbers up to this one it cannot be told whether they were refused.
+    pub fn doubt(&mut self, key: Key, sequence: u64) {
+        let mut ranges = self.take(key);
+        ranges.forget_up_to(sequence);
+        self.put(key, ranges);
+    }
+
     /// Takes out a number that has arrived after all.
     pub fn arrived(&mut self, key: Key, sequence: u64) {
-        if self.get(key).is_some_and(|ranges| ranges.of(sequence) == Refusal::Refused) {
-            let mut ranges = self.take(key);
-            ranges.remove(sequence);
-            self.put(key, ranges);
+        for key in [key, (key.0, DestinationId::ANYWHERE)] {
+            if self
+                .get(key)
+                .is_some_and(|ranges| ranges.of(sequence) == Refusal::Refused)
+            {
+                let mut ranges = self.take(key);
+                ranges.remove(sequence);
+                self.put(key, ranges);
+            }
         }
     }
 
@@ -243,6 +298,12 @@ impl Refusals {
     #[must_use]
     pub fn before(&self, key: Key, sequence: u64) -> Ranges {
         let mut ranges = self.get(key).cloned().unwrap_or_default();
+        if let Some(anywhere) = self.get((key.0, DestinationId::ANYWHERE)) {
+            ranges.absorb(anywhere);
+        }
+        if key.0 <= self.anywhere_forgotten_up_to {
+            ranges.forget_up_to(sequence.saturating_add(WINDOW));
+        }
         ranges.forget_before_window(sequence);
         ranges
     }
@@ -295,15 +356,19 @@ mod tests {
     #[test]
     fn refused_numbers_merge_and_leave_when_they_arrive() {
         let mut refusals = Refusals::new(10);
-        [4, 5, 9, 6].into_iter().for_each(|sequence| refusals.note(KEY, sequence));
+        [4, 5, 9, 6]
+            .into_iter()
+            .for_each(|sequence| refusals.note(KEY, sequence));
         assert_eq!(refusals.before(KEY, 10).as_slice(), [(4, 6), (9, 9)]);
-        let of = |refusals: &Refusals, sequence| refusals.get(KEY).map_or(Refusal::None, |ranges| ranges.of(sequence));
+        let of = |refusals: &Refusals, sequence| refusals.of(KEY, sequence);
         assert_eq!(of(&refusals, 5), Refusal::Refused);
         assert_eq!(of(&refusals, 7), Refusal::None);
         assert_eq!(refusals.get((8, DestinationId(20))), None);
         refusals.arrived(KEY, 5);
         assert_eq!(refusals.before(KEY, 10).as_slice(), [(4, 4), (6, 6), (9, 9)]);
-        [4, 6, 9].into_iter().for_each(|sequence| refusals.arrived(KEY, sequence));
+        [4, 6, 9]
+            .into_iter()
+            .for_each(|sequence| refusals.arrived(KEY, sequence));
         assert_eq!(refusals.iter().count(), 0);
         assert_eq!(refusals.ranges, 0);
     }
@@ -336,7 +401,11 @@ mod tests {
             assert_ne!(ranges.of(sequence), Refusal::Refused, "it arrived");
         }
         let ranges = refusals.get(KEY).unwrap();
-        assert!((2..=10_000).step_by(2).all(|sequence| ranges.of(sequence) != Refusal::None));
+        assert!(
+            (2..=10_000)
+                .step_by(2)
+                .all(|sequence| ranges.of(sequence) != Refusal::None)
+        );
     }
 
     #[test]

@@ -4,6 +4,7 @@ mod acknowledging;
 mod configuring;
 mod detaching;
 mod dispatching;
+mod refusing;
 mod room;
 mod transacting;
 

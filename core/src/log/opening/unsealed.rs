@@ -222,7 +222,13 @@ impl Opening {
         for entry in footer.index.entries(footer.base).filter(|entry| entry.position >= seen) {
             unseen.push_entry(footer.base, &entry);
         }
-        recovery::visit(&unseen, footer.base, &mut self.report, visitor, Some(&mut self.unreadable))?;
+        recovery::visit(
+            &unseen,
+            footer.base,
+            &mut self.report,
+            visitor,
+            Some(&mut self.unreadable),
+        )?;
         self.push_sealed(&entry, &footer);
         Ok(())
     }

@@ -8,6 +8,7 @@ mod messages;
 mod model;
 mod records;
 mod recovery;
+mod refusals;
 mod round_trips;
 mod shipping;
 mod space;

@@ -170,7 +170,13 @@ fn write_raw(disk: &SimDisk, records: &[(u8, Vec<u8>)]) -> Vec<Position> {
 
 #[test]
 fn stores_that_released_code_made_unreadable_open_plainly() {
-    for (copies, copy, refused) in [(129, 128, 0), (255, 254, 0), (1, 0, 257), (1, 0, 5_000), (130, 129, 300)] {
+    for (copies, copy, refused) in [
+        (129, 128, 0),
+        (255, 254, 0),
+        (1, 0, 257),
+        (1, 0, 5_000),
+        (130, 129, 300),
+    ] {
         let mut bench = Bench::new();
         let queue = bench.queue("orders", Properties::default());
         bench.send(queue, &Message::text("before"));

@@ -142,8 +142,8 @@ fn terminal() -> impl Strategy<Value = TerminalHead> {
 fn moved() -> impl Strategy<Value = MoveHead> {
     let numbers = [(); 8].map(|()| number());
     let bytes = prop_oneof![Just(0), Just(127), Just(128), Just(u32::MAX), any::<u32>()];
-    (reason(), priority(), byte(), numbers, bytes, text()).prop_map(|(reason, priority, copy, numbers, bytes, actor)| {
-        MoveHead {
+    (reason(), priority(), byte(), numbers, bytes, text()).prop_map(
+        |(reason, priority, copy, numbers, bytes, actor)| MoveHead {
             reason,
             time_ms: numbers[0],
             actor,
@@ -155,8 +155,8 @@ fn moved() -> impl Strategy<Value = MoveHead> {
             copy,
             origin: DestinationId(numbers[6]),
             previous: Position(numbers[7]),
-        }
-    })
+        },
+    )
 }
 
 fn kind() -> impl Strategy<Value = Kind> {
@@ -246,7 +246,7 @@ fn item() -> impl Strategy<Value = Item> {
             destination: DestinationId(destination),
             ranges,
         }),
-        number().prop_map(Item::RefusalsForgotten),
+        (number(), number()).prop_map(|(unseen, anywhere)| Item::RefusalsForgotten([unseen, anywhere])),
     ]
 }
 
