@@ -218,6 +218,7 @@ pub fn of_state(error: &StateError) -> Refused {
         StateError::InUse { name, .. } => refuse(ErrorCode::InUse, name.clone(), text),
         StateError::System(name) => refuse(ErrorCode::NotAllowed, name.clone(), text),
         StateError::Bridged { name, .. } => refuse(ErrorCode::InUse, name.clone(), text),
+        StateError::Exhausted(what) => refuse(ErrorCode::Unavailable, *what, text),
         StateError::Configuration(_) => refuse(ErrorCode::InvalidArgument, "configuration", text),
     }
 }

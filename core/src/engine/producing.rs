@@ -1,7 +1,7 @@
 //! Opening and closing producers: numbers that go on after a lost connection, and the credit they begin with.
 
 use super::engine::Engine;
-use super::errors::{Refused, over_limit, refuse};
+use super::errors::{Refused, of_state, over_limit, refuse};
 use super::intake::{Handled, Outcome};
 use super::producer::{Producer, Target, WINDOW_BYTES_MAX, WINDOW_BYTES_MIN};
 use super::tickets::{Purpose, Resolved};
@@ -87,7 +87,8 @@ impl Engine {
     /// The incarnation that a producer goes on under, and the last number that is known of it.
     fn incarnation(&mut self, open: &proto::OpenProducer, target: Option<&Target>) -> Result<(u64, u64), Refused> {
         if open.incarnation == 0 {
-            return Ok((self.state.next_incarnation(), 0));
+            let incarnation = self.state.next_incarnation().map_err(|error| of_state(&error))?;
+            return Ok((incarnation, 0));
         }
         let Some(target) = target else {
             return Ok((open.incarnation, 0));

@@ -57,6 +57,7 @@ impl Tables {
             return;
         }
         self.epoch = epoch;
+        self.transactions.epoch = epoch;
         for id in self.transactions.abandoned(epoch) {
             self.apply_rollback(liveness, id);
         }

@@ -9,7 +9,7 @@ use crate::log::{AppendError, Log, LogChunk, OpenMode, Options, Position, Recove
 
 use super::catalogue::{Catalogue, Destination, Subscription};
 use super::error::StateError;
-use super::ids::{DestinationId, Kind, Now, SourceId};
+use super::ids::{DestinationId, EPOCH_END, Kind, Now, SourceId, within_epoch};
 use super::producers::{ProducerKnowledge, Producers};
 use super::properties::Stores;
 use super::publishing::Planning;
@@ -19,9 +19,6 @@ use super::spill::SpillFiles;
 use super::tables::{Liveness, Recovering, Tables};
 use super::upkeep::ReadJob;
 use super::volatile::{VolatileStore, is_volatile};
-
-/// Bits of an incarnation that count within an epoch.
-const INCARNATION_BITS: u32 = 24;
 
 /// How a state is opened.
 #[derive(Clone, Debug)]
@@ -36,6 +33,9 @@ pub struct StateOptions {
     pub producers_max: usize,
     /// Producers of which refused numbers are remembered, per destination. Default 65,536.
     pub refusals_max: usize,
+    /// Bits of an incarnation that count within an epoch, 32 at most. Default 32; stores from before began with 24, and what
+    /// they gave out is below what later epochs give out.
+    pub incarnation_bits: u32,
     /// How many sequences the redelivery watermark is raised by. Default 8,192.
     pub redelivery_reserve: u64,
     /// Memory for header parts of messages that selectors look at. Default 64 MiB.
@@ -52,6 +52,7 @@ impl Default for StateOptions {
             volatile_bytes: 64 * 1024 * 1024,
             producers_max: 100_000,
             refusals_max: 65_536,
+            incarnation_bits: 32,
             redelivery_reserve: 8192,
             selector_cache_bytes: 64 * 1024 * 1024,
             checkpoint_bytes: None,
@@ -75,6 +76,7 @@ pub struct State {
     pub(super) head_buffer: Vec<u8>,
     pub(super) sequences: Vec<u64>,
     pub(super) incarnations: u64,
+    pub(super) incarnation_bits: u32,
     pub(super) bridge_incarnation: u64,
     pub(super) bridged: u64,
     pub(super) overdue: bool,
@@ -102,6 +104,9 @@ impl State {
     /// The folder or the log cannot be used: locked, damaged, or of a newer version.
     pub fn open(disk: Arc<dyn Disk>, options: StateOptions, now: Now) -> Result<(Self, RecoveryReport), StateError> {
         let follows = options.log.mode == OpenMode::Follower;
+        if let OpenMode::Active { epoch } = options.log.mode {
+            check_epoch(epoch)?;
+        }
         let segment_bytes = u64::from(options.log.segment_bytes);
         let record_bytes_max = options.log.record_bytes_max as usize;
         // Made before the log is locked, wiped after: another process may be using these files.
@@ -152,13 +157,14 @@ impl State {
             head_buffer: Vec::new(),
             sequences: Vec::new(),
             incarnations: 0,
+            incarnation_bits: options.incarnation_bits.clamp(1, 32),
             bridge_incarnation: 0,
             bridged: 0,
             overdue: false,
             unreserved: Vec::new(),
             totals: Totals::default(),
         };
-        state.bridge_incarnation = state.next_incarnation();
+        state.bridge_incarnation = state.next_incarnation()?;
         state.overdue = state
             .tables
             .timers
@@ -252,9 +258,15 @@ impl State {
     }
 
     /// A number for a new producer, never given before on this store.
-    pub fn next_incarnation(&mut self) -> u64 {
-        self.incarnations += 1;
-        (self.log.epoch() << INCARNATION_BITS) + self.incarnations
+    ///
+    /// # Errors
+    /// This epoch has given out all that it has: one more would be the next one's.
+    pub fn next_incarnation(&mut self) -> Result<u64, StateError> {
+        let next = self.incarnations + 1;
+        let incarnation = within_epoch(self.log.epoch(), next, self.incarnation_bits)
+            .ok_or(StateError::Exhausted("identities of producers"))?;
+        self.incarnations = next;
+        Ok(incarnation)
     }
 
     /// What is known of an incarnation at a destination, for a producer that comes back.
@@ -341,14 +353,16 @@ impl State {
     /// Makes a follower active: it begins an epoch of its own and flags what its leader may have delivered.
     ///
     /// # Errors
-    /// The epoch is not above the log's last.
+    /// The epoch is not above the log's last, or above all that there are.
     pub fn begin_epoch(&mut self, epoch: u64) -> Result<(), StateError> {
+        check_epoch(Some(epoch))?;
+        self.incarnations = 0;
         self.log.begin_epoch(epoch)?;
         self.tables.begin_epoch(&mut self.log, epoch);
         self.tables.drop_unnamed(&mut self.log);
         self.tables.inherit_watermarks();
         self.tables.live = true;
-        self.bridge_incarnation = self.next_incarnation();
+        self.bridge_incarnation = self.next_incarnation()?;
         Ok(())
     }
 
@@ -383,6 +397,14 @@ impl State {
     #[must_use]
     pub const fn is_volatile(position: Position) -> bool {
         is_volatile(position)
+    }
+}
+
+/// Numbers of producers and transactions are composed of the epoch and a counter: it must leave room for that.
+fn check_epoch(epoch: Option<u64>) -> Result<(), StateError> {
+    match epoch {
+        Some(EPOCH_END..) => Err(StateError::Exhausted("epochs")),
+        _ => Ok(()),
     }
 }
 

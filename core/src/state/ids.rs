@@ -79,5 +79,18 @@ pub struct Xid {
     pub branch: Vec<u8>,
 }
 
+/// Numbers that are unique over all starts of a store because each epoch begins its own: a counter below, the epoch above
+/// it. None when either has no room left: the next one would be another epoch's, given a second time.
+#[must_use]
+pub const fn within_epoch(epoch: u64, counter: u64, counter_bits: u32) -> Option<u64> {
+    if epoch >> (u64::BITS - counter_bits) != 0 || counter >> counter_bits != 0 {
+        return None;
+    }
+    Some(epoch << counter_bits | counter)
+}
+
+/// Epochs that such numbers have room for.
+pub const EPOCH_END: u64 = 1 << 32;
+
 /// The longest part of an [`Xid`].
 pub const XID_PART_BYTES_MAX: usize = 64;

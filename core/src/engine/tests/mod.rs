@@ -396,7 +396,7 @@ fn a_message_that_was_refused_is_not_confirmed_when_it_is_sent_again_behind_late
     bench.engine().purge_queue("orders").unwrap();
     bench.publish(3, "c");
     assert_eq!((bench.confirmed(), bench.rejected().len()), (vec![1, 3], 1));
-    let incarnation = bench.engine().state().epoch() << 24 | 2;
+    let incarnation = bench.engine().state().epoch() << 32 | 2;
     // The answers are lost with the connection, and all is sent again.
     bench.close();
     bench.frames.clear();

@@ -37,7 +37,7 @@ impl Bench {
 
     fn last_incarnation(&mut self) -> u64 {
         // The engine gives them out one after the other.
-        self.engine().state_mut().next_incarnation() - 1
+        self.engine().state_mut().next_incarnation().unwrap() - 1
     }
 }
 
@@ -112,4 +112,20 @@ fn what_cannot_be_told_stays_so_however_often_it_comes() {
     assert_eq!(bench.rejected(), [1, 2, 2, 2].map(unknown));
     assert_eq!(bench.confirmed(), [3]);
     assert_eq!(bench.held(), Some(3), "a, b and c, each once");
+}
+
+#[test]
+fn a_session_opens_no_consumer_whose_number_would_be_another_sessions() {
+    let mut bench = Bench::new(Properties::default());
+    bench.connect();
+    let key = *bench.engine().sessions.keys().next().unwrap();
+    let serial = super::super::session::CONSUMERS_MAX - 1;
+    bench.engine().sessions.get_mut(&key).unwrap().consumer_serial = serial;
+    bench.consumer(1, 1);
+    assert!(bench.errors().is_empty());
+    let holder = *bench.engine().consumers.keys().next().unwrap();
+    assert_eq!(super::super::session::session_of(holder), key);
+    bench.consumer(2, 1);
+    assert_eq!(bench.errors(), [ErrorCode::LimitExceeded]);
+    assert_eq!(bench.engine().consumers.len(), 1);
 }

@@ -304,3 +304,68 @@ fn a_forced_start_drops_what_cannot_be_decoded_of_sealed_segments_too() {
     let texts = bench.texts(queue.source());
     assert_eq!(texts[..2], ["before", "kept"], "{}", texts.len());
 }
+
+#[test]
+fn an_epoch_gives_out_no_identity_that_the_next_one_has() {
+    let mut options = small_options();
+    options.incarnation_bits = 4;
+    let mut bench = Bench::on(SimDisk::new(1), options);
+    let mut given = std::collections::BTreeSet::new();
+    for _ in 0..5 {
+        loop {
+            match bench.state().next_incarnation() {
+                Ok(incarnation) => assert!(given.insert(incarnation), "{incarnation} is given twice"),
+                Err(StateError::Exhausted(_)) => break,
+                Err(error) => panic!("{error}"),
+            }
+        }
+        assert!(bench.state().next_incarnation().is_err(), "it stays so");
+        bench.restart();
+    }
+    // One each for bridges and for the harness.
+    assert_eq!(given.len(), 5 * 13);
+    let mut options = small_options();
+    options.log.mode = OpenMode::Active { epoch: Some(1 << 32) };
+    let opened = State::open(Arc::new(SimDisk::new(2)), options, bench.now);
+    assert!(matches!(opened, Err(StateError::Exhausted(_))));
+}
+
+#[test]
+fn a_transaction_gets_no_number_that_the_log_names() {
+    let mut bench = Bench::new();
+    let queue = bench.queue("orders", Properties::default());
+    bench.settle();
+    bench.state.take().unwrap().stop().unwrap();
+    bench.disk.kill_process();
+    // Begun when four thousand million had been in the epoch before: the numbers run over into the next one's.
+    let number_taken = (4 << 32) + 1;
+    let mut head = released_head(1, 0, 0, 50);
+    head[1] |= 2;
+    let mut rest = head.split_off(3 + 6 + 1 + 1);
+    number(&mut head, number_taken);
+    head.append(&mut rest);
+    let mut prepared = vec![1, 1];
+    [number_taken, 5, 1, 2]
+        .into_iter()
+        .for_each(|value| number(&mut prepared, value));
+    prepared.extend_from_slice(&[1, 7, 0]);
+    write_raw(&bench.disk, &[(kinds::MESSAGE, head), (kinds::TRANSACTION, prepared)]);
+    bench.open().unwrap();
+    let [(xid, _)] = &bench.state().prepared()[..] else {
+        panic!("it is prepared");
+    };
+    let xid = xid.clone();
+    let tx = Tx { owner: 1, number: 1 };
+    for epoch in 3..6 {
+        assert_eq!(bench.state().epoch(), epoch);
+        bench.send_in(tx, queue, &Message::text(epoch.to_string())).unwrap();
+        assert_eq!(bench.state().transaction_size(tx), 1);
+        bench.state().commit(tx).unwrap();
+        bench.settle();
+        bench.restart();
+    }
+    assert_eq!(bench.texts(queue.source()), ["3", "4", "5"]);
+    bench.state().commit_prepared(&xid).unwrap();
+    bench.settle();
+    assert_eq!(bench.texts(queue.source()), ["kept", "3", "4", "5"]);
+}
