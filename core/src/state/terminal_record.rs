@@ -117,6 +117,13 @@ impl TerminalHead {
         }
     }
 
+    /// How long the head of one that ends so many messages is at most, with no actor.
+    #[must_use]
+    pub const fn bytes_max(messages: u64) -> u64 {
+        // A range and two targets each, and the numbers before them.
+        64 + messages * 4 * crate::wire::VARINT_BYTES_MAX as u64
+    }
+
     /// Adds one message; sequences come in ascending order.
     pub fn add(&mut self, sequence: u64, position: Position) {
         match self.ranges.last_mut() {

@@ -136,11 +136,6 @@ impl Transactions {
         self.open.get(&id)
     }
 
-    /// An open transaction.
-    pub fn get_mut(&mut self, id: u64) -> Option<&mut Transaction> {
-        self.open.get_mut(&id)
-    }
-
     /// Notes that it is prepared: it has no owner any more and is found by its name.
     pub fn prepare(&mut self, id: u64, xid: Xid, record: Position, time_ms: u64) {
         let transaction = self.entry(id);

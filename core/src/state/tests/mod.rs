@@ -14,6 +14,7 @@ mod shipping;
 mod space;
 mod topics;
 mod transactions;
+mod whole;
 
 use std::sync::Arc;
 
