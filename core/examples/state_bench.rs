@@ -97,7 +97,7 @@ fn main() {
     write(&mut state);
 
     let bytes = message(1024);
-    let producer = state.next_incarnation();
+    let producer = state.next_incarnation().unwrap();
     let before = resident_bytes();
     let (start, mut on_disk) = (Instant::now(), Duration::ZERO);
     for sequence in 1..=messages {

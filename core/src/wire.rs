@@ -244,6 +244,15 @@ impl<'a> Reader<'a> {
         Err(WireError::VarintTooLong { offset })
     }
 
+    /// One byte as it stands. No field of a protobuf message is written so; the heads of the log's records have such.
+    ///
+    /// # Errors
+    /// [`WireError::Truncated`].
+    #[inline]
+    pub fn byte(&mut self) -> Result<u8, WireError> {
+        self.array().map(|[byte]| byte)
+    }
+
     /// A length and that many bytes.
     ///
     /// # Errors

@@ -9,7 +9,7 @@ use super::engine::Engine;
 use super::errors::{Refused, of_state, over_limit, refuse};
 use super::frames::checked_range;
 use super::intake::{Handled, Outcome};
-use super::session::holder;
+use super::session::{CONSUMERS_MAX, holder};
 use super::subscribing::Taken;
 use super::tickets::name_excerpt;
 use crate::log::Position;
@@ -26,6 +26,10 @@ impl Engine {
             return Ok(Outcome::Done);
         };
         let (connection_key, mode) = (session.connection, session.mode);
+        if session.consumer_serial >= CONSUMERS_MAX {
+            let what = "A session may not open more consumers in its life: open another session";
+            return Err(over_limit("consumers", u64::from(CONSUMERS_MAX), what));
+        }
         let Some(connection) = self.connections.get(&connection_key) else {
             return Ok(Outcome::Done);
         };

@@ -218,6 +218,7 @@ pub fn of_state(error: &StateError) -> Refused {
         StateError::InUse { name, .. } => refuse(ErrorCode::InUse, name.clone(), text),
         StateError::System(name) => refuse(ErrorCode::NotAllowed, name.clone(), text),
         StateError::Bridged { name, .. } => refuse(ErrorCode::InUse, name.clone(), text),
+        StateError::Exhausted(what) => refuse(ErrorCode::Unavailable, *what, text),
         StateError::Configuration(_) => refuse(ErrorCode::InvalidArgument, "configuration", text),
     }
 }
@@ -243,7 +244,9 @@ fn of_append(error: &AppendError) -> Refused {
         AppendError::NoSpace => refuse(ErrorCode::StoreFull, "disk", text),
         AppendError::TooLarge { .. } => refuse(ErrorCode::LimitExceeded, "message_bytes", text),
         AppendError::Failed(_) => refuse(ErrorCode::StoreFailed, "store", text),
-        AppendError::Kind(_) | AppendError::ReadOnly => refuse(ErrorCode::Internal, "store", text),
+        AppendError::Kind(_) | AppendError::Unreadable(_) | AppendError::ReadOnly => {
+            refuse(ErrorCode::Internal, "store", text)
+        }
     }
 }
 

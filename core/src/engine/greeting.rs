@@ -191,6 +191,10 @@ impl Engine {
         })?;
         let limit = self.settings.limits.sessions;
         let session_key = self.next_key();
+        if session_key > super::session::SESSION_KEY_MAX {
+            let message = "All sessions that this start of the broker has are given out.";
+            return Err(refuse(ErrorCode::Unavailable, "session", message));
+        }
         let Some(connection) = self.connections.get_mut(&key) else {
             return Ok(Outcome::Done);
         };

@@ -52,6 +52,8 @@ pub struct Producer {
     pub recent: Option<Target>,
     /// Identifies it beyond its connection.
     pub incarnation: u64,
+    /// It had this incarnation before: its numbers may have been sent before, too.
+    pub resumed: bool,
     /// The number that the next new message has to have.
     pub next_sequence: u64,
     /// Bytes published since it was opened.
@@ -93,6 +95,7 @@ impl Producer {
             target,
             recent: None,
             incarnation,
+            resumed: false,
             next_sequence,
             published_bytes: 0,
             window_bytes,

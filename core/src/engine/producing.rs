@@ -1,7 +1,7 @@
 //! Opening and closing producers: numbers that go on after a lost connection, and the credit they begin with.
 
 use super::engine::Engine;
-use super::errors::{Refused, over_limit, refuse};
+use super::errors::{Refused, of_state, over_limit, refuse};
 use super::intake::{Handled, Outcome};
 use super::producer::{Producer, Target, WINDOW_BYTES_MAX, WINDOW_BYTES_MIN};
 use super::tickets::{Purpose, Resolved};
@@ -33,7 +33,8 @@ impl Engine {
             open.first_unconfirmed.max(1)
         };
         let producer_key = self.next_key();
-        let producer = Producer::new(open.producer, key, target, incarnation, next, window);
+        let mut producer = Producer::new(open.producer, key, target, incarnation, next, window);
+        producer.resumed = open.incarnation != 0;
         let destination = producer
             .target
             .as_ref()
@@ -104,7 +105,8 @@ impl Engine {
         user: &str,
     ) -> Result<(u64, u64), Refused> {
         if open.incarnation == 0 {
-            return Ok((self.state.next_incarnation(), 0));
+            let incarnation = self.state.next_incarnation().map_err(|error| of_state(&error))?;
+            return Ok((incarnation, 0));
         }
         if !self.state.is_producer_token(&open.token, open.incarnation, user) {
             let message = "The broker did not give this producer its incarnation: its store is another one or an older \

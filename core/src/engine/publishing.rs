@@ -73,14 +73,23 @@ impl Engine {
         let destination = match self.destination_of(key, producer_key, frame) {
             Ok(Some(destination)) => match self.closed_to_producers(destination) {
                 Ok(()) => destination,
-                Err(refused) => return self.reject_known(id, key, producer_key, frame, refused),
+                Err(refused) => {
+                    self.note_all_refused(producer_key, Some(destination), frame);
+                    return self.reject_known(id, key, producer_key, frame, refused);
+                }
             },
             Ok(None) => return Ok(Outcome::Parked),
-            Err(refused) => return self.reject_known(id, key, producer_key, frame, refused),
+            Err(refused) => {
+                self.note_all_refused(producer_key, None, frame);
+                return self.reject_known(id, key, producer_key, frame, refused);
+            }
         };
         let sender = match self.sender(key, producer_key, frame) {
             Ok(sender) => sender,
-            Err(refused) => return self.reject_known(id, key, producer_key, frame, refused),
+            Err(refused) => {
+                self.note_all_refused(producer_key, Some(destination), frame);
+                return self.reject_known(id, key, producer_key, frame, refused);
+            }
         };
         let mut batch = Batch {
             producer: producer_key,
@@ -319,6 +328,26 @@ impl Engine {
                 *last = sequence;
             }
             _ => batch.rejected.push((sequence, sequence, refused)),
+        }
+    }
+
+    /// Notes that a whole frame is refused: should its numbers come again, they are new. Without a destination it is not
+    /// known where they go.
+    fn note_all_refused(&mut self, producer_key: u64, to: Option<DestinationId>, frame: &PublishFrame<'_>) {
+        let Some(producer) = self.producers.get(&producer_key).filter(|_| frame.transaction == 0) else {
+            return;
+        };
+        let to = to.or(producer.target.as_ref().map(|target| target.destination));
+        let incarnation = producer.incarnation;
+        for sequence in frame.first_sequence..frame.first_sequence.saturating_add(frame.count) {
+            match to {
+                Some(to) => self.state.note_refused(to, incarnation, sequence),
+                // It may have arrived before, where it cannot be sent now.
+                None if producer.resumed || sequence < producer.next_sequence => {
+                    self.state.note_doubtful(incarnation, sequence);
+                }
+                None => self.state.note_refused(DestinationId::ANYWHERE, incarnation, sequence),
+            }
         }
     }
 

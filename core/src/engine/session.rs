@@ -9,6 +9,12 @@ use crate::state::SourceId;
 /// How many bits of a holder number the consumers of one session; the rest is the session's key.
 pub const CONSUMER_BITS: u32 = 24;
 
+/// Consumers that a session may open in its life, and sessions that a broker may: their numbers stand side by side in a
+/// holder, and one more would name another session's.
+pub const CONSUMERS_MAX: u32 = (1 << CONSUMER_BITS) - 1;
+/// See [`CONSUMERS_MAX`]. The last one's holders are the state's own.
+pub const SESSION_KEY_MAX: u64 = (u64::MAX >> CONSUMER_BITS) - 1;
+
 /// The key of a consumer, by which the state knows who holds a delivery.
 #[must_use]
 pub fn holder(session: u64, serial: u32) -> u64 {

@@ -8,6 +8,7 @@ use super::error::{AppendError, LogError};
 use super::position::{BLOCK_BYTES, Position, block_aligned, record_aligned};
 use super::record::{self, HEADER_BYTES, KIND_EPOCH, KIND_USER_MIN, RecordHeader};
 use super::running::Log;
+use super::segment_header::DATA_OFFSET;
 use super::segments::Segment;
 use super::tail::Commit;
 
@@ -68,6 +69,55 @@ impl Log {
             .map_or(0, |segment| segment.limit().0.saturating_sub(start.0));
         // A commit more may begin on the way.
         bytes + 2 * BLOCK_BYTES <= room
+    }
+
+    /// Whether records with heads and payloads of these lengths can all be appended now, in this order; `reserved`: with the
+    /// reserve, as by [`Log::append_reserved`]. Whoever appends several asks before the first, so that none of them fails
+    /// when others have taken effect.
+    ///
+    /// # Errors
+    /// What the first that could not would be refused with.
+    pub fn check_room(&self, lengths: &[u64], reserved: bool) -> Result<(), AppendError> {
+        if let Some(why) = &self.failed {
+            return Err(AppendError::Failed(why.clone()));
+        }
+        if self.follower {
+            return Err(AppendError::ReadOnly);
+        }
+        let keep = usize::from(!reserved);
+        let mut ahead = self.ahead.iter().take(self.ahead.len().saturating_sub(keep));
+        let limit = self.segments.last().map_or(0, |segment| segment.limit().0);
+        // Where the open commit begins, seen from the segment's end, and how full it is: as `open_commit` would have it.
+        let (mut left, mut used, mut used_max) = match &self.tail.open {
+            Some(commit) => (limit.saturating_sub(commit.start.0), commit.used, commit.used_max),
+            None => (limit.saturating_sub(block_aligned(self.end().0)), 0, 0),
+        };
+        let max = u64::from(self.options.record_bytes_max);
+        for length in lengths {
+            let bytes = HEADER_BYTES as u64 + length;
+            if bytes > max {
+                return Err(AppendError::TooLarge { bytes, max });
+            }
+            let stored = record_aligned(bytes);
+            if used + stored <= used_max {
+                used += stored;
+                continue;
+            }
+            left = left.saturating_sub(block_aligned(used));
+            let needed = COMMIT_BYTES as u64 + stored;
+            if block_aligned(needed) > left {
+                let next = ahead.next().ok_or(AppendError::NoSpace)?;
+                left = u64::from(next.file_bytes) - DATA_OFFSET;
+            }
+            if block_aligned(needed) > left {
+                return Err(AppendError::NoSpace);
+            }
+            used = needed;
+            used_max = u64::from(self.options.commit_bytes_max)
+                .max(block_aligned(needed))
+                .min(left);
+        }
+        Ok(())
     }
 
     fn append_user(&mut self, kind: u8, head: &[u8], payload: &[u8], keep: usize) -> Result<Position, AppendError> {

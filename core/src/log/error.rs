@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! LogError     opening, reading, completing: locked, damaged, disk, options, visitor, epoch, gone, failed, chunk
-//! AppendError  appending: no space (retry later), too large, failed (final), kind, read-only
+//! AppendError  appending: no space (retry later), too large, failed (final), kind, unreadable, read-only
 //! ```
 
 use super::disk::DiskError;
@@ -87,6 +87,9 @@ pub enum AppendError {
     /// Kinds below [`super::KIND_USER_MIN`] are the log's own.
     #[error("record kind {0} is reserved")]
     Kind(u8),
+    /// The layer above could not read the record again, so it is not written.
+    #[error("a record that could not be read again is not written: {0}")]
+    Unreadable(String),
     /// A follower takes whole chunks only.
     #[error("a follower's log takes records from its leader only")]
     ReadOnly,

@@ -7,12 +7,14 @@
 //! What remains: after a power loss (not a killed process) the watermark may be a moment old. Damage to the very last
 //! write job, with nothing written after it, then looks like a torn tail.
 
+use std::collections::BTreeMap;
+
 use super::commit::{COMMIT_BYTES, CommitHead};
 use super::disk::{DiskError, DiskFile};
 use super::error::LogError;
 use super::footer::{Index, is_indexed};
 use super::position::{BLOCK_BYTES, Position};
-use super::record::KIND_USER_MIN;
+use super::record::{HEADER_BYTES, KIND_USER_MIN};
 use super::scan::{self, Cursor, Step, Window};
 use super::segment_header::{DATA_OFFSET, SegmentHeader, segment_name};
 
@@ -228,13 +230,34 @@ pub(crate) fn look_behind(
     Ok(behind)
 }
 
-/// Shows an index's records to the visitor.
+/// Records that the layer above could not read, in a forced start: where they are, how long, and why not.
+pub(crate) type Unreadable = BTreeMap<Position, (u64, String)>;
+
+/// What is reported of the unreadable records of one segment.
+pub(crate) fn dropped_unreadable(unreadable: &Unreadable, file: &str, base: Position) -> Option<Dropped> {
+    let (position, (_, why)) = unreadable.first_key_value()?;
+    let records = match unreadable.len() {
+        1 => "1 record".to_owned(),
+        records => format!("{records} records"),
+    };
+    Some(Dropped {
+        file: file.to_owned(),
+        offset: DATA_OFFSET + (position.0 - base.0),
+        position: *position,
+        bytes: unreadable.values().map(|(bytes, _)| bytes).sum(),
+        why: format!("{records} could not be read, the first of them: {why}"),
+    })
+}
+
+/// Shows an index's records to the visitor. What it refuses ends the open, or is gathered in `unreadable` by a forced one.
 pub(crate) fn visit(
     index: &Index,
     base: Position,
     report: &mut RecoveryReport,
     visitor: &mut dyn FnMut(Recovered<'_>) -> Result<(), String>,
+    unreadable: Option<&mut Unreadable>,
 ) -> Result<(), LogError> {
+    let mut unreadable = unreadable;
     for entry in index.entries(base).filter(|entry| entry.kind >= KIND_USER_MIN) {
         let super::footer::IndexEntry {
             position,
@@ -244,15 +267,21 @@ pub(crate) fn visit(
             payload_length,
             ..
         } = entry;
-        visitor(Recovered {
+        let shown = visitor(Recovered {
             position,
             epoch,
             kind,
             head,
             payload_length,
-        })
-        .map_err(|why| LogError::Visitor { position, why })?;
-        report.records += 1;
+        });
+        match (shown, &mut unreadable) {
+            (Ok(()), _) => report.records += 1,
+            (Err(why), Some(unreadable)) => {
+                let bytes = HEADER_BYTES as u64 + head.len() as u64 + u64::from(payload_length);
+                unreadable.insert(position, (bytes, why));
+            }
+            (Err(why), None) => return Err(LogError::Visitor { position, why }),
+        }
     }
     Ok(())
 }

@@ -10,7 +10,7 @@ use super::error::LogError;
 use super::footer::{Footer, Index, is_indexed};
 use super::position::{Position, block_aligned};
 use super::record::{self, HEADER_BYTES, KIND_COMMIT, KIND_SKIP, RecordHeader};
-use super::recovery::Dropped;
+use super::recovery::{Dropped, Unreadable};
 use super::scan::{self, Cursor, Window};
 use super::segment_header::{DATA_OFFSET, SegmentHeader, segment_name};
 
@@ -23,6 +23,8 @@ pub(crate) struct Patient<'a> {
     pub header: SegmentHeader,
     /// Known to have been durable up to here.
     pub durable: Position,
+    /// Records that verify, and that the layer above cannot read: they are left out, which is not damage.
+    pub unreadable: Option<&'a Unreadable>,
 }
 
 /// The replacement.
@@ -75,7 +77,10 @@ pub(crate) fn salvage(patient: &Patient<'_>, id: u64) -> Result<Salvaged, LogErr
             after.hash = commit.hash_after;
             end = header.position.plus(header.stored());
         }
-        if is_indexed(header.kind, true) {
+        let left_out = patient
+            .unreadable
+            .is_some_and(|unreadable| unreadable.contains_key(&header.position));
+        if is_indexed(header.kind, true) && !left_out {
             let head = scan::records(bytes, false).next().map_or(&[][..], |stored| stored.head);
             index.push(old.base, &header, head);
             copy.add(bytes)?;
@@ -88,7 +93,7 @@ pub(crate) fn salvage(patient: &Patient<'_>, id: u64) -> Result<Salvaged, LogErr
         (after.position, after.hash, after.epoch) = (old.end, old.hash_after, old.epoch_after);
     }
     let mut dropped = losses.finish(after.position);
-    if dropped.is_empty() && !old.compacted && patient.durable > old.base {
+    if dropped.is_empty() && !old.compacted && patient.durable > old.base && patient.unreadable.is_none() {
         // The records are all there: what was wrong is a commit's frame, which the copy does not need.
         dropped.push(losses_of_frame(&name, &old));
     }

@@ -1,5 +1,7 @@
 //! Acknowledgements: deliveries that are done with leave their source, at once or with a transaction.
 
+use smallvec::SmallVec;
+
 use crate::log::{AppendError, Position};
 
 use super::error::StateError;
@@ -85,15 +87,17 @@ impl State {
         })
     }
 
-    /// Logs the end of deliveries and removes them, those that no record names included. With a transaction's number the
-    /// logged ones only take effect with its commit, and the others are left to it.
-    pub(super) fn end_flights(&mut self, id: SourceId, sequences: &[u64], transaction: u64) -> Ended {
-        let mut ended = Ended::default();
+    /// The records that end deliveries, and those deliveries that no record names.
+    pub(super) fn acknowledging_heads(
+        &self,
+        id: SourceId,
+        sequences: &[u64],
+        transaction: u64,
+    ) -> (SmallVec<[TerminalHead; 1]>, SmallVec<[u64; 16]>) {
+        let (mut heads, mut unlogged) = (SmallVec::<[TerminalHead; 1]>::new(), SmallVec::new());
         let Some(source) = self.tables.sources.get(&id) else {
-            return ended;
+            return (heads, unlogged);
         };
-        let mut heads: smallvec::SmallVec<[TerminalHead; 1]> = smallvec::SmallVec::new();
-        let mut unlogged: smallvec::SmallVec<[u64; 16]> = smallvec::SmallVec::new();
         let mut in_head = 0;
         for sequence in sequences {
             let Some(flight) = source.queue.flight(*sequence) else {
@@ -120,6 +124,15 @@ impl State {
             }
             in_head += 1;
         }
+        heads.iter_mut().for_each(TerminalHead::finish);
+        (heads, unlogged)
+    }
+
+    /// Logs the end of deliveries and removes them, those that no record names included. With a transaction's number the
+    /// logged ones only take effect with its commit, and the others are left to it.
+    pub(super) fn end_flights(&mut self, id: SourceId, sequences: &[u64], transaction: u64) -> Ended {
+        let mut ended = Ended::default();
+        let (heads, unlogged) = self.acknowledging_heads(id, sequences, transaction);
         for head in heads {
             let count = head.count();
             match self.append_terminal(head) {

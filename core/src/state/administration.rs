@@ -125,7 +125,7 @@ impl State {
                 actor: String::new(),
             };
             self.head_buffer.clear();
-            head.encode(&mut self.head_buffer);
+            head.encode(&mut self.head_buffer).map_err(AppendError::from)?;
             self.append_event(kinds::DESTINATION)?;
         }
         self.tables
@@ -226,7 +226,7 @@ impl State {
                 actor: actor.to_owned(),
             };
             self.head_buffer.clear();
-            head.encode(&mut self.head_buffer);
+            head.encode(&mut self.head_buffer).map_err(AppendError::from)?;
             self.append_event(kinds::DESTINATION)?;
         }
         Ok(self.tables.drop_destination(&mut self.log, id))
@@ -264,7 +264,6 @@ impl State {
             "" => None,
             name => self.tables.catalogue.subscription_named(&definition.client_id, name),
         };
-        let mut replaced = false;
         if let Some(existing) = existing {
             let source = existing.id;
             if Self::is_same_subscription(existing, &definition) {
@@ -277,41 +276,65 @@ impl State {
                     created: false,
                 });
             }
+            let new = SourceId(self.tables.catalogue.allocate_id(definition.durable));
+            let lengths = self.replacing_lengths(source, new, &definition)?;
+            self.log.check_room(&lengths, true)?;
             self.unsubscribe(source, "replaced")?;
-            replaced = true;
+            self.make_subscription(new, definition)?;
+            return Ok(Subscribed {
+                source: new,
+                replaced: true,
+                created: true,
+            });
         }
         let source = SourceId(self.tables.catalogue.allocate_id(definition.durable));
         self.create_subscription(source, definition)?;
         Ok(Subscribed {
             source,
-            replaced,
+            replaced: false,
             created: true,
         })
     }
 
-    fn create_subscription(&mut self, id: SourceId, definition: SubscriptionDefinition) -> Result<(), StateError> {
-        let selector_text = definition
-            .selector
-            .as_ref()
-            .map_or(String::new(), |selector| selector.text().to_owned());
+    /// The lengths of the records by which one subscription ends and another takes its place, if both may be written.
+    fn replacing_lengths(
+        &mut self,
+        old: SourceId,
+        new: SourceId,
+        definition: &SubscriptionDefinition,
+    ) -> Result<Vec<u64>, AppendError> {
+        let mut lengths = Vec::new();
+        let ends = self.tables.catalogue.subscription(old).filter(|old| old.durable);
+        if let Some(ends) = ends.map(|ends| deleted_head(ends, "replaced")) {
+            self.head_buffer.clear();
+            ends.encode(&mut self.head_buffer)?;
+            lengths.push(self.head_buffer.len() as u64);
+        }
         if definition.durable {
             if !definition.is_static {
                 self.leave_reserve()?;
             }
-            let head = SubscriptionHead {
-                deleted: false,
-                id,
-                client_id: definition.client_id.clone(),
-                name: definition.name.clone(),
-                pattern: definition.pattern.as_str().to_owned(),
-                selector: selector_text.clone(),
-                shared: definition.shared,
-                no_local: definition.no_local,
-                is_static: definition.is_static,
-                actor: String::new(),
-            };
             self.head_buffer.clear();
-            head.encode(&mut self.head_buffer);
+            subscription_head(new, definition).encode(&mut self.head_buffer)?;
+            lengths.push(self.head_buffer.len() as u64);
+        }
+        Ok(lengths)
+    }
+
+    fn create_subscription(&mut self, id: SourceId, definition: SubscriptionDefinition) -> Result<(), StateError> {
+        if definition.durable && !definition.is_static {
+            self.leave_reserve()?;
+        }
+        self.make_subscription(id, definition)
+    }
+
+    /// Logs a subscription and makes it, also where only the reserve is left.
+    fn make_subscription(&mut self, id: SourceId, definition: SubscriptionDefinition) -> Result<(), StateError> {
+        if definition.durable {
+            self.head_buffer.clear();
+            subscription_head(id, &definition)
+                .encode(&mut self.head_buffer)
+                .map_err(AppendError::from)?;
             self.append_event(kinds::SUBSCRIPTION)?;
         }
         let unwanted = match (definition.no_local, definition.durable) {
@@ -319,6 +342,10 @@ impl State {
             (true, true) => Unwanted::Client(definition.client_id.as_str().into()),
             (true, false) => Unwanted::Connection(definition.connection),
         };
+        let selector_text = definition
+            .selector
+            .as_ref()
+            .map_or(String::new(), |selector| selector.text().to_owned());
         self.tables.create_subscription(Subscription {
             id,
             client_id: definition.client_id,
@@ -358,20 +385,9 @@ impl State {
     pub fn unsubscribe(&mut self, id: SourceId, actor: &str) -> Result<u64, StateError> {
         let subscription = self.tables.catalogue.subscription(id).ok_or(StateError::NoSuchSource)?;
         if subscription.durable {
-            let head = SubscriptionHead {
-                deleted: true,
-                id,
-                client_id: subscription.client_id.clone(),
-                name: subscription.name.clone(),
-                pattern: subscription.pattern.as_str().to_owned(),
-                selector: subscription.selector_text.clone(),
-                shared: subscription.shared,
-                no_local: subscription.unwanted != Unwanted::Nobody,
-                is_static: subscription.is_static,
-                actor: actor.to_owned(),
-            };
+            let head = deleted_head(subscription, actor);
             self.head_buffer.clear();
-            head.encode(&mut self.head_buffer);
+            head.encode(&mut self.head_buffer).map_err(AppendError::from)?;
             self.append_event(kinds::SUBSCRIPTION)?;
         }
         Ok(self.tables.drop_subscription(&mut self.log, id))
@@ -492,5 +508,38 @@ impl State {
         let position = self.append_event(kinds::WATERMARK)?;
         self.tables.apply_watermark(position, head);
         Ok(())
+    }
+}
+
+/// A durable subscription that begins.
+fn subscription_head(id: SourceId, definition: &SubscriptionDefinition) -> SubscriptionHead {
+    let selector = definition.selector.as_ref();
+    SubscriptionHead {
+        deleted: false,
+        id,
+        client_id: definition.client_id.clone(),
+        name: definition.name.clone(),
+        pattern: definition.pattern.as_str().to_owned(),
+        selector: selector.map_or(String::new(), |selector| selector.text().to_owned()),
+        shared: definition.shared,
+        no_local: definition.no_local,
+        is_static: definition.is_static,
+        actor: String::new(),
+    }
+}
+
+/// A durable subscription that ends.
+fn deleted_head(subscription: &Subscription, actor: &str) -> SubscriptionHead {
+    SubscriptionHead {
+        deleted: true,
+        id: subscription.id,
+        client_id: subscription.client_id.clone(),
+        name: subscription.name.clone(),
+        pattern: subscription.pattern.as_str().to_owned(),
+        selector: subscription.selector_text.clone(),
+        shared: subscription.shared,
+        no_local: subscription.unwanted != Unwanted::Nobody,
+        is_static: subscription.is_static,
+        actor: actor.to_owned(),
     }
 }

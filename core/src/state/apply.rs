@@ -67,6 +67,7 @@ impl Tables {
             return;
         }
         self.epoch = epoch;
+        self.transactions.epoch = epoch;
         for id in self.transactions.abandoned(epoch) {
             self.apply_rollback(liveness, id);
         }
@@ -84,20 +85,11 @@ impl Tables {
         if head.incarnation != 0
             && let Some(origin) = head.copies.first()
         {
-            if !is_volatile(position) {
-                self.producers
-                    .refusals
-                    .set(head.incarnation, origin.destination, &head.refused);
-            }
-            self.producers
-                .refusals
-                .arrived(head.incarnation, origin.destination, head.sequence);
+            let (who, to, sequence, refused) = (head.incarnation, origin.destination, head.sequence, &head.refused);
             if is_volatile(position) {
-                self.producers
-                    .note_unlogged(head.incarnation, origin.destination, head.sequence);
+                self.producers.arrive_unlogged(who, to, sequence, refused);
             } else {
-                self.producers
-                    .note(head.incarnation, origin.destination, head.sequence, position);
+                self.producers.arrive(who, to, sequence, position, refused);
             }
         }
         if head.transaction != 0 {

@@ -1,8 +1,10 @@
 //! The heads of the records that say what exists: destinations, subscriptions, watermarks and transactions' decisions.
 
-use crate::wire::{put_varint, zigzag_decode, zigzag_encode};
+use crate::name::{DestinationName, Pattern};
+use crate::selector::{Scope, Selector};
+use crate::wire::{zigzag_decode, zigzag_encode};
 
-use super::codec::{Decoder, HeadError, put_bytes};
+use super::codec::{Decoder, HeadError, put_byte, put_bytes, put_flag, put_number, put_text};
 use super::ids::{DestinationId, Kind, SourceId, XID_PART_BYTES_MAX, Xid};
 
 const VERSION: u8 = 1;
@@ -75,13 +77,29 @@ pub struct DestinationHead {
 }
 
 impl DestinationHead {
+    /// Whether it can be taken, and so whether it may be written.
+    fn check(&self) -> Result<(), HeadError> {
+        if !self.deleted && DestinationName::parse(&self.name).is_err() {
+            return Err(HeadError::Range("destination name"));
+        }
+        Ok(())
+    }
+
     /// Appends the encoded head.
-    pub fn encode(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&[VERSION, u8::from(self.deleted), kind_code(self.kind), self.origin as u8]);
-        put_varint(out, self.id.0);
-        put_varint(out, self.generation);
-        put_bytes(out, self.name.as_bytes());
-        put_bytes(out, self.actor.as_bytes());
+    ///
+    /// # Errors
+    /// It could not be read: nothing of it may be logged.
+    pub fn encode(&self, out: &mut Vec<u8>) -> Result<(), HeadError> {
+        self.check()?;
+        put_byte(out, VERSION);
+        put_flag(out, self.deleted);
+        put_byte(out, kind_code(self.kind));
+        put_byte(out, self.origin as u8);
+        put_number(out, self.id.0);
+        put_number(out, self.generation);
+        put_text(out, &self.name);
+        put_text(out, &self.actor);
+        Ok(())
     }
 
     /// Reads a head.
@@ -97,10 +115,10 @@ impl DestinationHead {
 
     pub(super) fn decode_from(decoder: &mut Decoder<'_>) -> Result<Self, HeadError> {
         decoder.version("destination record", VERSION)?;
-        let deleted = decoder.byte("deleted")? != 0;
+        let deleted = decoder.flag("deleted")?;
         let kind = decode_kind(decoder.byte("kind")?)?;
         let origin = Origin::decode(decoder.byte("origin")?)?;
-        Ok(Self {
+        let head = Self {
             deleted,
             kind,
             origin,
@@ -108,7 +126,9 @@ impl DestinationHead {
             generation: decoder.number("generation")?,
             name: decoder.text("name")?.to_owned(),
             actor: decoder.text("actor")?.to_owned(),
-        })
+        };
+        head.check()?;
+        Ok(head)
     }
 }
 
@@ -157,8 +177,26 @@ pub struct SubscriptionHead {
 }
 
 impl SubscriptionHead {
+    /// Whether it can be taken, and so whether it may be written.
+    fn check(&self) -> Result<(), HeadError> {
+        if self.deleted {
+            return Ok(());
+        }
+        if Pattern::parse(&self.pattern).is_err() {
+            return Err(HeadError::Range("subscription pattern"));
+        }
+        match Selector::parse_optional(&self.selector, Scope::Ordinary) {
+            Ok(_) => Ok(()),
+            Err(_) => Err(HeadError::Range("subscription selector")),
+        }
+    }
+
     /// Appends the encoded head.
-    pub fn encode(&self, out: &mut Vec<u8>) {
+    ///
+    /// # Errors
+    /// It could not be read: nothing of it may be logged.
+    pub fn encode(&self, out: &mut Vec<u8>) -> Result<(), HeadError> {
+        self.check()?;
         let mut flags = 0;
         for (set, bit) in [
             (self.shared, SHARED),
@@ -167,11 +205,14 @@ impl SubscriptionHead {
         ] {
             flags |= if set { bit } else { 0 };
         }
-        out.extend_from_slice(&[VERSION, u8::from(self.deleted), flags]);
-        put_varint(out, self.id.0);
+        put_byte(out, VERSION);
+        put_flag(out, self.deleted);
+        put_byte(out, flags);
+        put_number(out, self.id.0);
         for text in [&self.client_id, &self.name, &self.pattern, &self.selector, &self.actor] {
-            put_bytes(out, text.as_bytes());
+            put_text(out, text);
         }
+        Ok(())
     }
 
     /// Reads a head.
@@ -187,9 +228,9 @@ impl SubscriptionHead {
 
     pub(super) fn decode_from(decoder: &mut Decoder<'_>) -> Result<Self, HeadError> {
         decoder.version("subscription record", VERSION)?;
-        let deleted = decoder.byte("deleted")? != 0;
-        let flags = decoder.byte("flags")?;
-        Ok(Self {
+        let deleted = decoder.flag("deleted")?;
+        let flags = decoder.flags("a subscription", SHARED | NO_LOCAL | STATIC)?;
+        let head = Self {
             deleted,
             shared: flags & SHARED != 0,
             no_local: flags & NO_LOCAL != 0,
@@ -200,7 +241,9 @@ impl SubscriptionHead {
             pattern: decoder.text("pattern")?.to_owned(),
             selector: decoder.text("selector")?.to_owned(),
             actor: decoder.text("actor")?.to_owned(),
-        })
+        };
+        head.check()?;
+        Ok(head)
     }
 }
 
@@ -216,9 +259,9 @@ pub struct WatermarkHead {
 impl WatermarkHead {
     /// Appends the encoded head.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        out.push(VERSION);
-        put_varint(out, self.source.0);
-        put_varint(out, self.below);
+        put_byte(out, VERSION);
+        put_number(out, self.source.0);
+        put_number(out, self.below);
     }
 
     /// Reads a head.
@@ -264,16 +307,16 @@ pub struct TransactionHead {
 
 impl TransactionHead {
     /// Appends the encoded head.
-    pub fn encode(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&[VERSION, self.decision as u8]);
-        put_varint(out, self.transaction);
-        put_varint(out, self.time_ms);
-        put_varint(out, u64::from(self.xid.is_some()));
-        if let Some(xid) = &self.xid {
-            put_varint(out, zigzag_encode(i64::from(xid.format)));
-            put_bytes(out, &xid.global);
-            put_bytes(out, &xid.branch);
-        }
+    ///
+    /// # Errors
+    /// It could not be read: nothing of it may be logged.
+    pub fn encode(&self, out: &mut Vec<u8>) -> Result<(), HeadError> {
+        put_byte(out, VERSION);
+        put_byte(out, self.decision as u8);
+        put_number(out, self.transaction);
+        put_number(out, self.time_ms);
+        put_number(out, u64::from(self.xid.is_some()));
+        self.xid.as_ref().map_or(Ok(()), |xid| encode_xid(xid, out))
     }
 
     /// Reads a head.
@@ -305,17 +348,30 @@ impl TransactionHead {
     }
 }
 
-fn decode_xid(decoder: &mut Decoder<'_>) -> Result<Xid, HeadError> {
-    let format = i32::try_from(zigzag_decode(decoder.number("format")?)).map_err(|_| HeadError::Range("format"))?;
-    let (global, branch) = (decoder.bytes("global")?, decoder.bytes("branch")?);
-    if global.len() > XID_PART_BYTES_MAX || branch.len() > XID_PART_BYTES_MAX {
+fn check_xid(xid: &Xid) -> Result<(), HeadError> {
+    if xid.global.len() > XID_PART_BYTES_MAX || xid.branch.len() > XID_PART_BYTES_MAX {
         return Err(HeadError::Range("xid"));
     }
-    Ok(Xid {
+    Ok(())
+}
+
+fn encode_xid(xid: &Xid, out: &mut Vec<u8>) -> Result<(), HeadError> {
+    check_xid(xid)?;
+    put_number(out, zigzag_encode(i64::from(xid.format)));
+    put_bytes(out, &xid.global);
+    put_bytes(out, &xid.branch);
+    Ok(())
+}
+
+fn decode_xid(decoder: &mut Decoder<'_>) -> Result<Xid, HeadError> {
+    let format = i32::try_from(zigzag_decode(decoder.number("format")?)).map_err(|_| HeadError::Range("format"))?;
+    let xid = Xid {
         format,
-        global: global.to_vec(),
-        branch: branch.to_vec(),
-    })
+        global: decoder.bytes("global")?.to_vec(),
+        branch: decoder.bytes("branch")?.to_vec(),
+    };
+    check_xid(&xid)?;
+    Ok(xid)
 }
 
 #[cfg(test)]
@@ -336,7 +392,7 @@ mod tests {
             actor: "admin".to_owned(),
         };
         let mut bytes = Vec::new();
-        destination.encode(&mut bytes);
+        destination.encode(&mut bytes).unwrap();
         assert_eq!(DestinationHead::decode(&bytes), Ok(destination));
 
         let subscription = SubscriptionHead {
@@ -350,7 +406,7 @@ mod tests {
             ..SubscriptionHead::default()
         };
         bytes.clear();
-        subscription.encode(&mut bytes);
+        subscription.encode(&mut bytes).unwrap();
         assert_eq!(SubscriptionHead::decode(&bytes), Ok(subscription));
 
         let watermark = WatermarkHead {
@@ -372,7 +428,7 @@ mod tests {
             time_ms: 9,
         };
         bytes.clear();
-        transaction.encode(&mut bytes);
+        transaction.encode(&mut bytes).unwrap();
         assert_eq!(TransactionHead::decode(&bytes), Ok(transaction));
     }
 

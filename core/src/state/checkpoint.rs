@@ -9,31 +9,22 @@
 
 use rustc_hash::FxHashSet;
 
-use crate::log::{AppendError, Position, Space};
+use crate::log::{AppendError, HEADER_BYTES, Position, Space};
 use crate::name::DestinationName;
-use crate::wire::put_varint;
 
 use super::catalogue::Unwanted;
 use super::catalogue_record::{DestinationHead, Origin, SubscriptionHead, kinds};
-use super::codec::{Decoder, HeadError, put_bytes};
+use super::checkpoint_record::{ChunkHead, Item};
+use super::codec::{Decoder, HeadError};
 use super::facade::State;
-use super::ids::{DestinationId, Kind, SourceId, UNLOGGED_ID};
-use super::refusals::Ranges;
+use super::ids::{DestinationId, SourceId, UNLOGGED_ID};
+use super::refusals::Key;
 use super::tables::{Liveness, Tables};
 
-const VERSION: u8 = 1;
-/// A chunk is closed when it is this large.
+/// A chunk is closed before it is larger than this, unless one item alone is.
 const CHUNK_BYTES: usize = 128 * 1024;
-
-const ITEM_COUNTERS: u8 = 1;
-const ITEM_DESTINATION: u8 = 2;
-const ITEM_SUBSCRIPTION: u8 = 3;
-const ITEM_SOURCE: u8 = 4;
-const ITEM_PRODUCER: u8 = 5;
-const ITEM_RETIRED: u8 = 6;
-const ITEM_REFUSED: u8 = 7;
-const ITEM_START: u8 = 8;
-const ITEM_SECRET: u8 = 9;
+/// What stands before the items of a chunk, at most.
+const CHUNK_HEAD_BYTES: usize = 32;
 
 /// A checkpoint that recovery is reading.
 #[derive(Debug)]
@@ -42,6 +33,7 @@ pub(super) struct CheckpointReading {
     chunk: u64,
     begin: Position,
     named: FxHashSet<u64>,
+    refused: FxHashSet<Key>,
 }
 
 impl State {
@@ -78,16 +70,19 @@ impl State {
             self.tables.catalogue.forget_retired();
         }
         let number = self.log.end().0;
-        let chunks = self.tables.checkpoint_chunks();
+        let largest = self.record_bytes_max.saturating_sub(HEADER_BYTES + CHUNK_HEAD_BYTES);
+        let chunks = self.tables.checkpoint_chunks(CHUNK_BYTES.min(largest))?;
         let count = chunks.len();
         let mut begin = Position::ZERO;
         let mut end = Position::ZERO;
         for (index, items) in chunks.into_iter().enumerate() {
             self.head_buffer.clear();
-            self.head_buffer.push(VERSION);
-            put_varint(&mut self.head_buffer, number);
-            put_varint(&mut self.head_buffer, index as u64);
-            self.head_buffer.push(u8::from(index + 1 == count));
+            let head = ChunkHead {
+                number,
+                chunk: index as u64,
+                is_last: index + 1 == count,
+            };
+            head.encode(&mut self.head_buffer);
             self.head_buffer.extend_from_slice(&items);
             end = self.append_event(kinds::CHECKPOINT)?;
             if index == 0 {
@@ -112,35 +107,40 @@ impl State {
 
 /// Items, cut into chunks.
 struct Chunks {
+    bytes_max: usize,
     done: Vec<Vec<u8>>,
     open: Vec<u8>,
 }
 
 impl Chunks {
-    fn item(&mut self, tag: u8, write: impl FnOnce(&mut Vec<u8>)) {
-        if self.open.len() >= CHUNK_BYTES {
-            self.done.push(std::mem::take(&mut self.open));
+    fn item(&mut self, item: &Item) -> Result<(), HeadError> {
+        let before = self.open.len();
+        item.encode(&mut self.open)?;
+        if self.open.len() > self.bytes_max && before > 0 {
+            let last = self.open.split_off(before);
+            self.done.push(std::mem::replace(&mut self.open, last));
         }
-        self.open.push(tag);
-        write(&mut self.open);
+        Ok(())
     }
 }
 
 impl Tables {
-    fn checkpoint_chunks(&self) -> Vec<Vec<u8>> {
+    /// All items, in chunks of so many bytes at most.
+    fn checkpoint_chunks(&self, bytes_max: usize) -> Result<Vec<Vec<u8>>, HeadError> {
         let mut chunks = Chunks {
+            bytes_max,
             done: Vec::new(),
             open: Vec::new(),
         };
         let catalogue = &self.catalogue;
-        chunks.item(ITEM_COUNTERS, |out| {
-            put_varint(out, catalogue.next_id);
-            put_varint(out, catalogue.generations);
-            put_varint(out, self.producers.forgotten_up_to());
-        });
+        chunks.item(&Item::Counters {
+            next_id: catalogue.next_id,
+            generations: catalogue.generations,
+            forgotten_up_to: self.producers.forgotten_up_to(),
+        })?;
         for destination in catalogue.destinations() {
             if matches!(destination.origin, Origin::Static | Origin::Dynamic) {
-                let head = DestinationHead {
+                chunks.item(&Item::Destination(DestinationHead {
                     deleted: false,
                     id: destination.id,
                     kind: destination.kind,
@@ -148,12 +148,11 @@ impl Tables {
                     generation: destination.generation,
                     origin: destination.origin,
                     actor: String::new(),
-                };
-                chunks.item(ITEM_DESTINATION, |out| head.encode(out));
+                }))?;
             }
         }
         for subscription in catalogue.subscriptions().filter(|subscription| subscription.durable) {
-            let head = SubscriptionHead {
+            chunks.item(&Item::Subscription(SubscriptionHead {
                 deleted: false,
                 id: subscription.id,
                 client_id: subscription.client_id.clone(),
@@ -164,58 +163,51 @@ impl Tables {
                 no_local: subscription.unwanted != Unwanted::Nobody,
                 is_static: subscription.is_static,
                 actor: String::new(),
-            };
-            chunks.item(ITEM_SUBSCRIPTION, |out| head.encode(out));
+            }))?;
         }
         for source in self.sources.values().filter(|source| source.logged && source.named) {
-            chunks.item(ITEM_SOURCE, |out| {
-                put_varint(out, source.id.0);
-                put_varint(out, source.next_sequence);
-                put_varint(out, source.watermark.logged);
-            });
+            chunks.item(&Item::Source {
+                source: source.id,
+                next_sequence: source.next_sequence,
+                watermark: source.watermark.logged,
+            })?;
         }
         for (id, kind, name) in catalogue.retired().filter(|(id, _, _)| id.0 < UNLOGGED_ID) {
-            chunks.item(ITEM_RETIRED, |out| {
-                put_varint(out, id.0);
-                out.push(u8::from(kind == Kind::Topic));
-                put_bytes(out, name.as_str().as_bytes());
-            });
+            let name = name.clone();
+            chunks.item(&Item::Retired { id, kind, name })?;
         }
-        self.put_producers(&mut chunks);
+        self.put_producers(&mut chunks)?;
         for (epoch, id) in self.starts.iter() {
-            chunks.item(ITEM_START, |out| {
-                put_varint(out, epoch);
-                put_bytes(out, &id.to_le_bytes());
-            });
+            chunks.item(&Item::Start { epoch, id })?;
         }
         if let Some(secret) = self.starts.secret() {
-            chunks.item(ITEM_SECRET, |out| put_bytes(out, &secret));
+            chunks.item(&Item::Secret(secret))?;
         }
         chunks.done.push(chunks.open);
-        chunks.done
+        Ok(chunks.done)
     }
 
-    fn put_producers(&self, chunks: &mut Chunks) {
+    fn put_producers(&self, chunks: &mut Chunks) -> Result<(), HeadError> {
         for (young, rows) in [false, true].into_iter().zip(self.producers.snapshot()) {
             for (incarnation, destination, sequence) in rows {
-                chunks.item(ITEM_PRODUCER, |out| {
-                    out.push(u8::from(young));
-                    put_varint(out, incarnation);
-                    put_varint(out, destination.0);
-                    put_varint(out, sequence);
-                });
+                chunks.item(&Item::Producer {
+                    young,
+                    incarnation,
+                    destination,
+                    sequence,
+                })?;
             }
         }
-        for (incarnation, destination, ranges) in self.producers.refusals.snapshot() {
-            chunks.item(ITEM_REFUSED, |out| {
-                put_varint(out, incarnation);
-                put_varint(out, destination.0);
-                put_varint(out, ranges.len() as u64);
-                for (first, last) in ranges {
-                    put_varint(out, first);
-                    put_varint(out, last);
-                }
-            });
+        for ((incarnation, destination), ranges) in self.producers.refused_snapshot() {
+            chunks.item(&Item::Refused {
+                incarnation,
+                destination,
+                ranges,
+            })?;
+        }
+        match self.producers.refusals_forgotten_up_to() {
+            [0, 0] => Ok(()),
+            incarnations => chunks.item(&Item::RefusalsForgotten(incarnations)),
         }
     }
 
@@ -227,10 +219,7 @@ impl Tables {
         head: &[u8],
     ) -> Result<(), HeadError> {
         let mut decoder = Decoder::new(head);
-        decoder.version("checkpoint", VERSION)?;
-        let number = decoder.number("number")?;
-        let chunk = decoder.number("chunk")?;
-        let is_last = decoder.byte("last")? != 0;
+        let ChunkHead { number, chunk, is_last } = ChunkHead::decode(&mut decoder)?;
         let mut reading = match self.reading.take() {
             Some(reading) if reading.number == number && reading.chunk + 1 == chunk => Some(reading),
             _ if chunk == 0 => Some(CheckpointReading {
@@ -238,93 +227,79 @@ impl Tables {
                 chunk: 0,
                 begin: position,
                 named: FxHashSet::default(),
+                refused: FxHashSet::default(),
             }),
             // The beginning is missing: what it says still holds, what it does not say means nothing.
             _ => None,
         };
         while !decoder.is_at_end() {
-            let named = self.apply_item(liveness, &mut decoder)?;
-            if let (Some(reading), Some(id)) = (&mut reading, named) {
-                reading.named.insert(id);
-            }
+            self.apply_item(Item::decode(&mut decoder)?, reading.as_mut())?;
         }
         let Some(mut reading) = reading else { return Ok(()) };
         reading.chunk = chunk;
         if is_last {
             self.checkpoint = reading.begin;
             self.drop_unlisted(liveness, &reading.named);
+            self.producers.keep_refused(&reading.refused);
         } else {
             self.reading = Some(reading);
         }
         Ok(())
     }
 
-    /// Takes one item; says which destination or subscription it names.
-    fn apply_item(&mut self, _: &mut impl Liveness, decoder: &mut Decoder<'_>) -> Result<Option<u64>, HeadError> {
-        match decoder.byte("an item")? {
-            ITEM_COUNTERS => {
-                self.catalogue.next_id = self.catalogue.next_id.max(decoder.number("next_id")?);
-                self.catalogue.generations = self.catalogue.generations.max(decoder.number("generations")?);
-                self.producers.restore_forgotten(decoder.number("forgotten_up_to")?);
-                Ok(None)
+    /// Takes one item, and notes what the checkpoint that is read names.
+    fn apply_item(&mut self, item: Item, reading: Option<&mut CheckpointReading>) -> Result<(), HeadError> {
+        match item {
+            Item::Counters {
+                next_id,
+                generations,
+                forgotten_up_to,
+            } => {
+                self.catalogue.next_id = self.catalogue.next_id.max(next_id);
+                self.catalogue.generations = self.catalogue.generations.max(generations);
+                self.producers.restore_forgotten(forgotten_up_to);
             }
-            ITEM_DESTINATION => {
-                let head = DestinationHead::decode_from(decoder)?;
+            Item::Destination(head) => {
                 let name = DestinationName::parse(&head.name).map_err(|_| HeadError::Range("destination name"))?;
                 self.create_destination(head.id, head.kind, name, head.generation, head.origin);
-                Ok(Some(head.id.0))
+                reading.map(|reading| reading.named.insert(head.id.0));
             }
-            ITEM_SUBSCRIPTION => {
-                let head = SubscriptionHead::decode_from(decoder)?;
-                let id = head.id;
-                if self.catalogue.subscription(id).is_none() {
+            Item::Subscription(head) => {
+                if self.catalogue.subscription(head.id).is_none() {
                     self.recover_subscription(&head)?;
                 }
-                Ok(Some(id.0))
+                reading.map(|reading| reading.named.insert(head.id.0));
             }
-            ITEM_SOURCE => {
-                let id = SourceId(decoder.number("source")?);
-                let (next, below) = (decoder.number("next_sequence")?, decoder.number("watermark")?);
+            Item::Source {
+                source: id,
+                next_sequence,
+                watermark: below,
+            } => {
                 let source = self.source_or_placeholder(id);
-                source.next_sequence = source.next_sequence.max(next);
+                source.next_sequence = source.next_sequence.max(next_sequence);
                 source.watermark.logged = below;
                 source.watermark.durable = below;
-                Ok(None)
             }
-            ITEM_PRODUCER => {
-                let young = decoder.byte("a producer")? != 0;
-                let incarnation = decoder.number("a producer")?;
-                let destination = DestinationId(decoder.number("a producer")?);
-                self.producers
-                    .restore(young, incarnation, destination, decoder.number("a producer")?);
-                Ok(None)
+            Item::Producer {
+                young,
+                incarnation,
+                destination,
+                sequence,
+            } => self.producers.restore(young, incarnation, destination, sequence),
+            Item::Refused {
+                incarnation,
+                destination,
+                ranges,
+            } => {
+                self.producers.restore_refused(incarnation, destination, &ranges);
+                reading.map(|reading| reading.refused.insert((incarnation, destination)));
             }
-            ITEM_REFUSED => {
-                let incarnation = decoder.number("a refusal's producer")?;
-                let destination = DestinationId(decoder.number("a refusal's destination")?);
-                let mut ranges = Ranges::new();
-                for _ in 0..decoder.count("refused ranges")? {
-                    ranges.push((decoder.number("a refused range")?, decoder.number("a refused range")?));
-                }
-                self.producers.refusals.set(incarnation, destination, &ranges);
-                Ok(None)
-            }
-            ITEM_RETIRED => {
-                let id = DestinationId(decoder.number("a retired name")?);
-                let kind = if decoder.byte("a retired name")? == 1 {
-                    Kind::Topic
-                } else {
-                    Kind::Queue
-                };
-                let name = decoder.text("a retired name")?;
-                let name = DestinationName::parse(name).map_err(|_| HeadError::Range("a retired name"))?;
-                self.catalogue.retire(id, kind, name);
-                Ok(None)
-            }
-            ITEM_START => self.starts.note_item(decoder).map(|()| None),
-            ITEM_SECRET => self.starts.keep_item(decoder).map(|()| None),
-            _ => Err(HeadError::Range("an item")),
+            Item::RefusalsForgotten(incarnations) => self.producers.restore_refusals_forgotten(incarnations),
+            Item::Retired { id, kind, name } => self.catalogue.retire(id, kind, name),
+            Item::Start { epoch, id } => self.starts.note(epoch, id),
+            Item::Secret(secret) => self.starts.keep(secret),
         }
+        Ok(())
     }
 
     fn drop_unlisted(&mut self, liveness: &mut impl Liveness, named: &FxHashSet<u64>) {

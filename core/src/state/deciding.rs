@@ -12,6 +12,7 @@ use super::volatile::is_volatile;
 
 impl Tables {
     pub fn apply_transaction(&mut self, liveness: &mut impl Liveness, position: Position, head: TransactionHead) {
+        self.transactions.note(head.transaction);
         match (head.decision, head.xid) {
             (Decision::Committed, _) => self.apply_commit(liveness, position, head.transaction),
             (Decision::RolledBack, _) => {

@@ -421,7 +421,7 @@ impl State {
             Position::ZERO
         } else {
             self.head_buffer.clear();
-            head.encode(&mut self.head_buffer);
+            head.encode(&mut self.head_buffer)?;
             self.append_event(kinds::MOVE)?
         };
         self.tables.apply_move(&mut self.log, position, &head);

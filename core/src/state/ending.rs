@@ -11,17 +11,26 @@ use super::queue::{Entry, GATED};
 use super::terminal_record::{Reason, TERMINAL_MESSAGES_MAX, TerminalHead};
 use super::volatile::is_volatile;
 
+/// What is to be discarded, each with its priority.
+pub(super) type Discards = SmallVec<[(u8, Entry); 8]>;
+
 impl State {
     /// Discards the oldest waiting messages of a source until one more of this size fits. Delayed ones are not among them: they
     /// have room of their own (EMS-DEST-A63).
     pub(super) fn make_room(&mut self, id: SourceId, by: DestinationId, bytes: u64) -> Result<(), AppendError> {
+        let discarded = self.choose_discards(id, by, bytes);
+        self.discard(id, &discarded)
+    }
+
+    /// Takes what has to be discarded out of its queue's sight until that is logged, or [`State::spare`]d.
+    pub(super) fn choose_discards(&mut self, id: SourceId, by: DestinationId, bytes: u64) -> Discards {
+        let mut discarded = Discards::new();
         let Some(destination) = self.tables.catalogue.destination(by) else {
-            return Ok(());
+            return discarded;
         };
         let (messages_max, bytes_max) = (destination.properties.messages_max, destination.properties.bytes_max);
-        let mut discarded: SmallVec<[(u8, Entry); 8]> = SmallVec::new();
         let Some(source) = self.tables.sources.get_mut(&id) else {
-            return Ok(());
+            return discarded;
         };
         let mut messages = source.statistics.messages - source.statistics.delayed_messages;
         let mut total = source.statistics.bytes - source.statistics.delayed_bytes;
@@ -30,7 +39,6 @@ impl State {
             let Some((priority, entry)) = source.queue.oldest_waiting() else {
                 break;
             };
-            // Out of the queue's sight until the decision is logged.
             if let Some(entry) = source.queue.get_mut(priority, entry.sequence) {
                 entry.flags |= GATED;
             }
@@ -38,20 +46,59 @@ impl State {
             total -= u64::from(entry.bytes);
             discarded.push((priority, entry));
         }
-        let result = self.end_entries(id, &discarded, Reason::Discarded, "");
-        if result.is_err()
-            && let Some(source) = self.tables.sources.get_mut(&id)
-        {
-            for (priority, entry) in &discarded {
+        discarded
+    }
+
+    /// Leaves what was chosen where it is.
+    pub(super) fn spare(&mut self, id: SourceId, discarded: &[(u8, Entry)]) {
+        if let Some(source) = self.tables.sources.get_mut(&id) {
+            for (priority, entry) in discarded {
                 if let Some(entry) = source.queue.get_mut(*priority, entry.sequence) {
                     entry.flags &= !GATED;
                 }
             }
         }
-        result
     }
 
-    /// Ends entries that are not in flight: logs it for what is logged, and removes them.
+    /// Discards what was chosen.
+    pub(super) fn discard(&mut self, id: SourceId, discarded: &[(u8, Entry)]) -> Result<(), AppendError> {
+        self.end_entries(id, discarded, Reason::Discarded, "")
+            .inspect_err(|_| self.spare(id, discarded))
+    }
+
+    /// The records that end entries which are not in flight; none for what is not logged.
+    pub(super) fn ending_heads(
+        &self,
+        id: SourceId,
+        entries: &[(u8, Entry)],
+        reason: Reason,
+        actor: &str,
+    ) -> Vec<TerminalHead> {
+        let Some(source) = self.tables.sources.get(&id).filter(|source| source.logged) else {
+            return Vec::new();
+        };
+        let mut logged: SmallVec<[(u64, Position); 8]> = entries
+            .iter()
+            .filter(|(_, entry)| !is_volatile(entry.position))
+            .map(|(_, entry)| (entry.sequence, entry.position))
+            .collect();
+        logged.sort_unstable();
+        let chunks = logged.chunks(TERMINAL_MESSAGES_MAX).map(|chunk| {
+            let mut head = TerminalHead::new(reason, id, self.tables.now.wall_ms, actor);
+            for (sequence, position) in chunk {
+                head.add(*sequence, *position);
+                if let Some(moved) = source.moved.get(sequence) {
+                    head.add_target(moved.record);
+                }
+            }
+            head.finish();
+            head
+        });
+        chunks.collect()
+    }
+
+    /// Ends entries that are not in flight: logs it for what is logged, and removes them. All of them or, where there is no
+    /// room for every record of it, none.
     pub(super) fn end_entries(
         &mut self,
         id: SourceId,
@@ -59,25 +106,17 @@ impl State {
         reason: Reason,
         actor: &str,
     ) -> Result<(), AppendError> {
-        let logged_source = self.tables.sources.get(&id).is_some_and(|source| source.logged);
-        let is_logged = |entry: &Entry| logged_source && !is_volatile(entry.position);
-        let mut logged: SmallVec<[(u64, Position); 8]> = entries
-            .iter()
-            .filter(|(_, entry)| is_logged(entry))
-            .map(|(_, entry)| (entry.sequence, entry.position))
-            .collect();
-        logged.sort_unstable();
-        for chunk in logged.chunks(TERMINAL_MESSAGES_MAX) {
-            let mut head = TerminalHead::new(reason, id, self.tables.now.wall_ms, actor);
-            let moved = self.tables.sources.get(&id).map(|source| &source.moved);
-            for (sequence, position) in chunk {
-                head.add(*sequence, *position);
-                if let Some(moved) = moved.and_then(|moved| moved.get(sequence)) {
-                    head.add_target(moved.record);
-                }
-            }
+        let heads = self.ending_heads(id, entries, reason, actor);
+        if heads.len() > 1 {
+            let mut lengths = Vec::new();
+            self.add_lengths(&heads, &mut lengths)?;
+            self.log.check_room(&lengths, true)?;
+        }
+        for head in heads {
             self.append_terminal(head)?;
         }
+        let logged_source = self.tables.sources.get(&id).is_some_and(|source| source.logged);
+        let is_logged = |entry: &Entry| logged_source && !is_volatile(entry.position);
         let mut removed = 0;
         for (priority, entry) in entries.iter().filter(|(_, entry)| !is_logged(entry)) {
             if self
@@ -98,11 +137,20 @@ impl State {
         Ok(())
     }
 
+    /// How long the heads of terminal records are, for asking whether there is room for them.
+    pub(super) fn add_lengths(&mut self, heads: &[TerminalHead], lengths: &mut Vec<u64>) -> Result<(), AppendError> {
+        for head in heads {
+            self.head_buffer.clear();
+            head.encode(&mut self.head_buffer)?;
+            lengths.push(self.head_buffer.len() as u64);
+        }
+        Ok(())
+    }
+
     /// Logs a terminal record and applies it.
-    pub(super) fn append_terminal(&mut self, mut head: TerminalHead) -> Result<Position, AppendError> {
-        head.finish();
+    pub(super) fn append_terminal(&mut self, head: TerminalHead) -> Result<Position, AppendError> {
         self.head_buffer.clear();
-        head.encode(&mut self.head_buffer);
+        head.encode(&mut self.head_buffer)?;
         let position = self.append_event(kinds::TERMINAL)?;
         self.tables.apply_terminal(&mut self.log, position, head);
         Ok(position)

@@ -56,6 +56,9 @@ pub enum StateError {
         /// The bridge.
         bridge: String,
     },
+    /// Numbers that must never be given twice are used up; a start begins new ones.
+    #[error("all {0} that this start of the broker has are given out")]
+    Exhausted(&'static str),
     /// The configuration asks for what cannot be.
     #[error("{0}")]
     Configuration(String),

@@ -10,19 +10,17 @@ use crate::log::{AppendError, Log, LogChunk, OpenMode, Options, Position, Recove
 use super::catalogue::{Catalogue, Destination, Subscription};
 use super::catalogue_record::kinds;
 use super::error::StateError;
-use super::ids::{DestinationId, Kind, Now, SourceId};
-use super::producers::ProducerKnowledge;
+use super::ids::{DestinationId, EPOCH_END, Kind, Now, SourceId, within_epoch};
+use super::producers::{ProducerKnowledge, Producers};
 use super::properties::Stores;
 use super::publishing::Planning;
+use super::records::check_appended;
 use super::source::Source;
 use super::spill::SpillFiles;
-use super::starts::{Start, StartHead};
+use super::starts::{Start, StartHead, Starts};
 use super::tables::{Liveness, Recovering, Tables};
 use super::upkeep::ReadJob;
 use super::volatile::{VolatileStore, is_volatile};
-
-/// Bits of an incarnation that count within an epoch.
-pub(super) const INCARNATION_BITS: u32 = 24;
 
 /// How a state is opened.
 #[derive(Clone, Debug)]
@@ -35,6 +33,11 @@ pub struct StateOptions {
     pub volatile_bytes: u64,
     /// Producers that are remembered, per destination. Default 100,000.
     pub producers_max: usize,
+    /// Producers of which refused numbers are remembered, per destination. Default 65,536.
+    pub refusals_max: usize,
+    /// Bits of an incarnation that count within an epoch, 32 at most. Default 32; stores from before began with 24, and what
+    /// they gave out is below what later epochs give out.
+    pub incarnation_bits: u32,
     /// How many sequences the redelivery watermark is raised by. Default 8,192.
     pub redelivery_reserve: u64,
     /// Memory for header parts of messages that selectors look at. Default 64 MiB.
@@ -52,6 +55,8 @@ impl Default for StateOptions {
             log: Options::default(),
             volatile_bytes: 64 * 1024 * 1024,
             producers_max: 100_000,
+            refusals_max: 65_536,
+            incarnation_bits: 32,
             redelivery_reserve: 8192,
             selector_cache_bytes: 64 * 1024 * 1024,
             start: Start::default(),
@@ -68,6 +73,7 @@ pub struct State {
     pub(super) redelivery_reserve: u64,
     pub(super) selector_cache_bytes: usize,
     pub(super) checkpoint_bytes: u64,
+    pub(super) record_bytes_max: usize,
     pub(super) checkpoint_end: Position,
     pub(super) checkpoint_pending: Option<(Position, Position)>,
     pub(super) reads: Vec<ReadJob>,
@@ -75,6 +81,7 @@ pub struct State {
     pub(super) head_buffer: Vec<u8>,
     pub(super) sequences: Vec<u64>,
     pub(super) incarnations: u64,
+    pub(super) incarnation_bits: u32,
     pub(super) bridge_incarnation: u64,
     pub(super) bridged: u64,
     pub(super) overdue: bool,
@@ -102,14 +109,19 @@ impl State {
     /// The folder or the log cannot be used: locked, damaged, or of a newer version.
     pub fn open(disk: Arc<dyn Disk>, options: StateOptions, now: Now) -> Result<(Self, RecoveryReport), StateError> {
         let follows = options.log.mode == OpenMode::Follower;
+        if let OpenMode::Active { epoch } = options.log.mode {
+            check_epoch(epoch)?;
+        }
         let segment_bytes = u64::from(options.log.segment_bytes);
+        let record_bytes_max = options.log.record_bytes_max as usize;
         // Made before the log is locked, wiped after: another process may be using these files.
         let mut recovering = Recovering::default();
         let spill = SpillFiles::new(Arc::clone(&disk));
         let mut tables = Tables::new(
             now,
-            options.producers_max,
+            Producers::new(options.producers_max, options.refusals_max),
             VolatileStore::new(options.volatile_bytes, spill),
+            Starts::new(options.incarnation_bits.clamp(1, 32)),
         );
         let (mut log, report) = Log::open(Arc::clone(&disk), options.log, &mut |record| {
             tables
@@ -121,7 +133,7 @@ impl State {
                     record.head,
                     record.payload_length,
                 )
-                .map_err(|error| format!("record at {}: {error}", record.position.0))
+                .map_err(|error| error.to_string())
         })?;
         SpillFiles::wipe(&*disk)?;
         tables.begin_epoch(&mut recovering, log.epoch());
@@ -143,6 +155,7 @@ impl State {
             redelivery_reserve: options.redelivery_reserve.max(2),
             selector_cache_bytes: options.selector_cache_bytes,
             checkpoint_bytes: options.checkpoint_bytes.unwrap_or(segment_bytes * 8),
+            record_bytes_max,
             checkpoint_end,
             checkpoint_pending: None,
             reads: Vec::new(),
@@ -150,6 +163,7 @@ impl State {
             head_buffer: Vec::new(),
             sequences: Vec::new(),
             incarnations: 0,
+            incarnation_bits: options.incarnation_bits.clamp(1, 32),
             bridge_incarnation: 0,
             bridged: 0,
             overdue: false,
@@ -159,7 +173,7 @@ impl State {
         if !follows {
             state.log_start(options.start)?;
         }
-        state.bridge_incarnation = state.next_incarnation();
+        state.bridge_incarnation = state.next_incarnation()?;
         state.overdue = state
             .tables
             .timers
@@ -253,9 +267,15 @@ impl State {
     }
 
     /// A number for a new producer, never given before on this store.
-    pub fn next_incarnation(&mut self) -> u64 {
-        self.incarnations += 1;
-        (self.log.epoch() << INCARNATION_BITS) + self.incarnations
+    ///
+    /// # Errors
+    /// This epoch has given out all that it has: one more would be the next one's.
+    pub fn next_incarnation(&mut self) -> Result<u64, StateError> {
+        let next = self.incarnations + 1;
+        let incarnation = within_epoch(self.log.epoch(), next, self.incarnation_bits)
+            .ok_or(StateError::Exhausted("identities of producers"))?;
+        self.incarnations = next;
+        Ok(incarnation)
     }
 
     /// What is known of an incarnation at a destination, for a producer that comes back.
@@ -342,15 +362,17 @@ impl State {
     /// Makes a follower active: it begins an epoch of its own and flags what its leader may have delivered.
     ///
     /// # Errors
-    /// The epoch is not above the log's last.
+    /// The epoch is not above the log's last, or above all that there are.
     pub fn begin_epoch(&mut self, epoch: u64, start: Start) -> Result<(), StateError> {
+        check_epoch(Some(epoch))?;
+        self.incarnations = 0;
         self.log.begin_epoch(epoch)?;
         self.tables.begin_epoch(&mut self.log, epoch);
         self.tables.drop_unnamed(&mut self.log);
         self.tables.inherit_watermarks();
         self.tables.live = true;
         self.log_start(start)?;
-        self.bridge_incarnation = self.next_incarnation();
+        self.bridge_incarnation = self.next_incarnation()?;
         Ok(())
     }
 
@@ -376,6 +398,7 @@ impl State {
 
     /// Appends a record and says where it is.
     pub(super) fn append_event(&mut self, kind: u8) -> Result<Position, AppendError> {
+        check_appended(kind, &self.head_buffer)?;
         self.log.append_reserved(kind, &self.head_buffer, &[])
     }
 
@@ -404,6 +427,14 @@ impl State {
     #[must_use]
     pub const fn is_volatile(position: Position) -> bool {
         is_volatile(position)
+    }
+}
+
+/// Numbers of producers and transactions are composed of the epoch and a counter: it must leave room for that.
+fn check_epoch(epoch: Option<u64>) -> Result<(), StateError> {
+    match epoch {
+        Some(EPOCH_END..) => Err(StateError::Exhausted("epochs")),
+        _ => Ok(()),
     }
 }
 

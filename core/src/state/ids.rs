@@ -11,6 +11,9 @@ pub struct SourceId(pub u64);
 pub struct DestinationId(pub u64);
 
 impl DestinationId {
+    /// No destination: of a message that was refused before it could be said where it goes.
+    pub const ANYWHERE: Self = Self(0);
+
     /// The source of the queue with this number.
     #[must_use]
     pub const fn source(self) -> SourceId {
@@ -75,6 +78,19 @@ pub struct Xid {
     /// The branch, 64 bytes at most.
     pub branch: Vec<u8>,
 }
+
+/// Numbers that are unique over all starts of a store because each epoch begins its own: a counter below, the epoch above
+/// it. None when either has no room left: the next one would be another epoch's, given a second time.
+#[must_use]
+pub const fn within_epoch(epoch: u64, counter: u64, counter_bits: u32) -> Option<u64> {
+    if epoch >> (u64::BITS - counter_bits) != 0 || counter >> counter_bits != 0 {
+        return None;
+    }
+    Some(epoch << counter_bits | counter)
+}
+
+/// Epochs that such numbers have room for.
+pub const EPOCH_END: u64 = 1 << 32;
 
 /// The longest part of an [`Xid`].
 pub const XID_PART_BYTES_MAX: usize = 64;

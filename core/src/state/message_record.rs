@@ -7,9 +7,7 @@
 
 use smallvec::SmallVec;
 
-use crate::wire::put_varint;
-
-use super::codec::{Decoder, HeadError};
+use super::codec::{Decoder, HeadError, put_byte, put_count, put_number, put_ranges};
 use super::ids::{DestinationId, SourceId};
 use super::refusals::Ranges;
 
@@ -23,8 +21,9 @@ const FLAG_TIME_TO_LIVE: u8 = 4;
 const FLAG_DELAY: u8 = 8;
 const FLAG_UPLOADED: u8 = 16;
 const FLAG_REFUSED: u8 = 32;
-/// Ranges of refused numbers that a head may carry.
-const REFUSED_MAX: usize = 256;
+const FLAGS: u8 = FLAG_PRESERVE | FLAG_TRANSACTION | FLAG_TIME_TO_LIVE | FLAG_DELAY | FLAG_UPLOADED | FLAG_REFUSED;
+/// The highest priority there is.
+const PRIORITY_MAX: u8 = 9;
 const COPY_OWN_ID: u8 = 1;
 const COPY_EXPIRATION: u8 = 2;
 
@@ -152,18 +151,39 @@ impl MessageHead {
         self.copies.get(usize::from(copy)).map(|copy| copy.destination)
     }
 
+    /// Whether it can be written, which is whether it can be read.
+    fn check(&self) -> Result<(), HeadError> {
+        if self.priority > PRIORITY_MAX {
+            return Err(HeadError::Range("priority"));
+        }
+        if self
+            .references
+            .iter()
+            .any(|reference| usize::from(reference.copy) >= self.copies.len())
+        {
+            return Err(HeadError::Range("a reference's copy"));
+        }
+        Ok(())
+    }
+
     /// Appends the encoded head.
-    pub fn encode(&self, out: &mut Vec<u8>) {
+    ///
+    /// # Errors
+    /// It could not be read: nothing of it may be logged.
+    pub fn encode(&self, out: &mut Vec<u8>) -> Result<(), HeadError> {
+        self.check()?;
         let flags = flag(self.preserve, FLAG_PRESERVE)
             | flag(self.transaction != 0, FLAG_TRANSACTION)
             | flag(self.time_to_live_ms != 0, FLAG_TIME_TO_LIVE)
             | flag(self.delay_ms != 0, FLAG_DELAY)
             | flag(self.message_bytes != 0, FLAG_UPLOADED)
             | flag(!self.refused.is_empty(), FLAG_REFUSED);
-        out.extend_from_slice(&[VERSION, flags, self.priority]);
-        put_varint(out, self.arrived_ms);
-        put_varint(out, self.incarnation);
-        put_varint(out, self.sequence);
+        put_byte(out, VERSION);
+        put_byte(out, flags);
+        put_byte(out, self.priority);
+        put_number(out, self.arrived_ms);
+        put_number(out, self.incarnation);
+        put_number(out, self.sequence);
         for value in [
             self.transaction,
             self.time_to_live_ms,
@@ -173,33 +193,20 @@ impl MessageHead {
         .into_iter()
         .filter(|value| *value != 0)
         {
-            put_varint(out, value);
+            put_number(out, value);
         }
         if !self.refused.is_empty() {
-            put_varint(out, self.refused.len() as u64);
-            for (first, last) in &self.refused {
-                put_varint(out, *first);
-                put_varint(out, *last);
-            }
+            put_ranges(out, &self.refused);
         }
-        put_varint(out, self.copies.len() as u64);
-        for copy in &self.copies {
-            put_varint(out, copy.destination.0);
-            out.push(flag(copy.own_id.is_some(), COPY_OWN_ID) | flag(copy.expiration_ms.is_some(), COPY_EXPIRATION));
-            if let Some((incarnation, sequence)) = copy.own_id {
-                put_varint(out, incarnation);
-                put_varint(out, sequence);
-            }
-            if let Some(expiration_ms) = copy.expiration_ms {
-                put_varint(out, expiration_ms);
-            }
-        }
-        put_varint(out, self.references.len() as u64);
+        put_count(out, "copies", self.copies.len(), COPIES_MAX)?;
+        self.copies.iter().for_each(|copy| copy.encode(out));
+        put_count(out, "references", self.references.len(), usize::MAX)?;
         for reference in &self.references {
-            out.push(reference.copy);
-            put_varint(out, reference.source.0);
-            put_varint(out, reference.sequence);
+            put_byte(out, reference.copy);
+            put_number(out, reference.source.0);
+            put_number(out, reference.sequence);
         }
+        Ok(())
     }
 
     /// Reads a head into this one, whose room is used again.
@@ -210,12 +217,9 @@ impl MessageHead {
         self.clear();
         let mut decoder = Decoder::new(head);
         decoder.version("message record", VERSION)?;
-        let flags = decoder.byte("flags")?;
+        let flags = decoder.flags("a message", FLAGS)?;
         self.preserve = flags & FLAG_PRESERVE != 0;
         self.priority = decoder.byte("priority")?;
-        if self.priority > 9 {
-            return Err(HeadError::Range("priority"));
-        }
         self.arrived_ms = decoder.number("arrived_ms")?;
         self.incarnation = decoder.number("incarnation")?;
         self.sequence = decoder.number("sequence")?;
@@ -230,56 +234,56 @@ impl MessageHead {
             }
         }
         if flags & FLAG_REFUSED != 0 {
-            let count = decoder.count("refused ranges")?;
-            if count > REFUSED_MAX {
-                return Err(HeadError::Range("refused ranges"));
-            }
-            for _ in 0..count {
-                self.refused
-                    .push((decoder.number("a refused range")?, decoder.number("a refused range")?));
-            }
+            self.refused = decoder.ranges()?;
         }
-        self.decode_copies(&mut decoder)?;
-        for _ in 0..decoder.count("references")? {
-            let reference = Reference {
+        for _ in 0..decoder.count("copies", COPIES_MAX)? {
+            self.copies.push(MessageCopy::decode(&mut decoder)?);
+        }
+        for _ in 0..decoder.count("references", usize::MAX)? {
+            self.references.push(Reference {
                 copy: decoder.byte("a reference's copy")?,
                 source: SourceId(decoder.number("a reference's source")?),
                 sequence: decoder.number("a reference's sequence")?,
-            };
-            if usize::from(reference.copy) >= self.copies.len() {
-                return Err(HeadError::Range("a reference's copy"));
-            }
-            self.references.push(reference);
-        }
-        decoder.end("message record")
-    }
-
-    fn decode_copies(&mut self, decoder: &mut Decoder<'_>) -> Result<(), HeadError> {
-        let count = decoder.count("copies")?;
-        if count > COPIES_MAX {
-            return Err(HeadError::Range("copies"));
-        }
-        for _ in 0..count {
-            let destination = DestinationId(decoder.number("a copy's destination")?);
-            let flags = decoder.byte("a copy's flags")?;
-            let own_id = match flags & COPY_OWN_ID {
-                0 => None,
-                _ => Some((
-                    decoder.number("a copy's incarnation")?,
-                    decoder.number("a copy's sequence")?,
-                )),
-            };
-            let expiration_ms = match flags & COPY_EXPIRATION {
-                0 => None,
-                _ => Some(decoder.number("a copy's expiration")?),
-            };
-            self.copies.push(MessageCopy {
-                destination,
-                own_id,
-                expiration_ms,
             });
         }
-        Ok(())
+        self.check()?;
+        decoder.end("message record")
+    }
+}
+
+impl MessageCopy {
+    fn encode(&self, out: &mut Vec<u8>) {
+        put_number(out, self.destination.0);
+        let flags = flag(self.own_id.is_some(), COPY_OWN_ID) | flag(self.expiration_ms.is_some(), COPY_EXPIRATION);
+        put_byte(out, flags);
+        if let Some((incarnation, sequence)) = self.own_id {
+            put_number(out, incarnation);
+            put_number(out, sequence);
+        }
+        if let Some(expiration_ms) = self.expiration_ms {
+            put_number(out, expiration_ms);
+        }
+    }
+
+    fn decode(decoder: &mut Decoder<'_>) -> Result<Self, HeadError> {
+        let destination = DestinationId(decoder.number("a copy's destination")?);
+        let flags = decoder.flags("a copy", COPY_OWN_ID | COPY_EXPIRATION)?;
+        let own_id = match flags & COPY_OWN_ID {
+            0 => None,
+            _ => Some((
+                decoder.number("a copy's incarnation")?,
+                decoder.number("a copy's sequence")?,
+            )),
+        };
+        let expiration_ms = match flags & COPY_EXPIRATION {
+            0 => None,
+            _ => Some(decoder.number("a copy's expiration")?),
+        };
+        Ok(Self {
+            destination,
+            own_id,
+            expiration_ms,
+        })
     }
 }
 
@@ -295,6 +299,8 @@ mod tests {
     use smallvec::smallvec;
 
     fn example() -> MessageHead {
+        let mut refused = Ranges::default();
+        refused.push(40, 40);
         MessageHead {
             priority: 7,
             preserve: true,
@@ -305,7 +311,7 @@ mod tests {
             sequence: 42,
             transaction: 9,
             message_bytes: 33,
-            refused: smallvec![(40, 40)],
+            refused,
             copies: smallvec![
                 MessageCopy {
                     destination: DestinationId(16),
@@ -336,7 +342,7 @@ mod tests {
     #[test]
     fn a_head_reads_back_as_it_was_written() {
         let mut bytes = Vec::new();
-        example().encode(&mut bytes);
+        example().encode(&mut bytes).unwrap();
         let mut read = MessageHead::default();
         read.decode(&bytes).unwrap();
         assert_eq!(read, example());
@@ -368,7 +374,7 @@ mod tests {
             ..MessageHead::default()
         };
         let mut bytes = Vec::new();
-        head.encode(&mut bytes);
+        head.encode(&mut bytes).unwrap();
         assert!(bytes.len() <= 32, "{} bytes", bytes.len());
     }
 
@@ -384,7 +390,7 @@ mod tests {
     #[test]
     fn every_cut_is_refused() {
         let mut bytes = Vec::new();
-        example().encode(&mut bytes);
+        example().encode(&mut bytes).unwrap();
         for length in 0..bytes.len() {
             assert!(
                 MessageHead::default().decode(&bytes[..length]).is_err(),

@@ -5,7 +5,8 @@
 //! through the same `apply`, and whatever had to be decided (which subscriptions, which limit, that it expired) is in the
 //! records, never computed again. The records are described in `docs/records.md`.
 //!
-//! Smallest first: [`ids`], `codec`; the record heads `message_record`, `terminal_record`, `catalogue_record`; `queue`
+//! Smallest first: [`ids`], `codec`; the record heads `message_record`, `terminal_record`, `catalogue_record`,
+//! `checkpoint_record`, all of them in `records`; `queue`
 //! (entries), `source`, `timers`, `producers`, `refusals`, `starts`, `volatile` with `spill`; `properties`, `bridge`, `catalogue`; `transaction`;
 //! `tables` with `apply`, `deciding`, `checkpoint`, `rewriting`; and the `facade` with `publishing`, `ending`, `dispatching`,
 //! `acknowledging`, `transacting`, `administration`, `looking`, `upkeep`, `dump`.
@@ -23,6 +24,7 @@ mod bridge;
 mod catalogue;
 mod catalogue_record;
 mod checkpoint;
+mod checkpoint_record;
 mod codec;
 mod deciding;
 mod dispatching;
@@ -37,6 +39,7 @@ mod producers;
 mod properties;
 mod publishing;
 mod queue;
+mod records;
 mod refusals;
 mod rewriting;
 mod selecting;

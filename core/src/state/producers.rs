@@ -6,12 +6,12 @@
 //! honest "unknown" instead of a silent duplicate. The table follows from the log's records alone; numbers of messages
 //! that are not logged are kept apart, in memory.
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::log::Position;
 
 use super::ids::DestinationId;
-use super::refusals::{Refusal, Refusals};
+use super::refusals::{Key, Ranges, Refusal, Refusals, WINDOW};
 
 /// What is known about an incarnation at a destination.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -31,9 +31,9 @@ pub struct LastArrival {
     pub sequence: u64,
     /// The record of that message; [`Position::ZERO`] when it is older than the last start.
     pub position: Position,
+    /// Up to here it cannot be told whether a number was refused; 0: it can.
+    pub untold: u64,
 }
-
-type Key = (u64, DestinationId);
 
 /// The table.
 #[derive(Debug)]
@@ -42,20 +42,23 @@ pub struct Producers {
     old: FxHashMap<Key, LastArrival>,
     forgotten_up_to: u64,
     /// Numbers below the highest that never arrived.
-    pub(super) refusals: Refusals,
-    unlogged: Box<[FxHashMap<Key, u64>; 2]>,
+    refusals: Refusals,
+    /// Whether there is a mark of what was forgotten of them: most stores never meet that, and ask no further.
+    marked: bool,
+    unlogged: Box<[FxHashMap<Key, LastArrival>; 2]>,
     half_max: usize,
 }
 
 impl Producers {
-    /// A table that keeps at least half of `producers_max` and at most all.
+    /// A table that keeps at least half of `producers_max` and at most all, and refused numbers of `refusals_max`.
     #[must_use]
-    pub fn new(producers_max: usize) -> Self {
+    pub fn new(producers_max: usize, refusals_max: usize) -> Self {
         Self {
             young: FxHashMap::default(),
             old: FxHashMap::default(),
             forgotten_up_to: 0,
-            refusals: Refusals::default(),
+            refusals: Refusals::new(refusals_max),
+            marked: false,
             unlogged: Box::default(),
             half_max: (producers_max / 2).max(1),
         }
@@ -69,10 +72,11 @@ impl Producers {
         let unlogged = self.unlogged.iter().find_map(|half| half.get(&key)).copied();
         match (logged, unlogged) {
             (logged, None) => logged,
-            (Some(last), Some(sequence)) if last.sequence >= sequence => Some(last),
-            (logged, Some(sequence)) => Some(LastArrival {
-                sequence,
-                position: logged.map_or(Position::ZERO, |last| last.position),
+            (None, unlogged) => unlogged,
+            (Some(logged), Some(unlogged)) => Some(LastArrival {
+                sequence: logged.sequence.max(unlogged.sequence),
+                position: logged.position,
+                untold: logged.untold.max(unlogged.untold),
             }),
         }
     }
@@ -81,7 +85,7 @@ impl Producers {
     #[must_use]
     pub fn knowledge(&self, incarnation: u64, destination: DestinationId) -> ProducerKnowledge {
         match self.last(incarnation, destination) {
-            Some(last) if self.refusals.of(incarnation, destination, last.sequence) == Refusal::Unknown => {
+            Some(last) if self.refusal(incarnation, destination, last.sequence) == Refusal::Unknown => {
                 ProducerKnowledge::Forgotten
             }
             Some(last) => ProducerKnowledge::Known(last.sequence),
@@ -90,38 +94,179 @@ impl Producers {
         }
     }
 
-    /// Notes a logged arrival.
-    pub fn note(&mut self, incarnation: u64, destination: DestinationId, sequence: u64, position: Position) {
+    /// Whether nothing was refused that counts.
+    fn is_plain(&self) -> bool {
+        self.refusals.is_empty() && !self.marked
+    }
+
+    /// Whether a number that is not above the highest was refused.
+    #[must_use]
+    pub fn refusal(&self, incarnation: u64, destination: DestinationId, sequence: u64) -> Refusal {
+        if self.is_plain() {
+            return Refusal::None;
+        }
+        match self.refusals.of((incarnation, destination), sequence) {
+            Refusal::None
+                if self
+                    .last(incarnation, destination)
+                    .is_some_and(|last| sequence <= last.untold) =>
+            {
+                Refusal::Unknown
+            }
+            known => known,
+        }
+    }
+
+    /// Notes that a number was refused. One that had arrived before, or of which that cannot be told, does not become new
+    /// by being refused when it comes again.
+    pub fn note_refused(&mut self, incarnation: u64, destination: DestinationId, sequence: u64) {
+        let has_arrived = match self.refusal(incarnation, destination, sequence) {
+            Refusal::Unknown => true,
+            Refusal::Refused => false,
+            Refusal::None => self
+                .last(incarnation, destination)
+                .is_some_and(|last| sequence <= last.sequence),
+        };
+        if !has_arrived {
+            self.refusals.note((incarnation, destination), sequence);
+            self.mark_evicted();
+        }
+    }
+
+    /// Notes that a number was refused before it was known where it goes, and may have arrived somewhere before that: neither
+    /// it nor those before it can be told any more.
+    pub fn note_doubtful(&mut self, incarnation: u64, sequence: u64) {
+        self.refusals.doubt((incarnation, DestinationId::ANYWHERE), sequence);
+        self.mark_evicted();
+    }
+
+    /// What a record of this number has to carry: which numbers before it were refused, and up to where that cannot be told.
+    #[must_use]
+    pub fn refused_before(&self, incarnation: u64, destination: DestinationId, sequence: u64) -> Ranges {
+        if self.is_plain() {
+            return Ranges::default();
+        }
+        let mut ranges = self.refusals.before((incarnation, destination), sequence);
+        ranges.forget_up_to(match self.last(incarnation, destination) {
+            Some(last) => last.untold,
+            // What was forgotten of it may be above this one: as far as its producer can have been ahead.
+            None if incarnation <= self.refusals.forgotten_up_to => sequence.saturating_add(WINDOW),
+            None => 0,
+        });
+        ranges
+    }
+
+    /// Puts a mark where refused numbers were forgotten.
+    fn mark_evicted(&mut self) {
+        while let Some((key, up_to)) = self.refusals.evict() {
+            self.marked = true;
+            let [young, old] = self.unlogged.as_mut();
+            let mut found = false;
+            for half in [&mut self.young, &mut self.old, young, old] {
+                if let Some(last) = half.get_mut(&key) {
+                    last.untold = last.untold.max(up_to);
+                    found = true;
+                }
+            }
+            if key.1 == DestinationId::ANYWHERE {
+                self.refusals.anywhere_forgotten_up_to = self.refusals.anywhere_forgotten_up_to.max(key.0);
+            } else if !found {
+                self.refusals.forgotten_up_to = self.refusals.forgotten_up_to.max(key.0);
+            }
+        }
+    }
+
+    /// Notes a logged arrival, with what its record says of numbers refused before it.
+    pub fn arrive(
+        &mut self,
+        incarnation: u64,
+        destination: DestinationId,
+        sequence: u64,
+        position: Position,
+        refused: &Ranges,
+    ) {
         let key = (incarnation, destination);
+        self.note(key, sequence, position, refused.unknown_up_to());
+        if !self.refusals.is_empty() || !refused.is_empty() {
+            self.set_refused(key, refused);
+            self.refusals.arrived(key, sequence);
+            self.mark_evicted();
+        }
+    }
+
+    /// Notes an arrival that no record tells of.
+    pub fn arrive_unlogged(&mut self, incarnation: u64, destination: DestinationId, sequence: u64, refused: &Ranges) {
+        let key = (incarnation, destination);
+        self.refusals.arrived(key, sequence);
+        self.note_unlogged(key, sequence, refused.unknown_up_to());
+    }
+
+    /// What a record or a checkpoint says of refused numbers: all that counts at that point.
+    fn set_refused(&mut self, key: Key, refused: &Ranges) {
+        self.marked |= refused.unknown_up_to() > 0;
+        let mut exact = Ranges::default();
+        refused
+            .exact()
+            .iter()
+            .for_each(|(first, last)| exact.push(*first, *last));
+        self.refusals.set(key, exact);
+    }
+
+    fn note(&mut self, key: Key, sequence: u64, position: Position, untold: u64) {
+        let arrival = LastArrival {
+            sequence,
+            position,
+            untold,
+        };
         if let Some(last) = self.young.get_mut(&key) {
             if sequence >= last.sequence {
-                *last = LastArrival { sequence, position };
+                *last = arrival;
             } else {
                 // Refused before, and sent again behind later ones: it is confirmed no sooner than it is safe.
                 last.position = last.position.max(position);
+                last.untold = untold;
             }
             return;
         }
-        let before = self.old.remove(&key).filter(|last| last.sequence > sequence);
-        self.young
-            .insert(key, before.unwrap_or(LastArrival { sequence, position }));
+        let row = match self.old.remove(&key).filter(|last| last.sequence > sequence) {
+            Some(before) => LastArrival { untold, ..before },
+            None => arrival,
+        };
+        self.young.insert(key, row);
         if self.young.len() >= self.half_max {
             self.rotate();
         }
     }
 
-    /// Notes an arrival that no record tells of.
-    pub fn note_unlogged(&mut self, incarnation: u64, destination: DestinationId, sequence: u64) {
-        let key = (incarnation, destination);
+    fn note_unlogged(&mut self, key: Key, sequence: u64, untold: u64) {
+        self.marked |= untold > 0;
         let [young, old] = self.unlogged.as_mut();
         if let Some(last) = young.get_mut(&key) {
-            *last = sequence.max(*last);
+            last.sequence = sequence.max(last.sequence);
+            last.untold = untold.max(last.untold);
             return;
         }
-        let before = old.remove(&key).unwrap_or(0);
-        young.insert(key, sequence.max(before));
+        let before = old.remove(&key);
+        young.insert(
+            key,
+            LastArrival {
+                sequence: before.map_or(sequence, |last| last.sequence.max(sequence)),
+                position: Position::ZERO,
+                untold: before.map_or(untold, |last| last.untold.max(untold)),
+            },
+        );
         if young.len() >= self.half_max {
-            *old = std::mem::take(young);
+            let evicted = std::mem::replace(old, std::mem::take(young));
+            self.mark_rows(&evicted);
+        }
+    }
+
+    /// Rows leave that knew up to where it cannot be told: whoever of them comes again begins with a mark.
+    fn mark_rows(&mut self, evicted: &FxHashMap<Key, LastArrival>) {
+        if self.marked {
+            let untold = evicted.iter().filter(|(_, last)| last.untold > 0);
+            let highest = untold.map(|((incarnation, _), _)| *incarnation).max().unwrap_or(0);
+            self.refusals.forgotten_up_to = self.refusals.forgotten_up_to.max(highest);
         }
     }
 
@@ -129,6 +274,7 @@ impl Producers {
         let evicted = std::mem::replace(&mut self.old, std::mem::take(&mut self.young));
         let highest = evicted.keys().map(|(incarnation, _)| *incarnation).max().unwrap_or(0);
         self.forgotten_up_to = self.forgotten_up_to.max(highest);
+        self.mark_rows(&evicted);
     }
 
     /// The highest incarnation of which something is forgotten.
@@ -148,6 +294,80 @@ impl Producers {
             rows.sort_unstable();
             rows
         })
+    }
+
+    /// What was refused, for a checkpoint, with the marks that stand in rows.
+    pub fn refused_snapshot(&self) -> Vec<(Key, Ranges)> {
+        if self.is_plain() {
+            return Vec::new();
+        }
+        let marked = [&self.old, &self.young]
+            .into_iter()
+            .flatten()
+            .filter(|(key, last)| last.untold > 0 && self.refusals.get(**key).is_none());
+        let mut rows: Vec<_> = marked
+            .map(|(key, last)| {
+                let mut ranges = Ranges::default();
+                ranges.forget_up_to(last.untold);
+                (*key, ranges)
+            })
+            .collect();
+        rows.sort_unstable();
+        rows.extend(self.refusals.iter().map(|(key, ranges)| {
+            let mut ranges = ranges.clone();
+            ranges.forget_up_to(self.last(key.0, key.1).map_or(0, |last| last.untold));
+            (key, ranges)
+        }));
+        rows
+    }
+
+    /// The highest incarnations of which refused numbers are forgotten: where nothing of them had arrived, and where it was
+    /// not known where they go.
+    #[must_use]
+    pub const fn refusals_forgotten_up_to(&self) -> [u64; 2] {
+        [self.refusals.forgotten_up_to, self.refusals.anywhere_forgotten_up_to]
+    }
+
+    /// Takes what a checkpoint says was refused. Rows come before.
+    pub fn restore_refused(&mut self, incarnation: u64, destination: DestinationId, refused: &Ranges) {
+        let key = (incarnation, destination);
+        self.set_refused(key, refused);
+        let untold = refused.unknown_up_to();
+        match self.young.get_mut(&key).or_else(|| self.old.get_mut(&key)) {
+            Some(last) => last.untold = untold,
+            None if untold > 0 => self.refusals.set(key, refused.clone()),
+            None => {}
+        }
+        self.mark_evicted();
+    }
+
+    /// A checkpoint that names all that was refused is complete: what messages from before it say of others had ended.
+    pub fn keep_refused(&mut self, named: &FxHashSet<Key>) {
+        let ended: Vec<Key> = self
+            .refusals
+            .iter()
+            .map(|(key, _)| key)
+            .filter(|key| !named.contains(key))
+            .collect();
+        for key in ended {
+            self.refusals.set(key, Ranges::default());
+        }
+        for (_, last) in self
+            .young
+            .iter_mut()
+            .chain(&mut self.old)
+            .filter(|(key, _)| !named.contains(key))
+        {
+            last.untold = 0;
+        }
+    }
+
+    /// Takes a checkpoint's bounds.
+    pub fn restore_refusals_forgotten(&mut self, [unseen, anywhere]: [u64; 2]) {
+        self.marked |= unseen.max(anywhere) > 0;
+        let refusals = &mut self.refusals;
+        refusals.forgotten_up_to = refusals.forgotten_up_to.max(unseen);
+        refusals.anywhere_forgotten_up_to = refusals.anywhere_forgotten_up_to.max(anywhere);
     }
 
     /// Takes a row of a checkpoint, unless the table knows better.
@@ -173,6 +393,7 @@ impl Producers {
             LastArrival {
                 sequence,
                 position: Position::ZERO,
+                untold: 0,
             },
         );
     }
@@ -191,28 +412,29 @@ mod tests {
 
     #[test]
     fn numbers_are_known_per_destination() {
-        let mut producers = Producers::new(100);
-        producers.note(7, QUEUE, 3, Position(64));
-        producers.note(7, QUEUE, 4, Position(128));
-        producers.note(7, QUEUE, 2, Position(256));
+        let mut producers = Producers::new(100, 100);
+        producers.arrive(7, QUEUE, 3, Position(64), &Ranges::default());
+        producers.arrive(7, QUEUE, 4, Position(128), &Ranges::default());
+        producers.arrive(7, QUEUE, 2, Position(256), &Ranges::default());
         assert_eq!(
             producers.last(7, QUEUE),
             Some(LastArrival {
                 sequence: 4,
-                position: Position(256)
+                position: Position(256),
+                untold: 0
             })
         );
         assert_eq!(producers.knowledge(7, DestinationId(21)), ProducerKnowledge::New);
-        producers.note_unlogged(7, QUEUE, 6);
+        producers.arrive_unlogged(7, QUEUE, 6, &Ranges::default());
         assert_eq!(producers.knowledge(7, QUEUE), ProducerKnowledge::Known(6));
     }
 
     #[test]
     fn the_table_is_bounded_and_says_what_it_forgot() {
-        let mut producers = Producers::new(10);
+        let mut producers = Producers::new(10, 10);
         for incarnation in 1..=1000 {
-            producers.note(incarnation, QUEUE, 1, Position(8));
-            producers.note(1, QUEUE, incarnation, Position(8));
+            producers.arrive(incarnation, QUEUE, 1, Position(8), &Ranges::default());
+            producers.arrive(1, QUEUE, incarnation, Position(8), &Ranges::default());
         }
         assert!(producers.young.len() + producers.old.len() <= 10);
         assert_eq!(producers.knowledge(500, QUEUE), ProducerKnowledge::Forgotten);
@@ -226,17 +448,18 @@ mod tests {
 
     #[test]
     fn a_checkpoint_knows_better_than_the_messages_that_are_left_from_before_it() {
-        let mut producers = Producers::new(10);
-        producers.note(7, QUEUE, 3, Position(64));
+        let mut producers = Producers::new(10, 10);
+        producers.arrive(7, QUEUE, 3, Position(64), &Ranges::default());
         producers.restore(false, 7, QUEUE, 10);
         assert_eq!(producers.last(7, QUEUE).map(|last| last.sequence), Some(10));
     }
 
     #[test]
     fn a_snapshot_makes_the_same_table() {
-        let mut producers = Producers::new(10);
-        (1..=23).for_each(|incarnation| producers.note(incarnation, QUEUE, incarnation, Position(8)));
-        let mut copy = Producers::new(10);
+        let mut producers = Producers::new(10, 10);
+        (1..=23)
+            .for_each(|incarnation| producers.arrive(incarnation, QUEUE, incarnation, Position(8), &Ranges::default()));
+        let mut copy = Producers::new(10, 10);
         for (young, rows) in [false, true].into_iter().zip(producers.snapshot()) {
             rows.into_iter()
                 .for_each(|(who, to, sequence)| copy.restore(young, who, to, sequence));
@@ -244,5 +467,118 @@ mod tests {
         copy.restore_forgotten(producers.forgotten_up_to());
         assert_eq!(copy.snapshot(), producers.snapshot());
         assert_eq!(copy.knowledge(1, QUEUE), ProducerKnowledge::Forgotten);
+    }
+
+    fn refuse(producers: &mut Producers, numbers: &[u64]) {
+        numbers
+            .iter()
+            .for_each(|number| producers.note_refused(7, QUEUE, *number));
+    }
+
+    fn arrive(producers: &mut Producers, incarnation: u64, sequence: u64) {
+        let refused = producers.refused_before(incarnation, QUEUE, sequence);
+        producers.arrive(incarnation, QUEUE, sequence, Position(8), &refused);
+    }
+
+    #[test]
+    fn a_full_table_of_refusals_says_unknown_of_what_it_let_go_and_never_no() {
+        let mut producers = Producers::new(1_000, 3);
+        // One that had arrived, one of which nothing had.
+        arrive(&mut producers, 7, 1);
+        refuse(&mut producers, &[2, 4]);
+        producers.note_refused(8, QUEUE, 1);
+        for incarnation in 100..200 {
+            producers.note_refused(incarnation, QUEUE, 1);
+        }
+        arrive(&mut producers, 7, 5);
+        arrive(&mut producers, 8, 2);
+        arrive(&mut producers, 500, 2);
+        let told = |incarnation, sequence| producers.refusal(incarnation, QUEUE, sequence);
+        assert_eq!([2, 3, 4].map(|sequence| told(7, sequence)), [Refusal::Unknown; 3]);
+        assert_eq!(told(7, 5), Refusal::None);
+        assert_eq!((told(8, 1), told(8, 3)), (Refusal::Unknown, Refusal::Unknown));
+        assert_eq!(told(199, 1), Refusal::Refused, "the last ones are known");
+        assert_eq!(told(500, 1), Refusal::None, "a later producer is not touched by it");
+        assert_eq!(producers.refusals.iter().count(), 3);
+    }
+
+    #[test]
+    fn what_cannot_be_told_or_has_arrived_is_not_new_because_it_is_refused_once_more() {
+        let mut producers = Producers::new(1_000, 1);
+        arrive(&mut producers, 7, 1);
+        refuse(&mut producers, &[2]);
+        producers.note_refused(8, QUEUE, 1);
+        arrive(&mut producers, 7, 3);
+        refuse(&mut producers, &[1, 2, 3]);
+        let told = |sequence| producers.refusal(7, QUEUE, sequence);
+        assert_eq!([1, 2].map(told), [Refusal::Unknown; 2]);
+        assert_eq!(told(3), Refusal::None, "it arrived");
+        assert_eq!(producers.knowledge(7, QUEUE), ProducerKnowledge::Known(3));
+    }
+
+    #[test]
+    fn what_was_refused_before_it_was_known_where_it_goes_is_new_wherever_it_goes() {
+        let mut producers = Producers::new(1_000, 3);
+        let other = DestinationId(21);
+        arrive(&mut producers, 7, 1);
+        producers.note_refused(7, DestinationId::ANYWHERE, 2);
+        arrive(&mut producers, 7, 3);
+        assert_eq!(producers.refused_before(7, other, 4).as_slice(), [(2, 2)]);
+        assert_eq!(producers.refusal(7, QUEUE, 2), Refusal::Refused);
+        arrive(&mut producers, 7, 2);
+        assert_eq!(producers.refusal(7, QUEUE, 2), Refusal::None);
+        producers.note_doubtful(7, 1);
+        assert_eq!(producers.refusal(7, QUEUE, 1), Refusal::Unknown);
+        producers.note_refused(7, DestinationId::ANYWHERE, 4);
+        (100..110).for_each(|incarnation| producers.note_refused(incarnation, QUEUE, 1));
+        arrive(&mut producers, 7, 5);
+        assert_eq!(producers.refusal(7, QUEUE, 4), Refusal::Unknown);
+        assert_eq!(producers.refusal(200, QUEUE, 4), Refusal::None);
+    }
+
+    #[test]
+    fn a_mark_outlives_its_row() {
+        let mut producers = Producers::new(10, 1);
+        arrive(&mut producers, 7, 1);
+        refuse(&mut producers, &[2]);
+        producers.note_refused(8, QUEUE, 1);
+        (20..60).for_each(|incarnation| arrive(&mut producers, incarnation, 1));
+        assert_eq!(producers.last(7, QUEUE), None, "it was put out");
+        arrive(&mut producers, 7, 9);
+        assert_eq!(producers.refusal(7, QUEUE, 2), Refusal::Unknown);
+    }
+
+    #[test]
+    fn a_snapshot_says_what_was_refused_and_what_cannot_be_told() {
+        let mut producers = Producers::new(1_000, 2);
+        for incarnation in 1..=9 {
+            arrive(&mut producers, incarnation, 1);
+            producers.note_refused(incarnation, QUEUE, 2);
+            producers.note_refused(incarnation + 100, QUEUE, 2);
+            arrive(&mut producers, incarnation, 3);
+        }
+        let mut copy = Producers::new(1_000, 2);
+        // Of a message from before the checkpoint whose refusals ended since.
+        let mut ended = Ranges::default();
+        ended.push(1, 1);
+        copy.arrive(5_000, QUEUE, 7, Position(8), &ended);
+        for (young, rows) in [false, true].into_iter().zip(producers.snapshot()) {
+            rows.into_iter()
+                .for_each(|(who, to, sequence)| copy.restore(young, who, to, sequence));
+        }
+        let mut named = FxHashSet::default();
+        for ((who, to), ranges) in producers.refused_snapshot() {
+            copy.restore_refused(who, to, &ranges);
+            named.insert((who, to));
+        }
+        copy.restore_refusals_forgotten(producers.refusals_forgotten_up_to());
+        copy.keep_refused(&named);
+        assert_eq!(copy.refused_snapshot(), producers.refused_snapshot());
+        for incarnation in 1..=9 {
+            assert_ne!(copy.refusal(incarnation, QUEUE, 2), Refusal::None);
+            arrive(&mut copy, incarnation + 100, 3);
+            assert_ne!(copy.refusal(incarnation + 100, QUEUE, 2), Refusal::None);
+        }
+        assert_eq!(copy.refusal(5_000, QUEUE, 1), Refusal::None);
     }
 }

@@ -16,15 +16,14 @@ use super::facade::State;
 use super::ids::{DestinationId, Kind, SourceId, Tx};
 use super::message_record::{COPIES_MAX, MessageCopy, MessageHead, Reference};
 use super::properties::{OverflowPolicy, Properties};
+use super::records::check_appended;
 use super::refusals::Refusal;
 use super::selecting::{Circumstances, wants};
 use super::source::Source;
+use super::terminal_record::Reason;
 
 /// The boolean property that keeps a message from being dropped (EMS-MSG-A08), under the names it is known by.
 const PRESERVE_PROPERTIES: [&str; 2] = ["JMS_STERNA_PRESERVE_UNDELIVERED", "JMS_TIBCO_PRESERVE_UNDELIVERED"];
-
-/// What a record takes beside its payload, at most: unless a message has hundreds of references, or makes room by thousands.
-const RECORD_BYTES_MAX: u64 = 4096;
 
 /// A message as it comes from a producer.
 #[derive(Clone, Copy, Debug)]
@@ -169,18 +168,26 @@ impl State {
 
     /// Whether a number below the highest that arrived was refused, and so is new.
     fn was_refused(&self, to: DestinationId, incoming: &Incoming<'_>) -> Result<bool, PublishError> {
-        let refusals = &self.tables.producers.refusals;
-        match refusals.of(incoming.incarnation, to, incoming.sequence) {
+        let producers = &self.tables.producers;
+        match producers.refusal(incoming.incarnation, to, incoming.sequence) {
             Refusal::None => Ok(false),
             Refusal::Refused => Ok(true),
             Refusal::Unknown => Err(PublishError::UnknownProducer),
         }
     }
 
-    /// Notes that a message was refused, by this layer or by the one above: should its number come again, it is new.
+    /// Notes that a message was refused, by this layer or by the one above: should its number come again, it is new, unless
+    /// it had arrived before, or that cannot be told.
     pub fn note_refused(&mut self, to: DestinationId, incarnation: u64, sequence: u64) {
         if incarnation != 0 {
-            self.tables.producers.refusals.note(incarnation, to, sequence);
+            self.tables.producers.note_refused(incarnation, to, sequence);
+        }
+    }
+
+    /// Notes that a message was refused before it was known where it goes, and may have arrived somewhere before that.
+    pub fn note_doubtful(&mut self, incarnation: u64, sequence: u64) {
+        if incarnation != 0 {
+            self.tables.producers.note_doubtful(incarnation, sequence);
         }
     }
 
@@ -210,8 +217,7 @@ impl State {
         head.refused = self
             .tables
             .producers
-            .refusals
-            .before(incoming.incarnation, to, incoming.sequence);
+            .refused_before(incoming.incarnation, to, incoming.sequence);
         head.preserve = view.property_count() > 0 && PRESERVE_PROPERTIES.iter().any(|property| view.has_flag(property));
         self.tables.catalogue.refresh_routes(to);
         self.plan_copy(planning, to, incoming, None)?;
@@ -330,31 +336,23 @@ impl State {
         if let Some(why) = self.log.failed() {
             return Err(AppendError::Failed(why.to_owned()).into());
         }
-        if logged && !planning.discarding.is_empty() {
-            // Nothing is discarded for a message that then finds no room itself.
-            let records = planning.discarding.len() as u64 + 1;
-            if !self.log.has_room(payload.len() as u64 + records * RECORD_BYTES_MAX) {
-                return Err(AppendError::NoSpace.into());
-            }
-        }
-        for (source, destination) in std::mem::take(&mut planning.discarding) {
-            self.make_room(source, destination, payload.len() as u64)?;
-        }
         if let Some(tx) = incoming.transaction {
             planning.head.transaction = self.tables.transactions.begin(tx, self.log.epoch());
         }
+        let discarding = std::mem::take(&mut planning.discarding);
+        if !discarding.is_empty() {
+            self.discard_for(&planning.head, &discarding, payload.len() as u64, logged)?;
+        }
         self.head_buffer.clear();
-        planning.head.encode(&mut self.head_buffer);
+        planning.head.encode(&mut self.head_buffer).map_err(AppendError::from)?;
+        check_appended(kinds::MESSAGE, &self.head_buffer).map_err(AppendError::from)?;
         let position = if logged {
             self.log.append(kinds::MESSAGE, &self.head_buffer, payload)?
         } else if planning.unlogged.is_empty() {
             // Nobody wants it: nothing is stored (EMS-STORE-A03), but its number is known.
             if incoming.incarnation != 0 {
-                let refusals = &mut self.tables.producers.refusals;
-                refusals.arrived(incoming.incarnation, to, incoming.sequence);
-                self.tables
-                    .producers
-                    .note_unlogged(incoming.incarnation, to, incoming.sequence);
+                let producers = &mut self.tables.producers;
+                producers.arrive_unlogged(incoming.incarnation, to, incoming.sequence, &planning.head.refused);
             }
             self.count_published(planning, payload.len() as u64);
             return Ok(Accepted {
@@ -385,6 +383,41 @@ impl State {
             wait_for: planning.sync.then_some(position),
             duplicate: false,
         })
+    }
+
+    /// Makes room for a message, where the policy is to discard: in all sources or, if the message or the end of what it takes
+    /// the place of finds no room in the log, in none.
+    fn discard_for(
+        &mut self,
+        head: &MessageHead,
+        discarding: &[(SourceId, DestinationId)],
+        bytes: u64,
+        logged: bool,
+    ) -> Result<(), AppendError> {
+        let chosen: SmallVec<[_; 2]> = discarding
+            .iter()
+            .map(|(source, destination)| (*source, self.choose_discards(*source, *destination, bytes)))
+            .collect();
+        let mut lengths = Vec::new();
+        let mut room = Ok(());
+        for (source, discarded) in &chosen {
+            let heads = self.ending_heads(*source, discarded, Reason::Discarded, "");
+            room = room.and_then(|()| self.add_lengths(&heads, &mut lengths));
+        }
+        if logged {
+            self.head_buffer.clear();
+            room = room.and_then(|()| Ok(head.encode(&mut self.head_buffer)?));
+            lengths.push(self.head_buffer.len() as u64 + bytes);
+        }
+        // Nothing is discarded for a message that then finds no room itself, and none of it takes from the reserve.
+        room = room.and_then(|()| self.log.check_room(&lengths, !logged));
+        for (source, discarded) in &chosen {
+            match &room {
+                Ok(()) => self.discard(*source, discarded)?,
+                Err(_) => self.spare(*source, discarded),
+            }
+        }
+        room
     }
 
     /// Gives the references their numbers: two copies may meet in one source.

@@ -389,6 +389,28 @@ impl Queue {
         find(true).or_else(|| find(false))
     }
 
+    /// Sizes of the entries that are due and not handed out, the oldest by sequence first.
+    pub fn waiting_by_age(&self) -> impl Iterator<Item = u32> {
+        let mut levels: Vec<_> = self
+            .levels
+            .iter()
+            .map(|level| {
+                level
+                    .entries
+                    .iter()
+                    .filter(|entry| !entry.is(DEAD | IN_FLIGHT | GATED | DELAYED))
+                    .peekable()
+            })
+            .collect();
+        std::iter::from_fn(move || {
+            let oldest = levels
+                .iter_mut()
+                .filter_map(|level| Some((level.peek()?.sequence, level)))
+                .min_by_key(|(sequence, _)| *sequence);
+            oldest.and_then(|(_, level)| level.next()).map(|entry| entry.bytes)
+        })
+    }
+
     /// The lowest live sequence, of whatever priority.
     #[must_use]
     pub fn lowest(&self) -> Option<u64> {

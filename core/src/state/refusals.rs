@@ -5,30 +5,36 @@
 //! never did. Most producers never meet a refusal, and cost nothing here.
 //!
 //! A message record carries what was refused before it, so that this survives a crash as long as it matters: without a
-//! later message on record the number is not below anything. Only the last [`WINDOW`] numbers count: a producer has no
-//! more on the way. Where even those are too ragged to keep, the producer counts as forgotten, which it is told.
+//! later message on record the number is not below anything.
+//!
+//! All of it is bounded, and nothing is forgotten without a mark: whoever asks for a number below a mark is told that it
+//! cannot be told, so that it is neither confirmed without being stored nor stored twice. Within one producer's numbers
+//! at a destination the mark is a range that begins with 0, which is nobody's number ([`Ranges`]). When the numbers of a
+//! whole producer are put out of the table, the mark goes to its row in [`super::producers`], which is bounded by itself;
+//! where it has none, nothing of it has arrived yet, and the highest such incarnation is the mark: the first number of one
+//! that arrives then says that those around it cannot be told.
+//!
+//! A producer that is bound to no destination can be refused before it is known where its message goes. Such a number counts
+//! at every destination ([`DestinationId::ANYWHERE`]): it names one message, wherever that goes when it comes again.
+
+use std::collections::BTreeMap;
 
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use super::ids::DestinationId;
 
-/// How far back a producer may have to send again.
+/// How far back a producer may have to send again: it has no more on the way.
 pub const WINDOW: u64 = 65_536;
 
-/// Ranges that are kept for one producer at one destination.
-const RANGES_MAX: usize = 64;
+/// Ranges that are kept for one producer at one destination, and that a record carries.
+pub const RANGES_MAX: usize = 256;
 
-/// Producers for which something is kept.
-const PRODUCERS_MAX: usize = 65_536;
+/// Ranges that are kept for each producer, on average.
+const RANGES_EACH: usize = 4;
 
-/// First and last number of each range, in order.
-pub type Ranges = SmallVec<[(u64, u64); 2]>;
-
-/// What stands for "too much to keep".
-const UNKNOWN: (u64, u64) = (0, u64::MAX);
-
-type Key = (u64, DestinationId);
+/// A producer at a destination.
+pub type Key = (u64, DestinationId);
 
 /// What is known of one number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,116 +47,303 @@ pub enum Refusal {
     Unknown,
 }
 
-/// All refused numbers that count.
-#[derive(Debug, Default)]
-pub struct Refusals {
-    producers: FxHashMap<Key, Ranges>,
-}
+/// Refused numbers of one producer at one destination: first and last of each range, ascending. The lowest may begin with
+/// 0: of the numbers up to its last it cannot be told which were refused, but for those that other ranges name.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub struct Ranges(SmallVec<[(u64, u64); 2]>);
 
-impl Refusals {
-    /// Notes that a number was refused.
-    pub fn note(&mut self, incarnation: u64, destination: DestinationId, sequence: u64) {
-        if self.producers.len() >= PRODUCERS_MAX {
-            // So many producers with refusals at once: each is told that it is forgotten, should it ask.
-            self.producers
-                .values_mut()
-                .for_each(|ranges| *ranges = smallvec::smallvec![UNKNOWN]);
-            return;
+impl Ranges {
+    /// Whether nothing was refused.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// All, the one that begins with 0 included.
+    #[must_use]
+    pub fn as_slice(&self) -> &[(u64, u64)] {
+        &self.0
+    }
+
+    /// Up to where it cannot be told; 0: everything can.
+    #[must_use]
+    pub fn unknown_up_to(&self) -> u64 {
+        match self.0.first() {
+            Some((0, last)) => *last,
+            _ => 0,
         }
-        let ranges = self.producers.entry((incarnation, destination)).or_default();
-        if ranges.first() == Some(&UNKNOWN) {
-            return;
-        }
-        ranges.retain(|(_, last)| last.saturating_add(WINDOW) >= sequence);
-        let index = ranges.partition_point(|(first, _)| *first <= sequence);
-        if let Some((_, last)) = index.checked_sub(1).and_then(|before| ranges.get_mut(before))
-            && last.saturating_add(1) >= sequence
-        {
-            *last = sequence.max(*last);
-        } else {
-            ranges.insert(index, (sequence, sequence));
-        }
-        if ranges.len() > RANGES_MAX {
-            *ranges = smallvec::smallvec![UNKNOWN];
-        }
+    }
+
+    /// The ranges of numbers that are known to have been refused.
+    #[must_use]
+    pub fn exact(&self) -> &[(u64, u64)] {
+        let from = usize::from(self.unknown_up_to() > 0);
+        self.0.get(from..).unwrap_or_default()
     }
 
     /// What is known of a number.
     #[must_use]
-    pub fn of(&self, incarnation: u64, destination: DestinationId, sequence: u64) -> Refusal {
-        if self.producers.is_empty() {
-            return Refusal::None;
-        }
-        match self.producers.get(&(incarnation, destination)) {
-            None => Refusal::None,
-            Some(ranges) if ranges.first() == Some(&UNKNOWN) => Refusal::Unknown,
-            Some(ranges) if ranges.iter().any(|(first, last)| (*first..=*last).contains(&sequence)) => Refusal::Refused,
-            Some(_) => Refusal::None,
+    pub fn of(&self, sequence: u64) -> Refusal {
+        if self
+            .exact()
+            .iter()
+            .any(|(first, last)| (*first..=*last).contains(&sequence))
+        {
+            Refusal::Refused
+        } else if sequence <= self.unknown_up_to() {
+            Refusal::Unknown
+        } else {
+            Refusal::None
         }
     }
 
-    /// Takes out a number that has arrived after all.
-    pub fn arrived(&mut self, incarnation: u64, destination: DestinationId, sequence: u64) {
-        if self.producers.is_empty() {
-            return;
+    /// Adds a range above all others.
+    pub fn push(&mut self, first: u64, last: u64) {
+        if first == 0 {
+            self.forget_up_to(last);
+        } else {
+            self.0.push((first, last));
+            self.fit();
         }
-        let key = (incarnation, destination);
-        let Some(ranges) = self.producers.get_mut(&key) else {
-            return;
-        };
-        let Some(index) = ranges
+    }
+
+    /// Numbers up to this one cannot be told any more, unless they are named.
+    pub fn forget_up_to(&mut self, last: u64) {
+        match self.0.first_mut() {
+            _ if last == 0 => {}
+            Some((0, known)) => *known = last.max(*known),
+            _ => self.0.insert(0, (0, last)),
+        }
+    }
+
+    /// Adds all that another one says.
+    fn absorb(&mut self, other: &Self) {
+        let unknown = self.unknown_up_to().max(other.unknown_up_to());
+        let mut all: Vec<(u64, u64)> = self.exact().iter().chain(other.exact()).copied().collect();
+        all.sort_unstable();
+        self.0.clear();
+        for (first, last) in all {
+            match self.0.last_mut() {
+                Some((_, end)) if first <= end.saturating_add(1) => *end = last.max(*end),
+                _ => self.0.push((first, last)),
+            }
+        }
+        self.forget_up_to(unknown);
+        while self.0.len() > RANGES_MAX {
+            self.fit();
+        }
+    }
+
+    /// Without what is too far back for its producer to send again when it is at `sequence`.
+    fn forget_before_window(&mut self, sequence: u64) {
+        let gone = self
+            .exact()
             .iter()
-            .position(|range| *range != UNKNOWN && (range.0..=range.1).contains(&sequence))
+            .filter(|(_, last)| last.saturating_add(WINDOW) < sequence)
+            .count();
+        self.forget_lowest(gone);
+    }
+
+    fn forget_lowest(&mut self, count: usize) {
+        let from = usize::from(self.unknown_up_to() > 0);
+        if let Some(highest) = self
+            .exact()
+            .get(..count)
+            .and_then(|gone| gone.last())
+            .map(|(_, last)| *last)
+        {
+            self.0.drain(from..from + count);
+            self.forget_up_to(highest);
+        }
+    }
+
+    /// What is too ragged to keep is forgotten from below, half of it at a time.
+    fn fit(&mut self) {
+        if self.0.len() > RANGES_MAX {
+            self.forget_lowest(RANGES_MAX / 2);
+        }
+    }
+
+    fn insert(&mut self, sequence: u64) {
+        let from = usize::from(self.unknown_up_to() > 0);
+        let index = self.0.partition_point(|(first, _)| *first <= sequence);
+        if let Some((_, last)) = self.0.get_mut(from..index).and_then(<[_]>::last_mut)
+            && last.saturating_add(1) >= sequence
+        {
+            *last = sequence.max(*last);
+        } else {
+            self.0.insert(index, (sequence, sequence));
+            self.fit();
+        }
+    }
+
+    fn remove(&mut self, sequence: u64) {
+        let from = usize::from(self.unknown_up_to() > 0);
+        let Some(index) = self
+            .exact()
+            .iter()
+            .position(|(first, last)| (*first..=*last).contains(&sequence))
         else {
             return;
         };
-        let (first, last) = ranges.remove(index);
+        let (first, last) = self.0.remove(from + index);
         if sequence < last {
-            ranges.insert(index, (sequence + 1, last));
+            self.0.insert(from + index, (sequence + 1, last));
         }
         if first < sequence {
-            ranges.insert(index, (first, sequence - 1));
+            self.0.insert(from + index, (first, sequence - 1));
         }
-        if ranges.is_empty() {
-            self.producers.remove(&key);
+        self.fit();
+    }
+}
+
+#[derive(Debug)]
+struct Kept {
+    stamp: u64,
+    ranges: Ranges,
+}
+
+/// All refused numbers that count. The owner takes what [`Refusals::evict`] gives after every change.
+#[derive(Debug)]
+pub struct Refusals {
+    kept: FxHashMap<Key, Kept>,
+    /// Who was noted longest ago goes first.
+    by_age: BTreeMap<u64, Key>,
+    stamp: u64,
+    ranges: usize,
+    producers_max: usize,
+    /// The highest incarnation of which something was put out before anything of it had arrived.
+    pub(super) forgotten_up_to: u64,
+    /// The highest incarnation of which something was put out that was refused before it was known where it goes: nothing
+    /// that is not above what arrived can be told of these.
+    pub(super) anywhere_forgotten_up_to: u64,
+}
+
+impl Refusals {
+    /// A table for so many producers.
+    #[must_use]
+    pub fn new(producers_max: usize) -> Self {
+        Self {
+            kept: FxHashMap::default(),
+            by_age: BTreeMap::new(),
+            stamp: 0,
+            ranges: 0,
+            producers_max: producers_max.max(1),
+            forgotten_up_to: 0,
+            anywhere_forgotten_up_to: 0,
         }
     }
 
-    /// What a record of this number has to carry.
+    /// Whether nothing is kept.
     #[must_use]
-    pub fn before(&self, incarnation: u64, destination: DestinationId, sequence: u64) -> Ranges {
-        if self.producers.is_empty() {
-            return Ranges::new();
+    pub fn is_empty(&self) -> bool {
+        self.kept.is_empty()
+    }
+
+    /// What is kept of a number: at its destination, or from before it was known where it goes.
+    #[must_use]
+    pub fn of(&self, (incarnation, destination): Key, sequence: u64) -> Refusal {
+        let of = |key| self.get(key).map_or(Refusal::None, |ranges| ranges.of(sequence));
+        let here = of((incarnation, destination));
+        match of((incarnation, DestinationId::ANYWHERE)) {
+            Refusal::Refused => Refusal::Refused,
+            Refusal::Unknown if here == Refusal::None => Refusal::Unknown,
+            Refusal::None if here == Refusal::None && incarnation <= self.anywhere_forgotten_up_to => Refusal::Unknown,
+            _ => here,
         }
-        let ranges = self.producers.get(&(incarnation, destination));
-        let counts = |(_, last): &&(u64, u64)| last.saturating_add(WINDOW) >= sequence;
-        ranges
-            .map(|ranges| ranges.iter().filter(counts).copied().collect())
-            .unwrap_or_default()
+    }
+
+    /// What is kept of a producer at a destination.
+    #[must_use]
+    pub fn get(&self, key: Key) -> Option<&Ranges> {
+        self.kept.get(&key).map(|kept| &kept.ranges)
+    }
+
+    /// Notes that a number was refused.
+    pub fn note(&mut self, key: Key, sequence: u64) {
+        let mut ranges = self.take(key);
+        ranges.forget_before_window(sequence);
+        ranges.insert(sequence);
+        self.put(key, ranges);
+    }
+
+    /// Notes that of numbers up to this one it cannot be told whether they were refused.
+    pub fn doubt(&mut self, key: Key, sequence: u64) {
+        let mut ranges = self.take(key);
+        ranges.forget_up_to(sequence);
+        self.put(key, ranges);
+    }
+
+    /// Takes out a number that has arrived after all.
+    pub fn arrived(&mut self, key: Key, sequence: u64) {
+        for key in [key, (key.0, DestinationId::ANYWHERE)] {
+            if self
+                .get(key)
+                .is_some_and(|ranges| ranges.of(sequence) == Refusal::Refused)
+            {
+                let mut ranges = self.take(key);
+                ranges.remove(sequence);
+                self.put(key, ranges);
+            }
+        }
     }
 
     /// Takes what a record or a checkpoint says: all that counts at that point.
-    pub fn set(&mut self, incarnation: u64, destination: DestinationId, ranges: &[(u64, u64)]) {
-        if ranges.is_empty() {
-            if !self.producers.is_empty() {
-                self.producers.remove(&(incarnation, destination));
-            }
-            return;
-        }
-        self.producers
-            .insert((incarnation, destination), Ranges::from_slice(ranges));
+    pub fn set(&mut self, key: Key, ranges: Ranges) {
+        self.take(key);
+        self.put(key, ranges);
     }
 
-    /// Everything, sorted, for a checkpoint.
+    /// What a record of this number has to carry of what is kept.
     #[must_use]
-    pub fn snapshot(&self) -> Vec<(u64, DestinationId, Ranges)> {
-        let mut rows: Vec<_> = self
-            .producers
-            .iter()
-            .map(|((who, to), ranges)| (*who, *to, ranges.clone()))
-            .collect();
-        rows.sort_unstable();
-        rows
+    pub fn before(&self, key: Key, sequence: u64) -> Ranges {
+        let mut ranges = self.get(key).cloned().unwrap_or_default();
+        if let Some(anywhere) = self.get((key.0, DestinationId::ANYWHERE)) {
+            ranges.absorb(anywhere);
+        }
+        if key.0 <= self.anywhere_forgotten_up_to {
+            ranges.forget_up_to(sequence.saturating_add(WINDOW));
+        }
+        ranges.forget_before_window(sequence);
+        ranges
+    }
+
+    fn take(&mut self, key: Key) -> Ranges {
+        let Some(kept) = self.kept.remove(&key) else {
+            return Ranges::default();
+        };
+        self.by_age.remove(&kept.stamp);
+        self.ranges -= kept.ranges.0.len();
+        kept.ranges
+    }
+
+    fn put(&mut self, key: Key, ranges: Ranges) {
+        if ranges.is_empty() {
+            return;
+        }
+        self.stamp += 1;
+        self.ranges += ranges.0.len();
+        self.by_age.insert(self.stamp, key);
+        let stamp = self.stamp;
+        self.kept.insert(key, Kept { stamp, ranges });
+    }
+
+    /// While there is too much: takes out whoever was noted longest ago, and says up to which number it then cannot be told.
+    pub fn evict(&mut self) -> Option<(Key, u64)> {
+        let fits = self.kept.len() <= self.producers_max && self.ranges <= self.producers_max * RANGES_EACH;
+        if fits || self.kept.len() <= 1 {
+            return None;
+        }
+        let key = self.by_age.first_key_value().map(|(_, key)| *key)?;
+        let ranges = self.take(key);
+        ranges.as_slice().last().map(|(_, last)| (key, *last))
+    }
+
+    /// Everything, the oldest first, for a checkpoint.
+    pub fn iter(&self) -> impl Iterator<Item = (Key, &Ranges)> {
+        self.by_age
+            .values()
+            .filter_map(|key| Some((*key, &self.kept.get(key)?.ranges)))
     }
 }
 
@@ -158,36 +351,78 @@ impl Refusals {
 mod tests {
     use super::*;
 
-    const QUEUE: DestinationId = DestinationId(20);
+    const KEY: Key = (7, DestinationId(20));
 
     #[test]
     fn refused_numbers_merge_and_leave_when_they_arrive() {
-        let mut refusals = Refusals::default();
+        let mut refusals = Refusals::new(10);
         [4, 5, 9, 6]
             .into_iter()
-            .for_each(|sequence| refusals.note(7, QUEUE, sequence));
-        assert_eq!(refusals.before(7, QUEUE, 10).as_slice(), [(4, 6), (9, 9)]);
-        assert_eq!(refusals.of(7, QUEUE, 5), Refusal::Refused);
-        assert_eq!(refusals.of(7, QUEUE, 7), Refusal::None);
-        assert_eq!(refusals.of(8, QUEUE, 5), Refusal::None);
-        refusals.arrived(7, QUEUE, 5);
-        assert_eq!(refusals.before(7, QUEUE, 10).as_slice(), [(4, 4), (6, 6), (9, 9)]);
+            .for_each(|sequence| refusals.note(KEY, sequence));
+        assert_eq!(refusals.before(KEY, 10).as_slice(), [(4, 6), (9, 9)]);
+        let of = |refusals: &Refusals, sequence| refusals.of(KEY, sequence);
+        assert_eq!(of(&refusals, 5), Refusal::Refused);
+        assert_eq!(of(&refusals, 7), Refusal::None);
+        assert_eq!(refusals.get((8, DestinationId(20))), None);
+        refusals.arrived(KEY, 5);
+        assert_eq!(refusals.before(KEY, 10).as_slice(), [(4, 4), (6, 6), (9, 9)]);
         [4, 6, 9]
             .into_iter()
-            .for_each(|sequence| refusals.arrived(7, QUEUE, sequence));
-        assert!(refusals.snapshot().is_empty());
+            .for_each(|sequence| refusals.arrived(KEY, sequence));
+        assert_eq!(refusals.iter().count(), 0);
+        assert_eq!(refusals.ranges, 0);
     }
 
     #[test]
-    fn what_is_too_ragged_to_keep_cannot_be_told_any_more_and_old_numbers_do_not_count() {
-        let mut refusals = Refusals::default();
-        (0..200).for_each(|step| refusals.note(7, QUEUE, 1 + 2 * step));
-        assert_eq!(refusals.of(7, QUEUE, 2), Refusal::Unknown);
-        refusals.note(8, QUEUE, 1);
-        refusals.note(8, QUEUE, 2 + WINDOW);
+    fn what_is_too_ragged_or_too_old_to_keep_cannot_be_told_any_more() {
+        let mut refusals = Refusals::new(1_000);
+        (0..1_000).for_each(|step| refusals.note(KEY, 1 + 2 * step));
+        let ranges = refusals.get(KEY).unwrap().clone();
+        assert!(ranges.as_slice().len() <= RANGES_MAX);
+        assert_eq!(ranges.of(1), Refusal::Unknown);
+        assert_eq!(ranges.of(2), Refusal::Unknown, "it may have been refused");
+        assert_eq!((ranges.of(1_999), ranges.of(1_998)), (Refusal::Refused, Refusal::None));
+        refusals.note(KEY, 2_000 + WINDOW);
+        assert_eq!(refusals.get(KEY).unwrap().of(1_999), Refusal::Unknown);
         assert_eq!(
-            refusals.before(8, QUEUE, 3 + WINDOW).as_slice(),
-            [(2 + WINDOW, 2 + WINDOW)]
+            refusals.before(KEY, 3_000 + 2 * WINDOW).as_slice(),
+            [(0, 2_000 + WINDOW)]
         );
+    }
+
+    #[test]
+    fn numbers_that_arrive_out_of_a_long_range_leave_no_more_ranges_than_are_kept() {
+        let mut refusals = Refusals::new(10_000);
+        (1..=10_000).for_each(|sequence| refusals.note(KEY, sequence));
+        for sequence in (1..=10_000).step_by(2) {
+            refusals.arrived(KEY, sequence);
+            let ranges = refusals.get(KEY).unwrap();
+            assert!(ranges.as_slice().len() <= RANGES_MAX);
+            assert_ne!(ranges.of(sequence), Refusal::Refused, "it arrived");
+        }
+        let ranges = refusals.get(KEY).unwrap();
+        assert!(
+            (2..=10_000)
+                .step_by(2)
+                .all(|sequence| ranges.of(sequence) != Refusal::None)
+        );
+    }
+
+    #[test]
+    fn the_table_is_bounded_by_producers_and_by_ranges_and_gives_out_the_oldest_one_by_one() {
+        let mut refusals = Refusals::new(3);
+        let key = |who: u64| (who, DestinationId(20));
+        for who in 1..=3 {
+            refusals.note(key(who), 5);
+            assert_eq!(refusals.evict(), None);
+        }
+        refusals.note(key(1), 9);
+        refusals.note(key(4), 5);
+        assert_eq!(refusals.evict(), Some((key(2), 5)), "who was noted last stays");
+        assert_eq!(refusals.evict(), None);
+        (0..20).for_each(|step| refusals.note(key(5), 10 + 2 * step));
+        let gone: Vec<_> = std::iter::from_fn(|| refusals.evict()).collect();
+        assert_eq!(gone, [(key(3), 5), (key(1), 9), (key(4), 5)]);
+        assert_eq!(refusals.iter().count(), 1);
     }
 }

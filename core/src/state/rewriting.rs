@@ -59,8 +59,10 @@ impl Tables {
         }
         head.transaction = 0;
         let mut bytes = Vec::new();
-        head.encode(&mut bytes);
-        Rewrite::KeepAs(bytes)
+        match head.encode(&mut bytes) {
+            Ok(()) => Rewrite::KeepAs(bytes),
+            Err(_) => Rewrite::Keep,
+        }
     }
 
     fn rewrite_terminal(&self, position: Position, head: &TerminalHead, presence: &Presence<'_>) -> Rewrite {

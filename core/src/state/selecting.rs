@@ -3,7 +3,6 @@
 use crate::message::{MessageView, Selectable};
 use crate::selector::{HeaderField, Selector};
 
-use super::facade::INCARNATION_BITS;
 use super::ids::Kind;
 use super::starts::Starts;
 
@@ -37,7 +36,7 @@ pub(super) fn wants(selector: &Selector, view: &MessageView<'_>, known: &Circums
     let id;
     if selector.uses(HeaderField::MessageId) {
         let (incarnation, sequence) = known.id;
-        let start = known.starts.of(incarnation >> INCARNATION_BITS);
+        let start = known.starts.of_incarnation(incarnation);
         id = format!("{}{sequence}", message_id_prefix(known.broker, incarnation, start));
         fields.message_id = &id;
     }

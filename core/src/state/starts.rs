@@ -11,8 +11,8 @@
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
-use super::codec::{Decoder, HeadError, put_bytes};
-use super::facade::{INCARNATION_BITS, State};
+use super::codec::{Decoder, HeadError, put_byte, put_bytes, put_flag};
+use super::facade::State;
 
 const VERSION: u8 = 1;
 /// Starts that are known. Incarnations of earlier ones are answered as unknown, and message ids lose their start id.
@@ -47,9 +47,12 @@ pub(super) struct StartHead {
 impl StartHead {
     /// Appends the encoded head.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        out.push(VERSION);
+        put_byte(out, VERSION);
+        put_flag(out, self.secret.is_some());
         put_bytes(out, &self.id.to_le_bytes());
-        put_bytes(out, self.secret.as_ref().map_or(&[], |secret| secret.as_slice()));
+        if let Some(secret) = &self.secret {
+            put_bytes(out, secret);
+        }
     }
 
     /// Reads a head.
@@ -59,31 +62,23 @@ impl StartHead {
     pub fn decode(head: &[u8]) -> Result<Self, HeadError> {
         let mut decoder = Decoder::new(head);
         decoder.version("start record", VERSION)?;
+        let has_secret = decoder.flag("has a secret")?;
         let start = Self {
-            id: decode_id(&mut decoder)?,
-            secret: decode_secret(&mut decoder)?,
+            id: u64::from_le_bytes(decoder.array("start id")?),
+            secret: if has_secret {
+                Some(decoder.array("secret")?)
+            } else {
+                None
+            },
         };
         decoder.end("start record")?;
         Ok(start)
     }
 }
 
-fn decode_id(decoder: &mut Decoder<'_>) -> Result<u64, HeadError> {
-    let bytes = decoder.bytes("start id")?;
-    let bytes = bytes.try_into().map_err(|_| HeadError::Range("start id"))?;
-    Ok(u64::from_le_bytes(bytes))
-}
-
-fn decode_secret(decoder: &mut Decoder<'_>) -> Result<Option<[u8; SECRET_BYTES]>, HeadError> {
-    match decoder.bytes("secret")? {
-        [] => Ok(None),
-        bytes => Ok(Some(bytes.try_into().map_err(|_| HeadError::Range("secret"))?)),
-    }
-}
-
 /// The starts that the log knows, in the order of their epochs.
-#[derive(Default)]
 pub(super) struct Starts {
+    incarnation_bits: u32,
     by_epoch: Vec<(u64, u64)>,
     secret: Option<[u8; SECRET_BYTES]>,
 }
@@ -95,6 +90,20 @@ impl std::fmt::Debug for Starts {
 }
 
 impl Starts {
+    /// None yet. `incarnation_bits`: as the state's options have it.
+    pub const fn new(incarnation_bits: u32) -> Self {
+        Self {
+            incarnation_bits,
+            by_epoch: Vec::new(),
+            secret: None,
+        }
+    }
+
+    /// The id of the start that gave out an incarnation.
+    pub fn of_incarnation(&self, incarnation: u64) -> Option<u64> {
+        self.of(incarnation >> self.incarnation_bits)
+    }
+
     /// Notes a start, by its record or a checkpoint.
     pub fn note(&mut self, epoch: u64, id: u64) {
         match self.by_epoch.binary_search_by_key(&epoch, |(known, _)| *known) {
@@ -105,21 +114,6 @@ impl Starts {
         if self.by_epoch.len() > STARTS_MAX {
             self.by_epoch.remove(0);
         }
-    }
-
-    /// Takes a checkpoint's item.
-    pub fn note_item(&mut self, decoder: &mut Decoder<'_>) -> Result<(), HeadError> {
-        let epoch = decoder.number("an epoch")?;
-        self.note(epoch, decode_id(decoder)?);
-        Ok(())
-    }
-
-    /// Takes a checkpoint's secret.
-    pub fn keep_item(&mut self, decoder: &mut Decoder<'_>) -> Result<(), HeadError> {
-        if let Some(secret) = decode_secret(decoder)? {
-            self.keep(secret);
-        }
-        Ok(())
     }
 
     /// Takes the store's secret.
@@ -160,7 +154,7 @@ impl State {
     /// The id of the start that gave out an incarnation; None: of none that is known.
     #[must_use]
     pub fn start_id_of(&self, incarnation: u64) -> Option<u64> {
-        self.tables.starts.of(incarnation >> INCARNATION_BITS)
+        self.tables.starts.of_incarnation(incarnation)
     }
 
     /// By what a producer of this user shows that it was given its incarnation here; None: nothing could show it.
@@ -215,7 +209,7 @@ mod tests {
 
     #[test]
     fn the_newest_starts_are_known_and_the_oldest_forgotten() {
-        let mut starts = Starts::default();
+        let mut starts = Starts::new(32);
         for epoch in 1..=STARTS_MAX as u64 + 2 {
             starts.note(epoch, epoch * 3);
         }

@@ -94,7 +94,7 @@ pub(super) struct Tables {
 }
 
 impl Tables {
-    pub fn new(now: Now, producers_max: usize, volatile: VolatileStore) -> Self {
+    pub fn new(now: Now, producers: Producers, volatile: VolatileStore, starts: Starts) -> Self {
         let mut tables = Self {
             now,
             epoch: 0,
@@ -103,8 +103,8 @@ impl Tables {
             catalogue: Catalogue::new(),
             sources: FxHashMap::default(),
             transactions: Transactions::default(),
-            producers: Producers::new(producers_max),
-            starts: Starts::default(),
+            producers,
+            starts,
             volatile,
             timers: Timers::default(),
             stores: Stores::default(),

@@ -5,9 +5,8 @@
 //! log in which the messages lie, so that compaction knows for how long the terminal must be kept.
 
 use crate::log::Position;
-use crate::wire::put_varint;
 
-use super::codec::{Decoder, HeadError, put_bytes};
+use super::codec::{Decoder, HeadError, put_byte, put_count, put_number, put_text};
 use super::ids::{DestinationId, SourceId};
 
 const VERSION: u8 = 1;
@@ -16,6 +15,10 @@ const BLOCK_BITS: u32 = 12;
 pub const ACTOR_BYTES_MAX: usize = 256;
 /// How many messages one terminal record ends at most; more are spread over several.
 pub const TERMINAL_MESSAGES_MAX: usize = 4096;
+/// A message's own record, and the move that brought it.
+const TARGETS_MAX: usize = 2 * TERMINAL_MESSAGES_MAX;
+/// Records begin at multiples of this.
+const RECORD_ALIGN: u64 = 8;
 
 /// Why a reference ended.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
@@ -114,6 +117,13 @@ impl TerminalHead {
         }
     }
 
+    /// How long the head of one that ends so many messages is at most, with no actor.
+    #[must_use]
+    pub const fn bytes_max(messages: u64) -> u64 {
+        // A range and two targets each, and the numbers before them.
+        64 + messages * 4 * crate::wire::VARINT_BYTES_MAX as u64
+    }
+
     /// Adds one message; sequences come in ascending order.
     pub fn add(&mut self, sequence: u64, position: Position) {
         match self.ranges.last_mut() {
@@ -148,26 +158,34 @@ impl TerminalHead {
     }
 
     /// Appends the encoded head.
-    pub fn encode(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&[VERSION, self.reason as u8]);
-        put_varint(out, self.source.0);
-        put_varint(out, self.time_ms);
-        put_bytes(out, self.actor.as_bytes());
-        put_varint(out, self.transaction);
-        put_varint(out, self.ranges.len() as u64);
+    ///
+    /// # Errors
+    /// It could not be read: ranges or targets do not ascend, a target is not where a record can be, or it ends more than
+    /// one record may. Nothing of it may be logged.
+    pub fn encode(&self, out: &mut Vec<u8>) -> Result<(), HeadError> {
+        put_byte(out, VERSION);
+        put_byte(out, self.reason as u8);
+        put_number(out, self.source.0);
+        put_number(out, self.time_ms);
+        put_text(out, &self.actor);
+        put_number(out, self.transaction);
+        put_count(out, "ranges", self.ranges.len(), TERMINAL_MESSAGES_MAX)?;
         let mut before = 0;
         for (first, last) in &self.ranges {
-            put_varint(out, first - before);
-            put_varint(out, last - first);
+            let (gap, more) = (first.checked_sub(before), last.checked_sub(*first));
+            put_number(out, gap.ok_or(HeadError::Range("a range"))?);
+            put_number(out, more.ok_or(HeadError::Range("a range"))?);
             before = *last;
         }
-        put_varint(out, self.targets.len() as u64);
+        put_count(out, "targets", self.targets.len(), TARGETS_MAX)?;
         let mut before = 0;
         for target in &self.targets {
             // Records are eight-byte aligned.
-            put_varint(out, (target.0 - before) >> 3);
+            let step = target.0.checked_sub(before).filter(|step| step % RECORD_ALIGN == 0);
+            put_number(out, step.ok_or(HeadError::Range("a target"))? / RECORD_ALIGN);
             before = target.0;
         }
+        Ok(())
     }
 
     /// Reads a head.
@@ -187,7 +205,7 @@ impl TerminalHead {
             targets: Vec::new(),
         };
         let mut before: u64 = 0;
-        for _ in 0..decoder.count("ranges")? {
+        for _ in 0..decoder.count("ranges", TERMINAL_MESSAGES_MAX)? {
             let first = before
                 .checked_add(decoder.number("a range")?)
                 .ok_or(HeadError::Range("a range"))?;
@@ -198,10 +216,10 @@ impl TerminalHead {
             before = last;
         }
         let mut before: u64 = 0;
-        for _ in 0..decoder.count("targets")? {
+        for _ in 0..decoder.count("targets", TARGETS_MAX)? {
             let step = decoder
                 .number("a target")?
-                .checked_mul(8)
+                .checked_mul(RECORD_ALIGN)
                 .ok_or(HeadError::Range("a target"))?;
             before = before.checked_add(step).ok_or(HeadError::Range("a target"))?;
             terminal.targets.push(Position(before));
@@ -240,9 +258,22 @@ pub struct MoveHead {
 }
 
 impl MoveHead {
+    fn check(&self) -> Result<(), HeadError> {
+        if self.priority > 9 {
+            return Err(HeadError::Range("priority"));
+        }
+        Ok(())
+    }
+
     /// Appends the encoded head.
-    pub fn encode(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&[VERSION, self.reason as u8, self.priority, self.copy]);
+    ///
+    /// # Errors
+    /// It could not be read: nothing of it may be logged.
+    pub fn encode(&self, out: &mut Vec<u8>) -> Result<(), HeadError> {
+        self.check()?;
+        for byte in [VERSION, self.reason as u8, self.priority, self.copy] {
+            put_byte(out, byte);
+        }
         for number in [
             self.time_ms,
             self.from.0.0,
@@ -254,9 +285,10 @@ impl MoveHead {
             self.origin.0,
             self.previous.0,
         ] {
-            put_varint(out, number);
+            put_number(out, number);
         }
-        put_bytes(out, self.actor.as_bytes());
+        put_text(out, &self.actor);
+        Ok(())
     }
 
     /// Reads a head.
@@ -268,9 +300,6 @@ impl MoveHead {
         decoder.version("move record", VERSION)?;
         let reason = Reason::decode(decoder.byte("reason")?)?;
         let priority = decoder.byte("priority")?;
-        if priority > 9 {
-            return Err(HeadError::Range("priority"));
-        }
         let copy = decoder.byte("copy")?;
         let moved = Self {
             reason,
@@ -285,6 +314,7 @@ impl MoveHead {
             previous: Position(decoder.number("previous")?),
             actor: decoder.text("actor")?.to_owned(),
         };
+        moved.check()?;
         decoder.end("move record")?;
         Ok(moved)
     }
@@ -307,7 +337,7 @@ mod tests {
         assert_eq!(head.ranges, [(1, 3), (7, 8), (20, 21)]);
         assert_eq!(head.targets.len(), 4, "one for each block: {:?}", head.targets);
         let mut bytes = Vec::new();
-        head.encode(&mut bytes);
+        head.encode(&mut bytes).unwrap();
         assert_eq!(TerminalHead::decode(&bytes), Ok(head));
     }
 
@@ -327,7 +357,7 @@ mod tests {
             previous: Position(8),
         };
         let mut bytes = Vec::new();
-        moved.encode(&mut bytes);
+        moved.encode(&mut bytes).unwrap();
         assert_eq!(MoveHead::decode(&bytes), Ok(moved));
     }
 

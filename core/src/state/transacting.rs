@@ -10,7 +10,7 @@ use super::ids::{DestinationId, SourceId, Tx, Xid};
 use super::properties::OverflowPolicy;
 use super::publishing::Durability;
 use super::queue::EXPIRED;
-use super::terminal_record::Reason;
+use super::terminal_record::{Reason, TERMINAL_MESSAGES_MAX, TerminalHead};
 use super::transaction::{PREPARED_HOLDER, Transaction};
 
 /// A decided transaction.
@@ -48,8 +48,89 @@ impl State {
             self.roll_back(id)?;
             return Err(StateError::RolledBack(why));
         }
+        self.check_decision(id, Decision::Committed, None)?;
         self.log_acknowledgements(id)?;
         self.commit_logged(id)
+    }
+
+    /// Whether there is room for all that a decision logs: the acknowledgements, itself, and what is discarded for the messages
+    /// that come in. After its first record nothing of it may fail.
+    fn check_decision(&mut self, id: u64, decision: Decision, xid: Option<Xid>) -> Result<(), AppendError> {
+        let mut lengths = Vec::new();
+        for (source, sequences) in self.acknowledged_by_source(id) {
+            let (heads, _) = self.acknowledging_heads(source, &sequences, id);
+            self.add_lengths(&heads, &mut lengths)?;
+        }
+        self.head_buffer.clear();
+        let head = TransactionHead {
+            transaction: id,
+            decision,
+            xid,
+            time_ms: self.tables.now.wall_ms,
+        };
+        head.encode(&mut self.head_buffer)?;
+        lengths.push(self.head_buffer.len() as u64);
+        if decision == Decision::Committed {
+            for (source, destination) in self.discarding_sources(id) {
+                let mut count = self.discards_at_most(id, source, destination);
+                while count > 0 {
+                    let ended = count.min(TERMINAL_MESSAGES_MAX as u64);
+                    lengths.push(TerminalHead::bytes_max(ended));
+                    count -= ended;
+                }
+            }
+        }
+        self.log.check_room(&lengths, true)
+    }
+
+    /// How many messages a source discards at most when a transaction's come in.
+    fn discards_at_most(&self, id: u64, source: SourceId, destination: DestinationId) -> u64 {
+        let (Some(open), Some(source), Some(destination)) = (
+            self.tables.transactions.get(id),
+            self.tables.sources.get(&source),
+            self.tables.catalogue.destination(destination),
+        ) else {
+            return 0;
+        };
+        let totals = &source.statistics;
+        let coming = open.entries.iter().filter(|pending| pending.source == source.id);
+        let (count, bytes) = coming.fold((0, 0), |(count, bytes), pending| {
+            (count + 1, bytes + u64::from(pending.entry.bytes))
+        });
+        let over = |max: u64, now: u64| if max > 0 { now.saturating_sub(max) } else { 0 };
+        let properties = &destination.properties;
+        let over_messages = over(
+            properties.messages_max,
+            totals.messages - totals.delayed_messages + count,
+        );
+        let over_bytes = over(properties.bytes_max, totals.bytes - totals.delayed_bytes + bytes);
+        // Those that wait go first, then what comes in.
+        let (mut discarded, mut freed) = (0, 0);
+        let mut waiting = source.queue.waiting_by_age();
+        while discarded < over_messages || freed < over_bytes {
+            let Some(bytes) = waiting.next() else {
+                return discarded + count;
+            };
+            discarded += 1;
+            freed += u64::from(bytes);
+        }
+        discarded + count
+    }
+
+    /// What a transaction acknowledged, by source, each in order.
+    fn acknowledged_by_source(&self, id: u64) -> Vec<(SourceId, Vec<u64>)> {
+        let mut acknowledged = match self.tables.transactions.get(id) {
+            Some(open) => open.acknowledged.clone(),
+            None => return Vec::new(),
+        };
+        acknowledged.sort_unstable();
+        acknowledged
+            .chunk_by(|a, b| a.0 == b.0)
+            .filter_map(|group| {
+                let (source, _) = group.first()?;
+                Some((*source, group.iter().map(|(_, sequence)| *sequence).collect()))
+            })
+            .collect()
     }
 
     fn commit_logged(&mut self, id: u64) -> Result<Committed, StateError> {
@@ -79,7 +160,8 @@ impl State {
             self.run_timers();
         }
         for (source, destination) in touched {
-            self.make_room(source, destination, 0)?;
+            // There is room for it, by `check_decision`. Should the log be finished, it says so to everybody who waits.
+            let _ = self.make_room(source, destination, 0);
         }
         Ok(if needs_record {
             Committed {
@@ -115,22 +197,11 @@ impl State {
 
     /// Logs a transaction's acknowledgements under its number; those that no record can name stay with it in memory.
     fn log_acknowledgements(&mut self, id: u64) -> Result<(), AppendError> {
-        let mut acknowledged = match self.tables.transactions.get_mut(id) {
-            Some(open) => std::mem::take(&mut open.acknowledged),
-            None => return Ok(()),
-        };
-        acknowledged.sort_unstable();
-        let mut result = Ok(());
-        for group in acknowledged.chunk_by(|a, b| a.0 == b.0) {
-            let Some((source, _)) = group.first() else { continue };
-            let sequences: Vec<u64> = group.iter().map(|(_, sequence)| *sequence).collect();
-            result = result.and(self.end_flights(*source, &sequences, id).stopped.map_or(Ok(()), Err));
-        }
         // All stay noted: a rollback gives back what is still in flight, a commit finds the logged ones gone.
-        if let Some(open) = self.tables.transactions.get_mut(id) {
-            open.acknowledged = acknowledged;
+        for (source, sequences) in self.acknowledged_by_source(id) {
+            self.end_flights(source, &sequences, id).stopped.map_or(Ok(()), Err)?;
         }
-        result
+        Ok(())
     }
 
     fn append_decision(&mut self, id: u64, decision: Decision, xid: Option<Xid>) -> Result<Position, AppendError> {
@@ -141,7 +212,7 @@ impl State {
             time_ms: self.tables.now.wall_ms,
         };
         self.head_buffer.clear();
-        head.encode(&mut self.head_buffer);
+        head.encode(&mut self.head_buffer)?;
         self.append_event(kinds::TRANSACTION)
     }
 
@@ -201,6 +272,7 @@ impl State {
             self.tables.transactions.remove(id);
             return Ok(None);
         }
+        self.check_decision(id, Decision::Prepared, Some(xid.clone()))?;
         self.log_acknowledgements(id)?;
         let position = self.append_decision(id, Decision::Prepared, Some(xid.clone()))?;
         for (source, sequence) in self
@@ -237,6 +309,7 @@ impl State {
             .transactions
             .of_xid(xid)
             .ok_or(StateError::NoSuchTransaction)?;
+        self.check_decision(id, Decision::Committed, None)?;
         self.commit_logged(id)
     }
 

@@ -1,6 +1,6 @@
 //! Open transactions: what they will add and take when they are committed.
 //!
-//! A transaction has a number of its own in the log; the owner's number (a session and its client's number) or, once it is
+//! A transaction has a number of its own in the log, above all that the log names and above those of earlier epochs; the owner's number (a session and its client's number) or, once it is
 //! prepared, its global name leads to it. Messages are logged as they come, with the transaction's number in their heads;
 //! acknowledgements are logged when it is prepared or committed. A transaction that is not prepared ends with its epoch:
 //! the next one begins without it, and no record is needed to say so.
@@ -61,11 +61,15 @@ pub(super) struct Transactions {
     open: FxHashMap<u64, Transaction>,
     owners: FxHashMap<Tx, u64>,
     xids: FxHashMap<Xid, u64>,
-    counter: u64,
+    /// The highest number that was given or that a record names.
+    highest: u64,
+    /// The epoch in which those that are named for the first time began.
+    pub epoch: u64,
 }
 
-/// Bits of a transaction's number that count within an epoch.
-const COUNTER_BITS: u32 = 32;
+/// An epoch's numbers begin at its own times two to this; so many transactions may run over into the next one's, which
+/// then begins above them.
+const EPOCH_BITS: u32 = 32;
 
 impl Transactions {
     /// The number of an owner's transaction, which begins if it is new.
@@ -73,8 +77,8 @@ impl Transactions {
         if let Some(id) = self.owners.get(&owner) {
             return *id;
         }
-        self.counter += 1;
-        let id = epoch << COUNTER_BITS | self.counter;
+        let id = self.highest.max(epoch << EPOCH_BITS) + 1;
+        self.highest = id;
         self.owners.insert(owner, id);
         self.open.insert(
             id,
@@ -114,20 +118,22 @@ impl Transactions {
 
     /// An open transaction, made if a record is the first to name it.
     pub fn entry(&mut self, id: u64) -> &mut Transaction {
+        self.note(id);
+        let epoch = self.epoch;
         self.open.entry(id).or_insert_with(|| Transaction {
-            epoch: id >> COUNTER_BITS,
+            epoch,
             ..Transaction::default()
         })
+    }
+
+    /// Never gives out a number that a record names.
+    pub fn note(&mut self, id: u64) {
+        self.highest = self.highest.max(id);
     }
 
     /// An open transaction.
     pub fn get(&self, id: u64) -> Option<&Transaction> {
         self.open.get(&id)
-    }
-
-    /// An open transaction.
-    pub fn get_mut(&mut self, id: u64) -> Option<&mut Transaction> {
-        self.open.get_mut(&id)
     }
 
     /// Notes that it is prepared: it has no owner any more and is found by its name.

@@ -13,7 +13,7 @@ use super::properties::OverflowPolicy;
 use super::queue::{DELAYED, EXPIRED, Entry, GATED, IN_FLIGHT};
 use super::spill::{SpillRead, SpillReadDone, SpillWork, SpillWorkDone};
 use super::tables::Tables;
-use super::terminal_record::Reason;
+use super::terminal_record::{Reason, TERMINAL_MESSAGES_MAX};
 use super::timers::{Timer, TimerKind};
 
 /// Timers that one tick handles at most; while more are due, nothing that may be expired is handed out.
@@ -141,8 +141,11 @@ impl State {
             .map(|(_, priority, entry)| (*priority, *entry))
             .partition(|(_, entry)| entry.is(super::queue::PRESERVE) && Tables::may_preserve(id));
         let mut failed = Vec::new();
-        if self.end_entries(id, &dropped, Reason::Expired, "").is_err() {
-            failed.extend(dropped);
+        // A record at a time: as many as there is room for go.
+        for part in dropped.chunks(TERMINAL_MESSAGES_MAX) {
+            if self.end_entries(id, part, Reason::Expired, "").is_err() {
+                failed.extend_from_slice(part);
+            }
         }
         for (priority, entry) in kept {
             if self.put_aside(id, priority, &entry, Reason::Expired).is_err() {

@@ -5,6 +5,7 @@ mod configuring;
 mod detaching;
 mod dispatching;
 mod producers;
+mod refusing;
 mod room;
 mod transacting;
 

@@ -78,7 +78,7 @@ fn an_incarnation_is_taken_back_from_nobody_but_who_was_given_it() {
         (incarnation, [token.clone(), vec![0]].concat()),
         (incarnation, others.to_vec()),
         (incarnation + 1, token.clone()),
-        (incarnation + (1 << 24), token.clone()),
+        (incarnation + (1 << 32), token.clone()),
         (u64::MAX, token.clone()),
     ] {
         assert!(is_unknown(&bench.come_back(claimed, shown)), "{claimed:x}");

@@ -13,7 +13,7 @@ use crate::log::error::LogError;
 use crate::log::manifest::{Entry, MANIFEST_FILES, Manifest, ManifestFiles};
 use crate::log::options::{OpenMode, Options};
 use crate::log::position::{BLOCK_BYTES, Position};
-use crate::log::recovery::{Damage, Recovered, RecoveryReport};
+use crate::log::recovery::{Damage, Recovered, RecoveryReport, Unreadable};
 use crate::log::running::Log;
 use crate::log::scan::Cursor;
 use crate::log::segment_header::{SegmentHeader, parse_name, segment_name};
@@ -172,6 +172,8 @@ struct Opening {
     cursor: Cursor,
     /// A forced start replaced something: the hash before what follows cannot be known.
     lenient: bool,
+    /// What the layer above could not read, in a forced start.
+    unreadable: Unreadable,
 }
 
 impl Opening {
@@ -218,6 +220,7 @@ impl Opening {
             ahead,
             cursor,
             lenient: false,
+            unreadable: Unreadable::default(),
         })
     }
 

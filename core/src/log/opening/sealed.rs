@@ -8,7 +8,7 @@ use crate::log::error::LogError;
 use crate::log::footer::Footer;
 use crate::log::manifest::{Entry, MANIFEST_FILES};
 use crate::log::position::Position;
-use crate::log::recovery::{self, Damage, Dropped};
+use crate::log::recovery::{self, Damage, Dropped, Unreadable};
 use crate::log::salvage::{self, Patient};
 use crate::log::scan::Cursor;
 use crate::log::segment_header::{DATA_OFFSET, SegmentHeader, footer_name, segment_name};
@@ -33,7 +33,8 @@ impl Opening {
                     None => continue,
                 },
             };
-            recovery::visit(&footer.index, footer.base, &mut self.report, visitor)?;
+            let unreadable = self.options.force_start.then_some(&mut self.unreadable);
+            recovery::visit(&footer.index, footer.base, &mut self.report, visitor, unreadable)?;
             self.push_sealed(&entry, &footer);
         }
         let end = manifest_cursor(&self.files.manifest);
@@ -52,6 +53,48 @@ impl Opening {
             .into());
         }
         self.cursor = end;
+        Ok(())
+    }
+
+    /// In a forced start: makes every segment with records that the layer above could not read anew without them, and says so.
+    /// The next start then finds none.
+    pub(super) fn leave_out_unreadable(&mut self) -> Result<(), LogError> {
+        if self.unreadable.is_empty() {
+            return Ok(());
+        }
+        self.lenient = true;
+        self.seal_begun()?;
+        let found: Vec<(u64, Position, Position)> = self
+            .segments
+            .iter()
+            .map(|segment| (segment.id, segment.base, segment.end))
+            .collect();
+        for (id, base, end) in found {
+            let unreadable: Unreadable = self
+                .unreadable
+                .range(base..end)
+                .map(|(position, known)| (*position, known.clone()))
+                .collect();
+            let name = segment_name(id);
+            let Some(mut dropped) = recovery::dropped_unreadable(&unreadable, &name, base) else {
+                continue;
+            };
+            let file = self.disk.open(&name, OpenFile::ReadOnly)?;
+            let store_id = self.files.manifest.store_id;
+            let Some(header) = SegmentHeader::decode(&first_block(self.disk.as_ref(), &name)?, store_id, id) else {
+                return Err(LogError::Gone(base));
+            };
+            if header.compacted {
+                // Where they are in the file is not told by their positions.
+                dropped.offset = 0;
+            }
+            let (footer, entry) = self.make_anew(file.as_ref(), header, end, Some(&unreadable), dropped)?;
+            if let Some(segment) = self.segments.iter_mut().find(|segment| segment.id == id) {
+                let epoch_before = segment.epoch_before;
+                *segment = Segment::sealed(&entry, &footer, footer.index.landmarks(footer.base));
+                segment.epoch_before = epoch_before;
+            }
+        }
         Ok(())
     }
 
@@ -206,10 +249,40 @@ impl Opening {
         durable: Position,
         damage: Damage,
     ) -> Result<(Footer, Entry), LogError> {
+        let Damage {
+            file: damaged,
+            offset,
+            position,
+            why,
+        } = damage;
+        let dropped = Dropped {
+            file: damaged,
+            offset,
+            position,
+            bytes: 0,
+            why,
+        };
+        self.make_anew(file, header, durable, None, dropped)
+    }
+
+    /// Copies what can be read of a segment into a new one that takes its place. `otherwise` is reported where nothing that
+    /// was lost can be named.
+    fn make_anew(
+        &mut self,
+        file: &dyn DiskFile,
+        header: SegmentHeader,
+        durable: Position,
+        unreadable: Option<&Unreadable>,
+        otherwise: Dropped,
+    ) -> Result<(Footer, Entry), LogError> {
         let name = segment_name(header.id);
-        let file_bytes = file
+        let mut file_bytes = file
             .length()
             .map_err(|error| DiskError::new("length of", &name, error))?;
+        if unreadable.is_some() && !header.compacted {
+            // It is whole: what lies behind its end is no part of it.
+            file_bytes = file_bytes.min(DATA_OFFSET + (durable.0 - header.base.0));
+        }
         let id = self.files.manifest.next_id;
         let saved = salvage::salvage(
             &Patient {
@@ -218,24 +291,13 @@ impl Opening {
                 file_bytes,
                 header,
                 durable,
+                unreadable,
             },
             id,
         )?;
         let mut dropped = saved.dropped;
-        if dropped.is_empty() {
-            let Damage {
-                file,
-                offset,
-                position,
-                why,
-            } = damage;
-            dropped.push(Dropped {
-                file,
-                offset,
-                position,
-                bytes: 0,
-                why,
-            });
+        if dropped.is_empty() || unreadable.is_some() {
+            dropped.push(otherwise);
         }
         self.report.dropped.append(&mut dropped);
         let entry = Entry {

@@ -58,6 +58,7 @@ impl Opening {
             stop = self.open_unsealed(&entry, file, header, visitor)?;
         }
         self.check_durable(stop, visitor)?;
+        self.leave_out_unreadable()?;
         if self.lenient { self.seal_everything() } else { Ok(()) }
     }
 
@@ -141,7 +142,8 @@ impl Opening {
     ) -> Result<Option<Damage>, LogError> {
         let limit = header.base.plus(u64::from(entry.file_bytes) - DATA_OFFSET);
         let scanned = recovery::scan_written(file.as_ref(), &header, limit)?;
-        recovery::visit(&scanned.index, header.base, &mut self.report, visitor)?;
+        let unreadable = self.options.force_start.then_some(&mut self.unreadable);
+        recovery::visit(&scanned.index, header.base, &mut self.report, visitor, unreadable)?;
         self.cursor = scanned.after;
         let mut segment = Segment::ahead(entry.id, entry.file_bytes, file.clone(), 0);
         segment.resume(&header, scanned.index, scanned.after);
@@ -220,13 +222,19 @@ impl Opening {
         for entry in footer.index.entries(footer.base).filter(|entry| entry.position >= seen) {
             unseen.push_entry(footer.base, &entry);
         }
-        recovery::visit(&unseen, footer.base, &mut self.report, visitor)?;
+        recovery::visit(
+            &unseen,
+            footer.base,
+            &mut self.report,
+            visitor,
+            Some(&mut self.unreadable),
+        )?;
         self.push_sealed(&entry, &footer);
         Ok(())
     }
 
     /// Writes the footers of all begun segments and lists them as sealed, in a manifest yet to be written.
-    fn seal_begun(&mut self) -> Result<(), LogError> {
+    pub(super) fn seal_begun(&mut self) -> Result<(), LogError> {
         let store_id = self.files.manifest.store_id;
         for segment in self.segments.iter_mut().filter(|segment| !segment.sealed) {
             let footer = segment.footer(store_id);

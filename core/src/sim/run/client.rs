@@ -386,8 +386,13 @@ impl Client {
             }
             Frame::Rejected(rejected) => {
                 check_code(env, rejected.error.as_ref());
+                let code = rejected.error.as_ref().map(proto::Error::code);
                 if let Some(producer) = self.producer_mut(rejected.producer) {
-                    producer.rejected(env, rejected.first, rejected.last);
+                    if code == Some(ErrorCode::UnknownProducer) {
+                        producer.doubted(env, rejected.first, rejected.last);
+                    } else {
+                        producer.rejected(env, rejected.first, rejected.last);
+                    }
                 }
             }
             Frame::ProducerCredit(credit) => {

@@ -58,6 +58,7 @@ fn options(env: &mut Env) -> StateOptions {
         volatile_bytes: env.pick(&[8 << 10, 1 << 20]).unwrap_or(1 << 20),
         redelivery_reserve: env.pick(&[2, 8, 64, 8192]).unwrap_or(64),
         selector_cache_bytes: env.pick(&[0, 2 << 10, 1 << 20]).unwrap_or(0),
+        refusals_max: env.pick(&[1, 2, 65_536]).unwrap_or(2),
         checkpoint_bytes: env.pick(&[None, Some(32 << 10), Some(128 << 10)]).flatten(),
         ..StateOptions::default()
     }

@@ -10,6 +10,8 @@ use std::collections::BTreeMap;
 /// How a message stands with its producer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Standing {
+    /// The broker could not tell whether it arrived.
+    Doubted,
     Waiting,
     /// As `Durable`, and a restart may forget it.
     Accepted,
@@ -257,7 +259,23 @@ impl Producer {
                 Standing::Silent => env
                     .complaints
                     .push(format!("RELIABLE message {} was refused", kept.key.0)),
-                Standing::Rejected | Standing::Accepted => {}
+                Standing::Rejected | Standing::Accepted | Standing::Doubted => {}
+            }
+        }
+        self.prune(env);
+    }
+
+    /// Takes the word that it cannot be told of a range whether it arrived: whatever became of it.
+    pub fn doubted(&mut self, env: &mut Env, first: u64, last: u64) {
+        for sequence in first..=last {
+            match self.kept.get_mut(&sequence) {
+                Some(kept) if kept.standing == Standing::Silent => env
+                    .complaints
+                    .push(format!("RELIABLE message {} was refused", kept.key.0)),
+                Some(kept) if matches!(kept.standing, Standing::Waiting | Standing::Rejected) => {
+                    kept.standing = Standing::Doubted;
+                }
+                _ => {}
             }
         }
         self.prune(env);
@@ -269,7 +287,7 @@ impl Producer {
             match first.get().standing {
                 Standing::Waiting => break,
                 Standing::Rejected => env.note(Event::Rejected(first.get().key)),
-                Standing::Accepted | Standing::Durable | Standing::Silent => {}
+                Standing::Accepted | Standing::Durable | Standing::Silent | Standing::Doubted => {}
             }
             first.remove();
         }

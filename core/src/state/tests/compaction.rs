@@ -135,7 +135,7 @@ fn what_was_deleted_stays_deleted_when_its_records_are_gone() {
 fn producers_are_remembered_when_their_messages_are_gone() {
     let mut bench = Bench::on(SimDisk::new(7), compacting());
     let queue = bench.queue("orders", Properties::default());
-    let producer = bench.state().next_incarnation();
+    let producer = bench.state().next_incarnation().unwrap();
     bench
         .send_as(queue, &Message::text("once"), (producer, 41), None)
         .unwrap();

@@ -6,11 +6,15 @@ mod compaction;
 mod limits;
 mod messages;
 mod model;
+mod records;
 mod recovery;
+mod refusals;
+mod round_trips;
 mod shipping;
 mod space;
 mod topics;
 mod transactions;
+mod whole;
 
 use std::sync::Arc;
 
@@ -168,7 +172,7 @@ impl Bench {
     pub fn open(&mut self) -> Result<(), StateError> {
         let (state, _) = State::open(Arc::new(self.disk.clone()), self.options.clone(), self.now)?;
         self.state = Some(state);
-        self.incarnation = self.state().next_incarnation();
+        self.incarnation = self.state().next_incarnation().unwrap();
         self.next_number = 0;
         for (name, properties) in self.queues.clone() {
             self.ensure(Kind::Queue, name, properties)?;

@@ -1,0 +1,303 @@
+//! Operations that log several records, at every room that may be left in the log: they take effect as a whole or not at all.
+
+use super::*;
+use crate::log::AppendError;
+
+/// A broker with small segments. Whatever it does then, what the test prepares comes first.
+fn bench() -> Bench {
+    let mut options = small_options();
+    options.log.segment_bytes = 64 * 1024;
+    options.log.record_bytes_max = 32 * 1024;
+    options.log.commit_bytes_max = 32 * 1024;
+    Bench::on(SimDisk::new(1), options)
+}
+
+/// Fills the log up, the reserve included, but for the last `left` of the moves that end it. No upkeep runs. How many moves
+/// there were.
+fn fill(bench: &mut Bench, moves: usize) -> usize {
+    let [here, there] = ["here", "there"].map(|name| bench.queue(name, Properties::default()));
+    for sent in 0..3_000 {
+        bench.send(here, &Message::text("x"));
+        if sent % 250 == 0 {
+            bench.settle();
+        }
+    }
+    bench.settle();
+    let big = Message::text("x".repeat(8_000));
+    while bench.try_send(here, &big).is_ok() {}
+    for moved in 0..moves {
+        let sequence = 1 + moved as u64;
+        match bench.state().move_message(here.source(), sequence, there.source(), "") {
+            Ok(()) => {}
+            Err(StateError::Append(AppendError::NoSpace)) => return moved,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    moves
+}
+
+/// Does something with each room that may be left: `act` says whether it was done, `check` what there is then, also after a
+/// restart.
+fn at_every_room<T>(
+    lefts: impl Iterator<Item = usize>,
+    prepare: impl Fn(&mut Bench) -> T,
+    act: impl Fn(&mut Bench, &T) -> Result<(), StateError>,
+    check: impl Fn(&mut Bench, &T, bool),
+) {
+    let mut full = bench();
+    prepare(&mut full);
+    let most = fill(&mut full, usize::MAX);
+    assert!((100..3_000).contains(&most), "{most}");
+    let (mut done, mut refused) = (0, 0);
+    for left in lefts {
+        let mut bench = bench();
+        let prepared = prepare(&mut bench);
+        assert_eq!(fill(&mut bench, most - left), most - left);
+        let result = act(&mut bench, &prepared);
+        match &result {
+            Ok(()) => done += 1,
+            Err(StateError::Append(AppendError::NoSpace)) => refused += 1,
+            Err(error) => panic!("{left} left: {error}"),
+        }
+        check(&mut bench, &prepared, result.is_ok());
+        while let Some(job) = bench.state().next_write().unwrap() {
+            let written = job.run();
+            bench.state().complete_write(written).unwrap();
+        }
+        bench.restart();
+        check(&mut bench, &prepared, result.is_ok());
+    }
+    assert!(done > 0 && refused > 0, "{done} done, {refused} refused");
+}
+
+struct Rolling {
+    rolling: DestinationId,
+    orders: DestinationId,
+    tx: Tx,
+}
+
+/// A transaction that has acknowledged two messages, and sent three to a queue that then discards three others.
+fn rolling(bench: &mut Bench) -> Rolling {
+    let properties = Properties {
+        messages_max: 3,
+        overflow: OverflowPolicy::DiscardOld,
+        ..Properties::default()
+    };
+    let rolling = bench.queue("rolling", properties);
+    let orders = bench.queue("orders", Properties::default());
+    for text in ["a", "b", "c"] {
+        bench.send(rolling, &Message::text(text));
+        bench.send(orders, &Message::text(text));
+    }
+    bench.settle();
+    let tx = Tx { owner: 1, number: 1 };
+    for _ in 0..2 {
+        let (_, sequence, _) = bench.take(orders.source()).unwrap();
+        let range = [(sequence, sequence)];
+        bench
+            .state()
+            .acknowledge(orders.source(), &range, |_| true, Some(tx))
+            .unwrap();
+    }
+    for text in ["d", "e", "f"] {
+        bench.send_in(tx, rolling, &Message::text(text)).unwrap();
+    }
+    bench.settle();
+    Rolling { rolling, orders, tx }
+}
+
+impl Rolling {
+    fn check(&self, bench: &mut Bench, committed: bool) {
+        let held = |bench: &mut Bench, id: DestinationId| bench.state().held_messages(id);
+        let sequences = |bench: &mut Bench| -> Vec<u64> {
+            let source = bench.state().source(self.rolling.source()).unwrap();
+            source.queue.iter().map(|(_, entry)| entry.sequence).collect()
+        };
+        if committed {
+            assert_eq!(sequences(bench), [4, 5, 6]);
+            assert_eq!(held(bench, self.orders), 1);
+        } else {
+            assert_eq!(sequences(bench), [1, 2, 3]);
+            assert_eq!(held(bench, self.orders), 3);
+        }
+    }
+}
+
+// covers: EMS-TX-A02
+#[test]
+fn a_commit_takes_effect_as_a_whole_or_says_that_it_did_not() {
+    at_every_room(
+        0..12,
+        rolling,
+        |bench, story| bench.state().commit(story.tx).map(|_| ()),
+        |bench, story, done| story.check(bench, done),
+    );
+}
+
+// covers: EMS-TX-A02
+#[test]
+fn a_prepared_transaction_commits_as_a_whole_or_is_still_prepared() {
+    let xid = Xid {
+        format: 1,
+        global: vec![7; 64],
+        branch: vec![8; 64],
+    };
+    at_every_room(
+        0..12,
+        |bench| {
+            let story = rolling(bench);
+            bench.state().prepare(story.tx, xid.clone()).unwrap();
+            bench.settle();
+            story
+        },
+        |bench, _| bench.state().commit_prepared(&xid).map(|_| ()),
+        |bench, story, done| {
+            story.check(bench, done);
+            assert_eq!(bench.state().prepared().len(), usize::from(!done));
+        },
+    );
+    at_every_room(
+        0..12,
+        rolling,
+        |bench, story| bench.state().prepare(story.tx, xid.clone()).map(|_| ()),
+        |bench, story, done| {
+            story.check(bench, false);
+            assert_eq!(bench.state().prepared().len(), usize::from(done));
+        },
+    );
+}
+
+// covers: EMS-DEST-A24
+#[test]
+fn a_subscription_that_cannot_be_replaced_keeps_what_it_holds() {
+    let replace = |bench: &mut Bench| {
+        bench.state().subscribe(SubscriptionDefinition {
+            client_id: "me".to_owned(),
+            name: "late".to_owned(),
+            durable: true,
+            shared: false,
+            // An administrator's may use the reserve.
+            is_static: true,
+            pattern: Pattern::parse("flights").unwrap(),
+            selector: selector("delay > 60"),
+            no_local: false,
+            connection: 7,
+        })
+    };
+    at_every_room(
+        0..12,
+        |bench| {
+            let topic = bench.topic("flights", Properties::default());
+            let source = bench.subscribe("late", "flights", |_| {});
+            bench.send(topic, &Message::text("a"));
+            bench.settle();
+            source
+        },
+        |bench, _| {
+            let subscribed = replace(bench)?;
+            assert!(subscribed.replaced && subscribed.created);
+            Ok(())
+        },
+        |bench, source, done| {
+            let found = bench.state().subscription("me", "late").unwrap();
+            assert_eq!(found.id != *source, done);
+            assert_eq!(found.selector_text.is_empty(), !done);
+            let id = found.id;
+            let held = bench.state().source(id).unwrap().statistics.messages;
+            assert_eq!(held, u64::from(!done));
+        },
+    );
+}
+
+#[test]
+fn a_clients_subscription_that_finds_only_the_reserve_keeps_what_it_holds() {
+    let mut bench = bench();
+    let topic = bench.topic("flights", Properties::default());
+    let source = bench.subscribe("late", "flights", |_| {});
+    bench.send(topic, &Message::text("a"));
+    bench.settle();
+    bench.disk.set_faults(crate::sim::Faults {
+        space_bytes: Some(1),
+        ..crate::sim::Faults::default()
+    });
+    let here = bench.queue("here", Properties::default());
+    while bench.try_send(here, &Message::text("x".repeat(8_000))).is_ok() {
+        bench.settle();
+    }
+    let refused = bench.state().subscribe(SubscriptionDefinition {
+        client_id: "me".to_owned(),
+        name: "late".to_owned(),
+        durable: true,
+        shared: false,
+        is_static: false,
+        pattern: Pattern::parse("flights").unwrap(),
+        selector: selector("delay > 60"),
+        no_local: false,
+        connection: 7,
+    });
+    assert!(
+        matches!(refused, Err(StateError::Append(AppendError::NoSpace))),
+        "{refused:?}"
+    );
+    assert_eq!(bench.texts(source), ["a"]);
+    bench.restart();
+    assert_eq!(bench.texts(source), ["a"]);
+}
+
+#[test]
+fn a_purge_of_more_than_one_record_ends_all_or_none() {
+    at_every_room(
+        (0..10).chain([20, 40]),
+        |bench| {
+            let queue = bench.queue("many", Properties::default());
+            for sent in 0..10_000 {
+                bench.send(queue, &Message::text("x"));
+                if sent % 250 == 0 {
+                    bench.settle();
+                }
+            }
+            bench.settle();
+            queue
+        },
+        |bench, queue| bench.state().purge(queue.source(), "admin").map(|_| ()),
+        |bench, queue, done| {
+            let held = bench.state().held_messages(*queue);
+            assert_eq!(held, if done { 0 } else { 10_000 });
+        },
+    );
+}
+
+// covers: EMS-DEST-A63
+#[test]
+fn nothing_is_discarded_where_one_of_several_queues_finds_no_room() {
+    // A message that is not logged takes the place of logged ones in two queues.
+    let rolling = |bench: &mut Bench| {
+        let properties = Properties {
+            messages_max: 1,
+            overflow: OverflowPolicy::DiscardOld,
+            ..Properties::default()
+        };
+        let topics = bench.queue("first", properties.clone());
+        let second = bench.queue("second", properties);
+        bench.bridge(Kind::Queue, "first", Kind::Queue, "second", None);
+        bench.send(topics, &Message::text("logged"));
+        bench.settle();
+        [topics, second]
+    };
+    at_every_room(
+        0..12,
+        rolling,
+        |bench, [first, _]| match bench.try_send(*first, &Message::text("volatile").volatile()) {
+            Ok(_) => Ok(()),
+            Err(PublishError::Append(error)) => Err(error.into()),
+            Err(error) => panic!("{error}"),
+        },
+        |bench, queues, done| {
+            for queue in queues {
+                let source = bench.state().source(queue.source()).unwrap();
+                let logged = source.queue.iter().filter(|(_, entry)| entry.sequence == 1).count();
+                assert_eq!(logged, usize::from(!done));
+            }
+        },
+    );
+}
