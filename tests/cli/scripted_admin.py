@@ -48,7 +48,8 @@ async def serving(**answers: Answer) -> AsyncIterator[str]:
     try:
         yield f"sterna://127.0.0.1:{port}"
     finally:
-        await server.stop(None)
+        # A call whose answer the command has read may still be ending here; it is not cut off.
+        await server.stop(5)
 
 
 def queue(name: str, messages: int = 0) -> admin_pb2.Resource:

@@ -60,10 +60,16 @@ async def following(watch: Watch) -> AsyncIterator[Follower]:
 
 
 async def same(follower: Follower, etcd: Etcd, prefix: str, timeout_s: float = 15.0) -> None:
-    """Until the follower has what etcd has."""
-    listed = await etcd.list_all(prefix)
-    expected = {pair.key: pair.value for pair in listed.values}
-    await eventually(lambda: follower.state == expected, timeout_s=timeout_s, what=f"{expected} at the follower")
+    """Until the follower has what etcd has.
+
+    It is asked again each time: a member that was frozen may still carry out what it was asked before.
+    """
+
+    async def is_same() -> bool:
+        listed = await etcd.list_all(prefix)
+        return follower.state == {pair.key: pair.value for pair in listed.values}
+
+    await eventually(is_same, timeout_s=timeout_s, what="all that etcd has at the follower")
 
 
 async def test_a_store_in_which_nothing_changes_is_not_taken_for_a_frozen_one(
