@@ -9,7 +9,7 @@ pub(super) fn classified(error: &StateError) -> (&'static str, &'static str) {
         StateError::Log(LogError::Locked { .. }) => {
             ("LOCKED", "Stop the other broker, or give this one a folder of its own.")
         }
-        StateError::Log(LogError::Damaged { .. }) => (
+        StateError::Log(LogError::Damaged { .. } | LogError::Visitor { .. }) => (
             "DAMAGED",
             "Restore the file from a copy, or start with --force-start, which drops and reports each damaged record.",
         ),

@@ -99,7 +99,10 @@ impl State {
         });
         let over = |max: u64, now: u64| if max > 0 { now.saturating_sub(max) } else { 0 };
         let properties = &destination.properties;
-        let over_messages = over(properties.messages_max, totals.messages - totals.delayed_messages + count);
+        let over_messages = over(
+            properties.messages_max,
+            totals.messages - totals.delayed_messages + count,
+        );
         let over_bytes = over(properties.bytes_max, totals.bytes - totals.delayed_bytes + bytes);
         // Those that wait go first, then what comes in.
         let (mut discarded, mut freed) = (0, 0);

@@ -3,6 +3,7 @@
 mod crash;
 mod damage;
 mod reading;
+mod room;
 mod shipping;
 mod upkeep;
 

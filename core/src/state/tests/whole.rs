@@ -27,10 +27,7 @@ fn fill(bench: &mut Bench, moves: usize) -> usize {
     while bench.try_send(here, &big).is_ok() {}
     for moved in 0..moves {
         let sequence = 1 + moved as u64;
-        match bench
-            .state()
-            .move_message(here.source(), sequence, there.source(), "")
-        {
+        match bench.state().move_message(here.source(), sequence, there.source(), "") {
             Ok(()) => {}
             Err(StateError::Append(AppendError::NoSpace)) => return moved,
             Err(error) => panic!("{error}"),
@@ -238,7 +235,10 @@ fn a_clients_subscription_that_finds_only_the_reserve_keeps_what_it_holds() {
         no_local: false,
         connection: 7,
     });
-    assert!(matches!(refused, Err(StateError::Append(AppendError::NoSpace))), "{refused:?}");
+    assert!(
+        matches!(refused, Err(StateError::Append(AppendError::NoSpace))),
+        "{refused:?}"
+    );
     assert_eq!(bench.texts(source), ["a"]);
     bench.restart();
     assert_eq!(bench.texts(source), ["a"]);

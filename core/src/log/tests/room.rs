@@ -1,0 +1,51 @@
+//! Whether there is room for several records is what appending them finds.
+
+use super::*;
+use crate::log::AppendError;
+
+#[test]
+fn room_is_promised_exactly_where_every_record_can_be_appended() {
+    each_seed(100, |seed| {
+        let mut random = Random::new(seed);
+        let options = Options {
+            segment_bytes: 64 * 1024,
+            record_bytes_max: 40 * 1024,
+            commit_bytes_max: [4096, 16 * 1024, 64 * 1024][random.below(3) as usize],
+            ..Options::default()
+        };
+        let (mut log, _) = Log::open(Arc::new(SimDisk::new(seed)), options, &mut |_| Ok(())).unwrap();
+        while let Some(job) = log.maintenance(&KeepAll) {
+            log.complete_maintenance(job.run()).unwrap();
+        }
+        let (mut yes, mut no) = (0, 0);
+        while no < 10 {
+            let count = 1 + random.below(6);
+            let most = [10, 300, 5_000, 45_000][random.below(4) as usize];
+            let lengths: Vec<u64> = (0..count).map(|_| random.below(most)).collect();
+            let reserved = random.one_in(2);
+            let promised = log.check_room(&lengths, reserved);
+            if promised.is_err() && random.one_in(2) {
+                no += 1;
+                continue;
+            }
+            let appended = lengths.iter().try_for_each(|length| {
+                let payload = vec![7; *length as usize];
+                let append = if reserved { Log::append_reserved } else { Log::append };
+                append(&mut log, 40, &[], &payload).map(|_| ())
+            });
+            match (&promised, &appended) {
+                (Ok(()), Ok(())) => yes += 1,
+                (Err(AppendError::NoSpace), Err(AppendError::NoSpace)) => no += 1,
+                // Which of two reasons comes first may differ: too large is seen before anything is appended.
+                (Err(AppendError::TooLarge { .. }), Err(_)) => {}
+                other => panic!("seed {seed}: {lengths:?} {reserved}: {other:?}"),
+            }
+            if random.one_in(3)
+                && let Some(job) = log.next_write().unwrap()
+            {
+                log.complete_write(job.run()).unwrap();
+            }
+        }
+        assert!(yes > 0);
+    });
+}
