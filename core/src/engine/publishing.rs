@@ -73,23 +73,14 @@ impl Engine {
         let destination = match self.destination_of(key, producer_key, frame) {
             Ok(Some(destination)) => match self.closed_to_producers(destination) {
                 Ok(()) => destination,
-                Err(refused) => {
-                    self.note_all_refused(producer_key, Some(destination), frame);
-                    return self.reject_known(id, key, producer_key, frame, refused);
-                }
+                Err(refused) => return self.reject_known(id, key, producer_key, Some(destination), frame, refused),
             },
             Ok(None) => return Ok(Outcome::Parked),
-            Err(refused) => {
-                self.note_all_refused(producer_key, None, frame);
-                return self.reject_known(id, key, producer_key, frame, refused);
-            }
+            Err(refused) => return self.reject_known(id, key, producer_key, None, frame, refused),
         };
         let sender = match self.sender(key, producer_key, frame) {
             Ok(sender) => sender,
-            Err(refused) => {
-                self.note_all_refused(producer_key, Some(destination), frame);
-                return self.reject_known(id, key, producer_key, frame, refused);
-            }
+            Err(refused) => return self.reject_known(id, key, producer_key, Some(destination), frame, refused),
         };
         let mut batch = Batch {
             producer: producer_key,
@@ -357,9 +348,11 @@ impl Engine {
         id: u64,
         key: u64,
         producer_key: u64,
+        to: Option<DestinationId>,
         frame: &PublishFrame<'_>,
         refused: Refused,
     ) -> Handled {
+        self.note_all_refused(producer_key, to, frame);
         self.use_up(producer_key, frame);
         self.reject_all(id, key, frame, refused)
     }

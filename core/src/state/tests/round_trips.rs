@@ -130,8 +130,8 @@ fn terminal() -> impl Strategy<Value = TerminalHead> {
             let mut head = TerminalHead::new(reason, SourceId(source), time_ms, &actor);
             head.transaction = transaction;
             for index in 0..count as u64 {
-                head.add(begin + index * step, Position((position / 2 & !7) + index * 4096));
-                head.add_target(Position((position / 2 & !7) + index * 4096 + 8));
+                head.add(begin + index * step, Position(((position / 2) & !7) + index * 4096));
+                head.add_target(Position(((position / 2) & !7) + index * 4096 + 8));
             }
             head.finish();
             head
@@ -408,7 +408,10 @@ fn what_reading_refuses_writing_refuses() {
     assert_eq!(refused(&loose), HeadError::Range("a reference's copy"));
     let wide = wrong(|head| head.copies.resize(COPIES_MAX + 1, head.copies[0]));
     assert_eq!(refused(&wide), HeadError::Range("copies"));
+}
 
+#[test]
+fn what_does_not_ascend_is_not_written() {
     let terminal = |ranges: Vec<(u64, u64)>, targets: Vec<Position>| {
         let mut head = TerminalHead::new(Reason::Purged, SourceId(16), 0, "");
         (head.ranges, head.targets) = (ranges, targets);
@@ -423,7 +426,10 @@ fn what_reading_refuses_writing_refuses() {
     );
     let many = vec![(1, 1); TERMINAL_MESSAGES_MAX + 1];
     assert_eq!(terminal(many, vec![]), Err(HeadError::Range("ranges")));
+}
 
+#[test]
+fn what_the_catalogue_refuses_is_not_written() {
     let xid = Xid {
         format: 1,
         global: vec![0; 65],
