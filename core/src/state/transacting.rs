@@ -56,11 +56,7 @@ impl State {
     /// Whether there is room for all that a decision logs: the acknowledgements, itself, and what is discarded for the messages
     /// that come in. After its first record nothing of it may fail.
     fn check_decision(&mut self, id: u64, decision: Decision, xid: Option<Xid>) -> Result<(), AppendError> {
-        let mut lengths = Vec::new();
-        for (source, sequences) in self.acknowledged_by_source(id) {
-            let (heads, _) = self.acknowledging_heads(source, &sequences, id);
-            self.add_lengths(&heads, &mut lengths)?;
-        }
+        let acknowledged = self.acknowledged_by_source(id);
         self.head_buffer.clear();
         let head = TransactionHead {
             transaction: id,
@@ -69,17 +65,26 @@ impl State {
             time_ms: self.tables.now.wall_ms,
         };
         head.encode(&mut self.head_buffer)?;
-        lengths.push(self.head_buffer.len() as u64);
+        let mut others = vec![self.head_buffer.len() as u64];
         if decision == Decision::Committed {
             for (source, destination) in self.discarding_sources(id) {
-                let mut count = self.discards_at_most(id, source, destination);
-                while count > 0 {
-                    let ended = count.min(TERMINAL_MESSAGES_MAX as u64);
-                    lengths.push(TerminalHead::bytes_max(ended));
-                    count -= ended;
-                }
+                put_lengths_max(self.discards_at_most(id, source, destination), &mut others);
             }
         }
+        // Mostly there is room enough without the reserve, and how much it is exactly need not be known.
+        let mut roughly = others.clone();
+        for (_, sequences) in &acknowledged {
+            put_lengths_max(sequences.len() as u64, &mut roughly);
+        }
+        if self.log.check_room(&roughly, false).is_ok() {
+            return Ok(());
+        }
+        let mut lengths = Vec::new();
+        for (source, sequences) in acknowledged {
+            let (heads, _) = self.acknowledging_heads(source, &sequences, id);
+            self.add_lengths(&heads, &mut lengths)?;
+        }
+        lengths.append(&mut others);
         self.log.check_room(&lengths, true)
     }
 
@@ -330,5 +335,14 @@ impl State {
     #[must_use]
     pub fn prepared(&self) -> Vec<(Xid, u64)> {
         self.tables.transactions.prepared()
+    }
+}
+
+/// What the heads of terminal records for so many messages take at most.
+fn put_lengths_max(mut messages: u64, lengths: &mut Vec<u64>) {
+    while messages > 0 {
+        let ended = messages.min(TERMINAL_MESSAGES_MAX as u64);
+        lengths.push(TerminalHead::bytes_max(ended));
+        messages -= ended;
     }
 }
