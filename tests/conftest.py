@@ -16,6 +16,7 @@ pytest_plugins = [
     "tests.plugins.loose_ends",
     "tests.plugins.api_server",
     "tests.plugins.order",
+    "tests.support.system_calls",
 ]
 
 # No deadline for one example: on a busy machine it would say more about the machine. A failure prints what repeats it.

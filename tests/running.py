@@ -4,12 +4,14 @@ Other folders' fixtures use it as well: everything a test needs to know of a run
 """
 
 import json
+import resource
 import signal
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from tests.support.forking import Forked, preload
+from tests.support.system_calls import be_supervised
 from tests.waiting import eventually_blocking
 
 # What a broker imports before it looks at its options. The fork server has it, so that a broker of a test starts in a
@@ -29,7 +31,11 @@ ANYTHING = (manifest("Queue", "any-queue", "name: '>'"), manifest("Topic", "any-
 
 
 class RunningBroker:
-    """One broker process on free ports, with folders below `folder`. `start` again after `kill` finds the same data."""
+    """One broker process on free ports, with folders below `folder`. `start` again after `kill` finds the same data.
+
+    Flags are those of the command. Besides: `supervised`, the arguments of `be_supervised`, and `descriptors`, the soft
+    and the hard limit of open files.
+    """
 
     def __init__(self, folder: Path, manifests: Iterable[str] | None = ANYTHING, **flags: Any) -> None:
         self.folder = folder
@@ -147,6 +153,10 @@ def _run(flags: dict[str, Any]) -> int:
     from sterna_broker.options import BrokerOptions, cluster_options
 
     options = dict(flags)
+    if (supervised := options.pop("supervised", None)) is not None:
+        be_supervised(*supervised)
+    if (descriptors := options.pop("descriptors", None)) is not None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, descriptors)
     if options.get("cluster"):
         options["cluster"] = cluster_options(name=options.get("name"), **options["cluster"])
     for name in ("data", "config", "ready_file", "tls_cert", "tls_key", "client_ca", "users"):

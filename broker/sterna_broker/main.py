@@ -19,7 +19,7 @@ import uvloop
 from sterna_core import EngineError, StoreError
 from sterna_resources.problems import ManifestError
 
-from sterna_broker import logs
+from sterna_broker import descriptors, logs
 from sterna_broker.access.errors import AccessError
 from sterna_broker.addresses import AddressError
 from sterna_broker.cluster.kept import KeptError
@@ -41,6 +41,7 @@ def run(options: BrokerOptions) -> int:
     0: stopped as told. 1: could not start or go on (store, ports). 2: the configuration is wrong.
     """
     logs.configure(options.log_format, options.log_level)
+    descriptors.raise_limit()
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(_run(options))
@@ -93,7 +94,7 @@ async def _run(options: BrokerOptions) -> int:
     if node.failed.is_set():
         node.hurry()
     await node.stop()
-    return EXIT_FAILED if node.failed.is_set() else EXIT_OK
+    return _failed(EXIT_FAILED, "the broker cannot go on", node.failure) if node.failed.is_set() else EXIT_OK
 
 
 async def _reload(node: Node) -> None:

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import structlog
-from sterna_core import Engine, SelectorError, selector_check
+from sterna_core import Engine, SelectorError, StoreError, selector_check
 from sterna_etcd.records import UserRecord
 
+from sterna_broker import descriptors
 from sterna_broker.access.gate import Gate
 from sterna_broker.access.users import UserStore
 from sterna_broker.addresses import Address, is_loopback
@@ -77,6 +78,9 @@ class Node:
         self._parts: _Parts | None = None
         self._hurry = asyncio.Event()
         self.failed = asyncio.Event()
+        self.failure = ""
+        """Why it cannot go on, once `failed` is set."""
+
         self.users = UserStore()
         self.gate: Gate | None = None
         applied = AppliedFolder(options.data / APPLIED_FOLDER)
@@ -173,8 +177,15 @@ class Node:
         administration = Administration(pump, self.live, statistics, desk)
         services = Services(connect, sending, receiving, administration, gate.admit_call)
         metrics = Metrics(pump, statistics, settings.metrics_destinations, self.member)
-        monitor = Monitor(self.readiness, lambda: self._state, metrics, gate)
-        listener = Listener(services, limits.frame_bytes, tls=gate.tls, reflects=self.options.reflection)
+        at_once = descriptors.shares(descriptors.limit(), limits.connections)
+        monitor = Monitor(self.readiness, lambda: self._state, metrics, gate, at_once.monitor)
+        listener = Listener(
+            services,
+            limits.frame_bytes,
+            connections_max=at_once.messaging,
+            tls=gate.tls,
+            reflects=self.options.reflection,
+        )
         self._parts = _Parts(engine, gate, pump, connect, sending, receiving, services, listener, monitor, statistics)
         pump.start()
         gate.start(pump)
@@ -197,12 +208,17 @@ class Node:
         return self.users.replace(records)
 
     def _fail(self, why: str) -> None:
-        _log.critical("engine_failed", error=why)
-        self.failed.set()
+        self._end("engine_failed", why)
 
     def _leave(self, why: str) -> None:
-        _log.critical("cannot_be_a_member", error=why)
-        self.failed.set()
+        self._end("cannot_be_a_member", why)
+
+    def _end(self, event: str, why: str) -> None:
+        """There is nothing that it could do by itself; the first reason is told."""
+        if not self.failed.is_set():
+            _log.critical(event, error=why)
+            self.failure = why
+            self.failed.set()
 
     def hurry(self) -> None:
         """Cuts a drain short."""
@@ -258,8 +274,11 @@ class Node:
             parts.pump.stop()
         if self.gate is not None:
             await self.gate.stop()
-        # The last commit is synced here, and the engine's threads end.
-        await asyncio.to_thread(engine.stop)
+        try:
+            # The last commit is synced here, and the engine's threads end.
+            await asyncio.to_thread(engine.stop)
+        except StoreError as error:
+            self._fail(error.message)
 
 
 def _make_folders(data: Path) -> None:

@@ -59,6 +59,7 @@ class Pump:
         self._filling = False
         self._turns = 0
         self._running = False
+        self._has_failed = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms: int | None = None
         # Who waits for the log, with how far.
@@ -159,7 +160,7 @@ class Pump:
             return
         try:
             self.engine.tick(wall_ms(), monotonic_ms())
-            ready, tickets, deadline_ms = self.engine.poll()
+            ready, tickets, deadline_ms, failed = self.engine.poll()
         except EngineError as error:
             # The engine has met a defect of its own: nothing it says can be relied on any more.
             self.stop()
@@ -176,6 +177,10 @@ class Pump:
                 self._answer_ticket(json.loads(ticket))
             self.touch()
         self._set_timer(deadline_ms)
+        if failed is not None and not self._has_failed:
+            # Whoever is connected has just been told. It cannot heal: only a start finds out what the disk holds.
+            self._has_failed = True
+            self._failed(failed)
 
     def _answer_ticket(self, ticket: Ticket) -> None:
         try:

@@ -106,6 +106,8 @@ class Lane:
         self.confirmed = confirmed
         self.id = lifeline.next_producer_id()
         self.incarnation = 0
+        self._token = b""
+        self._id_prefix = ""
         self.next = 1
         self.run: Run | None = None
         self.unconfirmed: dict[int, bytes | Entry] = {}
@@ -118,6 +120,8 @@ class Lane:
         self._sequence_limit = _UNLIMITED
         self._bytes_sent = 0
         self._link: Link | None = None
+        # The highest number that was handed to a link under this incarnation: what lies above has arrived nowhere.
+        self._handed = 0
         # What was unconfirmed when the link came up and has not been sent again yet, for want of credit.
         self._again: deque[tuple[int, bytes | Entry]] = deque()
         self._waiters: deque[tuple[asyncio.Future[None], int]] = deque()
@@ -147,19 +151,22 @@ class Lane:
         if known:
             opening.incarnation = self.incarnation
             opening.first_unconfirmed = next(iter(self.unconfirmed), self.next)
+            opening.token = self._token
         try:
             reply = await link.request(self.session._number, "open_producer", opening)
         except errors.UnknownProducerError as error:
             if not known:
                 raise
-            self._forgotten(error)
+            self.lifeline.in_doubt += self._forgotten(error, self._handed)
             await self.open(link, again=False)
             return
         if not known:
             # A new incarnation counts from 1. What was numbered before the first link came up keeps its numbers.
             self._renumber()
         opened = reply.producer_opened
-        self.incarnation = opened.incarnation
+        self.incarnation, self._token = opened.incarnation, opened.token
+        # A broker from before ids had a prefix gives none.
+        self._id_prefix = opened.message_id_prefix or f"ID:{self.lifeline.broker}.{self.incarnation:X}:"
         self._bytes_sent = 0
         credit = opened.credit if opened.HasField("credit") else None
         self._sequence_limit = (credit.sequence_limit if credit is not None else 0) or _UNLIMITED
@@ -185,22 +192,28 @@ class Lane:
         self._bytes_sent += size
         self.bytes_left -= size
 
-    def _forgotten(self, error: errors.SternaError) -> None:
-        """The broker does not know this incarnation any more: its unconfirmed messages fail, each on its own."""
-        entries, self.unconfirmed = self.unconfirmed, {}
+    def _forgotten(self, error: errors.SternaError, last: int = _UNLIMITED) -> int:
+        """Nobody can tell what became of the unconfirmed messages up to `last`: each fails on its own. How many."""
+        entries = {sequence: entry for sequence, entry in self.unconfirmed.items() if sequence <= last}
+        self.unconfirmed = {sequence: entry for sequence, entry in self.unconfirmed.items() if sequence > last}
         self._again.clear()
         for sequence, entry in entries.items():
             self._fail_one(sequence, entry, error)
         self._check_flushed()
+        return len(entries)
 
     def _renumber(self) -> None:
         entries = list(self.unconfirmed.values())
         self.unconfirmed = dict(enumerate(entries, 1))
         self.next = len(entries) + 1
+        self._handed = 0
         self._flushers = [(min(mark, len(entries)), flusher) for mark, flusher in self._flushers]
 
     def interrupted(self) -> None:
         """The link is gone; numbering goes on without one."""
+        if self._link is not None:
+            first_left = self._again[0][0] if self._again else self.next
+            self._handed = max(self._handed, first_left - 1)
         self._link = None
         self.run = None
         self.budget = 0
@@ -235,13 +248,13 @@ class Lane:
     def forget_unconfirmed(self) -> None:
         """Fails what was sent over a link that broke: at another broker nobody knows whether it had arrived."""
         cause = "the destination moved to another broker while the connection was broken"
-        self._forgotten(errors.UnknownProducerError(cause, subject=str(self.destination)))
+        self._forgotten(errors.UnknownProducerError(cause, subject=str(self.destination)), self._handed)
 
     # --- Sending
 
     def message_id(self, sequence: int) -> str:
         """The id the broker gives the message of this number (EMS-MSG-A26)."""
-        return f"ID:{self.lifeline.broker}.{self.incarnation:X}:{sequence}"
+        return f"{self._id_prefix}{sequence}"
 
     def has_room(self, size: int) -> bool:
         """Whether a message of `size` bytes may be numbered now; sets the budget for those after it."""

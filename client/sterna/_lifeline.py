@@ -64,6 +64,8 @@ class Lifeline:
         self.broker = ""
         self.client_id = options.client_id
         self.epoch = 0
+        #: Messages whose producers the broker did not know any more, since the last event that told of them.
+        self.in_doubt = 0
         self.on_interrupted: Hook[Interrupted] = Hook("on_interrupted")
         self.on_restored: Hook[Restored] = Hook("on_restored")
         self.on_closed: Hook[Closed] = Hook("on_closed")
@@ -281,7 +283,8 @@ class Lifeline:
             self._up.set()
             duration_s = time.monotonic() - began
             logger.info("connection restored at %s after %.3f s", self.address, duration_s)
-            self.on_restored.emit(Restored(self.address, self.epoch, attempts, duration_s))
+            in_doubt, self.in_doubt = self.in_doubt, 0
+            self.on_restored.emit(Restored(self.address, self.epoch, attempts, duration_s, in_doubt))
 
     async def _reconnect(self, broken: Link, began: float) -> int:
         """Dials until everything is restored; returns how often."""

@@ -28,12 +28,15 @@ class Restored:
     """Sessions, producers and consumers are back, and what was unconfirmed was sent again.
 
     `epoch` grew when the broker was started again; `attempts` counts dials, `duration_s` the whole interruption.
+    `in_doubt` counts messages of which nobody can tell whether they had arrived, since the broker has forgotten their
+    producers, or its store is another one or an older copy: their sends have failed with UnknownProducerError.
     """
 
     address: str
     epoch: int
     attempts: int
     duration_s: float
+    in_doubt: int = 0
 
 
 @dataclass(frozen=True, slots=True)

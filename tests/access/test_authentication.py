@@ -11,7 +11,7 @@ from typing import Any
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2
 from sterna._proto.sterna.v1 import messaging_pb2 as messaging
 from sterna_broker.access import verification
 from sterna_resources.passwords import Cost
@@ -97,9 +97,14 @@ async def test_health_and_reflection_ask_nobody_and_reflection_can_be_off(
     node: Node, channel_to: Any, users_file: Callable[..., Path]
 ) -> None:
     async def services(channel: Any) -> list[str]:
-        stub: Any = reflection_pb2_grpc.ServerReflectionStub(channel)
-        # Not by writing: to a server that has refused already, that fails before its refusal is read.
-        found = stub.ServerReflectionInfo(iter([reflection_pb2.ServerReflectionRequest(list_services="")]))
+        # The one question in one step with the call's end: writing to a server that has refused already may fail before
+        # its refusal is read.
+        ask = channel.unary_stream(
+            "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+            request_serializer=reflection_pb2.ServerReflectionRequest.SerializeToString,
+            response_deserializer=reflection_pb2.ServerReflectionResponse.FromString,
+        )
+        found = ask(reflection_pb2.ServerReflectionRequest(list_services=""))
         return [one.name async for answer in found for one in answer.list_services_response.service]
 
     running = await node(users=await asyncio.to_thread(users_file, alice="1"))

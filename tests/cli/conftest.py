@@ -7,6 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+# What commands import only when they need it: here before any loop runs, since the tests bound how long a callback may
+# take, and a command imports in a thread beside the test's loop.
+import rich.progress as _rich_progress  # noqa: F401
+import rich.table as _rich_table  # noqa: F401
+import ruamel.yaml as _ruamel_yaml  # noqa: F401
+import sterna.connections as _connections  # noqa: F401
+import sterna_broker.main as _broker_main  # noqa: F401
 from sterna.cli.application import run
 
 

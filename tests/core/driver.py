@@ -38,7 +38,7 @@ class Driver:
     def poll(self) -> None:
         """Takes what is ready, and answers tickets, until nothing is left."""
         while True:
-            ready, tickets, _ = self.engine.poll()
+            ready, tickets, _, _ = self.engine.poll()
             for text in tickets:
                 ticket = json.loads(text)
                 self.tickets.append(ticket)

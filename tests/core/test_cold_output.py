@@ -14,7 +14,7 @@ class Frugal(Driver):
     """Polls once, and again only when it answered a ticket; otherwise waits until the engine says something."""
 
     def poll(self) -> None:
-        ready, tickets, _ = self.engine.poll()
+        ready, tickets, _, _ = self.engine.poll()
         for client, output in ((self.clients.get(one), self.engine.take_output(one, 1 << 20)) for one in ready):
             if client is not None and output is not None:
                 client.take(output)

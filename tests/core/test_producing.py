@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sterna._proto.sterna.v1 import message_pb2 as message_pb
@@ -30,17 +31,22 @@ def receive(client: Client, name: str, count: int) -> list[pb.Delivery]:
     return client.deliveries(77)
 
 
+def shown(opened: pb.ProducerOpened) -> dict[str, Any]:
+    """What a producer shows of itself when it comes back."""
+    return {"incarnation": opened.incarnation, "token": opened.token}
+
+
 def test_a_reopened_producer_sends_again_without_a_second_copy(driver: Driver) -> None:
     client = driver.client()
     session = client.session()
-    incarnation = client.producer(session, queue("q")).producer_opened.incarnation
+    before = client.producer(session, queue("q")).producer_opened
     client.publish(session, 1, [text("1"), text("2")])
     driver.wait(lambda: client.confirmed() == {1, 2})
     driver.restart()
     client = driver.client()
     session = client.session()
-    opened = client.producer(session, queue("q"), incarnation=incarnation, first_unconfirmed=2).producer_opened
-    assert (opened.incarnation, opened.last_sequence) == (incarnation, 2)
+    opened = client.producer(session, queue("q"), first_unconfirmed=2, **shown(before)).producer_opened
+    assert (opened.incarnation, opened.last_sequence) == (before.incarnation, 2)
     client.publish(session, 2, [text("2"), text("3")])
     driver.wait(lambda: client.confirmed() == {2, 3})
     assert texts(receive(client, "q", 3)) == ["1", "2", "3"]
@@ -58,12 +64,16 @@ def test_a_gap_in_the_numbers_closes_the_producer(driver: Driver) -> None:
     assert client.of("rejected")[0].error.code == pb.CLOSED
 
 
-def test_an_unknown_incarnation_is_told_so(driver: Driver) -> None:
+def test_what_is_known_of_an_incarnation_is_told_and_an_unknown_one_refused(driver: Driver) -> None:
     client = driver.client()
     session = client.session()
-    old = client.producer(session, queue("q")).producer_opened.incarnation
-    reply = client.producer(session, queue("q"), 2, incarnation=old, first_unconfirmed=1)
+    old = client.producer(session, queue("q")).producer_opened
+    reply = client.producer(session, queue("q"), 2, first_unconfirmed=1, **shown(old))
     assert reply.producer_opened.last_sequence == 0
+    assert client.of("welcome")[0].start_id != 0
+    for claimed in ({"incarnation": old.incarnation}, {"incarnation": old.incarnation + 1, "token": old.token}):
+        reply = client.producer(session, queue("q"), 3, first_unconfirmed=1, **claimed)
+        assert reply.error.code == pb.UNKNOWN_PRODUCER
 
 
 @pytest.mark.covers("EMS-DEST-A45", "EMS-DEST-A44")
@@ -254,7 +264,7 @@ def test_a_refused_number_that_is_sent_again_is_not_taken_for_one_that_arrived(d
     driver.engine.configure('{"queues": [{"name": "one", "maxMessages": 1, "prefetch": 5}]}')
     client = driver.client()
     session = client.session()
-    incarnation = client.producer(session, queue("one")).producer_opened.incarnation
+    before = client.producer(session, queue("one")).producer_opened
     client.publish(session, 1, [text("1"), text("2")])
     driver.wait(lambda: client.confirmed() == {1} and client.of("rejected") != [])
     source = client.consumer(session, queue("one")).consumer_opened.source
@@ -269,7 +279,7 @@ def test_a_refused_number_that_is_sent_again_is_not_taken_for_one_that_arrived(d
         client.close()
     client = driver.client()
     session = client.session()
-    client.producer(session, queue("one"), incarnation=incarnation, first_unconfirmed=2)
+    client.producer(session, queue("one"), first_unconfirmed=2, **shown(before))
     client.publish(session, 2, [text("2"), text("3")])
     driver.wait(lambda: client.confirmed() == {2, 3})
     assert texts(receive(client, "one", 1)) == ["2"]

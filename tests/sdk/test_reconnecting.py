@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 from collections.abc import Callable
 from typing import Any
@@ -39,6 +40,36 @@ def gathering(connection: sterna.Connection) -> list[Any]:
         listen(events.append)
     connection.on_temporary_replaced(events.append)
     return events
+
+
+async def test_a_store_that_was_lost_puts_what_was_under_way_in_doubt_and_takes_what_was_not(
+    own_broker: RunningBroker, connect: Connect, name: str
+) -> None:
+    connection = await connect(f"sterna://{own_broker.address}", reconnect=QUICKLY)
+    events = gathering(connection)
+    producer = await connection.producer(name)
+    await producer.send("confirmed, and lost with the store")
+    os.kill(own_broker.pid, signal.SIGSTOP)
+    for number in range(5):
+        await producer.send_soon(f"under way {number}")
+    link = connection._lifeline._link
+    assert link is not None
+    await eventually(lambda: link.unsent_bytes == 0)
+    await asyncio.to_thread(own_broker.kill)
+    await eventually(lambda: any(isinstance(event, Interrupted) for event in events))
+    for number in range(3):
+        await producer.send_soon(f"not begun {number}")
+    await asyncio.to_thread(shutil.rmtree, own_broker.data)
+    await asyncio.to_thread(own_broker.start)
+    with pytest.raises(errors.FlushError) as flushed:
+        await asyncio.wait_for(producer.flush(), 30)
+    assert [type(error) for _, error in flushed.value.failures] == [errors.UnknownProducerError] * 5
+    [restored] = [event for event in events if isinstance(event, Restored)]
+    assert restored.in_doubt == 5
+    found = await drain(await connection.consumer(name), 3)
+    assert [message.text for message in found] == [f"not begun {number}" for number in range(3)]
+    sent = await producer.send("goes on")
+    assert sent.message_id.endswith(":4")
 
 
 @pytest.mark.slow_callbacks(1000)

@@ -6,6 +6,7 @@ nobody who they are, since probes cannot say; /metrics names destinations, and a
 header or a client certificate.
 """
 
+import asyncio
 from collections.abc import Callable
 
 from aiohttp import web
@@ -18,13 +19,22 @@ from sterna_broker.monitor.readiness import Readiness
 from sterna_broker.refusals import RefusedError
 from sterna_broker.server.listening import ListenError
 
+_HANDSHAKE_S = 10.0
+
 
 class Monitor:
     """Serves the probes and metrics on one address."""
 
     def __init__(
-        self, readiness: Callable[[], Readiness], state: Callable[[], str], metrics: Metrics, gate: Gate
+        self,
+        readiness: Callable[[], Readiness],
+        state: Callable[[], str],
+        metrics: Metrics,
+        gate: Gate,
+        connections_max: int = 64,
     ) -> None:
+        self._connections_max = max(connections_max, 1)
+        self._server: asyncio.Server | None = None
         self._gate = gate
         self._readiness = readiness
         self._state = state
@@ -43,25 +53,36 @@ class Monitor:
         """
         await self._runner.setup()
         tls = self._gate.tls
-        site = web.TCPSite(
-            self._runner,
-            address.host,
-            address.port,
-            ssl_context=tls.http_context() if tls else None,
-            reuse_address=True,
-            reuse_port=False,
-        )
         try:
-            await site.start()
+            self._server = server = await asyncio.get_running_loop().create_server(
+                self._connection,
+                address.host,
+                address.port,
+                ssl=tls.http_context() if tls else None,
+                ssl_handshake_timeout=_HANDSHAKE_S if tls else None,
+                reuse_address=True,
+                reuse_port=False,
+            )
         except OSError as error:
             await self._runner.cleanup()
             raise ListenError(f"cannot listen on {address}: {error.strerror or error}") from error
-        port: int = self._runner.addresses[0][1]
+        port: int = server.sockets[0].getsockname()[1]
         return Address(address.host, port)
 
     async def stop(self) -> None:
         """Ends; requests under way are not waited for long."""
+        if self._server is not None:
+            self._server.close()
         await self._runner.cleanup()
+
+    def _connection(self) -> asyncio.Protocol:
+        """The protocol of a new connection. One too many takes the place of the oldest: a probe always gets through."""
+        server = self._runner.server
+        assert server is not None  # as long as it listens
+        connections = server.connections
+        for oldest in connections[: len(connections) + 1 - self._connections_max]:
+            oldest.force_close()
+        return server()
 
     async def _livez(self, _request: web.Request) -> web.Response:
         return web.json_response({"live": True, "state": self._state()})

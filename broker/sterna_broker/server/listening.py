@@ -28,10 +28,16 @@ class Listener:
     """Serves the services on one address."""
 
     def __init__(
-        self, services: Services, frame_bytes: int, *, tls: ServerTls | None = None, reflects: bool = True
+        self,
+        services: Services,
+        frame_bytes: int,
+        *,
+        connections_max: int,
+        tls: ServerTls | None = None,
+        reflects: bool = True,
     ) -> None:
         self._tls = tls
-        self._server = grpc.aio.server(options=_options(frame_bytes))
+        self._server = grpc.aio.server(options=_options(frame_bytes, connections_max))
         self._server.add_generic_rpc_handlers(services.handlers())
         self._health = health.aio.HealthServicer()
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
@@ -70,7 +76,7 @@ class Listener:
         await self._server.stop(grace_s)
 
 
-def _options(frame_bytes: int) -> list[tuple[str, Any]]:
+def _options(frame_bytes: int, connections_max: int) -> list[tuple[str, Any]]:
     return [
         # Two brokers on one port would each get half of the clients.
         ("grpc.so_reuseport", 0),
@@ -82,6 +88,8 @@ def _options(frame_bytes: int) -> list[tuple[str, Any]]:
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
         ("grpc.max_concurrent_streams", 10_000),
+        # Connections of TCP, whoever they are: each is an open file. One too many is closed at once.
+        ("grpc.max_allowed_incoming_connections", connections_max),
         # Whoever connects and does not agree on TLS in this time is nobody worth a connection.
         ("grpc.server_handshake_timeout_ms", 10_000),
     ]

@@ -21,7 +21,7 @@ class Sender:
     def __init__(self, pump: Pump) -> None:
         self._stream = InternalStream(pump, "Send", self._on_frame, self._on_end)
         self._session = 0
-        self._incarnation = 0
+        self._id_prefix = ""
         self._next_sequence = 1
         self._sequence_limit = 0
         self._bytes_limit = 0
@@ -44,7 +44,7 @@ class Sender:
         self._session = await self._stream.open_session("AUTO")
         opening = messaging.OpenProducer(producer=_PRODUCER)
         reply = await self._stream.request(messaging.ClientFrame(session=self._session, open_producer=opening))
-        self._incarnation = reply.producer_opened.incarnation
+        self._id_prefix = reply.producer_opened.message_id_prefix
         self._take_credit(reply.producer_opened.credit)
 
     async def send(self, destination: messages.Destination, encoded: bytes) -> tuple[str, messaging.Confirmed]:
@@ -67,7 +67,7 @@ class Sender:
             confirmed = await future
         finally:
             self._waiting.pop(sequence, None)
-        return f"ID:{self._stream.welcome.broker}.{self._incarnation:X}:{sequence}", confirmed
+        return f"{self._id_prefix}{sequence}", confirmed
 
     def send_unconfirmed(self, destination: messages.Destination, encoded: bytes) -> str:
         """Publishes one reliable message, which is never confirmed nor refused; its id."""
@@ -78,7 +78,7 @@ class Sender:
             producer=_PRODUCER, first_sequence=sequence, messages=[encoded], destination=destination
         )
         self._stream.send(messaging.ClientFrame(session=self._session, publish=publish))
-        return f"ID:{self._stream.welcome.broker}.{self._incarnation:X}:{sequence}"
+        return f"{self._id_prefix}{sequence}"
 
     def close(self) -> None:
         """Ends the stream."""

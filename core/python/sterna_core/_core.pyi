@@ -37,8 +37,11 @@ class Engine:
     def close_stream(self, stream: int) -> None:
         """The call is gone; without a Goodbye before it the client counts as crashed."""
 
-    def poll(self) -> tuple[list[int], list[str], int | None]:
-        """Streams that have output, tickets as JSON, and the monotonic time in ms at which to tick at the latest."""
+    def poll(self) -> tuple[list[int], list[str], int | None, str | None]:
+        """Streams that have output, tickets as JSON, and the monotonic time in ms at which to tick at the latest.
+
+        Last, why nothing will be written any more; None: the store is well.
+        """
 
     def take_output(self, stream: int, max_bytes: int) -> bytes | None:
         """The next batch for a stream, or None: nothing now, `poll` will tell."""

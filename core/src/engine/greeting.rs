@@ -80,6 +80,7 @@ impl Engine {
             broker: self.settings.broker.clone(),
             store_id: hexadecimal(&self.state.store_id()),
             epoch: self.state.epoch(),
+            start_id: self.state.start_id(),
             connection_token: connection.token.to_vec(),
             resumed,
             heartbeat_ms,

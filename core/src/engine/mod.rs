@@ -19,6 +19,7 @@ pub mod frames;
 mod greeting;
 mod intake;
 mod limits;
+mod message_ids;
 mod output;
 mod owed;
 mod producer;

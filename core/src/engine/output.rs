@@ -404,10 +404,6 @@ impl Engine {
         size
     }
 
-    fn message_id_size(&self, (producer, sequence): (u64, u64)) -> usize {
-        4 + self.settings.broker.len() + digits(producer, 16) + 1 + digits(sequence, 10)
-    }
-
     fn destination_size(&self, id: DestinationId) -> usize {
         self.state
             .destination_name(id)
@@ -476,15 +472,6 @@ impl Engine {
         if item.uploaded.start == 0 && !reason.is_empty() {
             put_bytes_field(out, 13, reason.as_bytes());
         }
-    }
-
-    fn put_message_id(&self, (producer, sequence): (u64, u64), out: &mut Vec<u8>) {
-        out.extend_from_slice(b"ID:");
-        out.extend_from_slice(self.settings.broker.as_bytes());
-        out.push(b'.');
-        put_digits(producer, 16, out);
-        out.push(b':');
-        put_digits(sequence, 10, out);
     }
 
     /// With the mode NONE the broker forgets what it has sent, and it counts everything that goes out.
@@ -573,26 +560,4 @@ pub(super) fn is_uploaded(view: &MessageView<'_>) -> bool {
 /// Whether a mode lets the broker forget a message as soon as it has sent it.
 pub(super) fn forgets(mode: AcknowledgeMode) -> bool {
     mode == AcknowledgeMode::None
-}
-
-fn digits(mut value: u64, base: u64) -> usize {
-    let mut count = 1;
-    while value >= base {
-        value /= base;
-        count += 1;
-    }
-    count
-}
-
-fn put_digits(value: u64, base: u64, out: &mut Vec<u8>) {
-    let start = out.len();
-    let mut rest = value;
-    loop {
-        out.push(b"0123456789ABCDEF"[(rest % base) as usize]);
-        rest /= base;
-        if rest == 0 {
-            break;
-        }
-    }
-    out[start..].reverse();
 }

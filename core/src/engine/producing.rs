@@ -7,7 +7,7 @@ use super::producer::{Producer, Target, WINDOW_BYTES_MAX, WINDOW_BYTES_MIN};
 use super::tickets::{Purpose, Resolved};
 use crate::proto::reply::Result as Answered;
 use crate::proto::{self, ErrorCode, server_frame};
-use crate::state::ProducerKnowledge;
+use crate::state::{ProducerKnowledge, message_id_prefix};
 
 impl Engine {
     pub(super) fn open_producer(&mut self, key: u64, open: &proto::OpenProducer) -> Handled {
@@ -22,7 +22,11 @@ impl Engine {
                 Some(target) => Some(target),
             },
         };
-        let (incarnation, last) = self.incarnation(open, target.as_ref())?;
+        let user = match self.connections.get(&connection_key) {
+            Some(connection) => connection.identity.user.clone(),
+            None => return Ok(Outcome::Done),
+        };
+        let (incarnation, last) = self.incarnation(open, target.as_ref(), &user)?;
         let next = if open.incarnation == 0 {
             1
         } else {
@@ -37,6 +41,15 @@ impl Engine {
             .and_then(|target| self.state.destination_by_id(target.destination));
         let opened = proto::ProducerOpened {
             incarnation,
+            token: self
+                .state
+                .producer_token(incarnation, &user)
+                .map_or_else(Vec::new, |token| token.to_vec()),
+            message_id_prefix: message_id_prefix(
+                &self.settings.broker,
+                incarnation,
+                self.state.start_id_of(incarnation),
+            ),
             last_sequence: last,
             destination_id: destination.map_or(0, |destination| destination.id.0),
             generation: destination.map_or(0, |destination| destination.generation),
@@ -85,10 +98,20 @@ impl Engine {
     }
 
     /// The incarnation that a producer goes on under, and the last number that is known of it.
-    fn incarnation(&mut self, open: &proto::OpenProducer, target: Option<&Target>) -> Result<(u64, u64), Refused> {
+    fn incarnation(
+        &mut self,
+        open: &proto::OpenProducer,
+        target: Option<&Target>,
+        user: &str,
+    ) -> Result<(u64, u64), Refused> {
         if open.incarnation == 0 {
             let incarnation = self.state.next_incarnation().map_err(|error| of_state(&error))?;
             return Ok((incarnation, 0));
+        }
+        if !self.state.is_producer_token(&open.token, open.incarnation, user) {
+            let message = "The broker did not give this producer its incarnation: its store is another one or an older \
+                           copy, or the producer is somebody else's. It cannot tell which of its messages arrived.";
+            return Err(refuse(ErrorCode::UnknownProducer, "incarnation", message));
         }
         let Some(target) = target else {
             return Ok((open.incarnation, 0));

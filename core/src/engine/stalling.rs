@@ -1,5 +1,6 @@
-//! Back-pressure: a producer waits while there is no room, instead of being refused (the log's next segments are being
-//! prepared, the disk is full, or messages in memory cannot spill).
+//! Back-pressure: a producer waits while room is being made, instead of being refused (the log's next segments are being
+//! prepared, or messages spill from memory). Where the disk has no room for that, it is refused at once: nobody can say
+//! how long it would wait.
 //!
 //! Only what has to keep its place behind the waiting messages waits with them: further messages of the session, the end
 //! of its producers, its transactions (a rollback is done at once, and drops what waits of its own). Acknowledgements and everything else go on, or a full disk could not be drained.
@@ -53,10 +54,14 @@ impl Engine {
         if !disk && !memory {
             return false;
         }
-        // Whoever makes a single call would rather be told than wait for somebody to make room. A transaction keeps what it
-        // has acknowledged and sent until it ends: one that waited could be waiting for itself.
+        // What is under way is waited for. On a full disk nothing is, until somebody makes room: whoever sends is told so.
+        if (disk && !self.state.is_preparing(bytes)) || (memory && self.state.cannot_spill()) {
+            return false;
+        }
+        // Whoever makes a single call would rather be told than wait for memory. A transaction keeps what it has acknowledged
+        // and sent until it ends: one that waited could be waiting for itself.
         let internal = self.streams.get(&id).is_some_and(|stream| stream.internal);
-        if (internal || frame.transaction != 0) && !self.state.is_preparing(bytes) {
+        if (internal || frame.transaction != 0) && !disk {
             return false;
         }
         let persistent = disk || !self.is_for_logged_queue(key, frame);

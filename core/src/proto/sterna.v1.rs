@@ -502,6 +502,10 @@ pub struct Welcome {
     /// The cluster that the broker is a member of: destinations may live on other brokers (MOVED). Empty: none.
     #[prost(string, tag = "13")]
     pub cluster: ::prost::alloc::string::String,
+    /// Random, drawn each time the store was opened for writing: a store that is new, or was restored from a copy, has
+    /// other ones, whatever its epochs are. 0: the disk had no room to note one.
+    #[prost(fixed64, tag = "14")]
+    pub start_id: u64,
 }
 /// What the broker accepts. A refusal names the limit by its field name here.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
@@ -686,10 +690,14 @@ pub struct OpenProducer {
     pub incarnation: u64,
     #[prost(uint64, tag = "4")]
     pub first_unconfirmed: u64,
+    /// With an incarnation: the token that came with it. Without the right one the producer is unknown (UNKNOWN_PRODUCER):
+    /// the store may be another one, or an older copy of it, and nobody can tell which messages arrived.
+    #[prost(bytes = "vec", tag = "5")]
+    pub token: ::prost::alloc::vec::Vec<u8>,
 }
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ProducerOpened {
-    /// With the broker's name this makes message ids: `ID:<broker>.<incarnation in hexadecimal>:<sequence>`.
+    /// A number that only grows in a store.
     #[prost(fixed64, tag = "1")]
     pub incarnation: u64,
     /// The highest number that the broker has from this incarnation (0: none), bound producers only.
@@ -702,6 +710,13 @@ pub struct ProducerOpened {
     pub generation: u64,
     #[prost(message, optional, tag = "5")]
     pub credit: ::core::option::Option<ProducerCredit>,
+    /// Shows that the incarnation was given to this user, by this store. Empty: nothing can show it, and the producer is new
+    /// after each break.
+    #[prost(bytes = "vec", tag = "6")]
+    pub token: ::prost::alloc::vec::Vec<u8>,
+    /// The messages' ids: this, and the number. Empty: `ID:<broker>.<incarnation in hexadecimal>:`.
+    #[prost(string, tag = "7")]
+    pub message_id_prefix: ::prost::alloc::string::String,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct CloseProducer {
@@ -920,7 +935,7 @@ pub struct Delivery {
     /// The earliest delivery; 0: `timestamp_ms`.
     #[prost(uint64, tag = "7")]
     pub delivery_time_ms: u64,
-    /// `ID:<broker>.<producer>:<sequence>`; a bridged copy has one of its own.
+    /// `ID:<broker>.<producer>.<start id>:<sequence>`; a bridged copy has one of its own.
     #[prost(string, tag = "8")]
     pub message_id: ::prost::alloc::string::String,
     /// Absent: the consumer's own destination. Present for wildcard subscriptions and moved messages.

@@ -6,7 +6,7 @@ use super::{configuration_json, errors, json};
 use crate::engine::{self, Refused, Settings, refuse};
 use crate::log::FileDisk;
 use crate::proto::ErrorCode;
-use crate::state::{Kind, Now, State};
+use crate::state::{Kind, Now, Start, State};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -47,16 +47,32 @@ impl Engine {
     }
 }
 
+/// Random bytes of the system's.
+fn random<const BYTES: usize>(py: Python<'_>) -> PyResult<[u8; BYTES]> {
+    let mut bytes = [0; BYTES];
+    let filled = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
+    if filled == Ok(BYTES) {
+        Ok(bytes)
+    } else {
+        Err(errors::internal(py, "The system gave no random bytes."))
+    }
+}
+
+/// What `poll` returns; see the stub.
+type PolledForPython = (Vec<u64>, Vec<String>, Option<u64>, Option<String>);
+
 #[pymethods]
 impl Engine {
     #[staticmethod]
     fn open(py: Python<'_>, folder: String, settings: &str, wall_ms: u64, monotonic_ms: u64) -> PyResult<Self> {
-        let mut secret = [0; 32];
-        let filled = rustix::rand::getrandom(&mut secret, rustix::rand::GetRandomFlags::empty());
-        if filled != Ok(secret.len()) {
-            return Err(errors::internal(py, "The system gave no random bytes."));
-        }
-        let opening = json::opening(settings).map_err(|error| errors::refused(py, &error))?;
+        let secret = random(py)?;
+        let mut opening = json::opening(settings).map_err(|error| errors::refused(py, &error))?;
+        // 0 would be none.
+        let id = u64::from_le_bytes(random(py)?).max(1);
+        opening.options.start = Start {
+            id,
+            secret: random(py)?,
+        };
         let now = Now { wall_ms, monotonic_ms };
         let settings = Settings {
             secret,
@@ -100,12 +116,13 @@ impl Engine {
         self.with(py, |host| host.engine.close_stream(stream))
     }
 
-    fn poll(&self, py: Python<'_>) -> PyResult<(Vec<u64>, Vec<String>, Option<u64>)> {
-        let polled = self.with(py, Host::poll)?;
+    fn poll(&self, py: Python<'_>) -> PyResult<PolledForPython> {
+        let (polled, failed) = self.with(py, |host| (host.poll(), host.failed().map(str::to_owned)))?;
         Ok((
             polled.ready,
             polled.tickets.iter().map(json::ticket).collect(),
             polled.deadline_ms,
+            failed,
         ))
     }
 

@@ -80,6 +80,8 @@ pub enum Event {
     Started,
     /// The clocks moved.
     Ticked,
+    /// The disk has no room left, or soon will: from here on messages may be refused for want of it.
+    DiskFull,
 }
 
 /// An event with the time at which it happened.

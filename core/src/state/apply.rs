@@ -13,6 +13,7 @@ use super::ids::{Kind, SourceId};
 use super::message_record::{MessageHead, Reference};
 use super::queue::{DELAYED, EXPIRES, Entry, GATED, IN_FLIGHT, MOVED, PRESERVE};
 use super::source::{Moved, Source};
+use super::starts::StartHead;
 use super::tables::{Gate, Liveness, Tables};
 use super::terminal_record::{MoveHead, Reason, TerminalHead};
 use super::transaction::{PREPARED_HOLDER, PendingEntry};
@@ -46,9 +47,18 @@ impl Tables {
             kinds::WATERMARK => self.apply_watermark(position, WatermarkHead::decode(head)?),
             kinds::TRANSACTION => self.apply_transaction(liveness, position, TransactionHead::decode(head)?),
             kinds::CHECKPOINT => self.apply_checkpoint(liveness, position, head)?,
+            kinds::START => self.apply_start(epoch, &StartHead::decode(head)?),
             _ => return Err(HeadError::Kind(kind)),
         }
         Ok(())
+    }
+
+    /// The store was opened for writing.
+    pub(super) fn apply_start(&mut self, epoch: u64, head: &StartHead) {
+        self.starts.note(epoch, head.id);
+        if let Some(secret) = head.secret {
+            self.starts.keep(secret);
+        }
     }
 
     /// A later epoch begins: transactions of earlier ones that were never prepared are over.

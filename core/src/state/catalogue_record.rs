@@ -27,6 +27,8 @@ pub mod kinds {
     pub const TRANSACTION: u8 = 22;
     /// All of the catalogue.
     pub const CHECKPOINT: u8 = 23;
+    /// An epoch begins under a start id.
+    pub const START: u8 = 25;
 }
 
 /// Where a destination comes from (EMS-DEST-A03).

@@ -177,6 +177,12 @@ impl Tables {
             chunks.item(&Item::Retired { id, kind, name })?;
         }
         self.put_producers(&mut chunks)?;
+        for (epoch, id) in self.starts.iter() {
+            chunks.item(&Item::Start { epoch, id })?;
+        }
+        if let Some(secret) = self.starts.secret() {
+            chunks.item(&Item::Secret(secret))?;
+        }
         chunks.done.push(chunks.open);
         Ok(chunks.done)
     }
@@ -290,6 +296,8 @@ impl Tables {
             }
             Item::RefusalsForgotten(incarnations) => self.producers.restore_refusals_forgotten(incarnations),
             Item::Retired { id, kind, name } => self.catalogue.retire(id, kind, name),
+            Item::Start { epoch, id } => self.starts.note(epoch, id),
+            Item::Secret(secret) => self.starts.keep(secret),
         }
         Ok(())
     }

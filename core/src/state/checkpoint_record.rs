@@ -7,6 +7,7 @@ use super::catalogue_record::{DestinationHead, SubscriptionHead};
 use super::codec::{Decoder, HeadError, put_byte, put_flag, put_number, put_ranges, put_text};
 use super::ids::{DestinationId, Kind, SourceId};
 use super::refusals::Ranges;
+use super::starts::{SECRET_BYTES, decode_id, decode_secret, put_id, put_secret};
 
 const VERSION: u8 = 1;
 
@@ -17,7 +18,9 @@ const SOURCE: u8 = 4;
 const PRODUCER: u8 = 5;
 const RETIRED: u8 = 6;
 const REFUSED: u8 = 7;
-const REFUSALS_FORGOTTEN: u8 = 8;
+const START: u8 = 8;
+const SECRET: u8 = 9;
+const REFUSALS_FORGOTTEN: u8 = 10;
 
 /// What stands before a chunk's items.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -110,6 +113,15 @@ pub enum Item {
     /// The highest incarnations of which refused numbers are forgotten: where nothing of them had arrived, and where it was
     /// not known where they go.
     RefusalsForgotten([u64; 2]),
+    /// The store was opened for writing.
+    Start {
+        /// Which epoch began.
+        epoch: u64,
+        /// Under which id.
+        id: u64,
+    },
+    /// The store's secret.
+    Secret([u8; SECRET_BYTES]),
 }
 
 impl Item {
@@ -162,6 +174,14 @@ impl Item {
                 put_all(out, REFUSED, &[*incarnation, destination.0]);
                 put_ranges(out, ranges);
             }
+            Self::Start { epoch, id } => {
+                put_all(out, START, &[*epoch]);
+                put_id(out, *id);
+            }
+            Self::Secret(secret) => {
+                put_byte(out, SECRET);
+                put_secret(out, Some(secret));
+            }
             Self::RefusalsForgotten(incarnations) => put_all(out, REFUSALS_FORGOTTEN, incarnations),
         }
         Ok(())
@@ -206,6 +226,11 @@ impl Item {
                 destination: DestinationId(decoder.number("a refusal's destination")?),
                 ranges: decoder.ranges()?,
             },
+            START => Self::Start {
+                epoch: decoder.number("an epoch")?,
+                id: decode_id(decoder)?,
+            },
+            SECRET => Self::Secret(decode_secret(decoder)?.ok_or(HeadError::Range("secret"))?),
             REFUSALS_FORGOTTEN => Self::RefusalsForgotten([
                 decoder.number("forgotten refusals")?,
                 decoder.number("forgotten refusals")?,

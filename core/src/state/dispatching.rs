@@ -187,6 +187,7 @@ impl State {
         };
         let circumstances = Circumstances {
             broker: &self.broker,
+            starts: &self.tables.starts,
             arrived_ms: known.arrived_ms,
             id: known.id(entry.copy),
             origin,

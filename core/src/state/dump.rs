@@ -93,6 +93,9 @@ impl State {
                 ));
             }
         }
+        for (epoch, id) in tables.starts.iter() {
+            lines.push(format!("start {epoch} {id:x}"));
+        }
         let [old, young] = tables.producers.snapshot();
         for (incarnation, destination, sequence) in old.into_iter().chain(young) {
             lines.push(format!("producer {incarnation:x} to {} last {sequence}", destination.0));

@@ -8,14 +8,16 @@ use crate::log::disk::Disk;
 use crate::log::{AppendError, Log, LogChunk, OpenMode, Options, Position, RecoveryReport};
 
 use super::catalogue::{Catalogue, Destination, Subscription};
+use super::catalogue_record::kinds;
 use super::error::StateError;
-use super::ids::{DestinationId, EPOCH_END, Kind, Now, SourceId, within_epoch};
+use super::ids::{DestinationId, EPOCH_END, INCARNATION_BITS, Kind, Now, SourceId, within_epoch};
 use super::producers::{ProducerKnowledge, Producers};
 use super::properties::Stores;
 use super::publishing::Planning;
 use super::records::check_appended;
 use super::source::Source;
 use super::spill::SpillFiles;
+use super::starts::{Start, StartHead};
 use super::tables::{Liveness, Recovering, Tables};
 use super::upkeep::ReadJob;
 use super::volatile::{VolatileStore, is_volatile};
@@ -33,13 +35,14 @@ pub struct StateOptions {
     pub producers_max: usize,
     /// Producers of which refused numbers are remembered, per destination. Default 65,536.
     pub refusals_max: usize,
-    /// Bits of an incarnation that count within an epoch, 32 at most. Default 32; stores from before began with 24, and what
-    /// they gave out is below what later epochs give out.
-    pub incarnation_bits: u32,
+    /// Incarnations that one epoch gives out at most. Default: all that it has room for.
+    pub incarnations_max: u64,
     /// How many sequences the redelivery watermark is raised by. Default 8,192.
     pub redelivery_reserve: u64,
     /// Memory for header parts of messages that selectors look at. Default 64 MiB.
     pub selector_cache_bytes: usize,
+    /// What this start drew at random.
+    pub start: Start,
     /// A checkpoint is written when so many bytes were appended since the last. Default: eight segments.
     pub checkpoint_bytes: Option<u64>,
 }
@@ -52,9 +55,10 @@ impl Default for StateOptions {
             volatile_bytes: 64 * 1024 * 1024,
             producers_max: 100_000,
             refusals_max: 65_536,
-            incarnation_bits: 32,
+            incarnations_max: u64::MAX,
             redelivery_reserve: 8192,
             selector_cache_bytes: 64 * 1024 * 1024,
+            start: Start::default(),
             checkpoint_bytes: None,
         }
     }
@@ -76,7 +80,7 @@ pub struct State {
     pub(super) head_buffer: Vec<u8>,
     pub(super) sequences: Vec<u64>,
     pub(super) incarnations: u64,
-    pub(super) incarnation_bits: u32,
+    pub(super) incarnations_max: u64,
     pub(super) bridge_incarnation: u64,
     pub(super) bridged: u64,
     pub(super) overdue: bool,
@@ -157,13 +161,16 @@ impl State {
             head_buffer: Vec::new(),
             sequences: Vec::new(),
             incarnations: 0,
-            incarnation_bits: options.incarnation_bits.clamp(1, 32),
+            incarnations_max: options.incarnations_max,
             bridge_incarnation: 0,
             bridged: 0,
             overdue: false,
             unreserved: Vec::new(),
             totals: Totals::default(),
         };
+        if !follows {
+            state.log_start(options.start)?;
+        }
         state.bridge_incarnation = state.next_incarnation()?;
         state.overdue = state
             .tables
@@ -263,7 +270,8 @@ impl State {
     /// This epoch has given out all that it has: one more would be the next one's.
     pub fn next_incarnation(&mut self) -> Result<u64, StateError> {
         let next = self.incarnations + 1;
-        let incarnation = within_epoch(self.log.epoch(), next, self.incarnation_bits)
+        let incarnation = within_epoch(self.log.epoch(), next, INCARNATION_BITS)
+            .filter(|_| next <= self.incarnations_max)
             .ok_or(StateError::Exhausted("identities of producers"))?;
         self.incarnations = next;
         Ok(incarnation)
@@ -354,7 +362,7 @@ impl State {
     ///
     /// # Errors
     /// The epoch is not above the log's last, or above all that there are.
-    pub fn begin_epoch(&mut self, epoch: u64) -> Result<(), StateError> {
+    pub fn begin_epoch(&mut self, epoch: u64, start: Start) -> Result<(), StateError> {
         check_epoch(Some(epoch))?;
         self.incarnations = 0;
         self.log.begin_epoch(epoch)?;
@@ -362,8 +370,29 @@ impl State {
         self.tables.drop_unnamed(&mut self.log);
         self.tables.inherit_watermarks();
         self.tables.live = true;
+        self.log_start(start)?;
         self.bridge_incarnation = self.next_incarnation()?;
         Ok(())
+    }
+
+    /// Logs this start before anything that could rest on it.
+    fn log_start(&mut self, start: Start) -> Result<(), StateError> {
+        if start.id == 0 {
+            return Ok(());
+        }
+        let secret = self.tables.starts.secret().is_none().then_some(start.secret);
+        let head = StartHead { id: start.id, secret };
+        self.head_buffer.clear();
+        head.encode(&mut self.head_buffer);
+        match self.append_event(kinds::START) {
+            Ok(_) => {
+                self.tables.apply_start(self.log.epoch(), &head);
+                Ok(())
+            }
+            // A full disk does not keep a broker from starting. Producers of this start are unknown to the next one.
+            Err(AppendError::NoSpace) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Appends a record and says where it is.

@@ -89,6 +89,10 @@ pub const fn within_epoch(epoch: u64, counter: u64, counter_bits: u32) -> Option
     Some(epoch << counter_bits | counter)
 }
 
+/// Bits of a producer's incarnation that count within an epoch. Stores from before began with 24 of them; what they gave out
+/// is below what later epochs give out.
+pub const INCARNATION_BITS: u32 = 32;
+
 /// Epochs that such numbers have room for.
 pub const EPOCH_END: u64 = 1 << 32;
 

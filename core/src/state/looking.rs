@@ -36,6 +36,12 @@ impl State {
         self.log.end()
     }
 
+    /// Whether the last attempt to write such messages to a file failed, for want of room say; it is tried again.
+    #[must_use]
+    pub fn cannot_spill(&self) -> bool {
+        self.tables.volatile.is_paused()
+    }
+
     /// Whether the log takes no records of `bytes` altogether for want of room. One that has failed lacks nothing: whoever
     /// waited for it has to be told.
     #[must_use]

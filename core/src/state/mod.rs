@@ -7,7 +7,7 @@
 //!
 //! Smallest first: [`ids`], `codec`; the record heads `message_record`, `terminal_record`, `catalogue_record`,
 //! `checkpoint_record`, all of them in `records`; `queue`
-//! (entries), `source`, `timers`, `producers`, `refusals`, `volatile` with `spill`; `properties`, `bridge`, `catalogue`; `transaction`;
+//! (entries), `source`, `timers`, `producers`, `refusals`, `starts`, `volatile` with `spill`; `properties`, `bridge`, `catalogue`; `transaction`;
 //! `tables` with `apply`, `deciding`, `checkpoint`, `rewriting`; and the `facade` with `publishing`, `ending`, `dispatching`,
 //! `acknowledging`, `transacting`, `administration`, `looking`, `upkeep`, `dump`.
 //!
@@ -45,6 +45,7 @@ mod rewriting;
 mod selecting;
 mod source;
 mod spill;
+mod starts;
 mod tables;
 mod terminal_record;
 mod timers;
@@ -72,9 +73,10 @@ pub use message_record::{MessageCopy, MessageHead, Reference};
 pub use producers::ProducerKnowledge;
 pub use properties::{OverflowPolicy, Properties, Store, StoreDefinition, StoreIndex, Stores};
 pub use publishing::{Accepted, Durability, Incoming};
-pub use selecting::message_id;
+pub use selecting::message_id_prefix;
 pub use source::{Cursor, Moved, Source, SourceStatistics, Watermark};
 pub use spill::{SpillRead, SpillReadDone, SpillWork, SpillWorkDone};
+pub use starts::{SECRET_BYTES, Start, TOKEN_BYTES};
 pub use terminal_record::Reason;
 pub use transacting::Committed;
 pub use upkeep::{ReadJob, ReadJobDone, UpkeepDone, UpkeepJob};

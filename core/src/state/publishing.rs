@@ -229,6 +229,7 @@ impl State {
             if let Some(selector) = &target.selector {
                 let known = Circumstances {
                     broker: &self.broker,
+                    starts: &self.tables.starts,
                     arrived_ms: planning.head.arrived_ms,
                     id: (incoming.incarnation, incoming.sequence),
                     origin: None,
@@ -293,6 +294,7 @@ impl State {
             Kind::Topic => {
                 let known = Circumstances {
                     broker: &self.broker,
+                    starts: &self.tables.starts,
                     arrived_ms: self.tables.now.wall_ms,
                     id: own_id.unwrap_or((incoming.incarnation, incoming.sequence)),
                     origin: None,

@@ -23,7 +23,9 @@ impl Rewriter for Tables {
             },
             // Small, and without them a transaction's messages would mean something else. They go with their segment.
             kinds::TRANSACTION => Rewrite::Keep,
-            kinds::DESTINATION | kinds::SUBSCRIPTION | kinds::WATERMARK | kinds::CHECKPOINT if superseded => {
+            kinds::DESTINATION | kinds::SUBSCRIPTION | kinds::WATERMARK | kinds::CHECKPOINT | kinds::START
+                if superseded =>
+            {
                 Rewrite::Drop
             }
             _ => Rewrite::Keep,

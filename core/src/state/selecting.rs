@@ -3,18 +3,25 @@
 use crate::message::{MessageView, Selectable};
 use crate::selector::{HeaderField, Selector};
 
-use super::ids::Kind;
+use super::ids::{INCARNATION_BITS, Kind};
+use super::starts::Starts;
 
-/// Writes a message id, `ID:<broker>.<incarnation in hexadecimal>:<sequence>` (EMS-MSG-A26).
+/// What the message ids of a producer begin with (EMS-MSG-A26): `ID:<broker>.<incarnation>.<start id>:`, in hexadecimal; the
+/// number follows. Without the start id, which is random, a store that was lost would give the same ids again. Incarnations
+/// that were given out before starts had ids have none.
 #[must_use]
-pub fn message_id(broker: &str, (incarnation, sequence): (u64, u64)) -> String {
-    format!("ID:{broker}.{incarnation:X}:{sequence}")
+pub fn message_id_prefix(broker: &str, incarnation: u64, start: Option<u64>) -> String {
+    match start {
+        Some(start) => format!("ID:{broker}.{incarnation:X}.{start:016X}:"),
+        None => format!("ID:{broker}.{incarnation:X}:"),
+    }
 }
 
 /// What the broker knows about a message that a selector is to judge.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub(super) struct Circumstances<'a> {
     pub broker: &'a str,
+    pub starts: &'a Starts,
     pub arrived_ms: u64,
     pub id: (u64, u64),
     /// Where it was sent; only `$sys.undelivered` may ask.
@@ -28,7 +35,9 @@ pub(super) fn wants(selector: &Selector, view: &MessageView<'_>, known: &Circums
     fields.delivery_count = known.delivery_count;
     let id;
     if selector.uses(HeaderField::MessageId) {
-        id = message_id(known.broker, known.id);
+        let (incarnation, sequence) = known.id;
+        let start = known.starts.of(incarnation >> INCARNATION_BITS);
+        id = format!("{}{sequence}", message_id_prefix(known.broker, incarnation, start));
         fields.message_id = &id;
     }
     let destination;

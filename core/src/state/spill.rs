@@ -213,6 +213,10 @@ impl SpillFiles {
         self.failures
     }
 
+    pub(super) const fn is_paused(&self) -> bool {
+        self.paused
+    }
+
     pub(super) fn write(&mut self, chunk: u64, parts: Vec<Bytes>) -> Option<SpillWork> {
         if self.writing || self.paused {
             return None;

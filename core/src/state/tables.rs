@@ -16,6 +16,7 @@ use super::producers::Producers;
 use super::properties::Stores;
 use super::queue::{DELAYED, EXPIRES, Entry, MOVED};
 use super::source::Source;
+use super::starts::Starts;
 use super::timers::{Timer, TimerKind, Timers};
 use super::transaction::{PendingEntry, Transactions};
 use super::volatile::{VolatileStore, is_volatile};
@@ -75,6 +76,7 @@ pub(super) struct Tables {
     pub sources: FxHashMap<SourceId, Source>,
     pub transactions: Transactions,
     pub producers: Producers,
+    pub starts: Starts,
     pub volatile: VolatileStore,
     pub timers: Timers,
     pub stores: Stores,
@@ -102,6 +104,7 @@ impl Tables {
             sources: FxHashMap::default(),
             transactions: Transactions::default(),
             producers,
+            starts: Starts::default(),
             volatile,
             timers: Timers::default(),
             stores: Stores::default(),

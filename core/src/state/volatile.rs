@@ -112,6 +112,12 @@ impl VolatileStore {
         self.memory_bytes
     }
 
+    /// Whether a write to the spill file failed and was not tried again since.
+    #[must_use]
+    pub const fn is_paused(&self) -> bool {
+        self.files.is_paused()
+    }
+
     /// Failed writes to the spill file.
     #[must_use]
     pub const fn spill_failures(&self) -> u64 {

@@ -8,6 +8,7 @@ impl Bench {
             producer: 1,
             destination: None,
             incarnation,
+            token: self.token(incarnation),
             first_unconfirmed,
         };
         self.send(1, Sent::OpenProducer(open));
@@ -34,11 +35,6 @@ impl Bench {
         self.frames.clear();
         self.connect();
     }
-
-    fn last_incarnation(&mut self) -> u64 {
-        // The engine gives them out one after the other.
-        self.engine().state_mut().next_incarnation().unwrap() - 1
-    }
 }
 
 #[test]
@@ -46,7 +42,7 @@ fn what_a_closed_destination_refused_is_stored_when_it_comes_again() {
     let mut bench = Bench::new(Properties::default());
     bench.connect();
     bench.producer(0, 0);
-    let incarnation = bench.last_incarnation();
+    let incarnation = bench.incarnation();
     bench.publish(1, "a");
     let closed = refuse(ErrorCode::Moved, "orders", "It moves.");
     bench
@@ -69,7 +65,7 @@ fn what_was_refused_before_its_destination_could_be_told_is_stored_when_it_comes
     let mut bench = Bench::new(Properties::default());
     bench.connect();
     bench.anonymous(0, 0);
-    let incarnation = bench.last_incarnation();
+    let incarnation = bench.incarnation();
     bench.send_to("$sys.nowhere", 1);
     bench.send_to("bad..name", 2);
     assert_eq!(bench.rejected().len(), 2);
@@ -94,7 +90,7 @@ fn what_cannot_be_told_stays_so_however_often_it_comes() {
     let mut bench = Bench::new(Properties::default());
     bench.connect();
     bench.producer(0, 0);
-    let incarnation = bench.last_incarnation();
+    let incarnation = bench.incarnation();
     bench.publish(1, "a");
     let orders = bench.engine().state().destination(Kind::Queue, "orders").unwrap().id;
     bench.engine().state_mut().note_refused(orders, incarnation, 2);

@@ -398,6 +398,40 @@ fn a_message_of_a_transaction_waits_for_the_next_segment_but_not_for_a_full_disk
 }
 
 #[test]
+fn a_message_waits_for_the_next_segment_and_is_refused_at_once_on_a_full_disk() {
+    let mut bench = Bench::new(Properties::default());
+    bench.internal = false;
+    bench.connect();
+    bench.producer(0, 0);
+    bench.exhaust();
+    bench.publish_in(1, 0);
+    bench.run(false);
+    assert_eq!((bench.rejected().len(), bench.held()), (0, Some(0)), "it waits");
+    bench.settle();
+    assert_eq!(
+        (bench.rejected().len(), bench.held()),
+        (0, Some(1)),
+        "there is room again"
+    );
+    bench.disk.set_faults(Faults {
+        space_bytes: Some(0),
+        ..Faults::default()
+    });
+    bench.exhaust();
+    bench.settle();
+    bench.publish_in(2, 0);
+    bench.run(false);
+    let rejected: Vec<(u64, ErrorCode)> = bench.rejected();
+    assert_eq!(rejected, [(2, ErrorCode::StoreFull)]);
+    // The producer goes on with the next number when there is room.
+    bench.disk.set_faults(Faults::default());
+    bench.advance(1_000);
+    bench.publish(3, "is taken");
+    bench.settle();
+    assert_eq!((bench.rejected().len(), bench.held()), (1, Some(2)));
+}
+
+#[test]
 fn a_rollback_does_not_wait_behind_its_own_messages() {
     let mut bench = Bench::new(Properties::default());
     bench.internal = false;
@@ -435,8 +469,7 @@ fn a_full_disk_keeps_its_reserve_from_what_clients_would_bring_into_being() {
                 kind: DestinationKind::Queue.into(),
                 name: name.to_owned(),
             }),
-            incarnation: 0,
-            first_unconfirmed: 0,
+            ..proto::OpenProducer::default()
         })
     };
     bench.settle();

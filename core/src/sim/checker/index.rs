@@ -115,6 +115,8 @@ pub struct Index<'a> {
     pub stops: Vec<usize>,
     /// When it started again.
     pub starts: Vec<usize>,
+    /// When the disk was first full.
+    pub full: Option<usize>,
     /// Deliveries by place and message, in order.
     pub of: BTreeMap<(PlaceId, Key), Vec<DeliveryId>>,
 }
@@ -134,6 +136,7 @@ impl<'a> Index<'a> {
             purges: BTreeMap::new(),
             stops: Vec::new(),
             starts: Vec::new(),
+            full: None,
             of: BTreeMap::new(),
         };
         for (key, message) in (0u32..).map(Key).zip(&facts.messages) {
@@ -167,6 +170,9 @@ impl<'a> Index<'a> {
                     ack_confirmed: None,
                 };
                 self.deliveries.push(life);
+            }
+            Event::DiskFull => {
+                self.full.get_or_insert(at);
             }
             Event::Received(_) | Event::Ticked => {}
             Event::Returned(id) => {

@@ -3,7 +3,7 @@
 //! Delay, redelivery and moves take a message out of that order, and so does a second consumer on the place, whose unseen
 //! messages may come back late.
 
-use super::index::{Index, Span};
+use super::index::{Index, MessageLife, Span};
 use super::{Found, Rule};
 use crate::sim::facts::{ConsumerId, Message, Mode, Place, Predicate};
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,6 +26,7 @@ pub fn check(index: &Index<'_>, found: &mut Found) {
             && message.delay_ms == 0
             // Refused for a while, and sent again behind others that found room meanwhile.
             && !(may_be_refused(place, message) && index.life(handed.key).sent.len() > 1)
+            && !found_no_room(index.life(handed.key), index.full)
             && !place.undelivered
             && message
                 .transaction
@@ -58,6 +59,12 @@ pub fn check(index: &Index<'_>, found: &mut Found) {
 /// only a non-durable subscription wants is kept, too.
 fn may_be_refused(place: &Place, message: &Message) -> bool {
     place.refuses_late || !place.durable || message.mode != Mode::Persistent
+}
+
+/// Whether a message was sent again after the disk had been full: it may have been refused for that.
+fn found_no_room(life: &MessageLife, full: Option<usize>) -> bool {
+    let again = life.sent.get(1..).and_then(<[usize]>::last);
+    full.is_some_and(|full| again.is_some_and(|again| *again > full))
 }
 
 /// Whether no other consumer of the place may have been open while this one was.

@@ -138,6 +138,7 @@ impl World {
                 let left = self.env.between(0, 100_000);
                 let space_bytes = Some(self.machine.used_bytes() + left);
                 self.env.tell(|| format!("the disk has {left} bytes left"));
+                self.env.note(Event::DiskFull);
                 self.machine.set_faults(Faults {
                     space_bytes,
                     ..lasting()

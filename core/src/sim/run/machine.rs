@@ -10,7 +10,7 @@ use crate::log::{OpenMode, Options, WriteDone, WriteJob};
 use crate::name::DestinationName;
 use crate::sim::history::Event;
 use crate::sim::{Faults, SimDisk};
-use crate::state::{Kind, Properties, ReadJob, State, StateOptions, UpkeepDone, UpkeepJob};
+use crate::state::{Kind, Properties, ReadJob, SECRET_BYTES, Start, State, StateOptions, UpkeepDone, UpkeepJob};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -35,6 +35,8 @@ pub struct Machine {
     options: StateOptions,
     /// Why the broker has to be stopped: its log is finished.
     pub failed: Option<String>,
+    /// How often it was started, so that each start brings another secret: the first one's has to hold.
+    starts: u8,
 }
 
 /// What a broker is opened with; small, so that segments roll, caches miss and reserves run out all the time.
@@ -75,6 +77,7 @@ impl Machine {
             reads: Vec::new(),
             options: options(env),
             failed: None,
+            starts: 0,
         };
         machine.start(env);
         machine
@@ -89,7 +92,13 @@ impl Machine {
     /// Starts the broker on what the disk holds.
     pub fn start(&mut self, env: &mut Env) {
         let disk = Arc::new(self.disk.clone());
-        match State::open(disk, self.options.clone(), env.now()) {
+        let mut options = self.options.clone();
+        options.start = Start {
+            id: env.random.next_u64() | 1,
+            secret: [self.starts; SECRET_BYTES],
+        };
+        self.starts = self.starts.wrapping_add(1);
+        match State::open(disk, options, env.now()) {
             Ok((state, report)) => {
                 env.tell(|| format!("opened: {report:?}"));
                 let settings = Settings {

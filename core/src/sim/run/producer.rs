@@ -36,6 +36,7 @@ pub struct Producer {
     pub number: u32,
     plan: ProducerPlan,
     incarnation: u64,
+    token: Vec<u8>,
     next: u64,
     kept: BTreeMap<u64, Kept>,
     open: bool,
@@ -53,6 +54,7 @@ impl Producer {
             number,
             plan,
             incarnation: 0,
+            token: Vec::new(),
             next: 1,
             kept: BTreeMap::new(),
             open: false,
@@ -88,6 +90,7 @@ impl Producer {
             destination: self.plan.at.as_ref().map(At::to_proto),
             incarnation: self.incarnation,
             first_unconfirmed: if self.incarnation == 0 { 0 } else { self.first_kept() },
+            token: self.token.clone(),
         })
     }
 
@@ -98,6 +101,7 @@ impl Producer {
     /// Takes the answer to its opening; what has to be sent again.
     pub fn opened(&mut self, env: &mut Env, opened: &proto::ProducerOpened) -> Vec<client_frame::Frame> {
         self.incarnation = opened.incarnation;
+        self.token.clone_from(&opened.token);
         self.open = true;
         let credit = opened.credit.unwrap_or_default();
         (self.sequence_limit, self.bytes_limit) = (credit.sequence_limit, credit.bytes_limit);

@@ -308,7 +308,7 @@ fn a_forced_start_drops_what_cannot_be_decoded_of_sealed_segments_too() {
 #[test]
 fn an_epoch_gives_out_no_identity_that_the_next_one_has() {
     let mut options = small_options();
-    options.incarnation_bits = 4;
+    options.incarnations_max = 15;
     let mut bench = Bench::on(SimDisk::new(1), options);
     let mut given = std::collections::BTreeSet::new();
     for _ in 0..5 {
@@ -324,6 +324,13 @@ fn an_epoch_gives_out_no_identity_that_the_next_one_has() {
     }
     // One each for bridges and for the harness.
     assert_eq!(given.len(), 5 * 13);
+    // The last epoch and the last number of one.
+    assert_eq!(
+        ids::within_epoch(u64::from(u32::MAX), u64::from(u32::MAX), 32),
+        Some(u64::MAX)
+    );
+    assert_eq!(ids::within_epoch(1 << 32, 1, 32), None);
+    assert_eq!(ids::within_epoch(1, 1 << 32, 32), None);
     let mut options = small_options();
     options.log.mode = OpenMode::Active { epoch: Some(1 << 32) };
     let opened = State::open(Arc::new(SimDisk::new(2)), options, bench.now);

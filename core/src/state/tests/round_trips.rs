@@ -246,6 +246,8 @@ fn item() -> impl Strategy<Value = Item> {
             destination: DestinationId(destination),
             ranges,
         }),
+        (number(), number()).prop_map(|(epoch, id)| Item::Start { epoch, id }),
+        byte().prop_map(|byte| Item::Secret([byte; SECRET_BYTES])),
         (number(), number()).prop_map(|(unseen, anywhere)| Item::RefusalsForgotten([unseen, anywhere])),
     ]
 }

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::log::Position;
+use crate::state::{SECRET_BYTES, Start};
 
 fn busy(bench: &mut Bench) {
     let queue = bench.queue(
@@ -100,7 +101,15 @@ fn a_standby_that_applies_the_log_has_the_same_state() {
 
     // It takes over: what its leader may have delivered comes flagged.
     let epoch = bench.state().epoch() + 1;
-    follower.begin_epoch(epoch).unwrap();
+    follower
+        .begin_epoch(
+            epoch,
+            Start {
+                id: 99,
+                secret: [9; SECRET_BYTES],
+            },
+        )
+        .unwrap();
     let queue = bench.state().destination(Kind::Queue, "orders").unwrap().id;
     let mut promoted = Bench {
         disk,

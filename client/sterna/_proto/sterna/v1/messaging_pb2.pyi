@@ -236,7 +236,7 @@ class Credentials(_message.Message):
     def __init__(self, password: _Optional[_Union[Credentials.Password, _Mapping]] = ..., token: _Optional[str] = ...) -> None: ...
 
 class Welcome(_message.Message):
-    __slots__ = ("protocol_version", "broker", "store_id", "epoch", "connection_token", "resumed", "heartbeat_ms", "detach_ms", "limits", "client_id", "product", "time_ms", "cluster")
+    __slots__ = ("protocol_version", "broker", "store_id", "epoch", "connection_token", "resumed", "heartbeat_ms", "detach_ms", "limits", "client_id", "product", "time_ms", "cluster", "start_id")
     PROTOCOL_VERSION_FIELD_NUMBER: _ClassVar[int]
     BROKER_FIELD_NUMBER: _ClassVar[int]
     STORE_ID_FIELD_NUMBER: _ClassVar[int]
@@ -250,6 +250,7 @@ class Welcome(_message.Message):
     PRODUCT_FIELD_NUMBER: _ClassVar[int]
     TIME_MS_FIELD_NUMBER: _ClassVar[int]
     CLUSTER_FIELD_NUMBER: _ClassVar[int]
+    START_ID_FIELD_NUMBER: _ClassVar[int]
     protocol_version: int
     broker: str
     store_id: str
@@ -263,7 +264,8 @@ class Welcome(_message.Message):
     product: str
     time_ms: int
     cluster: str
-    def __init__(self, protocol_version: _Optional[int] = ..., broker: _Optional[str] = ..., store_id: _Optional[str] = ..., epoch: _Optional[int] = ..., connection_token: _Optional[bytes] = ..., resumed: bool = ..., heartbeat_ms: _Optional[int] = ..., detach_ms: _Optional[int] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., client_id: _Optional[str] = ..., product: _Optional[str] = ..., time_ms: _Optional[int] = ..., cluster: _Optional[str] = ...) -> None: ...
+    start_id: int
+    def __init__(self, protocol_version: _Optional[int] = ..., broker: _Optional[str] = ..., store_id: _Optional[str] = ..., epoch: _Optional[int] = ..., connection_token: _Optional[bytes] = ..., resumed: bool = ..., heartbeat_ms: _Optional[int] = ..., detach_ms: _Optional[int] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., client_id: _Optional[str] = ..., product: _Optional[str] = ..., time_ms: _Optional[int] = ..., cluster: _Optional[str] = ..., start_id: _Optional[int] = ...) -> None: ...
 
 class Limits(_message.Message):
     __slots__ = ("frame_bytes", "message_bytes", "sessions", "producers", "consumers", "inflight_bytes", "unacknowledged_messages", "transaction_messages", "upload_bytes", "selector_bytes", "temporaries", "transactions")
@@ -412,30 +414,36 @@ class SequenceRange(_message.Message):
     def __init__(self, first: _Optional[int] = ..., last: _Optional[int] = ...) -> None: ...
 
 class OpenProducer(_message.Message):
-    __slots__ = ("producer", "destination", "incarnation", "first_unconfirmed")
+    __slots__ = ("producer", "destination", "incarnation", "first_unconfirmed", "token")
     PRODUCER_FIELD_NUMBER: _ClassVar[int]
     DESTINATION_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     FIRST_UNCONFIRMED_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
     producer: int
     destination: _message_pb2.Destination
     incarnation: int
     first_unconfirmed: int
-    def __init__(self, producer: _Optional[int] = ..., destination: _Optional[_Union[_message_pb2.Destination, _Mapping]] = ..., incarnation: _Optional[int] = ..., first_unconfirmed: _Optional[int] = ...) -> None: ...
+    token: bytes
+    def __init__(self, producer: _Optional[int] = ..., destination: _Optional[_Union[_message_pb2.Destination, _Mapping]] = ..., incarnation: _Optional[int] = ..., first_unconfirmed: _Optional[int] = ..., token: _Optional[bytes] = ...) -> None: ...
 
 class ProducerOpened(_message.Message):
-    __slots__ = ("incarnation", "last_sequence", "destination_id", "generation", "credit")
+    __slots__ = ("incarnation", "last_sequence", "destination_id", "generation", "credit", "token", "message_id_prefix")
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     LAST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     DESTINATION_ID_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     CREDIT_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_ID_PREFIX_FIELD_NUMBER: _ClassVar[int]
     incarnation: int
     last_sequence: int
     destination_id: int
     generation: int
     credit: ProducerCredit
-    def __init__(self, incarnation: _Optional[int] = ..., last_sequence: _Optional[int] = ..., destination_id: _Optional[int] = ..., generation: _Optional[int] = ..., credit: _Optional[_Union[ProducerCredit, _Mapping]] = ...) -> None: ...
+    token: bytes
+    message_id_prefix: str
+    def __init__(self, incarnation: _Optional[int] = ..., last_sequence: _Optional[int] = ..., destination_id: _Optional[int] = ..., generation: _Optional[int] = ..., credit: _Optional[_Union[ProducerCredit, _Mapping]] = ..., token: _Optional[bytes] = ..., message_id_prefix: _Optional[str] = ...) -> None: ...
 
 class CloseProducer(_message.Message):
     __slots__ = ("producer",)

@@ -1,0 +1,168 @@
+//! Producers that come back: who is taken for whom, in this store, another one, and an older copy of it.
+
+use super::*;
+use crate::proto::reply::Result as Answered;
+
+impl Bench {
+    /// Opens a producer as a client that was given this incarnation and this token would; its answer.
+    fn come_back(&mut self, incarnation: u64, token: Vec<u8>) -> Answered {
+        let open = proto::OpenProducer {
+            producer: 1,
+            destination: Some(orders()),
+            incarnation,
+            first_unconfirmed: 1,
+            token,
+        };
+        self.frames.clear();
+        let frame = proto::ClientFrame {
+            session: 1,
+            request: 77,
+            frame: Some(Sent::OpenProducer(open)),
+        };
+        let batch = proto::ClientBatch { frames: vec![frame] }.encode_to_vec();
+        let stream = self.stream;
+        self.engine().handle(stream, &batch);
+        self.settle();
+        let answer = self.frames.iter().find_map(|frame| match &frame.frame {
+            Some(Got::Reply(reply)) if reply.request == 77 => reply.result.clone(),
+            _ => None,
+        });
+        answer.unwrap()
+    }
+
+    fn begin_anew(&mut self) {
+        self.start();
+        self.frames.clear();
+        self.connect();
+    }
+}
+
+fn is_unknown(answer: &Answered) -> bool {
+    matches!(answer, Answered::Error(error) if error.code() == ErrorCode::UnknownProducer)
+}
+
+#[test]
+fn a_producer_that_shows_its_token_goes_on_after_a_restart_and_nothing_is_kept_twice() {
+    let mut bench = Bench::new(Properties::default());
+    bench.connect();
+    bench.producer(0, 0);
+    bench.publish(1, "a");
+    let incarnation = bench.incarnation();
+    let token = bench.token(incarnation);
+    for _ in 0..2 {
+        bench.begin_anew();
+        assert!(
+            matches!(bench.come_back(incarnation, token.clone()), Answered::ProducerOpened(opened)
+            if (opened.incarnation, opened.last_sequence) == (incarnation, 1) && opened.token == token)
+        );
+        bench.publish(1, "a");
+        assert_eq!((bench.confirmed(), bench.held()), (vec![1], Some(1)));
+    }
+}
+
+#[test]
+fn an_incarnation_is_taken_back_from_nobody_but_who_was_given_it() {
+    let mut bench = Bench::new(Properties::default());
+    bench.connect();
+    bench.producer(0, 0);
+    bench.publish(1, "a");
+    let incarnation = bench.incarnation();
+    let token = bench.token(incarnation);
+    let others = bench.engine().state().producer_token(incarnation, "somebody").unwrap();
+    bench.close();
+    bench.frames.clear();
+    bench.connect();
+    for (claimed, shown) in [
+        (incarnation, Vec::new()),
+        (incarnation, token[..15].to_vec()),
+        (incarnation, [token.clone(), vec![0]].concat()),
+        (incarnation, others.to_vec()),
+        (incarnation + 1, token.clone()),
+        (incarnation + (1 << 24), token.clone()),
+        (u64::MAX, token.clone()),
+    ] {
+        assert!(is_unknown(&bench.come_back(claimed, shown)), "{claimed:x}");
+    }
+    assert!(matches!(
+        bench.come_back(incarnation, token),
+        Answered::ProducerOpened(_)
+    ));
+}
+
+#[test]
+fn a_store_that_is_new_gives_numbers_again_and_stores_what_comes_under_them() {
+    let mut before = Bench::new(Properties::default());
+    before.connect();
+    before.producer(0, 0);
+    (1..=50).for_each(|sequence| before.publish(sequence, "before"));
+    let incarnation = before.incarnation();
+    let token = before.token(incarnation);
+    // The volume is lost: same name, same identity even, another start.
+    let mut after = Bench::new(Properties::default());
+    after.starts = 1_000;
+    after.disk = SimDisk::new(2);
+    after.begin_anew();
+    assert!(is_unknown(&after.come_back(incarnation, token)));
+    after.producer(0, 0);
+    while after.incarnation() < incarnation {
+        after.close();
+        after.frames.clear();
+        after.connect();
+        after.producer(0, 0);
+    }
+    assert_eq!(after.incarnation(), incarnation, "the number is given again");
+    (1..=50).for_each(|sequence| after.publish(sequence, "after"));
+    assert_eq!((after.confirmed().len(), after.held()), (50, Some(50)));
+}
+
+#[test]
+fn an_older_copy_takes_back_whom_it_knows_and_nobody_else() {
+    let first = |later: u64| {
+        let mut bench = Bench::new(Properties::default());
+        bench.connect();
+        bench.producer(0, 0);
+        let early = bench.incarnation();
+        let token = bench.token(early);
+        // Here the copy was taken; what starts from it is another start than what went on.
+        bench.starts = later;
+        bench.begin_anew();
+        bench.producer(0, 0);
+        (bench, early, token)
+    };
+    let (mut went_on, early, early_token) = first(10);
+    let late = went_on.incarnation();
+    let late_token = went_on.token(late);
+    let (mut copy, _, _) = first(20);
+    assert_eq!(copy.incarnation(), late, "the same number");
+    copy.close();
+    copy.frames.clear();
+    copy.connect();
+    assert!(is_unknown(&copy.come_back(late, late_token)));
+    assert!(matches!(
+        copy.come_back(early, early_token),
+        Answered::ProducerOpened(_)
+    ));
+}
+
+#[test]
+fn message_ids_tell_stores_apart_and_stay_after_a_restart() {
+    let mut bench = Bench::new(Properties::default());
+    bench.connect();
+    bench.producer(0, 0);
+    bench.publish(1, "a");
+    let incarnation = bench.incarnation();
+    let expected = format!("ID:sterna.{incarnation:X}.0000000000000001:1");
+    for _ in 0..2 {
+        bench.begin_anew();
+        bench.consumer(1, 10);
+        let ids: Vec<String> = bench
+            .frames
+            .iter()
+            .filter_map(|frame| match &frame.frame {
+                Some(Got::Deliver(deliver)) => Some(deliver.deliveries[0].message_id.clone()),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(ids, std::slice::from_ref(&expected));
+    }
+}

@@ -1,0 +1,227 @@
+//! Under which starts the store gave out producers' incarnations, and the secret by which it knows them again.
+//!
+//! An incarnation is a number that only grows in a store: its epoch and a count. But a store that is new, and one that was
+//! restored from a copy, begin with epochs that were given out before. So each start for writing draws a random *start
+//! id* and logs it as its first record: what was given out under it is known by both. The oldest of very many are
+//! forgotten; a producer of theirs is unknown, and says so.
+//!
+//! A producer that comes back shows a token: an HMAC over store, start id, incarnation and user. Nobody else has one, so
+//! nobody can use up another's numbers.
+
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
+
+use super::codec::{Decoder, HeadError, put_byte, put_bytes};
+use super::facade::State;
+use super::ids::INCARNATION_BITS;
+
+const VERSION: u8 = 1;
+/// Starts that are known. Incarnations of earlier ones are answered as unknown, and message ids lose their start id.
+const STARTS_MAX: usize = 65_536;
+/// Bytes of a secret.
+pub const SECRET_BYTES: usize = 32;
+/// Bytes of a token.
+pub const TOKEN_BYTES: usize = 16;
+
+/// What a start draws, by whoever has random numbers.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+pub struct Start {
+    /// The start id. 0: none; then no producer of this start can be told from others, and none is taken back.
+    pub id: u64,
+    /// The store's secret, should it have none yet.
+    pub secret: [u8; SECRET_BYTES],
+}
+
+impl std::fmt::Debug for Start {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "Start {{ id: {:x}, .. }}", self.id)
+    }
+}
+
+/// A start as its record has it. The secret stands in the first one alone, and in checkpoints.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct StartHead {
+    pub id: u64,
+    pub secret: Option<[u8; SECRET_BYTES]>,
+}
+
+impl StartHead {
+    /// Appends the encoded head.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        put_byte(out, VERSION);
+        put_id(out, self.id);
+        put_secret(out, self.secret.as_ref());
+    }
+
+    /// Reads a head.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn decode(head: &[u8]) -> Result<Self, HeadError> {
+        let mut decoder = Decoder::new(head);
+        decoder.version("start record", VERSION)?;
+        let start = Self {
+            id: decode_id(&mut decoder)?,
+            secret: decode_secret(&mut decoder)?,
+        };
+        decoder.end("start record")?;
+        Ok(start)
+    }
+}
+
+/// Appends a start id, as [`decode_id`] reads it.
+pub(super) fn put_id(out: &mut Vec<u8>, id: u64) {
+    put_bytes(out, &id.to_le_bytes());
+}
+
+/// Reads a start id.
+pub(super) fn decode_id(decoder: &mut Decoder<'_>) -> Result<u64, HeadError> {
+    let bytes = decoder.bytes("start id")?;
+    let bytes = bytes.try_into().map_err(|_| HeadError::Range("start id"))?;
+    Ok(u64::from_le_bytes(bytes))
+}
+
+/// Appends a secret, or that there is none, as [`decode_secret`] reads it.
+pub(super) fn put_secret(out: &mut Vec<u8>, secret: Option<&[u8; SECRET_BYTES]>) {
+    put_bytes(out, secret.map_or(&[], |secret| secret.as_slice()));
+}
+
+/// Reads a secret.
+pub(super) fn decode_secret(decoder: &mut Decoder<'_>) -> Result<Option<[u8; SECRET_BYTES]>, HeadError> {
+    match decoder.bytes("secret")? {
+        [] => Ok(None),
+        bytes => Ok(Some(bytes.try_into().map_err(|_| HeadError::Range("secret"))?)),
+    }
+}
+
+/// The starts that the log knows, in the order of their epochs.
+#[derive(Default)]
+pub(super) struct Starts {
+    by_epoch: Vec<(u64, u64)>,
+    secret: Option<[u8; SECRET_BYTES]>,
+}
+
+impl std::fmt::Debug for Starts {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_map().entries(self.iter()).finish()
+    }
+}
+
+impl Starts {
+    /// Notes a start, by its record or a checkpoint.
+    pub fn note(&mut self, epoch: u64, id: u64) {
+        match self.by_epoch.binary_search_by_key(&epoch, |(known, _)| *known) {
+            // A follower that became active within an epoch of its leader would be a second start of it: the later holds.
+            Ok(place) => self.by_epoch[place].1 = id,
+            Err(place) => self.by_epoch.insert(place, (epoch, id)),
+        }
+        if self.by_epoch.len() > STARTS_MAX {
+            self.by_epoch.remove(0);
+        }
+    }
+
+    /// Takes the store's secret.
+    pub fn keep(&mut self, secret: [u8; SECRET_BYTES]) {
+        self.secret = Some(secret);
+    }
+
+    /// The secret.
+    pub const fn secret(&self) -> Option<[u8; SECRET_BYTES]> {
+        self.secret
+    }
+
+    /// The start id of an epoch.
+    pub fn of(&self, epoch: u64) -> Option<u64> {
+        // Nearly always the current one is asked for.
+        if let Some(&(last, id)) = self.by_epoch.last()
+            && last == epoch
+        {
+            return Some(id);
+        }
+        let place = self.by_epoch.binary_search_by_key(&epoch, |(known, _)| *known).ok()?;
+        Some(self.by_epoch[place].1)
+    }
+
+    /// All of them, oldest first.
+    pub fn iter(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        self.by_epoch.iter().copied()
+    }
+}
+
+impl State {
+    /// The id of the current start; 0: it has none.
+    #[must_use]
+    pub fn start_id(&self) -> u64 {
+        self.tables.starts.of(self.log.epoch()).unwrap_or(0)
+    }
+
+    /// The id of the start that gave out an incarnation; None: of none that is known.
+    #[must_use]
+    pub fn start_id_of(&self, incarnation: u64) -> Option<u64> {
+        self.tables.starts.of(incarnation >> INCARNATION_BITS)
+    }
+
+    /// By what a producer of this user shows that it was given its incarnation here; None: nothing could show it.
+    #[must_use]
+    pub fn producer_token(&self, incarnation: u64, user: &str) -> Option<[u8; TOKEN_BYTES]> {
+        let mac = self.producer_mac(incarnation, user)?;
+        let whole = mac.finalize().into_bytes();
+        whole[..TOKEN_BYTES].try_into().ok()
+    }
+
+    /// Whether it was given this incarnation, in this store, for this user.
+    #[must_use]
+    pub fn is_producer_token(&self, token: &[u8], incarnation: u64, user: &str) -> bool {
+        // The length is compared first: the library takes any part of the whole, an empty one too.
+        token.len() == TOKEN_BYTES
+            && self
+                .producer_mac(incarnation, user)
+                .is_some_and(|mac| mac.verify_truncated_left(token).is_ok())
+    }
+
+    fn producer_mac(&self, incarnation: u64, user: &str) -> Option<Hmac<Sha256>> {
+        let start = self.start_id_of(incarnation)?;
+        let secret = self.tables.starts.secret()?;
+        let mut mac = Hmac::<Sha256>::new_from_slice(&secret).ok()?;
+        mac.update(b"sterna producer\0");
+        mac.update(&self.log.store_id());
+        mac.update(&start.to_le_bytes());
+        mac.update(&incarnation.to_le_bytes());
+        mac.update(user.as_bytes());
+        Some(mac)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_start_is_read_as_it_was_written() {
+        for id in [0, 1, 0x7f, 0x80, u64::MAX] {
+            for secret in [None, Some([0; SECRET_BYTES]), Some([0xff; SECRET_BYTES])] {
+                let mut head = Vec::new();
+                StartHead { id, secret }.encode(&mut head);
+                let read = StartHead::decode(&head).unwrap();
+                assert_eq!((read.id, read.secret), (id, secret));
+                for cut in 0..head.len() {
+                    assert!(StartHead::decode(&head[..cut]).is_err(), "cut at {cut}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_newest_starts_are_known_and_the_oldest_forgotten() {
+        let mut starts = Starts::default();
+        for epoch in 1..=STARTS_MAX as u64 + 2 {
+            starts.note(epoch, epoch * 3);
+        }
+        assert_eq!(starts.iter().count(), STARTS_MAX);
+        let last = STARTS_MAX as u64 + 2;
+        assert_eq!((starts.of(last), starts.of(3)), (Some(last * 3), Some(9)));
+        assert_eq!((starts.of(1), starts.of(last + 1)), (None, None));
+        starts.note(7, 1);
+        assert_eq!(starts.of(7), Some(1));
+    }
+}

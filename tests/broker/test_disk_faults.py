@@ -1,0 +1,118 @@
+"""A broker in a process of its own whose disk fails, fills, or runs out of open files under it."""
+
+import asyncio
+import errno
+import json
+import socket
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+import sterna
+from sterna import errors
+
+from tests.running import ANYTHING, RunningBroker, manifest
+from tests.support.system_calls import Supervised, failing, is_possible
+from tests.waiting import eventually
+
+pytestmark = pytest.mark.skipif(not is_possible(), reason="system calls are supervised on Linux on x86-64 alone")
+
+# The smallest segments, so that a log goes on to its next file after few messages.
+SMALL = manifest("Broker", "sterna", "log: {segmentBytes: 1048576}, limits: {messageBytes: 262144}")
+BODY = b"x" * 20_000
+_HASTY = sterna.Reconnect(give_up_after_s=0.5)
+
+
+def events(broker: RunningBroker, name: str) -> list[dict[str, Any]]:
+    """The lines of a broker's log with this event."""
+    lines = [json.loads(line) for line in broker.stderr.splitlines() if line.startswith("{")]
+    return [line for line in lines if line["event"] == name]
+
+
+async def drained(broker: RunningBroker) -> list[bytes]:
+    """The bodies of everything in the queue."""
+    found = []
+    async with sterna.connect(f"sterna://{broker.address}") as connection:
+        consumer = await connection.consumer("orders")
+        while (message := await consumer.receive(timeout=1)) is not None:
+            found.append(bytes(message.body))
+            message.acknowledge()
+    return found
+
+
+def _connect_and_say_nothing(address: str, times: int, stack: ExitStack) -> None:
+    host, _, port = address.rpartition(":")
+    for _ in range(times):
+        stack.enter_context(socket.create_connection((host, int(port)), timeout=10))
+
+
+@pytest.mark.parametrize("call", ["fdatasync", "pwritev"])
+async def test_a_disk_that_fails_ends_the_broker_with_its_reason_and_takes_nothing_that_was_confirmed(
+    broker_process: Any, supervised: Supervised, call: str
+) -> None:
+    broker = broker_process(supervised=(supervised.address, (call,)))
+    await asyncio.to_thread(broker.start)
+    connection = await sterna.connect(f"sterna://{broker.address}", reconnect=_HASTY)
+    try:
+        await connection.send("orders", b"confirmed")
+        assert supervised.calls[call] > 0
+        supervised.decide = failing(call, ".segment")
+        with pytest.raises(errors.SternaError):
+            await connection.send("orders", b"in doubt")
+        assert await asyncio.to_thread(broker.wait) == 1
+    finally:
+        await connection.close(failed=True, timeout_s=5)
+    [failed] = events(broker, "engine_failed")
+    assert "Input/output error" in failed["error"]
+    assert f"the broker cannot go on:\n{failed['error']}" in broker.stderr
+    supervised.decide = lambda _: 0
+    await asyncio.to_thread(broker.start)
+    assert (await drained(broker))[:1] == [b"confirmed"]
+
+
+async def test_a_full_disk_refuses_at_once_says_so_and_lets_clients_go(
+    broker_process: Any, supervised: Supervised
+) -> None:
+    broker = broker_process(manifests=(*ANYTHING, SMALL), supervised=(supervised.address, ("fallocate",)))
+    await asyncio.to_thread(broker.start)
+    supervised.decide = failing("fallocate", ".segment", errno.ENOSPC)
+    sent = 0
+    async with asyncio.timeout(30), sterna.connect(f"sterna://{broker.address}") as connection:
+        with pytest.raises(errors.StoreFullError):
+            while sent < 1_000:
+                await connection.send("orders", BODY)
+                sent += 1
+        assert sent > 0
+        # What is in it can be taken out, and then there is room again.
+        supervised.decide = lambda _: 0
+        consumer = await connection.consumer("orders")
+        for _ in range(sent):
+            message = await consumer.receive(timeout=10)
+            assert message is not None
+            await message.acknowledge()
+
+        async def is_taken() -> bool:
+            try:
+                await connection.send("orders", b"there is room again")
+            except errors.StoreFullError:
+                return False
+            return True
+
+        await eventually(lambda: asyncio.ensure_future(is_taken()), timeout_s=20, what="room")
+
+
+async def test_clients_that_only_connect_do_not_take_the_store_its_files(broker_process: Any) -> None:
+    broker = broker_process(manifests=(*ANYTHING, SMALL), descriptors=(256, 512))
+    await asyncio.to_thread(broker.start)
+    async with sterna.connect(f"sterna://{broker.address}") as connection:
+        await connection.send("orders", b"before")
+        with ExitStack() as idle:
+            for address in (broker.address, broker.ready["monitor"]):
+                await asyncio.to_thread(_connect_and_say_nothing, str(address), 600, idle)
+            # Several files further.
+            for _ in range(300):
+                await connection.send("orders", BODY)
+    [few] = events(broker, "few_open_files")
+    assert few["open_files"] == 512
+    assert len(await drained(broker)) == 301
+    assert await asyncio.to_thread(broker.terminate) == 0
