@@ -1,0 +1,160 @@
+"""The load: what clients do until they are told to stop, or their connection ends."""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+import sterna
+from sterna import Topic, errors
+
+from tests.soak.ledger import Ledger
+
+_BODY_BYTES_MAX = 6_000
+_AT_ONCE = 16
+# What a client is told when nothing of a message is kept.
+_REFUSED = (errors.StoreFullError, errors.DestinationFullError, errors.LimitExceededError)
+Sending = Callable[[str], Awaitable[None]]
+
+
+class Load:
+    """All clients of one cycle, on one connection."""
+
+    def __init__(self, connection: sterna.Connection, ledger: Ledger, choices: random.Random, first: int) -> None:
+        self.confirmed = 0
+        self.stopped = asyncio.Event()
+        self._connection = connection
+        self._ledger = ledger
+        self._choices = choices
+        self._number = first
+
+    @property
+    def next_number(self) -> int:
+        """The next key's."""
+        return self._number
+
+    async def run(self) -> None:
+        """Until `stopped` is set, or nothing goes any more."""
+        parts = [
+            self._sends("plain", "p"),
+            self._sends("in", "m"),
+            self._sends(Topic("news"), "t"),
+            self._sends_last(),
+            self._acknowledges(),
+            self._moves(),
+        ]
+        tasks = [asyncio.create_task(self._part(part)) for part in parts]
+        await self.stopped.wait()
+        # What waits for messages would wait on; what is under way is ended with the connection.
+        await asyncio.wait(tasks, timeout=1)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _part(self, part: Awaitable[None]) -> None:
+        with suppress(errors.SternaError):
+            await part
+
+    def _key(self, kind: str) -> str:
+        self._number += 1
+        return f"{kind}{self._number}"
+
+    def _body(self, key: str) -> str:
+        return key + " " + "x" * self._choices.randrange(_BODY_BYTES_MAX)
+
+    async def _sends(self, destination: str | Topic, kind: str) -> None:
+        producer = await self._connection.producer(destination)
+
+        async def send() -> None:
+            key = self._key(kind)
+            self._ledger.sent.add(key)
+            try:
+                await producer.send(self._body(key))
+            except _REFUSED:
+                self._ledger.refused.add(key)
+                await asyncio.sleep(0.05)  # the disk is full: not as fast as may be
+            else:
+                self._ledger.confirmed.add(key)
+                self.confirmed += 1
+
+        while not self.stopped.is_set():
+            results = await asyncio.gather(
+                *(send() for _ in range(self._choices.randint(1, _AT_ONCE))), return_exceptions=True
+            )
+            for result in results:
+                if isinstance(result, BaseException):
+                    raise result
+
+    async def _sends_last(self) -> None:
+        producer = await self._connection.producer("last")
+        while not self.stopped.is_set():
+            self._ledger.last_sent += 1
+            number = self._ledger.last_sent
+            try:
+                await producer.send(str(number))
+            except _REFUSED:
+                await asyncio.sleep(0.05)
+            else:
+                self._ledger.last_confirmed = number
+                self.confirmed += 1
+            await asyncio.sleep(0)
+
+    async def _acknowledges(self) -> None:
+        session = await self._connection.session(sterna.AcknowledgeMode.INDIVIDUAL)
+        consumer = await session.consumer("plain")
+        while not self.stopped.is_set():
+            message = await consumer.receive(timeout=0.2)
+            if message is None:
+                continue
+            if self._choices.random() < 0.3:
+                message.release()
+                continue
+            key = key_of(message)
+            self._ledger.acknowledging.add(key)
+            if await message.acknowledge():
+                self._ledger.acknowledged.add(key)
+
+    async def _moves(self) -> None:
+        """Takes from one queue, sends to the other, commits: `in` is drained by transactions alone."""
+        session = await self._connection.session(transacted=True)
+        consumer, producer = await session.consumer("in"), await session.producer("out")
+        while not self.stopped.is_set():
+            keys = []
+            for _ in range(self._choices.randint(1, 8)):
+                message = await consumer.receive(timeout=0.1)
+                if message is None:
+                    break
+                keys.append(key_of(message))
+                await producer.send_soon(self._body(keys[-1]))
+            if not keys:
+                continue
+            if self._choices.random() < 0.2:
+                await session.rollback()
+                continue
+            place = len(self._ledger.moves)
+            self._ledger.moves.append((tuple(keys), False))
+            try:
+                await session.commit()
+            except errors.TransactionInDoubtError:
+                raise
+            except errors.TransactionRolledBackError:
+                del self._ledger.moves[place]
+            else:
+                self._ledger.moves[place] = (tuple(keys), True)
+                self.confirmed += 1
+
+
+def key_of(message: sterna.Message) -> str:
+    """The key at the beginning of a message's body."""
+    return message.text.partition(" ")[0]
+
+
+async def stored(connection: sterna.Connection) -> dict[str, list[str]]:
+    """The keys in every queue, looked at without taking."""
+    found = {}
+    for queue in ("plain", "in", "out", "copies", "last"):
+        async with connection.browser(queue) as browser:
+            found[queue] = [key_of(message) async for message in browser]
+    async with connection.browser(Topic("news"), durable="reader") as browser:
+        found["durable"] = [key_of(message) async for message in browser]
+    return found
