@@ -70,7 +70,7 @@ impl Log {
             }
             Stage::Out => None,
             Stage::Copied(copied) => {
-                let ready = self.durable >= self.upkeep.rewrite.decided_at;
+                let ready = self.settled() >= self.upkeep.rewrite.decided_at;
                 let (old, end) = self
                     .segments
                     .by_base_mut(base)
@@ -97,10 +97,11 @@ impl Log {
         let store_id = self.store_id;
         // Above the floor nothing may be dropped for the catalogue's sake, so a rewrite there would be for nothing. Who never
         // sets a floor has no catalogue.
+        let settled = self.settled();
         let bound = if self.floor == Position::ZERO {
-            self.durable
+            settled
         } else {
-            self.floor.min(self.durable)
+            self.floor.min(settled)
         };
         // A reader that has had a message must get its end as well, and a rewrite drops both.
         let bound = bound.min(self.readers.lowest());

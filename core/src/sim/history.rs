@@ -78,6 +78,8 @@ pub enum Event {
     Stopped,
     /// It started again.
     Started,
+    /// The log took no more messages just then: one that was refused for it may be sent again, behind others.
+    OutOfRoom,
     /// The clocks moved.
     Ticked,
 }

@@ -94,6 +94,7 @@ impl State {
         }
         self.checkpoint_end = end;
         self.checkpoint_pending = Some((begin, end));
+        self.log.set_floor(begin, end);
         Ok(())
     }
 
@@ -103,7 +104,6 @@ impl State {
         {
             self.checkpoint_pending = None;
             self.tables.checkpoint = begin;
-            self.log.set_floor(begin);
         }
     }
 }

@@ -119,14 +119,14 @@ fn a_power_loss_at_every_operation_of_upkeep_leaves_the_old_or_the_new() {
     host.log.request_watermark_sync();
     let start = host.disk.operations();
     let floor = host.log.durable();
-    host.log.set_floor(floor);
+    host.log.set_floor(floor, Position::ZERO);
     host.maintain(&Shedding { kept: &kept }).unwrap();
     let operations = host.disk.operations() - start;
     assert!(operations > 50, "{operations}");
     for crash_at in 1..=operations + 1 {
         let (mut host, kept) = sparse(2);
         host.log.request_watermark_sync();
-        host.log.set_floor(floor);
+        host.log.set_floor(floor, Position::ZERO);
         host.disk.set_faults(Faults {
             crash_at: Some(start + crash_at),
             ..Faults::default()
@@ -179,7 +179,7 @@ fn a_segment_goes_only_when_nothing_needs_it() {
     host.log.hold(first);
     assert!(host.log.register_reader("standby", first, u64::MAX));
     let floor = host.log.durable();
-    host.log.set_floor(floor);
+    host.log.set_floor(floor, Position::ZERO);
     assert!(!gone(&mut host), "held, and read");
     host.log.release(first);
     assert!(!gone(&mut host), "a reader needs it");
@@ -214,7 +214,7 @@ fn an_acknowledgement_outlives_what_it_acknowledges() {
     }
     host.commit().unwrap();
     let floor = host.log.durable();
-    host.log.set_floor(floor);
+    host.log.set_floor(floor, Position::ZERO);
     host.maintain(&KeepAll).unwrap();
     assert!(
         host.read(acknowledgement).is_ok(),
@@ -291,7 +291,7 @@ fn files_are_recycled_so_that_steady_work_needs_no_new_ones() {
         if random.one_in(4) {
             host.commit().unwrap();
             let floor = host.log.durable();
-            host.log.set_floor(floor);
+            host.log.set_floor(floor, Position::ZERO);
             host.maintain(&KeepAll).unwrap();
         }
     }

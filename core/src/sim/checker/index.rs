@@ -113,6 +113,8 @@ pub struct Index<'a> {
     pub purges: BTreeMap<PlaceId, Vec<Purge>>,
     /// When the broker stopped.
     pub stops: Vec<usize>,
+    /// When the log took no more messages.
+    pub full: Vec<usize>,
     /// When it started again.
     pub starts: Vec<usize>,
     /// Deliveries by place and message, in order.
@@ -133,6 +135,7 @@ impl<'a> Index<'a> {
             consumers: vec![Span::default(); facts.consumers.len()],
             purges: BTreeMap::new(),
             stops: Vec::new(),
+            full: Vec::new(),
             starts: Vec::new(),
             of: BTreeMap::new(),
         };
@@ -212,6 +215,7 @@ impl<'a> Index<'a> {
                 self.note_purge(at, event, *place);
             }
             Event::Stopped => self.stops.push(at),
+            Event::OutOfRoom => self.full.push(at),
             Event::Started => self.starts.push(at),
         }
     }

@@ -5,7 +5,7 @@
 
 use super::index::{Index, Span};
 use super::{Found, Rule};
-use crate::sim::facts::{ConsumerId, Message, Mode, Place, Predicate};
+use crate::sim::facts::{ConsumerId, Key, Message, Mode, Place, Predicate};
 use std::collections::{BTreeMap, BTreeSet};
 
 pub fn check(index: &Index<'_>, found: &mut Found) {
@@ -26,6 +26,7 @@ pub fn check(index: &Index<'_>, found: &mut Found) {
             && message.delay_ms == 0
             // Refused for a while, and sent again behind others that found room meanwhile.
             && !(may_be_refused(place, message) && index.life(handed.key).sent.len() > 1)
+            && !met_a_full_log(index, handed.key)
             && !place.undelivered
             && message
                 .transaction
@@ -58,6 +59,15 @@ pub fn check(index: &Index<'_>, found: &mut Found) {
 /// only a non-durable subscription wants is kept, too.
 fn may_be_refused(place: &Place, message: &Message) -> bool {
     place.refuses_late || !place.durable || message.mode != Mode::Persistent
+}
+
+/// Whether the log had no room between two of its sendings: it may have been refused, while a shorter one behind it was not.
+fn met_a_full_log(index: &Index<'_>, key: Key) -> bool {
+    let sent = &index.life(key).sent;
+    let (Some(first), Some(last)) = (sent.first(), sent.last()) else {
+        return false;
+    };
+    index.full.iter().any(|at| (first..last).contains(&at))
 }
 
 /// Whether no other consumer of the place may have been open while this one was.

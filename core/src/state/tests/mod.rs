@@ -3,6 +3,7 @@
 
 mod bridges;
 mod compaction;
+mod ends;
 mod limits;
 mod messages;
 mod model;
