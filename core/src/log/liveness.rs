@@ -84,12 +84,23 @@ impl Log {
         let Some(holder) = self.segments.find(holder).map(|segment| segment.base) else {
             return;
         };
+        let position = target;
         let Some(target) = self.segments.find(target) else {
             return;
         };
-        if target.base != holder && target.liveness.dependents.insert(holder) {
+        let base = target.base;
+        if base != holder && target.liveness.dependents.insert(holder) {
             self.block(holder, 1);
         }
+        self.note_superseded(base, position);
+    }
+
+    /// Whether a copy of the record at `target` that does not know of the later record at `holder` may be on disk.
+    #[must_use]
+    pub fn may_exist(&self, holder: Position, target: Position) -> bool {
+        self.segments
+            .peek(target)
+            .is_some_and(|segment| segment.rewritten_at <= holder)
     }
 
     /// What lies below `floor` is not needed for the catalogue's sake, once the record at `proof` is settled: the last of a

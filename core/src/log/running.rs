@@ -241,6 +241,12 @@ impl Log {
         )
     }
 
+    /// Whether a file is in force that a compaction made.
+    #[cfg(test)]
+    pub(crate) fn has_rewritten(&self) -> bool {
+        self.segments.iter().any(|segment| segment.compacted)
+    }
+
     /// Memory the payload cache holds.
     #[must_use]
     pub fn cache_bytes(&self) -> usize {

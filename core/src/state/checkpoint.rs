@@ -75,6 +75,8 @@ impl State {
         if !wildcard_holds && undelivered.is_none_or(|source| source.statistics.messages == 0) {
             self.tables.catalogue.forget_retired();
         }
+        let (log, decided) = (&self.log, &mut self.tables.decided);
+        decided.retain(|prepared, decided| log.may_exist(decided.position, *prepared));
         let number = self.log.end().0;
         let chunks = self.tables.checkpoint_chunks();
         let count = chunks.len();

@@ -5,7 +5,7 @@ use crate::log::Position;
 use super::catalogue_record::{Decision, TransactionHead};
 use super::ids::{SourceId, Xid};
 use super::queue::{DELAYED, EXPIRED, Entry, GATED};
-use super::tables::{Gate, Liveness, Tables};
+use super::tables::{Decided, Gate, Liveness, Tables};
 use super::timers::{Timer, TimerKind};
 use super::transaction::{PREPARED_HOLDER, PendingEntry, Transaction};
 use super::volatile::is_volatile;
@@ -15,11 +15,7 @@ impl Tables {
         match (head.decision, head.xid) {
             (Decision::Committed, _) => self.apply_commit(liveness, position, head.transaction),
             (Decision::RolledBack, _) => {
-                let prepared = self.transactions.get(head.transaction).and_then(|open| open.prepared);
-                if let Some(prepared) = prepared {
-                    liveness.depend(position, prepared);
-                }
-                self.apply_rollback(liveness, head.transaction);
+                self.apply_rollback(liveness, position, head.transaction);
             }
             (Decision::Prepared, xid) => {
                 self.apply_prepare(
@@ -111,9 +107,7 @@ impl Tables {
         if !gate.entries.is_empty() {
             self.gates.push_back(gate);
         }
-        if let Some(prepared) = transaction.prepared {
-            liveness.depend(position, prepared);
-        }
+        self.note_decided(liveness, &transaction, position, Decision::Committed);
         for (record, terminal) in &transaction.terminals {
             if position != Position::ZERO {
                 liveness.depend(position, *record);
@@ -129,11 +123,18 @@ impl Tables {
     }
 
     /// None of a transaction takes effect. What it acknowledged is again in its holders' hands, or back in its place if it
-    /// was prepared and has none: these are returned, each with its priority.
-    pub fn apply_rollback(&mut self, liveness: &mut impl Liveness, id: u64) -> Vec<(SourceId, u8, Entry)> {
+    /// was prepared and has none: these are returned, each with its priority. `position`: of the record that says so;
+    /// [`Position::ZERO`] if it ends with its epoch.
+    pub fn apply_rollback(
+        &mut self,
+        liveness: &mut impl Liveness,
+        position: Position,
+        id: u64,
+    ) -> Vec<(SourceId, u8, Entry)> {
         let Some(transaction) = self.transactions.remove(id) else {
             return Vec::new();
         };
+        self.note_decided(liveness, &transaction, position, Decision::RolledBack);
         let mut returned = Vec::new();
         for pending in &transaction.entries {
             self.forget_pending(pending);
@@ -155,6 +156,21 @@ impl Tables {
         }
         self.end_transaction(liveness, &transaction);
         returned
+    }
+
+    /// The record that prepared a transaction goes before the one that decides it, or a restart would find it undecided. And
+    /// while it is on disk a rewrite has to know what was decided.
+    fn note_decided(
+        &mut self,
+        liveness: &mut impl Liveness,
+        transaction: &Transaction,
+        position: Position,
+        decision: Decision,
+    ) {
+        if let Some(prepared) = transaction.prepared {
+            liveness.depend(position, prepared);
+            self.decided.insert(prepared, Decided { position, decision });
+        }
     }
 
     fn end_transaction(&mut self, liveness: &mut impl Liveness, transaction: &Transaction) {

@@ -242,6 +242,7 @@ fn presence_says_when_an_acknowledgement_may_be_dropped() {
         let presence = Presence {
             segments: &host.log.segments,
             rewriting: Position::ZERO,
+            superseded: &Default::default(),
         };
         presence.may_exist(holder, target)
     };

@@ -204,3 +204,117 @@ fn a_prepared_transaction_stands_while_all_around_it_is_rewritten() {
         assert_eq!(bench.take_all(queue.source()), [left]);
     }
 }
+
+/// Something else happens until the log has gone on by some segments, with a checkpoint there.
+fn go_on(bench: &mut Bench, filler: DestinationId) {
+    for round in 0..600 {
+        bench.send(filler, &Message::text("x".repeat(500)));
+        if round % 50 == 49 {
+            bench.settle();
+            bench.state().purge(filler.source(), "admin").unwrap();
+        }
+    }
+    bench.state().checkpoint().unwrap();
+    bench.settle();
+}
+
+// The record that prepared it lies beside what is held, so that its segment stays (or is rewritten) while the one with the
+// decision is free to go.
+#[test]
+fn a_decided_transaction_stays_decided_when_its_decision_goes() {
+    for (commits, percent) in [(true, 0), (false, 0), (true, 60), (false, 60)] {
+        let mut options = compacting();
+        options.log.compact_below_percent = percent;
+        let mut bench = Bench::on(SimDisk::new(9), options);
+        let queue = bench.queue("orders", Properties::default());
+        let filler = bench.queue("filler", Properties::default());
+        go_on(&mut bench, filler);
+        let xid = Xid::default();
+        let tx = Tx { owner: 1, number: 1 };
+        bench.send(queue, &Message::text("pinned"));
+        bench.send_in(tx, queue, &Message::text("sent")).unwrap();
+        bench.state().prepare(tx, xid.clone()).unwrap().unwrap();
+        go_on(&mut bench, filler);
+        if commits {
+            bench.state().commit_prepared(&xid).unwrap();
+        } else {
+            bench.state().rollback_prepared(&xid).unwrap();
+        }
+        let decided = bench.state().end();
+        bench.settle();
+        go_on(&mut bench, filler);
+        go_on(&mut bench, filler);
+        let rewritten = bench.state().log().has_rewritten();
+        assert_eq!(rewritten, percent > 0, "what is held is alone in its segment");
+        bench.restart();
+        assert!(
+            bench.state().prepared().is_empty(),
+            "commits {commits}, rewritten {rewritten}, decided below {}",
+            decided.0
+        );
+        let left: &[&str] = if commits { &["pinned", "sent"] } else { &["pinned"] };
+        assert_eq!(bench.texts(queue.source()), left);
+        assert!(bench.state().commit_prepared(&xid).is_err(), "it was decided once");
+    }
+}
+
+// The questions about a large segment are asked in several pieces. One piece sees the transaction open, a later one decided.
+#[test]
+fn a_transaction_that_is_decided_while_its_segment_is_rewritten_stays_decided() {
+    let mut rewritten = 0;
+    for during in 0..12 {
+        let mut options = compacting();
+        options.log.segment_bytes = 2 * 1024 * 1024;
+        options.checkpoint_bytes = Some(u64::MAX);
+        let mut bench = Bench::on(SimDisk::new(9), options);
+        let queue = bench.queue("orders", Properties::default());
+        let tiny = bench.queue("tiny", Properties::default());
+        let filler = bench.queue("filler", Properties::default());
+        bench.send(queue, &Message::text("taken"));
+        bench.settle();
+        let (tx, xid) = (Tx { owner: 1, number: 1 }, Xid::default());
+        let (_, sequence, _) = bench.take(queue.source()).unwrap();
+        bench
+            .state()
+            .acknowledge(queue.source(), &[(sequence, sequence)], |_| true, Some(tx))
+            .unwrap();
+        bench.send(queue, &Message::text("pinned"));
+        for _ in 0..6_000 {
+            bench.send(tiny, &Message::text("x"));
+        }
+        bench.state().prepare(tx, xid.clone()).unwrap().unwrap();
+        (0..9).for_each(|_| go_on(&mut bench, filler));
+        bench.state().purge(tiny.source(), "admin").unwrap();
+        let write = |bench: &mut Bench| {
+            while let Some(job) = bench.state().next_write().unwrap() {
+                let done = job.run();
+                bench.state().complete_write(done).unwrap();
+            }
+        };
+        write(&mut bench);
+        assert!(!bench.state().log().has_rewritten());
+        for step in 0..30 {
+            if step == during {
+                rewritten += u32::from(bench.state().log().has_rewritten());
+                bench.state().commit_prepared(&xid).unwrap();
+                write(&mut bench);
+            }
+            match bench.state().maintenance().unwrap() {
+                Some(job) => {
+                    let done = job.run();
+                    bench.state().complete_maintenance(done).unwrap();
+                }
+                None => write(&mut bench),
+            }
+            if step >= during && bench.state().log().has_rewritten() {
+                // Another rewrite, which knows all, would make it good again.
+                break;
+            }
+        }
+        assert!(bench.state().log().has_rewritten());
+        bench.restart();
+        assert_eq!(bench.texts(queue.source()), ["pinned"], "decided during step {during}");
+        assert!(bench.state().prepared().is_empty());
+    }
+    assert!((1..11).contains(&rewritten), "{rewritten} came after the rewrite");
+}
