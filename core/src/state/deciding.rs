@@ -96,12 +96,9 @@ impl Tables {
             }
             if let Some(source) = self.sources.get_mut(&first.source) {
                 source.queue.merge(first.priority, &run);
-                // They may stand behind where consumers with selectors have looked already; what is gated is told of when
-                // its gate opens.
-                if !gated {
-                    run.iter()
-                        .for_each(|entry| source.note_return(first.priority, entry.sequence));
-                }
+                // They may stand behind where consumers have looked already. What is gated, too: nothing may overtake it.
+                run.iter()
+                    .for_each(|entry| source.note_return(first.priority, entry.sequence));
             }
         }
         if !gate.entries.is_empty() {

@@ -26,7 +26,7 @@ pub fn check(index: &Index<'_>, found: &mut Found) {
             && message.delay_ms == 0
             // Refused for a while, and sent again behind others that found room meanwhile.
             && !(may_be_refused(place, message) && index.life(handed.key).sent.len() > 1)
-            && !met_a_full_log(index, handed.key)
+            && !met_a_full_log(index, handed.key, delivery.at)
             && !place.undelivered
             && message
                 .transaction
@@ -62,12 +62,15 @@ fn may_be_refused(place: &Place, message: &Message) -> bool {
 }
 
 /// Whether the log had no room between two of its sendings: it may have been refused, while a shorter one behind it was not.
-fn met_a_full_log(index: &Index<'_>, key: Key) -> bool {
+/// Or before its transaction took effect: that may have been refused, while a later one needed no record.
+fn met_a_full_log(index: &Index<'_>, key: Key, handed: usize) -> bool {
     let sent = &index.life(key).sent;
-    let (Some(first), Some(last)) = (sent.first(), sent.last()) else {
+    let (Some(&first), Some(&last)) = (sent.first(), sent.last()) else {
         return false;
     };
-    index.full.iter().any(|at| (first..last).contains(&at))
+    let transacted = index.facts.message(key).transaction.is_some();
+    let until = if transacted { handed } else { last };
+    index.full.iter().any(|at| (first..until).contains(at))
 }
 
 /// Whether no other consumer of the place may have been open while this one was.
