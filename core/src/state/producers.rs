@@ -41,6 +41,8 @@ pub struct Producers {
     young: FxHashMap<Key, LastArrival>,
     old: FxHashMap<Key, LastArrival>,
     forgotten_up_to: u64,
+    /// As `forgotten_up_to`, of what was only ever in memory: it ends with the process, like those messages.
+    forgotten_unlogged: u64,
     /// Numbers below the highest that never arrived.
     pub(super) refusals: Refusals,
     unlogged: Box<[FxHashMap<Key, u64>; 2]>,
@@ -55,6 +57,7 @@ impl Producers {
             young: FxHashMap::default(),
             old: FxHashMap::default(),
             forgotten_up_to: 0,
+            forgotten_unlogged: 0,
             refusals: Refusals::default(),
             unlogged: Box::default(),
             half_max: (producers_max / 2).max(1),
@@ -85,7 +88,7 @@ impl Producers {
                 ProducerKnowledge::Forgotten
             }
             Some(last) => ProducerKnowledge::Known(last.sequence),
-            None if incarnation <= self.forgotten_up_to => ProducerKnowledge::Forgotten,
+            None if incarnation <= self.forgotten_up_to.max(self.forgotten_unlogged) => ProducerKnowledge::Forgotten,
             None => ProducerKnowledge::New,
         }
     }
@@ -121,7 +124,15 @@ impl Producers {
         let before = old.remove(&key).unwrap_or(0);
         young.insert(key, sequence.max(before));
         if young.len() >= self.half_max {
-            *old = std::mem::take(young);
+            let evicted = std::mem::replace(old, std::mem::take(young));
+            for (key, sequence) in evicted {
+                if self.young.contains_key(&key) || self.old.contains_key(&key) {
+                    // Logged messages keep it known, and then only with all of its numbers.
+                    old.insert(key, sequence);
+                } else {
+                    self.forgotten_unlogged = self.forgotten_unlogged.max(key.0);
+                }
+            }
         }
     }
 
@@ -220,6 +231,25 @@ mod tests {
             producers.knowledge(1, QUEUE),
             ProducerKnowledge::Known(1000),
             "who sends is remembered"
+        );
+        assert_eq!(producers.knowledge(1001, QUEUE), ProducerKnowledge::New);
+    }
+
+    #[test]
+    fn what_was_only_in_memory_is_bounded_and_not_taken_for_new_when_it_is_forgotten() {
+        let mut producers = Producers::new(10);
+        producers.note(3, QUEUE, 1, Position(8));
+        producers.note_unlogged(3, QUEUE, 2);
+        for incarnation in 4..=1000 {
+            producers.note_unlogged(incarnation, QUEUE, 1);
+        }
+        let kept: usize = producers.unlogged.iter().map(FxHashMap::len).sum();
+        assert!(kept <= 15, "{kept}");
+        assert_eq!(producers.knowledge(500, QUEUE), ProducerKnowledge::Forgotten);
+        assert_eq!(
+            producers.knowledge(3, QUEUE),
+            ProducerKnowledge::Known(2),
+            "known by what is logged, with all of its numbers"
         );
         assert_eq!(producers.knowledge(1001, QUEUE), ProducerKnowledge::New);
     }

@@ -408,3 +408,56 @@ fn a_rewrite_comes_into_force_when_all_is_durable_that_it_was_decided_by() {
     host.maintain(&Shedding { kept: &kept }).unwrap();
     assert!(is_rewritten(&host));
 }
+
+#[test]
+fn a_reader_that_begins_anew_while_a_segment_is_retired_keeps_it_or_has_to_ask_again() {
+    let (mut refused, mut kept) = (0, 0);
+    // The reader comes while the piece of upkeep with this number is under way.
+    for during in 0..30 {
+        let mut host = filled(5, 250, 1500);
+        host.maintain(&KeepAll).unwrap();
+        let first = *host.appended.keys().next().unwrap();
+        let floor = host.log.durable();
+        host.log.set_floor(floor, Position::ZERO);
+        let is_there = |host: &Host| host.log.start() <= first;
+        let mut granted = false;
+        for step in 0.. {
+            let Some(job) = host.log.maintenance(&KeepAll) else {
+                break;
+            };
+            let done = job.run();
+            if step == during && is_there(&host) {
+                granted = host.log.register_reader("standby", first, u64::MAX);
+                refused += u32::from(!granted);
+            }
+            host.log.complete_maintenance(done).unwrap();
+        }
+        if granted {
+            assert!(is_there(&host), "the reader came during step {during}");
+            kept += 1;
+        } else {
+            assert!(!is_there(&host));
+        }
+    }
+    assert!(refused > 0, "{refused} {kept}");
+}
+
+#[test]
+fn a_floor_counts_when_its_proof_is_settled() {
+    let mut host = filled(3, 200, 2000);
+    host.maintain(&KeepAll).unwrap();
+    let start = host.log.start();
+    let floor = host.log.durable();
+    let proof = host.log.append(16, b"says all that lies below", b"").unwrap();
+    host.log.set_floor(floor, proof);
+    host.maintain(&KeepAll).unwrap();
+    assert_eq!(host.log.start(), start, "the proof is not durable");
+    host.log.set_committed(floor);
+    host.commit().unwrap();
+    host.maintain(&KeepAll).unwrap();
+    assert_eq!(host.log.start(), start, "it is durable here, and not committed");
+    let end = host.log.durable();
+    host.log.set_committed(end);
+    host.maintain(&KeepAll).unwrap();
+    assert!(host.log.start() > start);
+}

@@ -301,9 +301,7 @@ fn a_commit_that_needs_no_record_does_not_overtake_one_that_does() {
     let source = queue.source();
     let [first, second] = [1, 2].map(|number| Tx { owner: 1, number });
     bench.send_in(first, queue, &Message::text("logged")).unwrap();
-    bench
-        .send_in(first, queue, &Message::text("first").volatile())
-        .unwrap();
+    bench.send_in(first, queue, &Message::text("first").volatile()).unwrap();
     bench
         .send_in(second, queue, &Message::text("second").volatile())
         .unwrap();
