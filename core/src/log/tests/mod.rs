@@ -3,7 +3,9 @@
 mod crash;
 mod damage;
 mod reading;
+mod real_disk;
 mod shipping;
+mod syncs;
 mod upkeep;
 
 use std::collections::BTreeMap;

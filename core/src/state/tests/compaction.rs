@@ -318,3 +318,93 @@ fn a_transaction_that_is_decided_while_its_segment_is_rewritten_stays_decided() 
     }
     assert!((1..11).contains(&rewritten), "{rewritten} came after the rewrite");
 }
+
+// What a prepared transaction took is kept by a rewrite that comes after its acknowledgement, and its decision after both.
+#[test]
+fn an_acknowledgement_in_a_transaction_counts_from_its_commit_on() {
+    let mut options = compacting();
+    options.log.compact_below_percent = 20;
+    let mut bench = Bench::on(SimDisk::new(9), options);
+    let queue = bench.queue("orders", Properties::default());
+    let dense = bench.queue("dense", Properties::default());
+    let filler = bench.queue("filler", Properties::default());
+    let thicken = |bench: &mut Bench| {
+        for _ in 0..100 {
+            bench.send(dense, &Message::text("x".repeat(200)));
+        }
+    };
+    bench.send(queue, &Message::text("taken"));
+    bench.send(queue, &Message::text("pinned"));
+    thicken(&mut bench);
+    go_on(&mut bench, filler);
+    let (tx, xid) = (Tx { owner: 1, number: 1 }, Xid::default());
+    let (_, sequence, _) = bench.take(queue.source()).unwrap();
+    bench
+        .state()
+        .acknowledge(queue.source(), &[(sequence, sequence)], |_| true, Some(tx))
+        .unwrap();
+    bench.send(queue, &Message::text("beside it"));
+    thicken(&mut bench);
+    bench.state().prepare(tx, xid.clone()).unwrap().unwrap();
+    thicken(&mut bench);
+    go_on(&mut bench, filler);
+    bench.state().purge(dense.source(), "admin").unwrap();
+    // Now both segments are sparse: what is not decided is kept.
+    go_on(&mut bench, filler);
+    assert!(bench.state().log().has_rewritten());
+    bench.state().commit_prepared(&xid).unwrap();
+    go_on(&mut bench, filler);
+    bench.restart();
+    assert_eq!(bench.texts(queue.source()), ["pinned", "beside it"]);
+}
+
+#[test]
+fn a_refused_number_is_remembered_when_the_records_that_told_of_it_are_gone() {
+    let mut bench = Bench::on(SimDisk::new(7), compacting());
+    let queue = bench.queue("orders", Properties::default());
+    let filler = bench.queue("filler", Properties::default());
+    let producer = bench.state().next_incarnation();
+    bench.state().note_refused(queue, producer, 1);
+    bench
+        .send_as(queue, &Message::text("later"), (producer, 2), None)
+        .unwrap();
+    bench.settle();
+    bench.state().purge(queue.source(), "admin").unwrap();
+    go_on(&mut bench, filler);
+    go_on(&mut bench, filler);
+    bench.restart();
+    let again = |bench: &mut Bench, number| {
+        let message = Message::text("again");
+        bench
+            .send_as(queue, &message, (producer, number), None)
+            .unwrap()
+            .duplicate
+    };
+    assert!(again(&mut bench, 2));
+    assert!(!again(&mut bench, 1), "it was refused, so it is new");
+}
+
+#[test]
+fn the_name_of_a_deleted_queue_is_known_while_messages_that_were_sent_there_are_kept() {
+    let mut bench = Bench::on(SimDisk::new(7), compacting());
+    let filler = bench.queue("filler", Properties::default());
+    let name = DestinationName::parse("gone").unwrap();
+    let properties = Properties {
+        redelivery_max: 1,
+        ..Properties::default()
+    };
+    let gone = bench
+        .state()
+        .ensure_destination(Kind::Queue, &name, Origin::Dynamic, properties)
+        .unwrap();
+    bench.send(gone, &Message::text("aside").preserved());
+    bench.settle();
+    let (_, sequence, _) = bench.take(gone.source()).unwrap();
+    assert_eq!(bench.state().release(gone.source(), sequence, true), Released::Moved);
+    bench.state().delete_destination(gone, true, "admin").unwrap();
+    go_on(&mut bench, filler);
+    go_on(&mut bench, filler);
+    bench.restart();
+    assert_eq!(bench.texts(UNDELIVERED.source()), ["aside"]);
+    assert_eq!(bench.state().destination_name(gone), Some((Kind::Queue, "gone")));
+}

@@ -3,6 +3,7 @@
 
 mod bridges;
 mod compaction;
+mod dependencies;
 mod ends;
 mod limits;
 mod messages;
