@@ -33,21 +33,7 @@ impl Tables {
     /// it, the next epoch would end the transaction.
     pub fn apply_prepare(&mut self, liveness: &mut impl Liveness, position: Position, id: u64, xid: Xid, time_ms: u64) {
         liveness.hold(position);
-        let open = self.transactions.entry(id);
-        for pending in open
-            .entries
-            .iter()
-            .filter(|pending| !is_volatile(pending.entry.position))
-        {
-            liveness.depend(position, pending.entry.position);
-        }
-        for (record, terminal) in &open.terminals {
-            liveness.depend(position, *record);
-            terminal
-                .targets
-                .iter()
-                .for_each(|target| liveness.depend(position, *target));
-        }
+        self.transactions.entry(id).outlived_by(liveness, position);
         self.transactions.prepare(id, xid, position, time_ms);
     }
 
@@ -59,6 +45,14 @@ impl Tables {
         transaction
             .entries
             .sort_by_key(|pending| (pending.source, pending.priority, pending.entry.sequence));
+        if position != Position::ZERO {
+            transaction.outlived_by(liveness, position);
+        }
+        if let Some(prepared) = transaction.prepared {
+            // A rewrite that kept what was undecided has let go of what depended on it: the record that prepared it is
+            // needed for as long as before, or a commit of a later epoch would find nothing.
+            transaction.outlived_by(liveness, prepared);
+        }
         let gated = self.live && position != Position::ZERO;
         let mut gate = Gate {
             position,
@@ -73,9 +67,6 @@ impl Tables {
             run.clear();
             for pending in group {
                 let mut pending = *pending;
-                if !is_volatile(pending.entry.position) && position != Position::ZERO {
-                    liveness.depend(position, pending.entry.position);
-                }
                 self.forget_pending(&pending);
                 if !self.sources.contains_key(&pending.source) {
                     // Deleted while the transaction was open.
@@ -106,13 +97,11 @@ impl Tables {
         }
         self.note_decided(liveness, &transaction, position, Decision::Committed);
         for (record, terminal) in &transaction.terminals {
-            if position != Position::ZERO {
-                liveness.depend(position, *record);
-                terminal
-                    .targets
-                    .iter()
-                    .for_each(|target| liveness.depend(position, *target));
-            }
+            // Only now it ends anything, and must outlive it, whatever was rewritten before.
+            terminal
+                .targets
+                .iter()
+                .for_each(|target| liveness.depend(*record, *target));
             self.end_references(liveness, terminal);
             liveness.release(*record);
         }
@@ -205,6 +194,20 @@ impl Tables {
         if let Some(source) = self.sources.get_mut(&pending.source) {
             source.statistics.pending_messages -= 1;
             source.statistics.pending_bytes -= u64::from(pending.entry.bytes);
+        }
+    }
+}
+
+impl Transaction {
+    /// A record about it must be there for as long as what it sent and took, and what says that it took it.
+    fn outlived_by(&self, liveness: &mut impl Liveness, record: Position) {
+        let sent = self.entries.iter().map(|pending| pending.entry.position);
+        let taken = self
+            .terminals
+            .iter()
+            .flat_map(|(end, head)| std::iter::once(*end).chain(head.targets.iter().copied()));
+        for target in sent.filter(|sent| !is_volatile(*sent)).chain(taken) {
+            liveness.depend(record, target);
         }
     }
 }

@@ -408,3 +408,27 @@ fn the_name_of_a_deleted_queue_is_known_while_messages_that_were_sent_there_are_
     assert_eq!(bench.texts(UNDELIVERED.source()), ["aside"]);
     assert_eq!(bench.state().destination_name(gone), Some((Kind::Queue, "gone")));
 }
+
+// The segment of what it sent was rewritten while it was undecided; the commit came after a start.
+#[test]
+fn what_a_prepared_transaction_sent_is_there_when_it_was_committed_in_a_later_life() {
+    let mut options = compacting();
+    options.log.compact_below_percent = 20;
+    let mut bench = Bench::on(SimDisk::new(9), options);
+    let queue = bench.queue("orders", Properties::default());
+    let filler = bench.queue("filler", Properties::default());
+    let (tx, xid) = (Tx { owner: 1, number: 1 }, Xid::default());
+    bench.send_in(tx, queue, &Message::text("sent")).unwrap();
+    bench.send(queue, &Message::text("pinned"));
+    go_on(&mut bench, filler);
+    bench.state().prepare(tx, xid.clone()).unwrap().unwrap();
+    go_on(&mut bench, filler);
+    assert!(bench.state().log().has_rewritten());
+    bench.restart();
+    bench.state().commit_prepared(&xid).unwrap();
+    go_on(&mut bench, filler);
+    go_on(&mut bench, filler);
+    bench.restart();
+    assert_eq!(bench.texts(queue.source()), ["sent", "pinned"]);
+    assert!(bench.state().prepared().is_empty());
+}
