@@ -120,6 +120,10 @@ impl Tables {
         let Some(transaction) = self.transactions.remove(id) else {
             return Vec::new();
         };
+        if position != Position::ZERO {
+            // A start would end it all the same; a standby that reads this epoch later has to be told.
+            transaction.outlived_by(liveness, position);
+        }
         self.note_decided(liveness, &transaction, position, Decision::RolledBack);
         let mut returned = Vec::new();
         for pending in &transaction.entries {

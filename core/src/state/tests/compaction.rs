@@ -418,13 +418,20 @@ fn what_a_prepared_transaction_sent_is_there_when_it_was_committed_in_a_later_li
     let queue = bench.queue("orders", Properties::default());
     let filler = bench.queue("filler", Properties::default());
     let (tx, xid) = (Tx { owner: 1, number: 1 }, Xid::default());
+    let dense = bench.queue("dense", Properties::default());
     bench.send_in(tx, queue, &Message::text("sent")).unwrap();
     bench.send(queue, &Message::text("pinned"));
+    for _ in 0..100 {
+        bench.send(dense, &Message::text("x".repeat(200)));
+    }
     go_on(&mut bench, filler);
     bench.state().prepare(tx, xid.clone()).unwrap().unwrap();
     go_on(&mut bench, filler);
-    assert!(bench.state().log().has_rewritten());
     bench.restart();
+    // Now the segment is sparse.
+    bench.state().purge(dense.source(), "admin").unwrap();
+    go_on(&mut bench, filler);
+    assert!(bench.state().log().has_rewritten());
     bench.state().commit_prepared(&xid).unwrap();
     go_on(&mut bench, filler);
     go_on(&mut bench, filler);

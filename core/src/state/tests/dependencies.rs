@@ -141,12 +141,7 @@ fn what_prepares_and_what_decides_depend_on_all_of_the_transaction() {
         let all = [(prepared, taken), (prepared, sent), (prepared, end)];
         assert_eq!(story.dependencies(), all);
         let decided = story.decide(decision);
-        let expected: &[Position] = match decision {
-            // Without its record the next start rolls it back all the same, unless it finds it prepared.
-            Decision::RolledBack => &[prepared],
-            _ => &[taken, sent, end, prepared],
-        };
-        let mut expected: Vec<_> = expected.iter().map(|target| (decided, *target)).collect();
+        let mut expected = [taken, sent, end, prepared].map(|target| (decided, target)).to_vec();
         if decision == Decision::Committed {
             // Once more: what was undecided was not let go of by a rewrite, but these were.
             expected.splice(0..0, [(end, taken)].into_iter().chain(all));
