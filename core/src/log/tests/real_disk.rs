@@ -105,11 +105,8 @@ fn stretches(calls: &str, folder: &Path) -> Vec<(String, Vec<String>)> {
     found
 }
 
-#[test]
-fn a_log_in_a_folder_syncs_what_it_reports_durable() {
-    if let Some(folder) = std::env::var_os(FOLDER) {
-        return live(Path::new(&folder));
-    }
+/// Runs this test's other half with every sync counted; what was synced, by stretches.
+fn counted() -> Vec<(String, Vec<String>)> {
     let build = tempfile::tempdir().unwrap();
     let (source, library) = (build.path().join("counted.c"), build.path().join("counted.so"));
     std::fs::write(&source, LIBRARY).unwrap();
@@ -134,7 +131,15 @@ fn a_log_in_a_folder_syncs_what_it_reports_durable() {
         .output()
         .unwrap();
     assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stdout));
-    let found = stretches(&std::fs::read_to_string(&calls).unwrap(), &folder);
+    stretches(&std::fs::read_to_string(&calls).unwrap(), &folder)
+}
+
+#[test]
+fn a_log_in_a_folder_syncs_what_it_reports_durable() {
+    if let Some(folder) = std::env::var_os(FOLDER) {
+        return live(Path::new(&folder));
+    }
+    let found = counted();
     let of = |what: &str| -> Vec<&[String]> {
         let stretches = found.iter().filter(|(name, _)| name == what);
         stretches.map(|(_, synced)| synced.as_slice()).collect()

@@ -59,7 +59,7 @@ fn a_sealed_segment_has_its_footer_and_the_watermark_is_durable_with_it() {
             .segments
             .iter()
             .filter(|segment| segment.sealed)
-            .last()
+            .next_back()
             .unwrap()
             .end;
         for copy in 0..COPIES {
@@ -204,4 +204,30 @@ fn zeros_never_come_over_what_was_written() {
     host.disk.kill_process();
     let mut host = host.reopen(options).unwrap();
     host.check_recovered();
+}
+
+#[test]
+fn names_that_a_killed_process_left_unsynced_are_synced_before_anything_rests_on_them() {
+    let disk = SimDisk::new(9);
+    drop(Host::open(&disk, options()).unwrap());
+    for killed_at in 1..=disk.operations() {
+        let disk = SimDisk::new(9);
+        disk.set_faults(Faults {
+            crash_at: Some(killed_at),
+            ..Faults::default()
+        });
+        let _ = Host::open(&disk, options());
+        disk.kill_process();
+        let mut host = Host::open(&disk, options()).unwrap();
+        let position = host.log.append(16, b"head", b"payload").unwrap();
+        host.commit().unwrap();
+        for copy in 0..COPIES {
+            let disk = host.disk.fork(copy);
+            disk.power_cycle();
+            let opened = Host::open(&disk, options())
+                .unwrap_or_else(|error| panic!("killed at operation {killed_at}, copy {copy}: {error}"));
+            let found = opened.recovered.iter().any(|record| record.0 == position);
+            assert!(found, "killed at operation {killed_at}, copy {copy}");
+        }
+    }
 }
