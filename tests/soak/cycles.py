@@ -1,8 +1,8 @@
 """Cycles of load, fault, restart and verdict. `python -m tests.soak --cycles 300` runs them; `make soak CYCLES=300`.
 
 A cycle starts a broker, lets clients work until the fault comes (and at least 200 messages were confirmed, where it
-lets them), ends it, starts it again without a fault, and compares what it holds with what clients were told. Six cycles in a
-row have one store. What it does not cover: a loss of power, after which writes that were not synced are gone; the
+lets them), ends it, starts it again without a fault, and compares what it holds with what clients were told. Six cycles
+in a row have one store. What it does not cover: a loss of power, after which writes that were not synced are gone; the
 simulation of the engine has that.
 """
 

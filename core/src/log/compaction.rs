@@ -9,6 +9,8 @@ use std::collections::VecDeque;
 use std::io::IoSlice;
 use std::sync::Arc;
 
+use rustc_hash::FxHashSet;
+
 use super::disk::{Disk, DiskError, DiskFile, OpenFile, write_all};
 use super::footer::{Footer, Index};
 use super::position::Position;
@@ -70,6 +72,8 @@ impl Rewriter for KeepAll {
 pub struct Presence<'a> {
     pub(crate) segments: &'a Segments,
     pub(crate) rewriting: Position,
+    /// What was superseded in that segment since its rewrite began.
+    pub(crate) superseded: &'a FxHashSet<Position>,
 }
 
 impl Presence<'_> {
@@ -80,7 +84,11 @@ impl Presence<'_> {
         let Some(segment) = self.segments.peek(target) else {
             return false;
         };
-        segment.base != self.rewriting && segment.rewritten_at <= holder
+        if segment.base == self.rewriting {
+            // Asked before this, the record at `target` may have been kept: what superseded it came only then.
+            return self.superseded.contains(&target);
+        }
+        segment.rewritten_at <= holder
     }
 }
 

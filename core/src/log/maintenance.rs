@@ -10,7 +10,7 @@ use super::disk::{Disk, DiskError, DiskFile};
 use super::error::LogError;
 use super::footer::Footer;
 use super::manifest::{Entry, Manifest, ManifestFiles};
-use super::position::BLOCK_BYTES;
+use super::position::{BLOCK_BYTES, Position};
 use super::rewriting::Rewriting;
 use super::running::Log;
 use super::segments::{Segment, Segments};
@@ -31,6 +31,8 @@ pub(crate) struct Upkeep {
     out: bool,
     /// Segment and file range being filled.
     filling: Option<(u64, u64, u64)>,
+    /// Where the segment ends that is being retired.
+    retiring: Option<Position>,
     /// The disk was full when it was last asked.
     full: bool,
     sync_watermark: bool,
@@ -40,6 +42,11 @@ pub(crate) struct Upkeep {
 impl Upkeep {
     pub fn is_out(&self) -> bool {
         self.out
+    }
+
+    /// Whether a segment that is on its way out holds something a reader at this position may need.
+    pub fn is_retiring_above(&self, position: Position) -> bool {
+        self.retiring.is_some_and(|end| position < end)
     }
 
     pub fn is_full(&self) -> bool {
@@ -162,6 +169,7 @@ impl Log {
     pub fn complete_maintenance(&mut self, done: MaintenanceDone) -> Result<(), LogError> {
         self.upkeep.out = false;
         self.upkeep.filling = None;
+        self.upkeep.retiring = None;
         if let Some((id, footer)) = done.unsealed
             && let Some(segment) = self.segments.by_id_mut(id)
         {
@@ -288,10 +296,9 @@ impl Log {
     fn retire(&mut self, id: u64) -> Task {
         let options = &self.options;
         let wanted = self.ahead.len() < options.ahead_count as usize + RECYCLED_EXTRA;
-        let whole = self
-            .segments
-            .by_id(id)
-            .is_some_and(|old| !old.compacted && old.file_bytes == options.segment_bytes);
+        let old = self.segments.by_id(id);
+        self.upkeep.retiring = old.map(|old| old.end);
+        let whole = old.is_some_and(|old| !old.compacted && old.file_bytes == options.segment_bytes);
         let file_bytes = options.segment_bytes;
         let recycled = (wanted && whole).then(|| (self.take_id(), file_bytes));
         let mut manifest = self.next_manifest();

@@ -21,7 +21,7 @@ pub enum OpenMode {
 /// Sizes, limits and policy of one log.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Length of a segment file: whole blocks, 64 KiB to 1 GiB. May differ from one open to the next.
+    /// Length of a segment file: whole blocks, 16 KiB to 1 GiB. May differ from one open to the next.
     pub segment_bytes: u32,
     /// The largest record: header (32 bytes), head and payload.
     pub record_bytes_max: u32,
@@ -65,8 +65,8 @@ impl Options {
     pub(crate) fn check(&self) -> Result<(), LogError> {
         let segment = u64::from(self.segment_bytes);
         let refuse = |why: &str| Err(LogError::Options(why.to_owned()));
-        if segment % BLOCK_BYTES != 0 || !(64 * 1024..=1024 * 1024 * 1024).contains(&segment) {
-            return refuse("segment_bytes must be whole blocks of 4 KiB, 64 KiB to 1 GiB");
+        if segment % BLOCK_BYTES != 0 || !(16 * 1024..=1024 * 1024 * 1024).contains(&segment) {
+            return refuse("segment_bytes must be whole blocks of 4 KiB, 16 KiB to 1 GiB");
         }
         if u64::from(self.record_bytes_max) > segment - DATA_OFFSET - COMMIT_BYTES as u64 {
             return refuse("record_bytes_max must leave room for two blocks in a segment");

@@ -1,6 +1,8 @@
 //! The course of a compaction inside the running log: which segment, asking the rewriter, and putting the copy in force.
 //! The copying itself is in [`super::compaction`].
 
+use rustc_hash::FxHashSet;
+
 use super::compaction::{Copied, Copying, Kept, Presence, Rewritable, Rewrite, Rewriter, Slice};
 use super::footer::{Footer, IndexEntry};
 use super::maintenance::Task;
@@ -23,6 +25,8 @@ pub(crate) struct Rewriting {
     /// The end of the log when the first question was asked, and after the last answer.
     began_at: Position,
     decided_at: Position,
+    /// What was superseded in the segment since then.
+    pub superseded: FxHashSet<Position>,
     /// Number of the new file.
     copy_id: Option<u64>,
     /// The manifest that puts the copy in force is being written.
@@ -70,7 +74,7 @@ impl Log {
             }
             Stage::Out => None,
             Stage::Copied(copied) => {
-                let ready = self.durable >= self.upkeep.rewrite.decided_at;
+                let ready = self.settled() >= self.upkeep.rewrite.decided_at;
                 let (old, end) = self
                     .segments
                     .by_base_mut(base)
@@ -97,10 +101,11 @@ impl Log {
         let store_id = self.store_id;
         // Above the floor nothing may be dropped for the catalogue's sake, so a rewrite there would be for nothing. Who never
         // sets a floor has no catalogue.
+        let settled = self.settled();
         let bound = if self.floor == Position::ZERO {
-            self.durable
+            settled
         } else {
-            self.floor.min(self.durable)
+            self.floor.min(settled)
         };
         // A reader that has had a message must get its end as well, and a rewrite drops both.
         let bound = bound.min(self.readers.lowest());
@@ -126,6 +131,14 @@ impl Log {
         })
     }
 
+    /// Notes that a record was superseded, if it lies in the segment that is being rewritten.
+    pub(crate) fn note_superseded(&mut self, base: Position, target: Position) {
+        let rewrite = &mut self.upkeep.rewrite;
+        if rewrite.base == Some(base) {
+            rewrite.superseded.insert(target);
+        }
+    }
+
     /// Whether a rewrite that is coming into force leaves out what a reader at this position may need.
     pub(crate) fn is_switching_above(&mut self, position: Position) -> bool {
         let rewrite = &self.upkeep.rewrite;
@@ -147,6 +160,7 @@ impl Log {
             return;
         };
         segment.liveness.dependents_before = std::mem::take(&mut segment.liveness.dependents);
+        rewrite.superseded.clear();
         rewrite.began_at = end;
         rewrite.stage = Some(Stage::Deciding(Deciding {
             footer,
@@ -160,6 +174,7 @@ impl Log {
         let presence = Presence {
             segments: &self.segments,
             rewriting: base,
+            superseded: &self.upkeep.rewrite.superseded,
         };
         for _ in 0..DECISIONS_MAX {
             let Some((entry, next)) = deciding.footer.index.entry_at(base, deciding.at) else {

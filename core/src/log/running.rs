@@ -59,6 +59,10 @@ pub struct Log {
     pub(crate) unreadable: FxHashMap<Position, LogError>,
     pub(crate) readers: Readers,
     pub(crate) floor: Position,
+    /// Floors to come, each with the record that has to be settled first.
+    pub(crate) floors: VecDeque<(Position, Position)>,
+    /// What is committed, if that is not for this log alone to say.
+    pub(crate) committed: Option<Position>,
     pub(crate) upkeep: Upkeep,
     pub(crate) epoch: u64,
     pub(crate) hash: u64,
@@ -132,6 +136,7 @@ impl Log {
             });
         }
         self.drop_late_readers();
+        self.settle_floors();
         Ok(self.durable)
     }
 
@@ -234,6 +239,12 @@ impl Log {
             self.segments.len(),
             files.map(|segment| u64::from(segment.file_bytes)).sum(),
         )
+    }
+
+    /// Whether a file is in force that a compaction made.
+    #[cfg(test)]
+    pub(crate) fn has_rewritten(&self) -> bool {
+        self.segments.iter().any(|segment| segment.compacted)
     }
 
     /// Memory the payload cache holds.

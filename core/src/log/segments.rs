@@ -45,6 +45,8 @@ pub(crate) struct Segment {
 #[derive(Default)]
 pub(crate) struct Liveness {
     pub holds: u64,
+    /// The end of the log when the last hold was given back: the record that did it lies below.
+    pub ended_at: Position,
     /// How many sets of dependents (of other segments) contain this one.
     pub blockers: u32,
     /// Segments that must outlive this one, by their base: that never changes.

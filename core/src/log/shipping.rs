@@ -85,7 +85,8 @@ impl Log {
     ///
     /// # Errors
     /// [`LogError::Chunk`] when it does not continue this log (nothing of the offending commit is taken then);
-    /// [`LogError::NoSpace`]; [`LogError::Failed`].
+    /// [`LogError::NoSpace`] when there is no room for any of it; [`LogError::Failed`]. After an error, too, what lies
+    /// below [`Log::end`] was taken.
     pub fn append_log(&mut self, chunk: &LogChunk) -> Result<Position, LogError> {
         self.check_failed()?;
         let end = Position(block_aligned(self.end().0));
@@ -95,6 +96,14 @@ impl Log {
                 chunk.from
             )));
         }
+        match self.take_chunk(chunk) {
+            Err(LogError::NoSpace) if Position(block_aligned(self.end().0)) > end => {}
+            result => result?,
+        }
+        Ok(Position(block_aligned(self.end().0)))
+    }
+
+    fn take_chunk(&mut self, chunk: &LogChunk) -> Result<(), LogError> {
         let mut at = 0;
         while at < chunk.bytes.len() {
             let header = chunk.verify_at(at)?;
@@ -113,7 +122,7 @@ impl Log {
                 "the rolling hash at its end differs: the logs have diverged".to_owned(),
             ));
         }
-        Ok(Position(block_aligned(self.end().0)))
+        Ok(())
     }
 
     /// Verifies the records of one commit of a chunk.

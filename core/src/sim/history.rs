@@ -78,10 +78,10 @@ pub enum Event {
     Stopped,
     /// It started again.
     Started,
+    /// The log took no more messages just then: one that was refused for it may be sent again, behind others.
+    OutOfRoom,
     /// The clocks moved.
     Ticked,
-    /// The disk has no room left, or soon will: from here on messages may be refused for want of it.
-    DiskFull,
 }
 
 /// An event with the time at which it happened.

@@ -69,7 +69,7 @@ impl Tables {
         self.epoch = epoch;
         self.transactions.epoch = epoch;
         for id in self.transactions.abandoned(epoch) {
-            self.apply_rollback(liveness, id);
+            self.apply_rollback(liveness, Position::ZERO, id);
         }
     }
 

@@ -69,6 +69,8 @@ impl State {
         if !wildcard_holds && undelivered.is_none_or(|source| source.statistics.messages == 0) {
             self.tables.catalogue.forget_retired();
         }
+        let (log, decided) = (&self.log, &mut self.tables.decided);
+        decided.retain(|prepared, decided| log.may_exist(decided.position, *prepared));
         let number = self.log.end().0;
         let largest = self.record_bytes_max.saturating_sub(HEADER_BYTES + CHUNK_HEAD_BYTES);
         let chunks = self.tables.checkpoint_chunks(CHUNK_BYTES.min(largest))?;
@@ -91,6 +93,7 @@ impl State {
         }
         self.checkpoint_end = end;
         self.checkpoint_pending = Some((begin, end));
+        self.log.set_floor(begin, end);
         Ok(())
     }
 
@@ -100,7 +103,6 @@ impl State {
         {
             self.checkpoint_pending = None;
             self.tables.checkpoint = begin;
-            self.log.set_floor(begin);
         }
     }
 }

@@ -5,7 +5,7 @@ use crate::log::Position;
 use super::catalogue_record::{Decision, TransactionHead};
 use super::ids::{SourceId, Xid};
 use super::queue::{DELAYED, EXPIRED, Entry, GATED};
-use super::tables::{Gate, Liveness, Tables};
+use super::tables::{Decided, Gate, Liveness, Tables};
 use super::timers::{Timer, TimerKind};
 use super::transaction::{PREPARED_HOLDER, PendingEntry, Transaction};
 use super::volatile::is_volatile;
@@ -16,11 +16,7 @@ impl Tables {
         match (head.decision, head.xid) {
             (Decision::Committed, _) => self.apply_commit(liveness, position, head.transaction),
             (Decision::RolledBack, _) => {
-                let prepared = self.transactions.get(head.transaction).and_then(|open| open.prepared);
-                if let Some(prepared) = prepared {
-                    liveness.depend(position, prepared);
-                }
-                self.apply_rollback(liveness, head.transaction);
+                self.apply_rollback(liveness, position, head.transaction);
             }
             (Decision::Prepared, xid) => {
                 self.apply_prepare(
@@ -38,21 +34,7 @@ impl Tables {
     /// it, the next epoch would end the transaction.
     pub fn apply_prepare(&mut self, liveness: &mut impl Liveness, position: Position, id: u64, xid: Xid, time_ms: u64) {
         liveness.hold(position);
-        let open = self.transactions.entry(id);
-        for pending in open
-            .entries
-            .iter()
-            .filter(|pending| !is_volatile(pending.entry.position))
-        {
-            liveness.depend(position, pending.entry.position);
-        }
-        for (record, terminal) in &open.terminals {
-            liveness.depend(position, *record);
-            terminal
-                .targets
-                .iter()
-                .for_each(|target| liveness.depend(position, *target));
-        }
+        self.transactions.entry(id).outlived_by(liveness, position);
         self.transactions.prepare(id, xid, position, time_ms);
     }
 
@@ -64,6 +46,14 @@ impl Tables {
         transaction
             .entries
             .sort_by_key(|pending| (pending.source, pending.priority, pending.entry.sequence));
+        if position != Position::ZERO {
+            transaction.outlived_by(liveness, position);
+        }
+        if let Some(prepared) = transaction.prepared {
+            // A rewrite that kept what was undecided has let go of what depended on it: the record that prepared it is
+            // needed for as long as before, or a commit of a later epoch would find nothing.
+            transaction.outlived_by(liveness, prepared);
+        }
         let gated = self.live && position != Position::ZERO;
         let mut gate = Gate {
             position,
@@ -78,9 +68,6 @@ impl Tables {
             run.clear();
             for pending in group {
                 let mut pending = *pending;
-                if !is_volatile(pending.entry.position) && position != Position::ZERO {
-                    liveness.depend(position, pending.entry.position);
-                }
                 self.forget_pending(&pending);
                 if !self.sources.contains_key(&pending.source) {
                     // Deleted while the transaction was open.
@@ -101,28 +88,21 @@ impl Tables {
             }
             if let Some(source) = self.sources.get_mut(&first.source) {
                 source.queue.merge(first.priority, &run);
-                // They may stand behind where consumers with selectors have looked already; what is gated is told of when
-                // its gate opens.
-                if !gated {
-                    run.iter()
-                        .for_each(|entry| source.note_return(first.priority, entry.sequence));
-                }
+                // They may stand behind where consumers have looked already. What is gated, too: nothing may overtake it.
+                run.iter()
+                    .for_each(|entry| source.note_return(first.priority, entry.sequence));
             }
         }
         if !gate.entries.is_empty() {
             self.gates.push_back(gate);
         }
-        if let Some(prepared) = transaction.prepared {
-            liveness.depend(position, prepared);
-        }
+        self.note_decided(liveness, &transaction, position, Decision::Committed);
         for (record, terminal) in &transaction.terminals {
-            if position != Position::ZERO {
-                liveness.depend(position, *record);
-                terminal
-                    .targets
-                    .iter()
-                    .for_each(|target| liveness.depend(position, *target));
-            }
+            // Only now it ends anything, and must outlive it, whatever was rewritten before.
+            terminal
+                .targets
+                .iter()
+                .for_each(|target| liveness.depend(*record, *target));
             self.end_references(liveness, terminal);
             liveness.release(*record);
         }
@@ -130,11 +110,22 @@ impl Tables {
     }
 
     /// None of a transaction takes effect. What it acknowledged is again in its holders' hands, or back in its place if it
-    /// was prepared and has none: these are returned, each with its priority.
-    pub fn apply_rollback(&mut self, liveness: &mut impl Liveness, id: u64) -> Vec<(SourceId, u8, Entry)> {
+    /// was prepared and has none: these are returned, each with its priority. `position`: of the record that says so;
+    /// [`Position::ZERO`] if it ends with its epoch.
+    pub fn apply_rollback(
+        &mut self,
+        liveness: &mut impl Liveness,
+        position: Position,
+        id: u64,
+    ) -> Vec<(SourceId, u8, Entry)> {
         let Some(transaction) = self.transactions.remove(id) else {
             return Vec::new();
         };
+        if position != Position::ZERO {
+            // A start would end it all the same; a standby that reads this epoch later has to be told.
+            transaction.outlived_by(liveness, position);
+        }
+        self.note_decided(liveness, &transaction, position, Decision::RolledBack);
         let mut returned = Vec::new();
         for pending in &transaction.entries {
             self.forget_pending(pending);
@@ -156,6 +147,21 @@ impl Tables {
         }
         self.end_transaction(liveness, &transaction);
         returned
+    }
+
+    /// The record that prepared a transaction goes before the one that decides it, or a restart would find it undecided. And
+    /// while it is on disk a rewrite has to know what was decided.
+    fn note_decided(
+        &mut self,
+        liveness: &mut impl Liveness,
+        transaction: &Transaction,
+        position: Position,
+        decision: Decision,
+    ) {
+        if let Some(prepared) = transaction.prepared {
+            liveness.depend(position, prepared);
+            self.decided.insert(prepared, Decided { position, decision });
+        }
     }
 
     fn end_transaction(&mut self, liveness: &mut impl Liveness, transaction: &Transaction) {
@@ -193,6 +199,20 @@ impl Tables {
         if let Some(source) = self.sources.get_mut(&pending.source) {
             source.statistics.pending_messages -= 1;
             source.statistics.pending_bytes -= u64::from(pending.entry.bytes);
+        }
+    }
+}
+
+impl Transaction {
+    /// A record about it must be there for as long as what it sent and took, and what says that it took it.
+    fn outlived_by(&self, liveness: &mut impl Liveness, record: Position) {
+        let sent = self.entries.iter().map(|pending| pending.entry.position);
+        let taken = self
+            .terminals
+            .iter()
+            .flat_map(|(end, head)| std::iter::once(*end).chain(head.targets.iter().copied()));
+        for target in sent.filter(|sent| !is_volatile(*sent)).chain(taken) {
+            liveness.depend(record, target);
         }
     }
 }

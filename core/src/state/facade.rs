@@ -145,7 +145,8 @@ impl State {
             Liveness::depend(&mut log, holder, target);
         }
         // Without a checkpoint yet, nothing is below it.
-        log.set_floor(tables.checkpoint.max(Position(1)));
+        log.set_floor(tables.checkpoint.max(Position(1)), Position::ZERO);
+        log.set_committed(tables.committed);
         tables.live = !follows;
         let checkpoint_end = tables.checkpoint;
         let mut state = Self {
@@ -300,6 +301,7 @@ impl State {
     /// of a pair have.
     pub fn advance_commit(&mut self, position: Position) {
         self.tables.advance_commit(position);
+        self.log.set_committed(self.tables.committed);
         self.note_checkpoint_durable();
     }
 
@@ -330,14 +332,25 @@ impl State {
         self.log.advance_reader(name, position)
     }
 
-    /// Takes a leader's records and applies them (followers only).
+    /// Takes a leader's records and applies them (followers only); says where it ends now, which is within the chunk when
+    /// there was no room for all of it.
     ///
     /// # Errors
-    /// The chunk does not fit, or a record in it cannot be understood.
+    /// The chunk does not fit, there is no room for any of it, or a record in it cannot be understood.
     pub fn append_log(&mut self, chunk: &LogChunk) -> Result<Position, StateError> {
-        let end = self.log.append_log(chunk)?;
+        let (before, checkpoint) = (self.log.end(), self.tables.checkpoint);
+        let taken = self.log.append_log(chunk);
+        // Whatever the log has taken the tables see, also when it stopped half-way.
+        let after = self.log.end();
+        let mut last = Position::ZERO;
         for record in chunk.records() {
-            let record = record?;
+            let Some(record) = record.ok().filter(|record| record.position < after) else {
+                break;
+            };
+            if record.position < before {
+                continue;
+            }
+            last = record.position;
             let payload_bytes = u32::try_from(record.payload.len()).unwrap_or(u32::MAX);
             self.tables
                 .apply(
@@ -353,10 +366,10 @@ impl State {
         // The leader's new epoch ends the transactions that its last one left open.
         let epoch = self.log.epoch();
         self.tables.begin_epoch(&mut self.log, epoch);
-        if self.tables.checkpoint != Position::ZERO {
-            self.log.set_floor(self.tables.checkpoint);
+        if self.tables.checkpoint != checkpoint {
+            self.log.set_floor(self.tables.checkpoint, last);
         }
-        Ok(end)
+        Ok(taken?)
     }
 
     /// Makes a follower active: it begins an epoch of its own and flags what its leader may have delivered.

@@ -41,6 +41,8 @@ pub struct Producers {
     young: FxHashMap<Key, LastArrival>,
     old: FxHashMap<Key, LastArrival>,
     forgotten_up_to: u64,
+    /// As `forgotten_up_to`, of what was only ever in memory: it ends with the process, like those messages.
+    forgotten_unlogged: u64,
     /// Numbers below the highest that never arrived.
     refusals: Refusals,
     /// Whether there is a mark of what was forgotten of them: most stores never meet that, and ask no further.
@@ -57,6 +59,7 @@ impl Producers {
             young: FxHashMap::default(),
             old: FxHashMap::default(),
             forgotten_up_to: 0,
+            forgotten_unlogged: 0,
             refusals: Refusals::new(refusals_max),
             marked: false,
             unlogged: Box::default(),
@@ -89,7 +92,7 @@ impl Producers {
                 ProducerKnowledge::Forgotten
             }
             Some(last) => ProducerKnowledge::Known(last.sequence),
-            None if incarnation <= self.forgotten_up_to => ProducerKnowledge::Forgotten,
+            None if incarnation <= self.forgotten_up_to.max(self.forgotten_unlogged) => ProducerKnowledge::Forgotten,
             None => ProducerKnowledge::New,
         }
     }
@@ -257,7 +260,13 @@ impl Producers {
         );
         if young.len() >= self.half_max {
             let evicted = std::mem::replace(old, std::mem::take(young));
-            self.mark_rows(&evicted);
+            let known = |key: &Key| self.young.contains_key(key) || self.old.contains_key(key);
+            // Logged messages keep it known, and then only with all of its numbers.
+            let (kept, gone): (FxHashMap<_, _>, FxHashMap<_, _>) = evicted.into_iter().partition(|(key, _)| known(key));
+            let highest = gone.keys().map(|(incarnation, _)| *incarnation).max().unwrap_or(0);
+            self.forgotten_unlogged = self.forgotten_unlogged.max(highest);
+            self.mark_rows(&gone);
+            self.unlogged[1].extend(kept);
         }
     }
 
@@ -442,6 +451,25 @@ mod tests {
             producers.knowledge(1, QUEUE),
             ProducerKnowledge::Known(1000),
             "who sends is remembered"
+        );
+        assert_eq!(producers.knowledge(1001, QUEUE), ProducerKnowledge::New);
+    }
+
+    #[test]
+    fn what_was_only_in_memory_is_bounded_and_not_taken_for_new_when_it_is_forgotten() {
+        let mut producers = Producers::new(10, 10);
+        producers.arrive(3, QUEUE, 1, Position(8), &Ranges::default());
+        producers.note_unlogged((3, QUEUE), 2, 0);
+        for incarnation in 4..=1000 {
+            producers.note_unlogged((incarnation, QUEUE), 1, 0);
+        }
+        let kept: usize = producers.unlogged.iter().map(FxHashMap::len).sum();
+        assert!(kept <= 15, "{kept}");
+        assert_eq!(producers.knowledge(500, QUEUE), ProducerKnowledge::Forgotten);
+        assert_eq!(
+            producers.knowledge(3, QUEUE),
+            ProducerKnowledge::Known(2),
+            "known by what is logged, with all of its numbers"
         );
         assert_eq!(producers.knowledge(1001, QUEUE), ProducerKnowledge::New);
     }

@@ -2,7 +2,7 @@
 
 use crate::log::{Position, Presence, Rewritable, Rewrite, Rewriter};
 
-use super::catalogue_record::kinds;
+use super::catalogue_record::{TransactionHead, kinds};
 use super::message_record::MessageHead;
 use super::tables::Tables;
 use super::terminal_record::{MoveHead, TerminalHead};
@@ -21,8 +21,10 @@ impl Rewriter for Tables {
                 Ok(head) => self.rewrite_move(record.position, &head, superseded, presence),
                 Err(_) => Rewrite::Keep,
             },
-            // Small, and without them a transaction's messages would mean something else. They go with their segment.
-            kinds::TRANSACTION => Rewrite::Keep,
+            kinds::TRANSACTION => match TransactionHead::decode(record.head) {
+                Ok(head) => self.rewrite_transaction(record.position, head),
+                Err(_) => Rewrite::Keep,
+            },
             kinds::DESTINATION | kinds::SUBSCRIPTION | kinds::WATERMARK | kinds::CHECKPOINT | kinds::START
                 if superseded =>
             {
@@ -58,6 +60,24 @@ impl Tables {
             return Rewrite::Keep;
         }
         head.transaction = 0;
+        let mut bytes = Vec::new();
+        match head.encode(&mut bytes) {
+            Ok(()) => Rewrite::KeepAs(bytes),
+            Err(_) => Rewrite::Keep,
+        }
+    }
+
+    /// Small, and without them a transaction's messages would mean something else: they go with their segment. A decided one
+    /// is from now on decided where it was prepared, since after the rewrite the decision may go before it.
+    fn rewrite_transaction(&self, position: Position, head: TransactionHead) -> Rewrite {
+        let Some(decided) = self.decided.get(&position) else {
+            return Rewrite::Keep;
+        };
+        let head = TransactionHead {
+            decision: decided.decision,
+            xid: None,
+            ..head
+        };
         let mut bytes = Vec::new();
         match head.encode(&mut bytes) {
             Ok(()) => Rewrite::KeepAs(bytes),

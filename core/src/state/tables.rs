@@ -10,6 +10,7 @@ use rustc_hash::FxHashMap;
 use crate::log::{Log, Position};
 
 use super::catalogue::Catalogue;
+use super::catalogue_record::Decision;
 use super::checkpoint::CheckpointReading;
 use super::ids::{DestinationId, Now, SourceId, UNDELIVERED};
 use super::producers::Producers;
@@ -65,6 +66,14 @@ pub(super) struct Gate {
     pub entries: Vec<(SourceId, u8, u64)>,
 }
 
+/// What became of a prepared transaction.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Decided {
+    /// Of the record that says so.
+    pub position: Position,
+    pub decision: Decision,
+}
+
 #[derive(Debug)]
 pub(super) struct Tables {
     pub now: Now,
@@ -75,6 +84,8 @@ pub(super) struct Tables {
     pub catalogue: Catalogue,
     pub sources: FxHashMap<SourceId, Source>,
     pub transactions: Transactions,
+    /// By the record that prepared it, for as long as one that knows nothing of the decision may be on disk.
+    pub decided: FxHashMap<Position, Decided>,
     pub producers: Producers,
     pub starts: Starts,
     pub volatile: VolatileStore,
@@ -103,6 +114,7 @@ impl Tables {
             catalogue: Catalogue::new(),
             sources: FxHashMap::default(),
             transactions: Transactions::default(),
+            decided: FxHashMap::default(),
             producers,
             starts,
             volatile,

@@ -240,10 +240,13 @@ impl State {
             return Err(StateError::NoSuchTransaction);
         };
         // Without its record it would be rolled back by the next start all the same, unless it is prepared.
-        if open.messages > 0 || !open.terminals.is_empty() || open.prepared.is_some() {
-            self.append_decision(id, Decision::RolledBack, None)?;
-        }
-        for (source, priority, entry) in self.tables.apply_rollback(&mut self.log, id) {
+        let needs_record = open.messages > 0 || !open.terminals.is_empty() || open.prepared.is_some();
+        let position = if needs_record {
+            self.append_decision(id, Decision::RolledBack, None)?
+        } else {
+            Position::ZERO
+        };
+        for (source, priority, entry) in self.tables.apply_rollback(&mut self.log, position, id) {
             let maximum = self
                 .tables
                 .sources

@@ -292,6 +292,8 @@ impl Opening {
             unreadable: Default::default(),
             readers: Default::default(),
             floor: Position::ZERO,
+            floors: VecDeque::new(),
+            committed: None,
             upkeep: Default::default(),
             epoch: cursor.epoch,
             hash: cursor.hash,

@@ -191,7 +191,7 @@ fn a_full_disk_is_back_pressure_and_can_be_drained() {
             host.log.release(position);
         }
         let floor = host.log.durable();
-        host.log.set_floor(floor);
+        host.log.set_floor(floor, Position::ZERO);
         host.maintain(&KeepAll).unwrap();
         for _ in 0..30 {
             host.append(&mut random, 2000).unwrap();

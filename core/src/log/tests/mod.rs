@@ -3,8 +3,10 @@
 mod crash;
 mod damage;
 mod reading;
+mod real_disk;
 mod room;
 mod shipping;
+mod syncs;
 mod upkeep;
 
 use std::collections::BTreeMap;

@@ -74,7 +74,7 @@ fn a_follower_bridges_what_its_leader_compacted_or_removed() {
         let mut leader = filled(seed, 250, 2500).reopen(compacting()).unwrap();
         let positions: Vec<Position> = leader.appended.keys().copied().collect();
         let floor = positions[positions.len() / 2];
-        leader.log.set_floor(floor);
+        leader.log.set_floor(floor, Position::ZERO);
         // Nothing is left of the first stretch, something of the second.
         let kept: Vec<Position> = positions
             .iter()

@@ -119,14 +119,14 @@ fn a_power_loss_at_every_operation_of_upkeep_leaves_the_old_or_the_new() {
     host.log.request_watermark_sync();
     let start = host.disk.operations();
     let floor = host.log.durable();
-    host.log.set_floor(floor);
+    host.log.set_floor(floor, Position::ZERO);
     host.maintain(&Shedding { kept: &kept }).unwrap();
     let operations = host.disk.operations() - start;
     assert!(operations > 50, "{operations}");
     for crash_at in 1..=operations + 1 {
         let (mut host, kept) = sparse(2);
         host.log.request_watermark_sync();
-        host.log.set_floor(floor);
+        host.log.set_floor(floor, Position::ZERO);
         host.disk.set_faults(Faults {
             crash_at: Some(start + crash_at),
             ..Faults::default()
@@ -179,7 +179,7 @@ fn a_segment_goes_only_when_nothing_needs_it() {
     host.log.hold(first);
     assert!(host.log.register_reader("standby", first, u64::MAX));
     let floor = host.log.durable();
-    host.log.set_floor(floor);
+    host.log.set_floor(floor, Position::ZERO);
     assert!(!gone(&mut host), "held, and read");
     host.log.release(first);
     assert!(!gone(&mut host), "a reader needs it");
@@ -214,7 +214,7 @@ fn an_acknowledgement_outlives_what_it_acknowledges() {
     }
     host.commit().unwrap();
     let floor = host.log.durable();
-    host.log.set_floor(floor);
+    host.log.set_floor(floor, Position::ZERO);
     host.maintain(&KeepAll).unwrap();
     assert!(
         host.read(acknowledgement).is_ok(),
@@ -242,6 +242,7 @@ fn presence_says_when_an_acknowledgement_may_be_dropped() {
         let presence = Presence {
             segments: &host.log.segments,
             rewriting: Position::ZERO,
+            superseded: &Default::default(),
         };
         presence.may_exist(holder, target)
     };
@@ -291,7 +292,7 @@ fn files_are_recycled_so_that_steady_work_needs_no_new_ones() {
         if random.one_in(4) {
             host.commit().unwrap();
             let floor = host.log.durable();
-            host.log.set_floor(floor);
+            host.log.set_floor(floor, Position::ZERO);
             host.maintain(&KeepAll).unwrap();
         }
     }
@@ -406,4 +407,57 @@ fn a_rewrite_comes_into_force_when_all_is_durable_that_it_was_decided_by() {
     host.commit().unwrap();
     host.maintain(&Shedding { kept: &kept }).unwrap();
     assert!(is_rewritten(&host));
+}
+
+#[test]
+fn a_reader_that_begins_anew_while_a_segment_is_retired_keeps_it_or_has_to_ask_again() {
+    let (mut refused, mut kept) = (0, 0);
+    // The reader comes while the piece of upkeep with this number is under way.
+    for during in 0..30 {
+        let mut host = filled(5, 250, 1500);
+        host.maintain(&KeepAll).unwrap();
+        let first = *host.appended.keys().next().unwrap();
+        let floor = host.log.durable();
+        host.log.set_floor(floor, Position::ZERO);
+        let is_there = |host: &Host| host.log.start() <= first;
+        let mut granted = false;
+        for step in 0.. {
+            let Some(job) = host.log.maintenance(&KeepAll) else {
+                break;
+            };
+            let done = job.run();
+            if step == during && is_there(&host) {
+                granted = host.log.register_reader("standby", first, u64::MAX);
+                refused += u32::from(!granted);
+            }
+            host.log.complete_maintenance(done).unwrap();
+        }
+        if granted {
+            assert!(is_there(&host), "the reader came during step {during}");
+            kept += 1;
+        } else {
+            assert!(!is_there(&host));
+        }
+    }
+    assert!(refused > 0, "{refused} {kept}");
+}
+
+#[test]
+fn a_floor_counts_when_its_proof_is_settled() {
+    let mut host = filled(3, 200, 2000);
+    host.maintain(&KeepAll).unwrap();
+    let start = host.log.start();
+    let floor = host.log.durable();
+    let proof = host.log.append(16, b"says all that lies below", b"").unwrap();
+    host.log.set_floor(floor, proof);
+    host.maintain(&KeepAll).unwrap();
+    assert_eq!(host.log.start(), start, "the proof is not durable");
+    host.log.set_committed(floor);
+    host.commit().unwrap();
+    host.maintain(&KeepAll).unwrap();
+    assert_eq!(host.log.start(), start, "it is durable here, and not committed");
+    let end = host.log.durable();
+    host.log.set_committed(end);
+    host.maintain(&KeepAll).unwrap();
+    assert!(host.log.start() > start);
 }

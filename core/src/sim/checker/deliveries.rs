@@ -71,7 +71,9 @@ fn one(index: &Index<'_>, place: PlaceId, id: DeliveryId, name: &str, found: &mu
         found.add(Rule::MemorySurvived, format!("{name} was handed out after a restart"));
     }
     let maximum = index.facts.place(place).redelivery_max;
-    if maximum > 0 && handed.count > maximum {
+    // Without room for the record that puts it aside it stays, and comes once more.
+    let stays = index.full.iter().any(|at| *at < delivery.at);
+    if maximum > 0 && handed.count > maximum && !stays {
         found.add(
             Rule::OverMaximum,
             format!("{name} was handed out for the {}th time of {maximum}", handed.count),

@@ -113,10 +113,10 @@ pub struct Index<'a> {
     pub purges: BTreeMap<PlaceId, Vec<Purge>>,
     /// When the broker stopped.
     pub stops: Vec<usize>,
+    /// When the log took no more messages.
+    pub full: Vec<usize>,
     /// When it started again.
     pub starts: Vec<usize>,
-    /// When the disk was first full.
-    pub full: Option<usize>,
     /// Deliveries by place and message, in order.
     pub of: BTreeMap<(PlaceId, Key), Vec<DeliveryId>>,
 }
@@ -135,8 +135,8 @@ impl<'a> Index<'a> {
             consumers: vec![Span::default(); facts.consumers.len()],
             purges: BTreeMap::new(),
             stops: Vec::new(),
+            full: Vec::new(),
             starts: Vec::new(),
-            full: None,
             of: BTreeMap::new(),
         };
         for (key, message) in (0u32..).map(Key).zip(&facts.messages) {
@@ -170,9 +170,6 @@ impl<'a> Index<'a> {
                     ack_confirmed: None,
                 };
                 self.deliveries.push(life);
-            }
-            Event::DiskFull => {
-                self.full.get_or_insert(at);
             }
             Event::Received(_) | Event::Ticked => {}
             Event::Returned(id) => {
@@ -218,6 +215,7 @@ impl<'a> Index<'a> {
                 self.note_purge(at, event, *place);
             }
             Event::Stopped => self.stops.push(at),
+            Event::OutOfRoom => self.full.push(at),
             Event::Started => self.starts.push(at),
         }
     }

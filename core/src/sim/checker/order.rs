@@ -3,9 +3,9 @@
 //! Delay, redelivery and moves take a message out of that order, and so does a second consumer on the place, whose unseen
 //! messages may come back late.
 
-use super::index::{Index, MessageLife, Span};
+use super::index::{Index, Span};
 use super::{Found, Rule};
-use crate::sim::facts::{ConsumerId, Message, Mode, Place, Predicate};
+use crate::sim::facts::{ConsumerId, Key, Message, Mode, Place, Predicate};
 use std::collections::{BTreeMap, BTreeSet};
 
 pub fn check(index: &Index<'_>, found: &mut Found) {
@@ -26,7 +26,7 @@ pub fn check(index: &Index<'_>, found: &mut Found) {
             && message.delay_ms == 0
             // Refused for a while, and sent again behind others that found room meanwhile.
             && !(may_be_refused(place, message) && index.life(handed.key).sent.len() > 1)
-            && !found_no_room(index.life(handed.key), index.full)
+            && !met_a_full_log(index, handed.key, delivery.at)
             && !place.undelivered
             && message
                 .transaction
@@ -61,10 +61,16 @@ fn may_be_refused(place: &Place, message: &Message) -> bool {
     place.refuses_late || !place.durable || message.mode != Mode::Persistent
 }
 
-/// Whether a message was sent again after the disk had been full: it may have been refused for that.
-fn found_no_room(life: &MessageLife, full: Option<usize>) -> bool {
-    let again = life.sent.get(1..).and_then(<[usize]>::last);
-    full.is_some_and(|full| again.is_some_and(|again| *again > full))
+/// Whether the log had no room between two of its sendings: it may have been refused, while a shorter one behind it was not.
+/// Or before its transaction took effect: that may have been refused, while a later one needed no record.
+fn met_a_full_log(index: &Index<'_>, key: Key, handed: usize) -> bool {
+    let sent = &index.life(key).sent;
+    let (Some(&first), Some(&last)) = (sent.first(), sent.last()) else {
+        return false;
+    };
+    let transacted = index.facts.message(key).transaction.is_some();
+    let until = if transacted { handed } else { last };
+    index.full.iter().any(|at| (first..until).contains(at))
 }
 
 /// Whether no other consumer of the place may have been open while this one was.

@@ -38,7 +38,17 @@ pub struct World {
     /// The last number of a producer.
     pub producers: u32,
     pub(super) comparisons: u64,
+    pub(super) stalled: Stalled,
     second: u64,
+}
+
+/// Which thread of the host gets no further for a while, and for how many more of its turns.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Stalled {
+    /// The log's writer: what is appended waits, and with it whatever is told when it is durable.
+    pub writer: u64,
+    /// The one for reads and upkeep.
+    pub background: u64,
 }
 
 impl World {
@@ -73,6 +83,7 @@ impl World {
             last_stream: 0,
             producers,
             comparisons: 0,
+            stalled: Stalled::default(),
             second: 0,
         }
     }
@@ -91,17 +102,18 @@ impl World {
             18..=37 => self.batch_arrives(),
             38..=54 => self.client_reads(),
             55..=69 => self.broker_puts_out(),
-            70..=79 => {
+            70..=79 if turn(&mut self.stalled.writer) => {
                 self.machine.step_write(&mut self.env);
             }
-            80..=84 => {
-                self.machine.step_upkeep(&mut self.env);
-            }
-            85..=88 => {
+            // While one thread waits for the disk, the other one has it to itself.
+            70..=84 if turn(&mut self.stalled.background) => self.upkeep_goes_on(),
+            70..=84 => {}
+            85..=88 if turn(&mut self.stalled.background) => {
                 self.machine.step_reads(&mut self.env);
             }
+            85..=88 => {}
             89..=91 => {
-                self.machine.answer(&mut self.env);
+                self.answer();
             }
             92..=95 => self.time_passes(),
             96 => self.follower_reads(),
@@ -161,7 +173,23 @@ impl World {
         self.env
             .tell(|| format!("client {index} is heard on stream {}", link.stream));
         engine.handle(link.stream, &batch);
+        self.note_room();
         true
+    }
+
+    /// Answers one of the broker's questions; what waited for it is handled then. Whether there was one.
+    pub fn answer(&mut self) -> bool {
+        let answered = self.machine.answer(&mut self.env);
+        self.note_room();
+        answered
+    }
+
+    /// Notes that the log has no room: what was just handled may have been refused for it.
+    fn note_room(&mut self) {
+        let engine = self.machine.engine.as_ref();
+        if engine.is_some_and(|engine| engine.state().out_of_space()) {
+            self.env.note(Event::OutOfRoom);
+        }
     }
 
     fn client_reads(&mut self) {
@@ -255,6 +283,14 @@ impl World {
         }
     }
 
+    /// One step of the upkeep that is under way, or, when it meets a fast disk, several pieces of it.
+    fn upkeep_goes_on(&mut self) {
+        let steps = self.env.pick(&[1, 1, 3, 12]).unwrap_or(1);
+        for _ in 0..steps {
+            self.machine.step_upkeep(&mut self.env);
+        }
+    }
+
     fn time_passes(&mut self) {
         let ms = self.env.pick(&[1, 1, 5, 20, 100, 400]).unwrap_or(1);
         self.advance(ms);
@@ -298,4 +334,11 @@ impl World {
             self.env.note(Event::PurgeRefused(place));
         }
     }
+}
+
+/// Whether a thread gets on; a turn of one that is stalled passes.
+fn turn(stalled: &mut u64) -> bool {
+    let free = *stalled == 0;
+    *stalled = stalled.saturating_sub(1);
+    free
 }

@@ -10,7 +10,7 @@ use super::scene::{ClientPlan, ConsumerPlan};
 use super::session::{Asked, Sending, Session};
 use crate::proto::reply::Result as Answered;
 use crate::proto::{self, ErrorCode, client_frame, server_frame};
-use crate::sim::facts::{PlaceId, Predicate};
+use crate::sim::facts::{Place, PlaceId, Predicate, Sort};
 use crate::sim::history::{DeliveryId, Event, Handed};
 use prost::Message as _;
 use std::collections::{BTreeMap, VecDeque};
@@ -245,7 +245,11 @@ impl Client {
 
     fn open_consumer(&mut self, env: &mut Env, index: usize, plan: &ConsumerPlan) {
         self.last_consumer += 1;
-        let id = env.consumer(crate::sim::facts::PlaceId(0), plan.predicate);
+        // A queue is known by its name. It may take from there although the answer is never heard.
+        let is_queue = plan.at.sort == Sort::Queue && !plan.browse;
+        let known = |place: &Place| is_queue && place.sort == Sort::Queue && place.name == plan.at.name;
+        let place = env.history.facts.places.iter().position(known).unwrap_or(0);
+        let id = env.consumer(PlaceId(place as u32), plan.predicate);
         env.history.facts.consumers[id.0 as usize].predicate = own_predicate(plan);
         env.note(Event::ConsumerAsked(id));
         let consumer = Consumer {

@@ -167,7 +167,7 @@ impl World {
             moved |= self.take_output(stream);
         }
         self.close_ended();
-        moved |= self.machine.answer(&mut self.env);
+        moved |= self.answer();
         moved |= self.calm && self.coordinate();
         moved |= self.machine.step_write(&mut self.env);
         moved |= self.machine.step_reads(&mut self.env);
@@ -198,6 +198,7 @@ impl World {
 fn individual(consumers: Vec<ConsumerPlan>) -> SessionPlan {
     SessionPlan {
         mode: AcknowledgeMode::Individual,
+        relays: false,
         producers: Vec::new(),
         consumers,
     }

@@ -24,6 +24,7 @@ impl World {
     /// Tells everybody that the broker is gone, and starts it again.
     pub fn after_stop(&mut self) {
         self.zombies.clear();
+        self.stalled = super::broker::Stalled::default();
         self.purges.clear();
         self.forget_decisions();
         for client in &mut self.clients {
@@ -104,7 +105,7 @@ impl World {
     /// Breaks one thing.
     pub fn something_breaks(&mut self) {
         let operations = self.machine.disk.operations();
-        match self.env.random.below(20) {
+        match self.env.random.below(24) {
             0..=4 => {
                 let index = self.env.random.below(self.clients.len() as u64) as usize;
                 let heard = self.env.random.one_in(2);
@@ -138,7 +139,6 @@ impl World {
                 let left = self.env.between(0, 100_000);
                 let space_bytes = Some(self.machine.used_bytes() + left);
                 self.env.tell(|| format!("the disk has {left} bytes left"));
-                self.env.note(Event::DiskFull);
                 self.machine.set_faults(Faults {
                     space_bytes,
                     ..lasting()
@@ -147,6 +147,15 @@ impl World {
             14 | 15 => {
                 let faults = lasting();
                 self.machine.set_faults(faults);
+            }
+            // A sync that takes its time, on one thread and not on the other.
+            20..=22 => {
+                self.stalled.writer = self.env.between(1, 60);
+                self.env.tell(|| "the writer is stalled".to_owned());
+            }
+            23 => {
+                self.stalled.background = self.env.between(1, 60);
+                self.env.tell(|| "upkeep and reads are stalled".to_owned());
             }
             16 => self.jump_wall(1),
             17 | 18 => {

@@ -41,12 +41,13 @@ pub struct Machine {
 
 /// What a broker is opened with; small, so that segments roll, caches miss and reserves run out all the time.
 fn options(env: &mut Env) -> StateOptions {
+    let segment_bytes = env.pick(&[16 << 10, 32 << 10, 64 << 10]).unwrap_or(64 << 10);
     StateOptions {
         broker: "sim".to_owned(),
         log: Options {
-            segment_bytes: 64 << 10,
-            record_bytes_max: 32 << 10,
-            commit_bytes_max: 32 << 10,
+            segment_bytes,
+            record_bytes_max: segment_bytes / 2,
+            commit_bytes_max: segment_bytes / 2,
             cache_bytes: env.pick(&[4 << 10, 64 << 10, 1 << 20]).unwrap_or(64 << 10),
             ahead_count: 3,
             zero_fill: !env.random.one_in(4),
@@ -59,7 +60,9 @@ fn options(env: &mut Env) -> StateOptions {
         redelivery_reserve: env.pick(&[2, 8, 64, 8192]).unwrap_or(64),
         selector_cache_bytes: env.pick(&[0, 2 << 10, 1 << 20]).unwrap_or(0),
         refusals_max: env.pick(&[1, 2, 65_536]).unwrap_or(2),
-        checkpoint_bytes: env.pick(&[None, Some(32 << 10), Some(128 << 10)]).flatten(),
+        checkpoint_bytes: env
+            .pick(&[None, Some(8 << 10), Some(32 << 10), Some(128 << 10)])
+            .flatten(),
         ..StateOptions::default()
     }
 }

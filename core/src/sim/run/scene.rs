@@ -90,6 +90,8 @@ pub struct ConsumerPlan {
 pub struct SessionPlan {
     /// How it acknowledges.
     pub mode: AcknowledgeMode,
+    /// It does nothing but take, send on and commit, one after the other.
+    pub relays: bool,
     /// Who sends.
     pub producers: Vec<ProducerPlan>,
     /// Who takes.
@@ -231,6 +233,9 @@ pub fn compiled_bridges() -> Vec<Bridge> {
 
 /// Who takes part.
 pub fn clients(env: &mut Env) -> Vec<ClientPlan> {
+    if env.random.one_in(4) {
+        return relay(env);
+    }
     let count = env.between(2, 4);
     (0..count)
         .map(|number| {
@@ -248,6 +253,40 @@ pub fn clients(env: &mut Env) -> Vec<ClientPlan> {
             }
         })
         .collect()
+}
+
+/// Messages go from one queue to the next by transactions alone: what holds a segment is gone with a single commit, and
+/// nothing else ends anything.
+fn relay(env: &mut Env) -> Vec<ClientPlan> {
+    let stations = ["plain", "made.a", "limited", "made.b"];
+    let hops = env.between(1, 3) as usize;
+    let producer = |name: &str| ProducerPlan {
+        at: Some(At::queue(name)),
+    };
+    let taking = |name: &str| ConsumerPlan {
+        at: At::queue(name),
+        predicate: Predicate::All,
+        no_local: false,
+        subscription: None,
+        browse: false,
+    };
+    let mut sessions = vec![SessionPlan {
+        mode: AcknowledgeMode::Individual,
+        relays: false,
+        producers: vec![producer(stations[0]), producer(stations[0])],
+        consumers: Vec::new(),
+    }];
+    sessions.extend(stations.windows(2).take(hops).map(|hop| SessionPlan {
+        mode: AcknowledgeMode::Transacted,
+        relays: true,
+        producers: vec![producer(hop[1])],
+        consumers: vec![taking(hop[0])],
+    }));
+    let plan = |(number, session)| ClientPlan {
+        client_id: format!("client-{number}"),
+        sessions: vec![session],
+    };
+    sessions.into_iter().enumerate().map(plan).collect()
 }
 
 fn session(env: &mut Env, client: u64) -> SessionPlan {
@@ -268,6 +307,7 @@ fn session(env: &mut Env, client: u64) -> SessionPlan {
     let consumers = (0..env.between(0, 3)).map(|_| consumer(env, client, mode)).collect();
     SessionPlan {
         mode,
+        relays: false,
         producers,
         consumers,
     }

@@ -157,6 +157,9 @@ impl Session {
         if !self.open {
             return Vec::new();
         }
+        if self.plan.relays && !env.random.one_in(8) {
+            return self.relay(env);
+        }
         match env.random.below(24) {
             0..=8 => self.send(env),
             9..=13 => self.acknowledge(env, 2),
@@ -169,6 +172,22 @@ impl Session {
             23 => self.close_consumer(env),
             _ => Vec::new(),
         }
+    }
+
+    /// Asks for more, takes all that came, sends something on, and commits both at once.
+    fn relay(&mut self, env: &mut Env) -> Vec<Sending> {
+        let mut frames = self.grant(env);
+        let taken = self.acknowledge(env, 1);
+        // With nothing sent in it, nobody could tell whether the commit took effect.
+        let sends = !taken.is_empty() || env.random.one_in(2);
+        frames.extend(taken);
+        if sends {
+            frames.extend(self.send(env));
+        }
+        if env.random.one_in(2) {
+            frames.extend(self.commit(env));
+        }
+        frames
     }
 
     /// Sends some messages.

@@ -204,3 +204,238 @@ fn a_prepared_transaction_stands_while_all_around_it_is_rewritten() {
         assert_eq!(bench.take_all(queue.source()), [left]);
     }
 }
+
+/// Something else happens until the log has gone on by some segments, with a checkpoint there.
+fn go_on(bench: &mut Bench, filler: DestinationId) {
+    for round in 0..600 {
+        bench.send(filler, &Message::text("x".repeat(500)));
+        if round % 50 == 49 {
+            bench.settle();
+            bench.state().purge(filler.source(), "admin").unwrap();
+        }
+    }
+    bench.state().checkpoint().unwrap();
+    bench.settle();
+}
+
+// The record that prepared it lies beside what is held, so that its segment stays (or is rewritten) while the one with the
+// decision is free to go.
+#[test]
+fn a_decided_transaction_stays_decided_when_its_decision_goes() {
+    for (commits, percent) in [(true, 0), (false, 0), (true, 60), (false, 60)] {
+        let mut options = compacting();
+        options.log.compact_below_percent = percent;
+        let mut bench = Bench::on(SimDisk::new(9), options);
+        let queue = bench.queue("orders", Properties::default());
+        let filler = bench.queue("filler", Properties::default());
+        go_on(&mut bench, filler);
+        let xid = Xid::default();
+        let tx = Tx { owner: 1, number: 1 };
+        bench.send(queue, &Message::text("pinned"));
+        bench.send_in(tx, queue, &Message::text("sent")).unwrap();
+        bench.state().prepare(tx, xid.clone()).unwrap().unwrap();
+        go_on(&mut bench, filler);
+        if commits {
+            bench.state().commit_prepared(&xid).unwrap();
+        } else {
+            bench.state().rollback_prepared(&xid).unwrap();
+        }
+        let decided = bench.state().end();
+        bench.settle();
+        go_on(&mut bench, filler);
+        go_on(&mut bench, filler);
+        let rewritten = bench.state().log().has_rewritten();
+        assert_eq!(rewritten, percent > 0, "what is held is alone in its segment");
+        bench.restart();
+        assert!(
+            bench.state().prepared().is_empty(),
+            "commits {commits}, rewritten {rewritten}, decided below {}",
+            decided.0
+        );
+        let left: &[&str] = if commits { &["pinned", "sent"] } else { &["pinned"] };
+        assert_eq!(bench.texts(queue.source()), left);
+        assert!(bench.state().commit_prepared(&xid).is_err(), "it was decided once");
+    }
+}
+
+// The questions about a large segment are asked in several pieces. One piece sees the transaction open, a later one decided.
+#[test]
+fn a_transaction_that_is_decided_while_its_segment_is_rewritten_stays_decided() {
+    let mut rewritten = 0;
+    for during in 0..12 {
+        let mut options = compacting();
+        options.log.segment_bytes = 2 * 1024 * 1024;
+        options.checkpoint_bytes = Some(u64::MAX);
+        let mut bench = Bench::on(SimDisk::new(9), options);
+        let queue = bench.queue("orders", Properties::default());
+        let tiny = bench.queue("tiny", Properties::default());
+        let filler = bench.queue("filler", Properties::default());
+        bench.send(queue, &Message::text("taken"));
+        bench.settle();
+        let (tx, xid) = (Tx { owner: 1, number: 1 }, Xid::default());
+        let (_, sequence, _) = bench.take(queue.source()).unwrap();
+        bench
+            .state()
+            .acknowledge(queue.source(), &[(sequence, sequence)], |_| true, Some(tx))
+            .unwrap();
+        bench.send(queue, &Message::text("pinned"));
+        for _ in 0..6_000 {
+            bench.send(tiny, &Message::text("x"));
+        }
+        bench.state().prepare(tx, xid.clone()).unwrap().unwrap();
+        (0..9).for_each(|_| go_on(&mut bench, filler));
+        bench.state().purge(tiny.source(), "admin").unwrap();
+        let write = |bench: &mut Bench| {
+            while let Some(job) = bench.state().next_write().unwrap() {
+                let done = job.run();
+                bench.state().complete_write(done).unwrap();
+            }
+        };
+        write(&mut bench);
+        assert!(!bench.state().log().has_rewritten());
+        for step in 0..30 {
+            if step == during {
+                rewritten += u32::from(bench.state().log().has_rewritten());
+                bench.state().commit_prepared(&xid).unwrap();
+                write(&mut bench);
+            }
+            match bench.state().maintenance().unwrap() {
+                Some(job) => {
+                    let done = job.run();
+                    bench.state().complete_maintenance(done).unwrap();
+                }
+                None => write(&mut bench),
+            }
+            if step >= during && bench.state().log().has_rewritten() {
+                // Another rewrite, which knows all, would make it good again.
+                break;
+            }
+        }
+        assert!(bench.state().log().has_rewritten());
+        bench.restart();
+        assert_eq!(bench.texts(queue.source()), ["pinned"], "decided during step {during}");
+        assert!(bench.state().prepared().is_empty());
+    }
+    assert!((1..11).contains(&rewritten), "{rewritten} came after the rewrite");
+}
+
+// What a prepared transaction took is kept by a rewrite that comes after its acknowledgement, and its decision after both.
+#[test]
+fn an_acknowledgement_in_a_transaction_counts_from_its_commit_on() {
+    let mut options = compacting();
+    options.log.compact_below_percent = 20;
+    let mut bench = Bench::on(SimDisk::new(9), options);
+    let queue = bench.queue("orders", Properties::default());
+    let dense = bench.queue("dense", Properties::default());
+    let filler = bench.queue("filler", Properties::default());
+    let thicken = |bench: &mut Bench| {
+        for _ in 0..100 {
+            bench.send(dense, &Message::text("x".repeat(200)));
+        }
+    };
+    bench.send(queue, &Message::text("taken"));
+    bench.send(queue, &Message::text("pinned"));
+    thicken(&mut bench);
+    go_on(&mut bench, filler);
+    let (tx, xid) = (Tx { owner: 1, number: 1 }, Xid::default());
+    let (_, sequence, _) = bench.take(queue.source()).unwrap();
+    bench
+        .state()
+        .acknowledge(queue.source(), &[(sequence, sequence)], |_| true, Some(tx))
+        .unwrap();
+    bench.send(queue, &Message::text("beside it"));
+    thicken(&mut bench);
+    bench.state().prepare(tx, xid.clone()).unwrap().unwrap();
+    thicken(&mut bench);
+    go_on(&mut bench, filler);
+    bench.state().purge(dense.source(), "admin").unwrap();
+    // Now both segments are sparse: what is not decided is kept.
+    go_on(&mut bench, filler);
+    assert!(bench.state().log().has_rewritten());
+    bench.state().commit_prepared(&xid).unwrap();
+    go_on(&mut bench, filler);
+    bench.restart();
+    assert_eq!(bench.texts(queue.source()), ["pinned", "beside it"]);
+}
+
+#[test]
+fn a_refused_number_is_remembered_when_the_records_that_told_of_it_are_gone() {
+    let mut bench = Bench::on(SimDisk::new(7), compacting());
+    let queue = bench.queue("orders", Properties::default());
+    let filler = bench.queue("filler", Properties::default());
+    let producer = bench.state().next_incarnation().unwrap();
+    bench.state().note_refused(queue, producer, 1);
+    bench
+        .send_as(queue, &Message::text("later"), (producer, 2), None)
+        .unwrap();
+    bench.settle();
+    bench.state().purge(queue.source(), "admin").unwrap();
+    go_on(&mut bench, filler);
+    go_on(&mut bench, filler);
+    bench.restart();
+    let again = |bench: &mut Bench, number| {
+        let message = Message::text("again");
+        bench
+            .send_as(queue, &message, (producer, number), None)
+            .unwrap()
+            .duplicate
+    };
+    assert!(again(&mut bench, 2));
+    assert!(!again(&mut bench, 1), "it was refused, so it is new");
+}
+
+#[test]
+fn the_name_of_a_deleted_queue_is_known_while_messages_that_were_sent_there_are_kept() {
+    let mut bench = Bench::on(SimDisk::new(7), compacting());
+    let filler = bench.queue("filler", Properties::default());
+    let name = DestinationName::parse("gone").unwrap();
+    let properties = Properties {
+        redelivery_max: 1,
+        ..Properties::default()
+    };
+    let gone = bench
+        .state()
+        .ensure_destination(Kind::Queue, &name, Origin::Dynamic, properties)
+        .unwrap();
+    bench.send(gone, &Message::text("aside").preserved());
+    bench.settle();
+    let (_, sequence, _) = bench.take(gone.source()).unwrap();
+    assert_eq!(bench.state().release(gone.source(), sequence, true), Released::Moved);
+    bench.state().delete_destination(gone, true, "admin").unwrap();
+    go_on(&mut bench, filler);
+    go_on(&mut bench, filler);
+    bench.restart();
+    assert_eq!(bench.texts(UNDELIVERED.source()), ["aside"]);
+    assert_eq!(bench.state().destination_name(gone), Some((Kind::Queue, "gone")));
+}
+
+// The segment of what it sent was rewritten while it was undecided; the commit came after a start.
+#[test]
+fn what_a_prepared_transaction_sent_is_there_when_it_was_committed_in_a_later_life() {
+    let mut options = compacting();
+    options.log.compact_below_percent = 20;
+    let mut bench = Bench::on(SimDisk::new(9), options);
+    let queue = bench.queue("orders", Properties::default());
+    let filler = bench.queue("filler", Properties::default());
+    let (tx, xid) = (Tx { owner: 1, number: 1 }, Xid::default());
+    let dense = bench.queue("dense", Properties::default());
+    bench.send_in(tx, queue, &Message::text("sent")).unwrap();
+    bench.send(queue, &Message::text("pinned"));
+    for _ in 0..100 {
+        bench.send(dense, &Message::text("x".repeat(200)));
+    }
+    go_on(&mut bench, filler);
+    bench.state().prepare(tx, xid.clone()).unwrap().unwrap();
+    go_on(&mut bench, filler);
+    bench.restart();
+    // Now the segment is sparse.
+    bench.state().purge(dense.source(), "admin").unwrap();
+    go_on(&mut bench, filler);
+    assert!(bench.state().log().has_rewritten());
+    bench.state().commit_prepared(&xid).unwrap();
+    go_on(&mut bench, filler);
+    go_on(&mut bench, filler);
+    bench.restart();
+    assert_eq!(bench.texts(queue.source()), ["sent", "pinned"]);
+    assert!(bench.state().prepared().is_empty());
+}

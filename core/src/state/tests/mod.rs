@@ -3,6 +3,8 @@
 
 mod bridges;
 mod compaction;
+mod dependencies;
+mod ends;
 mod limits;
 mod messages;
 mod model;

@@ -133,3 +133,84 @@ fn a_restart_has_the_same_state_as_before() {
     bench.restart();
     assert_eq!(bench.state().dump(), before, "a checkpoint changes nothing");
 }
+
+fn write(state: &mut State) {
+    while let Some(job) = state.next_write().unwrap() {
+        let done = job.run();
+        state.complete_write(done).unwrap();
+    }
+}
+
+fn upkeep(state: &mut State) {
+    while let Some(job) = state.maintenance().unwrap() {
+        let done = job.run();
+        state.complete_maintenance(done).unwrap();
+    }
+}
+
+// Its segments are smaller than its leader's, so that a chunk takes several of them.
+#[test]
+fn a_standby_that_finds_no_room_within_a_chunk_has_applied_what_its_log_took() {
+    let mut options = small_options();
+    options.log.segment_bytes = 2 * 1024 * 1024;
+    let mut bench = Bench::on(SimDisk::new(1), options);
+    let (mut follower, _) = State::open(Arc::new(SimDisk::new(2)), follower_options(), bench.now).unwrap();
+    let queue = bench.queue("orders", Properties::default());
+    for number in 0..180 {
+        bench.send(queue, &Message::text(format!("{number} {}", "x".repeat(8_000))));
+        bench.settle();
+    }
+    let end = bench.state().log().durable();
+    let (mut from, mut stopped) = (follower.log().end(), 0);
+    while from < end {
+        let chunk = bench.state().read_log(from, 16 * 1024 * 1024).unwrap();
+        match follower.append_log(&chunk) {
+            Ok(now) => {
+                stopped += u32::from(now < chunk.to);
+                from = now;
+            }
+            Err(StateError::Log(crate::log::LogError::NoSpace)) => {
+                write(&mut follower);
+                upkeep(&mut follower);
+            }
+            Err(other) => panic!("{other}"),
+        }
+    }
+    write(&mut follower);
+    assert!(stopped > 0, "there was room for everything");
+    assert_eq!(follower.dump(), bench.state().dump());
+    assert_eq!(follower.log().rolling_hash(), bench.state().log().rolling_hash());
+}
+
+#[test]
+fn a_standby_removes_what_lies_below_a_checkpoint_when_that_is_written() {
+    let mut bench = Bench::new();
+    let disk = SimDisk::new(2);
+    let (mut follower, _) = State::open(Arc::new(disk.clone()), follower_options(), bench.now).unwrap();
+    let mut from = follower.log().end();
+    let queue = bench.queue("orders", Properties::default());
+    bench.subscribe("d", "news", |_| {});
+    for _ in 0..100 {
+        bench.send(queue, &Message::text("x".repeat(8_000)));
+        bench.settle();
+    }
+    bench.state().purge(queue.source(), "admin").unwrap();
+    bench.settle();
+    follow(&mut bench, &mut follower, &mut from);
+    let (before, start) = (follower.dump(), follower.log().start());
+    bench.state().checkpoint().unwrap();
+    bench.settle();
+    while from < bench.state().log().durable() {
+        let chunk = bench.state().read_log(from, 1024).unwrap();
+        from = follower.append_log(&chunk).unwrap();
+    }
+    upkeep(&mut follower);
+    drop(follower);
+    disk.kill_process();
+    let (mut follower, _) = State::open(Arc::new(disk.clone()), follower_options(), bench.now).unwrap();
+    assert_eq!(follower.dump(), before, "the checkpoint was not written");
+    from = follower.log().end();
+    follow(&mut bench, &mut follower, &mut from);
+    assert_eq!(follower.dump(), bench.state().dump());
+    assert!(follower.log().start() > start, "and now it is");
+}

@@ -292,3 +292,36 @@ fn what_a_commit_brings_in_makes_older_messages_go_where_the_oldest_are_discarde
     bench.settle();
     assert_eq!(bench.texts(queue.source()), ["c", "d"]);
 }
+
+// The second commit has nothing to write; the first one waits for its record.
+#[test]
+fn a_commit_that_needs_no_record_does_not_overtake_one_that_does() {
+    let mut bench = Bench::new();
+    let queue = bench.queue("orders", Properties::default());
+    let source = queue.source();
+    let [first, second] = [1, 2].map(|number| Tx { owner: 1, number });
+    bench.send_in(first, queue, &Message::text("logged")).unwrap();
+    bench.send_in(first, queue, &Message::text("first").volatile()).unwrap();
+    bench
+        .send_in(second, queue, &Message::text("second").volatile())
+        .unwrap();
+    bench.send(queue, &Message::text("other"));
+    bench.settle();
+    // Somebody has looked beyond all of them, and nothing stands there.
+    let (_, sequence, _) = bench.take(source).unwrap();
+    bench.acknowledge(source, sequence);
+    bench.settle();
+    assert_eq!(
+        bench.state().next_ready(source, &mut Cursor::default(), None),
+        Next::Empty
+    );
+    bench.state().commit(first).unwrap();
+    bench.state().commit(second).unwrap();
+    assert_eq!(
+        bench.state().next_ready(source, &mut Cursor::default(), None),
+        Next::Empty,
+        "the first is not durable yet"
+    );
+    bench.settle();
+    assert_eq!(bench.take_all(source), ["logged", "first", "second"]);
+}
