@@ -18,10 +18,6 @@ use super::steps::{fill, prepare, remove_files, retire, seal};
 use super::tail::Commit;
 use super::watermark::WatermarkFile;
 
-/// Zeros written and synced by one job.
-const FILL_BYTES: u64 = 2 * 1024 * 1024;
-/// Distance kept from the writer while its own segment is filled.
-const FILL_DISTANCE_BYTES: u64 = 1024 * 1024;
 /// How many retired files more than the prepared ones are kept for later.
 const RECYCLED_EXTRA: usize = 2;
 
@@ -309,15 +305,20 @@ impl Log {
         let used_quarter = written > u64::from(current.file_bytes) / 4;
         let from = current
             .zeroed_to
-            .max(written.next_multiple_of(BLOCK_BYTES) + FILL_DISTANCE_BYTES);
+            .max(written.next_multiple_of(BLOCK_BYTES) + u64::from(self.options.fill_distance_bytes));
         let segment = if from < u64::from(current.file_bytes) {
-            (current.id, current.file.clone()?, from, u64::from(current.file_bytes))
+            (current.id, current.filler.clone()?, from, u64::from(current.file_bytes))
         } else {
             let next = self.ahead.front().filter(|_| used_quarter)?;
-            (next.id, next.file.clone()?, next.zeroed_to, u64::from(next.file_bytes))
+            (
+                next.id,
+                next.filler.clone()?,
+                next.zeroed_to,
+                u64::from(next.file_bytes),
+            )
         };
         let (id, file, from, limit) = segment;
-        let to = (from + FILL_BYTES).min(limit);
+        let to = (from + u64::from(self.options.fill_bytes)).min(limit);
         if from >= to {
             return None;
         }

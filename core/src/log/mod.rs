@@ -25,6 +25,7 @@ pub mod disk;
 mod error;
 pub mod file_disk;
 mod footer;
+mod guarded;
 mod liveness;
 mod maintenance;
 mod manifest;

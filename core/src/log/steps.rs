@@ -1,14 +1,12 @@
 //! The disk operations behind each piece of upkeep, in the order that a crash between any two of them allows.
 
-use std::sync::Arc;
-
 use super::compaction::write_footer;
 use super::disk::{Disk, DiskError, DiskFile, OpenFile};
 use super::footer::Footer;
 use super::maintenance::Outcome;
 use super::manifest::{Entry, Manifest, ManifestFiles};
 use super::segment_header::{footer_name, segment_name};
-use super::segments::Segment;
+use super::segments::{Segment, SegmentFiles};
 use super::watermark::WatermarkFile;
 
 pub(crate) fn prepare(
@@ -19,18 +17,19 @@ pub(crate) fn prepare(
     manifest: Manifest,
 ) -> Result<Outcome, DiskError> {
     let name = segment_name(id);
-    let make = || -> Result<Arc<dyn DiskFile>, DiskError> {
+    let make = || -> Result<SegmentFiles, DiskError> {
         let file = disk.open(&name, OpenFile::Fresh)?;
         let wrap = |error| DiskError::new("allocate", &name, error);
         file.allocate(u64::from(file_bytes)).map_err(wrap)?;
         file.sync_data().map_err(wrap)?;
+        let both = SegmentFiles::beside(disk, &name, file)?;
         disk.sync_directory()?;
         files.write(&manifest)?;
-        Ok(file)
+        Ok(both)
     };
     match make() {
-        Ok(file) => Ok(Outcome::Prepared {
-            segment: Segment::ahead(id, file_bytes, file, 0),
+        Ok(both) => Ok(Outcome::Prepared {
+            segment: Segment::ahead(id, file_bytes, both, 0),
             manifest,
         }),
         Err(error) => {
@@ -95,8 +94,8 @@ pub(crate) fn retire(
         ..Entry::default()
     });
     files.write(&manifest)?;
-    let file = disk.open(&segment_name(new), OpenFile::Existing)?;
-    let segment = Segment::ahead(new, file_bytes, file, u64::from(file_bytes));
+    let both = SegmentFiles::open(disk, &segment_name(new))?;
+    let segment = Segment::ahead(new, file_bytes, both, u64::from(file_bytes));
     Ok(Outcome::Retired {
         id,
         recycled: Some(segment),

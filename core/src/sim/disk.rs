@@ -4,11 +4,18 @@
 //! selection of them, so writes are lost, torn and reordered; unsynced names come or go one by one. Faults: writes that
 //! take fewer bytes than given, a sync that fails and loses what it should have kept, a full disk, flipped bits. Every
 //! operation that changes something is counted, so that a test can crash at each of them in turn.
+//!
+//! A failed write-back is told as Linux tells it: once to each open file, to a later one only if nobody was told before;
+//! what it lost still reads as written, and the next sync succeeds (`log/guarded.rs` names the sources).
 
 use std::collections::BTreeMap;
 use std::io::{self, IoSlice};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use rustix::io::Errno;
+
+use super::baton;
 use super::random::Random;
 use crate::log::disk::{Disk, DiskError, DiskFile, DiskLock, OpenFile, write_zeros};
 
@@ -20,8 +27,10 @@ const SECTOR_BYTES: usize = 512;
 pub struct Faults {
     /// The changing operation at which power is lost, counted from the creation of the disk.
     pub crash_at: Option<u64>,
-    /// The changing operation that fails with an I/O error if it is a sync, or else the next sync after it.
+    /// The changing operation at which write-back fails with an I/O error if it is a sync, or else at the next sync.
     pub fail_sync_at: Option<u64>,
+    /// For how many operations from there on write-back fails; none: once.
+    pub fail_sync_for: u64,
     /// One write in so many takes only a part of what it is given; zero for never.
     pub short_write_one_in: u64,
     /// The disk's size; `None` for endless.
@@ -39,6 +48,9 @@ struct Inode {
     current: Vec<u8>,
     synced: Vec<u8>,
     pending: Vec<Change>,
+    /// How often write-back failed, and which of these failures somebody was told of.
+    errors: u64,
+    told: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -73,6 +85,8 @@ struct SimFile {
     inode: usize,
     life: u64,
     writable: bool,
+    /// The failures of write-back that need not be told here any more.
+    seen: AtomicU64,
 }
 
 struct SimLock {
@@ -92,6 +106,7 @@ impl Drop for SimLock {
 }
 
 fn lock(world: &Arc<Mutex<World>>) -> MutexGuard<'_, World> {
+    baton::pass();
     world.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -247,6 +262,16 @@ impl SimDisk {
         lock(&self.world).come_up();
     }
 
+    /// Runs two jobs at once: before each operation of one of them the other may do some of its own, as this draws.
+    pub fn interleave<A: Send, B: Send>(
+        &self,
+        first: impl FnOnce() -> A + Send,
+        second: impl FnOnce() -> B + Send,
+    ) -> (A, B) {
+        let random = Random::new(lock(&self.world).random.next_u64());
+        baton::interleave(random, first, second)
+    }
+
     /// A copy of the whole disk as it is now, with faults of its own.
     #[must_use]
     pub fn fork(&self, seed: u64) -> Self {
@@ -321,11 +346,14 @@ impl Disk for SimDisk {
             }
         };
         let (life, writable) = (world.life, how != OpenFile::ReadOnly);
+        // What nobody was told of yet is told to whoever opens the file later.
+        let seen = AtomicU64::new(world.inodes[inode].told);
         Ok(Arc::new(SimFile {
             world: self.world.clone(),
             inode,
             life,
             writable,
+            seen,
         }))
     }
 
@@ -444,13 +472,27 @@ impl DiskFile for SimFile {
         let mut world = self.world()?;
         world.count()?;
         world.check()?;
-        if world.faults.fail_sync_at.is_some_and(|at| world.operations >= at) {
-            // What could not be written is gone, though reading still shows it: the next sync must not be believed.
+        let (operations, lasting) = (world.operations, world.faults.fail_sync_for);
+        let fails = world.faults.fail_sync_at.is_some_and(|at| operations >= at);
+        if fails
+            && world
+                .faults
+                .fail_sync_at
+                .is_some_and(|at| operations >= at.saturating_add(lasting))
+        {
             world.faults.fail_sync_at = None;
-            world.inodes[self.inode].pending.clear();
-            return Err(io::Error::other("simulated failure of a sync"));
         }
         let inode = &mut world.inodes[self.inode];
+        if fails {
+            // What could not be written is gone, though reading still shows it: the next sync must not be believed.
+            inode.pending.clear();
+            inode.errors += 1;
+        }
+        if self.seen.swap(inode.errors, Ordering::Relaxed) < inode.errors {
+            // Each open file is told once.
+            inode.told = inode.errors;
+            return Err(Errno::IO.into());
+        }
         for change in std::mem::take(&mut inode.pending) {
             Inode::apply(&mut inode.synced, &change);
         }
@@ -475,6 +517,8 @@ impl DiskFile for SimFile {
     }
 
     fn will_need(&self, _offset: u64, _bytes: u64) {}
+
+    fn wont_need(&self, _offset: u64, _bytes: u64) {}
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 //!
 //! [`facts`] and [`history`] are what a run leaves behind, [`checker`] judges it.
 
+mod baton;
 pub mod checker;
 pub mod clock;
 pub mod disk;

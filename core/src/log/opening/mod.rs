@@ -10,6 +10,7 @@ use std::sync::Arc;
 use crate::log::cache::Cache;
 use crate::log::disk::{Disk, DiskError, DiskFile, DiskLock, OpenFile, read_full};
 use crate::log::error::LogError;
+use crate::log::guarded::GuardedDisk;
 use crate::log::manifest::{Entry, MANIFEST_FILES, Manifest, ManifestFiles};
 use crate::log::options::{OpenMode, Options};
 use crate::log::position::{BLOCK_BYTES, Position};
@@ -43,6 +44,7 @@ impl Log {
         visitor: Visitor<'_>,
     ) -> Result<(Log, RecoveryReport), LogError> {
         options.check()?;
+        let disk: Arc<dyn Disk> = Arc::new(GuardedDisk::new(disk));
         let lock = disk.lock(LOCK_FILE).map_err(|error| match error.source.kind() {
             ErrorKind::WouldBlock => LogError::Locked {
                 file: error.file,

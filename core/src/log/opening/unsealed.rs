@@ -1,18 +1,17 @@
 //! The unsealed part of a log at open: every record is verified, the end is found, and torn is told from damaged.
 
 use std::io::{ErrorKind, IoSlice};
-use std::sync::Arc;
 
 use super::{Opening, Visitor, first_block};
 use crate::log::compaction::write_footer;
-use crate::log::disk::{DiskError, DiskFile, OpenFile, write_all};
+use crate::log::disk::{DiskError, DiskFile, write_all};
 use crate::log::error::LogError;
 use crate::log::footer::{Footer, Index};
 use crate::log::manifest::{Entry, MANIFEST_FILES};
 use crate::log::position::{BLOCK_BYTES, Position};
 use crate::log::recovery::{self, Damage, Dropped};
 use crate::log::segment_header::{DATA_OFFSET, SegmentHeader, segment_name};
-use crate::log::segments::Segment;
+use crate::log::segments::{Segment, SegmentFiles};
 
 impl Opening {
     pub(super) fn open_tail(&mut self, visitor: Visitor<'_>) -> Result<(), LogError> {
@@ -29,8 +28,8 @@ impl Opening {
         let mut stop: Option<Damage> = None;
         for entry in tail {
             let name = segment_name(entry.id);
-            let file = match self.disk.open(&name, OpenFile::Existing) {
-                Ok(file) => file,
+            let files = match SegmentFiles::open(self.disk.as_ref(), &name) {
+                Ok(files) => files,
                 Err(error) if error.source.kind() == ErrorKind::NotFound => {
                     // Whether it was begun cannot be known.
                     self.pass_over(self.damage_at(&name, 0, "the file is missing"), 0)?;
@@ -43,7 +42,7 @@ impl Opening {
             let Some(header) = header.filter(|header| self.continues(header)) else {
                 // Nothing was begun here, or what was begun is no part of this history.
                 self.ahead
-                    .push_back(Segment::ahead(entry.id, entry.file_bytes, file, 0));
+                    .push_back(Segment::ahead(entry.id, entry.file_bytes, files, 0));
                 continue;
             };
             // A segment is begun only when those before it are full and synced.
@@ -55,7 +54,7 @@ impl Opening {
                     .unwrap_or_else(|| self.end_damage("a later segment continues further on"));
                 self.save_last(damage, header.previous_end, visitor)?;
             }
-            stop = self.open_unsealed(&entry, file, header, visitor)?;
+            stop = self.open_unsealed(&entry, files, header, visitor)?;
         }
         self.check_durable(stop, visitor)?;
         if self.lenient { self.seal_everything() } else { Ok(()) }
@@ -135,15 +134,16 @@ impl Opening {
     fn open_unsealed(
         &mut self,
         entry: &Entry,
-        file: Arc<dyn DiskFile>,
+        files: SegmentFiles,
         header: SegmentHeader,
         visitor: Visitor<'_>,
     ) -> Result<Option<Damage>, LogError> {
+        let file = files.writer.clone();
         let limit = header.base.plus(u64::from(entry.file_bytes) - DATA_OFFSET);
         let scanned = recovery::scan_written(file.as_ref(), &header, limit)?;
         recovery::visit(&scanned.index, header.base, &mut self.report, visitor)?;
         self.cursor = scanned.after;
-        let mut segment = Segment::ahead(entry.id, entry.file_bytes, file.clone(), 0);
+        let mut segment = Segment::ahead(entry.id, entry.file_bytes, files, 0);
         segment.resume(&header, scanned.index, scanned.after);
         self.segments.push(segment);
         let Some(stop) = scanned.stop else { return Ok(None) };
@@ -292,6 +292,6 @@ impl Segment {
     pub(crate) fn seal(&mut self, footer: &Footer) {
         self.sealed = true;
         self.user_records = footer.index.user_records;
-        self.file = None;
+        (self.file, self.filler) = (None, None);
     }
 }

@@ -1,6 +1,8 @@
 //! Power losses, killed processes, short writes, failing syncs and full disks, from seeds.
 
 use super::*;
+use crate::log::disk::{Disk, OpenFile, passes};
+use crate::log::guarded::GuardedDisk;
 use crate::sim::Faults;
 
 /// Works on a log until something stops it: appends, commits, upkeep, reads, holds.
@@ -266,4 +268,78 @@ fn leftovers_of_a_cut_tail_are_never_taken_for_a_part_of_the_log() {
             host.check_recovered();
         }
     });
+}
+
+/// A log whose next segment is filled with zeros while the one before it, or itself further on, is written.
+fn filling() -> Options {
+    Options {
+        segment_bytes: 128 * 1024,
+        fill_bytes: BLOCK_BYTES as u32,
+        fill_distance_bytes: BLOCK_BYTES as u32,
+        ..options()
+    }
+}
+
+#[test]
+fn a_sync_that_failed_for_upkeep_is_no_success_for_the_writer() {
+    let told = std::cell::Cell::new(0);
+    each_seed(200, |seed| {
+        let mut random = Random::new(seed);
+        let disk = SimDisk::new(seed);
+        let mut host = Host::open(&disk, filling()).unwrap();
+        // When enough is prepared ahead, upkeep fills with zeros.
+        for _ in 0..3 {
+            let job = host.log.maintenance(&KeepAll).unwrap();
+            host.log.complete_maintenance(job.run()).unwrap();
+        }
+        disk.set_faults(Faults {
+            fail_sync_at: Some(disk.operations() + 1 + random.below(60)),
+            fail_sync_for: [0, 6, u64::MAX][random.below(3) as usize],
+            ..Faults::default()
+        });
+        for _ in 0..40 {
+            host.append(&mut random, 3000).unwrap();
+            let Ok(Some(write)) = host.log.next_write() else { break };
+            let Some(upkeep) = host.log.maintenance(&KeepAll) else {
+                host.log.complete_write(write.run()).unwrap();
+                continue;
+            };
+            let (written, kept) = disk.interleave(|| write.run(), || upkeep.run());
+            // Whoever hears of the writer first believes it.
+            let Ok(durable) = host.log.complete_write(written) else {
+                break;
+            };
+            host.durable = durable;
+            if host.log.complete_maintenance(kept).is_err() {
+                told.set(told.get() + 1);
+                break;
+            }
+        }
+        disk.power_cycle();
+        host = host.reopen(filling()).unwrap();
+        host.check_recovered();
+    });
+    assert!(told.get() > 0, "no sync failed for upkeep alone");
+}
+
+#[test]
+fn a_failed_sync_or_write_sticks_to_its_file_whatever_the_disk_says_later() {
+    let disk = SimDisk::new(1);
+    let guarded = GuardedDisk::new(Arc::new(disk.clone()));
+    let open = |name, how| guarded.open(name, how).unwrap();
+    let (first, second) = (open("a", OpenFile::Fresh), open("a", OpenFile::Existing));
+    let other = open("b", OpenFile::Fresh);
+    first.sync_data().unwrap();
+    disk.set_faults(Faults {
+        fail_sync_at: Some(0),
+        ..Faults::default()
+    });
+    assert!(first.sync_data().is_err());
+    for file in [&first, &second, &first, &open("a", OpenFile::Existing)] {
+        let error = file.sync_data().unwrap_err();
+        assert!(!passes(&error), "it is final: {error}");
+    }
+    guarded.rename("a", "c").unwrap();
+    assert!(open("c", OpenFile::Existing).sync_data().is_err());
+    other.sync_data().unwrap();
 }

@@ -131,6 +131,7 @@ impl World {
                 let at = operations + self.env.between(1, 20);
                 self.machine.set_faults(Faults {
                     fail_sync_at: Some(at),
+                    fail_sync_for: self.env.pick(&[0, 5, u64::MAX]).unwrap_or(0),
                     ..lasting()
                 });
             }
