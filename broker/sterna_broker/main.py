@@ -142,8 +142,16 @@ def _recovered(recovery: dict[str, Any]) -> str:
         )
     if recovery.get("torn_bytes"):
         text += f", cut a torn tail of {recovery['torn_bytes']} bytes"
+    if recovery.get("manifest_computed"):
+        text += ", computed the list of segments from the segments"
     if recovery.get("dropped_records"):
         text += f", dropped {recovery['dropped_records']} damaged records"
+    for dropped in (recovery.get("dropped") or [])[:STRETCHES_TOLD]:
+        if dropped["records"] is None:
+            begin, end = dropped["position"], dropped["position"] + dropped["bytes"]
+            text += f", dropped unknown how many records between positions {begin} and {end} of {dropped['file']}"
+    if recovery.get("unknown_stretches", 0) > STRETCHES_TOLD:
+        text += f", and in {recovery['unknown_stretches'] - STRETCHES_TOLD} more places"
     return text
 
 

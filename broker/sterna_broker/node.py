@@ -135,7 +135,8 @@ class Node:
         self.recovery = {
             **recovery,
             "messages": json.loads(engine.statistics())["messages"],
-            "dropped_records": len(recovery["dropped"]),
+            "dropped_records": sum(dropped["records"] or 0 for dropped in recovery["dropped"]),
+            "unknown_stretches": sum(dropped["records"] is None for dropped in recovery["dropped"]),
             "duration_ms": monotonic_ms() - began_ms,
         }
         for dropped in recovery["dropped"]:

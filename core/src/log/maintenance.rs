@@ -51,7 +51,10 @@ impl Upkeep {
             return false;
         };
         let meets = |commit: &Commit| {
-            segment.offset_of(commit.start) < to && segment.offset_of(commit.start) + commit.span() > from
+            let start = segment.offset_of(commit.start);
+            // The first commit brings the header along.
+            let written_from = if segment.begun { start } else { 0 };
+            written_from < to && start + commit.span() > from
         };
         commits.iter().any(|commit| commit.segment == id && meets(commit))
     }

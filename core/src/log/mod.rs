@@ -27,6 +27,7 @@ pub mod file_disk;
 mod footer;
 mod guarded;
 mod liveness;
+mod losses;
 mod maintenance;
 mod manifest;
 mod opening;

@@ -167,13 +167,13 @@ pub(super) fn recovery(report: &RecoveryReport) -> String {
         .map(|dropped| {
             json!({
                 "file": dropped.file, "offset": dropped.offset, "position": dropped.position.0,
-                "bytes": dropped.bytes, "why": dropped.why,
+                "bytes": dropped.bytes, "records": dropped.records, "why": dropped.why,
             })
         })
         .collect();
     json!({
         "created": log.created, "clean": log.clean, "segments": log.segments, "records": log.records,
-        "bytes": log.bytes, "torn_bytes": log.torn_bytes_cut, "dropped": dropped, "epoch": log.epoch,
+        "bytes": log.bytes, "torn_bytes": log.torn_bytes_cut, "dropped": dropped, "manifest_computed": log.manifest_computed, "epoch": log.epoch,
         "end": log.end.0,
     })
     .to_string()

@@ -1,20 +1,21 @@
 //! Bringing a log up: making it, or checking its files, showing its records to the visitor and settling where it ends.
 //!
-//! Opening changes as little as it can before the state layer has seen all records: it removes files that the manifest has
-//! retired, and in a forced start it replaces damaged segments. A refused open leaves everything for a second look.
+//! Nothing is removed, and no manifest comes into force, before the state layer has taken all records: a refused open
+//! leaves everything for a second look. What a forced start saves of a damaged segment goes into a new file, and what can be
+//! computed from the segments ([`survey`]) stands for bookkeeping that is lost.
 
 use std::collections::VecDeque;
 use std::io::ErrorKind;
 use std::sync::Arc;
 
 use crate::log::cache::Cache;
-use crate::log::disk::{Disk, DiskError, DiskFile, DiskLock, OpenFile, read_full};
+use crate::log::disk::{Disk, DiskError, DiskFile, DiskLock, OpenFile, read_full, read_places};
 use crate::log::error::LogError;
 use crate::log::guarded::GuardedDisk;
 use crate::log::manifest::{Entry, MANIFEST_FILES, Manifest, ManifestFiles};
 use crate::log::options::{OpenMode, Options};
 use crate::log::position::{BLOCK_BYTES, Position};
-use crate::log::recovery::{Damage, Recovered, RecoveryReport};
+use crate::log::recovery::{Damage, Dropped, Recovered, RecoveryReport};
 use crate::log::running::Log;
 use crate::log::scan::Cursor;
 use crate::log::segment_header::{SegmentHeader, parse_name, segment_name};
@@ -23,7 +24,10 @@ use crate::log::tail::Tail;
 use crate::log::watermark::{WATERMARK_FILE, Watermark, WatermarkFile};
 
 mod sealed;
+mod survey;
 mod unsealed;
+
+use survey::Beginning;
 
 const LOCK_FILE: &str = "lock";
 /// How much of a new log's first segment is filled with zeros before the first append; maintenance does the rest.
@@ -53,7 +57,7 @@ impl Log {
             _ => LogError::Disk(error),
         })?;
         let mut report = RecoveryReport::default();
-        let files = match find_files(disk.as_ref())? {
+        let files = match find_files(disk.as_ref(), options.force_start)? {
             Some(files) => files,
             None => {
                 report.created = true;
@@ -61,7 +65,7 @@ impl Log {
             }
         };
         let mut opening = Opening::new(disk, options, files, report)?;
-        opening.remove_retired()?;
+        opening.check_unlisted()?;
         opening.open_sealed(visitor)?;
         opening.open_tail(visitor)?;
         opening.finish(lock)
@@ -70,51 +74,86 @@ impl Log {
 
 /// The bookkeeping files of an existing log.
 struct Files {
-    manifest_files: ManifestFiles,
-    manifest: Manifest,
-    watermark_file: WatermarkFile,
+    /// `None`: not all of it was there, and it is made when the open has succeeded.
+    manifest_files: Option<ManifestFiles>,
+    /// `None`: to be computed.
+    manifest: Option<Manifest>,
+    watermark_file: Option<WatermarkFile>,
     watermark: Option<Watermark>,
+    /// A newer watermark may have been there.
+    doubtful: bool,
 }
 
 /// Finds an existing log; `None` if there is none, or only what a creation cut short left behind.
-fn find_files(disk: &dyn Disk) -> Result<Option<Files>, LogError> {
+fn find_files(disk: &dyn Disk, force: bool) -> Result<Option<Files>, LogError> {
     let names = disk.list()?;
-    let has = |name: &str| names.iter().any(|known| known == name);
-    let complete = MANIFEST_FILES.iter().all(|name| has(name)) && has(WATERMARK_FILE);
-    if complete {
-        let (manifest_files, manifest) = ManifestFiles::open(disk)?;
-        if let Some(manifest) = manifest {
-            // Names that a killed process left unsynced: nothing may be removed before they are durable.
+    let found = ManifestFiles::find(disk)?;
+    let has_watermark = names.iter().any(|known| known == WATERMARK_FILE);
+    if found.missing == 0 && has_watermark {
+        if let Some(manifest) = found.newest {
+            let manifest_files = ManifestFiles::open(disk)?;
+            // A killed process may have left it readable and not durable; before it is acted upon it must be both. The
+            // bytes are the same, so a write cut short changes nothing.
+            manifest_files.write(&manifest)?;
+            // Names that it left unsynced: nothing may be removed before they are durable.
             disk.sync_directory()?;
-            let (watermark_file, watermark) = WatermarkFile::open(disk)?;
+            let (watermark_file, watermark, doubtful) = WatermarkFile::open(disk)?;
             return Ok(Some(Files {
-                manifest_files,
-                manifest,
-                watermark_file,
+                doubtful,
+                manifest_files: Some(manifest_files),
+                manifest: Some(manifest),
+                watermark_file: Some(watermark_file),
                 watermark,
             }));
         }
-    }
-    // A creation makes the watermark last, and no record is written before it is there.
-    for name in &names {
-        if let Some((id, true)) = parse_name(name)
-            && SegmentHeader::decode_any(&first_block(disk, name)?, id).is_some()
-        {
-            return Err(LogError::Damaged {
-                file: format!("{}, {WATERMARK_FILE}", MANIFEST_FILES.join(", ")),
-                offset: 0,
-                position: Position::ZERO,
-                why: format!("missing or empty, but {name} holds records"),
-            });
+        if found.unreadable > 0 && !force {
+            return Err(bookkeeping_lost("neither manifest can be read".to_owned()));
         }
     }
-    Ok(None)
+    // A creation makes the watermark last, and no record is written before it is there.
+    let mut begun = None;
+    for name in &names {
+        if let Some((id, true)) = parse_name(name)
+            && !matches!(survey::beginning(disk, name, id)?, Beginning::Unused)
+        {
+            begun.get_or_insert(name);
+        }
+    }
+    match begun {
+        None if found.unreadable == 0 => Ok(None),
+        None if !force => Err(bookkeeping_lost("neither manifest can be read".to_owned())),
+        Some(name) if !force => Err(bookkeeping_lost(format!("missing or empty, but {name} holds records"))),
+        _ => {
+            let (watermark_file, watermark, doubtful) = if has_watermark {
+                let (file, value, doubtful) = WatermarkFile::open(disk)?;
+                (Some(file), value, doubtful)
+            } else {
+                (None, None, true)
+            };
+            Ok(Some(Files {
+                doubtful,
+                manifest_files: None,
+                manifest: found.newest,
+                watermark_file,
+                watermark,
+            }))
+        }
+    }
+}
+
+fn bookkeeping_lost(why: String) -> LogError {
+    LogError::Damaged {
+        file: format!("{}, {WATERMARK_FILE}", MANIFEST_FILES.join(", ")),
+        offset: 0,
+        position: Position::ZERO,
+        why,
+    }
 }
 
 fn first_block(disk: &dyn Disk, name: &str) -> Result<Vec<u8>, DiskError> {
     let mut block = vec![0; BLOCK_BYTES as usize];
     let file = disk.open(name, OpenFile::ReadOnly)?;
-    read_full(file.as_ref(), 0, &mut block).map_err(|error| DiskError::new("read", name, error))?;
+    read_places(file.as_ref(), 0, &mut block).map_err(|error| DiskError::new("read", name, error))?;
     Ok(block)
 }
 
@@ -156,9 +195,10 @@ fn create(disk: &dyn Disk, options: &Options) -> Result<Files, LogError> {
     let watermark_file = WatermarkFile::create(disk, &watermark)?;
     disk.sync_directory()?;
     Ok(Files {
-        manifest_files,
-        manifest,
-        watermark_file,
+        doubtful: false,
+        manifest_files: Some(manifest_files),
+        manifest: Some(manifest),
+        watermark_file: Some(watermark_file),
         watermark: Some(watermark),
     })
 }
@@ -166,7 +206,12 @@ fn create(disk: &dyn Disk, options: &Options) -> Result<Files, LogError> {
 struct Opening {
     disk: Arc<dyn Disk>,
     options: Options,
-    files: Files,
+    manifest_files: Option<ManifestFiles>,
+    manifest: Manifest,
+    /// Files with this number or a higher one the manifest that was read cannot know.
+    known_below: u64,
+    watermark_file: Option<WatermarkFile>,
+    watermark: Option<Watermark>,
     report: RecoveryReport,
     segments: Segments,
     ahead: VecDeque<Segment>,
@@ -174,12 +219,59 @@ struct Opening {
     cursor: Cursor,
     /// A forced start replaced something: the hash before what follows cannot be known.
     lenient: bool,
+    /// A newer watermark may have been there.
+    doubtful: bool,
+    /// The last begun segment, as it was found: its number, base and length.
+    newest: Option<(u64, Position, u64)>,
+    /// Files that hold something, of which it cannot be said what: they are put aside.
+    strange: Vec<String>,
 }
 
 impl Opening {
-    fn new(disk: Arc<dyn Disk>, options: Options, files: Files, mut report: RecoveryReport) -> Result<Self, LogError> {
-        let manifest = &files.manifest;
-        let refuse = |file: &str, why: &str| {
+    fn new(disk: Arc<dyn Disk>, options: Options, files: Files, report: RecoveryReport) -> Result<Self, LogError> {
+        let cursor = Cursor {
+            position: Position::FIRST,
+            epoch: 0,
+            hash: 0,
+        };
+        let computed = files.manifest.is_none() || files.manifest_files.is_none();
+        let known_below = files.manifest.as_ref().map_or(0, |manifest| manifest.next_id);
+        let mut opening = Self {
+            disk,
+            options,
+            manifest_files: files.manifest_files,
+            manifest: files.manifest.clone().unwrap_or_default(),
+            known_below,
+            watermark_file: files.watermark_file,
+            watermark: files.watermark,
+            report,
+            segments: Segments::default(),
+            ahead: VecDeque::new(),
+            cursor,
+            lenient: computed,
+            doubtful: files.doubtful,
+            newest: None,
+            strange: Vec::new(),
+        };
+        opening.check_watermark(files.manifest.is_some())?;
+        if opening.options.force_start {
+            opening.complete_manifest(files.manifest.as_ref())?;
+        }
+        let first = opening.manifest.entries.iter().find(|entry| entry.sealed);
+        opening.cursor = match first {
+            Some(entry) => Cursor {
+                position: entry.base,
+                ..opening.cursor
+            },
+            None => manifest_cursor(&opening.manifest),
+        };
+        Ok(opening)
+    }
+
+    /// Whether manifest and watermark are of one log, and of one time.
+    fn check_watermark(&mut self, has_manifest: bool) -> Result<(), LogError> {
+        let force = self.options.force_start;
+        let refuse = |file: &str, why: &str| -> Result<(), LogError> {
             Err(Damage {
                 file: file.to_owned(),
                 offset: 0,
@@ -188,65 +280,86 @@ impl Opening {
             }
             .into())
         };
-        match &files.watermark {
-            None => report.watermark_lost = true,
-            Some(watermark) if watermark.store_id != manifest.store_id => {
-                return refuse(WATERMARK_FILE, "belongs to another store than the manifest");
+        match &self.watermark {
+            None => self.report.watermark_lost = true,
+            Some(watermark) if has_manifest && watermark.store_id != self.manifest.store_id => {
+                if !force {
+                    return refuse(WATERMARK_FILE, "belongs to another store than the manifest");
+                }
+                self.watermark = None;
+                self.doubtful = true;
+                self.report.watermark_lost = true;
             }
-            Some(watermark) if watermark.manifest > manifest.version => {
-                return refuse(
-                    MANIFEST_FILES[(watermark.manifest % 2) as usize],
-                    "a newer manifest was in force",
-                );
+            Some(watermark) if watermark.manifest > self.manifest.version && !force => {
+                let file = MANIFEST_FILES[(watermark.manifest % 2) as usize];
+                return refuse(file, "a newer manifest was in force");
             }
-            Some(watermark) => report.clean = watermark.clean,
+            Some(watermark) => self.report.clean = watermark.clean,
         }
-        let first = manifest.entries.iter().find(|entry| entry.sealed);
-        let cursor = match first {
-            Some(entry) => Cursor {
-                position: entry.base,
-                epoch: 0,
-                hash: 0,
-            },
-            None => manifest_cursor(manifest),
-        };
-        let (segments, ahead) = (Segments::default(), VecDeque::new());
-        Ok(Self {
-            disk,
-            options,
-            files,
-            report,
-            segments,
-            ahead,
-            cursor,
-            lenient: false,
-        })
+        Ok(())
+    }
+
+    /// In a forced start: what the segments say stands for what the manifest does not.
+    fn complete_manifest(&mut self, known: Option<&Manifest>) -> Result<(), LogError> {
+        let store_id = known
+            .map(|manifest| manifest.store_id)
+            .or(self.watermark.map(|watermark| watermark.store_id));
+        let survey = survey::survey(self.disk.as_ref(), known, store_id)?;
+        let newest = self.watermark.map_or(0, |watermark| watermark.manifest);
+        self.manifest = survey.manifest;
+        let changed = survey.changed || self.manifest_files.is_none() || newest > self.manifest.version;
+        self.manifest.version = self.manifest.version.max(newest);
+        self.report.manifest_computed = changed;
+        self.lenient |= changed;
+        for (from, to) in survey.gaps {
+            let why = "the manifest was made anew: whether records that were needed lay here cannot be told";
+            self.drop_stretch(MANIFEST_FILES.join(", "), 0, (from, to), None, why.to_owned());
+        }
+        for name in &survey.strange {
+            let why = "the segment's header does not verify and nothing says what it held; the file is put aside";
+            self.drop_stretch(name.clone(), 0, (Position::ZERO, Position::ZERO), None, why.to_owned());
+        }
+        self.lenient |= !survey.strange.is_empty();
+        self.strange = survey.strange;
+        Ok(())
+    }
+
+    /// Notes what a forced start could not save.
+    fn drop_stretch(
+        &mut self,
+        file: String,
+        offset: u64,
+        (from, to): (Position, Position),
+        records: Option<u64>,
+        why: String,
+    ) {
+        self.report.dropped.push(Dropped {
+            file,
+            offset,
+            position: from,
+            bytes: to.0.saturating_sub(from.0),
+            records,
+            why,
+        });
     }
 
     fn durable(&self) -> Position {
-        self.files
-            .watermark
-            .map_or(Position::ZERO, |watermark| watermark.durable)
+        self.watermark.map_or(Position::ZERO, |watermark| watermark.durable)
     }
 
-    /// Removes the files of retired segments; refuses files that a newer manifest must have listed.
-    fn remove_retired(&mut self) -> Result<(), LogError> {
-        let manifest = &self.files.manifest;
+    /// Refuses files that a newer manifest must have listed. All numbers in use are left alone from here on.
+    fn check_unlisted(&mut self) -> Result<(), LogError> {
         for name in self.disk.list()? {
             let Some((id, is_segment)) = parse_name(&name) else {
                 continue;
             };
-            if manifest
-                .entries
-                .iter()
-                .any(|entry| entry.id == id && (is_segment || entry.sealed))
-            {
+            self.manifest.next_id = self.manifest.next_id.max(id.saturating_add(1));
+            let listed = self.manifest.entries.iter().any(|entry| entry.id == id);
+            if listed || !is_segment || id < self.known_below || self.options.force_start {
                 continue;
             }
-            let begun = is_segment
-                && id >= manifest.next_id
-                && SegmentHeader::decode(&first_block(self.disk.as_ref(), &name)?, manifest.store_id, id)
-                    .is_some_and(|header| !header.compacted);
+            let begun = SegmentHeader::decode(&first_block(self.disk.as_ref(), &name)?, self.manifest.store_id, id)
+                .is_some_and(|header| !header.compacted);
             if begun {
                 let why = "holds records that the manifest does not know: the manifest is an older one".to_owned();
                 return Err(Damage {
@@ -257,17 +370,45 @@ impl Opening {
                 }
                 .into());
             }
-            self.disk.remove(&name)?;
         }
         Ok(())
     }
 
-    fn finish(self, lock: Box<dyn DiskLock>) -> Result<(Log, RecoveryReport), LogError> {
+    /// The open has succeeded so far: bookkeeping that a forced start computed comes into force.
+    fn settle_manifest(&mut self) -> Result<(ManifestFiles, WatermarkFile), LogError> {
+        let disk = self.disk.as_ref();
+        let manifest_files = match &self.manifest_files {
+            Some(files) => files.clone(),
+            None => ManifestFiles::open(disk)?,
+        };
+        if self.lenient {
+            disk.sync_directory()?;
+            // Both, so that no older one is left to fall back to.
+            for _ in 0..2 {
+                self.manifest.version += 1;
+                manifest_files.write(&self.manifest)?;
+            }
+        }
+        let watermark_file = match &self.watermark_file {
+            Some(file) => file.clone(),
+            None => WatermarkFile::renew(disk)?,
+        };
+        for name in &self.strange {
+            disk.rename(name, &format!("{name}.damaged"))?;
+        }
+        if self.lenient {
+            disk.sync_directory()?;
+        }
+        Ok((manifest_files, watermark_file))
+    }
+
+    fn finish(mut self, lock: Box<dyn DiskLock>) -> Result<(Log, RecoveryReport), LogError> {
         let durable = self.durable();
+        let (manifest_files, watermark_file) = self.settle_manifest()?;
         let Self {
             disk,
             options,
-            files,
+            manifest,
             mut report,
             segments,
             ahead,
@@ -279,10 +420,10 @@ impl Opening {
             disk,
             cache: Cache::new(options.cache_bytes),
             options,
-            store_id: files.manifest.store_id,
-            manifest_files: files.manifest_files,
-            manifest: files.manifest,
-            watermark_file: files.watermark_file,
+            store_id: manifest.store_id,
+            manifest_files,
+            manifest,
+            watermark_file,
             segments,
             ahead,
             tail: Tail::default(),
@@ -305,6 +446,7 @@ impl Opening {
             OpenMode::Follower => {}
             OpenMode::Active { epoch } => log.begin_epoch(epoch.unwrap_or(cursor.epoch + 1))?,
         }
+        log.remove_unlisted()?;
         report.segments = log.segments.len() as u64;
         report.end = log.end();
         report.epoch = log.epoch;
@@ -317,9 +459,24 @@ impl Log {
     /// Makes sure that there is a segment to append to, and that nothing behind its end can be taken for a continuation.
     fn settle(&mut self, durable: Position) -> Result<(), LogError> {
         self.drop_misfits()?;
+        for segment in self
+            .segments
+            .iter()
+            .filter(|segment| !segment.sealed)
+            .chain(&self.ahead)
+        {
+            grow(segment, u64::from(segment.file_bytes))?;
+        }
         if self.ahead.is_empty() {
             match self.prepare_now() {
-                Err(LogError::Disk(error)) if error.is_no_space() => {}
+                Err(LogError::Disk(error)) if error.is_no_space() => {
+                    // All records were found, so what the manifest does not list is of no use, and takes space.
+                    self.remove_unlisted()?;
+                    match self.prepare_now() {
+                        Err(LogError::Disk(error)) if error.is_no_space() => {}
+                        result => result?,
+                    }
+                }
                 result => result?,
             }
         }
@@ -342,7 +499,7 @@ impl Log {
         let (name, offset) = (segment_name(segment.id), segment.offset_of(segment.end));
         let wipe = || {
             let mut block = [0; BLOCK_BYTES as usize];
-            let count = read_full(file.as_ref(), offset, &mut block)?;
+            let (count, _) = read_places(file.as_ref(), offset, &mut block)?;
             if block[..count].iter().any(|&byte| byte != 0) {
                 let zeros = [0; BLOCK_BYTES as usize];
                 crate::log::disk::write_all(file.as_ref(), offset, &mut [std::io::IoSlice::new(&zeros[..count])])?;
@@ -352,6 +509,25 @@ impl Log {
         };
         wipe().map_err(|error| DiskError::new("wipe the torn tail of", &name, error))?;
         self.sync_found(durable)
+    }
+
+    /// Removes the files of retired segments and of copies that never came into force.
+    fn remove_unlisted(&self) -> Result<(), LogError> {
+        let mut removed = false;
+        for name in self.disk.list()? {
+            let Some((id, is_segment)) = parse_name(&name) else {
+                continue;
+            };
+            let listed = |entry: &Entry| entry.id == id && (is_segment || entry.sealed);
+            if !self.manifest.entries.iter().any(listed) {
+                self.disk.remove(&name)?;
+                removed = true;
+            }
+        }
+        if removed {
+            self.disk.sync_directory()?;
+        }
+        Ok(())
     }
 
     /// Prepared segments of another length than is wanted now: the largest record must fit into every one.
@@ -396,6 +572,16 @@ impl Log {
         }
         Ok(())
     }
+}
+
+/// Gives an unsealed segment's file its length back: one that was cut inside a last block's padding has all records.
+fn grow(segment: &Segment, bytes: u64) -> Result<(), LogError> {
+    let Some(file) = &segment.file else { return Ok(()) };
+    let grow = || match file.length()? {
+        length if length < bytes => file.allocate(bytes).and_then(|()| file.sync_data()),
+        _ => Ok(()),
+    };
+    Ok(grow().map_err(|error| DiskError::new("grow", &segment_name(segment.id), error))?)
 }
 
 /// Writes what a file holds over itself.

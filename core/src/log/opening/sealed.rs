@@ -11,14 +11,13 @@ use crate::log::position::Position;
 use crate::log::recovery::{self, Damage, Dropped};
 use crate::log::salvage::{self, Patient};
 use crate::log::scan::Cursor;
-use crate::log::segment_header::{DATA_OFFSET, SegmentHeader, footer_name, segment_name};
+use crate::log::segment_header::{DATA_OFFSET, SegmentHeader, segment_name};
 use crate::log::segments::Segment;
 
 impl Opening {
     /// Sealed segments: their footers are read, and their records only where a footer cannot be.
     pub(super) fn open_sealed(&mut self, visitor: Visitor<'_>) -> Result<(), LogError> {
         let sealed: Vec<Entry> = self
-            .files
             .manifest
             .entries
             .iter()
@@ -36,7 +35,7 @@ impl Opening {
             recovery::visit(&footer.index, footer.base, &mut self.report, visitor)?;
             self.push_sealed(&entry, &footer);
         }
-        let end = manifest_cursor(&self.files.manifest);
+        let end = manifest_cursor(&self.manifest);
         // The newest sealed segment may be retired already, but none reaches further than the manifest says.
         let contradicts =
             self.cursor.position > end.position || self.cursor.position == end.position && self.cursor != end;
@@ -51,7 +50,9 @@ impl Opening {
             }
             .into());
         }
-        self.cursor = end;
+        if !self.lenient || self.cursor.position < end.position {
+            self.cursor = end;
+        }
         Ok(())
     }
 
@@ -98,7 +99,7 @@ impl Opening {
         if length < needed {
             return damage(length, "the file is shorter than its records");
         }
-        let store_id = self.files.manifest.store_id;
+        let store_id = self.manifest.store_id;
         let Some(header) = SegmentHeader::decode(&first_block(self.disk.as_ref(), &name)?, store_id, entry.id) else {
             return damage(0, "the segment's header does not verify");
         };
@@ -119,7 +120,7 @@ impl Opening {
         let continues = footer.base > self.cursor.position
             || self.segments.is_empty()
             || (footer.base == self.cursor.position && footer.hash_before == self.cursor.hash);
-        if !continues && !self.lenient {
+        if !continues {
             return damage(0, "the rolling hash does not continue from the segment before");
         }
         Ok(Ok(footer))
@@ -170,22 +171,23 @@ impl Opening {
         }
         self.lenient = true;
         let name = segment_name(entry.id);
-        let Ok(file) = self.disk.open(&name, OpenFile::ReadOnly) else {
-            let bytes = entry.end.0 - entry.base.0;
-            self.report.dropped.push(Dropped {
-                file: name,
-                offset: 0,
-                position: entry.base,
-                bytes,
-                why: damage.why,
-            });
-            self.replace(entry.id, None)?;
-            return Ok(None);
+        let store_id = self.manifest.store_id;
+        let footer = Footer::read(self.disk.as_ref(), store_id, entry.id, entry.footer_crc)?
+            .filter(|footer| (footer.base, footer.end) == (entry.base, entry.end));
+        let file = match self.disk.open(&name, OpenFile::ReadOnly) {
+            Ok(file) => file,
+            Err(error) if error.source.kind() == ErrorKind::NotFound => {
+                let records = footer.map(|footer| footer.index.user_records);
+                self.drop_stretch(name, 0, (entry.base, entry.end), records, damage.why);
+                self.replace(entry.id, None);
+                return Ok(None);
+            }
+            Err(error) => return Err(error.into()),
         };
         let block = first_block(self.disk.as_ref(), &name)?;
-        let known = SegmentHeader::decode(&block, self.files.manifest.store_id, entry.id);
+        let known = SegmentHeader::decode(&block, self.manifest.store_id, entry.id);
         let header = known.unwrap_or(SegmentHeader {
-            store_id: self.files.manifest.store_id,
+            store_id: self.manifest.store_id,
             id: entry.id,
             base: entry.base,
             previous_end: self.cursor.position,
@@ -196,7 +198,37 @@ impl Opening {
             epoch_after: self.cursor.epoch,
             compacted: entry.compacted,
         });
-        self.salvage(file.as_ref(), header, entry.end, damage).map(Some)
+        let mut header = header;
+        if header.base == self.cursor.position {
+            // Whatever became of the segment before: the copies continue one another.
+            header.hash_before = self.cursor.hash;
+        }
+        self.salvage(file.as_ref(), header, entry.end, damage, footer.as_ref())
+            .map(Some)
+    }
+
+    /// The log's state where segments begin, as their headers tell it, and where the sealed ones end.
+    fn states(&self) -> Result<Vec<Cursor>, LogError> {
+        let mut states = vec![manifest_cursor(&self.manifest)];
+        for entry in &self.manifest.entries {
+            let name = segment_name(entry.id);
+            let block = match first_block(self.disk.as_ref(), &name) {
+                Ok(block) => block,
+                Err(error) if error.source.kind() == ErrorKind::NotFound => continue,
+                Err(error) => return Err(error.into()),
+            };
+            let header = SegmentHeader::decode(&block, self.manifest.store_id, entry.id);
+            states.extend(
+                header
+                    .filter(|header| header.previous_end == header.base)
+                    .map(|header| Cursor {
+                        position: header.base,
+                        epoch: header.epoch,
+                        hash: header.hash_before,
+                    }),
+            );
+        }
+        Ok(states)
     }
 
     pub(super) fn salvage(
@@ -205,12 +237,14 @@ impl Opening {
         header: SegmentHeader,
         durable: Position,
         damage: Damage,
+        known: Option<&Footer>,
     ) -> Result<(Footer, Entry), LogError> {
         let name = segment_name(header.id);
         let file_bytes = file
             .length()
             .map_err(|error| DiskError::new("length of", &name, error))?;
-        let id = self.files.manifest.next_id;
+        let id = self.manifest.next_id;
+        let states = self.states()?;
         let saved = salvage::salvage(
             &Patient {
                 disk: &self.disk,
@@ -218,6 +252,9 @@ impl Opening {
                 file_bytes,
                 header,
                 durable,
+                known: known.map(|footer| &footer.index),
+                states: &states,
+                unproven: self.doubtful,
             },
             id,
         )?;
@@ -234,7 +271,8 @@ impl Opening {
                 offset,
                 position,
                 bytes: 0,
-                why,
+                records: Some(0),
+                why: format!("{why}; every record was found all the same"),
             });
         }
         self.report.dropped.append(&mut dropped);
@@ -248,19 +286,20 @@ impl Opening {
             sealed: true,
             compacted: true,
         };
-        let manifest = &mut self.files.manifest;
+        let manifest = &mut self.manifest;
         if saved.after.position > manifest.sealed_end {
             let after = saved.after;
             (manifest.sealed_end, manifest.sealed_hash, manifest.sealed_epoch) =
                 (after.position, after.hash, after.epoch);
         }
-        self.replace(header.id, Some(entry))?;
+        self.replace(header.id, Some(entry));
         Ok((saved.footer, entry))
     }
 
-    /// Puts a new manifest in force in which one file stands for another, and removes the old file.
-    pub(super) fn replace(&mut self, old: u64, new: Option<Entry>) -> Result<(), LogError> {
-        let manifest = &mut self.files.manifest;
+    /// Lets one file stand for another in the manifest that comes into force when the open has succeeded. The old file goes
+    /// after that.
+    pub(super) fn replace(&mut self, old: u64, new: Option<Entry>) {
+        let manifest = &mut self.manifest;
         let index = manifest.entries.iter().position(|entry| entry.id == old);
         if let Some(index) = index {
             manifest.entries.splice(index..=index, new);
@@ -268,10 +307,5 @@ impl Opening {
         if let Some(entry) = new {
             manifest.next_id = entry.id + 1;
         }
-        manifest.version += 1;
-        self.files.manifest_files.write(manifest)?;
-        self.disk.remove(&segment_name(old))?;
-        self.disk.remove(&footer_name(old))?;
-        Ok(())
     }
 }

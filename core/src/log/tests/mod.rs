@@ -2,6 +2,7 @@
 
 mod crash;
 mod damage;
+mod forced;
 mod reading;
 mod shipping;
 mod upkeep;
