@@ -1,7 +1,8 @@
 //! Upkeep: preparing segments ahead, filling them with zeros, sealing, compacting, retiring, syncing the watermark.
 //!
 //! One job is out at a time, bounded in size, so that it never holds up commits for long. What is most urgent comes first.
-//! A full disk postpones what needs space until something is retired or the host asks again; any other error is final.
+//! A full disk postpones what needs space until something is retired or the host asks again; lacking descriptors or memory
+//! postpone everything until then. What is read and cannot be is damage of that place. Any other error is final.
 
 use std::sync::Arc;
 
@@ -13,8 +14,9 @@ use super::manifest::{Entry, Manifest, ManifestFiles};
 use super::position::BLOCK_BYTES;
 use super::rewriting::Rewriting;
 use super::running::Log;
+use super::scrubbing::{Scrub, Scrubbed, Scrubbing};
 use super::segments::{Segment, Segments};
-use super::steps::{fill, prepare, remove_files, retire, seal};
+use super::steps::{fill, prepare, remove_files, retire, seal, tolerate};
 use super::tail::Commit;
 use super::watermark::WatermarkFile;
 
@@ -29,6 +31,11 @@ pub(crate) struct Upkeep {
     filling: Option<(u64, u64, u64)>,
     /// The disk was full when it was last asked.
     full: bool,
+    /// Nothing is tried before the host asks again: something else was lacking, or space for what needs none.
+    postponed: bool,
+    /// What was lacking.
+    short_of: Option<String>,
+    pub(crate) scrub: Scrub,
     sync_watermark: bool,
     pub(crate) rewrite: Rewriting,
 }
@@ -39,7 +46,11 @@ impl Upkeep {
     }
 
     pub fn is_full(&self) -> bool {
-        self.full
+        self.full || self.postponed
+    }
+
+    pub fn shortage(&self) -> Option<String> {
+        self.short_of.clone().filter(|_| self.is_full())
     }
 
     /// Whether blocks that `commits` go to are being filled with zeros right now.
@@ -97,6 +108,7 @@ pub(crate) enum Task {
     Discard {
         id: u64,
     },
+    Scrub(Box<Scrubbing>),
     Pause,
 }
 
@@ -122,6 +134,7 @@ pub(crate) enum Outcome {
     },
     Loaded(Option<Footer>),
     Copied(Slice),
+    Scrubbed(Scrubbed),
     Switched {
         manifest: Manifest,
     },
@@ -146,7 +159,7 @@ pub struct MaintenanceDone {
 impl Log {
     /// The most urgent piece of upkeep, or `None`. One job is out at a time. `rewriter` is asked during this call.
     pub fn maintenance(&mut self, rewriter: &dyn Rewriter) -> Option<MaintenanceJob> {
-        if self.upkeep.out || self.failed.is_some() {
+        if self.upkeep.out || self.upkeep.postponed || self.failed.is_some() {
             return None;
         }
         let task = self.next_task(rewriter)?;
@@ -168,20 +181,27 @@ impl Log {
         }
         match done.result {
             Ok(outcome) => self.take(outcome),
-            Err(error) if error.is_no_space() => {
-                self.upkeep.full = true;
-                self.abandon_compaction();
-                return Ok(());
-            }
+            Err(error) if error.passes() => self.postpone(&error),
             Err(error) => return Err(self.fail(error.to_string())),
         }
         Ok(())
     }
 
-    /// Asks that the next upkeep sync the watermark, and that a full disk be tried again: call it about once a second.
+    /// The system lacked something that it may have again.
+    fn postpone(&mut self, error: &DiskError) {
+        self.upkeep.postponed |= self.upkeep.full || !error.is_no_space();
+        self.upkeep.full |= error.is_no_space();
+        self.upkeep.short_of = Some(error.to_string());
+        self.abandon_compaction();
+    }
+
+    /// Asks that the next upkeep sync the watermark, that what lacked space or descriptors be tried again, and that the next
+    /// part of the log be scrubbed: call it about once a second.
     pub fn request_watermark_sync(&mut self) {
         self.upkeep.sync_watermark = true;
-        self.upkeep.full = false;
+        (self.upkeep.full, self.upkeep.postponed) = (false, false);
+        (self.stalled, self.reads_postponed) = (None, false);
+        self.upkeep.scrub.tick(&self.options);
     }
 
     /// Prepares one segment here and now.
@@ -226,7 +246,8 @@ impl Log {
         if let Some(task) = self.fill_next() {
             return Some(task);
         }
-        if room { self.compact_next(rewriter) } else { None }
+        let rewrite = if room { self.compact_next(rewriter) } else { None };
+        rewrite.or_else(|| self.scrub_next())
     }
 
     pub(crate) fn next_manifest(&self) -> Manifest {
@@ -290,7 +311,7 @@ impl Log {
         let whole = self
             .segments
             .by_id(id)
-            .is_some_and(|old| !old.compacted && old.file_bytes == options.segment_bytes);
+            .is_some_and(|old| !old.compacted && !old.damaged && old.file_bytes == options.segment_bytes);
         let file_bytes = options.segment_bytes;
         let recycled = (wanted && whole).then(|| (self.take_id(), file_bytes));
         let mut manifest = self.next_manifest();
@@ -362,6 +383,7 @@ impl Log {
             }
             Outcome::Loaded(footer) => self.loaded(footer),
             Outcome::Copied(slice) => self.copied(slice),
+            Outcome::Scrubbed(scrubbed) => self.scrubbed(scrubbed),
             Outcome::Switched { manifest } => self.switched(manifest),
         }
     }
@@ -420,9 +442,11 @@ impl MaintenanceJob {
             } => Footer::read(disk, store_id, id, footer_crc).map(Outcome::Loaded),
             Task::Copy(copying) => copying.run(disk).map(Outcome::Copied),
             Task::Switch { old, manifest } => manifest_files.write(&manifest).and_then(|()| {
-                remove_files(disk, old)?;
+                // It is in force, whatever becomes of the old file: what is left over goes at the next open.
+                tolerate(remove_files(disk, old))?;
                 Ok(Outcome::Switched { manifest })
             }),
+            Task::Scrub(scrubbing) => scrubbing.run(disk).map(Outcome::Scrubbed),
             Task::Discard { id } => remove_files(disk, id).map(|()| Outcome::Nothing),
             Task::Pause => Ok(Outcome::Nothing),
         };

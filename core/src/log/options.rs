@@ -39,6 +39,12 @@ pub struct Options {
     pub fill_distance_bytes: u32,
     /// A sealed segment whose held records are fewer than this share of its records is rewritten; 0 never.
     pub compact_below_percent: u8,
+    /// How much of the sealed segments is read and verified in each of the host's seconds; 0 never.
+    pub scrub_bytes_per_second: u32,
+    /// Seconds from the open to the first round through the log.
+    pub scrub_after_seconds: u32,
+    /// Seconds from the end of a round to the next one.
+    pub scrub_every_seconds: u32,
     /// Start in spite of damage: drop what cannot be read and report each drop (EMS-STORE-A14).
     pub force_start: bool,
     /// Who may append.
@@ -59,6 +65,9 @@ impl Default for Options {
             fill_bytes: 2 * 1024 * 1024,
             fill_distance_bytes: 1024 * 1024,
             compact_below_percent: 25,
+            scrub_bytes_per_second: 4 * 1024 * 1024,
+            scrub_after_seconds: 600,
+            scrub_every_seconds: 24 * 60 * 60,
             force_start: false,
             mode: OpenMode::Active { epoch: None },
             store_id: [0; 16],

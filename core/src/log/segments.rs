@@ -37,6 +37,8 @@ pub(crate) struct Segment {
     pub compacted: bool,
     pub rewritten_at: Position,
     pub footer_crc: u32,
+    /// Something in it was found damaged: it stays as it is until nothing needs it.
+    pub damaged: bool,
     /// Of compacted segments: where in the file some positions are.
     pub landmarks: Vec<(Position, u64)>,
     pub user_records: u64,
@@ -98,6 +100,7 @@ impl Segment {
             compacted: false,
             rewritten_at: Position::ZERO,
             footer_crc: 0,
+            damaged: false,
             landmarks: Vec::new(),
             user_records: 0,
             liveness: Liveness::default(),
@@ -125,6 +128,7 @@ impl Segment {
             compacted: entry.compacted,
             rewritten_at: entry.rewritten_at,
             footer_crc: entry.footer_crc,
+            damaged: false,
             landmarks,
             user_records: footer.index.user_records,
             liveness: Liveness::default(),

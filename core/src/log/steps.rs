@@ -34,8 +34,8 @@ pub(crate) fn prepare(
         }),
         Err(error) => {
             // What could not be reserved whole must not use up what is left. After another error the manifest may list it.
-            if error.is_no_space() {
-                disk.remove(&name)?;
+            if error.passes() {
+                tolerate(disk.remove(&name))?;
             }
             Err(error)
         }
@@ -67,40 +67,59 @@ pub(crate) fn seal(
     Ok((footer_crc, manifest))
 }
 
-/// The manifest without the segment comes first; only then does its file go, or become the file of another number.
+/// The manifest without the segment comes first; only then does its file go, or become the file of another number. From then
+/// on it is retired, whatever the system lacks for the rest: what is left over goes at the next open.
 pub(crate) fn retire(
     disk: &dyn Disk,
     files: &ManifestFiles,
     id: u64,
     recycled: Option<(u64, u32)>,
-    mut manifest: Manifest,
+    manifest: Manifest,
 ) -> Result<Outcome, DiskError> {
-    files.write(&manifest)?;
-    disk.remove(&footer_name(id))?;
-    let Some((new, file_bytes)) = recycled else {
-        remove_files(disk, id)?;
-        return Ok(Outcome::Retired {
-            id,
-            recycled: None,
-            manifest,
-        });
+    // Opened first: without descriptors it goes instead.
+    let open = |(new, bytes): (u64, u32)| match SegmentFiles::open(disk, &segment_name(id)) {
+        Ok(both) => Ok(Some((new, bytes, both))),
+        Err(error) if error.passes() => Ok(None),
+        Err(error) => Err(error),
     };
-    disk.rename(&segment_name(id), &segment_name(new))?;
-    disk.sync_directory()?;
-    manifest.version += 1;
-    manifest.entries.push(Entry {
+    let recycled = recycled.map(open).transpose()?.flatten();
+    files.write(&manifest)?;
+    let retired = |recycled, manifest| Outcome::Retired { id, recycled, manifest };
+    let Some((new, file_bytes, both)) = recycled else {
+        tolerate(remove_files(disk, id))?;
+        return Ok(retired(None, manifest));
+    };
+    let rename = || -> Result<(), DiskError> {
+        disk.remove(&footer_name(id))?;
+        disk.rename(&segment_name(id), &segment_name(new))?;
+        disk.sync_directory()
+    };
+    if !tolerate(rename())? {
+        return Ok(retired(None, manifest));
+    }
+    let mut listed = Manifest {
+        version: manifest.version + 1,
+        ..manifest.clone()
+    };
+    listed.entries.push(Entry {
         id: new,
         file_bytes,
         ..Entry::default()
     });
-    files.write(&manifest)?;
-    let both = SegmentFiles::open(disk, &segment_name(new))?;
+    if !tolerate(files.write(&listed))? {
+        return Ok(retired(None, manifest));
+    }
     let segment = Segment::ahead(new, file_bytes, both, u64::from(file_bytes));
-    Ok(Outcome::Retired {
-        id,
-        recycled: Some(segment),
-        manifest,
-    })
+    Ok(retired(Some(segment), listed))
+}
+
+/// Whether it was done: not if the system lacked something. Other errors stay errors.
+pub(crate) fn tolerate(result: Result<(), DiskError>) -> Result<bool, DiskError> {
+    match result {
+        Ok(()) => Ok(true),
+        Err(error) if error.passes() => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 pub(crate) fn remove_files(disk: &dyn Disk, id: u64) -> Result<(), DiskError> {

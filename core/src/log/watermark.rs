@@ -124,6 +124,11 @@ impl WatermarkFile {
         }
     }
 
+    /// The last value was not written for certain: the next one goes to the same slot, so that the other stays good.
+    pub fn take_back(&mut self) {
+        self.sequence = self.sequence.saturating_sub(1);
+    }
+
     /// Makes the newest value durable.
     pub fn sync(&self) -> Result<(), DiskError> {
         self.file

@@ -12,6 +12,7 @@ pub mod clock;
 pub mod disk;
 pub mod facts;
 pub mod history;
+mod inode;
 pub mod random;
 pub mod run;
 #[cfg(test)]

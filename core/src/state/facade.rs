@@ -66,6 +66,8 @@ pub struct State {
     pub(super) checkpoint_end: Position,
     pub(super) checkpoint_pending: Option<(Position, Position)>,
     pub(super) reads: Vec<ReadJob>,
+    /// Records to be read when the system has descriptors and memory again.
+    pub(super) later: Vec<Position>,
     pub(super) planning: Planning,
     pub(super) head_buffer: Vec<u8>,
     pub(super) sequences: Vec<u64>,
@@ -141,6 +143,7 @@ impl State {
             checkpoint_end,
             checkpoint_pending: None,
             reads: Vec::new(),
+            later: Vec::new(),
             planning: Planning::default(),
             head_buffer: Vec::new(),
             sequences: Vec::new(),

@@ -200,6 +200,9 @@ impl Survey {
                 witnesses[index - 1].find_end(disk, &next)?;
             }
         }
+        if let Some(first) = witnesses.first().filter(|first| first.header.base > Position::FIRST) {
+            self.gaps.push((Position::FIRST, first.header.base));
+        }
         for pair in witnesses.windows(2) {
             let end = pair[0].after.map_or(pair[0].header.base, |after| after.position);
             if end < pair[1].header.base {

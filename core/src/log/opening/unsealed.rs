@@ -2,8 +2,9 @@
 
 use std::io::{ErrorKind, IoSlice};
 
+use super::settling::grow;
 use super::survey::{Beginning, beginning};
-use super::{Opening, Visitor, first_block, grow};
+use super::{Opening, Visitor, first_block};
 use crate::log::compaction::write_footer;
 use crate::log::disk::{DiskError, DiskFile, write_all};
 use crate::log::error::LogError;

@@ -343,3 +343,75 @@ fn a_failed_sync_or_write_sticks_to_its_file_whatever_the_disk_says_later() {
     assert!(open("c", OpenFile::Existing).sync_data().is_err());
     other.sync_data().unwrap();
 }
+
+#[test]
+fn what_the_system_lacks_for_a_while_is_tried_again_and_nothing_is_lost_or_failed() {
+    each_seed(150, |seed| {
+        let mut random = Random::new(seed);
+        let disk = SimDisk::new(seed);
+        let mut host = Host::open(&disk, filling()).unwrap();
+        for _ in 0..3 {
+            disk.set_faults(Faults {
+                shortage_one_in: 2 + random.below(6),
+                short_write_one_in: 4,
+                ..Faults::default()
+            });
+            work(&mut host, &mut random, 120).unwrap();
+            assert!(host.log.failed().is_none());
+            disk.set_faults(Faults::default());
+            host.log.request_watermark_sync();
+            host.commit().unwrap();
+            host.maintain(&KeepAll).unwrap();
+            assert_eq!((host.log.shortage(), host.log.space()), (None, Space::Ok));
+            assert_eq!(host.durable, host.log.durable());
+            assert!(!host.log.has_pending());
+            for position in host.appended.keys().copied().collect::<Vec<_>>() {
+                host.check(position);
+            }
+            if random.one_in(2) {
+                disk.power_cycle();
+                host = host.reopen(filling()).unwrap();
+                host.check_recovered();
+            }
+        }
+    });
+}
+
+#[test]
+fn a_write_that_found_no_space_keeps_what_was_appended_and_says_that_the_disk_is_full() {
+    let mut random = Random::new(1);
+    let disk = SimDisk::new(1);
+    let mut host = Host::open(&disk, filling()).unwrap();
+    host.maintain(&KeepAll).unwrap();
+    let first = host.append(&mut random, 500).unwrap();
+    let lacking = Faults {
+        shortage_one_in: 1,
+        ..Faults::default()
+    };
+    disk.set_faults(lacking);
+    let before = host.durable;
+    host.commit().unwrap();
+    assert!(host.durable == before && host.log.has_pending() && host.log.failed().is_none());
+    assert!(host.log.shortage().is_some());
+    assert_eq!(host.log.space(), Space::Full);
+    assert!(!host.log.has_room(100), "senders wait, or hear that the store is full");
+    assert!(
+        host.log.next_write().unwrap().is_none(),
+        "it is not tried at once again"
+    );
+    disk.set_faults(Faults::default());
+    host.log.request_watermark_sync();
+    host.commit().unwrap();
+    assert!(host.durable > first && host.log.shortage().is_none());
+    // A clean stop without space says that it was none.
+    host.append(&mut random, 500).unwrap();
+    disk.set_faults(lacking);
+    let Host { log, appended, .. } = host;
+    assert!(matches!(log.close(), Err(LogError::Disk(error)) if error.passes()));
+    disk.set_faults(Faults::default());
+    disk.power_cycle();
+    let mut host = Host::open(&disk, filling()).unwrap();
+    (host.appended, host.durable) = (appended, before);
+    host.check_recovered();
+    assert!(host.appended.contains_key(&first));
+}

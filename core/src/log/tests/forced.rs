@@ -80,7 +80,7 @@ fn break_something(disk: &SimDisk, random: &mut Random) -> String {
     let most = [8, 600, 30_000][random.below(3) as usize];
     let count = 1 + random.below(most) as usize;
     let range = at..(at + count).min(length as usize);
-    let kind = random.below(5);
+    let kind = random.below(6);
     match kind {
         0 => disk.edit(&name, |bytes| bytes[range.clone()].fill(0)),
         1 => disk.edit(&name, |bytes| {
@@ -88,12 +88,13 @@ fn break_something(disk: &SimDisk, random: &mut Random) -> String {
         }),
         2 => disk.edit(&name, |bytes| bytes.truncate(at)),
         3 => disk.remove(&name).unwrap(),
+        4 => (0..=count as u64 / 4096).for_each(|block| disk.make_unreadable(&name, at as u64 + block * 4096)),
         _ => disk.edit(&name, |bytes| bytes[..range.end.min(4096)].fill(0xaa)),
     }
     disk.sync_directory().unwrap();
     format!(
         "{name}: {} at {at}, {count} bytes",
-        ["zeros", "flips", "cut", "removed", "head"][kind as usize]
+        ["zeros", "flips", "cut", "removed", "unreadable", "head"][kind as usize]
     )
 }
 
@@ -232,5 +233,42 @@ fn bookkeeping_that_is_missing_is_computed_from_the_segments_in_a_forced_start()
             let again = Host::open(&disk, options()).unwrap_or_else(|error| panic!("{missing:?}: {error}"));
             assert_eq!(again.recovered.len(), found.len());
         }
+    });
+}
+
+#[test]
+fn one_unreadable_block_anywhere_neither_ends_the_log_nor_keeps_a_forced_start_from_going_on() {
+    each_seed(60, |seed| {
+        let (disk, appended, _) = grown(seed);
+        let mut random = Random::new(seed ^ 5);
+        let names: Vec<String> = disk.list().unwrap().into_iter().filter(|name| name != "lock").collect();
+        let name = &names[random.below(names.len() as u64) as usize];
+        let block = random.below(disk.contents(name).unwrap().len() as u64 / BLOCK_BYTES + 1);
+        disk.make_unreadable(name, block * BLOCK_BYTES);
+        let opened = match Host::open(&disk, compacting()) {
+            Err(LogError::Damaged { .. }) => Host::open(&disk, forced()),
+            opened => opened,
+        };
+        let mut host = opened.unwrap_or_else(|error| panic!("{name}, block {block}: {error}"));
+        judge(&host, &appended, name);
+        // Everything is read, little is held, so that everything is rewritten, and scrubbed besides.
+        let mut damaged = 0;
+        for (position, ..) in host.recovered.clone() {
+            match host.read(position) {
+                Ok(record) => assert_eq!(record.payload, appended[&position].payload),
+                Err(LogError::Damaged { .. }) => damaged += 1,
+                Err(error) => panic!("{name}, block {block}: {error}"),
+            }
+        }
+        for _ in 0..5 {
+            host.log.request_watermark_sync();
+            host.maintain(&Shedding { kept: &[] }).unwrap();
+        }
+        let places = host.log.damaged_places().len();
+        assert!(damaged == 0 || places > 0);
+        assert!(places <= damaged + 1, "{:?}", host.log.damaged_places());
+        host.append(&mut random, 100).unwrap();
+        host.commit().unwrap();
+        assert!(host.log.failed().is_none());
     });
 }

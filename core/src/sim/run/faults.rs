@@ -144,7 +144,14 @@ impl World {
                     ..lasting()
                 });
             }
-            14 | 15 => {
+            14 => {
+                let shortage_one_in = self.env.pick(&[1, 3, 12]).unwrap_or(3);
+                self.machine.set_faults(Faults {
+                    shortage_one_in,
+                    ..lasting()
+                });
+            }
+            15 => {
                 let faults = lasting();
                 self.machine.set_faults(faults);
             }

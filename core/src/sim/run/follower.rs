@@ -5,9 +5,9 @@
 use super::broker::World;
 use super::env::Env;
 use super::machine::Machine;
-use crate::log::OpenMode;
+use crate::log::{LogError, OpenMode};
 use crate::sim::SimDisk;
-use crate::state::{State, StateOptions};
+use crate::state::{State, StateError, StateOptions};
 use std::sync::Arc;
 
 /// Its name among the readers of the leader's log.
@@ -85,7 +85,11 @@ impl Follower {
                 taken.as_ref().map(|end| end.0)
             )
         });
-        if let Err(error) = taken {
+        // The leader's disk may lack descriptors or memory for a while: it reads again later.
+        let passes = |error: &StateError| matches!(error, StateError::Log(LogError::Disk(error)) if error.passes());
+        if let Err(error) = taken
+            && !passes(&error)
+        {
             env.complaints
                 .push(format!("the follower at {} cannot go on: {error}", from.0));
             return false;
