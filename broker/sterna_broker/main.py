@@ -30,6 +30,9 @@ from sterna_broker.server.listening import ListenError
 
 _log = structlog.get_logger(part="broker")
 
+STRETCHES_TOLD = 5
+"""Places in which it is unknown what was lost that the first line names; the log has all of them."""
+
 EXIT_OK = 0
 EXIT_FAILED = 1
 EXIT_CONFIGURATION = 2
@@ -143,8 +146,16 @@ def _recovered(recovery: dict[str, Any]) -> str:
         )
     if recovery.get("torn_bytes"):
         text += f", cut a torn tail of {recovery['torn_bytes']} bytes"
+    if recovery.get("manifest_computed"):
+        text += ", computed the list of segments from the segments"
     if recovery.get("dropped_records"):
         text += f", dropped {recovery['dropped_records']} damaged records"
+    unknown = [dropped for dropped in recovery.get("dropped", []) if dropped["records"] is None]
+    for dropped in unknown[:STRETCHES_TOLD]:
+        begin, end = dropped["position"], dropped["position"] + dropped["bytes"]
+        text += f", dropped unknown how many records between positions {begin} and {end} of {dropped['file']}"
+    if len(unknown) > STRETCHES_TOLD:
+        text += f" and in {len(unknown) - STRETCHES_TOLD} more places"
     return text
 
 

@@ -74,6 +74,7 @@ class Node:
         self.monitor: Address | None = None
         self.recovery: dict[str, Any] = {}
         self._state = "starting"
+        self._damage_told = 0
         self._settings: Settings | None = None
         self._parts: _Parts | None = None
         self._hurry = asyncio.Event()
@@ -139,7 +140,7 @@ class Node:
         self.recovery = {
             **recovery,
             "messages": json.loads(engine.statistics())["messages"],
-            "dropped_records": len(recovery["dropped"]),
+            "dropped_records": sum(dropped["records"] or 0 for dropped in recovery["dropped"]),
             "duration_ms": monotonic_ms() - began_ms,
         }
         for dropped in recovery["dropped"]:
@@ -199,7 +200,15 @@ class Node:
     def readiness(self) -> Readiness:
         """Whether clients should come, and why not."""
         statistics = self._parts.statistics.engine() if self._parts and self._state != "stopped" else None
+        self._tell_damage(statistics)
         return judge(self._state, statistics, self.member.warnings if self.member else [])
+
+    def _tell_damage(self, statistics: dict[str, Any] | None) -> None:
+        """Logs damaged places, each once."""
+        places = ((statistics or {}).get("log") or {}).get("damage", [])
+        for place in places[self._damage_told :]:
+            _log.error("damaged_place_found", **place)
+        self._damage_told = max(self._damage_told, len(places))
 
     def _take_users(self, users: dict[str, UserRecord]) -> dict[str, str]:
         records = {

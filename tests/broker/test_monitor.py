@@ -37,6 +37,19 @@ def test_readiness_names_every_reason() -> None:
     ]
 
 
+def test_readiness_warns_of_damage_in_the_log_and_of_what_the_disk_lacks() -> None:
+    place = {"file": "0001.segment", "offset": 8192, "position": 4096, "why": "checksum does not match"}
+    log = {"damaged_places": 3, "damage": [place], "shortage": "write 0002.segment: No space left on device"}
+    warned = judge("serving", {"failed": None, "out_of_space": False, "log": log}, ["of the cluster"])
+    assert warned.ready
+    assert warned.warnings == [
+        "of the cluster",
+        "0001.segment is damaged at offset 8192 (position 4096): checksum does not match",
+        "2 more places of the log are damaged",
+        "the disk is asked again each second: write 0002.segment: No space left on device",
+    ]
+
+
 async def test_metrics_say_what_the_broker_holds_by_destination(node: Any, wire: Any) -> None:
     running = await node([*ANYTHING, manifest("Broker", "m", "metricsDestinations: 2")])
     client = await wire(running)

@@ -35,7 +35,7 @@ class Ledger:
     """Values of the queue that keeps the last one alone."""
 
     def judge(self, stored: dict[str, list[str]]) -> list[str]:
-        """What is wrong with what queues hold, by name: `plain`, `in`, `out`, `last`; `copies`, `durable` of a topic."""
+        """What is wrong with what queues hold, by name: `plain`, `in`, `out`, `last`; `copies` and `durable`."""
         return [
             *self._once("plain", stored["plain"], "p"),
             *self._moved(stored["in"], stored["out"]),

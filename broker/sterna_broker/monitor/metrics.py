@@ -19,6 +19,7 @@ all.
 | `sterna_messages`, `sterna_message_bytes` | | waiting, or delivered and not acknowledged |
 | `sterna_published_total`, `sterna_delivered_total`, `sterna_acknowledged_total` | | messages since the start |
 | `sterna_log_disk_bytes`, `sterna_log_free_bytes`, `sterna_log_segments` | | the log on disk |
+| `sterna_log_damaged_places` | | found by reads, rewrites and the scrubber since the start |
 | `sterna_log_commits_total`, `sterna_log_commit_records_total` | | syncs, and records in them |
 | `sterna_store_messages`, `sterna_store_bytes` | store | what each store holds |
 | `sterna_destination_messages`, `sterna_destination_bytes`, `sterna_destination_consumers` | kind, name | the fullest |
@@ -67,6 +68,7 @@ _LOG_GAUGES = {
     "sterna_log_disk_bytes": ("disk_bytes", "Disk space that the log takes."),
     "sterna_log_free_bytes": ("free_bytes", "Space left on the log's file system."),
     "sterna_log_segments": ("segments", "Files of the log."),
+    "sterna_log_damaged_places": ("damaged_places", "Places of the log found damaged since the start."),
 }
 _LOG_COUNTERS = {
     "sterna_log_commits": ("commits_total", "Syncs of the log."),

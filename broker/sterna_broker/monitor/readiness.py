@@ -28,4 +28,18 @@ def judge(state: str, statistics: dict[str, Any] | None, warnings: list[str] | N
         reasons.append(f"the engine has {fault}")
     if statistics is not None and statistics.get("out_of_space"):
         reasons.append("the disk is full: messages can be consumed, not sent")
-    return Readiness(not reasons, reasons, warnings or [])
+    return Readiness(not reasons, reasons, [*(warnings or []), *_log_warnings(statistics)])
+
+
+def _log_warnings(statistics: dict[str, Any] | None) -> list[str]:
+    """What of the log is damaged, and what the disk lacks; the broker serves all the same."""
+    log = (statistics or {}).get("log") or {}
+    warnings = [
+        f"{place['file']} is damaged at offset {place['offset']} (position {place['position']}): {place['why']}"
+        for place in log.get("damage", [])
+    ]
+    if (rest := log.get("damaged_places", 0) - len(warnings)) > 0:
+        warnings.append(f"{rest} more places of the log are damaged")
+    if log.get("shortage"):
+        warnings.append(f"the disk is asked again each second: {log['shortage']}")
+    return warnings

@@ -21,6 +21,8 @@ pub const CONTROL_BYTES_MAX: usize = 8 << 20;
 
 /// What one consumer may put out before another gets its turn.
 const TURN_BYTES: usize = 128 << 10;
+/// What the record of a message that is put aside takes, at most.
+const MOVE_BYTES: u64 = 4 << 10;
 
 /// The room kept for the frame around deliveries: three tags and lengths, session, consumer, epoch.
 const ENVELOPE_BYTES: usize = 64;
@@ -506,20 +508,33 @@ impl Engine {
         let Some(consumer) = self.consumers.get_mut(&key) else {
             return;
         };
-        consumer.outbox.pop_front();
-        consumer.outbox_bytes = consumer
-            .outbox_bytes
-            .saturating_sub(u64::from(outgoing.delivered.bytes));
-        consumer.uploaded_sent = 0;
-        let source = consumer.source;
+        let (source, session, browses) = (consumer.source, consumer.session, consumer.browsing.is_some());
+        if consumer.uploaded_sent == 0 {
+            // What never went out takes no credit.
+            consumer.withdraw(outgoing.sequence);
+        } else {
+            consumer.outbox.pop_front();
+            let bytes = u64::from(outgoing.delivered.bytes);
+            consumer.outbox_bytes = consumer.outbox_bytes.saturating_sub(bytes);
+            consumer.uploaded_sent = 0;
+        }
         let still_there = self
             .state
             .source(source)
             .is_some_and(|found| found.queue.find(outgoing.sequence).is_some());
-        if consumer.browsing.is_some() && !still_there {
+        if browses && !still_there {
             // Somebody took it while a browser was about to see it.
             return;
         }
+        // Without room for the record it stays in flight with this consumer: nobody else tries it meanwhile.
+        if !browses && self.state.failed().is_none() && !self.state.lacks_room(MOVE_BYTES) {
+            self.give_back(session, source, outgoing.sequence, false);
+            let moved = self.state.put_damaged_aside(source, outgoing.sequence);
+            debug_assert!(moved.is_ok(), "there was room: {moved:?}");
+        }
+        let Some(consumer) = self.consumers.get(&key) else {
+            return;
+        };
         let Some(Session {
             stream: Some(stream),
             number,

@@ -56,6 +56,9 @@ impl Log {
     /// Whether records of `bytes` altogether, their headers and heads included, can be appended now without the reserve.
     #[must_use]
     pub fn has_room(&self, bytes: u64) -> bool {
+        if self.stalled.is_some() {
+            return false;
+        }
         if self.ahead.len() > 1 {
             return true;
         }

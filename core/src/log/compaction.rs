@@ -16,6 +16,7 @@ use super::footer::{Footer, Index};
 use super::position::Position;
 use super::position::record_aligned;
 use super::record::{self, HEADER_BYTES, KIND_COMMIT, KIND_SKIP, KIND_USER_MIN};
+use super::recovery::Damage;
 use super::scan::{self, Cursor, Step, Window};
 use super::segment_header::{DATA_OFFSET, SegmentHeader, footer_name, segment_name};
 use super::segments::Segments;
@@ -195,7 +196,7 @@ pub(crate) enum Slice {
     More(Box<Copying>),
     Done(Copied),
     /// Something in the old file does not verify: it stays as it is.
-    Damaged,
+    Damaged(Damage),
 }
 
 impl Copying {
@@ -233,7 +234,12 @@ impl Copying {
             self.copy_written(file.as_ref(), &mut copy, to)?
         };
         match complete {
-            None => Ok(Slice::Damaged),
+            None => Ok(Slice::Damaged(Damage {
+                file: segment_name(self.header.id),
+                offset: self.offset,
+                position: self.cursor.position,
+                why: "it does not verify, or cannot be read".to_owned(),
+            })),
             Some(true) => self.finish(disk, copy).map(Slice::Done),
             Some(false) => {
                 self.copy = Some(copy);

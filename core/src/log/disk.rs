@@ -7,6 +7,10 @@
 use std::io::{self, IoSlice};
 use std::sync::Arc;
 
+use rustix::io::Errno;
+
+use super::position::BLOCK_BYTES;
+
 /// A failed disk operation, with the file it was about.
 #[derive(Debug, thiserror::Error)]
 #[error("{operation} {file}: {source}")]
@@ -32,11 +36,48 @@ impl DiskError {
     /// Whether the disk or the quota is full: back-pressure, not a failure.
     #[must_use]
     pub fn is_no_space(&self) -> bool {
-        matches!(
-            self.source.kind(),
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
-        )
+        is_no_space(&self.source)
     }
+
+    /// Whether the system lacked something that it may have again: nothing happened, and it can be tried again.
+    #[must_use]
+    pub fn passes(&self) -> bool {
+        passes(&self.source)
+    }
+
+    /// Whether the place that was read is damaged, as it is when a checksum is wrong: a read that failed says nothing of
+    /// the rest of the disk.
+    #[must_use]
+    pub fn is_unreadable(&self) -> bool {
+        is_unreadable(&self.source)
+    }
+}
+
+fn is_no_space(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
+fn is_one_of(error: &io::Error, numbers: &[Errno]) -> bool {
+    let number = error.raw_os_error();
+    number.is_some_and(|number| numbers.iter().any(|known| known.raw_os_error() == number))
+}
+
+/// As [`DiskError::passes`]. A sync's error never does: [`super::guarded`] sees to that.
+pub(crate) fn passes(error: &io::Error) -> bool {
+    is_no_space(error) || is_one_of(error, &[Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::AGAIN])
+}
+
+/// As [`DiskError::is_unreadable`]: what block layer and file systems say of a place that they cannot give back.
+pub(crate) fn is_unreadable(error: &io::Error) -> bool {
+    let places = [
+        Errno::IO,
+        Errno::UCLEAN,
+        Errno::BADMSG,
+        Errno::REMOTEIO,
+        Errno::NODATA,
+        Errno::ILSEQ,
+    ];
+    is_one_of(error, &places)
 }
 
 /// How [`Disk::open`] treats a file that is missing or present.
@@ -132,6 +173,9 @@ pub trait DiskFile: Send + Sync {
 
     /// Says that `bytes` from `offset` will be read soon. A hint.
     fn will_need(&self, offset: u64, bytes: u64);
+
+    /// Says that nobody wants `bytes` from `offset` in memory: the next read asks the disk. A hint.
+    fn wont_need(&self, offset: u64, bytes: u64);
 }
 
 /// Fills with zeros by plain writes.
@@ -172,6 +216,52 @@ pub fn write_all(file: &dyn DiskFile, mut offset: u64, mut parts: &mut [IoSlice<
         }
     }
     Ok(())
+}
+
+/// What stands for a block that cannot be read: neither zeros, which mean that nothing was written, nor anything valid.
+const UNREADABLE: u8 = 0xee;
+
+/// As [`read_full`], but a block that cannot be read is filled with bytes that verify as nothing. So it is damage of that
+/// place, for whoever checks it; the second number says where the first one is.
+///
+/// # Errors
+/// The system's error, if it is not about a place on the disk.
+pub(crate) fn read_places(file: &dyn DiskFile, offset: u64, buffer: &mut [u8]) -> io::Result<(usize, Option<u64>)> {
+    let (mut filled, mut broken) = (0, None);
+    let mut length = None;
+    while filled < buffer.len() {
+        let at = offset + filled as u64;
+        match file.read_at(at, &mut buffer[filled..]) {
+            Ok(0) => break,
+            Ok(count) => filled += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if is_unreadable(&error) => {
+                // The system reads ahead, and may blame all of it: block by block it is seen which one it is.
+                let length = match length {
+                    Some(length) => length,
+                    None => *length.insert(file.length()?),
+                };
+                let rest = ((at / BLOCK_BYTES + 1) * BLOCK_BYTES).min(length).saturating_sub(at);
+                let block = (rest as usize).min(buffer.len() - filled);
+                if block == 0 {
+                    break;
+                }
+                let part = &mut buffer[filled..filled + block];
+                match read_full(file, at, part) {
+                    Ok(0) => break,
+                    Ok(count) => filled += count,
+                    Err(error) if is_unreadable(&error) => {
+                        part.fill(UNREADABLE);
+                        broken.get_or_insert(at);
+                        filled += block;
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok((filled, broken))
 }
 
 /// Fills the buffer as far as the file goes and says how far that was.

@@ -17,6 +17,8 @@ use super::disk::{Disk, DiskError, DiskFile, DiskLock, OpenFile, write_zeros};
 /// A folder that holds one log.
 pub struct FileDisk {
     folder: PathBuf,
+    /// Open for as long as the store is, so that its names can be synced without a new descriptor.
+    names: File,
 }
 
 impl FileDisk {
@@ -33,8 +35,10 @@ impl FileDisk {
                 .and_then(|parent| parent.sync_all())
                 .map_err(|error| DiskError::new("sync parent of", &name, error))?;
         }
+        let names = File::open(folder).map_err(|error| DiskError::new("open folder", &name, error))?;
         Ok(Self {
             folder: folder.to_owned(),
+            names,
         })
     }
 }
@@ -138,8 +142,8 @@ impl Disk for FileDisk {
     }
 
     fn sync_directory(&self) -> Result<(), DiskError> {
-        File::open(&self.folder)
-            .and_then(|folder| folder.sync_all())
+        self.names
+            .sync_all()
             .map_err(|error| DiskError::new("sync folder", &self.folder.display().to_string(), error))
     }
 
@@ -194,6 +198,11 @@ impl DiskFile for RealFile {
     fn will_need(&self, offset: u64, bytes: u64) {
         // A hint that fails costs nothing but speed.
         let _ = rustix::fs::fadvise(&self.file, offset, std::num::NonZeroU64::new(bytes), Advice::WillNeed);
+    }
+
+    fn wont_need(&self, offset: u64, bytes: u64) {
+        // A hint again: what stays in memory is read from there.
+        let _ = rustix::fs::fadvise(&self.file, offset, std::num::NonZeroU64::new(bytes), Advice::DontNeed);
     }
 }
 

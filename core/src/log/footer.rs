@@ -7,7 +7,7 @@
 //! base (4), payload length (4), epoch (8), head length (4), kind (1), slack (1), zero (2), head. A compacted segment's index also
 //! lists the commit records that were kept, so that file offsets follow from adding up sizes.
 
-use super::disk::{Disk, DiskError, OpenFile, read_full};
+use super::disk::{Disk, DiskError, OpenFile, read_places};
 use super::position::{Position, record_aligned};
 use super::record::{HEADER_BYTES, KIND_COMMIT, KIND_SKIP, RecordHeader, u32_at, u64_at};
 use super::segment_header::{DATA_OFFSET, footer_name};
@@ -158,6 +158,15 @@ impl Footer {
 
     /// Reads a footer; `None` when it is missing, broken, or not the one with this checksum.
     pub fn read(disk: &dyn Disk, store_id: [u8; 16], id: u64, crc: u32) -> Result<Option<Self>, DiskError> {
+        Self::read_checked(disk, store_id, id, Some(crc))
+    }
+
+    /// As [`Footer::read`], whatever its checksum is: for when no manifest says.
+    pub fn read_any(disk: &dyn Disk, store_id: [u8; 16], id: u64) -> Result<Option<Self>, DiskError> {
+        Self::read_checked(disk, store_id, id, None)
+    }
+
+    fn read_checked(disk: &dyn Disk, store_id: [u8; 16], id: u64, crc: Option<u32>) -> Result<Option<Self>, DiskError> {
         let name = footer_name(id);
         let file = match disk.open(&name, OpenFile::ReadOnly) {
             Ok(file) => file,
@@ -167,12 +176,14 @@ impl Footer {
         let wrap = |error| DiskError::new("read", &name, error);
         let length = file.length().map_err(wrap)?;
         let mut known = [0; 4];
-        read_full(file.as_ref(), 20, &mut known).map_err(wrap)?;
-        if u32::from_le_bytes(known) != crc {
+        read_places(file.as_ref(), 20, &mut known).map_err(wrap)?;
+        if crc.is_some_and(|crc| u32::from_le_bytes(known) != crc) {
             return Ok(None);
         }
         match slots::read(file.as_ref(), 0, length, MAGIC).map_err(wrap)? {
-            Slot::Present { sequence, content } if sequence == id => Ok(Self::decode(content, store_id)),
+            Slot::Present { sequence, content } if sequence == id => {
+                Ok(Self::decode(content, store_id).filter(|footer| footer.id == id))
+            }
             _ => Ok(None),
         }
     }

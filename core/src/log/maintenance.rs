@@ -1,7 +1,8 @@
 //! Upkeep: preparing segments ahead, filling them with zeros, sealing, compacting, retiring, syncing the watermark.
 //!
 //! One job is out at a time, bounded in size, so that it never holds up commits for long. What is most urgent comes first.
-//! A full disk postpones what needs space until something is retired or the host asks again; any other error is final.
+//! A full disk postpones what needs space until something is retired or the host asks again; lacking descriptors or memory
+//! postpone everything until then. What is read and cannot be is damage of that place. Any other error is final.
 
 use std::sync::Arc;
 
@@ -13,15 +14,12 @@ use super::manifest::{Entry, Manifest, ManifestFiles};
 use super::position::{BLOCK_BYTES, Position};
 use super::rewriting::Rewriting;
 use super::running::Log;
+use super::scrubbing::{Scrub, Scrubbed, Scrubbing};
 use super::segments::{Segment, Segments};
-use super::steps::{fill, prepare, remove_files, retire, seal};
+use super::steps::{fill, prepare, remove_files, retire, seal, tolerate};
 use super::tail::Commit;
 use super::watermark::WatermarkFile;
 
-/// Zeros written and synced by one job.
-const FILL_BYTES: u64 = 2 * 1024 * 1024;
-/// Distance kept from the writer while its own segment is filled.
-const FILL_DISTANCE_BYTES: u64 = 1024 * 1024;
 /// How many retired files more than the prepared ones are kept for later.
 const RECYCLED_EXTRA: usize = 2;
 
@@ -35,6 +33,11 @@ pub(crate) struct Upkeep {
     retiring: Option<Position>,
     /// The disk was full when it was last asked.
     full: bool,
+    /// Nothing is tried before the host asks again: something else was lacking, or space for what needs none.
+    postponed: bool,
+    /// What was lacking.
+    short_of: Option<String>,
+    pub(crate) scrub: Scrub,
     sync_watermark: bool,
     pub(crate) rewrite: Rewriting,
 }
@@ -50,7 +53,11 @@ impl Upkeep {
     }
 
     pub fn is_full(&self) -> bool {
-        self.full
+        self.full || self.postponed
+    }
+
+    pub fn shortage(&self) -> Option<String> {
+        self.short_of.clone().filter(|_| self.is_full())
     }
 
     /// Whether blocks that `commits` go to are being filled with zeros right now.
@@ -62,7 +69,10 @@ impl Upkeep {
             return false;
         };
         let meets = |commit: &Commit| {
-            segment.offset_of(commit.start) < to && segment.offset_of(commit.start) + commit.span() > from
+            let start = segment.offset_of(commit.start);
+            // The first commit brings the header along.
+            let written_from = if segment.begun { start } else { 0 };
+            written_from < to && start + commit.span() > from
         };
         commits.iter().any(|commit| commit.segment == id && meets(commit))
     }
@@ -105,6 +115,7 @@ pub(crate) enum Task {
     Discard {
         id: u64,
     },
+    Scrub(Box<Scrubbing>),
     Pause,
 }
 
@@ -130,6 +141,7 @@ pub(crate) enum Outcome {
     },
     Loaded(Option<Footer>),
     Copied(Slice),
+    Scrubbed(Scrubbed),
     Switched {
         manifest: Manifest,
     },
@@ -154,7 +166,7 @@ pub struct MaintenanceDone {
 impl Log {
     /// The most urgent piece of upkeep, or `None`. One job is out at a time. `rewriter` is asked during this call.
     pub fn maintenance(&mut self, rewriter: &dyn Rewriter) -> Option<MaintenanceJob> {
-        if self.upkeep.out || self.failed.is_some() {
+        if self.upkeep.out || self.upkeep.postponed || self.failed.is_some() {
             return None;
         }
         let task = self.next_task(rewriter)?;
@@ -177,20 +189,27 @@ impl Log {
         }
         match done.result {
             Ok(outcome) => self.take(outcome),
-            Err(error) if error.is_no_space() => {
-                self.upkeep.full = true;
-                self.abandon_compaction();
-                return Ok(());
-            }
+            Err(error) if error.passes() => self.postpone(&error),
             Err(error) => return Err(self.fail(error.to_string())),
         }
         Ok(())
     }
 
-    /// Asks that the next upkeep sync the watermark, and that a full disk be tried again: call it about once a second.
+    /// The system lacked something that it may have again.
+    fn postpone(&mut self, error: &DiskError) {
+        self.upkeep.postponed |= self.upkeep.full || !error.is_no_space();
+        self.upkeep.full |= error.is_no_space();
+        self.upkeep.short_of = Some(error.to_string());
+        self.abandon_compaction();
+    }
+
+    /// Asks that the next upkeep sync the watermark, that what lacked space or descriptors be tried again, and that the next
+    /// part of the log be scrubbed: call it about once a second.
     pub fn request_watermark_sync(&mut self) {
         self.upkeep.sync_watermark = true;
-        self.upkeep.full = false;
+        (self.upkeep.full, self.upkeep.postponed) = (false, false);
+        (self.stalled, self.reads_postponed) = (None, false);
+        self.upkeep.scrub.tick(&self.options);
     }
 
     /// Prepares one segment here and now.
@@ -235,7 +254,8 @@ impl Log {
         if let Some(task) = self.fill_next() {
             return Some(task);
         }
-        if room { self.compact_next(rewriter) } else { None }
+        let rewrite = if room { self.compact_next(rewriter) } else { None };
+        rewrite.or_else(|| self.scrub_next())
     }
 
     pub(crate) fn next_manifest(&self) -> Manifest {
@@ -298,7 +318,7 @@ impl Log {
         let wanted = self.ahead.len() < options.ahead_count as usize + RECYCLED_EXTRA;
         let old = self.segments.by_id(id);
         self.upkeep.retiring = old.map(|old| old.end);
-        let whole = old.is_some_and(|old| !old.compacted && old.file_bytes == options.segment_bytes);
+        let whole = old.is_some_and(|old| !old.compacted && !old.damaged && old.file_bytes == options.segment_bytes);
         let file_bytes = options.segment_bytes;
         let recycled = (wanted && whole).then(|| (self.take_id(), file_bytes));
         let mut manifest = self.next_manifest();
@@ -316,15 +336,20 @@ impl Log {
         let used_quarter = written > u64::from(current.file_bytes) / 4;
         let from = current
             .zeroed_to
-            .max(written.next_multiple_of(BLOCK_BYTES) + FILL_DISTANCE_BYTES);
+            .max(written.next_multiple_of(BLOCK_BYTES) + u64::from(self.options.fill_distance_bytes));
         let segment = if from < u64::from(current.file_bytes) {
-            (current.id, current.file.clone()?, from, u64::from(current.file_bytes))
+            (current.id, current.filler.clone()?, from, u64::from(current.file_bytes))
         } else {
             let next = self.ahead.front().filter(|_| used_quarter)?;
-            (next.id, next.file.clone()?, next.zeroed_to, u64::from(next.file_bytes))
+            (
+                next.id,
+                next.filler.clone()?,
+                next.zeroed_to,
+                u64::from(next.file_bytes),
+            )
         };
         let (id, file, from, limit) = segment;
-        let to = (from + FILL_BYTES).min(limit);
+        let to = (from + u64::from(self.options.fill_bytes)).min(limit);
         if from >= to {
             return None;
         }
@@ -365,6 +390,7 @@ impl Log {
             }
             Outcome::Loaded(footer) => self.loaded(footer),
             Outcome::Copied(slice) => self.copied(slice),
+            Outcome::Scrubbed(scrubbed) => self.scrubbed(scrubbed),
             Outcome::Switched { manifest } => self.switched(manifest),
         }
     }
@@ -423,9 +449,11 @@ impl MaintenanceJob {
             } => Footer::read(disk, store_id, id, footer_crc).map(Outcome::Loaded),
             Task::Copy(copying) => copying.run(disk).map(Outcome::Copied),
             Task::Switch { old, manifest } => manifest_files.write(&manifest).and_then(|()| {
-                remove_files(disk, old)?;
+                // It is in force, whatever becomes of the old file: what is left over goes at the next open.
+                tolerate(remove_files(disk, old))?;
                 Ok(Outcome::Switched { manifest })
             }),
+            Task::Scrub(scrubbing) => scrubbing.run(disk).map(Outcome::Scrubbed),
             Task::Discard { id } => remove_files(disk, id).map(|()| Outcome::Nothing),
             Task::Pause => Ok(Outcome::Nothing),
         };

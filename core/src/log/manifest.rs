@@ -9,10 +9,10 @@
 //! - A segment is listed before a commit is written to it, and its file goes only after a manifest without it is durable.
 //! - Listed are first the sealed segments in order of position, then the unsealed ones in order of use.
 
+use std::io::ErrorKind;
 use std::sync::Arc;
 
 use super::disk::{Disk, DiskError, DiskFile, OpenFile};
-use super::error::LogError;
 use super::position::{Position, block_aligned};
 use super::record::{u32_at, u64_at};
 use super::slots::{self, Slot};
@@ -114,6 +114,14 @@ impl Manifest {
     }
 }
 
+/// What the two files hold.
+pub(crate) struct Found {
+    pub newest: Option<Manifest>,
+    pub missing: usize,
+    /// Files in which something is that is no manifest.
+    pub unreadable: usize,
+}
+
 /// The two open files.
 #[derive(Clone)]
 pub(crate) struct ManifestFiles {
@@ -138,43 +146,54 @@ impl ManifestFiles {
         Ok(made)
     }
 
-    /// Reads the newest manifest. `Ok(None)`: both files are there and neither was ever written (a creation cut short).
-    pub fn open(disk: &dyn Disk) -> Result<(Self, Option<Manifest>), LogError> {
-        let open = |name: &str| disk.open(name, OpenFile::Existing);
-        let files = Self {
-            files: [open(MANIFEST_FILES[0])?, open(MANIFEST_FILES[1])?],
+    /// Looks what there is, and changes nothing.
+    pub fn find(disk: &dyn Disk) -> Result<Found, DiskError> {
+        let mut found = Found {
+            newest: None,
+            missing: 0,
+            unreadable: 0,
         };
-        let mut newest: Option<Manifest> = None;
-        let mut unreadable = 0;
-        for (index, file) in files.files.iter().enumerate() {
+        for name in MANIFEST_FILES {
+            let file = match disk.open(name, OpenFile::ReadOnly) {
+                Ok(file) => file,
+                Err(error) if error.source.kind() == ErrorKind::NotFound => {
+                    found.missing += 1;
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
             let slot = slots::read(file.as_ref(), 0, CONTENT_MAX, MAGIC)
-                .map_err(|error| DiskError::new("read", MANIFEST_FILES[index], error))?;
-            match slot {
-                Slot::Empty => {}
-                Slot::Unreadable => unreadable += 1,
-                Slot::Present { sequence, content } => match Manifest::decode(sequence, &content) {
-                    Some(found) if newest.as_ref().is_none_or(|known| known.version < found.version) => {
-                        newest = Some(found);
-                    }
-                    Some(_) => {}
-                    None => unreadable += 1,
-                },
+                .map_err(|error| DiskError::new("read", name, error))?;
+            let manifest = match slot {
+                Slot::Empty => continue,
+                Slot::Unreadable => None,
+                Slot::Present { sequence, content } => Manifest::decode(sequence, &content),
+            };
+            match manifest {
+                None => found.unreadable += 1,
+                Some(known)
+                    if found
+                        .newest
+                        .as_ref()
+                        .is_none_or(|newest| newest.version < known.version) =>
+                {
+                    found.newest = Some(known);
+                }
+                Some(_) => {}
             }
         }
-        if newest.is_none() && unreadable > 0 {
-            return Err(LogError::Damaged {
-                file: MANIFEST_FILES.join(", "),
-                offset: 0,
-                position: Position::ZERO,
-                why: "neither manifest can be read".to_owned(),
-            });
-        }
-        if let Some(newest) = &newest {
-            // A killed process may have left it readable and not durable; before it is acted upon it must be both. The
-            // bytes are the same, so a write cut short changes nothing.
-            files.write(newest)?;
-        }
-        Ok((files, newest))
+        Ok(found)
+    }
+
+    /// Opens both files; one that is missing is made, empty.
+    pub fn open(disk: &dyn Disk) -> Result<Self, DiskError> {
+        let open = |name: &str| match disk.open(name, OpenFile::Existing) {
+            Err(error) if error.source.kind() == ErrorKind::NotFound => disk.open(name, OpenFile::Fresh),
+            result => result,
+        };
+        Ok(Self {
+            files: [open(MANIFEST_FILES[0])?, open(MANIFEST_FILES[1])?],
+        })
     }
 
     /// Writes a manifest over the older of the two and syncs it.

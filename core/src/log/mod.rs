@@ -2,7 +2,7 @@
 //!
 //! The state layer appends records (a kind, a head it will read at start, a payload it will read when somebody wants it)
 //! and is told what is durable. The log has no thread and reads no clock: it hands out jobs ([`WriteJob`], [`ReadRequest`],
-//! [`MaintenanceJob`], [`ScrubJob`]) that a host runs wherever it likes and hands back.
+//! [`MaintenanceJob`]) that a host runs wherever it likes and hands back.
 //!
 //! Invariants
 //! - A position, once given, means one record for ever, or nothing.
@@ -21,11 +21,14 @@ mod cache;
 mod chunk;
 mod commit;
 mod compaction;
+mod damage;
 pub mod disk;
 mod error;
 pub mod file_disk;
 mod footer;
+mod guarded;
 mod liveness;
+mod losses;
 mod maintenance;
 mod manifest;
 mod opening;
@@ -51,6 +54,7 @@ mod writing;
 pub use cache::Record;
 pub use chunk::LogChunk;
 pub use compaction::{KeepAll, Presence, Rewritable, Rewrite, Rewriter};
+pub use damage::DamagedPlace;
 pub use error::{AppendError, LogError};
 pub use file_disk::FileDisk;
 pub use liveness::LostReader;
@@ -61,7 +65,6 @@ pub use reading::{Read, ReadDone, ReadRequest};
 pub use record::{HEADER_BYTES, KIND_USER_MIN};
 pub use recovery::{Dropped, Recovered, RecoveryReport};
 pub use running::{Log, RollingHash, Space};
-pub use scrubbing::{ScrubJob, Scrubbed};
 pub use shipping::ShipRequest;
 pub use writing::{WriteDone, WriteJob};
 

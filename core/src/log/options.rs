@@ -33,8 +33,18 @@ pub struct Options {
     pub ahead_count: u32,
     /// Whether segments are filled with zeros ahead of the writer: halves the time of a sync on most file systems.
     pub zero_fill: bool,
+    /// How much of a segment one piece of upkeep fills with zeros, in whole blocks.
+    pub fill_bytes: u32,
+    /// The distance it keeps from the writer when that is in the same segment.
+    pub fill_distance_bytes: u32,
     /// A sealed segment whose held records are fewer than this share of its records is rewritten; 0 never.
     pub compact_below_percent: u8,
+    /// How much of the sealed segments is read and verified in each of the host's seconds; 0 never.
+    pub scrub_bytes_per_second: u32,
+    /// Seconds from the open to the first round through the log.
+    pub scrub_after_seconds: u32,
+    /// Seconds from the end of a round to the next one.
+    pub scrub_every_seconds: u32,
     /// Start in spite of damage: drop what cannot be read and report each drop (EMS-STORE-A14).
     pub force_start: bool,
     /// Who may append.
@@ -52,7 +62,12 @@ impl Default for Options {
             cache_bytes: 64 * 1024 * 1024,
             ahead_count: 3,
             zero_fill: true,
+            fill_bytes: 2 * 1024 * 1024,
+            fill_distance_bytes: 1024 * 1024,
             compact_below_percent: 25,
+            scrub_bytes_per_second: 4 * 1024 * 1024,
+            scrub_after_seconds: 600,
+            scrub_every_seconds: 24 * 60 * 60,
             force_start: false,
             mode: OpenMode::Active { epoch: None },
             store_id: [0; 16],
@@ -73,6 +88,10 @@ impl Options {
         }
         if u64::from(self.commit_bytes_max) < BLOCK_BYTES {
             return refuse("commit_bytes_max must be at least 4 KiB");
+        }
+        if self.fill_bytes == 0 || (u64::from(self.fill_bytes) | u64::from(self.fill_distance_bytes)) % BLOCK_BYTES != 0
+        {
+            return refuse("fill_bytes and fill_distance_bytes must be whole blocks of 4 KiB");
         }
         if self.ahead_count < 2 {
             return refuse("ahead_count must be at least 2: one to go on with and one in reserve");

@@ -7,7 +7,7 @@ use std::io;
 use std::sync::Arc;
 
 use super::cache::{Extent, Record, cut};
-use super::disk::{Disk, DiskError, DiskFile, OpenFile, read_full};
+use super::disk::{Disk, DiskError, DiskFile, OpenFile, read_places};
 use super::error::LogError;
 use super::position::{BLOCK_BYTES, Position};
 use super::record::{self, HEADER_BYTES, KIND_SKIP, RecordHeader};
@@ -25,6 +25,8 @@ pub enum Read {
     Cached(Record),
     /// Run this, hand it to [`Log::complete_read`], read again.
     Miss(ReadRequest),
+    /// The system lacks descriptors or memory for reads: read again when [`Log::request_watermark_sync`] was called.
+    Later,
 }
 
 /// How far to read ahead: twice as much whenever a read begins where one ended.
@@ -48,6 +50,9 @@ impl ReadAhead {
         self.next = (self.next + 1) % self.streams.len();
     }
 }
+
+/// What was read, and the first place that could not be.
+type Filled = (Vec<u8>, Option<u64>);
 
 enum Layout {
     /// Offsets follow from positions; records are known to lie below `end`.
@@ -96,6 +101,9 @@ impl Log {
     fn request(&mut self, position: Position) -> Result<Read, LogError> {
         if let Some(error) = self.unreadable.remove(&position) {
             return Err(error);
+        }
+        if self.reads_postponed {
+            return Ok(Read::Later);
         }
         let durable = self.durable;
         let segment = self.segments.find(position).ok_or(LogError::Gone(position))?;
@@ -146,12 +154,15 @@ impl Log {
                     .segments
                     .find(done.position)
                     .is_none_or(|segment| segment.id != done.id) => {}
+            // It lacked something: that says nothing of the record.
+            Err(LogError::Disk(error)) if error.passes() => self.reads_postponed = true,
             Err(error) => {
                 // The same file was taken away by upkeep whose result is not known here yet.
                 let missing = matches!(&error, LogError::Disk(error) if error.source.kind() == io::ErrorKind::NotFound);
                 if missing && self.upkeep.is_out() {
                     return;
                 }
+                self.note_damaged_read(&error);
                 if self.unreadable.len() >= UNREADABLE_MAX {
                     self.unreadable.clear();
                 }
@@ -211,21 +222,33 @@ impl ReadRequest {
         }
     }
 
-    fn fill(&self, file: &dyn DiskFile, offset: u64, bytes: usize) -> Result<Vec<u8>, LogError> {
+    /// What cannot be read verifies as nothing: it is damage of that place.
+    fn fill(&self, file: &dyn DiskFile, offset: u64, bytes: usize) -> Result<Filled, LogError> {
         let mut buffer = vec![0; bytes];
-        let filled = read_full(file, offset, &mut buffer)
+        let (filled, broken) = read_places(file, offset, &mut buffer)
             .map_err(|error| DiskError::new("read", &segment_name(self.id), error))?;
         buffer.truncate(filled);
-        Ok(buffer)
+        Ok((buffer, broken))
+    }
+
+    /// Why what was read does not verify.
+    fn explain(&self, offset: u64, why: &str, broken: Option<u64>) -> LogError {
+        match broken {
+            Some(broken) => self.damaged(
+                offset,
+                &format!("{why}; the disk cannot read what is at offset {broken}"),
+            ),
+            None => self.damaged(offset, why),
+        }
     }
 
     /// At least the record at the start of what is read: more is read when it is longer.
-    fn fill_whole(&self, file: &dyn DiskFile, offset: u64, room: u64) -> Result<Vec<u8>, LogError> {
-        let buffer = self.fill(file, offset, (self.bytes as u64).min(room) as usize)?;
-        let header = RecordHeader::decode(&buffer, room).map_err(|why| self.damaged(offset, why))?;
+    fn fill_whole(&self, file: &dyn DiskFile, offset: u64, room: u64) -> Result<Filled, LogError> {
+        let (buffer, broken) = self.fill(file, offset, (self.bytes as u64).min(room) as usize)?;
+        let header = RecordHeader::decode(&buffer, room).map_err(|why| self.explain(offset, why, broken))?;
         let stored = header.stored() as usize;
         if stored <= buffer.len() || stored > self.record_bytes_max {
-            return Ok(buffer);
+            return Ok((buffer, broken));
         }
         self.fill(file, offset, stored)
     }
@@ -233,10 +256,10 @@ impl ReadRequest {
     fn run_written(&self, file: &dyn DiskFile, base: Position, end: Position) -> Result<Extent, LogError> {
         let offset = DATA_OFFSET + (self.position.0 - base.0);
         let room = end.0 - self.position.0;
-        let mut buffer = self.fill_whole(file, offset, room)?;
+        let (mut buffer, broken) = self.fill_whole(file, offset, room)?;
         file.will_need(offset + buffer.len() as u64, self.bytes as u64);
         let first = record::verify(&buffer, self.position, room.min(buffer.len() as u64))
-            .map_err(|why| self.damaged(offset, why))?;
+            .map_err(|why| self.explain(offset, why, broken))?;
         let mut at = first.span() as usize;
         while at < buffer.len() {
             let position = self.position.plus(at as u64);
@@ -273,7 +296,7 @@ impl ReadRequest {
         let room = length.saturating_sub(offset);
         let mut bytes = self.bytes;
         loop {
-            let buffer = self.fill(file, offset, (bytes as u64).min(room) as usize)?;
+            let (buffer, broken) = self.fill(file, offset, (bytes as u64).min(room) as usize)?;
             let whole = buffer.len() as u64 == room;
             let mut walk = Walk::new(from, end);
             match walk.find(&buffer, self.position) {
@@ -297,7 +320,7 @@ impl ReadRequest {
                 Found::Ended if !whole => bytes = bytes.saturating_mul(4),
                 Found::Passed | Found::Ended => {
                     let at = walk.damaged_at.unwrap_or(walk.at);
-                    return Err(self.damaged(offset + at as u64, "record does not verify"));
+                    return Err(self.explain(offset + at as u64, "record does not verify", broken));
                 }
             }
         }

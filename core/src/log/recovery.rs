@@ -14,7 +14,7 @@ use super::disk::{DiskError, DiskFile};
 use super::error::LogError;
 use super::footer::{Index, is_indexed};
 use super::position::{BLOCK_BYTES, Position};
-use super::record::{HEADER_BYTES, KIND_USER_MIN};
+use super::record::{HEADER_BYTES, KIND_USER_MIN, RecordHeader};
 use super::scan::{self, Cursor, Step, Window};
 use super::segment_header::{DATA_OFFSET, SegmentHeader, segment_name};
 
@@ -33,7 +33,7 @@ pub struct Recovered<'a> {
     pub payload_length: u32,
 }
 
-/// A record, or a stretch in which none could be recognised, dropped by a forced start.
+/// Records that a forced start could not save, or a stretch in which it cannot tell whether there were any.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Dropped {
     /// The file it was in.
@@ -42,8 +42,10 @@ pub struct Dropped {
     pub offset: u64,
     /// Where in the log.
     pub position: Position,
-    /// How long.
+    /// How long, in position space: nothing outside of it is meant.
     pub bytes: u64,
+    /// How many records were lost there; `None`: that cannot be known.
+    pub records: Option<u64>,
     /// What was wrong.
     pub why: String,
 }
@@ -69,6 +71,8 @@ pub struct RecoveryReport {
     pub torn_bytes_cut: u64,
     /// Neither copy of the watermark could be read, so that only the log itself told torn from damaged.
     pub watermark_lost: bool,
+    /// A forced start computed the manifest, or a part of it, from the segments.
+    pub manifest_computed: bool,
     /// What a forced start dropped.
     pub dropped: Vec<Dropped>,
     /// Where the log ends.
@@ -136,7 +140,7 @@ pub(crate) fn scan_written(file: &dyn DiskFile, header: &SegmentHeader, end: Pos
                     file: name.clone(),
                     offset,
                     position,
-                    why: why.to_owned(),
+                    why: window.explain(why, offset),
                 };
                 return Ok(Scanned {
                     index,
@@ -180,7 +184,7 @@ pub(crate) fn scan_compacted(
                     file: name.clone(),
                     offset,
                     position: from,
-                    why: why.to_owned(),
+                    why: window.explain(why, offset),
                 }));
             }
         }
@@ -230,22 +234,46 @@ pub(crate) fn look_behind(
     Ok(behind)
 }
 
+/// Where a segment whose header is lost began, at `from` at the earliest: the first commit that verifies says so. Also the
+/// highest position of which one of its commits says that it was durable.
+pub(crate) fn find_base(
+    file: &dyn DiskFile,
+    name: &str,
+    file_bytes: u64,
+    from: Position,
+) -> Result<Option<(Position, Position)>, DiskError> {
+    let mut window = Window::new(file, name, file_bytes);
+    let mut offset = DATA_OFFSET;
+    let mut found: Option<(Position, Position)> = None;
+    while offset < file_bytes {
+        let bytes = window.get(offset, COMMIT_BYTES)?;
+        if let Ok(header) = RecordHeader::decode(bytes, u64::MAX)
+            && let Some(base) = header.position.0.checked_sub(offset - DATA_OFFSET).map(Position)
+            && base >= from
+            && found.is_none_or(|(known, _)| known == base)
+            && let Ok((_, commit)) = CommitHead::verify(bytes, header.position, u64::MAX)
+        {
+            let durable = found.map_or(Position::ZERO, |(_, durable)| durable).max(commit.durable);
+            found = Some((base, durable));
+        }
+        offset += BLOCK_BYTES;
+    }
+    Ok(found)
+}
+
 /// Records that the layer above could not read, in a forced start: where they are, how long, and why not.
 pub(crate) type Unreadable = BTreeMap<Position, (u64, String)>;
 
 /// What is reported of the unreadable records of one segment.
 pub(crate) fn dropped_unreadable(unreadable: &Unreadable, file: &str, base: Position) -> Option<Dropped> {
     let (position, (_, why)) = unreadable.first_key_value()?;
-    let records = match unreadable.len() {
-        1 => "1 record".to_owned(),
-        records => format!("{records} records"),
-    };
     Some(Dropped {
         file: file.to_owned(),
         offset: DATA_OFFSET + (position.0 - base.0),
         position: *position,
         bytes: unreadable.values().map(|(bytes, _)| bytes).sum(),
-        why: format!("{records} could not be read, the first of them: {why}"),
+        records: Some(unreadable.len() as u64),
+        why: format!("what is stored there could not be read, the first of it: {why}"),
     })
 }
 

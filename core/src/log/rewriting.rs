@@ -9,8 +9,9 @@ use super::maintenance::Task;
 use super::manifest::{Entry, Manifest};
 use super::position::Position;
 use super::record::KIND_USER_MIN;
+use super::recovery::Damage;
 use super::running::Log;
-use super::segment_header::SegmentHeader;
+use super::segment_header::{SegmentHeader, footer_name};
 use super::segments::{Liveness, Segment};
 
 /// Records the rewriter is asked about in one call.
@@ -118,7 +119,7 @@ impl Log {
             } = &segment.liveness;
             let sparse = holds * 100 < segment.user_records * percent;
             let changed = tried_at.is_none_or(|(tried, blocked)| holds * 2 < tried || *blockers < blocked);
-            segment.sealed && segment.end <= bound && sparse && changed
+            segment.sealed && !segment.damaged && segment.end <= bound && sparse && changed
         };
         let segment = self.segments.iter_mut().find(worth)?;
         segment.liveness.tried_at = Some((segment.liveness.holds, segment.liveness.blockers));
@@ -155,9 +156,20 @@ impl Log {
         let end = self.end();
         let rewrite = &mut self.upkeep.rewrite;
         let segment = rewrite.base.and_then(|base| self.segments.by_base_mut(base));
-        let (Some(footer), Some(segment)) = (footer, segment) else {
+        let Some(segment) = segment else {
             rewrite.base = None;
             return;
+        };
+        let Some(footer) = footer else {
+            // The next open makes it again; until then the segment stays as it is.
+            let damage = Damage {
+                file: footer_name(segment.id),
+                offset: 0,
+                position: segment.base,
+                why: "the footer cannot be read, or does not verify".to_owned(),
+            };
+            rewrite.base = None;
+            return self.note_damage(damage);
         };
         segment.liveness.dependents_before = std::mem::take(&mut segment.liveness.dependents);
         rewrite.superseded.clear();
@@ -251,8 +263,11 @@ impl Log {
         match slice {
             Slice::More(copying) => self.upkeep.rewrite.stage = Some(Stage::Ready(copying)),
             Slice::Done(copied) => self.upkeep.rewrite.stage = Some(Stage::Copied(copied)),
-            // The old file stays as it is; reads and the scrubber report what is wrong with it.
-            Slice::Damaged => self.abandon_compaction(),
+            // The old file stays as it is.
+            Slice::Damaged(damage) => {
+                self.abandon_compaction();
+                self.note_damage(damage);
+            }
         }
     }
 

@@ -8,7 +8,8 @@ use bytes::Bytes;
 use rustc_hash::FxHashMap;
 
 use super::cache::{Cache, Extent};
-use super::disk::{Disk, DiskLock};
+use super::damage::Damages;
+use super::disk::{Disk, DiskError, DiskLock};
 use super::error::LogError;
 use super::liveness::Readers;
 use super::maintenance::Upkeep;
@@ -57,6 +58,11 @@ pub struct Log {
     pub(crate) cache: Cache,
     pub(crate) read_ahead: ReadAhead,
     pub(crate) unreadable: FxHashMap<Position, LogError>,
+    pub(crate) damages: Damages,
+    /// A read lacked a descriptor or memory: none is handed out before the host's next second.
+    pub(crate) reads_postponed: bool,
+    /// What the last write lacked: it is tried again in the host's next second.
+    pub(crate) stalled: Option<DiskError>,
     pub(crate) readers: Readers,
     pub(crate) floor: Position,
     /// Floors to come, each with the record that has to be settled first.
@@ -82,7 +88,7 @@ impl Log {
     /// [`LogError::Failed`] after a failed write.
     pub fn next_write(&mut self) -> Result<Option<WriteJob>, LogError> {
         self.check_failed()?;
-        if self.write_in_flight() {
+        if self.write_in_flight() || self.stalled.is_some() {
             return Ok(None);
         }
         self.tail.close();
@@ -111,13 +117,19 @@ impl Log {
         Ok(Some(WriteJob { segments, watermark }))
     }
 
-    /// Takes the result of a write job and returns the new durable position.
+    /// Takes the result of a write job and returns the new durable position. A write that lacked space or memory is tried
+    /// again when the host asks: until then [`Log::space`] says that the disk is full.
     ///
     /// # Errors
     /// [`LogError::Failed`]: the log is finished for this process. A failed sync is never tried again.
     pub fn complete_write(&mut self, done: WriteDone) -> Result<Position, LogError> {
-        if let Err(error) = done.result {
-            return Err(self.fail(error.to_string()));
+        match done.result {
+            Ok(()) => {}
+            Err(error) if error.passes() && self.failed.is_none() => {
+                self.stall(error);
+                return Ok(self.durable);
+            }
+            Err(error) => return Err(self.fail(error.to_string())),
         }
         self.check_failed()?;
         let commits = std::mem::take(&mut self.tail.in_flight);
@@ -138,6 +150,32 @@ impl Log {
         self.drop_late_readers();
         self.settle_floors();
         Ok(self.durable)
+    }
+
+    /// Nothing of a write counts that lacked something on its way: all of it is written again, to the same places.
+    fn stall(&mut self, error: DiskError) {
+        self.stalled = Some(error);
+        let mut again = std::mem::take(&mut self.tail.in_flight);
+        for commit in &again {
+            if let Some(segment) = self.segments.by_id_mut(commit.segment)
+                && segment.base == commit.start
+            {
+                // Its header goes with its first commit.
+                segment.begun = false;
+            }
+        }
+        again.append(&mut self.tail.ready);
+        self.tail.ready = again;
+        self.watermark_file.take_back();
+    }
+
+    /// What the disk lacks now, if it lacks something: space, descriptors or memory.
+    #[must_use]
+    pub fn shortage(&self) -> Option<String> {
+        self.stalled
+            .as_ref()
+            .map(DiskError::to_string)
+            .or_else(|| self.upkeep.shortage())
     }
 
     /// Where the oldest record lies that is still there, at the earliest.
@@ -219,6 +257,7 @@ impl Log {
     #[must_use]
     pub fn space(&self) -> Space {
         match (self.ahead.len() >= 2, self.upkeep.is_full()) {
+            _ if self.stalled.is_some() => Space::Full,
             (true, _) => Space::Ok,
             (false, false) => Space::Preparing,
             (false, true) => Space::Full,
@@ -276,10 +315,12 @@ impl Log {
         if self.write_in_flight() || self.upkeep.is_out() {
             return Err(LogError::Options("a write or maintenance job is still out".to_owned()));
         }
+        self.stalled = None;
         while let Some(job) = self.next_write()? {
             self.complete_write(job.run())?;
         }
-        Ok(())
+        // It is as after a crash; whoever needs it durable is told why it is not.
+        self.stalled.take().map_or(Ok(()), |error| Err(error.into()))
     }
 
     pub(crate) fn check_failed(&self) -> Result<(), LogError> {

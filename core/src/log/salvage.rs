@@ -3,13 +3,13 @@
 
 use std::sync::Arc;
 
-use super::commit::CommitHead;
 use super::compaction::SealedFile;
 use super::disk::{Disk, DiskError, DiskFile};
 use super::error::LogError;
 use super::footer::{Footer, Index, is_indexed};
+use super::losses::Losses;
 use super::position::{Position, block_aligned};
-use super::record::{self, HEADER_BYTES, KIND_COMMIT, KIND_SKIP, RecordHeader};
+use super::record::{self, HEADER_BYTES, KIND_SKIP, RecordHeader};
 use super::recovery::{Dropped, Unreadable};
 use super::scan::{self, Cursor, Window};
 use super::segment_header::{DATA_OFFSET, SegmentHeader, segment_name};
@@ -18,6 +18,7 @@ use super::segment_header::{DATA_OFFSET, SegmentHeader, segment_name};
 pub(crate) struct Patient<'a> {
     pub disk: &'a Arc<dyn Disk>,
     pub file: &'a dyn DiskFile,
+    /// Its length now.
     pub file_bytes: u64,
     /// As it was, or as it must have been.
     pub header: SegmentHeader,
@@ -25,6 +26,12 @@ pub(crate) struct Patient<'a> {
     pub durable: Position,
     /// Records that verify, and that the layer above cannot read: they are left out, which is not damage.
     pub unreadable: Option<&'a Unreadable>,
+    /// What it held, if that is known.
+    pub known: Option<&'a Index>,
+    /// The log's state at some positions, as other files tell it: the copy has to fit in between.
+    pub states: &'a [Cursor],
+    /// Nothing tells how far it was durable.
+    pub unproven: bool,
 }
 
 /// The replacement.
@@ -48,35 +55,18 @@ pub(crate) fn salvage(patient: &Patient<'_>, id: u64) -> Result<Salvaged, LogErr
         epoch: old.epoch,
         hash: old.hash_before,
     };
-    let mut losses = Losses {
-        name: &name,
-        header: old,
-        dropped: Vec::new(),
-        open: None,
-    };
+    let mut losses = Losses::new(&name, old);
     let mut offset = DATA_OFFSET;
     while offset + HEADER_BYTES as u64 <= patient.file_bytes {
         let position = place(&old, offset);
-        let Some((header, bytes)) = record_at(&mut window, &old, offset, position)? else {
-            let zero = window.get(offset, 8)?.iter().all(|&byte| byte == 0);
-            losses.lose(offset, zero);
+        let found = record_at(&mut window, &old, offset, position)?
+            .filter(|(header, _)| header.epoch >= after.epoch && header.position >= after.position);
+        let Some((header, bytes)) = found else {
             offset += 8;
             continue;
         };
-        if header.epoch < after.epoch || header.position < after.position {
-            losses.lose(offset, false);
-            offset += 8;
-            continue;
-        }
-        losses.found(offset);
         let step = if old.compacted { header.stored() } else { header.span() };
-        let mut end = header.position.plus(step);
-        if header.kind == KIND_COMMIT
-            && let Ok((_, commit)) = CommitHead::verify(bytes, header.position, u64::MAX)
-        {
-            after.hash = commit.hash_after;
-            end = header.position.plus(header.stored());
-        }
+        let end = losses.find(offset, &header, bytes);
         let left_out = patient
             .unreadable
             .is_some_and(|unreadable| unreadable.contains_key(&header.position));
@@ -88,15 +78,24 @@ pub(crate) fn salvage(patient: &Patient<'_>, id: u64) -> Result<Salvaged, LogErr
         (after.epoch, after.position) = (header.epoch, end);
         offset += step;
     }
+    after.hash = losses.hash();
     after.position = Position(block_aligned(after.position.0)).max(patient.durable);
     if old.compacted {
         (after.position, after.hash, after.epoch) = (old.end, old.hash_after, old.epoch_after);
     }
-    let mut dropped = losses.finish(after.position);
-    if dropped.is_empty() && !old.compacted && patient.durable > old.base && patient.unreadable.is_none() {
-        // The records are all there: what was wrong is a commit's frame, which the copy does not need.
-        dropped.push(losses_of_frame(&name, &old));
-    }
+    let state = patient.states.iter().find(|state| state.position == after.position);
+    after = state.copied().unwrap_or(after);
+    let dropped = match patient.known {
+        Some(known) => losses.against(known, &index),
+        None => {
+            let durable = if patient.unproven {
+                Position(u64::MAX)
+            } else {
+                patient.durable
+            };
+            losses.finish(after.position, state.copied(), durable)
+        }
+    };
     finish(patient, copy, index, after, dropped)
 }
 
@@ -160,55 +159,4 @@ fn record_at<'w>(
     Ok(record::verify(bytes, header.position, u64::MAX)
         .is_ok()
         .then_some((header, bytes)))
-}
-
-fn losses_of_frame(name: &str, header: &SegmentHeader) -> Dropped {
-    let why = "the framing of group commits was damaged; no record was lost".to_owned();
-    Dropped {
-        file: name.to_owned(),
-        offset: 0,
-        position: header.base,
-        bytes: 0,
-        why,
-    }
-}
-
-/// Stretches in which nothing verifies.
-struct Losses<'a> {
-    name: &'a str,
-    header: SegmentHeader,
-    dropped: Vec<Dropped>,
-    /// First and last offset that is not zero.
-    open: Option<(u64, u64)>,
-}
-
-impl Losses<'_> {
-    fn lose(&mut self, offset: u64, zero: bool) {
-        match &mut self.open {
-            Some((_, last)) if !zero => *last = offset + 8,
-            None if !zero => self.open = Some((offset, offset + 8)),
-            _ => {}
-        }
-    }
-
-    fn found(&mut self, _offset: u64) {
-        if let Some((first, end)) = self.open.take() {
-            self.dropped.push(Dropped {
-                file: self.name.to_owned(),
-                offset: first,
-                position: self.header.base.plus(first - DATA_OFFSET),
-                bytes: end - first,
-                why: "no record verifies here".to_owned(),
-            });
-        }
-    }
-
-    /// What lies behind the end of the log was never part of it.
-    fn finish(mut self, end: Position) -> Vec<Dropped> {
-        self.found(0);
-        if !self.header.compacted {
-            self.dropped.retain(|dropped| dropped.position < end);
-        }
-        self.dropped
-    }
 }

@@ -5,7 +5,7 @@
 //! the rolling hash.
 
 use super::commit::{COMMIT_BYTES, CommitHead};
-use super::disk::{DiskError, DiskFile, read_full};
+use super::disk::{DiskError, DiskFile, read_places};
 use super::position::{BLOCK_BYTES, Position};
 use super::record::{self, HEADER_BYTES, KIND_SKIP, RecordHeader};
 use super::segment_header::DATA_OFFSET;
@@ -20,6 +20,8 @@ pub(crate) struct Window<'a> {
     limit: u64,
     buffer: Vec<u8>,
     start: u64,
+    /// The last place that the disk could not give back.
+    broken: Option<u64>,
 }
 
 impl<'a> Window<'a> {
@@ -30,6 +32,18 @@ impl<'a> Window<'a> {
             limit,
             buffer: Vec::new(),
             start: 0,
+            broken: None,
+        }
+    }
+
+    /// Why what begins at `offset` does not verify; a place that could not be read explains it.
+    pub fn explain(&self, why: &str, offset: u64) -> String {
+        match self
+            .broken
+            .filter(|&broken| broken >= offset / BLOCK_BYTES * BLOCK_BYTES)
+        {
+            Some(broken) => format!("{why}; the disk cannot read what is at offset {broken}"),
+            None => why.to_owned(),
         }
     }
 
@@ -40,8 +54,9 @@ impl<'a> Window<'a> {
         if !have {
             let wanted = (length.max(WINDOW_BYTES) as u64).min(self.limit.saturating_sub(offset)) as usize;
             self.buffer.resize(wanted, 0);
-            let filled = read_full(self.file, offset, &mut self.buffer)
+            let (filled, broken) = read_places(self.file, offset, &mut self.buffer)
                 .map_err(|error| DiskError::new("read", self.name, error))?;
+            self.broken = broken.or(self.broken);
             self.buffer.truncate(filled);
             self.start = offset;
         }

@@ -85,17 +85,22 @@ impl SegmentHeader {
 
     /// As [`SegmentHeader::decode`], of whatever store.
     pub fn decode_any(bytes: &[u8], id: u64) -> Option<Self> {
+        Self::decode_raw(bytes).filter(|header| header.id == id)
+    }
+
+    /// As [`SegmentHeader::decode`], of whatever store and file: a recycled file still has that of its former life.
+    pub fn decode_raw(bytes: &[u8]) -> Option<Self> {
         let used = bytes.get(..USED_BYTES)?;
         let intact = used[..8] == *MAGIC
             && u32_at(used, 8) == VERSION
             && crc32c::crc32c(&used[..USED_BYTES - 4]) == u32_at(used, USED_BYTES - 4);
         let number = |index: usize| u64_at(used, 32 + index * 8);
-        if !intact || number(0) != id {
+        if !intact {
             return None;
         }
         Some(Self {
             store_id: used[16..32].try_into().ok()?,
-            id,
+            id: number(0),
             base: Position(number(1)),
             previous_end: Position(number(2)),
             epoch: number(3),

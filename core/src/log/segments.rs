@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashSet;
 
-use super::disk::DiskFile;
+use super::disk::{Disk, DiskError, DiskFile, OpenFile};
 use super::footer::{Footer, Index};
 use super::manifest::Entry;
 use super::position::Position;
@@ -25,6 +25,8 @@ pub(crate) struct Segment {
     pub epoch: u64,
     /// Open while the segment is unsealed; sealed ones are opened by who reads them.
     pub file: Option<Arc<dyn DiskFile>>,
+    /// The file once more, for upkeep: whoever syncs a file needs a description of its own to be told of every failure.
+    pub filler: Option<Arc<dyn DiskFile>>,
     /// The header block has been handed to a write job.
     pub begun: bool,
     /// File offset up to which blocks were written at least once (zeros or an earlier life).
@@ -35,6 +37,8 @@ pub(crate) struct Segment {
     pub compacted: bool,
     pub rewritten_at: Position,
     pub footer_crc: u32,
+    /// Something in it was found damaged: it stays as it is until nothing needs it.
+    pub damaged: bool,
     /// Of compacted segments: where in the file some positions are.
     pub landmarks: Vec<(Position, u64)>,
     pub user_records: u64,
@@ -57,9 +61,28 @@ pub(crate) struct Liveness {
     pub tried_at: Option<(u64, u32)>,
 }
 
+/// An unsealed segment's file, open once for each job that syncs it. Both are open before the segment is needed.
+pub(crate) struct SegmentFiles {
+    pub writer: Arc<dyn DiskFile>,
+    pub filler: Arc<dyn DiskFile>,
+}
+
+impl SegmentFiles {
+    /// Opens a file that is there.
+    pub fn open(disk: &dyn Disk, name: &str) -> Result<Self, DiskError> {
+        Self::beside(disk, name, disk.open(name, OpenFile::Existing)?)
+    }
+
+    /// Opens once more a file that is open.
+    pub fn beside(disk: &dyn Disk, name: &str, writer: Arc<dyn DiskFile>) -> Result<Self, DiskError> {
+        let filler = disk.open(name, OpenFile::Existing)?;
+        Ok(Self { writer, filler })
+    }
+}
+
 impl Segment {
     /// A prepared file that holds nothing yet.
-    pub fn ahead(id: u64, file_bytes: u32, file: Arc<dyn DiskFile>, zeroed_to: u64) -> Self {
+    pub fn ahead(id: u64, file_bytes: u32, files: SegmentFiles, zeroed_to: u64) -> Self {
         Self {
             id,
             file_bytes,
@@ -70,7 +93,8 @@ impl Segment {
             hash_after: 0,
             epoch_before: 0,
             epoch: 0,
-            file: Some(file),
+            file: Some(files.writer),
+            filler: Some(files.filler),
             begun: false,
             zeroed_to,
             index: Index::default(),
@@ -78,6 +102,7 @@ impl Segment {
             compacted: false,
             rewritten_at: Position::ZERO,
             footer_crc: 0,
+            damaged: false,
             landmarks: Vec::new(),
             user_records: 0,
             liveness: Liveness::default(),
@@ -97,6 +122,7 @@ impl Segment {
             epoch_before: footer.epoch,
             epoch: footer.epoch,
             file: None,
+            filler: None,
             begun: true,
             zeroed_to: u64::from(entry.file_bytes),
             index: Index::default(),
@@ -104,6 +130,7 @@ impl Segment {
             compacted: entry.compacted,
             rewritten_at: entry.rewritten_at,
             footer_crc: entry.footer_crc,
+            damaged: false,
             landmarks,
             user_records: footer.index.user_records,
             liveness: Liveness::default(),

@@ -8,7 +8,7 @@
 
 use std::io::{self, IoSlice};
 
-use super::disk::{DiskFile, read_full, write_all};
+use super::disk::{DiskFile, read_places, write_all};
 use super::record::{u32_at, u64_at};
 
 const FIXED_BYTES: usize = 24;
@@ -36,7 +36,8 @@ pub(crate) fn encode(magic: &[u8; 8], sequence: u64, content: &[u8]) -> Vec<u8> 
 /// Reads the slot at `offset`, whose content is at most `content_max` bytes.
 pub(crate) fn read(file: &dyn DiskFile, offset: u64, content_max: u64, magic: &[u8; 8]) -> io::Result<Slot> {
     let mut fixed = [0; FIXED_BYTES];
-    let count = read_full(file, offset, &mut fixed)?;
+    // What cannot be read is unreadable like what does not verify.
+    let (count, _) = read_places(file, offset, &mut fixed)?;
     if fixed[..count].iter().all(|&byte| byte == 0) {
         return Ok(Slot::Empty);
     }
@@ -46,7 +47,7 @@ pub(crate) fn read(file: &dyn DiskFile, offset: u64, content_max: u64, magic: &[
         return Ok(Slot::Unreadable);
     }
     let mut content = vec![0; length as usize];
-    let filled = read_full(file, offset + FIXED_BYTES as u64, &mut content)?;
+    let (filled, _) = read_places(file, offset + FIXED_BYTES as u64, &mut content)?;
     let crc = crc32c::crc32c_append(crc32c::crc32c(&fixed[..20]), &content);
     if filled < content.len() || crc != u32_at(&fixed, 20) {
         return Ok(Slot::Unreadable);

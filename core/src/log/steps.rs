@@ -1,14 +1,12 @@
 //! The disk operations behind each piece of upkeep, in the order that a crash between any two of them allows.
 
-use std::sync::Arc;
-
 use super::compaction::write_footer;
 use super::disk::{Disk, DiskError, DiskFile, OpenFile};
 use super::footer::Footer;
 use super::maintenance::Outcome;
 use super::manifest::{Entry, Manifest, ManifestFiles};
 use super::segment_header::{footer_name, segment_name};
-use super::segments::Segment;
+use super::segments::{Segment, SegmentFiles};
 use super::watermark::WatermarkFile;
 
 pub(crate) fn prepare(
@@ -19,24 +17,25 @@ pub(crate) fn prepare(
     manifest: Manifest,
 ) -> Result<Outcome, DiskError> {
     let name = segment_name(id);
-    let make = || -> Result<Arc<dyn DiskFile>, DiskError> {
+    let make = || -> Result<SegmentFiles, DiskError> {
         let file = disk.open(&name, OpenFile::Fresh)?;
         let wrap = |error| DiskError::new("allocate", &name, error);
         file.allocate(u64::from(file_bytes)).map_err(wrap)?;
         file.sync_data().map_err(wrap)?;
+        let both = SegmentFiles::beside(disk, &name, file)?;
         disk.sync_directory()?;
         files.write(&manifest)?;
-        Ok(file)
+        Ok(both)
     };
     match make() {
-        Ok(file) => Ok(Outcome::Prepared {
-            segment: Segment::ahead(id, file_bytes, file, 0),
+        Ok(both) => Ok(Outcome::Prepared {
+            segment: Segment::ahead(id, file_bytes, both, 0),
             manifest,
         }),
         Err(error) => {
             // What could not be reserved whole must not use up what is left. After another error the manifest may list it.
-            if error.is_no_space() {
-                disk.remove(&name)?;
+            if error.passes() {
+                tolerate(disk.remove(&name))?;
             }
             Err(error)
         }
@@ -68,40 +67,59 @@ pub(crate) fn seal(
     Ok((footer_crc, manifest))
 }
 
-/// The manifest without the segment comes first; only then does its file go, or become the file of another number.
+/// The manifest without the segment comes first; only then does its file go, or become the file of another number. From then
+/// on it is retired, whatever the system lacks for the rest: what is left over goes at the next open.
 pub(crate) fn retire(
     disk: &dyn Disk,
     files: &ManifestFiles,
     id: u64,
     recycled: Option<(u64, u32)>,
-    mut manifest: Manifest,
+    manifest: Manifest,
 ) -> Result<Outcome, DiskError> {
-    files.write(&manifest)?;
-    disk.remove(&footer_name(id))?;
-    let Some((new, file_bytes)) = recycled else {
-        remove_files(disk, id)?;
-        return Ok(Outcome::Retired {
-            id,
-            recycled: None,
-            manifest,
-        });
+    // Opened first: without descriptors it goes instead.
+    let open = |(new, bytes): (u64, u32)| match SegmentFiles::open(disk, &segment_name(id)) {
+        Ok(both) => Ok(Some((new, bytes, both))),
+        Err(error) if error.passes() => Ok(None),
+        Err(error) => Err(error),
     };
-    disk.rename(&segment_name(id), &segment_name(new))?;
-    disk.sync_directory()?;
-    manifest.version += 1;
-    manifest.entries.push(Entry {
+    let recycled = recycled.map(open).transpose()?.flatten();
+    files.write(&manifest)?;
+    let retired = |recycled, manifest| Outcome::Retired { id, recycled, manifest };
+    let Some((new, file_bytes, both)) = recycled else {
+        tolerate(remove_files(disk, id))?;
+        return Ok(retired(None, manifest));
+    };
+    let rename = || -> Result<(), DiskError> {
+        disk.remove(&footer_name(id))?;
+        disk.rename(&segment_name(id), &segment_name(new))?;
+        disk.sync_directory()
+    };
+    if !tolerate(rename())? {
+        return Ok(retired(None, manifest));
+    }
+    let mut listed = Manifest {
+        version: manifest.version + 1,
+        ..manifest.clone()
+    };
+    listed.entries.push(Entry {
         id: new,
         file_bytes,
         ..Entry::default()
     });
-    files.write(&manifest)?;
-    let file = disk.open(&segment_name(new), OpenFile::Existing)?;
-    let segment = Segment::ahead(new, file_bytes, file, u64::from(file_bytes));
-    Ok(Outcome::Retired {
-        id,
-        recycled: Some(segment),
-        manifest,
-    })
+    if !tolerate(files.write(&listed))? {
+        return Ok(retired(None, manifest));
+    }
+    let segment = Segment::ahead(new, file_bytes, both, u64::from(file_bytes));
+    Ok(retired(Some(segment), listed))
+}
+
+/// Whether it was done: not if the system lacked something. Other errors stay errors.
+pub(crate) fn tolerate(result: Result<(), DiskError>) -> Result<bool, DiskError> {
+    match result {
+        Ok(()) => Ok(true),
+        Err(error) if error.passes() => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 pub(crate) fn remove_files(disk: &dyn Disk, id: u64) -> Result<(), DiskError> {

@@ -81,13 +81,28 @@ impl WatermarkFile {
         Ok(made)
     }
 
-    /// Opens the file and reads the newest value; `None` when neither slot can be read.
-    pub fn open(disk: &dyn Disk) -> Result<(Self, Option<Watermark>), DiskError> {
+    /// Opens the file for writing alone; one that is missing is made, empty. For values from nowhere in the file.
+    pub fn renew(disk: &dyn Disk) -> Result<Self, DiskError> {
+        let wrap = |error| DiskError::new("create", WATERMARK_FILE, error);
+        let file = disk.open(WATERMARK_FILE, OpenFile::Fresh)?;
+        file.allocate(2 * BLOCK_BYTES).map_err(wrap)?;
+        Ok(Self { file, sequence: 0 })
+    }
+
+    /// Opens the file and reads the newest value: none when neither slot can be read. The third is whether a slot cannot:
+    /// it may have been the newest.
+    pub fn open(disk: &dyn Disk) -> Result<(Self, Option<Watermark>, bool), DiskError> {
         let file = disk.open(WATERMARK_FILE, OpenFile::Existing)?;
         let mut newest: Option<(u64, Watermark)> = None;
+        let length = file
+            .length()
+            .map_err(|error| DiskError::new("length of", WATERMARK_FILE, error))?;
+        let mut unreadable = length < 2 * BLOCK_BYTES;
         for offset in [0, BLOCK_BYTES] {
             let slot = slots::read(file.as_ref(), offset, CONTENT_BYTES as u64, MAGIC)
                 .map_err(|error| DiskError::new("read", WATERMARK_FILE, error))?;
+            // Only before its first writes is a slot empty.
+            unreadable |= !matches!(slot, Slot::Present { .. });
             if let Slot::Present { sequence, content } = slot
                 && let Some(value) = Watermark::decode(&content)
                 && newest.is_none_or(|(known, _)| known < sequence)
@@ -96,7 +111,7 @@ impl WatermarkFile {
             }
         }
         let sequence = newest.map_or(0, |(sequence, _)| sequence);
-        Ok((Self { file, sequence }, newest.map(|(_, value)| value)))
+        Ok((Self { file, sequence }, newest.map(|(_, value)| value), unreadable))
     }
 
     /// The write of the next value, to be run anywhere, in order.
@@ -107,6 +122,11 @@ impl WatermarkFile {
             offset: (self.sequence % 2) * BLOCK_BYTES,
             bytes: slots::encode(MAGIC, self.sequence, &value.encode()),
         }
+    }
+
+    /// The last value was not written for certain: the next one goes to the same slot, so that the other stays good.
+    pub fn take_back(&mut self) {
+        self.sequence = self.sequence.saturating_sub(1);
     }
 
     /// Makes the newest value durable.

@@ -12,6 +12,8 @@ use serde_json::{Map, Value, json};
 
 /// What a record holds beside a message: who it is for.
 const RECORD_SLACK_BYTES: u64 = 1 << 20;
+/// Damaged places that statistics name; the others are counted.
+const DAMAGE_TOLD: usize = 16;
 
 /// What `Engine.open` was told.
 pub(super) struct Opening {
@@ -167,13 +169,13 @@ pub(super) fn recovery(report: &RecoveryReport) -> String {
         .map(|dropped| {
             json!({
                 "file": dropped.file, "offset": dropped.offset, "position": dropped.position.0,
-                "bytes": dropped.bytes, "why": dropped.why,
+                "bytes": dropped.bytes, "records": dropped.records, "why": dropped.why,
             })
         })
         .collect();
     json!({
         "created": log.created, "clean": log.clean, "segments": log.segments, "records": log.records,
-        "bytes": log.bytes, "torn_bytes": log.torn_bytes_cut, "dropped": dropped, "epoch": log.epoch,
+        "bytes": log.bytes, "torn_bytes": log.torn_bytes_cut, "dropped": dropped, "manifest_computed": log.manifest_computed, "epoch": log.epoch,
         "end": log.end.0,
     })
     .to_string()
@@ -440,6 +442,15 @@ pub(super) fn statistics(engine: &engine::Engine, commits: u64, failed: Option<&
     let broker = engine.broker_totals();
     let log = state.log();
     let (segments, disk_bytes) = log.disk_use();
+    let (scrubbed, rounds) = log.scrubbed_total();
+    let damage: Vec<Value> = log
+        .damaged_places()
+        .iter()
+        .take(DAMAGE_TOLD)
+        .map(
+            |place| json!({"file": place.file, "offset": place.offset, "position": place.position.0, "why": place.why}),
+        )
+        .collect();
     let stores: Vec<Value> = state
         .stores()
         .all()
@@ -457,6 +468,8 @@ pub(super) fn statistics(engine: &engine::Engine, commits: u64, failed: Option<&
         "out_of_space": log.space() == Space::Full, "log": {
             "commits_total": commits, "commit_records_total": log.records_written(),
             "start_position": log.start().0, "end_position": state.end().0, "durable_position": state.committed().0,
+            "damaged_places": log.damaged_total(), "damage": damage, "shortage": log.shortage(),
+            "scrubbed_records_total": scrubbed, "scrub_rounds_total": rounds,
             "segments": segments, "disk_bytes": disk_bytes, "rolling_hash": format!("{:016x}", log.rolling_hash().value),
         },
         "stores": stores, "connections": counts.connections, "sessions": counts.sessions,

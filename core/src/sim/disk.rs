@@ -4,41 +4,40 @@
 //! selection of them, so writes are lost, torn and reordered; unsynced names come or go one by one. Faults: writes that
 //! take fewer bytes than given, a sync that fails and loses what it should have kept, a full disk, flipped bits. Every
 //! operation that changes something is counted, so that a test can crash at each of them in turn.
+//!
+//! A failed write-back is told as Linux tells it: once to each open file, to a later one only if nobody was told before;
+//! what it lost still reads as written, and the next sync succeeds (`log/guarded.rs` names the sources).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, IoSlice};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use rustix::io::Errno;
+
+use super::baton;
+use super::inode::{Change, Inode};
 use super::random::Random;
 use crate::log::disk::{Disk, DiskError, DiskFile, DiskLock, OpenFile, write_zeros};
 
-/// What a power loss may tear.
-const SECTOR_BYTES: usize = 512;
+/// What a read that fails cannot give back.
+const BLOCK_BYTES: usize = 4096;
 
 /// What goes wrong.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Faults {
     /// The changing operation at which power is lost, counted from the creation of the disk.
     pub crash_at: Option<u64>,
-    /// The changing operation that fails with an I/O error if it is a sync, or else the next sync after it.
+    /// The changing operation at which write-back fails with an I/O error if it is a sync, or else at the next sync.
     pub fail_sync_at: Option<u64>,
+    /// For how many operations from there on write-back fails; none: once.
+    pub fail_sync_for: u64,
     /// One write in so many takes only a part of what it is given; zero for never.
     pub short_write_one_in: u64,
+    /// One open, and one write or reservation, in so many fails for want of descriptors, memory or space; zero for never.
+    pub shortage_one_in: u64,
     /// The disk's size; `None` for endless.
     pub space_bytes: Option<u64>,
-}
-
-#[derive(Clone, Debug)]
-enum Change {
-    Write { offset: usize, bytes: Vec<u8> },
-    Length(usize),
-}
-
-#[derive(Clone, Debug, Default)]
-struct Inode {
-    current: Vec<u8>,
-    synced: Vec<u8>,
-    pending: Vec<Change>,
 }
 
 #[derive(Clone, Debug)]
@@ -73,6 +72,8 @@ struct SimFile {
     inode: usize,
     life: u64,
     writable: bool,
+    /// The failures of write-back that need not be told here any more.
+    seen: AtomicU64,
 }
 
 struct SimLock {
@@ -92,6 +93,7 @@ impl Drop for SimLock {
 }
 
 fn lock(world: &Arc<Mutex<World>>) -> MutexGuard<'_, World> {
+    baton::pass();
     world.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -116,61 +118,26 @@ impl World {
         if self.down { Err(power_lost()) } else { Ok(()) }
     }
 
+    fn check_shortage(&mut self, of: &[Errno]) -> io::Result<()> {
+        if self.random.one_in(self.faults.shortage_one_in) {
+            let index = self.random.below(of.len() as u64) as usize;
+            return Err(of[index].into());
+        }
+        Ok(())
+    }
+
     fn check_space(&self, inode: usize, length: usize) -> io::Result<()> {
         let Some(space) = self.faults.space_bytes else {
             return Ok(());
         };
         let grows = length.saturating_sub(self.inodes[inode].current.len()) as u64;
-        let live: std::collections::BTreeSet<usize> = self.names.values().copied().collect();
+        let live: BTreeSet<usize> = self.names.values().copied().collect();
         let used: u64 = live.iter().map(|&inode| self.inodes[inode].current.len() as u64).sum();
         if grows > 0 && used + grows > space {
             Err(io::ErrorKind::StorageFull.into())
         } else {
             Ok(())
         }
-    }
-}
-
-impl Inode {
-    fn apply(bytes: &mut Vec<u8>, change: &Change) {
-        match change {
-            Change::Write { offset, bytes: written } => {
-                let end = offset + written.len();
-                if bytes.len() < end {
-                    bytes.resize(end, 0);
-                }
-                bytes[*offset..end].copy_from_slice(written);
-            }
-            Change::Length(length) => bytes.resize(*length, 0),
-        }
-    }
-
-    fn lose_power(&mut self, random: &mut Random) {
-        let mut kept = std::mem::take(&mut self.synced);
-        for change in std::mem::take(&mut self.pending) {
-            match (random.below(3), &change) {
-                (0, _) => {}
-                (1, _) | (_, Change::Length(_)) => Self::apply(&mut kept, &change),
-                (_, Change::Write { offset, bytes }) => {
-                    // Sectors are those of the disk, not of the write.
-                    let mut at = 0;
-                    while at < bytes.len() {
-                        let sector_end = (offset + at) / SECTOR_BYTES * SECTOR_BYTES + SECTOR_BYTES - offset;
-                        let end = sector_end.min(bytes.len());
-                        if random.one_in(2) {
-                            let part = Change::Write {
-                                offset: offset + at,
-                                bytes: bytes[at..end].to_vec(),
-                            };
-                            Self::apply(&mut kept, &part);
-                        }
-                        at = end;
-                    }
-                }
-            }
-        }
-        self.current.clone_from(&kept);
-        self.synced = kept;
     }
 }
 
@@ -247,6 +214,16 @@ impl SimDisk {
         lock(&self.world).come_up();
     }
 
+    /// Runs two jobs at once: before each operation of one of them the other may do some of its own, as this draws.
+    pub fn interleave<A: Send, B: Send>(
+        &self,
+        first: impl FnOnce() -> A + Send,
+        second: impl FnOnce() -> B + Send,
+    ) -> (A, B) {
+        let random = Random::new(lock(&self.world).random.next_u64());
+        baton::interleave(random, first, second)
+    }
+
     /// A copy of the whole disk as it is now, with faults of its own.
     #[must_use]
     pub fn fork(&self, seed: u64) -> Self {
@@ -275,6 +252,14 @@ impl SimDisk {
         world.names.get(name).map(|&inode| world.inodes[inode].current.clone())
     }
 
+    /// From now on the block at this offset of a file cannot be read, until somebody writes it.
+    pub fn make_unreadable(&self, name: &str, offset: u64) {
+        let mut world = lock(&self.world);
+        if let Some(&inode) = world.names.get(name) {
+            world.inodes[inode].unreadable.insert(offset as usize / BLOCK_BYTES);
+        }
+    }
+
     /// Changes a file behind everybody's back, durably.
     pub fn edit(&self, name: &str, change: impl FnOnce(&mut Vec<u8>)) {
         let mut world = lock(&self.world);
@@ -301,6 +286,9 @@ impl Disk for SimDisk {
         let wrap = |error| DiskError::new("open", name, error);
         let mut world = lock(&self.world);
         world.check().map_err(wrap)?;
+        world
+            .check_shortage(&[Errno::MFILE, Errno::NFILE, Errno::NOMEM])
+            .map_err(wrap)?;
         let found = world.names.get(name).copied();
         let inode = match (how, found) {
             (OpenFile::Existing | OpenFile::ReadOnly, None) => return Err(wrap(io::ErrorKind::NotFound.into())),
@@ -321,11 +309,14 @@ impl Disk for SimDisk {
             }
         };
         let (life, writable) = (world.life, how != OpenFile::ReadOnly);
+        // What nobody was told of yet is told to whoever opens the file later.
+        let seen = AtomicU64::new(world.inodes[inode].told);
         Ok(Arc::new(SimFile {
             world: self.world.clone(),
             inode,
             life,
             writable,
+            seen,
         }))
     }
 
@@ -403,9 +394,20 @@ impl DiskFile for SimFile {
         let mut world = self.world()?;
         world.check()?;
         let short = world.random.one_in(16);
-        let bytes = &world.inodes[self.inode].current;
+        let Inode {
+            current: bytes,
+            unreadable,
+            ..
+        } = &world.inodes[self.inode];
         let from = (offset as usize).min(bytes.len());
         let mut count = buffer.len().min(bytes.len() - from);
+        if let Some(block) = unreadable.range(from / BLOCK_BYTES..).next().filter(|_| count > 0) {
+            // What comes before it is read; asked for the block itself, the system has nothing.
+            count = count.min((block * BLOCK_BYTES).saturating_sub(from));
+            if count == 0 {
+                return Err(Errno::IO.into());
+            }
+        }
         if short && count > 1 {
             count /= 2;
         }
@@ -427,9 +429,13 @@ impl DiskFile for SimFile {
             bytes.truncate(keep);
         }
         let (offset, count) = (offset as usize, bytes.len());
+        world.check_shortage(&[Errno::NOSPC, Errno::NOMEM])?;
         world.check_space(self.inode, offset + count)?;
         let change = Change::Write { offset, bytes };
         let inode = &mut world.inodes[self.inode];
+        inode
+            .unreadable
+            .retain(|block| !(offset..offset + count).contains(&(block * BLOCK_BYTES)));
         Inode::apply(&mut inode.current, &change);
         inode.pending.push(change);
         world.check()?;
@@ -444,13 +450,27 @@ impl DiskFile for SimFile {
         let mut world = self.world()?;
         world.count()?;
         world.check()?;
-        if world.faults.fail_sync_at.is_some_and(|at| world.operations >= at) {
-            // What could not be written is gone, though reading still shows it: the next sync must not be believed.
+        let (operations, lasting) = (world.operations, world.faults.fail_sync_for);
+        let fails = world.faults.fail_sync_at.is_some_and(|at| operations >= at);
+        if fails
+            && world
+                .faults
+                .fail_sync_at
+                .is_some_and(|at| operations >= at.saturating_add(lasting))
+        {
             world.faults.fail_sync_at = None;
-            world.inodes[self.inode].pending.clear();
-            return Err(io::Error::other("simulated failure of a sync"));
         }
         let inode = &mut world.inodes[self.inode];
+        if fails {
+            // What could not be written is gone, though reading still shows it: the next sync must not be believed.
+            inode.pending.clear();
+            inode.errors += 1;
+        }
+        if self.seen.swap(inode.errors, Ordering::Relaxed) < inode.errors {
+            // Each open file is told once.
+            inode.told = inode.errors;
+            return Err(Errno::IO.into());
+        }
         for change in std::mem::take(&mut inode.pending) {
             Inode::apply(&mut inode.synced, &change);
         }
@@ -460,6 +480,7 @@ impl DiskFile for SimFile {
     fn allocate(&self, bytes: u64) -> io::Result<()> {
         let mut world = self.world()?;
         world.count()?;
+        world.check_shortage(&[Errno::NOSPC])?;
         world.check_space(self.inode, bytes as usize)?;
         let inode = &mut world.inodes[self.inode];
         let length = inode.current.len().max(bytes as usize);
@@ -475,6 +496,8 @@ impl DiskFile for SimFile {
     }
 
     fn will_need(&self, _offset: u64, _bytes: u64) {}
+
+    fn wont_need(&self, _offset: u64, _bytes: u64) {}
 }
 
 #[cfg(test)]

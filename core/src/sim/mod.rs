@@ -6,11 +6,13 @@
 //!
 //! [`facts`] and [`history`] are what a run leaves behind, [`checker`] judges it.
 
+mod baton;
 pub mod checker;
 pub mod clock;
 pub mod disk;
 pub mod facts;
 pub mod history;
+mod inode;
 pub mod random;
 pub mod run;
 #[cfg(test)]

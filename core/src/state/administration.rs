@@ -11,9 +11,10 @@ use super::catalogue::{Subscription, Unwanted};
 use super::catalogue_record::{DestinationHead, Origin, SubscriptionHead, WatermarkHead, kinds};
 use super::error::StateError;
 use super::facade::State;
-use super::ids::{DestinationId, Kind, SourceId};
+use super::ids::{DestinationId, Kind, SourceId, UNDELIVERED};
 use super::properties::{Properties, StoreDefinition};
 use super::queue::{Entry, GATED, IN_FLIGHT};
+use super::tables::Tables;
 use super::terminal_record::Reason;
 
 /// What the record of a destination or subscription takes, at most.
@@ -477,16 +478,22 @@ impl State {
         Ok(self.move_entry(from, priority, &entry, to, Reason::Moved, actor)?)
     }
 
-    /// Ends a damaged message: it can never be delivered, and says so in the log.
+    /// Moves a damaged message that is not in flight to `$sys.undelivered`, with its reason: nobody tries it again, and it is
+    /// still there for whoever mends the disk. Found damaged there, too, it ends. Whether it was there.
     ///
     /// # Errors
     /// There is no such source, or the log takes no record.
-    pub fn end_damaged(&mut self, id: SourceId, sequence: u64) -> Result<bool, StateError> {
+    pub fn put_damaged_aside(&mut self, id: SourceId, sequence: u64) -> Result<bool, StateError> {
         let source = self.tables.sources.get(&id).ok_or(StateError::NoSuchSource)?;
-        let Some((priority, entry)) = source.queue.find(sequence) else {
+        let waiting = |(_, entry): &(u8, Entry)| !entry.is(IN_FLIGHT | GATED);
+        let Some((priority, entry)) = source.queue.find(sequence).filter(waiting) else {
             return Ok(false);
         };
-        self.end_entries(id, &[(priority, entry)], Reason::Damaged, "")?;
+        if Tables::may_preserve(id) {
+            self.move_entry(id, priority, &entry, UNDELIVERED.source(), Reason::Damaged, "")?;
+        } else {
+            self.end_entries(id, &[(priority, entry)], Reason::Damaged, "")?;
+        }
         Ok(true)
     }
 

@@ -303,6 +303,13 @@ impl State {
                 self.reads.push(ReadJob::Log(request));
                 Ok(None)
             }
+            Ok(Read::Later) => {
+                // Asked for again when the system may have what it lacked.
+                if !self.later.contains(&position) {
+                    self.later.push(position);
+                }
+                Ok(None)
+            }
             Err(LogError::Failed(why)) => Err(why),
             Err(error) => Err(error.to_string()),
         }

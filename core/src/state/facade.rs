@@ -77,6 +77,8 @@ pub struct State {
     pub(super) checkpoint_end: Position,
     pub(super) checkpoint_pending: Option<(Position, Position)>,
     pub(super) reads: Vec<ReadJob>,
+    /// Records to be read when the system has descriptors and memory again.
+    pub(super) later: Vec<Position>,
     pub(super) planning: Planning,
     pub(super) head_buffer: Vec<u8>,
     pub(super) sequences: Vec<u64>,
@@ -160,6 +162,7 @@ impl State {
             checkpoint_end,
             checkpoint_pending: None,
             reads: Vec::new(),
+            later: Vec::new(),
             planning: Planning::default(),
             head_buffer: Vec::new(),
             sequences: Vec::new(),
@@ -175,11 +178,7 @@ impl State {
             state.log_start(options.start)?;
         }
         state.bridge_incarnation = state.next_incarnation()?;
-        state.overdue = state
-            .tables
-            .timers
-            .next_deadline_ms()
-            .is_some_and(|deadline_ms| deadline_ms <= now.monotonic_ms);
+        state.overdue = state.tables.timers.is_due(now.monotonic_ms);
         Ok((state, report))
     }
 

@@ -87,6 +87,13 @@ impl Timers {
         self.heap.peek().map(|Reverse(timer)| timer.deadline_ms)
     }
 
+    /// Whether the earliest one is due.
+    #[must_use]
+    pub fn is_due(&self, monotonic_ms: u64) -> bool {
+        self.next_deadline_ms()
+            .is_some_and(|deadline_ms| deadline_ms <= monotonic_ms)
+    }
+
     /// Takes the earliest one if it is due.
     pub fn pop_due(&mut self, monotonic_ms: u64) -> Option<Timer> {
         if self.next_deadline_ms()? > monotonic_ms {

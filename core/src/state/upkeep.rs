@@ -2,7 +2,7 @@
 //! jobs; nothing here waits.
 
 use crate::log::{
-    AppendError, MaintenanceDone, MaintenanceJob, Position, ReadDone, ReadRequest, Space, WriteDone, WriteJob,
+    AppendError, MaintenanceDone, MaintenanceJob, Position, Read, ReadDone, ReadRequest, Space, WriteDone, WriteJob,
 };
 
 use super::catalogue_record::WatermarkHead;
@@ -279,6 +279,12 @@ impl State {
     pub fn request_watermark_sync(&mut self) {
         self.tables.volatile.resume();
         self.log.request_watermark_sync();
+        // Whoever waits for one of them is woken when its read is complete.
+        for position in std::mem::take(&mut self.later) {
+            if let Ok(Read::Miss(request)) = self.log.read(position) {
+                self.reads.push(ReadJob::Log(request));
+            }
+        }
     }
 
     /// Whether the log takes no messages now: no space on disk, or segments not prepared yet. Acknowledgements go on.

@@ -303,3 +303,39 @@ fn what_a_browser_of_the_session_has_not_been_sent_comes_flagged_if_a_consumer_h
         .collect();
     assert_eq!(told, [(1, true, 2), (2, true, 2)]);
 }
+
+#[test]
+fn a_message_that_the_disk_cannot_read_is_put_aside_with_its_reason_and_the_others_come() {
+    let mut bench = Bench::new(Properties::default());
+    bench.connect();
+    bench.producer(0, 0);
+    for (sequence, text) in [(1, "one"), (2, "two"), (3, "three")] {
+        bench.publish(sequence, text);
+        bench.settle();
+    }
+    bench.start();
+    let id = bench.source();
+    let place = bench.engine().state().browse(id, 0).nth(1).unwrap().position;
+    // In its first segment a log's positions are the file's offsets.
+    bench.disk.make_unreadable("0000000000000001.segment", place.get());
+    bench.connect();
+    bench.open_consumer(1, 10, false);
+    bench.settle();
+    assert_eq!(bench.handed(), [(1, 1), (1, 3)]);
+    assert_eq!(bench.errors(), [ErrorCode::MessageDamaged]);
+    let undelivered = crate::state::UNDELIVERED.source();
+    let aside: Vec<_> = bench.engine().state().browse(undelivered, 0).collect();
+    assert_eq!(aside.len(), 1);
+    assert_eq!(aside[0].position, place);
+    let mut cursor = bench.engine().state().browse_cursor(undelivered);
+    let found = bench.engine().state_mut().browse_next(undelivered, &mut cursor, None);
+    assert!(
+        matches!(found, crate::state::BrowseNext::Found(_, seen) if seen.reason == Some(crate::state::Reason::Damaged)),
+        "{found:?}"
+    );
+    let state = bench.engine().state();
+    assert!(state.source(id).unwrap().queue.find(2).is_none());
+    let places = state.log().damaged_places();
+    assert!(places.len() == 1 && places[0].why.contains("cannot read"), "{places:?}");
+    assert!(bench.engine().state().failed().is_none());
+}

@@ -1,19 +1,21 @@
 //! Bringing a log up: making it, or checking its files, showing its records to the visitor and settling where it ends.
 //!
-//! Opening changes as little as it can before the state layer has seen all records: it removes files that the manifest has
-//! retired, and in a forced start it replaces damaged segments. A refused open leaves everything for a second look.
+//! Nothing is removed, and no manifest comes into force, before the state layer has taken all records: a refused open
+//! leaves everything for a second look. What a forced start saves of a damaged segment goes into a new file, and what can be
+//! computed from the segments ([`survey`]) stands for bookkeeping that is lost.
 
 use std::collections::VecDeque;
 use std::io::ErrorKind;
 use std::sync::Arc;
 
 use crate::log::cache::Cache;
-use crate::log::disk::{Disk, DiskError, DiskFile, DiskLock, OpenFile, read_full};
+use crate::log::disk::{Disk, DiskError, DiskLock, OpenFile, read_places};
 use crate::log::error::LogError;
+use crate::log::guarded::GuardedDisk;
 use crate::log::manifest::{Entry, MANIFEST_FILES, Manifest, ManifestFiles};
 use crate::log::options::{OpenMode, Options};
 use crate::log::position::{BLOCK_BYTES, Position};
-use crate::log::recovery::{Damage, Recovered, RecoveryReport, Unreadable};
+use crate::log::recovery::{Damage, Dropped, Recovered, RecoveryReport, Unreadable};
 use crate::log::running::Log;
 use crate::log::scan::Cursor;
 use crate::log::segment_header::{SegmentHeader, parse_name, segment_name};
@@ -22,7 +24,11 @@ use crate::log::tail::Tail;
 use crate::log::watermark::{WATERMARK_FILE, Watermark, WatermarkFile};
 
 mod sealed;
+mod settling;
+mod survey;
 mod unsealed;
+
+use survey::Beginning;
 
 const LOCK_FILE: &str = "lock";
 /// How much of a new log's first segment is filled with zeros before the first append; maintenance does the rest.
@@ -43,6 +49,7 @@ impl Log {
         visitor: Visitor<'_>,
     ) -> Result<(Log, RecoveryReport), LogError> {
         options.check()?;
+        let disk: Arc<dyn Disk> = Arc::new(GuardedDisk::new(disk));
         let lock = disk.lock(LOCK_FILE).map_err(|error| match error.source.kind() {
             ErrorKind::WouldBlock => LogError::Locked {
                 file: error.file,
@@ -51,7 +58,7 @@ impl Log {
             _ => LogError::Disk(error),
         })?;
         let mut report = RecoveryReport::default();
-        let files = match find_files(disk.as_ref())? {
+        let files = match find_files(disk.as_ref(), options.force_start)? {
             Some(files) => files,
             None => {
                 report.created = true;
@@ -59,7 +66,7 @@ impl Log {
             }
         };
         let mut opening = Opening::new(disk, options, files, report)?;
-        opening.remove_retired()?;
+        opening.check_unlisted()?;
         opening.open_sealed(visitor)?;
         opening.open_tail(visitor)?;
         opening.finish(lock)
@@ -68,51 +75,86 @@ impl Log {
 
 /// The bookkeeping files of an existing log.
 struct Files {
-    manifest_files: ManifestFiles,
-    manifest: Manifest,
-    watermark_file: WatermarkFile,
+    /// `None`: not all of it was there, and it is made when the open has succeeded.
+    manifest_files: Option<ManifestFiles>,
+    /// `None`: to be computed.
+    manifest: Option<Manifest>,
+    watermark_file: Option<WatermarkFile>,
     watermark: Option<Watermark>,
+    /// A newer watermark may have been there.
+    doubtful: bool,
 }
 
 /// Finds an existing log; `None` if there is none, or only what a creation cut short left behind.
-fn find_files(disk: &dyn Disk) -> Result<Option<Files>, LogError> {
+fn find_files(disk: &dyn Disk, force: bool) -> Result<Option<Files>, LogError> {
     let names = disk.list()?;
-    let has = |name: &str| names.iter().any(|known| known == name);
-    let complete = MANIFEST_FILES.iter().all(|name| has(name)) && has(WATERMARK_FILE);
-    if complete {
-        let (manifest_files, manifest) = ManifestFiles::open(disk)?;
-        if let Some(manifest) = manifest {
-            // Names that a killed process left unsynced: nothing may be removed before they are durable.
+    let found = ManifestFiles::find(disk)?;
+    let has_watermark = names.iter().any(|known| known == WATERMARK_FILE);
+    if found.missing == 0 && has_watermark {
+        if let Some(manifest) = found.newest {
+            let manifest_files = ManifestFiles::open(disk)?;
+            // A killed process may have left it readable and not durable; before it is acted upon it must be both. The
+            // bytes are the same, so a write cut short changes nothing.
+            manifest_files.write(&manifest)?;
+            // Names that it left unsynced: nothing may be removed before they are durable.
             disk.sync_directory()?;
-            let (watermark_file, watermark) = WatermarkFile::open(disk)?;
+            let (watermark_file, watermark, doubtful) = WatermarkFile::open(disk)?;
             return Ok(Some(Files {
-                manifest_files,
-                manifest,
-                watermark_file,
+                doubtful,
+                manifest_files: Some(manifest_files),
+                manifest: Some(manifest),
+                watermark_file: Some(watermark_file),
                 watermark,
             }));
         }
-    }
-    // A creation makes the watermark last, and no record is written before it is there.
-    for name in &names {
-        if let Some((id, true)) = parse_name(name)
-            && SegmentHeader::decode_any(&first_block(disk, name)?, id).is_some()
-        {
-            return Err(LogError::Damaged {
-                file: format!("{}, {WATERMARK_FILE}", MANIFEST_FILES.join(", ")),
-                offset: 0,
-                position: Position::ZERO,
-                why: format!("missing or empty, but {name} holds records"),
-            });
+        if found.unreadable > 0 && !force {
+            return Err(bookkeeping_lost("neither manifest can be read".to_owned()));
         }
     }
-    Ok(None)
+    // A creation makes the watermark last, and no record is written before it is there.
+    let mut begun = None;
+    for name in &names {
+        if let Some((id, true)) = parse_name(name)
+            && !matches!(survey::beginning(disk, name, id)?, Beginning::Unused)
+        {
+            begun.get_or_insert(name);
+        }
+    }
+    match begun {
+        None if found.unreadable == 0 => Ok(None),
+        None if !force => Err(bookkeeping_lost("neither manifest can be read".to_owned())),
+        Some(name) if !force => Err(bookkeeping_lost(format!("missing or empty, but {name} holds records"))),
+        _ => {
+            let (watermark_file, watermark, doubtful) = if has_watermark {
+                let (file, value, doubtful) = WatermarkFile::open(disk)?;
+                (Some(file), value, doubtful)
+            } else {
+                (None, None, true)
+            };
+            Ok(Some(Files {
+                doubtful,
+                manifest_files: None,
+                manifest: found.newest,
+                watermark_file,
+                watermark,
+            }))
+        }
+    }
+}
+
+fn bookkeeping_lost(why: String) -> LogError {
+    LogError::Damaged {
+        file: format!("{}, {WATERMARK_FILE}", MANIFEST_FILES.join(", ")),
+        offset: 0,
+        position: Position::ZERO,
+        why,
+    }
 }
 
 fn first_block(disk: &dyn Disk, name: &str) -> Result<Vec<u8>, DiskError> {
     let mut block = vec![0; BLOCK_BYTES as usize];
     let file = disk.open(name, OpenFile::ReadOnly)?;
-    read_full(file.as_ref(), 0, &mut block).map_err(|error| DiskError::new("read", name, error))?;
+    read_places(file.as_ref(), 0, &mut block).map_err(|error| DiskError::new("read", name, error))?;
     Ok(block)
 }
 
@@ -154,9 +196,10 @@ fn create(disk: &dyn Disk, options: &Options) -> Result<Files, LogError> {
     let watermark_file = WatermarkFile::create(disk, &watermark)?;
     disk.sync_directory()?;
     Ok(Files {
-        manifest_files,
-        manifest,
-        watermark_file,
+        doubtful: false,
+        manifest_files: Some(manifest_files),
+        manifest: Some(manifest),
+        watermark_file: Some(watermark_file),
         watermark: Some(watermark),
     })
 }
@@ -164,7 +207,12 @@ fn create(disk: &dyn Disk, options: &Options) -> Result<Files, LogError> {
 struct Opening {
     disk: Arc<dyn Disk>,
     options: Options,
-    files: Files,
+    manifest_files: Option<ManifestFiles>,
+    manifest: Manifest,
+    /// Files with this number or a higher one the manifest that was read cannot know.
+    known_below: u64,
+    watermark_file: Option<WatermarkFile>,
+    watermark: Option<Watermark>,
     report: RecoveryReport,
     segments: Segments,
     ahead: VecDeque<Segment>,
@@ -174,12 +222,60 @@ struct Opening {
     lenient: bool,
     /// What the layer above could not read, in a forced start.
     unreadable: Unreadable,
+    /// A newer watermark may have been there.
+    doubtful: bool,
+    /// The last begun segment, as it was found: its number, base and length.
+    newest: Option<(u64, Position, u64)>,
+    /// Files that hold something, of which it cannot be said what: they are put aside.
+    strange: Vec<String>,
 }
 
 impl Opening {
-    fn new(disk: Arc<dyn Disk>, options: Options, files: Files, mut report: RecoveryReport) -> Result<Self, LogError> {
-        let manifest = &files.manifest;
-        let refuse = |file: &str, why: &str| {
+    fn new(disk: Arc<dyn Disk>, options: Options, files: Files, report: RecoveryReport) -> Result<Self, LogError> {
+        let cursor = Cursor {
+            position: Position::FIRST,
+            epoch: 0,
+            hash: 0,
+        };
+        let computed = files.manifest.is_none() || files.manifest_files.is_none();
+        let known_below = files.manifest.as_ref().map_or(0, |manifest| manifest.next_id);
+        let mut opening = Self {
+            disk,
+            options,
+            manifest_files: files.manifest_files,
+            manifest: files.manifest.clone().unwrap_or_default(),
+            known_below,
+            watermark_file: files.watermark_file,
+            watermark: files.watermark,
+            report,
+            segments: Segments::default(),
+            ahead: VecDeque::new(),
+            cursor,
+            lenient: computed,
+            unreadable: Unreadable::default(),
+            doubtful: files.doubtful,
+            newest: None,
+            strange: Vec::new(),
+        };
+        opening.check_watermark(files.manifest.is_some())?;
+        if opening.options.force_start {
+            opening.complete_manifest(files.manifest.as_ref())?;
+        }
+        let first = opening.manifest.entries.iter().find(|entry| entry.sealed);
+        opening.cursor = match first {
+            Some(entry) => Cursor {
+                position: entry.base,
+                ..opening.cursor
+            },
+            None => manifest_cursor(&opening.manifest),
+        };
+        Ok(opening)
+    }
+
+    /// Whether manifest and watermark are of one log, and of one time.
+    fn check_watermark(&mut self, has_manifest: bool) -> Result<(), LogError> {
+        let force = self.options.force_start;
+        let refuse = |file: &str, why: &str| -> Result<(), LogError> {
             Err(Damage {
                 file: file.to_owned(),
                 offset: 0,
@@ -188,66 +284,86 @@ impl Opening {
             }
             .into())
         };
-        match &files.watermark {
-            None => report.watermark_lost = true,
-            Some(watermark) if watermark.store_id != manifest.store_id => {
-                return refuse(WATERMARK_FILE, "belongs to another store than the manifest");
+        match &self.watermark {
+            None => self.report.watermark_lost = true,
+            Some(watermark) if has_manifest && watermark.store_id != self.manifest.store_id => {
+                if !force {
+                    return refuse(WATERMARK_FILE, "belongs to another store than the manifest");
+                }
+                self.watermark = None;
+                self.doubtful = true;
+                self.report.watermark_lost = true;
             }
-            Some(watermark) if watermark.manifest > manifest.version => {
-                return refuse(
-                    MANIFEST_FILES[(watermark.manifest % 2) as usize],
-                    "a newer manifest was in force",
-                );
+            Some(watermark) if watermark.manifest > self.manifest.version && !force => {
+                let file = MANIFEST_FILES[(watermark.manifest % 2) as usize];
+                return refuse(file, "a newer manifest was in force");
             }
-            Some(watermark) => report.clean = watermark.clean,
+            Some(watermark) => self.report.clean = watermark.clean,
         }
-        let first = manifest.entries.iter().find(|entry| entry.sealed);
-        let cursor = match first {
-            Some(entry) => Cursor {
-                position: entry.base,
-                epoch: 0,
-                hash: 0,
-            },
-            None => manifest_cursor(manifest),
-        };
-        let (segments, ahead) = (Segments::default(), VecDeque::new());
-        Ok(Self {
-            disk,
-            options,
-            files,
-            report,
-            segments,
-            ahead,
-            cursor,
-            lenient: false,
-            unreadable: Unreadable::default(),
-        })
+        Ok(())
+    }
+
+    /// In a forced start: what the segments say stands for what the manifest does not.
+    fn complete_manifest(&mut self, known: Option<&Manifest>) -> Result<(), LogError> {
+        let store_id = known
+            .map(|manifest| manifest.store_id)
+            .or(self.watermark.map(|watermark| watermark.store_id));
+        let survey = survey::survey(self.disk.as_ref(), known, store_id)?;
+        let newest = self.watermark.map_or(0, |watermark| watermark.manifest);
+        self.manifest = survey.manifest;
+        let changed = survey.changed || self.manifest_files.is_none() || newest > self.manifest.version;
+        self.manifest.version = self.manifest.version.max(newest);
+        self.report.manifest_computed = changed;
+        self.lenient |= changed;
+        for (from, to) in survey.gaps {
+            let why = "the manifest was made anew: whether records that were needed lay here cannot be told";
+            self.drop_stretch(MANIFEST_FILES.join(", "), 0, (from, to), None, why.to_owned());
+        }
+        for name in &survey.strange {
+            let why = "the segment's header does not verify and nothing says what it held; the file is put aside";
+            self.drop_stretch(name.clone(), 0, (Position::ZERO, Position::ZERO), None, why.to_owned());
+        }
+        self.lenient |= !survey.strange.is_empty();
+        self.strange = survey.strange;
+        Ok(())
+    }
+
+    /// Notes what a forced start could not save.
+    fn drop_stretch(
+        &mut self,
+        file: String,
+        offset: u64,
+        (from, to): (Position, Position),
+        records: Option<u64>,
+        why: String,
+    ) {
+        self.report.dropped.push(Dropped {
+            file,
+            offset,
+            position: from,
+            bytes: to.0.saturating_sub(from.0),
+            records,
+            why,
+        });
     }
 
     fn durable(&self) -> Position {
-        self.files
-            .watermark
-            .map_or(Position::ZERO, |watermark| watermark.durable)
+        self.watermark.map_or(Position::ZERO, |watermark| watermark.durable)
     }
 
-    /// Removes the files of retired segments; refuses files that a newer manifest must have listed.
-    fn remove_retired(&mut self) -> Result<(), LogError> {
-        let manifest = &self.files.manifest;
+    /// Refuses files that a newer manifest must have listed. All numbers in use are left alone from here on.
+    fn check_unlisted(&mut self) -> Result<(), LogError> {
         for name in self.disk.list()? {
             let Some((id, is_segment)) = parse_name(&name) else {
                 continue;
             };
-            if manifest
-                .entries
-                .iter()
-                .any(|entry| entry.id == id && (is_segment || entry.sealed))
-            {
+            self.manifest.next_id = self.manifest.next_id.max(id.saturating_add(1));
+            let listed = self.manifest.entries.iter().any(|entry| entry.id == id);
+            if listed || !is_segment || id < self.known_below || self.options.force_start {
                 continue;
             }
-            let begun = is_segment
-                && id >= manifest.next_id
-                && SegmentHeader::decode(&first_block(self.disk.as_ref(), &name)?, manifest.store_id, id)
-                    .is_some_and(|header| !header.compacted);
+            let begun = SegmentHeader::decode(&first_block(self.disk.as_ref(), &name)?, self.manifest.store_id, id)
+                .is_some_and(|header| !header.compacted);
             if begun {
                 let why = "holds records that the manifest does not know: the manifest is an older one".to_owned();
                 return Err(Damage {
@@ -258,17 +374,45 @@ impl Opening {
                 }
                 .into());
             }
-            self.disk.remove(&name)?;
         }
         Ok(())
     }
 
-    fn finish(self, lock: Box<dyn DiskLock>) -> Result<(Log, RecoveryReport), LogError> {
+    /// The open has succeeded so far: bookkeeping that a forced start computed comes into force.
+    fn settle_manifest(&mut self) -> Result<(ManifestFiles, WatermarkFile), LogError> {
+        let disk = self.disk.as_ref();
+        let manifest_files = match &self.manifest_files {
+            Some(files) => files.clone(),
+            None => ManifestFiles::open(disk)?,
+        };
+        if self.lenient {
+            disk.sync_directory()?;
+            // Both, so that no older one is left to fall back to.
+            for _ in 0..2 {
+                self.manifest.version += 1;
+                manifest_files.write(&self.manifest)?;
+            }
+        }
+        let watermark_file = match &self.watermark_file {
+            Some(file) => file.clone(),
+            None => WatermarkFile::renew(disk)?,
+        };
+        for name in &self.strange {
+            disk.rename(name, &format!("{name}.damaged"))?;
+        }
+        if self.lenient {
+            disk.sync_directory()?;
+        }
+        Ok((manifest_files, watermark_file))
+    }
+
+    fn finish(mut self, lock: Box<dyn DiskLock>) -> Result<(Log, RecoveryReport), LogError> {
         let durable = self.durable();
+        let (manifest_files, watermark_file) = self.settle_manifest()?;
         let Self {
             disk,
             options,
-            files,
+            manifest,
             mut report,
             segments,
             ahead,
@@ -280,16 +424,19 @@ impl Opening {
             disk,
             cache: Cache::new(options.cache_bytes),
             options,
-            store_id: files.manifest.store_id,
-            manifest_files: files.manifest_files,
-            manifest: files.manifest,
-            watermark_file: files.watermark_file,
+            store_id: manifest.store_id,
+            manifest_files,
+            manifest,
+            watermark_file,
             segments,
             ahead,
             tail: Tail::default(),
             records_written: 0,
             read_ahead: Default::default(),
             unreadable: Default::default(),
+            damages: Default::default(),
+            reads_postponed: false,
+            stalled: None,
             readers: Default::default(),
             floor: Position::ZERO,
             floors: VecDeque::new(),
@@ -308,114 +455,13 @@ impl Opening {
             OpenMode::Follower => {}
             OpenMode::Active { epoch } => log.begin_epoch(epoch.unwrap_or(cursor.epoch + 1))?,
         }
+        log.remove_unlisted()?;
         report.segments = log.segments.len() as u64;
         report.end = log.end();
         report.epoch = log.epoch;
         report.bytes = log.segments.iter().map(|segment| segment.end.0 - segment.base.0).sum();
         Ok((log, report))
     }
-}
-
-impl Log {
-    /// Makes sure that there is a segment to append to, and that nothing behind its end can be taken for a continuation.
-    fn settle(&mut self, durable: Position) -> Result<(), LogError> {
-        self.drop_misfits()?;
-        if self.ahead.is_empty() {
-            match self.prepare_now() {
-                Err(LogError::Disk(error)) if error.is_no_space() => {}
-                result => result?,
-            }
-        }
-        let (end, store_id) = (self.manifest.sealed_end, self.store_id);
-        if self.segments.last().is_none_or(|segment| segment.sealed) {
-            if self.ahead.is_empty() {
-                return Err(LogError::Options(format!(
-                    "no space on disk for a segment of store {store_id:02x?}"
-                )));
-            }
-            self.begin_segment(end, end);
-            return self.sync_found(durable);
-        }
-        let Some(segment) = self.segments.last() else {
-            return Ok(());
-        };
-        let Some(file) = segment.file.clone() else {
-            return Ok(());
-        };
-        let (name, offset) = (segment_name(segment.id), segment.offset_of(segment.end));
-        let wipe = || {
-            let mut block = [0; BLOCK_BYTES as usize];
-            let count = read_full(file.as_ref(), offset, &mut block)?;
-            if block[..count].iter().any(|&byte| byte != 0) {
-                let zeros = [0; BLOCK_BYTES as usize];
-                crate::log::disk::write_all(file.as_ref(), offset, &mut [std::io::IoSlice::new(&zeros[..count])])?;
-                file.sync_data()?;
-            }
-            Ok(())
-        };
-        wipe().map_err(|error| DiskError::new("wipe the torn tail of", &name, error))?;
-        self.sync_found(durable)
-    }
-
-    /// Prepared segments of another length than is wanted now: the largest record must fit into every one.
-    fn drop_misfits(&mut self) -> Result<(), LogError> {
-        let wanted = self.options.segment_bytes;
-        let (fit, misfits): (VecDeque<Segment>, VecDeque<Segment>) = std::mem::take(&mut self.ahead)
-            .into_iter()
-            .partition(|segment| segment.file_bytes == wanted);
-        self.ahead = fit;
-        if misfits.is_empty() {
-            return Ok(());
-        }
-        let mut manifest = self.next_manifest();
-        manifest
-            .entries
-            .retain(|entry| misfits.iter().all(|misfit| misfit.id != entry.id));
-        self.manifest_files.write(&manifest)?;
-        self.adopt(manifest);
-        for misfit in misfits {
-            self.disk.remove(&segment_name(misfit.id))?;
-        }
-        self.disk.sync_directory()?;
-        Ok(())
-    }
-
-    /// A killed process may have left commits written and not synced. They were found valid, so they are a part of the
-    /// log; before anything rests on them they must be durable. A sync that failed in that process may have left them
-    /// readable and yet never to be written: so what is not known to be durable is written again.
-    fn sync_found(&self, durable: Position) -> Result<(), LogError> {
-        for segment in self.segments.iter().filter(|segment| !segment.sealed && segment.begun) {
-            let Some(file) = &segment.file else { continue };
-            let name = segment_name(segment.id);
-            // The header comes along: the blocks of a segment begun lately are as doubtful as its header.
-            let doubtful = if durable <= segment.base {
-                0
-            } else {
-                segment.offset_of(durable.min(segment.end))
-            };
-            rewrite(file.as_ref(), doubtful, segment.offset_of(segment.end))
-                .and_then(|()| file.sync_data())
-                .map_err(|error| DiskError::new("sync", &name, error))?;
-        }
-        Ok(())
-    }
-}
-
-/// Writes what a file holds over itself.
-fn rewrite(file: &dyn DiskFile, from: u64, to: u64) -> std::io::Result<()> {
-    const PIECE_BYTES: u64 = 1024 * 1024;
-    let mut piece = vec![0; PIECE_BYTES.min(to.saturating_sub(from)) as usize];
-    let mut at = from;
-    while at < to {
-        let wanted = PIECE_BYTES.min(to - at) as usize;
-        let count = read_full(file, at, &mut piece[..wanted])?;
-        if count == 0 {
-            break;
-        }
-        crate::log::disk::write_all(file, at, &mut [std::io::IoSlice::new(&piece[..count])])?;
-        at += count as u64;
-    }
-    Ok(())
 }
 
 fn manifest_cursor(manifest: &Manifest) -> Cursor {

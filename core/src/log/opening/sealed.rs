@@ -11,14 +11,13 @@ use crate::log::position::Position;
 use crate::log::recovery::{self, Damage, Dropped, Unreadable};
 use crate::log::salvage::{self, Patient};
 use crate::log::scan::Cursor;
-use crate::log::segment_header::{DATA_OFFSET, SegmentHeader, footer_name, segment_name};
+use crate::log::segment_header::{DATA_OFFSET, SegmentHeader, segment_name};
 use crate::log::segments::Segment;
 
 impl Opening {
     /// Sealed segments: their footers are read, and their records only where a footer cannot be.
     pub(super) fn open_sealed(&mut self, visitor: Visitor<'_>) -> Result<(), LogError> {
         let sealed: Vec<Entry> = self
-            .files
             .manifest
             .entries
             .iter()
@@ -37,7 +36,7 @@ impl Opening {
             recovery::visit(&footer.index, footer.base, &mut self.report, visitor, unreadable)?;
             self.push_sealed(&entry, &footer);
         }
-        let end = manifest_cursor(&self.files.manifest);
+        let end = manifest_cursor(&self.manifest);
         // The newest sealed segment may be retired already, but none reaches further than the manifest says.
         let contradicts =
             self.cursor.position > end.position || self.cursor.position == end.position && self.cursor != end;
@@ -52,7 +51,9 @@ impl Opening {
             }
             .into());
         }
-        self.cursor = end;
+        if !self.lenient || self.cursor.position < end.position {
+            self.cursor = end;
+        }
         Ok(())
     }
 
@@ -80,7 +81,7 @@ impl Opening {
                 continue;
             };
             let file = self.disk.open(&name, OpenFile::ReadOnly)?;
-            let store_id = self.files.manifest.store_id;
+            let store_id = self.manifest.store_id;
             let Some(header) = SegmentHeader::decode(&first_block(self.disk.as_ref(), &name)?, store_id, id) else {
                 return Err(LogError::Gone(base));
             };
@@ -88,7 +89,7 @@ impl Opening {
                 // Where they are in the file is not told by their positions.
                 dropped.offset = 0;
             }
-            let (footer, entry) = self.make_anew(file.as_ref(), header, end, Some(&unreadable), dropped)?;
+            let (footer, entry) = self.make_anew(file.as_ref(), header, end, None, Some(&unreadable), dropped)?;
             if let Some(segment) = self.segments.iter_mut().find(|segment| segment.id == id) {
                 let epoch_before = segment.epoch_before;
                 *segment = Segment::sealed(&entry, &footer, footer.index.landmarks(footer.base));
@@ -141,7 +142,7 @@ impl Opening {
         if length < needed {
             return damage(length, "the file is shorter than its records");
         }
-        let store_id = self.files.manifest.store_id;
+        let store_id = self.manifest.store_id;
         let Some(header) = SegmentHeader::decode(&first_block(self.disk.as_ref(), &name)?, store_id, entry.id) else {
             return damage(0, "the segment's header does not verify");
         };
@@ -162,7 +163,7 @@ impl Opening {
         let continues = footer.base > self.cursor.position
             || self.segments.is_empty()
             || (footer.base == self.cursor.position && footer.hash_before == self.cursor.hash);
-        if !continues && !self.lenient {
+        if !continues {
             return damage(0, "the rolling hash does not continue from the segment before");
         }
         Ok(Ok(footer))
@@ -213,22 +214,23 @@ impl Opening {
         }
         self.lenient = true;
         let name = segment_name(entry.id);
-        let Ok(file) = self.disk.open(&name, OpenFile::ReadOnly) else {
-            let bytes = entry.end.0 - entry.base.0;
-            self.report.dropped.push(Dropped {
-                file: name,
-                offset: 0,
-                position: entry.base,
-                bytes,
-                why: damage.why,
-            });
-            self.replace(entry.id, None)?;
-            return Ok(None);
+        let store_id = self.manifest.store_id;
+        let footer = Footer::read(self.disk.as_ref(), store_id, entry.id, entry.footer_crc)?
+            .filter(|footer| (footer.base, footer.end) == (entry.base, entry.end));
+        let file = match self.disk.open(&name, OpenFile::ReadOnly) {
+            Ok(file) => file,
+            Err(error) if error.source.kind() == ErrorKind::NotFound => {
+                let records = footer.map(|footer| footer.index.user_records);
+                self.drop_stretch(name, 0, (entry.base, entry.end), records, damage.why);
+                self.replace(entry.id, None);
+                return Ok(None);
+            }
+            Err(error) => return Err(error.into()),
         };
         let block = first_block(self.disk.as_ref(), &name)?;
-        let known = SegmentHeader::decode(&block, self.files.manifest.store_id, entry.id);
+        let known = SegmentHeader::decode(&block, self.manifest.store_id, entry.id);
         let header = known.unwrap_or(SegmentHeader {
-            store_id: self.files.manifest.store_id,
+            store_id: self.manifest.store_id,
             id: entry.id,
             base: entry.base,
             previous_end: self.cursor.position,
@@ -239,7 +241,37 @@ impl Opening {
             epoch_after: self.cursor.epoch,
             compacted: entry.compacted,
         });
-        self.salvage(file.as_ref(), header, entry.end, damage).map(Some)
+        let mut header = header;
+        if header.base == self.cursor.position {
+            // Whatever became of the segment before: the copies continue one another.
+            header.hash_before = self.cursor.hash;
+        }
+        self.salvage(file.as_ref(), header, entry.end, damage, footer.as_ref())
+            .map(Some)
+    }
+
+    /// The log's state where segments begin, as their headers tell it, and where the sealed ones end.
+    fn states(&self) -> Result<Vec<Cursor>, LogError> {
+        let mut states = vec![manifest_cursor(&self.manifest)];
+        for entry in &self.manifest.entries {
+            let name = segment_name(entry.id);
+            let block = match first_block(self.disk.as_ref(), &name) {
+                Ok(block) => block,
+                Err(error) if error.source.kind() == ErrorKind::NotFound => continue,
+                Err(error) => return Err(error.into()),
+            };
+            let header = SegmentHeader::decode(&block, self.manifest.store_id, entry.id);
+            states.extend(
+                header
+                    .filter(|header| header.previous_end == header.base)
+                    .map(|header| Cursor {
+                        position: header.base,
+                        epoch: header.epoch,
+                        hash: header.hash_before,
+                    }),
+            );
+        }
+        Ok(states)
     }
 
     pub(super) fn salvage(
@@ -248,6 +280,7 @@ impl Opening {
         header: SegmentHeader,
         durable: Position,
         damage: Damage,
+        known: Option<&Footer>,
     ) -> Result<(Footer, Entry), LogError> {
         let Damage {
             file: damaged,
@@ -260,9 +293,10 @@ impl Opening {
             offset,
             position,
             bytes: 0,
-            why,
+            records: Some(0),
+            why: format!("{why}; every record was found all the same"),
         };
-        self.make_anew(file, header, durable, None, dropped)
+        self.make_anew(file, header, durable, known, None, dropped)
     }
 
     /// Copies what can be read of a segment into a new one that takes its place. `otherwise` is reported where nothing that
@@ -272,6 +306,7 @@ impl Opening {
         file: &dyn DiskFile,
         header: SegmentHeader,
         durable: Position,
+        known: Option<&Footer>,
         unreadable: Option<&Unreadable>,
         otherwise: Dropped,
     ) -> Result<(Footer, Entry), LogError> {
@@ -283,7 +318,8 @@ impl Opening {
             // It is whole: what lies behind its end is no part of it.
             file_bytes = file_bytes.min(DATA_OFFSET + (durable.0 - header.base.0));
         }
-        let id = self.files.manifest.next_id;
+        let id = self.manifest.next_id;
+        let states = self.states()?;
         let saved = salvage::salvage(
             &Patient {
                 disk: &self.disk,
@@ -292,6 +328,9 @@ impl Opening {
                 header,
                 durable,
                 unreadable,
+                known: known.map(|footer| &footer.index),
+                states: &states,
+                unproven: self.doubtful,
             },
             id,
         )?;
@@ -310,19 +349,20 @@ impl Opening {
             sealed: true,
             compacted: true,
         };
-        let manifest = &mut self.files.manifest;
+        let manifest = &mut self.manifest;
         if saved.after.position > manifest.sealed_end {
             let after = saved.after;
             (manifest.sealed_end, manifest.sealed_hash, manifest.sealed_epoch) =
                 (after.position, after.hash, after.epoch);
         }
-        self.replace(header.id, Some(entry))?;
+        self.replace(header.id, Some(entry));
         Ok((saved.footer, entry))
     }
 
-    /// Puts a new manifest in force in which one file stands for another, and removes the old file.
-    pub(super) fn replace(&mut self, old: u64, new: Option<Entry>) -> Result<(), LogError> {
-        let manifest = &mut self.files.manifest;
+    /// Lets one file stand for another in the manifest that comes into force when the open has succeeded. The old file goes
+    /// after that.
+    pub(super) fn replace(&mut self, old: u64, new: Option<Entry>) {
+        let manifest = &mut self.manifest;
         let index = manifest.entries.iter().position(|entry| entry.id == old);
         if let Some(index) = index {
             manifest.entries.splice(index..=index, new);
@@ -330,10 +370,5 @@ impl Opening {
         if let Some(entry) = new {
             manifest.next_id = entry.id + 1;
         }
-        manifest.version += 1;
-        self.files.manifest_files.write(manifest)?;
-        self.disk.remove(&segment_name(old))?;
-        self.disk.remove(&footer_name(old))?;
-        Ok(())
     }
 }

@@ -1,40 +1,40 @@
 //! The unsealed part of a log at open: every record is verified, the end is found, and torn is told from damaged.
 
 use std::io::{ErrorKind, IoSlice};
-use std::sync::Arc;
 
+use super::settling::grow;
+use super::survey::{Beginning, beginning};
 use super::{Opening, Visitor, first_block};
 use crate::log::compaction::write_footer;
-use crate::log::disk::{DiskError, DiskFile, OpenFile, write_all};
+use crate::log::disk::{DiskError, DiskFile, write_all};
 use crate::log::error::LogError;
 use crate::log::footer::{Footer, Index};
 use crate::log::manifest::{Entry, MANIFEST_FILES};
 use crate::log::position::{BLOCK_BYTES, Position};
-use crate::log::recovery::{self, Damage, Dropped};
+use crate::log::recovery::{self, Damage};
 use crate::log::segment_header::{DATA_OFFSET, SegmentHeader, segment_name};
-use crate::log::segments::Segment;
+use crate::log::segments::{Segment, SegmentFiles};
 
 impl Opening {
     pub(super) fn open_tail(&mut self, visitor: Visitor<'_>) -> Result<(), LogError> {
         let tail: Vec<Entry> = self
-            .files
             .manifest
             .entries
             .iter()
             .copied()
             .filter(|entry| !entry.sealed)
             .collect();
-        let store_id = self.files.manifest.store_id;
+        let store_id = self.manifest.store_id;
         // What stopped the scan of the segment before.
         let mut stop: Option<Damage> = None;
         for entry in tail {
             let name = segment_name(entry.id);
-            let file = match self.disk.open(&name, OpenFile::Existing) {
-                Ok(file) => file,
+            let files = match SegmentFiles::open(self.disk.as_ref(), &name) {
+                Ok(files) => files,
                 Err(error) if error.source.kind() == ErrorKind::NotFound => {
                     // Whether it was begun cannot be known.
                     self.pass_over(self.damage_at(&name, 0, "the file is missing"), 0)?;
-                    self.replace(entry.id, None)?;
+                    self.replace(entry.id, None);
                     continue;
                 }
                 Err(error) => return Err(error.into()),
@@ -43,19 +43,27 @@ impl Opening {
             let Some(header) = header.filter(|header| self.continues(header)) else {
                 // Nothing was begun here, or what was begun is no part of this history.
                 self.ahead
-                    .push_back(Segment::ahead(entry.id, entry.file_bytes, file, 0));
+                    .push_back(Segment::ahead(entry.id, entry.file_bytes, files, 0));
                 continue;
             };
             // A segment is begun only when those before it are full and synced.
             if !self.ahead.is_empty() {
                 self.save_unbegun(header.previous_end, visitor)?;
-            } else if header.previous_end > self.cursor.position && !self.lenient {
+            } else if header.previous_end > self.cursor.position && (!self.lenient || stop.is_some()) {
                 let damage = stop
                     .take()
                     .unwrap_or_else(|| self.end_damage("a later segment continues further on"));
-                self.save_last(damage, header.previous_end, visitor)?;
+                let limit = self.segments.last().map_or(header.previous_end, Segment::limit);
+                self.save_last(damage, header.previous_end.min(limit), visitor)?;
             }
-            stop = self.open_unsealed(&entry, file, header, visitor)?;
+            if self.lenient && header.base > self.cursor.position {
+                self.pass_to(header.base, "nothing is left of what lay here")?;
+            }
+            if self.lenient && header.base == self.cursor.position && header.hash_before != self.cursor.hash {
+                self.save_foreign(&name, files, header, visitor)?;
+                continue;
+            }
+            stop = self.open_unsealed(&entry, files, header, visitor)?;
         }
         self.check_durable(stop, visitor)?;
         self.leave_out_unreadable()?;
@@ -63,23 +71,65 @@ impl Opening {
     }
 
     /// What was durable must have been found.
-    fn check_durable(&mut self, stop: Option<Damage>, visitor: Visitor<'_>) -> Result<(), LogError> {
-        let durable = self.durable();
-        if durable <= self.cursor.position {
-            return Ok(());
-        }
-        let limit = self.segments.last().filter(|last| !last.sealed).map(Segment::limit);
-        match stop {
-            Some(stop) if limit.is_some_and(|limit| durable <= limit) => self.save_last(stop, durable, visitor)?,
-            _ if !self.ahead.is_empty() => self.save_unbegun(durable, visitor)?,
-            _ => {
-                let bytes = durable.0 - self.cursor.position.0;
-                self.pass_over(self.end_damage("the log ends before what was durable"), bytes)?;
+    fn check_durable(&mut self, mut stop: Option<Damage>, visitor: Visitor<'_>) -> Result<(), LogError> {
+        loop {
+            let limit = self.segments.last().filter(|last| !last.sealed).map(Segment::limit);
+            let unbegun = self.look_at_unbegun()?;
+            let next = unbegun.map(|(base, _)| base);
+            let durable = self
+                .durable()
+                .max(unbegun.map_or(Position::ZERO, |(_, durable)| durable));
+            if durable <= self.cursor.position {
+                return self.doubt_end();
+            }
+            let limit = limit.filter(|&limit| durable <= limit || next.is_some_and(|next| next > self.cursor.position));
+            if let (Some(limit), Some(stop)) = (limit, stop.take()) {
+                let end = durable.min(limit).min(next.unwrap_or(limit));
+                self.save_last(stop, end, visitor)?;
+            } else if self.ahead.is_empty() {
+                self.pass_to(durable, "the log ends before what was durable")?;
+                // No position is used again, whatever was lost.
+                self.cursor.position = durable;
+            } else {
+                self.save_unbegun(durable, visitor)?;
             }
         }
-        // No position is used again, whatever was lost.
-        self.cursor.position = self.cursor.position.max(durable);
+    }
+
+    /// Without the newest watermark nothing but the log itself proves how far it reached: a forced start says so.
+    fn doubt_end(&mut self) -> Result<(), LogError> {
+        if let Some((id, base, file_bytes)) = self.newest.filter(|_| self.options.force_start && self.doubtful) {
+            let from = DATA_OFFSET + self.cursor.position.0.saturating_sub(base.0);
+            let to = base
+                .plus(file_bytes.saturating_sub(DATA_OFFSET))
+                .max(self.cursor.position);
+            let why = "the newest watermark is lost: whether the log reached further cannot be told";
+            self.drop_stretch(segment_name(id), from, (self.cursor.position, to), None, why.to_owned());
+        }
         Ok(())
+    }
+
+    /// Where the first segment that was taken for unused begins, if it was begun after all, and what its commits prove to
+    /// have been durable. Its header is damaged then, or was torn.
+    fn look_at_unbegun(&self) -> Result<Option<(Position, Position)>, LogError> {
+        let Some((segment, file)) = self
+            .ahead
+            .front()
+            .and_then(|segment| Some((segment, segment.file.as_ref()?)))
+        else {
+            return Ok(None);
+        };
+        let name = segment_name(segment.id);
+        if !matches!(beginning(self.disk.as_ref(), &name, segment.id)?, Beginning::Strange) {
+            return Ok(None);
+        }
+        let found = recovery::find_base(
+            file.as_ref(),
+            &name,
+            u64::from(segment.file_bytes),
+            self.cursor.position,
+        )?;
+        Ok(found)
     }
 
     fn continues(&self, header: &SegmentHeader) -> bool {
@@ -122,30 +172,39 @@ impl Opening {
             position,
             why,
         } = damage;
-        self.report.dropped.push(Dropped {
-            file,
-            offset,
-            position,
-            bytes,
-            why,
-        });
+        let to = position.plus(bytes);
+        self.drop_stretch(file, offset, (position, to), None, why);
         Ok(())
+    }
+
+    /// As [`Opening::pass_over`], up to a position; a missing file that was noted last reached that far.
+    fn pass_to(&mut self, to: Position, why: &str) -> Result<(), LogError> {
+        let (at, bytes) = (self.cursor.position, to.0 - self.cursor.position.0);
+        match self.report.dropped.last_mut() {
+            Some(last) if last.position == at && last.bytes == 0 && last.records.is_none() => {
+                last.bytes = bytes;
+                Ok(())
+            }
+            _ => self.pass_over(self.end_damage(why), bytes),
+        }
     }
 
     /// Scans one begun segment; returns what stopped the scan.
     fn open_unsealed(
         &mut self,
         entry: &Entry,
-        file: Arc<dyn DiskFile>,
+        files: SegmentFiles,
         header: SegmentHeader,
         visitor: Visitor<'_>,
     ) -> Result<Option<Damage>, LogError> {
+        let file = files.writer.clone();
+        self.newest = Some((entry.id, header.base, u64::from(entry.file_bytes)));
         let limit = header.base.plus(u64::from(entry.file_bytes) - DATA_OFFSET);
         let scanned = recovery::scan_written(file.as_ref(), &header, limit)?;
         let unreadable = self.options.force_start.then_some(&mut self.unreadable);
         recovery::visit(&scanned.index, header.base, &mut self.report, visitor, unreadable)?;
         self.cursor = scanned.after;
-        let mut segment = Segment::ahead(entry.id, entry.file_bytes, file.clone(), 0);
+        let mut segment = Segment::ahead(entry.id, entry.file_bytes, files, 0);
         segment.resume(&header, scanned.index, scanned.after);
         self.segments.push(segment);
         let Some(stop) = scanned.stop else { return Ok(None) };
@@ -165,7 +224,7 @@ impl Opening {
         if !self.options.force_start {
             return Err(damage.into());
         }
-        let store_id = self.files.manifest.store_id;
+        let store_id = self.manifest.store_id;
         let Some(last) = self.segments.pop() else {
             return Err(damage.into());
         };
@@ -176,8 +235,31 @@ impl Opening {
         self.save(file.as_ref(), header, durable, damage, seen, visitor)
     }
 
+    /// What comes before was saved in part, so that this segment does not continue it: its copy does.
+    fn save_foreign(
+        &mut self,
+        name: &str,
+        files: SegmentFiles,
+        header: SegmentHeader,
+        visitor: Visitor<'_>,
+    ) -> Result<(), LogError> {
+        let damage = self.damage_at(name, 0, "the rolling hash does not continue from the segment before");
+        let length = files
+            .writer
+            .length()
+            .map_err(|error| DiskError::new("length of", name, error))?;
+        let limit = header.base.plus(length.saturating_sub(DATA_OFFSET));
+        let (durable, seen) = (self.durable().min(limit), self.cursor.position);
+        let header = SegmentHeader {
+            hash_before: self.cursor.hash,
+            ..header
+        };
+        self.save(files.writer.as_ref(), header, durable, damage, seen, visitor)
+    }
+
     /// The first segment taken for unused was begun after all: its header is damaged.
     fn save_unbegun(&mut self, durable: Position, visitor: Visitor<'_>) -> Result<(), LogError> {
+        let base = self.look_at_unbegun()?.map_or(self.cursor.position, |(base, _)| base);
         let Some(segment) = self.ahead.pop_front() else {
             return Ok(());
         };
@@ -185,11 +267,14 @@ impl Opening {
         if !self.options.force_start {
             return Err(damage.into());
         }
+        if base > self.cursor.position {
+            self.pass_to(base, "nothing is left of what lay here")?;
+        }
         let header = SegmentHeader {
-            store_id: self.files.manifest.store_id,
+            store_id: self.manifest.store_id,
             id: segment.id,
-            base: self.cursor.position,
-            previous_end: self.cursor.position,
+            base,
+            previous_end: base,
             epoch: self.cursor.epoch,
             hash_before: self.cursor.hash,
             end: Position::ZERO,
@@ -217,7 +302,7 @@ impl Opening {
         self.lenient = true;
         // The replacement is sealed, so what lies before it must be too, under the same manifest.
         self.seal_begun()?;
-        let (footer, entry) = self.salvage(file, header, durable, damage)?;
+        let (footer, entry) = self.salvage(file, header, durable, damage, None)?;
         let mut unseen = Index::default();
         for entry in footer.index.entries(footer.base).filter(|entry| entry.position >= seen) {
             unseen.push_entry(footer.base, &entry);
@@ -235,13 +320,14 @@ impl Opening {
 
     /// Writes the footers of all begun segments and lists them as sealed, in a manifest yet to be written.
     pub(super) fn seal_begun(&mut self) -> Result<(), LogError> {
-        let store_id = self.files.manifest.store_id;
+        let store_id = self.manifest.store_id;
         for segment in self.segments.iter_mut().filter(|segment| !segment.sealed) {
+            grow(segment, segment.offset_of(segment.end))?;
             let footer = segment.footer(store_id);
             segment.footer_crc = write_footer(self.disk.as_ref(), &footer)?;
             segment.seal(&footer);
             let entry = segment.entry();
-            let manifest = &mut self.files.manifest;
+            let manifest = &mut self.manifest;
             if let Some(listed) = manifest.entries.iter_mut().find(|listed| listed.id == entry.id) {
                 *listed = entry;
             }
@@ -260,12 +346,10 @@ impl Opening {
                 .and_then(|()| file.sync_data())
                 .map_err(|error| DiskError::new("wipe", &segment_name(segment.id), error))?;
         }
-        let manifest = &mut self.files.manifest;
+        let manifest = &mut self.manifest;
         let cursor = self.cursor;
         (manifest.sealed_end, manifest.sealed_hash, manifest.sealed_epoch) =
             (cursor.position, cursor.hash, cursor.epoch);
-        manifest.version += 1;
-        self.files.manifest_files.write(manifest)?;
         Ok(())
     }
 }
@@ -300,6 +384,6 @@ impl Segment {
     pub(crate) fn seal(&mut self, footer: &Footer) {
         self.sealed = true;
         self.user_records = footer.index.user_records;
-        self.file = None;
+        (self.file, self.filler) = (None, None);
     }
 }

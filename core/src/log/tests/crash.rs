@@ -1,6 +1,8 @@
 //! Power losses, killed processes, short writes, failing syncs and full disks, from seeds.
 
 use super::*;
+use crate::log::disk::{Disk, OpenFile, passes};
+use crate::log::guarded::GuardedDisk;
 use crate::sim::Faults;
 
 /// Works on a log until something stops it: appends, commits, upkeep, reads, holds.
@@ -266,4 +268,150 @@ fn leftovers_of_a_cut_tail_are_never_taken_for_a_part_of_the_log() {
             host.check_recovered();
         }
     });
+}
+
+/// A log whose next segment is filled with zeros while the one before it, or itself further on, is written.
+fn filling() -> Options {
+    Options {
+        segment_bytes: 128 * 1024,
+        fill_bytes: BLOCK_BYTES as u32,
+        fill_distance_bytes: BLOCK_BYTES as u32,
+        ..options()
+    }
+}
+
+#[test]
+fn a_sync_that_failed_for_upkeep_is_no_success_for_the_writer() {
+    let told = std::cell::Cell::new(0);
+    each_seed(200, |seed| {
+        let mut random = Random::new(seed);
+        let disk = SimDisk::new(seed);
+        let mut host = Host::open(&disk, filling()).unwrap();
+        // When enough is prepared ahead, upkeep fills with zeros.
+        for _ in 0..3 {
+            let job = host.log.maintenance(&KeepAll).unwrap();
+            host.log.complete_maintenance(job.run()).unwrap();
+        }
+        disk.set_faults(Faults {
+            fail_sync_at: Some(disk.operations() + 1 + random.below(60)),
+            fail_sync_for: [0, 6, u64::MAX][random.below(3) as usize],
+            ..Faults::default()
+        });
+        for _ in 0..40 {
+            host.append(&mut random, 3000).unwrap();
+            let Ok(Some(write)) = host.log.next_write() else { break };
+            let Some(upkeep) = host.log.maintenance(&KeepAll) else {
+                host.log.complete_write(write.run()).unwrap();
+                continue;
+            };
+            let (written, kept) = disk.interleave(|| write.run(), || upkeep.run());
+            // Whoever hears of the writer first believes it.
+            let Ok(durable) = host.log.complete_write(written) else {
+                break;
+            };
+            host.durable = durable;
+            if host.log.complete_maintenance(kept).is_err() {
+                told.set(told.get() + 1);
+                break;
+            }
+        }
+        disk.power_cycle();
+        host = host.reopen(filling()).unwrap();
+        host.check_recovered();
+    });
+    assert!(told.get() > 0, "no sync failed for upkeep alone");
+}
+
+#[test]
+fn a_failed_sync_or_write_sticks_to_its_file_whatever_the_disk_says_later() {
+    let disk = SimDisk::new(1);
+    let guarded = GuardedDisk::new(Arc::new(disk.clone()));
+    let open = |name, how| guarded.open(name, how).unwrap();
+    let (first, second) = (open("a", OpenFile::Fresh), open("a", OpenFile::Existing));
+    let other = open("b", OpenFile::Fresh);
+    first.sync_data().unwrap();
+    disk.set_faults(Faults {
+        fail_sync_at: Some(0),
+        ..Faults::default()
+    });
+    assert!(first.sync_data().is_err());
+    for file in [&first, &second, &first, &open("a", OpenFile::Existing)] {
+        let error = file.sync_data().unwrap_err();
+        assert!(!passes(&error), "it is final: {error}");
+    }
+    guarded.rename("a", "c").unwrap();
+    assert!(open("c", OpenFile::Existing).sync_data().is_err());
+    other.sync_data().unwrap();
+}
+
+#[test]
+fn what_the_system_lacks_for_a_while_is_tried_again_and_nothing_is_lost_or_failed() {
+    each_seed(150, |seed| {
+        let mut random = Random::new(seed);
+        let disk = SimDisk::new(seed);
+        let mut host = Host::open(&disk, filling()).unwrap();
+        for _ in 0..3 {
+            disk.set_faults(Faults {
+                shortage_one_in: 2 + random.below(6),
+                short_write_one_in: 4,
+                ..Faults::default()
+            });
+            work(&mut host, &mut random, 120).unwrap();
+            assert!(host.log.failed().is_none());
+            disk.set_faults(Faults::default());
+            host.log.request_watermark_sync();
+            host.commit().unwrap();
+            host.maintain(&KeepAll).unwrap();
+            assert_eq!((host.log.shortage(), host.log.space()), (None, Space::Ok));
+            assert_eq!(host.durable, host.log.durable());
+            assert!(!host.log.has_pending());
+            for position in host.appended.keys().copied().collect::<Vec<_>>() {
+                host.check(position);
+            }
+            if random.one_in(2) {
+                disk.power_cycle();
+                host = host.reopen(filling()).unwrap();
+                host.check_recovered();
+            }
+        }
+    });
+}
+
+#[test]
+fn a_write_that_found_no_space_keeps_what_was_appended_and_says_that_the_disk_is_full() {
+    let mut random = Random::new(1);
+    let disk = SimDisk::new(1);
+    let mut host = Host::open(&disk, filling()).unwrap();
+    host.maintain(&KeepAll).unwrap();
+    let first = host.append(&mut random, 500).unwrap();
+    let lacking = Faults {
+        shortage_one_in: 1,
+        ..Faults::default()
+    };
+    disk.set_faults(lacking);
+    let before = host.durable;
+    host.commit().unwrap();
+    assert!(host.durable == before && host.log.has_pending() && host.log.failed().is_none());
+    assert!(host.log.shortage().is_some());
+    assert_eq!(host.log.space(), Space::Full);
+    assert!(!host.log.has_room(100), "senders wait, or hear that the store is full");
+    assert!(
+        host.log.next_write().unwrap().is_none(),
+        "it is not tried at once again"
+    );
+    disk.set_faults(Faults::default());
+    host.log.request_watermark_sync();
+    host.commit().unwrap();
+    assert!(host.durable > first && host.log.shortage().is_none());
+    // A clean stop without space says that it was none.
+    host.append(&mut random, 500).unwrap();
+    disk.set_faults(lacking);
+    let Host { log, appended, .. } = host;
+    assert!(matches!(log.close(), Err(LogError::Disk(error)) if error.passes()));
+    disk.set_faults(Faults::default());
+    disk.power_cycle();
+    let mut host = Host::open(&disk, filling()).unwrap();
+    (host.appended, host.durable) = (appended, before);
+    host.check_recovered();
+    assert!(host.appended.contains_key(&first));
 }

@@ -2,6 +2,7 @@
 
 mod crash;
 mod damage;
+mod forced;
 mod reading;
 mod real_disk;
 mod room;
@@ -124,10 +125,11 @@ impl Host {
     }
 
     pub fn read(&mut self, position: Position) -> Result<Record, LogError> {
-        for _ in 0..2 {
+        for _ in 0..100 {
             match self.log.read(position)? {
                 Read::Cached(record) => return Ok(record),
                 Read::Miss(request) => self.log.complete_read(request.run()),
+                Read::Later => self.log.request_watermark_sync(),
             }
         }
         panic!("a read at {position} misses after it was completed");

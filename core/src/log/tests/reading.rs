@@ -17,6 +17,7 @@ fn a_cold_backlog_far_beyond_the_cache_is_read_whole_and_in_few_requests() {
                     requests += 1;
                     host.log.complete_read(request.run());
                 }
+                Read::Later => panic!("nothing was lacking"),
             }
         };
         assert_eq!(record.payload, host.appended[&position].payload);
@@ -78,17 +79,68 @@ fn a_damaged_record_is_never_delivered_and_its_neighbours_are() {
             host.check(position);
         }
     }
-    let mut damage = Vec::new();
-    let mut from = Position::ZERO;
-    while let Some(job) = host.log.scrub(from) {
-        let scrubbed = job.run();
-        from = scrubbed.next;
-        damage.extend(scrubbed.error);
+    assert_eq!(host.log.damaged_places().len(), 1, "it is remembered once");
+    assert_eq!(host.log.damaged_places()[0].position, victim);
+}
+
+#[test]
+fn scrubbing_finds_damage_that_nobody_read_at_the_pace_that_was_given() {
+    for rewritten in [false, true] {
+        let scrubbing = Options {
+            scrub_bytes_per_second: 10_000,
+            scrub_after_seconds: 3,
+            scrub_every_seconds: 1000,
+            ..if rewritten { compacting() } else { options() }
+        };
+        let mut host = filled_as(4, 200, 2000, scrubbing.clone());
+        host.maintain(&KeepAll).unwrap();
+        if rewritten {
+            let kept: Vec<Position> = host.appended.keys().copied().step_by(9).collect();
+            kept.iter().for_each(|position| host.log.hold(*position));
+            host.maintain(&super::upkeep::Shedding { kept: &kept }).unwrap();
+        }
+        let sealed: Vec<String> = host
+            .log
+            .segments
+            .iter()
+            .filter(|segment| segment.sealed && segment.compacted == rewritten)
+            .map(|segment| super::segment_header::segment_name(segment.id))
+            .collect();
+        assert!(sealed.len() > 2);
+        let victims = [&sealed[0], &sealed[2]];
+        for name in victims {
+            let length = host.disk.contents(name).unwrap().len() as u64;
+            assert!(length > 6000);
+            host.disk.edit(name, |bytes| bytes[4400..4420].fill(7));
+            host.disk.make_unreadable(name, length / BLOCK_BYTES / 2 * BLOCK_BYTES);
+        }
+        let mut seconds = 0;
+        while host.log.upkeep.scrub.rounds == 0 {
+            host.log.request_watermark_sync();
+            host.maintain(&KeepAll).unwrap();
+            seconds += 1;
+            assert!(seconds < 10_000, "the round never ends");
+        }
+        let bytes: u64 = sealed
+            .iter()
+            .map(|name| host.disk.contents(name).unwrap().len() as u64)
+            .sum();
+        assert!(
+            seconds > 3 && (seconds - 3) * 70_000 > bytes,
+            "{bytes} bytes in {seconds} seconds"
+        );
+        let places = host.log.damaged_places();
+        for name in victims {
+            let found = places.iter().filter(|place| place.file == *name).count();
+            assert!((1..=2).contains(&found), "{name}: {places:?}");
+        }
+        assert!(
+            places.iter().any(|place| place.why.contains("cannot read")),
+            "{places:?}"
+        );
+        assert!(host.log.failed().is_none());
+        assert!(places.iter().all(|place| victims.contains(&&place.file)));
     }
-    assert!(
-        matches!(&damage[..], [LogError::Damaged { position, .. }] if *position == victim),
-        "{damage:?}"
-    );
 }
 
 #[test]

@@ -54,18 +54,11 @@ fn a_sealed_segment_has_its_footer_and_the_watermark_is_durable_with_it() {
             continue;
         }
         sealed = now;
-        let end = host
-            .log
-            .segments
-            .iter()
-            .filter(|segment| segment.sealed)
-            .next_back()
-            .unwrap()
-            .end;
+        let end = host.log.segments.iter().rfind(|segment| segment.sealed).unwrap().end;
         for copy in 0..COPIES {
             let disk = host.disk.fork(copy);
             disk.power_cycle();
-            let (_, watermark) = WatermarkFile::open(&disk).unwrap();
+            let (_, watermark, _) = WatermarkFile::open(&disk).unwrap();
             assert!(
                 watermark.unwrap().durable >= end,
                 "the watermark is older than the segment"
@@ -85,7 +78,7 @@ fn the_watermark_is_durable_when_that_was_asked_for() {
     for copy in 0..COPIES {
         let disk = host.disk.fork(copy);
         disk.power_cycle();
-        let (_, watermark) = WatermarkFile::open(&disk).unwrap();
+        let (_, watermark, _) = WatermarkFile::open(&disk).unwrap();
         assert_eq!(watermark.unwrap().durable, host.durable);
     }
 }

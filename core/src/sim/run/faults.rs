@@ -102,9 +102,37 @@ impl World {
         }
     }
 
+    /// What the disk does from now on.
+    fn disk_faults(&mut self, kind: u64) -> Faults {
+        let operations = self.machine.disk.operations();
+        match kind {
+            10 | 11 => Faults {
+                crash_at: Some(operations + self.env.between(1, 30)),
+                ..lasting()
+            },
+            12 => Faults {
+                fail_sync_at: Some(operations + self.env.between(1, 20)),
+                fail_sync_for: self.env.pick(&[0, 5, u64::MAX]).unwrap_or(0),
+                ..lasting()
+            },
+            13 => {
+                let left = self.env.between(0, 100_000);
+                self.env.tell(|| format!("the disk has {left} bytes left"));
+                Faults {
+                    space_bytes: Some(self.machine.used_bytes() + left),
+                    ..lasting()
+                }
+            }
+            14 => Faults {
+                shortage_one_in: self.env.pick(&[1, 3, 12]).unwrap_or(3),
+                ..lasting()
+            },
+            _ => lasting(),
+        }
+    }
+
     /// Breaks one thing.
     pub fn something_breaks(&mut self) {
-        let operations = self.machine.disk.operations();
         match self.env.random.below(24) {
             0..=4 => {
                 let index = self.env.random.below(self.clients.len() as u64) as usize;
@@ -121,31 +149,8 @@ impl World {
                 let power = self.env.random.one_in(2);
                 self.crash(power);
             }
-            10 | 11 => {
-                let at = operations + self.env.between(1, 30);
-                self.machine.set_faults(Faults {
-                    crash_at: Some(at),
-                    ..lasting()
-                });
-            }
-            12 => {
-                let at = operations + self.env.between(1, 20);
-                self.machine.set_faults(Faults {
-                    fail_sync_at: Some(at),
-                    ..lasting()
-                });
-            }
-            13 => {
-                let left = self.env.between(0, 100_000);
-                let space_bytes = Some(self.machine.used_bytes() + left);
-                self.env.tell(|| format!("the disk has {left} bytes left"));
-                self.machine.set_faults(Faults {
-                    space_bytes,
-                    ..lasting()
-                });
-            }
-            14 | 15 => {
-                let faults = lasting();
+            kind @ 10..=15 => {
+                let faults = self.disk_faults(kind);
                 self.machine.set_faults(faults);
             }
             // A sync that takes its time, on one thread and not on the other.

@@ -5,9 +5,9 @@
 use super::broker::World;
 use super::env::Env;
 use super::machine::Machine;
-use crate::log::OpenMode;
+use crate::log::{LogError, OpenMode};
 use crate::sim::SimDisk;
-use crate::state::{State, StateOptions};
+use crate::state::{State, StateError, StateOptions};
 use std::sync::Arc;
 
 /// Its name among the readers of the leader's log.
@@ -21,6 +21,8 @@ pub struct Follower {
     options: StateOptions,
     state: Option<State>,
     claimed: bool,
+    /// What it asked for last cannot be read for want of something that comes back by itself.
+    waits: bool,
 }
 
 impl Follower {
@@ -34,6 +36,7 @@ impl Follower {
             options,
             state: None,
             claimed: false,
+            waits: false,
         }
     }
 
@@ -56,6 +59,7 @@ impl Follower {
 
     /// Takes some of what is durable. Whether there may be more.
     pub fn read(&mut self, env: &mut Env, leader: &mut State) -> bool {
+        self.waits = false;
         if env.random.one_in(20) {
             // It restarts, too, and may lose what it had not synced.
             env.tell(|| "the follower loses power".to_owned());
@@ -85,7 +89,12 @@ impl Follower {
                 taken.as_ref().map(|end| end.0)
             )
         });
-        if let Err(error) = taken {
+        // The leader's disk may lack descriptors or memory for a while: it reads again later.
+        let passes = |error: &StateError| matches!(error, StateError::Log(LogError::Disk(error)) if error.passes());
+        let waits = matches!(&taken, Err(error) if passes(error));
+        if let Err(error) = taken
+            && !waits
+        {
             env.complaints
                 .push(format!("the follower at {} cannot go on: {error}", from.0));
             return false;
@@ -102,6 +111,7 @@ impl Follower {
                 Err(error) => env.complaints.push(format!("the follower's upkeep failed: {error}")),
             }
         }
+        self.waits = waits;
         true
     }
 }
@@ -122,12 +132,12 @@ impl World {
             return;
         }
         for _ in 0..10_000 {
-            if !follower.read(&mut self.env, state) {
+            if !follower.read(&mut self.env, state) || follower.waits {
                 break;
             }
         }
         let Some(following) = &follower.state else { return };
-        if !follower.claimed {
+        if !follower.claimed || follower.waits {
             return;
         }
         let (leader, other) = (logged(&state.dump()), logged(&following.dump()));

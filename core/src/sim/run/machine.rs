@@ -51,6 +51,11 @@ fn options(env: &mut Env) -> StateOptions {
             cache_bytes: env.pick(&[4 << 10, 64 << 10, 1 << 20]).unwrap_or(64 << 10),
             ahead_count: 3,
             zero_fill: !env.random.one_in(4),
+            fill_bytes: env.pick(&[4 << 10, 16 << 10, 64 << 10]).unwrap_or(4 << 10),
+            fill_distance_bytes: env.pick(&[4 << 10, 32 << 10]).unwrap_or(4 << 10),
+            scrub_bytes_per_second: env.pick(&[0, 4 << 10, 1 << 20]).unwrap_or(0),
+            scrub_after_seconds: 1,
+            scrub_every_seconds: 3,
             compact_below_percent: env.pick(&[25, 60, 90]).unwrap_or(25),
             mode: OpenMode::Active { epoch: None },
             store_id: [7; 16],
@@ -179,8 +184,29 @@ impl Machine {
         }
     }
 
+    /// Both jobs run at once, as their threads do: operation by operation, in an order that the seed draws.
+    fn run_both(&mut self, env: &mut Env) -> bool {
+        if !matches!(
+            (&self.write, &self.upkeep),
+            (Some(Stage::Taken(_)), Some(Stage::Taken(_)))
+        ) || env.random.one_in(4)
+        {
+            return false;
+        }
+        let (Some(Stage::Taken(write)), Some(Stage::Taken(upkeep))) = (self.write.take(), self.upkeep.take()) else {
+            return false;
+        };
+        let (written, kept) = self.disk.interleave(|| write.run(), || upkeep.run());
+        self.write = Some(Stage::Run(written));
+        self.upkeep = Some(Stage::Run(kept));
+        true
+    }
+
     /// One step of the write under way, or the beginning of one. Whether there was something to do.
     pub fn step_write(&mut self, env: &mut Env) -> bool {
+        if self.run_both(env) {
+            return true;
+        }
         let Some(engine) = &mut self.engine else { return false };
         let result = match self.write.take() {
             None => match engine.next_write() {
@@ -206,6 +232,9 @@ impl Machine {
 
     /// One step of the upkeep under way, or the beginning of one. Whether there was something to do.
     pub fn step_upkeep(&mut self, env: &mut Env) -> bool {
+        if self.run_both(env) {
+            return true;
+        }
         let Some(engine) = &mut self.engine else { return false };
         let result = match self.upkeep.take() {
             None => match engine.maintenance() {
