@@ -54,14 +54,7 @@ fn a_sealed_segment_has_its_footer_and_the_watermark_is_durable_with_it() {
             continue;
         }
         sealed = now;
-        let end = host
-            .log
-            .segments
-            .iter()
-            .filter(|segment| segment.sealed)
-            .next_back()
-            .unwrap()
-            .end;
+        let end = host.log.segments.iter().rfind(|segment| segment.sealed).unwrap().end;
         for copy in 0..COPIES {
             let disk = host.disk.fork(copy);
             disk.power_cycle();
