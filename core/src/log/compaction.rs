@@ -46,6 +46,9 @@ pub enum Rewrite {
     Drop,
     /// It stays as it is.
     Keep,
+    /// It stays as it is for what it ends itself, although a later record has ended what it began: that one must still
+    /// outlive it.
+    KeepSuperseded,
     /// It stays, with another head, which must not be longer than the old one: otherwise the segment stays as it is.
     KeepAs(Vec<u8>),
 }
@@ -53,7 +56,8 @@ pub enum Rewrite {
 /// The state layer's say in a compaction.
 ///
 /// After the rewrite, nothing in the segment may be superseded by a record that was appended before the rewrite began:
-/// drop what is dead, and take acknowledged references out of a head by [`Rewrite::KeepAs`]. Decisions may rest on
+/// drop what is dead, take acknowledged references out of a head by [`Rewrite::KeepAs`], and say what has to stay all the
+/// same by [`Rewrite::KeepSuperseded`]. Decisions may rest on
 /// anything appended: the rewritten file comes into force only when that is durable.
 pub trait Rewriter {
     /// Decides about one record.

@@ -28,12 +28,21 @@ pub(crate) struct Rewriting {
     decided_at: Position,
     /// What was superseded in the segment since then.
     pub superseded: FxHashSet<Position>,
+    /// Something stays that was superseded before: for others the file is as old as the one that it replaces.
+    keeps_superseded: bool,
     /// Number of the new file.
     copy_id: Option<u64>,
     /// The manifest that puts the copy in force is being written.
     switching: bool,
     /// A half-made file to be removed.
     pub discard: Option<u64>,
+}
+
+impl Rewriting {
+    /// What the new file knows of, given what the old one knew of.
+    fn rewritten_at(&self, before: Position) -> Position {
+        if self.keeps_superseded { before } else { self.began_at }
+    }
 }
 
 /// A rewrite on its way.
@@ -53,6 +62,8 @@ struct Deciding {
     at: usize,
     kept: Kept,
     kept_bytes: u64,
+    /// Something superseded is kept.
+    superseded: bool,
 }
 
 impl Log {
@@ -179,6 +190,7 @@ impl Log {
             at: 0,
             kept: Kept::new(),
             kept_bytes: 0,
+            superseded: false,
         }));
     }
 
@@ -217,6 +229,10 @@ impl Log {
             ) {
                 Rewrite::Drop => continue,
                 Rewrite::Keep => None,
+                Rewrite::KeepSuperseded => {
+                    deciding.superseded = true;
+                    None
+                }
                 Rewrite::KeepAs(new) if new.len() <= head.len() => Some(new),
                 Rewrite::KeepAs(_) => {
                     // It has no room for that head, and the old one would bring back what is acknowledged.
@@ -245,6 +261,7 @@ impl Log {
             // Not worth a copy; tried again when fewer are held.
             return self.abandon_compaction();
         }
+        let superseded = deciding.superseded;
         let header = SegmentHeader {
             compacted: segment.compacted,
             ..segment.header(store_id)
@@ -255,6 +272,7 @@ impl Log {
         let decided_at = self.end();
         let rewrite = &mut self.upkeep.rewrite;
         (rewrite.copy_id, rewrite.decided_at) = (Some(id), decided_at);
+        rewrite.keeps_superseded = superseded;
         rewrite.stage = Some(Stage::Ready(Box::new(copying)));
     }
 
@@ -275,7 +293,7 @@ impl Log {
         let mut manifest = self.next_manifest();
         if let Some(entry) = manifest.entries.iter_mut().find(|entry| entry.id == old) {
             let (id, file_bytes, footer_crc) = (copied.id, copied.file_bytes, copied.footer_crc);
-            let rewritten_at = self.upkeep.rewrite.began_at;
+            let rewritten_at = self.upkeep.rewrite.rewritten_at(entry.rewritten_at);
             *entry = Entry {
                 id,
                 file_bytes,
@@ -291,21 +309,25 @@ impl Log {
     /// The copy is in force.
     pub(crate) fn switched(&mut self, manifest: Manifest) {
         self.adopt(manifest);
-        let rewrite = std::mem::take(&mut self.upkeep.rewrite);
-        let Some(Stage::Copied(copied)) = rewrite.stage else {
+        let mut rewrite = std::mem::take(&mut self.upkeep.rewrite);
+        let Some(Stage::Copied(copied)) = rewrite.stage.take() else {
             return;
         };
         let Some(segment) = rewrite.base.and_then(|base| self.segments.by_base_mut(base)) else {
             return;
         };
         (segment.id, segment.file_bytes, segment.footer_crc) = (copied.id, copied.file_bytes, copied.footer_crc);
-        (segment.compacted, segment.rewritten_at) = (true, rewrite.began_at);
+        (segment.compacted, segment.rewritten_at) = (true, rewrite.rewritten_at(segment.rewritten_at));
         (segment.landmarks, segment.user_records) = (copied.landmarks, copied.user_records);
         segment.zeroed_to = u64::from(copied.file_bytes);
-        let freed = std::mem::take(&mut segment.liveness.dependents_before);
         let (from, to) = (segment.base, segment.end);
-        for holder in freed {
-            self.block(holder, -1);
+        if rewrite.keeps_superseded {
+            self.keep_dependents(from);
+        } else {
+            let freed = std::mem::take(&mut segment.liveness.dependents_before);
+            for holder in freed {
+                self.block(holder, -1);
+            }
         }
         self.cache.forget(from, to);
     }
@@ -314,7 +336,14 @@ impl Log {
     pub(crate) fn abandon_compaction(&mut self) {
         let rewrite = std::mem::take(&mut self.upkeep.rewrite);
         self.upkeep.rewrite.discard = rewrite.copy_id;
-        let Some(segment) = rewrite.base.and_then(|base| self.segments.by_base_mut(base)) else {
+        if let Some(base) = rewrite.base {
+            self.keep_dependents(base);
+        }
+    }
+
+    /// What depended on a segment before its rewrite still does.
+    fn keep_dependents(&mut self, base: Position) {
+        let Some(segment) = self.segments.by_base_mut(base) else {
             return;
         };
         let before = std::mem::take(&mut segment.liveness.dependents_before);

@@ -106,8 +106,10 @@ impl Tables {
         let stands = self.is_live(head.to.0, head.priority, head.to.1);
         let needed = presence.may_exist(position, head.position)
             || (head.previous != Position::ZERO && presence.may_exist(position, head.previous));
-        if stands || needed || !superseded {
+        if stands {
             Rewrite::Keep
+        } else if needed || !superseded {
+            Rewrite::KeepSuperseded
         } else {
             Rewrite::Drop
         }

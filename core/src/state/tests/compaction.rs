@@ -439,3 +439,44 @@ fn what_a_prepared_transaction_sent_is_there_when_it_was_committed_in_a_later_li
     assert_eq!(bench.texts(queue.source()), ["sent", "pinned"]);
     assert!(bench.state().prepared().is_empty());
 }
+
+// The first move is kept for the sake of the message that it ended, although it has been superseded itself.
+#[test]
+fn a_message_that_was_moved_twice_does_not_come_back_where_it_was_in_between() {
+    let mut options = compacting();
+    options.log.compact_below_percent = 20;
+    let mut bench = Bench::on(SimDisk::new(9), options);
+    let [from, between, last, pins, dense, filler] =
+        ["from", "between", "last", "pins", "dense", "filler"].map(|name| bench.queue(name, Properties::default()));
+    bench.send(from, &Message::text("moved"));
+    bench.send(pins, &Message::text("beside the message"));
+    for _ in 0..100 {
+        bench.send(dense, &Message::text("x".repeat(200)));
+    }
+    go_on(&mut bench, filler);
+    let move_first = |bench: &mut Bench, from: DestinationId, to: DestinationId| {
+        bench
+            .state()
+            .move_message(from.source(), 1, to.source(), "admin")
+            .unwrap();
+    };
+    move_first(&mut bench, from, between);
+    bench.send(pins, &Message::text("beside the first move"));
+    go_on(&mut bench, filler);
+    move_first(&mut bench, between, last);
+    go_on(&mut bench, filler);
+    bench.state().purge(last.source(), "admin").unwrap();
+    go_on(&mut bench, filler);
+    bench.state().purge(dense.source(), "admin").unwrap();
+    for _ in 0..3 {
+        go_on(&mut bench, filler);
+    }
+    bench.restart();
+    for place in [from, between, last] {
+        assert_eq!(bench.state().held_messages(place), 0, "{place:?}");
+    }
+    assert_eq!(
+        bench.texts(pins.source()),
+        ["beside the message", "beside the first move"]
+    );
+}
