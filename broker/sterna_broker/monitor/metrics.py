@@ -68,7 +68,6 @@ _LOG_GAUGES = {
     "sterna_log_disk_bytes": ("disk_bytes", "Disk space that the log takes."),
     "sterna_log_free_bytes": ("free_bytes", "Space left on the log's file system."),
     "sterna_log_segments": ("segments", "Files of the log."),
-    "sterna_log_damaged_places": ("damaged_places", "Places of the log found damaged since the start."),
 }
 _LOG_COUNTERS = {
     "sterna_log_commits": ("commits_total", "Syncs of the log."),
@@ -132,6 +131,9 @@ class _BrokerCollector(Collector):
         yield from _plain(figures, _COUNTERS, CounterMetricFamily)
         yield from _plain(figures.log, _LOG_GAUGES, GaugeMetricFamily)
         yield from _plain(figures.log, _LOG_COUNTERS, CounterMetricFamily)
+        places = self._statistics.engine()["log"]["damaged_places"]
+        text = "Places of the log found damaged since the start."
+        yield GaugeMetricFamily("sterna_log_damaged_places", text, value=places)
         yield from _stores(figures.stores)
         yield from self._destinations()
 

@@ -10,6 +10,7 @@ mod confirms;
 mod connection;
 mod consumer;
 mod consuming;
+mod damaged;
 mod dispatch;
 #[allow(clippy::module_inception)]
 mod engine;

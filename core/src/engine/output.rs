@@ -7,9 +7,8 @@
 use super::consumer::Outgoing;
 use super::engine::Engine;
 use super::owed::Holder;
-use super::session::Session;
 use crate::message::MessageView;
-use crate::proto::{self, AcknowledgeMode, ErrorCode, server_frame};
+use crate::proto::{self, AcknowledgeMode, server_frame};
 use crate::state::{Delivered, DestinationId, Payload, StoredMessage};
 use crate::wire::{bytes_field_size, put_bytes_field, put_bytes_header, put_varint_field, varint_field_size};
 use bytes::Bytes;
@@ -21,8 +20,6 @@ pub const CONTROL_BYTES_MAX: usize = 8 << 20;
 
 /// What one consumer may put out before another gets its turn.
 const TURN_BYTES: usize = 128 << 10;
-/// What the record of a message that is put aside takes, at most.
-const MOVE_BYTES: u64 = 4 << 10;
 
 /// The room kept for the frame around deliveries: three tags and lengths, session, consumer, epoch.
 const ENVELOPE_BYTES: usize = 64;
@@ -500,56 +497,6 @@ impl Engine {
         }
         // A failure means that the log is finished; that is told by other means, and what was sent stays sent.
         let _ = self.acknowledge_or_owe(source, Holder::Consumer(key), &ranges);
-    }
-
-    /// A stored message that fails its checksum is never delivered: it stays where it is, held by this consumer until
-    /// that closes, and the session is told.
-    fn drop_damaged(&mut self, key: u64, outgoing: Outgoing, why: &str) {
-        let Some(consumer) = self.consumers.get_mut(&key) else {
-            return;
-        };
-        let (source, session, browses) = (consumer.source, consumer.session, consumer.browsing.is_some());
-        if consumer.uploaded_sent == 0 {
-            // What never went out takes no credit.
-            consumer.withdraw(outgoing.sequence);
-        } else {
-            consumer.outbox.pop_front();
-            let bytes = u64::from(outgoing.delivered.bytes);
-            consumer.outbox_bytes = consumer.outbox_bytes.saturating_sub(bytes);
-            consumer.uploaded_sent = 0;
-        }
-        let still_there = self
-            .state
-            .source(source)
-            .is_some_and(|found| found.queue.find(outgoing.sequence).is_some());
-        if browses && !still_there {
-            // Somebody took it while a browser was about to see it.
-            return;
-        }
-        // Without room for the record it stays in flight with this consumer: nobody else tries it meanwhile.
-        if !browses && self.state.failed().is_none() && !self.state.lacks_room(MOVE_BYTES) {
-            self.give_back(session, source, outgoing.sequence, false);
-            let moved = self.state.put_damaged_aside(source, outgoing.sequence);
-            debug_assert!(moved.is_ok(), "there was room: {moved:?}");
-        }
-        let Some(consumer) = self.consumers.get(&key) else {
-            return;
-        };
-        let Some(Session {
-            stream: Some(stream),
-            number,
-            ..
-        }) = self.sessions.get(&consumer.session)
-        else {
-            return;
-        };
-        let subject = format!("source {} sequence {}", source.0, outgoing.sequence);
-        let error = super::errors::refuse(
-            ErrorCode::MessageDamaged,
-            subject,
-            format!("A stored message cannot be read: {why}."),
-        );
-        self.send(*stream, *number, server_frame::Frame::Error(*error));
     }
 
     /// Puts a consumer into its stream's list of those that have something to send.
