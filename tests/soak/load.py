@@ -55,6 +55,12 @@ class Load:
         with suppress(errors.SternaError):
             await part
 
+    async def _pause(self) -> None:
+        """The disk is full: it is not tried as fast as may be."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await self.stopped.wait()
+
     def _key(self, kind: str) -> str:
         self._number += 1
         return f"{kind}{self._number}"
@@ -72,7 +78,7 @@ class Load:
                 await producer.send(self._body(key))
             except _REFUSED:
                 self._ledger.refused.add(key)
-                await asyncio.sleep(0.05)  # the disk is full: not as fast as may be
+                await self._pause()
             else:
                 self._ledger.confirmed.add(key)
                 self.confirmed += 1
@@ -93,7 +99,7 @@ class Load:
             try:
                 await producer.send(str(number))
             except _REFUSED:
-                await asyncio.sleep(0.05)
+                await self._pause()
             else:
                 self._ledger.last_confirmed = number
                 self.confirmed += 1
