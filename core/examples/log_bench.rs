@@ -102,7 +102,7 @@ fn read_back(folder: &std::path::Path) -> Result<(), Box<dyn std::error::Error>>
                     let done: ReadDone = request.run();
                     log.complete_read(done);
                 }
-                Read::Later => return Err("the system lacks descriptors or memory".into()),
+                Read::Pending | Read::Later => return Err("the system lacks descriptors or memory".into()),
             }
         }
     }

@@ -70,6 +70,26 @@ async def test_a_disk_that_fails_ends_the_broker_with_its_reason_and_takes_nothi
     assert (await drained(broker))[:1] == [b"confirmed"]
 
 
+async def test_a_file_that_cannot_be_filled_with_zeros_is_a_failed_disk_too(
+    broker_process: Any, supervised: Supervised
+) -> None:
+    broker = broker_process(manifests=(*ANYTHING, SMALL), supervised=(supervised.address, ("pwrite64",)))
+    await asyncio.to_thread(broker.start)
+    connection = await sterna.connect(f"sterna://{broker.address}", reconnect=_HASTY)
+    try:
+        await connection.send("orders", BODY)
+        # Direct writes are the filler's; a plain one, which comes after them, would go well.
+        supervised.decide = failing("pwrite64", ".segment")
+        with pytest.raises(errors.SternaError):
+            for _ in range(1_000):
+                await connection.send("orders", BODY)
+        assert await asyncio.to_thread(broker.wait) == 1
+    finally:
+        await connection.close(failed=True, timeout_s=5)
+    [failed] = events(broker, "engine_failed")
+    assert "fill" in failed["error"]
+
+
 async def test_a_full_disk_refuses_at_once_says_so_and_lets_clients_go(
     broker_process: Any, supervised: Supervised
 ) -> None:

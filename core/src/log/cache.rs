@@ -1,7 +1,8 @@
 //! Payloads in memory, with a byte budget: what was written lately and what was read, together.
 //!
 //! An extent is a stretch of whole, verified records. Eviction goes round in order of arrival and spares once what was
-//! used since (second chance), so a scan through a backlog does not cost more than a queue's look.
+//! used since (second chance), so a scan through a backlog does not cost more than a queue's look. What somebody waits for
+//! stays until it was found, or many readers of what is not in memory would take each other's reads away.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -12,6 +13,11 @@ use super::record::{HEADER_BYTES, KIND_USER_MIN, RecordHeader};
 
 /// What an extent costs beyond its bytes.
 const EXTENT_OVERHEAD_BYTES: usize = 160;
+
+/// For so many extents that come after it a position counts as waited for; whoever asked may be gone.
+const WANTED_EXTENTS: u64 = 64;
+/// What is waited for stays beyond the budget, but not beyond this much more.
+const WANTED_BYTES_MAX: usize = 32 << 20;
 
 /// A record with its payload; both share the cache's memory.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -84,6 +90,9 @@ pub(crate) struct Cache {
     arrival: VecDeque<Position>,
     bytes: usize,
     budget: usize,
+    /// Positions that somebody waits for, and how many extents had come when they were asked for.
+    wanted: BTreeMap<Position, u64>,
+    inserted: u64,
 }
 
 impl Cache {
@@ -93,7 +102,14 @@ impl Cache {
             arrival: VecDeque::new(),
             bytes: 0,
             budget,
+            wanted: BTreeMap::new(),
+            inserted: 0,
         }
+    }
+
+    /// Somebody waits for the record at a position: what brings it stays until it was found.
+    pub fn want(&mut self, position: Position) {
+        self.wanted.insert(position, self.inserted);
     }
 
     /// The record, if an extent covers the position. The outer `None`: not cached; the inner: nothing is stored there.
@@ -103,6 +119,9 @@ impl Cache {
             return None;
         }
         kept.used = true;
+        if !self.wanted.is_empty() {
+            self.wanted.remove(&position);
+        }
         Some(kept.extent.record(position))
     }
 
@@ -121,8 +140,14 @@ impl Cache {
             }
         }
         self.bytes += cost;
-        while self.bytes > self.budget && self.arrival.len() > 1 {
+        self.inserted += 1;
+        let inserted = self.inserted;
+        self.wanted.retain(|_, asked| inserted - *asked <= WANTED_EXTENTS);
+        // Each is looked at twice at most: once it was used, then it is not any more.
+        let mut looks = 2 * self.arrival.len();
+        while self.bytes > self.budget && self.arrival.len() > 1 && looks > 0 {
             self.evict_one(start);
+            looks -= 1;
         }
     }
 
@@ -146,7 +171,9 @@ impl Cache {
         let Some(kept) = self.extents.get_mut(&oldest) else {
             return;
         };
-        if kept.used || oldest == spare {
+        let may_stay = self.bytes <= self.budget.saturating_add(WANTED_BYTES_MAX);
+        let is_wanted = may_stay && self.wanted.range(kept.extent.start..kept.extent.end).next().is_some();
+        if kept.used || oldest == spare || is_wanted {
             kept.used = false;
             self.arrival.push_back(oldest);
             return;
@@ -169,6 +196,29 @@ mod tests {
             bytes: bytes.into(),
             places: None,
         }
+    }
+
+    #[test]
+    fn what_is_waited_for_stays_until_it_was_found_or_nobody_asks_any_more() {
+        let mut cache = Cache::new(2_000);
+        cache.want(Position(8));
+        cache.insert(extent(8, 900));
+        for start in (1032..1032 + 10 * 1024).step_by(1024) {
+            cache.insert(extent(start, 900));
+        }
+        assert!(cache.find(Position(8)).is_some(), "waited for");
+        for start in (20_000..20_000 + 10 * 1024).step_by(1024) {
+            cache.insert(extent(start, 900));
+        }
+        assert!(cache.find(Position(8)).is_none(), "found before");
+        assert!(cache.bytes() <= 3_000);
+        // Whoever waited is gone.
+        cache.want(Position(8));
+        cache.insert(extent(8, 900));
+        for start in (40_000..).step_by(1024).take(WANTED_EXTENTS as usize + 10) {
+            cache.insert(extent(start, 900));
+        }
+        assert!(cache.find(Position(8)).is_none());
     }
 
     #[test]

@@ -86,18 +86,22 @@ impl RealFile {
 
     /// Writes zeros without a copy through the page cache, which would cost more than the messages' own write. Returns
     /// how far it came: a file system that takes no direct writes takes none of it.
-    fn zero_directly(&self, offset: u64, to: u64) -> u64 {
-        let Some(direct) = self.direct() else { return offset };
+    fn zero_directly(&self, offset: u64, to: u64) -> io::Result<u64> {
+        let Some(direct) = self.direct() else { return Ok(offset) };
         let mut at = offset;
         while at < to {
             let piece = (to - at).min(Zeros::BYTES as u64) as usize;
             match direct.write_at(&ZEROS.0[..piece], at) {
                 Ok(written) if written > 0 => at += written as u64,
-                // The plain write that follows finds out what is wrong, and says so.
-                _ => break,
+                Ok(_) => break,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                // It takes none, or not here. Any other error is one of the disk: that a plain write after it goes well, into
+                // the page cache, says nothing.
+                Err(error) if error.kind() == io::ErrorKind::InvalidInput => break,
+                Err(error) => return Err(error),
             }
         }
-        at
+        Ok(at)
     }
 }
 
@@ -174,7 +178,7 @@ impl DiskFile for RealFile {
 
     fn zero_at(&self, offset: u64, bytes: u64) -> io::Result<()> {
         let to = offset + bytes;
-        let at = self.zero_directly(offset, to);
+        let at = self.zero_directly(offset, to)?;
         write_zeros(self, at, to - at)
     }
 

@@ -16,6 +16,8 @@ use super::segment_header::{DATA_OFFSET, segment_name};
 
 const READ_BYTES_MIN: usize = 128 * 1024;
 const READ_BYTES_MAX: usize = 1024 * 1024;
+/// Reads that are under way at once. Whoever needs another one waits.
+const READS_MAX: usize = 32;
 /// Complaints kept for reads that were asked for and then not fetched.
 const UNREADABLE_MAX: usize = 1024;
 
@@ -25,6 +27,9 @@ pub enum Read {
     Cached(Record),
     /// Run this, hand it to [`Log::complete_read`], read again.
     Miss(ReadRequest),
+    /// A read that may bring it is under way, or as many as there may be: read again when one was handed to
+    /// [`Log::complete_read`].
+    Pending,
     /// The system lacks descriptors or memory for reads: read again when [`Log::request_watermark_sync`] was called.
     Later,
 }
@@ -88,14 +93,21 @@ impl Log {
     /// [`LogError::Damaged`] when its checksum is wrong (it is never delivered then), [`LogError::Gone`] when no record is
     /// there, or the disk's error met by the request that was run for it.
     pub fn read(&mut self, position: Position) -> Result<Read, LogError> {
-        let found = match self.cache.find(position) {
-            Some(found) => found,
-            None => match self.tail.find(position) {
-                Some(bytes) => cut(&bytes, 0, position),
-                None => return self.request(position),
-            },
-        };
-        found.map(Read::Cached).ok_or(LogError::Gone(position))
+        match self.in_memory(position) {
+            Some(found) => found.map(Read::Cached).ok_or(LogError::Gone(position)),
+            None => self.request(position),
+        }
+    }
+
+    /// The record at a position, if that takes no reading.
+    pub fn peek(&mut self, position: Position) -> Option<Record> {
+        self.in_memory(position).flatten()
+    }
+
+    fn in_memory(&mut self, position: Position) -> Option<Option<Record>> {
+        self.cache
+            .find(position)
+            .or_else(|| self.tail.find(position).map(|bytes| cut(&bytes, 0, position)))
     }
 
     fn request(&mut self, position: Position) -> Result<Read, LogError> {
@@ -127,19 +139,32 @@ impl Log {
                 end,
             }
         };
+        let bytes = self.read_ahead.size_for(position);
+        self.cache.want(position);
+        let before = self.reading.range(..=position).next_back();
+        if before.is_some_and(|(_, end)| position < *end) || self.reading.len() >= READS_MAX {
+            return Ok(Read::Pending);
+        }
+        let brings = match &layout {
+            Layout::Written { end, .. } => position.plus(bytes as u64).min(*end),
+            // How far it comes depends on what was left out.
+            Layout::Compacted { .. } => position.plus(1),
+        };
+        self.reading.insert(position, brings);
         Ok(Read::Miss(ReadRequest {
             position,
             disk: self.disk.clone(),
             id: segment.id,
             file: segment.file.clone(),
             layout,
-            bytes: self.read_ahead.size_for(position),
+            bytes,
             record_bytes_max: self.options.segment_bytes.max(segment.file_bytes) as usize,
         }))
     }
 
     /// Takes what a request found; the same [`Log::read`] finds it (or its error) then.
     pub fn complete_read(&mut self, done: ReadDone) {
+        self.reading.remove(&done.position);
         match done.result {
             Ok(extent) => {
                 // The segment may have been removed or rewritten meanwhile; records are the same in either case, and a

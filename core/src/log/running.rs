@@ -1,7 +1,7 @@
 //! The open log: its parts, its figures, and the hand-over of write jobs. Appending, reading, liveness, maintenance and
 //! shipping are further `impl` blocks in the files of those names.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -57,6 +57,8 @@ pub struct Log {
     pub(crate) records_written: u64,
     pub(crate) cache: Cache,
     pub(crate) read_ahead: ReadAhead,
+    /// Reads under way: where they begin, and up to where they will bring records.
+    pub(crate) reading: BTreeMap<Position, Position>,
     pub(crate) unreadable: FxHashMap<Position, LogError>,
     pub(crate) damages: Damages,
     /// A read lacked a descriptor or memory: none is handed out before the host's next second.

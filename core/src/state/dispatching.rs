@@ -269,10 +269,7 @@ impl State {
                 VolatileRead::Spilled(_) | VolatileRead::Gone => return None,
             }
         } else {
-            match self.log.read(position) {
-                Ok(Read::Cached(record)) => record.head,
-                _ => return None,
-            }
+            self.log.peek(position)?.head
         };
         let mut known = MessageHead::default();
         known.decode(&head).ok().map(|()| known)
@@ -286,11 +283,7 @@ impl State {
                 VolatileRead::Gone => Err("the message is not in memory any more".to_owned()),
                 VolatileRead::Spilled(read) => {
                     let chunk = read.chunk();
-                    let asked = self
-                        .reads
-                        .iter()
-                        .any(|job| matches!(job, ReadJob::Spill(read) if read.chunk() == chunk));
-                    if !asked {
+                    if self.reading_spilled.insert(chunk) {
                         self.reads.push(ReadJob::Spill(read));
                     }
                     Ok(None)
@@ -303,6 +296,7 @@ impl State {
                 self.reads.push(ReadJob::Log(request));
                 Ok(None)
             }
+            Ok(Read::Pending) => Ok(None),
             Ok(Read::Later) => {
                 // Asked for again when the system may have what it lacked.
                 if !self.later.contains(&position) {

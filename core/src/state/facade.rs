@@ -4,6 +4,8 @@
 
 use std::sync::Arc;
 
+use rustc_hash::FxHashSet;
+
 use crate::log::disk::Disk;
 use crate::log::{AppendError, Log, LogChunk, OpenMode, Options, Position, RecoveryReport};
 
@@ -77,6 +79,8 @@ pub struct State {
     pub(super) checkpoint_end: Position,
     pub(super) checkpoint_pending: Option<(Position, Position)>,
     pub(super) reads: Vec<ReadJob>,
+    /// Chunks of spill files whose reads are under way.
+    pub(super) reading_spilled: FxHashSet<u64>,
     /// Records to be read when the system has descriptors and memory again.
     pub(super) later: Vec<Position>,
     pub(super) planning: Planning,
@@ -162,6 +166,7 @@ impl State {
             checkpoint_end,
             checkpoint_pending: None,
             reads: Vec::new(),
+            reading_spilled: FxHashSet::default(),
             later: Vec::new(),
             planning: Planning::default(),
             head_buffer: Vec::new(),

@@ -244,7 +244,10 @@ impl State {
     pub fn complete_read(&mut self, done: ReadJobDone) {
         match done {
             ReadJobDone::Log(done) => self.log.complete_read(*done),
-            ReadJobDone::Spill(done) => self.tables.volatile.complete_read(done),
+            ReadJobDone::Spill(done) => {
+                self.reading_spilled.remove(&done.chunk);
+                self.tables.volatile.complete_read(done);
+            }
         }
     }
 

@@ -433,6 +433,7 @@ impl Opening {
             tail: Tail::default(),
             records_written: 0,
             read_ahead: Default::default(),
+            reading: Default::default(),
             unreadable: Default::default(),
             damages: Default::default(),
             reads_postponed: false,

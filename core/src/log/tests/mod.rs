@@ -129,6 +129,8 @@ impl Host {
             match self.log.read(position)? {
                 Read::Cached(record) => return Ok(record),
                 Read::Miss(request) => self.log.complete_read(request.run()),
+                // Whoever asked before dropped its request.
+                Read::Pending => self.log.reading.clear(),
                 Read::Later => self.log.request_watermark_sync(),
             }
         }

@@ -17,6 +17,7 @@ fn a_cold_backlog_far_beyond_the_cache_is_read_whole_and_in_few_requests() {
                     requests += 1;
                     host.log.complete_read(request.run());
                 }
+                Read::Pending => panic!("nobody else reads"),
                 Read::Later => panic!("nothing was lacking"),
             }
         };
@@ -171,4 +172,32 @@ fn records_longer_than_a_read_come_whole() {
     );
     host = host.reopen(large).unwrap();
     host.check_recovered();
+}
+
+#[test]
+fn many_readers_of_what_is_not_in_memory_read_each_stretch_once_and_find_what_was_read() {
+    let mut host = filled(9, 900, 3000);
+    host.maintain(&KeepAll).unwrap();
+    host = host.reopen(options()).unwrap();
+    // Many times what fits the cache. All that still wait ask again after every read, as consumers do.
+    let mut waiting: Vec<Position> = host.appended.keys().copied().step_by(5).collect();
+    let mut under_way = std::collections::VecDeque::new();
+    let mut reads = 0;
+    while !waiting.is_empty() {
+        waiting.retain(|position| match host.log.read(*position).unwrap() {
+            Read::Cached(_) => false,
+            Read::Miss(request) => {
+                under_way.push_back(request);
+                true
+            }
+            Read::Pending => true,
+            Read::Later => panic!("nothing was lacking"),
+        });
+        assert!(under_way.len() <= 32, "bounded");
+        if let Some(request) = under_way.pop_front() {
+            reads += 1;
+            host.log.complete_read(request.run());
+        }
+    }
+    assert!(reads < 60, "{reads} reads for a backlog of about 30 stretches");
 }

@@ -97,7 +97,8 @@ fn a_read_that_a_compaction_overtakes_is_asked_again_and_never_taken_for_damage(
             overtaken.push(request);
         }
     }
-    assert!(overtaken.len() > 5, "{}", overtaken.len());
+    // One for each stretch: what a read will bring is not asked for again.
+    assert!(overtaken.len() >= 5, "{}", overtaken.len());
     host.maintain(&Shedding { kept: &kept }).unwrap();
     let mut failed = 0;
     for request in overtaken {
