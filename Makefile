@@ -6,7 +6,7 @@ MAKEFLAGS += --no-print-directory
 PY := .venv/bin/python
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: help setup demo check test test-all repeat lint generate pins bench coverage-report wheels images test-cluster kind-up clean
+.PHONY: help setup demo check test test-all repeat soak lint generate pins bench coverage-report wheels images test-cluster kind-up clean
 
 help: ## explain these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -32,6 +32,9 @@ test-all: setup-lint ## all that make test takes a share of, too: every write of
 
 repeat: setup-test ## run tests again and again with load beside them: TIMES=10 TIERS="pure or loop or broker or etcd"
 	@$(PY) -m tools.repeat $(if $(TIMES),--times $(TIMES)) $(if $(TIERS),--tiers "$(TIERS)")
+
+soak: setup-test ## load, a fault of process or disk, a restart, and a verdict, again and again: CYCLES=30 SEED=7
+	@$(PY) -m tests.soak --cycles $(or $(CYCLES),30)
 
 lint: setup-lint ## check format, types, imports, clippy, generated code and tidiness
 	@$(PY) -m tools.lint

@@ -77,7 +77,7 @@ class Soak:
         choices = random.Random(f"{self._seed}/{number}")
         if number % CYCLES_OF_A_STORE == 0:
             await asyncio.to_thread(self._begin_store, number // CYCLES_OF_A_STORE)
-        outcome = Outcome(KINDS[number % len(KINDS)], self._seed)
+        outcome = Outcome(KINDS[(number + self._seed) % len(KINDS)], self._seed)
         try:
             async with asyncio.timeout(120):
                 await self._run(outcome, choices)
