@@ -11,6 +11,7 @@ use crate::proto::DeliveryMode;
 
 use super::catalogue::{Destination, Match, Unwanted};
 use super::catalogue_record::kinds;
+use super::ending::Discards;
 use super::error::PublishError;
 use super::facade::State;
 use super::ids::{DestinationId, Kind, SourceId, Tx};
@@ -340,9 +341,7 @@ impl State {
             planning.head.transaction = self.tables.transactions.begin(tx, self.log.epoch());
         }
         let discarding = std::mem::take(&mut planning.discarding);
-        if !discarding.is_empty() {
-            self.discard_for(&planning.head, &discarding, payload.len() as u64, logged)?;
-        }
+        let chosen = self.choose_for(&planning.head, &discarding, payload.len() as u64, logged)?;
         self.head_buffer.clear();
         planning.head.encode(&mut self.head_buffer).map_err(AppendError::from)?;
         check_appended(kinds::MESSAGE, &self.head_buffer).map_err(AppendError::from)?;
@@ -370,6 +369,10 @@ impl State {
             &planning.head,
             &planning.unlogged,
         );
+        // Behind the message: a crash in between leaves both, never neither.
+        for (source, discarded) in &chosen {
+            self.discard(*source, discarded)?;
+        }
         self.count_published(planning, payload.len() as u64);
         if logged {
             self.reserve_ahead(planning)?;
@@ -385,39 +388,43 @@ impl State {
         })
     }
 
-    /// Makes room for a message, where the policy is to discard: in all sources or, if the message or the end of what it takes
-    /// the place of finds no room in the log, in none.
-    fn discard_for(
+    /// What makes room for a message, where the policy is to discard: in all sources or, if the message or the end of what it
+    /// takes the place of finds no room in the log, in none.
+    fn choose_for(
         &mut self,
         head: &MessageHead,
         discarding: &[(SourceId, DestinationId)],
         bytes: u64,
         logged: bool,
-    ) -> Result<(), AppendError> {
+    ) -> Result<SmallVec<[(SourceId, Discards); 2]>, AppendError> {
+        if discarding.is_empty() {
+            return Ok(SmallVec::new());
+        }
         let chosen: SmallVec<[_; 2]> = discarding
             .iter()
             .map(|(source, destination)| (*source, self.choose_discards(*source, *destination, bytes)))
             .collect();
         let mut lengths = Vec::new();
         let mut room = Ok(());
+        if logged {
+            self.head_buffer.clear();
+            room = head.encode(&mut self.head_buffer).map_err(AppendError::from);
+            lengths.push(self.head_buffer.len() as u64 + bytes);
+        }
         for (source, discarded) in &chosen {
             let heads = self.ending_heads(*source, discarded, Reason::Discarded, "");
             room = room.and_then(|()| self.add_lengths(&heads, &mut lengths));
         }
-        if logged {
-            self.head_buffer.clear();
-            room = room.and_then(|()| Ok(head.encode(&mut self.head_buffer)?));
-            lengths.push(self.head_buffer.len() as u64 + bytes);
-        }
         // Nothing is discarded for a message that then finds no room itself, and none of it takes from the reserve.
-        room = room.and_then(|()| self.log.check_room(&lengths, !logged));
-        for (source, discarded) in &chosen {
-            match &room {
-                Ok(()) => self.discard(*source, discarded)?,
-                Err(_) => self.spare(*source, discarded),
+        match room.and_then(|()| self.log.check_room(&lengths, !logged)) {
+            Ok(()) => Ok(chosen),
+            Err(error) => {
+                for (source, discarded) in &chosen {
+                    self.spare(*source, discarded);
+                }
+                Err(error)
             }
         }
-        room
     }
 
     /// Gives the references their numbers: two copies may meet in one source.

@@ -2,6 +2,7 @@
 //! the tables say, and a killed process finds it again.
 
 use super::*;
+use crate::state::catalogue_record::kinds;
 
 /// Enough that the messages fill segments of their own.
 const MESSAGES: usize = 70;
@@ -204,4 +205,32 @@ fn what_has_ended_here_alone_stays_until_all_members_of_a_pair_know() {
     laden.bench.state().advance_commit(durable);
     upkeep_alone(&mut laden.bench);
     assert!(segments(&mut laden.bench) < before);
+}
+
+#[test]
+fn what_a_message_takes_the_place_of_ends_behind_it_in_the_log() {
+    let mut bench = Bench::new();
+    let last = Properties {
+        messages_max: 1,
+        overflow: OverflowPolicy::DiscardOld,
+        ..Properties::default()
+    };
+    let queue = bench.queue("last", last);
+    for number in 0..3 {
+        bench.send(queue, &Message::text(number.to_string()));
+    }
+    bench.settle();
+    assert_eq!(bench.texts(queue.source()), ["2"]);
+    bench.disk.kill_process();
+    let mut found = Vec::new();
+    let mut visit = |record: crate::log::Recovered<'_>| {
+        if [kinds::MESSAGE, kinds::TERMINAL].contains(&record.kind) {
+            found.push(record.kind);
+        }
+        Ok(())
+    };
+    drop(crate::log::Log::open(Arc::new(bench.disk.clone()), bench.options.log.clone(), &mut visit).unwrap());
+    // Cut anywhere, there is a message.
+    let (message, end) = (kinds::MESSAGE, kinds::TERMINAL);
+    assert_eq!(found, [message, message, end, message, end]);
 }
