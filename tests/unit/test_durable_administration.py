@@ -25,12 +25,12 @@ def progress(engine: Engine) -> tuple[int, int]:
 @pytest.fixture
 async def pump(tmp_path: Path) -> AsyncIterator[Pump]:
     settings = json.dumps({"broker": "test", "segment_bytes": 1 << 20})
-    engine = Engine.open(str(tmp_path), settings, wall_ms(), monotonic_ms())
+    engine = await asyncio.to_thread(Engine.open, str(tmp_path), settings, wall_ms(), monotonic_ms())
     made = Pump(engine, lambda ticket: {"ok": {"user": ""}}, lambda why: pytest.fail(why))
     made.start()
     yield made
     made.stop()
-    engine.stop()
+    await asyncio.to_thread(engine.stop)
 
 
 async def test_waiting_ends_when_the_log_is_on_disk(pump: Pump) -> None:
