@@ -80,6 +80,13 @@ impl Bench {
         self.settle();
     }
 
+    /// The connection is lost, and with it what the client has not heard yet.
+    fn reconnect(&mut self) {
+        self.close();
+        self.frames.clear();
+        self.connect();
+    }
+
     /// Of the producer that was opened last.
     fn incarnation(&mut self) -> u64 {
         let producers = self.engine().producers.values();
@@ -424,18 +431,14 @@ fn a_message_that_was_refused_is_not_confirmed_when_it_is_sent_again_behind_late
     assert_eq!((bench.confirmed(), bench.rejected().len()), (vec![1, 3], 1));
     let incarnation = bench.incarnation();
     // The answers are lost with the connection, and all is sent again.
-    bench.close();
-    bench.frames.clear();
-    bench.connect();
+    bench.reconnect();
     bench.producer(incarnation, 2);
     bench.publish(2, "refused");
     bench.publish(3, "c");
     assert_eq!(bench.rejected(), [(2, ErrorCode::DestinationFull)]);
     assert_eq!(bench.confirmed(), [3]);
     bench.engine().purge_queue("orders").unwrap();
-    bench.close();
-    bench.frames.clear();
-    bench.connect();
+    bench.reconnect();
     bench.producer(incarnation, 2);
     bench.publish(2, "refused");
     assert_eq!((bench.confirmed(), bench.held()), (vec![2], Some(1)));

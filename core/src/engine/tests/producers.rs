@@ -69,9 +69,7 @@ fn an_incarnation_is_taken_back_from_nobody_but_who_was_given_it() {
     let incarnation = bench.incarnation();
     let token = bench.token(incarnation);
     let others = bench.engine().state().producer_token(incarnation, "somebody").unwrap();
-    bench.close();
-    bench.frames.clear();
-    bench.connect();
+    bench.reconnect();
     for (claimed, shown) in [
         (incarnation, Vec::new()),
         (incarnation, token[..15].to_vec()),
@@ -105,9 +103,7 @@ fn a_store_that_is_new_gives_numbers_again_and_stores_what_comes_under_them() {
     assert!(is_unknown(&after.come_back(incarnation, token)));
     after.producer(0, 0);
     while after.incarnation() < incarnation {
-        after.close();
-        after.frames.clear();
-        after.connect();
+        after.reconnect();
         after.producer(0, 0);
     }
     assert_eq!(after.incarnation(), incarnation, "the number is given again");
@@ -134,9 +130,7 @@ fn an_older_copy_takes_back_whom_it_knows_and_nobody_else() {
     let late_token = went_on.token(late);
     let (mut copy, _, _) = first(20);
     assert_eq!(copy.incarnation(), late, "the same number");
-    copy.close();
-    copy.frames.clear();
-    copy.connect();
+    copy.reconnect();
     assert!(is_unknown(&copy.come_back(late, late_token)));
     assert!(matches!(
         copy.come_back(early, early_token),

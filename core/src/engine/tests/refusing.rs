@@ -29,13 +29,6 @@ impl Bench {
         self.send(1, Sent::Publish(publish));
     }
 
-    /// The connection is lost, and with it what the client has not heard yet.
-    fn reconnect(&mut self) {
-        self.close();
-        self.frames.clear();
-        self.connect();
-    }
-
     fn last_incarnation(&mut self) -> u64 {
         // The engine gives them out one after the other.
         self.engine().state_mut().next_incarnation().unwrap() - 1
