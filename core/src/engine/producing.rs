@@ -113,16 +113,21 @@ impl Engine {
                            copy, or the producer is somebody else's. It cannot tell which of its messages arrived.";
             return Err(refuse(ErrorCode::UnknownProducer, "incarnation", message));
         }
+        let forgotten = || {
+            let message = "The broker has forgotten this producer: it cannot tell which of its messages arrived.";
+            refuse(ErrorCode::UnknownProducer, "incarnation", message)
+        };
         let Some(target) = target else {
-            return Ok((open.incarnation, 0));
+            // Wherever it sent to: what comes again would be new where it is forgotten.
+            return match self.state.may_have_forgotten(open.incarnation) {
+                true => Err(forgotten()),
+                false => Ok((open.incarnation, 0)),
+            };
         };
         match self.state.producer_knowledge(open.incarnation, target.destination) {
             ProducerKnowledge::Known(last) => Ok((open.incarnation, last)),
             ProducerKnowledge::New => Ok((open.incarnation, 0)),
-            ProducerKnowledge::Forgotten => {
-                let message = "The broker has forgotten this producer: it cannot tell which of its messages arrived.";
-                Err(refuse(ErrorCode::UnknownProducer, "incarnation", message))
-            }
+            ProducerKnowledge::Forgotten => Err(forgotten()),
         }
     }
 

@@ -289,6 +289,12 @@ impl State {
         self.tables.producers.knowledge(incarnation, destination)
     }
 
+    /// Whether numbers of an incarnation may be forgotten, at whatever destination.
+    #[must_use]
+    pub const fn may_have_forgotten(&self, incarnation: u64) -> bool {
+        self.tables.producers.may_have_forgotten(incarnation)
+    }
+
     /// The stamp that messages get now.
     #[must_use]
     pub const fn arrived_ms(&self) -> u64 {

@@ -92,9 +92,15 @@ impl Producers {
                 ProducerKnowledge::Forgotten
             }
             Some(last) => ProducerKnowledge::Known(last.sequence),
-            None if incarnation <= self.forgotten_up_to.max(self.forgotten_unlogged) => ProducerKnowledge::Forgotten,
+            None if self.may_have_forgotten(incarnation) => ProducerKnowledge::Forgotten,
             None => ProducerKnowledge::New,
         }
+    }
+
+    /// Whether rows of an incarnation may have left the table.
+    #[must_use]
+    pub const fn may_have_forgotten(&self, incarnation: u64) -> bool {
+        incarnation <= self.forgotten_up_to || incarnation <= self.forgotten_unlogged
     }
 
     /// Whether nothing was refused that counts.

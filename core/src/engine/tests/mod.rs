@@ -30,6 +30,8 @@ struct Bench {
     properties: Properties,
     /// What the next start accepts.
     limits: Limits,
+    /// How many producers' numbers the next start remembers.
+    producers_max: usize,
     frames: Vec<proto::ServerFrame>,
     /// Streams with output that nobody has taken yet.
     ready: Vec<u64>,
@@ -50,6 +52,7 @@ impl Bench {
             internal: true,
             properties,
             limits: Limits::default(),
+            producers_max: StateOptions::default().producers_max,
             frames: Vec::new(),
             ready: Vec::new(),
             starts: 0,
@@ -69,6 +72,7 @@ impl Bench {
                 ..Options::default()
             },
             start: self.draw(),
+            producers_max: self.producers_max,
             ..StateOptions::default()
         };
         let (state, _) = State::open(Arc::new(self.disk.clone()), options, self.now).unwrap();

@@ -6,9 +6,13 @@ use crate::proto::reply::Result as Answered;
 impl Bench {
     /// Opens a producer as a client that was given this incarnation and this token would; its answer.
     fn come_back(&mut self, incarnation: u64, token: Vec<u8>) -> Answered {
+        self.come_back_to(Some(orders()), incarnation, token)
+    }
+
+    fn come_back_to(&mut self, destination: Option<proto::Destination>, incarnation: u64, token: Vec<u8>) -> Answered {
         let open = proto::OpenProducer {
             producer: 1,
-            destination: Some(orders()),
+            destination,
             incarnation,
             first_unconfirmed: 1,
             token,
@@ -159,4 +163,29 @@ fn message_ids_tell_stores_apart_and_stay_after_a_restart() {
             .collect();
         assert_eq!(ids, std::slice::from_ref(&expected));
     }
+}
+
+#[test]
+fn a_producer_of_many_destinations_is_unknown_once_any_of_its_numbers_may_be_forgotten() {
+    let mut bench = Bench::new(Properties::default());
+    bench.producers_max = 4;
+    bench.begin_anew();
+    bench.connect();
+    bench.anonymous(0, 0);
+    bench.send_to("orders", 1);
+    let incarnation = bench.incarnation();
+    let token = bench.token(incarnation);
+    bench.reconnect();
+    assert!(matches!(
+        bench.come_back_to(None, incarnation, token.clone()),
+        Answered::ProducerOpened(_)
+    ));
+    for _ in 0..8 {
+        bench.reconnect();
+        bench.producer(0, 0);
+        bench.publish(1, "another's");
+    }
+    bench.reconnect();
+    assert!(is_unknown(&bench.come_back_to(None, incarnation, token)));
+    assert_eq!(bench.held(), Some(9));
 }

@@ -3,7 +3,7 @@
 use super::*;
 
 impl Bench {
-    fn anonymous(&mut self, incarnation: u64, first_unconfirmed: u64) {
+    pub(super) fn anonymous(&mut self, incarnation: u64, first_unconfirmed: u64) {
         let open = proto::OpenProducer {
             producer: 1,
             destination: None,
@@ -14,7 +14,7 @@ impl Bench {
         self.send(1, Sent::OpenProducer(open));
     }
 
-    fn send_to(&mut self, name: &str, sequence: u64) {
+    pub(super) fn send_to(&mut self, name: &str, sequence: u64) {
         let destination = proto::Destination {
             kind: DestinationKind::Queue.into(),
             name: name.to_owned(),
