@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from sterna import errors
@@ -152,6 +152,7 @@ class Lane:
             opening.incarnation = self.incarnation
             opening.first_unconfirmed = next(iter(self.unconfirmed), self.next)
             opening.token = self._token
+            opening.left_out.extend(pb.SequenceRange(first=first, last=last) for first, last in self._settled_since())
         try:
             reply = await link.request(self.session._number, "open_producer", opening)
         except errors.UnknownProducerError as error:
@@ -177,6 +178,14 @@ class Lane:
         self._again = deque(self.unconfirmed.items())
         self._send_again()
 
+    def _settled_since(self) -> Iterator[tuple[int, int]]:
+        """Numbers behind the first unconfirmed one that are settled, as ranges: they will not be sent again."""
+        expected = next(iter(self.unconfirmed), self.next)
+        for sequence in (*self.unconfirmed, self.next):
+            if sequence > expected:
+                yield expected, sequence - 1
+            expected = sequence + 1
+
     def _send_again(self) -> None:
         """Sends what a break left unconfirmed, as far as the credit goes; new messages wait behind it."""
         again = self._again
@@ -185,6 +194,9 @@ class Lane:
             self._spend(entry)
             self._queue(sequence, entry, 0)
         if not again:
+            if self.run is not None and self.run.end != self.next:
+                # The last numbers before the break were settled: what comes next does not follow on.
+                self.run = None
             self.look_for_room()
 
     def _spend(self, entry: bytes | Entry) -> None:
@@ -361,7 +373,8 @@ class Lane:
             if entry.upload is not None:
                 self._queue_upload(link, *entry.upload)
         run = self.run
-        if run is None or run.destination != target or run.transaction != transaction:
+        # A frame's messages are numbered on from its first: what is sent again may have gaps.
+        if run is None or run.end != sequence or run.destination != target or run.transaction != transaction:
             run = self.run = Run(self, sequence, target, transaction)
             link.open_run(run)
         run.messages.append(message)  # type: ignore[arg-type]

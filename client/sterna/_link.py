@@ -58,6 +58,11 @@ class Run:
         self.transaction = transaction
         self.messages: list[bytes] = []
 
+    @property
+    def end(self) -> int:
+        """The number that the next message would have."""
+        return self.first + len(self.messages)
+
     def take(self, parts: list[bytes], room: int) -> tuple[int, bool]:
         """Moves as many messages as fit into `room` to `parts`, as one frame; at least one when `parts` is empty.
 

@@ -7,14 +7,16 @@ import os
 import shutil
 import signal
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import sterna
-from sterna import AcknowledgeMode, Interrupted, Reconnect, Restored, TemporaryReplaced, Topic, errors
+from sterna import AcknowledgeMode, DeliveryMode, Interrupted, Reconnect, Restored, TemporaryReplaced, Topic, errors
 
 from tests.running import RunningBroker
 from tests.sdk.conftest import Connect, drain
+from tests.support.system_calls import Supervised
 from tests.waiting import eventually
 
 QUICKLY = Reconnect(initial_ms=10, maximum_ms=100)
@@ -325,3 +327,25 @@ async def test_who_is_cancelled_with_the_connections_own_tasks_does_not_wait(url
         task.cancel()
     done, _ = await asyncio.wait((holder,), timeout=15)
     assert done, "it waits for a reply that nobody reads"
+
+
+async def test_what_was_confirmed_between_others_leaves_a_gap_that_nothing_else_falls_into(
+    tier_broker: None, supervised: Supervised, tmp_path: Path, connect: Connect, name: str
+) -> None:
+    """A confirmation overtakes another's, the stream breaks, and what comes next has numbers of its own."""
+    with RunningBroker(tmp_path / "broker", supervised=(supervised.address, ("fdatasync",))) as broker:
+        connection = await connect(f"sterna://{broker.address}", reconnect=QUICKLY)
+        producer = await connection.producer(name)
+        await producer.send("before")
+        supervised.delay_s = 1.0
+        slow = asyncio.create_task(producer.send("waits for the disk"))
+        await eventually(lambda: producer._lane.next == 3)
+        await producer.send("quick", delivery_mode=DeliveryMode.NON_PERSISTENT)
+        await cut(connection)
+        supervised.delay_s = 0.0
+        later = [asyncio.create_task(producer.send(f"later {number}")) for number in range(3)]
+        await asyncio.wait_for(asyncio.gather(slow, *later), 30)
+        found = await drain(await connection.consumer(name), 6)
+        assert sorted(message.text for message in found) == sorted(
+            ["before", "waits for the disk", "quick", *(f"later {number}" for number in range(3))]
+        )

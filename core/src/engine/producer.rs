@@ -7,6 +7,7 @@
 use crate::proto::Durability;
 use crate::state::DestinationId;
 use rustc_hash::FxHashMap;
+use std::collections::VecDeque;
 
 /// Where a producer sends.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,6 +57,8 @@ pub struct Producer {
     pub resumed: bool,
     /// The number that the next new message has to have.
     pub next_sequence: u64,
+    /// Numbers from there on that will not come, ascending: first and last.
+    pub left_out: VecDeque<(u64, u64)>,
     /// Bytes published since it was opened.
     pub published_bytes: u64,
     /// The window in bytes.
@@ -97,6 +100,7 @@ impl Producer {
             incarnation,
             resumed: false,
             next_sequence,
+            left_out: VecDeque::new(),
             published_bytes: 0,
             window_bytes,
             settled_sequence: before,
@@ -107,6 +111,19 @@ impl Producer {
             confirmed: Vec::new(),
             queued: false,
             uploads: FxHashMap::default(),
+        }
+    }
+
+    /// Passes over the numbers that come next and will not come; they take nothing of the window.
+    pub fn pass_over(&mut self) {
+        while let Some(&(first, last)) = self.left_out.front()
+            && first <= self.next_sequence
+        {
+            self.left_out.pop_front();
+            if last >= self.next_sequence {
+                self.settle(last - self.next_sequence + 1, 0);
+                self.next_sequence = last.saturating_add(1);
+            }
         }
     }
 
@@ -156,6 +173,20 @@ mod tests {
         assert!(producer.settle(1, 1));
         assert_eq!(producer.granted_bytes, WINDOW_BYTES_MIN + WINDOW_BYTES_MIN / 4);
         assert_eq!(producer.granted_sequence, WINDOW_MESSAGES + 11);
+    }
+
+    #[test]
+    fn what_is_left_out_is_passed_over_when_its_turn_comes_and_takes_no_credit() {
+        let mut producer = producer();
+        producer.left_out = [(3, 3), (5, 7)].into();
+        producer.pass_over();
+        assert_eq!(producer.next_sequence, 1);
+        for (next, passed) in [(3, 4), (5, 8)] {
+            producer.next_sequence = next;
+            producer.pass_over();
+            assert_eq!(producer.next_sequence, passed);
+        }
+        assert_eq!((producer.settled_sequence, producer.left_out.len()), (4, 0));
     }
 
     #[test]

@@ -8,6 +8,7 @@ use super::tickets::{Purpose, Resolved};
 use crate::proto::reply::Result as Answered;
 use crate::proto::{self, ErrorCode, server_frame};
 use crate::state::{ProducerKnowledge, message_id_prefix};
+use std::collections::VecDeque;
 
 impl Engine {
     pub(super) fn open_producer(&mut self, key: u64, open: &proto::OpenProducer) -> Handled {
@@ -32,9 +33,11 @@ impl Engine {
         } else {
             open.first_unconfirmed.max(1)
         };
+        let left_out = left_out(open, next)?;
         let producer_key = self.next_key();
         let mut producer = Producer::new(open.producer, key, target, incarnation, next, window);
         producer.resumed = open.incarnation != 0;
+        producer.left_out = left_out;
         let destination = producer
             .target
             .as_ref()
@@ -235,4 +238,21 @@ impl Engine {
     pub(super) fn connection_of(&self, session: u64) -> Option<u64> {
         self.sessions.get(&session).map(|session| session.connection)
     }
+}
+
+/// What a producer that comes back leaves out.
+fn left_out(open: &proto::OpenProducer, next: u64) -> Result<VecDeque<(u64, u64)>, Refused> {
+    let mut ranges = VecDeque::with_capacity(open.left_out.len());
+    let mut from = next;
+    for range in &open.left_out {
+        let last = if range.last == 0 { range.first } else { range.last };
+        if open.incarnation == 0 || range.first < from || last < range.first || last == u64::MAX {
+            let message = "Numbers that are left out stand in order, behind the first that is unconfirmed, of a producer \
+                           that comes back.";
+            return Err(refuse(ErrorCode::InvalidArgument, "left_out", message));
+        }
+        ranges.push_back((range.first, last));
+        from = last + 1;
+    }
+    Ok(ranges)
 }

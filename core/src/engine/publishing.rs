@@ -55,9 +55,10 @@ impl Engine {
             let refused = refuse(ErrorCode::Closed, format!("producer {}", frame.producer), message);
             return self.reject_all(id, key, frame, refused);
         };
-        let Some(producer) = self.producers.get(&producer_key) else {
+        let Some(producer) = self.producers.get_mut(&producer_key) else {
             return Ok(Outcome::Done);
         };
+        producer.pass_over();
         let next = producer.next_sequence;
         let last = frame.first_sequence.checked_add(frame.count - 1);
         let Some(last) = last.filter(|_| frame.first_sequence != 0 && frame.first_sequence <= next) else {

@@ -676,7 +676,7 @@ pub struct SequenceRange {
     #[prost(uint64, tag = "2")]
     pub last: u64,
 }
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct OpenProducer {
     /// Chosen by the client, unique in its connection, not 0.
     #[prost(uint32, tag = "1")]
@@ -694,6 +694,10 @@ pub struct OpenProducer {
     /// the store may be another one, or an older copy of it, and nobody can tell which messages arrived.
     #[prost(bytes = "vec", tag = "5")]
     pub token: ::prost::alloc::vec::Vec<u8>,
+    /// With an incarnation: numbers from `first_unconfirmed` on that will not come again, since they were confirmed or refused
+    /// before; ascending. No others may be left out.
+    #[prost(message, repeated, tag = "6")]
+    pub left_out: ::prost::alloc::vec::Vec<SequenceRange>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ProducerOpened {

@@ -222,6 +222,7 @@ impl Bench {
             destination: Some(orders()),
             incarnation,
             token: self.token(incarnation),
+            left_out: Vec::new(),
             first_unconfirmed,
         };
         self.send(1, Sent::OpenProducer(open));

@@ -16,6 +16,7 @@ impl Bench {
             incarnation,
             first_unconfirmed: 1,
             token,
+            left_out: Vec::new(),
         };
         self.frames.clear();
         let frame = proto::ClientFrame {
@@ -188,4 +189,50 @@ fn a_producer_of_many_destinations_is_unknown_once_any_of_its_numbers_may_be_for
     bench.reconnect();
     assert!(is_unknown(&bench.come_back_to(None, incarnation, token)));
     assert_eq!(bench.held(), Some(9));
+}
+
+#[test]
+fn a_producer_that_comes_back_leaves_out_what_it_declares_and_nothing_else() {
+    let mut bench = Bench::new(Properties::default());
+    bench.connect();
+    bench.producer(0, 0);
+    let incarnation = bench.incarnation();
+    let token = bench.token(incarnation);
+    let range = |first, last| proto::SequenceRange { first, last };
+    let come_back = |bench: &mut Bench, left_out: Vec<proto::SequenceRange>| {
+        bench.reconnect();
+        bench.send(
+            1,
+            Sent::OpenProducer(proto::OpenProducer {
+                producer: 1,
+                destination: Some(orders()),
+                incarnation,
+                first_unconfirmed: 2,
+                token: token.clone(),
+                left_out,
+            }),
+        );
+    };
+    come_back(&mut bench, vec![range(3, 4), range(6, 0)]);
+    for sequence in [2, 5, 7] {
+        bench.publish(sequence, "kept");
+    }
+    assert_eq!((bench.confirmed(), bench.held()), (vec![2, 5, 7], Some(3)));
+    come_back(&mut bench, Vec::new());
+    bench.publish(2, "kept");
+    bench.publish(4, "not declared");
+    assert_eq!(
+        (bench.confirmed(), bench.held()),
+        (vec![2], Some(3)),
+        "a gap closes the producer"
+    );
+    for wrong in [
+        vec![range(1, 1)],
+        vec![range(4, 3)],
+        vec![range(5, 6), range(6, 7)],
+        vec![range(3, u64::MAX)],
+    ] {
+        come_back(&mut bench, wrong);
+        assert_eq!(bench.errors(), [ErrorCode::InvalidArgument]);
+    }
 }

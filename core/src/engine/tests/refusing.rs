@@ -10,6 +10,7 @@ impl Bench {
             incarnation,
             first_unconfirmed,
             token: self.token(incarnation),
+            left_out: Vec::new(),
         };
         self.send(1, Sent::OpenProducer(open));
     }

@@ -91,7 +91,24 @@ impl Producer {
             incarnation: self.incarnation,
             first_unconfirmed: if self.incarnation == 0 { 0 } else { self.first_kept() },
             token: self.token.clone(),
+            left_out: self.settled(),
         })
+    }
+
+    /// Numbers behind the first kept one that are not sent again.
+    fn settled(&self) -> Vec<proto::SequenceRange> {
+        let mut ranges = Vec::new();
+        let mut expected = self.first_kept();
+        for sequence in self.kept.keys().copied().chain([self.next]) {
+            if self.incarnation != 0 && sequence > expected {
+                ranges.push(proto::SequenceRange {
+                    first: expected,
+                    last: sequence - 1,
+                });
+            }
+            expected = sequence + 1;
+        }
+        ranges
     }
 
     fn first_kept(&self) -> u64 {
@@ -114,7 +131,7 @@ impl Producer {
             }
             if run
                 .last()
-                .is_some_and(|(_, _, at)| *at != kept.at || env.random.one_in(3))
+                .is_some_and(|(before, _, at)| *at != kept.at || before + 1 != sequence || env.random.one_in(3))
             {
                 frames.push(std::mem::take(&mut run));
             }

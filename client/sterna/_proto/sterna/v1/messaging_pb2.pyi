@@ -414,18 +414,20 @@ class SequenceRange(_message.Message):
     def __init__(self, first: _Optional[int] = ..., last: _Optional[int] = ...) -> None: ...
 
 class OpenProducer(_message.Message):
-    __slots__ = ("producer", "destination", "incarnation", "first_unconfirmed", "token")
+    __slots__ = ("producer", "destination", "incarnation", "first_unconfirmed", "token", "left_out")
     PRODUCER_FIELD_NUMBER: _ClassVar[int]
     DESTINATION_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     FIRST_UNCONFIRMED_FIELD_NUMBER: _ClassVar[int]
     TOKEN_FIELD_NUMBER: _ClassVar[int]
+    LEFT_OUT_FIELD_NUMBER: _ClassVar[int]
     producer: int
     destination: _message_pb2.Destination
     incarnation: int
     first_unconfirmed: int
     token: bytes
-    def __init__(self, producer: _Optional[int] = ..., destination: _Optional[_Union[_message_pb2.Destination, _Mapping]] = ..., incarnation: _Optional[int] = ..., first_unconfirmed: _Optional[int] = ..., token: _Optional[bytes] = ...) -> None: ...
+    left_out: _containers.RepeatedCompositeFieldContainer[SequenceRange]
+    def __init__(self, producer: _Optional[int] = ..., destination: _Optional[_Union[_message_pb2.Destination, _Mapping]] = ..., incarnation: _Optional[int] = ..., first_unconfirmed: _Optional[int] = ..., token: _Optional[bytes] = ..., left_out: _Optional[_Iterable[_Union[SequenceRange, _Mapping]]] = ...) -> None: ...
 
 class ProducerOpened(_message.Message):
     __slots__ = ("incarnation", "last_sequence", "destination_id", "generation", "credit", "token", "message_id_prefix")
