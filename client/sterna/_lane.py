@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
@@ -215,11 +216,12 @@ class Lane:
         return len(entries)
 
     def _renumber(self) -> None:
-        entries = list(self.unconfirmed.values())
-        self.unconfirmed = dict(enumerate(entries, 1))
-        self.next = len(entries) + 1
+        before = list(self.unconfirmed)
+        self.unconfirmed = dict(enumerate(self.unconfirmed.values(), 1))
+        self.next = len(before) + 1
         self._handed = 0
-        self._flushers = [(min(mark, len(entries)), flusher) for mark, flusher in self._flushers]
+        # So many of what is left had been numbered when the flush began.
+        self._flushers = [(bisect_right(before, mark), flusher) for mark, flusher in self._flushers]
 
     def interrupted(self) -> None:
         """The link is gone; numbering goes on without one."""

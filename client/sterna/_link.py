@@ -203,8 +203,10 @@ class Link:
                 task.cancel()
         if self._call is not None:
             self._call.cancel()
-        if self._channel is not None:
-            await self._channel.close()
+        # The call holds the channel, and that its connection, for as long as somebody holds the call.
+        channel, self._channel, self._call = self._channel, None, None
+        if channel is not None:
+            await channel.close()
 
     async def finish(self, timeout_s: float, reason: errors.SternaError) -> None:
         """Writes what is in the outbox and a Goodbye, then waits for the broker to end the call, at most so long.

@@ -4,7 +4,9 @@ import asyncio
 import errno
 import json
 import socket
-from contextlib import ExitStack
+import urllib.error
+import urllib.request
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import pytest
@@ -119,6 +121,52 @@ async def test_a_full_disk_refuses_at_once_says_so_and_lets_clients_go(
             return True
 
         await eventually(lambda: asyncio.ensure_future(is_taken()), timeout_s=20, what="room")
+
+
+async def test_room_that_comes_back_is_found_while_nobody_is_there(broker_process: Any, supervised: Supervised) -> None:
+    broker = broker_process(manifests=(*ANYTHING, SMALL), supervised=(supervised.address, ("fallocate",)))
+    await asyncio.to_thread(broker.start)
+    supervised.decide = failing("fallocate", ".segment", errno.ENOSPC)
+    async with sterna.connect(f"sterna://{broker.address}") as connection:
+        with pytest.raises(errors.StoreFullError):
+            for _ in range(1_000):
+                await connection.send("orders", BODY)
+    supervised.calls.clear()
+    await eventually(lambda: supervised.calls["fallocate"] >= 2, timeout_s=20, what="another look for room")
+    supervised.decide = lambda _: 0
+    # No client, and no probe before it is done: Kubernetes sends nobody to a broker that is not ready.
+    before = supervised.calls["fallocate"]
+    await eventually(lambda: supervised.calls["fallocate"] > before, timeout_s=20, what="the next look")
+    async with sterna.connect(f"sterna://{broker.address}") as connection:
+        await connection.send("orders", b"there is room again")
+
+
+async def test_a_write_that_finds_no_room_refuses_what_comes_behind_it(
+    broker_process: Any, supervised: Supervised
+) -> None:
+    """A thin volume, or one that copies on write: a file's room is set aside, and its blocks are not."""
+    broker = broker_process(supervised=(supervised.address, ("pwritev",)))
+    await asyncio.to_thread(broker.start)
+    async with asyncio.timeout(60), sterna.connect(f"sterna://{broker.address}") as connection:
+        await connection.send("orders", b"before")
+        supervised.decide = failing("pwritev", ".segment", errno.ENOSPC)
+        asked = supervised.calls["pwritev"]
+        first = asyncio.create_task(connection.send("orders", b"waits for room"))
+        await eventually(lambda: supervised.calls["pwritev"] > asked, timeout_s=20, what="a write")
+
+        def is_full() -> bool:
+            with suppress(urllib.error.HTTPError):
+                urllib.request.urlopen(f"{broker.monitor}/readyz", timeout=5).close()
+                return False
+            return True
+
+        await eventually(lambda: asyncio.ensure_future(asyncio.to_thread(is_full)), timeout_s=20, what="a full disk")
+        with pytest.raises(errors.StoreFullError):
+            await connection.send("orders", b"refused")
+        assert not first.done()
+        supervised.decide = lambda _: 0
+        await first
+    assert set(await drained(broker)) >= {b"before", b"waits for room"}
 
 
 async def test_clients_that_only_connect_do_not_take_the_store_its_files(broker_process: Any) -> None:

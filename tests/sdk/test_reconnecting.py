@@ -31,7 +31,8 @@ async def cut(connection: sterna.Connection) -> None:
     """Breaks the stream between a client and a broker that both live on."""
     link = connection._lifeline._link
     assert link is not None
-    link._call.cancel()
+    if link._call is not None:  # otherwise it is broken already
+        link._call.cancel()
     await eventually(lambda: link.lost is not None)
 
 

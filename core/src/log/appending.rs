@@ -87,6 +87,9 @@ impl Log {
         if self.follower {
             return Err(AppendError::ReadOnly);
         }
+        if !reserved && self.stalled.is_some() {
+            return Err(AppendError::NoSpace);
+        }
         let keep = usize::from(!reserved);
         let mut ahead = self.ahead.iter().take(self.ahead.len().saturating_sub(keep));
         let limit = self.segments.last().map_or(0, |segment| segment.limit().0);
@@ -132,6 +135,10 @@ impl Log {
         }
         if kind < KIND_USER_MIN {
             return Err(AppendError::Kind(kind));
+        }
+        if keep > 0 && self.stalled.is_some() {
+            // What was appended waits for the disk to have room; nothing joins it that could be refused.
+            return Err(AppendError::NoSpace);
         }
         self.append_any(kind, head, payload, keep)
     }

@@ -180,6 +180,12 @@ impl Log {
             .or_else(|| self.upkeep.shortage())
     }
 
+    /// Whether something waits for [`Log::request_watermark_sync`]: it is tried again when the host asks.
+    #[must_use]
+    pub fn waits_for_host(&self) -> bool {
+        self.stalled.is_some() || self.reads_postponed || self.upkeep.is_full()
+    }
+
     /// Where the oldest record lies that is still there, at the earliest.
     #[must_use]
     pub fn start(&self) -> Position {

@@ -87,9 +87,14 @@ impl Host {
         let _ = rustix::io::read(&*self.wake, &mut count);
         self.collect();
         self.submit();
-        let polled = self.engine.poll();
+        let mut polled = self.engine.poll();
         // What was handed out may have to be written (watermarks) or read.
         self.submit();
+        if self.engine.state().log().waits_for_host() && self.failed.is_none() {
+            // Nobody else may come for a long time: a broker that is not ready is sent no clients.
+            let again = self.upkeep_at_ms;
+            polled.deadline_ms = Some(polled.deadline_ms.map_or(again, |deadline| deadline.min(again)));
+        }
         polled
     }
 

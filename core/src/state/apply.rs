@@ -92,6 +92,12 @@ impl Tables {
                 self.producers.arrive(who, to, sequence, position, refused);
             }
         }
+        if !self.live {
+            // Their definitions may be lost: nobody else may get their numbers.
+            head.copies
+                .iter()
+                .for_each(|copy| self.catalogue.note_id(copy.destination.0));
+        }
         if head.transaction != 0 {
             self.transactions.entry(head.transaction).messages += u64::from(!is_volatile(position));
         }

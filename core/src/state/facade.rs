@@ -7,7 +7,7 @@ use std::sync::Arc;
 use rustc_hash::FxHashSet;
 
 use crate::log::disk::Disk;
-use crate::log::{AppendError, Log, LogChunk, OpenMode, Options, Position, RecoveryReport};
+use crate::log::{AppendError, Dropped, Log, LogChunk, OpenMode, Options, Position, RecoveryReport};
 
 use super::catalogue::{Catalogue, Destination, Subscription};
 use super::catalogue_record::kinds;
@@ -120,6 +120,7 @@ impl State {
         }
         let segment_bytes = u64::from(options.log.segment_bytes);
         let record_bytes_max = options.log.record_bytes_max as usize;
+        let is_forced = options.log.force_start;
         // Made before the log is locked, wiped after: another process may be using these files.
         let mut recovering = Recovering::default();
         let spill = SpillFiles::new(Arc::clone(&disk));
@@ -129,7 +130,7 @@ impl State {
             VolatileStore::new(options.volatile_bytes, spill),
             Starts::new(options.incarnation_bits.clamp(1, 32)),
         );
-        let (mut log, report) = Log::open(Arc::clone(&disk), options.log, &mut |record| {
+        let (mut log, mut report) = Log::open(Arc::clone(&disk), options.log, &mut |record| {
             tables
                 .apply(
                     &mut recovering,
@@ -142,17 +143,10 @@ impl State {
                 .map_err(|error| error.to_string())
         })?;
         SpillFiles::wipe(&*disk)?;
-        tables.begin_epoch(&mut recovering, log.epoch());
-        tables.drop_unnamed(&mut recovering);
-        tables.committed = log.durable();
-        tables.inherit_watermarks();
-        tables.hold_all(&mut log);
-        for (holder, target) in recovering.dependencies {
-            Liveness::depend(&mut log, holder, target);
+        let unnamed = tables.recovered(&mut log, recovering);
+        if is_forced && unnamed > 0 {
+            report.dropped.push(lost_definitions(unnamed));
         }
-        // Without a checkpoint yet, nothing is below it.
-        log.set_floor(tables.checkpoint.max(Position(1)), Position::ZERO);
-        log.set_committed(tables.committed);
         tables.live = !follows;
         let checkpoint_end = tables.checkpoint;
         let mut state = Self {
@@ -388,8 +382,9 @@ impl State {
     /// The epoch is not above the log's last, or above all that there are.
     pub fn begin_epoch(&mut self, epoch: u64, start: Start) -> Result<(), StateError> {
         check_epoch(Some(epoch))?;
-        self.incarnations = 0;
         self.log.begin_epoch(epoch)?;
+        // Not before: where it is refused the present epoch goes on counting.
+        self.incarnations = 0;
         self.tables.begin_epoch(&mut self.log, epoch);
         self.tables.drop_unnamed(&mut self.log);
         self.tables.inherit_watermarks();
@@ -453,6 +448,19 @@ impl State {
     }
 }
 
+/// What a forced start says of messages whose destination nothing names any more.
+fn lost_definitions(messages: u64) -> Dropped {
+    let why = "messages of queues and subscriptions that nothing names: deleted before, or their definitions are lost";
+    Dropped {
+        file: "(definitions)".to_owned(),
+        offset: 0,
+        position: Position::ZERO,
+        bytes: 0,
+        records: Some(messages),
+        why: why.to_owned(),
+    }
+}
+
 /// Numbers of producers and transactions are composed of the epoch and a counter: it must leave room for that.
 fn check_epoch(epoch: Option<u64>) -> Result<(), StateError> {
     match epoch {
@@ -462,17 +470,38 @@ fn check_epoch(epoch: Option<u64>) -> Result<(), StateError> {
 }
 
 impl Tables {
+    /// All records were applied: what follows from there being no more of them. How many messages waited in what nothing
+    /// names.
+    fn recovered(&mut self, log: &mut Log, mut recovering: Recovering) -> u64 {
+        self.begin_epoch(&mut recovering, log.epoch());
+        let unnamed = self.drop_unnamed(&mut recovering);
+        self.committed = log.durable();
+        self.inherit_watermarks();
+        self.hold_all(log);
+        for (holder, target) in recovering.dependencies {
+            Liveness::depend(log, holder, target);
+        }
+        // Without a checkpoint yet, nothing is below it.
+        log.set_floor(self.checkpoint.max(Position(1)), Position::ZERO);
+        log.set_committed(self.committed);
+        unnamed
+    }
+
     /// Sources that no record and no checkpoint names were deleted, by records that are no longer needed.
-    fn drop_unnamed(&mut self, liveness: &mut impl Liveness) {
+    /// How many messages waited in them.
+    fn drop_unnamed(&mut self, liveness: &mut impl Liveness) -> u64 {
         let unnamed: Vec<SourceId> = self
             .sources
             .values()
             .filter(|source| !source.named)
             .map(|source| source.id)
             .collect();
+        let mut messages = 0;
         for id in unnamed {
+            messages += self.sources.get(&id).map_or(0, |source| source.statistics.messages);
             self.remove_source(liveness, id);
         }
+        messages
     }
 
     /// What may have been delivered before comes flagged from now on.

@@ -145,7 +145,11 @@ impl Tables {
 
     /// A source, made if a record is the first to name it.
     pub fn source_or_placeholder(&mut self, id: SourceId) -> &mut Source {
-        self.sources.entry(id).or_insert_with(|| Source::new(id, None, true))
+        self.sources.entry(id).or_insert_with(|| {
+            // Its definition may be lost: nobody else may get its number.
+            self.catalogue.note_id(id.0);
+            Source::new(id, None, true)
+        })
     }
 
     pub fn mark_dirty(&mut self, id: SourceId) {

@@ -373,3 +373,30 @@ fn a_transaction_gets_no_number_that_the_log_names() {
     bench.settle();
     assert_eq!(bench.texts(queue.source()), ["kept", "3", "4", "5"]);
 }
+
+#[test]
+fn a_number_whose_definition_is_lost_is_given_to_nobody_else_and_a_forced_start_tells_of_its_messages() {
+    let disk = SimDisk::new(11);
+    write_raw(&disk, &[(kinds::MESSAGE, released_head(3, 0, 0, 1))]);
+    let mut options = small_options();
+    options.log.force_start = true;
+    let (state, report) = State::open(Arc::new(disk.clone()), options, Now::default()).unwrap();
+    assert!(
+        report
+            .dropped
+            .iter()
+            .any(|dropped| dropped.records == Some(1) && dropped.why.contains("nothing names")),
+        "{:?}",
+        report.dropped
+    );
+    drop(state);
+    disk.kill_process();
+    let mut bench = Bench::on(disk, small_options());
+    let public = bench.queue("public", Properties::default());
+    assert!(public.0 > 18, "the copies' destinations are 16 to 18: {public:?}");
+    assert!(bench.texts(public.source()).is_empty());
+    bench.send(public, &Message::text("public"));
+    bench.settle();
+    bench.restart();
+    assert_eq!(bench.texts(public.source()), ["public"]);
+}
