@@ -4,15 +4,18 @@ import asyncio
 import errno
 import json
 import socket
+import ssl
 import urllib.error
 import urllib.request
 from contextlib import ExitStack, suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
 import sterna
 from sterna import errors
 
+from tests.access.authorities import Authority
 from tests.running import ANYTHING, RunningBroker, manifest
 from tests.support.system_calls import Supervised, failing, is_possible
 from tests.waiting import eventually
@@ -169,18 +172,35 @@ async def test_a_write_that_finds_no_room_refuses_what_comes_behind_it(
     assert set(await drained(broker)) >= {b"before", b"waits for room"}
 
 
-async def test_clients_that_only_connect_do_not_take_the_store_its_files(broker_process: Any) -> None:
-    broker = broker_process(manifests=(*ANYTHING, SMALL), descriptors=(256, 512))
+@pytest.mark.parametrize("secure", [False, True], ids=["plain", "tls"])
+async def test_clients_that_only_connect_do_not_take_the_store_its_files(
+    broker_process: Any, tmp_path: Path, secure: bool
+) -> None:
+    authority = Authority()
+    certificate, key = authority.issue(tmp_path / "server")
+    ca = authority.write(tmp_path / "ca.pem")
+    flags = {"tls_cert": certificate, "tls_key": key} if secure else {}
+    url, tls = ("sternas://", sterna.Tls(ca=ca)) if secure else ("sterna://", None)
+    broker = broker_process(manifests=(*ANYTHING, SMALL), descriptors=(256, 512), **flags)
     await asyncio.to_thread(broker.start)
-    async with sterna.connect(f"sterna://{broker.address}") as connection:
+    probe = f"http{'s' if secure else ''}://{broker.ready['monitor']}/livez"
+    trusting = ssl.create_default_context(cafile=ca) if secure else None
+    async with sterna.connect(f"{url}{broker.address}", tls=tls) as connection:
         await connection.send("orders", b"before")
         with ExitStack() as idle:
             for address in (broker.address, broker.ready["monitor"]):
                 await asyncio.to_thread(_connect_and_say_nothing, str(address), 600, idle)
-            # Several files further.
+            # Several files further, and whoever asks whether it lives is answered.
             for _ in range(300):
                 await connection.send("orders", BODY)
+            answer = await asyncio.to_thread(urllib.request.urlopen, probe, timeout=10, context=trusting)
+            assert answer.status == 200
+            answer.close()
+        consumer = await connection.consumer("orders")
+        for _ in range(301):
+            message = await consumer.receive(timeout=10)
+            assert message is not None
+            message.acknowledge()
     [few] = events(broker, "few_open_files")
     assert few["open_files"] == 512
-    assert len(await drained(broker)) == 301
     assert await asyncio.to_thread(broker.terminate) == 0

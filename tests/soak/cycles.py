@@ -137,6 +137,8 @@ class Soak:
                     await asyncio.wait_for(over.wait(), 0.05)
             load.stopped.set()
             await running
+            if load.hanging and not plan.happened:
+                outcome.faults.append(f"clients hang at a broker that is well: {', '.join(load.hanging)}")
             self._keys, outcome.confirmed = load.next_number, load.confirmed
         finally:
             with suppress(errors.SternaError):

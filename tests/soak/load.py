@@ -12,6 +12,8 @@ from tests.soak.ledger import Ledger
 
 _BODY_BYTES_MAX = 6_000
 _AT_ONCE = 16
+# Every part looks at `stopped` more often than this, as long as its calls are answered.
+_LAST_S = 5.0
 # What a client is told when nothing of a message is kept.
 _REFUSED = (errors.StoreFullError, errors.DestinationFullError, errors.LimitExceededError)
 Sending = Callable[[str], Awaitable[None]]
@@ -23,6 +25,9 @@ class Load:
     def __init__(self, connection: sterna.Connection, ledger: Ledger, choices: random.Random, first: int) -> None:
         self.confirmed = 0
         self.stopped = asyncio.Event()
+        self.hanging: list[str] = []
+        """The parts that did not end by themselves, some seconds after `stopped` was set."""
+
         self._connection = connection
         self._ledger = ledger
         self._choices = choices
@@ -35,21 +40,24 @@ class Load:
 
     async def run(self) -> None:
         """Until `stopped` is set, or nothing goes any more."""
-        parts = [
-            self._sends("plain", "p"),
-            self._sends("in", "m"),
-            self._sends(Topic("news"), "t"),
-            self._sends_last(),
-            self._acknowledges(),
-            self._moves(),
-        ]
-        tasks = [asyncio.create_task(self._part(part)) for part in parts]
+        parts = {
+            "sends to plain": self._sends("plain", "p"),
+            "sends to in": self._sends("in", "m"),
+            "sends to news": self._sends(Topic("news"), "t"),
+            "sends to last": self._sends_last(),
+            "acknowledges": self._acknowledges(),
+            "moves": self._moves(),
+        }
+        tasks = [asyncio.create_task(self._part(part), name=name) for name, part in parts.items()]
         await self.stopped.wait()
-        # What waits for messages would wait on; what is under way is ended with the connection.
-        await asyncio.wait(tasks, timeout=1)
-        for task in tasks:
+        _, pending = await asyncio.wait(tasks, timeout=_LAST_S)
+        self.hanging = [task.get_name() for task in pending]
+        for task in pending:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        for result in await asyncio.gather(*tasks, return_exceptions=True):
+            # A defect of the load itself, or an error that no client may be told.
+            if isinstance(result, Exception):
+                raise result
 
     async def _part(self, part: Awaitable[None]) -> None:
         with suppress(errors.SternaError):

@@ -7,8 +7,11 @@ header or a client certificate.
 """
 
 import asyncio
+import socket
+import ssl
 from collections.abc import Callable
 
+import structlog
 from aiohttp import web
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
@@ -19,7 +22,10 @@ from sterna_broker.monitor.readiness import Readiness
 from sterna_broker.refusals import RefusedError
 from sterna_broker.server.listening import ListenError
 
+_log = structlog.get_logger(part="monitor")
+
 _HANDSHAKE_S = 10.0
+_AGAIN_S = 0.1
 
 
 class Monitor:
@@ -34,7 +40,10 @@ class Monitor:
         connections_max: int = 64,
     ) -> None:
         self._connections_max = max(connections_max, 1)
-        self._server: asyncio.Server | None = None
+        self._context: ssl.SSLContext | None = None
+        self._listening: socket.socket | None = None
+        self._accepting: asyncio.Task[None] | None = None
+        self._greeting: dict[asyncio.Task[None], None] = {}
         self._gate = gate
         self._readiness = readiness
         self._state = state
@@ -52,37 +61,71 @@ class Monitor:
             ListenError: the port is taken, or not for us.
         """
         await self._runner.setup()
-        tls = self._gate.tls
+        self._context = self._gate.tls.http_context() if self._gate.tls else None
         try:
-            self._server = server = await asyncio.get_running_loop().create_server(
-                self._connection,
-                address.host,
-                address.port,
-                ssl=tls.http_context() if tls else None,
-                ssl_handshake_timeout=_HANDSHAKE_S if tls else None,
-                reuse_address=True,
-                reuse_port=False,
-            )
+            # Bound here, and taken from connection by connection: a server of asyncio takes all that come, and knows of
+            # none before its handshake is over.
+            family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+            self._listening = listening = socket.create_server((address.host, address.port), family=family, backlog=128)
         except OSError as error:
             await self._runner.cleanup()
             raise ListenError(f"cannot listen on {address}: {error.strerror or error}") from error
-        port: int = server.sockets[0].getsockname()[1]
+        listening.setblocking(False)
+        self._accepting = asyncio.create_task(self._accept(listening), name="monitor")
+        port: int = listening.getsockname()[1]
         return Address(address.host, port)
 
     async def stop(self) -> None:
         """Ends; requests under way are not waited for long."""
-        if self._server is not None:
-            self._server.close()
+        greeting, self._greeting = [*self._greeting], {}
+        for task in (self._accepting, *greeting):
+            if task is not None:
+                task.cancel()
+        await asyncio.gather(*(one for one in (self._accepting, *greeting) if one is not None), return_exceptions=True)
+        if self._listening is not None:
+            self._listening.close()
         await self._runner.cleanup()
 
-    def _connection(self) -> asyncio.Protocol:
-        """The protocol of a new connection. One too many takes the place of the oldest: a probe always gets through."""
+    async def _accept(self, listening: socket.socket) -> None:
+        """Takes connections. One too many takes the place of the oldest: a probe always gets through."""
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                connection, _ = await loop.sock_accept(listening)
+            except OSError as error:
+                # Out of descriptors, or the client is gone already.
+                _log.warning("monitor_cannot_accept", error=error.strerror or str(error))
+                await asyncio.sleep(_AGAIN_S)
+                continue
+            self._make_place()
+            task = loop.create_task(self._greet(connection), name="monitor connection")
+            self._greeting[task] = None
+            task.add_done_callback(lambda done: self._greeting.pop(done, None))
+
+    def _make_place(self) -> None:
         server = self._runner.server
         assert server is not None  # as long as it listens
         connections = server.connections
-        for oldest in connections[: len(connections) + 1 - self._connections_max]:
+        over = len(connections) + len(self._greeting) + 1 - self._connections_max
+        # Whoever has not even greeted goes first.
+        for task in [*self._greeting][: max(over, 0)]:
+            over -= 1
+            task.cancel()
+        for oldest in connections[: max(over, 0)]:
             oldest.force_close()
-        return server()
+
+    async def _greet(self, connection: socket.socket) -> None:
+        server = self._runner.server
+        assert server is not None  # as long as it listens
+        loop = asyncio.get_running_loop()
+        try:
+            # Whoever connects and does not agree on TLS in this time is nobody worth a connection.
+            timeout_s = _HANDSHAKE_S if self._context else None
+            await loop.connect_accepted_socket(server, connection, ssl=self._context, ssl_handshake_timeout=timeout_s)
+        except (OSError, asyncio.CancelledError) as error:
+            connection.close()
+            if isinstance(error, asyncio.CancelledError):
+                raise
 
     async def _livez(self, _request: web.Request) -> web.Response:
         return web.json_response({"live": True, "state": self._state()})
