@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Everything that other runs take a share of: every write of every story of the operator, and thousands of seeds. Behind
+# Everything that other runs take a share of: every write of every story of the operator, and thousands of seeds, hundreds of cycles of the soak. Behind
 # `make test-all`; docs/reliability.md has the last result. It says what each part took and what it found; all parts run,
 # whatever fails.
 set -uo pipefail
@@ -28,6 +28,7 @@ part "the engine, $ENGINE_SEEDS seeds of each simulation" \
     with_seeds "$ENGINE_SEEDS" cargo test --locked --quiet --manifest-path core/Cargo.toml --lib
 part "the engine against the model of a queue, $MODEL_SEEDS cases" \
     with_seeds "$MODEL_SEEDS" "$PY" -m pytest -q tests/core/test_queue_model.py
+part "real brokers under load, with faults, ${SOAK_CYCLES:-300} cycles" "$PY" -m tests.soak --cycles "${SOAK_CYCLES:-300}"
 part "pods" tools/test-cluster.sh
 
 printf '\n==== %s, SEED=%s\n' "$(git describe --always --dirty --exclude='*')" "$SEED"
