@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Everything that other runs take a share of: every write of every story of the operator, and thousands of seeds, hundreds of cycles of the soak. Behind
-# `make test-all`; docs/reliability.md has the last result. It says what each part took and what it found; all parts run,
-# whatever fails.
+# Everything that other runs take a share of: every write of every story of the operator, thousands of seeds, hundreds of
+# cycles of the soak. Behind `make test-all`; docs/reliability.md has the last result. It says what each part took and what it
+# found; all parts run, whatever fails.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 PY=.venv/bin/python

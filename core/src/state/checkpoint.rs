@@ -55,7 +55,7 @@ impl State {
     /// Writes a checkpoint now.
     ///
     /// # Errors
-    /// The log takes no records: part of it may be written, which does no harm.
+    /// The log takes no records, or has no room for all of it: then none of it is written.
     pub fn checkpoint(&mut self) -> Result<(), AppendError> {
         let undelivered = self.tables.sources.get(&super::ids::UNDELIVERED.source());
         let wildcard_holds = self.tables.catalogue.subscriptions().any(|subscription| {
@@ -75,6 +75,12 @@ impl State {
         let largest = self.record_bytes_max.saturating_sub(HEADER_BYTES + CHUNK_HEAD_BYTES);
         let chunks = self.tables.checkpoint_chunks(CHUNK_BYTES.min(largest))?;
         let count = chunks.len();
+        // A part of one is of no use, and would take of the reserve each time that it is tried.
+        let lengths: Vec<u64> = chunks
+            .iter()
+            .map(|items| (CHUNK_HEAD_BYTES + items.len()) as u64)
+            .collect();
+        self.log.check_room(&lengths, true)?;
         let mut begin = Position::ZERO;
         let mut end = Position::ZERO;
         for (index, items) in chunks.into_iter().enumerate() {

@@ -301,3 +301,28 @@ fn nothing_is_discarded_where_one_of_several_queues_finds_no_room() {
         },
     );
 }
+
+#[test]
+fn a_checkpoint_that_finds_no_room_for_all_of_it_takes_none() {
+    at_every_room(
+        (0..950).step_by(50),
+        |bench| {
+            for number in 0..600 {
+                let name = DestinationName::parse(&format!("a.queue.with.a.name.of.some.length.{number}")).unwrap();
+                let state = bench.state();
+                let made = state.ensure_destination(Kind::Queue, &name, Origin::Static, Properties::default());
+                made.unwrap();
+            }
+            bench.settle();
+        },
+        |bench, ()| {
+            let before = bench.state().log().end();
+            let result = bench.state().checkpoint();
+            if result.is_err() {
+                assert_eq!(bench.state().log().end(), before);
+            }
+            Ok(result?)
+        },
+        |bench, (), _| assert_eq!(bench.state().catalogue().destinations().count(), 603),
+    );
+}
