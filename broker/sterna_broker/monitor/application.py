@@ -10,6 +10,7 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Callable
+from functools import partial
 
 import structlog
 from aiohttp import web
@@ -100,7 +101,17 @@ class Monitor:
             self._make_place()
             task = loop.create_task(self._greet(connection), name="monitor connection")
             self._greeting[task] = None
-            task.add_done_callback(lambda done: self._greeting.pop(done, None))
+            task.add_done_callback(partial(self._greeted, connection))
+
+    def _greeted(self, connection: socket.socket, task: "asyncio.Task[None]") -> None:
+        """Whoever was not taken over, even before its task began, is closed."""
+        self._greeting.pop(task, None)
+        if task.cancelled():
+            connection.close()
+        elif (error := task.exception()) is not None:
+            connection.close()
+            if not isinstance(error, OSError):
+                _log.error("monitor_connection_failed", exc_info=error)
 
     def _make_place(self) -> None:
         server = self._runner.server
@@ -118,14 +129,9 @@ class Monitor:
         server = self._runner.server
         assert server is not None  # as long as it listens
         loop = asyncio.get_running_loop()
-        try:
-            # Whoever connects and does not agree on TLS in this time is nobody worth a connection.
-            timeout_s = _HANDSHAKE_S if self._context else None
-            await loop.connect_accepted_socket(server, connection, ssl=self._context, ssl_handshake_timeout=timeout_s)
-        except (OSError, asyncio.CancelledError) as error:
-            connection.close()
-            if isinstance(error, asyncio.CancelledError):
-                raise
+        # Whoever connects and does not agree on TLS in this time is nobody worth a connection.
+        timeout_s = _HANDSHAKE_S if self._context else None
+        await loop.connect_accepted_socket(server, connection, ssl=self._context, ssl_handshake_timeout=timeout_s)
 
     async def _livez(self, _request: web.Request) -> web.Response:
         return web.json_response({"live": True, "state": self._state()})

@@ -306,7 +306,7 @@ impl State {
     ) -> Result<Vec<u64>, AppendError> {
         let mut lengths = Vec::new();
         let ends = self.tables.catalogue.subscription(old).filter(|old| old.durable);
-        if let Some(ends) = ends.map(|ends| deleted_head(ends, "replaced")) {
+        if let Some(ends) = ends.map(|ends| head_of(ends, true, "replaced")) {
             self.head_buffer.clear();
             ends.encode(&mut self.head_buffer)?;
             lengths.push(self.head_buffer.len() as u64);
@@ -386,7 +386,7 @@ impl State {
     pub fn unsubscribe(&mut self, id: SourceId, actor: &str) -> Result<u64, StateError> {
         let subscription = self.tables.catalogue.subscription(id).ok_or(StateError::NoSuchSource)?;
         if subscription.durable {
-            let head = deleted_head(subscription, actor);
+            let head = head_of(subscription, true, actor);
             self.head_buffer.clear();
             head.encode(&mut self.head_buffer).map_err(AppendError::from)?;
             self.append_event(kinds::SUBSCRIPTION)?;
@@ -535,10 +535,10 @@ fn subscription_head(id: SourceId, definition: &SubscriptionDefinition) -> Subsc
     }
 }
 
-/// A durable subscription that ends.
-fn deleted_head(subscription: &Subscription, actor: &str) -> SubscriptionHead {
+/// A durable subscription as records have it; `deleted`: it ends, by this actor.
+pub(super) fn head_of(subscription: &Subscription, deleted: bool, actor: &str) -> SubscriptionHead {
     SubscriptionHead {
-        deleted: true,
+        deleted,
         id: subscription.id,
         client_id: subscription.client_id.clone(),
         name: subscription.name.clone(),

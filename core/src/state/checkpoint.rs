@@ -12,8 +12,8 @@ use rustc_hash::FxHashSet;
 use crate::log::{AppendError, HEADER_BYTES, Position, Space};
 use crate::name::DestinationName;
 
-use super::catalogue::Unwanted;
-use super::catalogue_record::{DestinationHead, Origin, SubscriptionHead, kinds};
+use super::administration::head_of;
+use super::catalogue_record::{DestinationHead, Origin, kinds};
 use super::checkpoint_record::{ChunkHead, Item};
 use super::codec::{Decoder, HeadError};
 use super::facade::State;
@@ -160,18 +160,7 @@ impl Tables {
             }
         }
         for subscription in catalogue.subscriptions().filter(|subscription| subscription.durable) {
-            chunks.item(&Item::Subscription(SubscriptionHead {
-                deleted: false,
-                id: subscription.id,
-                client_id: subscription.client_id.clone(),
-                name: subscription.name.clone(),
-                pattern: subscription.pattern.as_str().to_owned(),
-                selector: subscription.selector_text.clone(),
-                shared: subscription.shared,
-                no_local: subscription.unwanted != Unwanted::Nobody,
-                is_static: subscription.is_static,
-                actor: String::new(),
-            }))?;
+            chunks.item(&Item::Subscription(head_of(subscription, false, "")))?;
         }
         for source in self.sources.values().filter(|source| source.logged && source.named) {
             chunks.item(&Item::Source {
