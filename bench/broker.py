@@ -5,7 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
-import time
+import time  # noqa: TID251 - measures real time
 from dataclasses import dataclass, field
 from pathlib import Path
 

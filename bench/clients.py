@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import json
 import sys
-import time
+import time  # noqa: TID251 - measures real time
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 

@@ -16,7 +16,7 @@ import json
 import os
 import sys
 import tempfile
-import time
+import time  # noqa: TID251 - measures real time
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import Any

@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import threading
-import time
+import time  # noqa: TID251 - measures real time
 from dataclasses import dataclass, field
 
 from tools.fingerprints import ROOT

@@ -11,7 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
+import time  # noqa: TID251 - measures real time
 
 from tools import stages
 from tools.fingerprints import ROOT

@@ -6,7 +6,7 @@
 import os
 import subprocess
 import sys
-import time
+import time  # noqa: TID251 - measures real time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 

@@ -11,7 +11,7 @@ import fcntl
 import shutil
 import subprocess
 import sys
-import time
+import time  # noqa: TID251 - measures real time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass

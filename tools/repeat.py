@@ -12,7 +12,7 @@ import re
 import subprocess
 import sys
 import tempfile
-import time
+import time  # noqa: TID251 - measures real time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path

@@ -7,7 +7,7 @@ import contextlib
 import os
 import signal
 import subprocess
-import time
+import time  # noqa: TID251 - measures real time
 import tomllib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

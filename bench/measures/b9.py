@@ -4,7 +4,7 @@ Timed from the birth of the process to the first message in a client's hands; Py
 """
 
 import signal
-import time
+import time  # noqa: TID251 - measures real time
 
 import sterna
 from sterna import admin

@@ -7,6 +7,7 @@ close the engine cleanly. A broker that was stopped so has nothing to recover.
 
 import asyncio
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,6 @@ from sterna_broker import descriptors
 from sterna_broker.access.gate import Gate
 from sterna_broker.access.users import UserStore
 from sterna_broker.addresses import Address, is_loopback
-from sterna_broker.clock import monotonic_ms, wall_ms
 from sterna_broker.cluster.configuration import ClusterConfiguration
 from sterna_broker.cluster.member import Member
 from sterna_broker.configuration.applied import AppliedFolder
@@ -37,6 +37,7 @@ from sterna_broker.server.receiving import Receiving
 from sterna_broker.server.sending import Sending
 from sterna_broker.server.services import Services
 from sterna_broker.statistics import StatisticsSource
+from sterna_broker.surroundings import monotonic_ms, wall_ms
 from sterna_broker.tickets import TicketDesk
 from sterna_broker.version import VERSION
 
@@ -65,11 +66,26 @@ class _Parts:
     statistics: StatisticsSource
 
 
+@dataclass(frozen=True)
+class Makers:
+    """What makes the parts of a node that touch disk and network; a simulation has others."""
+
+    engine: Callable[[str, str, int, int], Engine] = Engine.open
+    """Of the log's folder, the settings, and the time of both clocks. May take long: it runs in a thread."""
+
+    listener: Callable[..., Listener] = Listener
+    monitor: Callable[..., Monitor] = Monitor
+
+
+_OWN = Makers()
+
+
 class Node:
     """See the module. `start`, then `stop`, each once."""
 
-    def __init__(self, options: BrokerOptions) -> None:
+    def __init__(self, options: BrokerOptions, makers: Makers = _OWN) -> None:
         self.options = options
+        self._makers = makers
         self.messaging: Address | None = None
         self.monitor: Address | None = None
         self.recovery: dict[str, Any] = {}
@@ -135,7 +151,9 @@ class Node:
         self._warn_if_open(settings)
         began_ms = monotonic_ms()
         folder = self.options.data / LOG_FOLDER
-        engine = await asyncio.to_thread(Engine.open, str(folder), settings.engine_json(), wall_ms(), monotonic_ms())
+        engine = await asyncio.to_thread(
+            self._makers.engine, str(folder), settings.engine_json(), wall_ms(), monotonic_ms()
+        )
         recovery = json.loads(engine.recovery())
         self.recovery = {
             **recovery,
@@ -179,8 +197,8 @@ class Node:
         services = Services(connect, sending, receiving, administration, gate.admit_call)
         metrics = Metrics(pump, statistics, settings.metrics_destinations, self.member)
         at_once = descriptors.shares(descriptors.limit(), limits.connections)
-        monitor = Monitor(self.readiness, lambda: self._state, metrics, gate, at_once.monitor)
-        listener = Listener(
+        monitor = self._makers.monitor(self.readiness, lambda: self._state, metrics, gate, at_once.monitor)
+        listener = self._makers.listener(
             services,
             limits.frame_bytes,
             connections_max=at_once.messaging,

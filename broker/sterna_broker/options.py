@@ -4,7 +4,6 @@ Flags come before the Broker manifest, and that before the defaults.
 """
 
 import json
-import secrets
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -19,6 +18,7 @@ from sterna_broker.access.identities import CertificateUser
 from sterna_broker.addresses import Address
 from sterna_broker.cluster import advertising
 from sterna_broker.cluster.options import ClusterOptions
+from sterna_broker.surroundings import random_hex
 
 DEFAULT_MESSAGING = "127.0.0.1:7222"
 DEFAULT_MONITOR = "127.0.0.1:7280"
@@ -190,7 +190,7 @@ def settle(options: BrokerOptions, manifest: Broker | None, version: str) -> Set
         "broker": name,
         "product": f"sterna {version}",
         # Used when the store is new; an existing one keeps its own.
-        "store_id": secrets.token_hex(16),
+        "store_id": random_hex(16),
         "force_start": options.force_start,
         "segment_bytes": spec.log.segment_bytes,
         "cache_bytes": spec.log.cache_bytes,

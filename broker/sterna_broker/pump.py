@@ -21,8 +21,8 @@ from typing import Any, Protocol
 import structlog
 from sterna_core import Engine, EngineError
 
-from sterna_broker.clock import monotonic_ms, wall_ms
 from sterna_broker.refusals import RefusedError, shutting_down
+from sterna_broker.surroundings import monotonic_ms, wall_ms
 
 _log = structlog.get_logger(part="engine")
 

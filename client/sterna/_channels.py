@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import ipaddress
 import ssl
+from collections.abc import Callable
 from typing import Any, Final
 
 from sterna import errors
@@ -25,20 +26,30 @@ _WRONG_NAME: Final = (62, 64)
 _SELF_MADE: Final = (18, 19, 20, 21)
 
 
+def _of_grpc(address: str, credentials: Any, options: list[tuple[str, Any]]) -> Any:
+    import grpc
+
+    if credentials is None:
+        return grpc.aio.insecure_channel(address, options=options)
+    return grpc.aio.secure_channel(address, credentials, options=options)
+
+
+#: Makes a channel of an address, credentials (None: without TLS) and options; a simulation has others.
+make_channel: Callable[[str, Any, list[tuple[str, Any]]], Any] = _of_grpc
+
+
 async def open_channel(address: str, tls: Tls | None, options: list[tuple[str, Any]]) -> Any:
     """A channel to an address; dials when it is used.
 
     Raises:
         TlsError: a file of `tls` cannot be used.
     """
-    import grpc
-
     if tls is None:
-        return grpc.aio.insecure_channel(address, options=options)
+        return make_channel(address, None, options)
     loaded = await asyncio.to_thread(tls.load)
     if loaded.server_name:
         options = [*options, ("grpc.ssl_target_name_override", loaded.server_name)]
-    return grpc.aio.secure_channel(address, loaded.credentials(), options=options)
+    return make_channel(address, loaded.credentials(), options)
 
 
 async def unreachable(address: str, tls: Tls | None, cause: str) -> errors.UnreachableError:

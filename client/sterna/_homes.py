@@ -12,11 +12,11 @@ transacted session goes to the home of its first destination as a whole, and ref
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, Final
 
 from sterna import errors
+from sterna._surroundings import monotonic_s
 
 if TYPE_CHECKING:
     from sterna._lifeline import Lifeline
@@ -65,14 +65,14 @@ class Homes:
         if not addresses:
             raise moved
         reconnect = self.root._lifeline.options.reconnect
-        began_s, round_ = time.monotonic(), 0
+        began_s, round_ = monotonic_s(), 0
         while True:
             try:
                 async with self._dialing:
                     return await self._known_or_dialled(addresses)
             except errors.UnreachableError:
                 limit_s = reconnect.give_up_after_s
-                has_ended = limit_s is not None and time.monotonic() - began_s > limit_s
+                has_ended = limit_s is not None and monotonic_s() - began_s > limit_s
                 if has_ended or self.root.closed is not None:
                     raise
             await asyncio.sleep(reconnect.pause_s(round_))

@@ -15,7 +15,6 @@ broker allows in flight; the broker's producer credit counts as well. Whoever fi
 from __future__ import annotations
 
 import asyncio
-import secrets
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -26,6 +25,7 @@ from sterna._encode import encode_destination, field
 from sterna._link import Link, LinkLostError, Run
 from sterna._proto.sterna.v1 import message_pb2
 from sterna._proto.sterna.v1 import messaging_pb2 as pb
+from sterna._surroundings import random_bits
 from sterna.destinations import Destination
 from sterna.messages import Sent
 from sterna.modes import Durability
@@ -130,7 +130,7 @@ class Lane:
         self.budget = 0
         self._flushers: list[tuple[int, asyncio.Future[None]]] = []
         # Random, since a message that goes to another broker's lane keeps the number of its upload.
-        self._upload_ids = secrets.randbits(48)
+        self._upload_ids = random_bits(48)
         #: Whose lane it is: the one who follows when the destination moves.
         self.owner: Producer | None = None
 

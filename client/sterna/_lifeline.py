@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import random
-import time
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
@@ -22,6 +20,7 @@ from sterna._lane import Flow, Lane
 from sterna._link import Link, LinkLostError
 from sterna._proto.sterna.v1 import message_pb2
 from sterna._proto.sterna.v1 import messaging_pb2 as pb
+from sterna._surroundings import monotonic_s, uniform, wall_ms
 from sterna.destinations import Destination, destination_from
 from sterna.events import Closed, Hook, Interrupted, Restored, TemporaryReplaced, logger
 from sterna.options import Options
@@ -99,7 +98,7 @@ class Lifeline:
         failure: errors.SternaError = errors.UnreachableError("no address was tried")
         for attempt in range(self.options.connect_attempts):
             if attempt:
-                await asyncio.sleep(0.5 * random.uniform(0.5, 1.0))
+                await asyncio.sleep(0.5 * uniform(0.5, 1.0))
             try:
                 self._use(await self._dial(self.addresses))
             except errors.SternaError as error:
@@ -150,11 +149,11 @@ class Lifeline:
         self.message_bytes = limits.message_bytes or self.message_bytes
         self.flow.limit = min(_INFLIGHT_BYTES, limits.inflight_bytes // 2 or _INFLIGHT_BYTES)
         if welcome.time_ms:
-            self._clock_offset_ms = welcome.time_ms - time.time_ns() // 1_000_000
+            self._clock_offset_ms = welcome.time_ms - wall_ms()
 
     def broker_time_ms(self) -> int:
         """This client's estimate of the broker's clock; milliseconds since 1970."""
-        return time.time_ns() // 1_000_000 + self._clock_offset_ms
+        return wall_ms() + self._clock_offset_ms
 
     @property
     def address(self) -> str:
@@ -263,7 +262,7 @@ class Lifeline:
             if link is None:
                 return
             await asyncio.shield(link.ended)
-            began = time.monotonic()
+            began = monotonic_s()
             reason = link.lost or errors.ConnectionLostError("the stream ended")
             self._up.clear()
             for session in self.sessions:
@@ -281,7 +280,7 @@ class Lifeline:
                 self._end(error, error)
                 return
             self._up.set()
-            duration_s = time.monotonic() - began
+            duration_s = monotonic_s() - began
             logger.info("connection restored at %s after %.3f s", self.address, duration_s)
             in_doubt, self.in_doubt = self.in_doubt, 0
             self.on_restored.emit(Restored(self.address, self.epoch, attempts, duration_s, in_doubt))
@@ -312,7 +311,7 @@ class Lifeline:
                 if _permanent(error):
                     raise
                 patience_s = policy.give_up_after_s
-                if patience_s is not None and time.monotonic() - began > patience_s:
+                if patience_s is not None and monotonic_s() - began > patience_s:
                     cause = f"no broker could be reached again within {patience_s:g} s: {error.cause}"
                     raise errors.ConnectionLostError(cause, subject=", ".join(addresses)) from error
                 await asyncio.sleep(policy.pause_s(rounds - 1))

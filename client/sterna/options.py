@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import random
 import socket
 from dataclasses import dataclass, field
 
 from sterna._proto.sterna.v1 import messaging_pb2 as pb
 from sterna._secrets import Secret, reveal
+from sterna._surroundings import uniform
 from sterna.tls import Tls
 
 
@@ -26,7 +26,7 @@ class Reconnect:
     def pause_s(self, round_: int) -> float:
         """The pause after so many rounds without success."""
         longest: float = min(self.initial_ms << min(round_, 20), self.maximum_ms) / 1000
-        return longest * random.uniform(0.5, 1.0)
+        return longest * uniform(0.5, 1.0)
 
 
 @dataclass(frozen=True, slots=True)

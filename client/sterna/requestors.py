@@ -7,10 +7,10 @@ the requests under way; whether to ask again is the application's to decide.
 from __future__ import annotations
 
 import asyncio
-import secrets
 from typing import TYPE_CHECKING, Any
 
 from sterna import errors
+from sterna._surroundings import random_bits
 from sterna.bodies import Body
 from sterna.destinations import Destination, Queue
 from sterna.messages import Message
@@ -30,7 +30,7 @@ class Requestor:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._waiting: dict[str, asyncio.Future[Message]] = {}
-        self._prefix = secrets.token_hex(6)
+        self._prefix = f"{random_bits(48):012x}"
         self._count = 0
         self._opening = asyncio.Lock()
         self._session: Session | None = None

@@ -11,8 +11,6 @@ Left out: etcd's administration (members, users, alarms), nested transactions, l
 """
 
 import asyncio
-import secrets
-import time
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self
@@ -26,6 +24,7 @@ from sterna_etcd.errors import classified as _classified
 from sterna_etcd.leases import Lease
 from sterna_etcd.proto import etcd_pb2 as pb
 from sterna_etcd.settings import EtcdSettings
+from sterna_etcd.surroundings import monotonic_s, random_bits
 from sterna_etcd.values import Condition, Got, KeyValue, Listed, Operation, Transacted
 from sterna_etcd.watch import Verify, Watch
 from sterna_etcd.wire import Method
@@ -147,8 +146,8 @@ class Etcd:
             NotDoneError: there is none.
         """
         # The number is ours, so that a repeated grant does not make a second lease.
-        number = secrets.randbits(62) | 1
-        sent_s = time.monotonic()
+        number = random_bits(62) | 1
+        sent_s = monotonic_s()
         try:
             response = await self.call(wire.LEASE_GRANT, pb.LeaseGrantRequest(TTL=ttl_s, ID=number))
             granted_s = int(response.TTL)
@@ -188,12 +187,12 @@ class Etcd:
             NotDoneError: it was not done.
             UnknownOutcomeError: it may have been; not for reads.
         """
-        deadline = time.monotonic() + self.settings.timeout_ms / 1000
+        deadline = monotonic_s() + self.settings.timeout_ms / 1000
         failures, renewed = 0, False
         while True:
             endpoint = self._endpoints.current
             try:
-                latest = deadline if attempt_s is None else min(deadline, time.monotonic() + attempt_s)
+                latest = deadline if attempt_s is None else min(deadline, monotonic_s() + attempt_s)
                 return await self._attempt(endpoint, method, request, latest)
             except grpc.aio.AioRpcError as error:
                 verdict, failure = _classified(error)
@@ -211,14 +210,14 @@ class Etcd:
             if verdict is Verdict.UNKNOWN and not method.is_read:
                 raise failure
             failures += 1
-            left_s = deadline - time.monotonic()
+            left_s = deadline - monotonic_s()
             if left_s <= _ROUND_PAUSE_S:
                 raise _not_had(failure) from failure
             if failures % len(self._endpoints) == 0:
                 await asyncio.sleep(_ROUND_PAUSE_S)
 
     async def _attempt(self, endpoint: Endpoint, method: Method, request: Any, deadline: float) -> Any:
-        left_s = max(deadline - time.monotonic(), 0.01)
+        left_s = max(deadline - monotonic_s(), 0.01)
         channel = await endpoint.ready(min(left_s, self.settings.connect_timeout_ms / 1000))
         try:
             return await self._asked(channel, method, request, deadline)
@@ -227,7 +226,7 @@ class Etcd:
 
     async def _asked(self, channel: grpc.aio.Channel, method: Method, request: Any, deadline: float) -> Any:
         metadata = [*await self.metadata(channel), _LEADER] if method is not wire.STATUS else []
-        timeout_s = min(max(deadline - time.monotonic(), 0.01), self.settings.attempt_timeout_ms / 1000)
+        timeout_s = min(max(deadline - monotonic_s(), 0.01), self.settings.attempt_timeout_ms / 1000)
         if method is wire.LEASE_KEEP_ALIVE:
             return await _first_answer(channel, method, request, timeout_s, metadata)
         call = channel.unary_unary(

@@ -5,13 +5,15 @@ what was sent can have an unknown outcome. A channel is made anew when a certifi
 """
 
 import asyncio
-import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import grpc
 
 from sterna_etcd.errors import AccessError, UnavailableError
 from sterna_etcd.settings import EtcdSettings, target_of
+from sterna_etcd.surroundings import monotonic_s
 
 # etcd closes connections whose pings come more often than every 5 s (its --grpc-keepalive-min-time).
 _OPTIONS: list[tuple[str, int]] = [
@@ -25,6 +27,16 @@ _OPTIONS: list[tuple[str, int]] = [
     ("grpc.max_receive_message_length", -1),
     ("grpc.enable_http_proxy", 0),
 ]
+
+
+def _of_grpc(target: str, credentials: Any, options: list[tuple[str, int]]) -> grpc.aio.Channel:
+    if credentials is None:
+        return grpc.aio.insecure_channel(target, options=options)
+    return grpc.aio.secure_channel(target, credentials, options=options)
+
+
+make_channel: Callable[[str, Any, list[tuple[str, int]]], grpc.aio.Channel] = _of_grpc
+"""Makes a channel of a target, credentials (None: without TLS) and options; a simulation has others."""
 
 
 class Endpoint:
@@ -51,7 +63,7 @@ class Endpoint:
             raise closed(self.url) from error
 
     async def _connected(self, channel: grpc.aio.Channel, timeout_s: float) -> grpc.aio.Channel:
-        deadline = time.monotonic() + timeout_s
+        deadline = monotonic_s() + timeout_s
         state = channel.get_state(try_to_connect=True)
         seen_connecting = False
         while state is not grpc.ChannelConnectivity.READY:
@@ -59,7 +71,7 @@ class Endpoint:
             if state is grpc.ChannelConnectivity.TRANSIENT_FAILURE and seen_connecting:
                 raise UnavailableError(f"etcd: {self.url} cannot be connected to")
             seen_connecting = seen_connecting or state is grpc.ChannelConnectivity.CONNECTING
-            left_s = deadline - time.monotonic()
+            left_s = deadline - monotonic_s()
             if left_s <= 0:
                 raise UnavailableError(f"etcd: {self.url} was not connected in time")
             try:
@@ -83,7 +95,7 @@ class Endpoint:
         """The channel; made anew when the files that it was made of have changed."""
         if not self._settings.is_tls:
             if self._channel is None:
-                self._channel = grpc.aio.insecure_channel(target_of(self.url), options=_OPTIONS)
+                self._channel = make_channel(target_of(self.url), None, _OPTIONS)
             return self._channel
         # One after the other: two who find newer files would each make a channel, and retire the other's.
         async with self._making:
@@ -94,7 +106,7 @@ class Endpoint:
             if self._channel is None or parts is not None:
                 self._retire()
                 credentials = grpc.ssl_channel_credentials(*(parts or (None, None, None)))
-                self._channel = grpc.aio.secure_channel(target_of(self.url), credentials, options=_OPTIONS)
+                self._channel = make_channel(target_of(self.url), credentials, _OPTIONS)
                 self._made_of = made_of
             return self._channel
 

@@ -13,13 +13,13 @@ since a member that dies may have remembered fewer than it has left.
 What this cannot see: a copy that was made since the last token was left, a few seconds before the loss.
 """
 
-import secrets
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 from sterna_etcd.errors import NotDoneError
 from sterna_etcd.layout import Layout
 from sterna_etcd.records import IdentityRecord, RecordError, WitnessRecord
+from sterna_etcd.surroundings import random_hex
 from sterna_etcd.values import Condition, Got, KeyValue, Operation, Put, Transacted, absent, equals, mod_revision
 
 RENEW_S = 5.0
@@ -109,7 +109,7 @@ class StoreIdentity:
         await self.verify(client, now_ms)
         if not self._witness or self.known is None:
             return
-        token = secrets.token_hex(6)
+        token = random_hex(6)
         record = WitnessRecord(tokens=[*self._tokens, token][-TOKENS_MAX:])
         conditions = [self.condition(), mod_revision(self._witness, self._tokens_revision)]
         done = await client.transact(conditions, [Put(self._witness, record.encode())], [])
@@ -148,7 +148,7 @@ class StoreIdentity:
         return equals(self._layout.identity, self._raw)
 
     async def _create(self, client: Reader, now_ms: int) -> tuple[KeyValue, int]:
-        record = IdentityRecord(id=secrets.token_hex(16), created_ms=now_ms)
+        record = IdentityRecord(id=random_hex(16), created_ms=now_ms)
         key = self._layout.identity
         await client.transact([absent(key)], [Put(key, record.encode())], [])
         # Read back, whoever was first and whatever became of our answer.

@@ -6,10 +6,10 @@ etcd should still have it.
 """
 
 import asyncio
-import time
 from typing import Protocol
 
 from sterna_etcd.errors import EtcdError, LeaseNotFoundError, NotDoneError
+from sterna_etcd.surroundings import monotonic_s
 
 # After a renewal that failed.
 _RETRY_S = 0.3
@@ -40,7 +40,7 @@ class Lease:
     @property
     def is_alive(self) -> bool:
         """Whether etcd certainly still has it."""
-        return not self.lost.is_set() and time.monotonic() < self._valid_until_s
+        return not self.lost.is_set() and monotonic_s() < self._valid_until_s
 
     async def revoke(self) -> None:
         """Ends it, with the keys on it; when etcd cannot be reached, it ends by itself after its time."""
@@ -63,9 +63,9 @@ class Lease:
     async def _keep(self) -> None:
         """Renews when a third of its life is over since a renewal was last sent; no endpoint gets all that is left."""
         retry_s = 0.0
-        while (left_s := self._valid_until_s - time.monotonic()) > 0:
+        while (left_s := self._valid_until_s - monotonic_s()) > 0:
             await asyncio.sleep(min(retry_s or max(left_s - self.ttl_s * 2 / 3, 0.0), left_s))
-            sent_s = time.monotonic()
+            sent_s = monotonic_s()
             left_s = max(self._valid_until_s - sent_s, 0.01)
             try:
                 async with asyncio.timeout(left_s):

@@ -15,7 +15,7 @@ import os
 import shutil
 import sys
 import tempfile
-import time
+import time  # noqa: TID251 - measures real time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -15,7 +15,7 @@ that it hears nothing shows in the `WatchClock`, which knows whether the server 
 """
 
 import asyncio
-import time
+import time  # noqa: TID251 - the operator as a process is not simulated
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
 from typing import Any, Protocol

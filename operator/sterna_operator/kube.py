@@ -15,7 +15,7 @@ it, be it by a refusal, or failed (5xx, 429, nothing at all).
 
 import asyncio
 import json
-import random
+import random  # noqa: TID251 - the operator as a process is not simulated
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass

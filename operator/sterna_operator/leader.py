@@ -11,7 +11,7 @@ the process: a new one begins as a standby, with no half-done work in its memory
 """
 
 import asyncio
-import time
+import time  # noqa: TID251 - the operator as a process is not simulated
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any

@@ -6,7 +6,7 @@ server is away is no such reason: a new process would not find them either. `/re
 is ready, too.
 """
 
-import time
+import time  # noqa: TID251 - the operator as a process is not simulated
 from collections.abc import Callable
 
 from aiohttp import web

@@ -8,7 +8,7 @@ refers to the Secret any more. Where watching is not allowed the Secret is asked
 import asyncio
 import base64
 import binascii
-import time
+import time  # noqa: TID251 - the operator as a process is not simulated
 from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field

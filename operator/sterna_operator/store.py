@@ -12,7 +12,7 @@ passed over.
 """
 
 import asyncio
-import time
+import time  # noqa: TID251 - the operator as a process is not simulated
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 

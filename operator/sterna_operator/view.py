@@ -3,7 +3,7 @@
 Reading is free; nothing may be written from there. Whatever is to be done is a step of the plan.
 """
 
-import time
+import time  # noqa: TID251 - the operator as a process is not simulated
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol

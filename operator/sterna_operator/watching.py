@@ -12,7 +12,7 @@ the API server has answered all the while: the Lease alone has it asked every fe
 """
 
 import asyncio
-import time
+import time  # noqa: TID251 - the operator as a process is not simulated
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial

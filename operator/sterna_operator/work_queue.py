@@ -18,8 +18,8 @@ import asyncio
 import enum
 import heapq
 import itertools
-import random
-import time
+import random  # noqa: TID251 - the operator as a process is not simulated
+import time  # noqa: TID251 - the operator as a process is not simulated
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass

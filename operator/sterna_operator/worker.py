@@ -5,7 +5,7 @@ whole process, which then ends: that another operator leads, and that etcd has s
 """
 
 import asyncio
-import time
+import time  # noqa: TID251 - the operator as a process is not simulated
 from collections.abc import Mapping
 from typing import Any
 

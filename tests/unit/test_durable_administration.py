@@ -8,11 +8,11 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from sterna_broker.clock import monotonic_ms, wall_ms
 from sterna_broker.contract import admin
 from sterna_broker.pump import Pump
 from sterna_broker.refusals import RefusedError
 from sterna_broker.server.admin import Administration
+from sterna_broker.surroundings import monotonic_ms, wall_ms
 from sterna_core import Engine
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import structlog
 
-from sterna_broker import clock
+from sterna_broker import surroundings
 from sterna_broker.access.admissions import Admissions
 from sterna_broker.access.authentication import Authentication, Proof
 from sterna_broker.access.certificates import CertificateFiles, Certificates, load
@@ -179,7 +179,7 @@ class Gate:
         self.on_certificates(certificates.digest)
         until = certificates.not_after.isoformat()
         _log.info("certificates_loaded", subject=certificates.subject, not_after=until)
-        left_ms = certificates.not_after_ms - clock.wall_ms()
+        left_ms = certificates.not_after_ms - surroundings.wall_ms()
         if left_ms <= 0:
             _log.error("certificate_expired", subject=certificates.subject, not_after=until)
         elif left_ms < _EXPIRES_SOON_MS:
@@ -197,10 +197,10 @@ class Gate:
 
     async def _end_expired(self) -> None:
         """A credential that ends by itself changes nothing that anybody would be told of."""
-        since_ms = clock.wall_ms()
+        since_ms = surroundings.wall_ms()
         while True:
             await asyncio.sleep(_EXPIRY_CHECK_S)
-            now_ms = clock.wall_ms()
+            now_ms = surroundings.wall_ms()
             if self.users.ended_since(since_ms):
                 self._check_admissions()
             since_ms = now_ms

@@ -17,7 +17,7 @@ from typing import Any, Literal
 import structlog
 from sterna_resources.passwords import Cost, HashError, cost_of, user_fault
 
-from sterna_broker import clock
+from sterna_broker import surroundings
 
 _log = structlog.get_logger(part="access")
 
@@ -105,7 +105,7 @@ def read_credential(value: Any, where: str) -> Credential:
 class UserStore:
     """All users that there are. Lives on the event loop's thread; `wall_ms` is the clock that credentials end by."""
 
-    def __init__(self, wall_ms: Callable[[], int] = clock.wall_ms) -> None:
+    def __init__(self, wall_ms: Callable[[], int] = surroundings.wall_ms) -> None:
         self._wall_ms = wall_ms
         self._by_source: dict[Source, dict[str, User]] = {source: {} for source in _SOURCES}
         self._users: dict[str, User] = {}

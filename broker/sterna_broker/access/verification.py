@@ -16,10 +16,8 @@ import base64
 import hashlib
 import hmac
 import os
-import secrets
 import sys
 import threading
-import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -31,10 +29,10 @@ from argon2 import Type, low_level
 from argon2.exceptions import Argon2Error
 from sterna_resources.passwords import PASSWORD_CHARACTERS_MAX, USER_CHARACTERS_MAX, Cost
 
-from sterna_broker import clock
 from sterna_broker.access.throttle import FailureThrottle
 from sterna_broker.access.users import Credential, UserStore
 from sterna_broker.refusals import RefusedError
+from sterna_broker.surroundings import monotonic_ms, monotonic_s, random_bytes
 
 _log = structlog.get_logger(part="access")
 
@@ -65,12 +63,12 @@ class _Verdict:
 class Verifier:
     """See the module. Lives on the event loop's thread but for the checks themselves."""
 
-    def __init__(self, users: UserStore, monotonic_ms: Callable[[], int] = clock.monotonic_ms) -> None:
+    def __init__(self, users: UserStore, monotonic_ms: Callable[[], int] = monotonic_ms) -> None:
         self.checks = 0
         """How many hashes were checked: what it cost."""
         self._users = users
         self._monotonic_ms = monotonic_ms
-        self._key = secrets.token_bytes(32)
+        self._key = random_bytes(32)
         self._remembered: OrderedDict[bytes, _Verdict] = OrderedDict()
         self._under_way: dict[bytes, asyncio.Task[Credential | None]] = {}
         self._waiting: Counter[str] = Counter()
@@ -230,7 +228,7 @@ class Verifier:
 
 def _fitting_nothing(cost: Cost) -> str:
     """A hash of this cost whose password nobody knows."""
-    salt, digest = (base64.b64encode(secrets.token_bytes(size)).rstrip(b"=").decode() for size in (16, 32))
+    salt, digest = (base64.b64encode(random_bytes(size)).rstrip(b"=").decode() for size in (16, 32))
     return f"$argon2id$v=19$m={cost.memory_kib},t={cost.passes},p={cost.lanes}${salt}${digest}"
 
 
@@ -239,15 +237,15 @@ def _first_that_fits(hashes: list[str], password: str) -> tuple[int | None, int,
 
     Runs in a thread of the pool.
     """
-    began = time.monotonic()
+    began = monotonic_s()
     encoded = password.encode(errors="surrogatepass")
     for index, one in enumerate(hashes):
         try:
             low_level.verify_secret(one.encode(), encoded, Type.ID)
         except Argon2Error:
             continue
-        return index, index + 1, time.monotonic() - began
-    return None, len(hashes), time.monotonic() - began
+        return index, index + 1, monotonic_s() - began
+    return None, len(hashes), monotonic_s() - began
 
 
 def _step_back() -> None:

@@ -24,7 +24,6 @@ from sterna_etcd.values import Condition, Operation
 from sterna_resources.broker import Broker
 from sterna_resources.reading import Manifest, examine_text
 
-from sterna_broker.clock import wall_ms
 from sterna_broker.cluster.claims import claim_of
 from sterna_broker.cluster.member import Member
 from sterna_broker.cluster.view import Stored
@@ -34,6 +33,7 @@ from sterna_broker.configuration.live import NOT_APPLIED, LiveConfiguration, Out
 from sterna_broker.configuration.objects import Entry, ObjectSet
 from sterna_broker.configuration.source import DefaultSource
 from sterna_broker.refusals import RefusedError
+from sterna_broker.surroundings import wall_ms
 
 _log = structlog.get_logger(part="configuration")
 

@@ -29,10 +29,10 @@ from sterna_etcd import (
 )
 from sterna_etcd.records import HomeRecord, RecordError
 
-from sterna_broker.clock import wall_ms
 from sterna_broker.cluster.placement import bound_to, least_loaded, loads
 from sterna_broker.cluster.view import View, stored_of
 from sterna_broker.refusals import RefusedError
+from sterna_broker.surroundings import wall_ms
 
 _log = structlog.get_logger(part="homes")
 

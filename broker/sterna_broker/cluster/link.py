@@ -14,10 +14,10 @@ from sterna_etcd import Etcd, EtcdError, HomeKey, Layout, StoreIdentity, StoreRe
 from sterna_etcd.identity import RENEW_S, SAVE_EVERY
 from sterna_etcd.records import HomeRecord
 
-from sterna_broker.clock import wall_ms
 from sterna_broker.cluster.kept import KeptFile, content_of
 from sterna_broker.cluster.options import ClusterOptions
 from sterna_broker.cluster.view import View
+from sterna_broker.surroundings import wall_ms
 
 _log = structlog.get_logger(part="cluster")
 

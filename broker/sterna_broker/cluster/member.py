@@ -16,7 +16,6 @@ from sterna_etcd import Claim, EtcdError, HomeKey
 from sterna_etcd.records import BrokerRecord, BrokerStatus, Draining, ObjectStatus, UserRecord
 from sterna_resources.bridge import Bridge
 
-from sterna_broker.clock import wall_ms
 from sterna_broker.cluster import locality, placement
 from sterna_broker.cluster.advertising import Advertising
 from sterna_broker.cluster.counting import MessageCounts
@@ -37,6 +36,7 @@ from sterna_broker.configuration.checks import SelectorCheck
 from sterna_broker.configuration.objects import ObjectSet
 from sterna_broker.pump import Pump
 from sterna_broker.refusals import RefusedError
+from sterna_broker.surroundings import wall_ms
 
 _log = structlog.get_logger(part="cluster")
 

@@ -7,7 +7,6 @@ again at once, one that lost its disk a few seconds later, and a second one of t
 """
 
 import asyncio
-import secrets
 from pathlib import Path
 
 import structlog
@@ -15,6 +14,7 @@ from sterna_etcd.records import BrokerRecord
 
 from sterna_broker.cluster.registration import LEASE_S
 from sterna_broker.cluster.view import View
+from sterna_broker.surroundings import random_hex
 
 _log = structlog.get_logger(part="cluster")
 
@@ -32,7 +32,7 @@ class Naming:
     """See the module. `here` is this start's incarnation, `before` the last one's."""
 
     def __init__(self, cluster: str, name: str, data: Path) -> None:
-        self.here = secrets.token_hex(8)
+        self.here = random_hex(8)
         self.before = ""
         self._cluster = cluster
         self._name = name

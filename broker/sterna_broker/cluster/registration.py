@@ -25,7 +25,7 @@ from sterna_etcd import (
 )
 from sterna_etcd.records import BrokerRecord, RecordError
 
-from sterna_broker.clock import wall_ms
+from sterna_broker.surroundings import wall_ms
 
 _log = structlog.get_logger(part="registration")
 

@@ -12,7 +12,7 @@ import structlog
 from sterna_etcd import Claim, Delete, Etcd, EtcdError, KeyLayoutError, Layout, Put, StoreIdentity
 from sterna_etcd.records import BrokerStatus, ObjectStatus
 
-from sterna_broker.clock import wall_ms
+from sterna_broker.surroundings import wall_ms
 
 _log = structlog.get_logger(part="status")
 

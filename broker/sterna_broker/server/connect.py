@@ -16,9 +16,9 @@ from typing import Any
 import grpc
 import structlog
 
-from sterna_broker.clock import monotonic_ms
 from sterna_broker.pump import Pump
 from sterna_broker.refusals import ERROR_METADATA, RefusedError, shutting_down
+from sterna_broker.surroundings import monotonic_ms
 
 _log = structlog.get_logger(part="stream")
 

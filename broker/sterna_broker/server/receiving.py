@@ -7,7 +7,6 @@ up.
 """
 
 import asyncio
-import secrets
 from typing import Any
 
 from sterna_broker.contract import message as messages
@@ -15,6 +14,7 @@ from sterna_broker.contract import messaging
 from sterna_broker.pump import Pump
 from sterna_broker.refusals import RefusedError
 from sterna_broker.server.internal_stream import InternalStream
+from sterna_broker.surroundings import random_hex
 
 MESSAGES_MAX = 1_000
 WAIT_MS_MAX = 60_000
@@ -30,7 +30,7 @@ class Lease:
     """One Receive: its stream, its session, and what of it is not acknowledged yet."""
 
     def __init__(self, pump: Pump) -> None:
-        self.id = secrets.token_hex(8)
+        self.id = random_hex(8)
         self.deliveries: list[messaging.Delivery] = []
         self.source = 0
         self.open_sequences: set[int] = set()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import struct
-import time
+import time  # noqa: TID251 - the command line is not simulated
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any

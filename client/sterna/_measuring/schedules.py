@@ -5,7 +5,7 @@ those before it are done. Latency counted from that moment contains the wait tha
 behind the stall; counted from the actual send it would be left out ("coordinated omission").
 """
 
-import time
+import time  # noqa: TID251 - the command line is not simulated
 from dataclasses import dataclass, field
 
 

@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 import sys
-import time
+import time  # noqa: TID251 - the command line is not simulated
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
