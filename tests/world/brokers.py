@@ -1,0 +1,155 @@
+"""Brokers of the world: a machine with a data folder, on which processes start, are told to stop, and are killed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from sterna_broker.addresses import Address
+from sterna_broker.monitor.application import Monitor
+from sterna_broker.node import Makers, Node
+from sterna_broker.options import BrokerOptions
+
+from tests.world.engines import SteppedEngine
+from tests.world.loop import SimulatedLoop
+from tests.world.network import Network
+from tests.world.processes import Process
+from tests.world.servers import Server
+
+
+class _Listener:
+    """What stands for the broker's listener."""
+
+    def __init__(self, network: Network, services: Any) -> None:
+        self._server = Server(network)
+        self._server.add_generic_rpc_handlers(services.handlers())
+
+    async def start(self, address: Address) -> Address:
+        self._server.start(str(address))
+        return address
+
+    async def set_serving(self, *, serving: bool) -> None:
+        """Nobody asks for the health of a broker here."""
+
+    async def stop(self, grace_s: float) -> None:
+        await self._server.stop(grace_s)
+
+
+class _SilentMonitor(Monitor):
+    """The monitor without its port; its answers are asked for directly."""
+
+    async def start(self, address: Address) -> Address:
+        return address
+
+    async def stop(self) -> None:
+        return None
+
+
+class Broker:
+    """See the module. `node` is the process's at this moment, `process` the last one."""
+
+    def __init__(self, loop: SimulatedLoop, network: Network, random: Random, name: str, folder: Path) -> None:
+        self.name = name
+        self.folder = folder
+        self.starts = 0
+        self.node: Node | None = None
+        self.process: Process | None = None
+        self.failures: list[str] = []
+        self._loop = loop
+        self._network = network
+        self._random = random
+        self._port = 7000 + len(name) + random.randrange(100)
+        self._engine: SteppedEngine | None = None
+        self._watching: asyncio.Task[Any] | None = None
+
+    @property
+    def address(self) -> str:
+        """Where it is to be had."""
+        return f"127.0.0.1:{self._port}"
+
+    @property
+    def is_running(self) -> bool:
+        """Whether its process lives and serves."""
+        return self.node is not None and self.node.state == "serving" and not self._is_dead
+
+    @property
+    def _is_dead(self) -> bool:
+        return self.process is None or self.process.is_dead
+
+    async def start(self) -> None:
+        """A new process; returns when it serves.
+
+        Raises:
+            Exception: what the start raised.
+        """
+        assert self._is_dead, "one process at a time"
+        self.starts += 1
+        process = Process(f"{self.name}.{self.starts}", Random(self._random.getrandbits(64)))
+        if self.process is not None:
+            process.clock_ms = self.process.clock_ms
+        self.process = process
+        await self._in(process, self._start())
+
+    async def _start(self) -> None:
+        makers = Makers(engine=self._open, listener=self._listener, monitor=_SilentMonitor)
+        options = BrokerOptions(
+            data=self.folder, listen=self.address, monitor="127.0.0.1:7280", drain_ms=2_000, name=self.name
+        )
+        node = self.node = Node(options, makers)
+        await node.start()
+        self._watching = asyncio.create_task(self._watch(node))
+
+    async def _watch(self, node: Node) -> None:
+        await node.failed.wait()
+        self.failures.append(node.failure)
+
+    def _open(self, folder: str, settings: str, wall_ms: int, monotonic_ms: int) -> Any:
+        self._engine = SteppedEngine(self._loop, folder, settings, wall_ms, monotonic_ms)
+        return self._engine
+
+    def _listener(self, services: Any, _frame_bytes: int, **_: Any) -> Any:
+        return _Listener(self._network, services)
+
+    async def _in(self, process: Process, work: Any) -> Any:
+        """Has a process do something, and waits for it; None if the process dies meanwhile."""
+        result: asyncio.Future[Any] = self._loop.create_future()
+        task = self._loop.spawn(process, work)
+
+        def told(done: asyncio.Task[Any]) -> None:
+            if result.done():
+                return
+            if done.cancelled():
+                result.cancel()
+            elif (error := done.exception()) is not None:
+                result.set_exception(error)
+            else:
+                result.set_result(done.result())
+
+        task.add_done_callback(told)
+        process.on_death.append(lambda: None if result.done() else result.set_result(None))
+        return await result
+
+    async def stop(self) -> None:
+        """SIGTERM: drains, ends, and the process is gone."""
+        process, node = self.process, self.node
+        if process is None or node is None or process.is_dead:
+            return
+        await self._in(process, node.stop())
+        self.kill()
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        if self.process is not None and not self.process.is_dead:
+            self.process.kill()
+        if self._engine is not None:
+            self._engine.drop()
+            self._engine = None
+        self.node = None
+
+    def ask(self, question: Callable[[Any], Any]) -> Any:
+        """What its engine says of itself."""
+        assert self.process is not None and self._engine is not None
+        return self.process.context.copy().run(question, self._engine)

@@ -1,0 +1,140 @@
+"""What must hold after a run, by what applications were told and by what was left when all was drained."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from tests.world.facts import Facts, Handing, Sending, Taken
+
+
+def problems(facts: Facts, drained: list[Handing], *, restarted: bool) -> list[str]:
+    """Everything that was promised and does not hold. `restarted`: whether a broker was, so that its memory was lost."""
+    return [
+        *facts.hung,
+        *facts.odd,
+        *_lost(facts, drained, restarted),
+        *_refused_and_there(facts, drained),
+        *_come_again(facts, drained),
+        *_unflagged(facts, drained),
+        *_doubled(facts, drained),
+        *_torn(facts, drained),
+        *_out_of_order(facts, drained),
+    ]
+
+
+def _taken(handing: Handing) -> Taken:
+    transaction = handing.transaction
+    if transaction is None:
+        return handing.taken
+    return {"committed": "yes", "in doubt": "maybe"}.get(transaction.ending, "no")  # type: ignore[return-value]
+
+
+def _is_promised(sending: Sending, restarted: bool) -> bool:
+    if sending.transaction is not None:
+        return sending.transaction.ending == "committed"
+    return sending.outcome == "confirmed" and (sending.persistent or not restarted)
+
+
+def _lost(facts: Facts, drained: list[Handing], restarted: bool) -> list[str]:
+    left = {handing.key for handing in drained}
+    gone = {handing.key for handing in facts.handings if _taken(handing) != "no"}
+    return [
+        f"lost: {one.key} in {one.queue}, confirmed{_handings(facts, one.key)}"
+        for one in facts.sendings.values()
+        if _is_promised(one, restarted)
+        and one.key not in left | gone
+        and facts.emptied.get(one.queue, -1.0) < one.began_s
+    ]
+
+
+def _handings(facts: Facts, key: str) -> str:
+    told = [
+        f"; at {one.at_s:.3f} to {one.consumer} ({_taken(one)}{'' if one.transaction is None else ', transacted'})"
+        for one in facts.handings
+        if one.key == key
+    ]
+    return "".join(told)
+
+
+def _refused_and_there(facts: Facts, drained: list[Handing]) -> list[str]:
+    found = []
+    for handing in (*facts.handings, *drained):
+        sending = facts.sendings.get(handing.key)
+        if sending is None:
+            continue
+        rolled_back = sending.transaction is not None and sending.transaction.ending == "rolled back"
+        if rolled_back or (sending.transaction is None and sending.outcome == "refused"):
+            found.append(f"it was {'rolled back' if rolled_back else 'refused'}, and is there: {handing.key}")
+    return found
+
+
+def _come_again(facts: Facts, drained: list[Handing]) -> list[str]:
+    done = {one.key: one.taken_s for one in facts.handings if one.taken == "yes"}
+    again = [one for one in (*facts.handings, *drained) if one.key in done and one.at_s > done[one.key]]
+    return [
+        f"acknowledged at {done[one.key]:.3f} and there again at {one.at_s:.3f}: {one.key}{_handings(facts, one.key)}"
+        for one in again
+    ]
+
+
+def _unflagged(facts: Facts, drained: list[Handing]) -> list[str]:
+    seen: dict[tuple[str, str], Handing] = {}
+    found = []
+    for one in (*facts.handings, *drained):
+        before = seen.get((one.key, one.queue))
+        if before is not None and not one.redelivered:
+            found.append(
+                f"twice without the flag: {one.key} at {one.at_s:.3f} to {one.consumer}{_handings(facts, one.key)}"
+            )
+        seen[one.key, one.queue] = one
+    return found
+
+
+def _doubled(facts: Facts, drained: list[Handing]) -> list[str]:
+    ids: dict[str, set[str]] = defaultdict(set)
+    for one in (*facts.handings, *drained):
+        ids[one.key].add(one.message_id)
+    return [f"stored twice: {key} as {', '.join(sorted(several))}" for key, several in ids.items() if len(several) > 1]
+
+
+def _torn(facts: Facts, drained: list[Handing]) -> list[str]:
+    """A transaction in doubt is one of two things, whole."""
+    left = {one.key for one in drained}
+    seen = left | {one.key for one in facts.handings}
+    found = []
+    for transaction in facts.transactions:
+        there = [one for one in transaction.sent if one.key in seen]
+        if transaction.ending != "in doubt" or not transaction.sent:
+            continue
+        if len(there) not in (0, len(transaction.sent)):
+            found.append(f"half a transaction of {transaction.program}: {[one.key for one in there]} and no more")
+        back = [one.key for one in transaction.handed if one.key in left]
+        if there and back:
+            found.append(f"a transaction of {transaction.program} was committed, and what it took is there: {back}")
+        if not there:
+            lost = [one for one in transaction.handed if not _again(facts, left, one)]
+            found += [f"a transaction of {transaction.program} was not committed, and {one.key} is gone" for one in lost]
+    return found
+
+
+def _again(facts: Facts, left: set[str], handing: Handing) -> bool:
+    """Whether what a transaction took, which took no effect, was to be had afterwards."""
+    sending = facts.sendings.get(handing.key)
+    promised = sending is not None and sending.persistent and _is_promised(sending, restarted=True)
+    later = any(one.key == handing.key and one.at_s > handing.at_s for one in facts.handings)
+    emptied = sending is not None and facts.emptied.get(sending.queue, -1.0) >= sending.began_s
+    return not promised or emptied or later or handing.key in left
+
+
+def _out_of_order(facts: Facts, drained: list[Handing]) -> list[str]:
+    last: dict[tuple[str, str], int] = {}
+    found = []
+    for one in drained:
+        sending = facts.sendings.get(one.key)
+        if sending is None or sending.transaction is not None:
+            continue
+        place = (sending.lane, one.queue)
+        if sending.number < last.get(place, 0):
+            found.append(f"out of order: {one.key} in {one.queue} after number {last[place]} of the same producer")
+        last[place] = max(last.get(place, 0), sending.number)
+    return found

@@ -1,0 +1,83 @@
+"""What goes wrong: connections that break, stall or half vanish, processes that die or are told to stop, clocks that step."""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+from typing import Final
+
+from tests.world.brokers import Broker
+from tests.world.loop import SimulatedLoop
+from tests.world.network import Network
+from tests.world.processes import Process
+
+
+class Faults:
+    """Does so many things to the world, at moments that the seed chooses. `told` says what was done."""
+
+    def __init__(
+        self, loop: SimulatedLoop, network: Network, random: Random, brokers: list[Broker], clients: list[Process]
+    ) -> None:
+        self.told: list[str] = []
+        self.restarted = False
+        self._loop = loop
+        self._network = network
+        self._random = random
+        self._brokers = brokers
+        self._clients = clients
+
+    async def run(self, count: int, kinds: tuple[str, ...]) -> None:
+        """Until all are done."""
+        for _ in range(count):
+            await asyncio.sleep(self._random.choice((0.005, 0.05, 0.5)) * self._random.random())
+            kind = self._random.choice(kinds)
+            self.told.append(f"{self._loop.time():.6f} {kind}")
+            await getattr(self, f"_{kind}")()
+
+    async def _break_link(self) -> None:
+        if links := self._network.links:
+            late = (0.0, 0.0, 0.001, 0.05, None)
+            self._random.choice(links).break_(
+                client_after_s=self._random.choice(late), server_after_s=self._random.choice(late)
+            )
+
+    async def _stall_link(self) -> None:
+        if links := self._network.links:
+            self._random.choice(links).stall(self._random.choice((0.05, 1.0, 15.0)) * self._random.random())
+
+    async def _kill_client(self) -> None:
+        living = [one for one in self._clients if not one.is_dead]
+        if len(living) > 1:
+            self._random.choice(living).kill()
+
+    async def _kill_broker(self) -> None:
+        broker = self._random.choice(self._brokers)
+        if broker.is_running:
+            self.restarted = True
+            broker.kill()
+            await asyncio.sleep(self._random.choice((0.0, 0.1, 3.0)) * self._random.random())
+            await broker.start()
+
+    async def _stop_broker(self) -> None:
+        broker = self._random.choice(self._brokers)
+        if broker.is_running:
+            self.restarted = True
+            await broker.stop()
+            await asyncio.sleep(self._random.choice((0.0, 0.1, 3.0)) * self._random.random())
+            await broker.start()
+
+    async def _part(self) -> None:
+        living = [one for one in self._clients if not one.is_dead]
+        broker = self._random.choice(self._brokers)
+        if living and broker.process is not None:
+            self._network.part(self._random.choice(living), broker.process)
+            await asyncio.sleep(self._random.choice((0.1, 2.0, 60.0)) * self._random.random())
+            self._network.heal()
+
+    async def _step_clock(self) -> None:
+        broker = self._random.choice(self._brokers)
+        if broker.process is not None:
+            broker.process.clock_ms += self._random.choice((-60_000, -500, 500, 60_000))
+
+
+KINDS: Final = ("break_link", "break_link", "stall_link", "kill_client", "kill_broker", "stop_broker", "part", "step_clock")

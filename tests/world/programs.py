@@ -1,0 +1,463 @@
+"""The applications of the world: what users of the SDK do, with each call cut off, cancelled or timed out at any await."""
+
+from __future__ import annotations
+
+import asyncio
+import traceback
+from collections.abc import Awaitable, Coroutine
+from dataclasses import dataclass
+from random import Random
+from typing import Any, TypeVar
+
+import sterna
+from sterna import AcknowledgeMode, DeliveryMode, Message, Queue, errors
+
+from tests.world.facts import Facts, Handing, Sending, Transaction
+
+T = TypeVar("T")
+
+CALL_S = 400.0
+"""What no call may take, since a connection gives up after 120 s."""
+
+_BODY_LARGE = 700_000
+
+
+class CutError(Exception):
+    """The application has cancelled its own call."""
+
+
+@dataclass
+class Application:
+    """What all programs of a client share."""
+
+    name: str
+    url: str
+    random: Random
+    facts: Facts
+    queues: tuple[str, ...]
+    cut_share: float
+    is_over: bool = False
+    keys: int = 0
+
+    def now_s(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    async def call(self, what: str, work: Coroutine[Any, Any, T] | Awaitable[T], *, may_cut: bool = True) -> T:
+        """Makes a call of the SDK, which may be cancelled at any of its awaits.
+
+        Raises:
+            CutError: it was.
+            SternaError: what the call raised.
+        """
+        task = asyncio.ensure_future(work)
+        if may_cut and not self.is_over and self.random.random() < self.cut_share:
+            delay_s = self.random.choice((0.0, 0.0, 0.0005, 0.002, 0.01, 0.3)) * self.random.random()
+            asyncio.get_running_loop().call_later(delay_s, task.cancel)
+        done, _ = await asyncio.wait((task,), timeout=CALL_S)
+        if not done:
+            self.facts.hung.append(f"{self.name}: {what}: {_where(task)}")
+            task.cancel()
+            raise CutError
+        if task.cancelled():
+            self.facts.count(f"{what}: cut")
+            raise CutError
+        error = task.exception()
+        self.facts.count(f"{what}: {'ok' if error is None else type(error).__name__}")
+        if error is not None:
+            raise error
+        return task.result()
+
+    async def pause(self) -> None:
+        """Does something else for a moment."""
+        await asyncio.sleep(self.random.choice((0.0, 0.001, 0.02, 0.3)) * self.random.random())
+
+    def key(self) -> str:
+        """One that no other message has."""
+        self.keys += 1
+        return f"{self.name}-{self.keys}"
+
+    def sending(self, queue: str, lane: str, mode: DeliveryMode, transaction: Transaction | None = None) -> Sending:
+        """Notes that a message is sent."""
+        sending = Sending(
+            self.key(), queue, lane, self.keys, mode == DeliveryMode.PERSISTENT, self.now_s(), transaction=transaction
+        )
+        self.facts.sendings[sending.key] = sending
+        if transaction is not None:
+            transaction.sent.append(sending)
+        return sending
+
+    def handed(self, message: Message, consumer: str, transaction: Transaction | None = None) -> Handing:
+        """Notes that a message is in hand."""
+        body = str(message.body)
+        queue = message.destination.name
+        handing = Handing(
+            body.partition(" ")[0], queue, consumer, message.message_id, message.redelivered, self.now_s()
+        )
+        handing.transaction = transaction
+        if transaction is not None:
+            transaction.handed.append(handing)
+        self.facts.handings.append(handing)
+        if handing.key not in self.facts.sendings:
+            self.facts.odd.append(f"{consumer} was given a message that nobody sent: {body[:80]!r}")
+        return handing
+
+    def taken(self, handing: Handing, how: str) -> None:
+        """Notes that it may have been, or was, acknowledged."""
+        if how == "yes":
+            handing.taken, handing.taken_s = "yes", self.now_s()
+        elif handing.taken == "no":
+            handing.taken = "maybe"
+
+
+def _where(task: asyncio.Task[Any]) -> str:
+    frames = []
+    coroutine: Any = task.get_coro()
+    while coroutine is not None and hasattr(coroutine, "cr_frame"):
+        if coroutine.cr_frame is not None:
+            frame = coroutine.cr_frame
+            frames.append(f"{frame.f_code.co_name}:{frame.f_lineno}")
+        coroutine = coroutine.cr_await
+    return " > ".join(frames)
+
+
+def body_of(random: Random, key: str) -> str:
+    """A body that begins with the key; some are large."""
+    draw = random.random()
+    if draw < 0.01:
+        return key + " " + "x" * _BODY_LARGE
+    return key + " " + "x" * random.randrange(200) if draw < 0.3 else key
+
+
+MODES = (DeliveryMode.PERSISTENT, DeliveryMode.PERSISTENT, DeliveryMode.PERSISTENT, DeliveryMode.NON_PERSISTENT)
+
+
+async def sender(app: Application, connection: sterna.Connection, steps: int) -> None:
+    """Sends, and waits for each confirmation, or not."""
+    random = app.random
+    queue = random.choice(app.queues)
+    lane = app.key()
+    anonymous = random.random() < 0.3
+    mixes = random.random() < 0.4
+    producer = None if anonymous else await app.call("producer", connection.producer(Queue(queue)))
+    waiting: list[Sending] = []
+    for _ in range(steps):
+        if app.is_over:
+            break
+        mode = random.choice(MODES) if mixes else DeliveryMode.PERSISTENT
+        if producer is not None and random.random() < 0.4:
+            await _send_soon(app, producer, app.sending(queue, lane, mode), mode, waiting)
+            continue
+        if random.random() < 0.3:
+            await app.pause()
+        sending = app.sending(queue if producer else random.choice(app.queues), lane, mode)
+        body = body_of(random, sending.key)
+        try:
+            if producer is None:
+                sent = await app.call("send", connection.send(Queue(sending.queue), body, delivery_mode=mode))
+            else:
+                sent = await app.call("send", producer.send(body, delivery_mode=mode))
+        except CutError:
+            sending.outcome = "unknown"
+        except errors.SternaError as error:
+            sending.outcome = "refused" if _is_certain(error) else "unknown"
+            if isinstance(error, errors.ClosedError | errors.ConnectionLostError) and connection.closed is not None:
+                return
+        else:
+            sending.outcome = "confirmed"
+            sending.durable = sent.durability is not None and sent.durability >= sterna.Durability.DURABLE
+    if producer is not None and waiting:
+        await app.call("flush", producer.flush())
+
+
+async def _send_soon(
+    app: Application, producer: sterna.Producer, sending: Sending, mode: DeliveryMode, waiting: list[Sending]
+) -> None:
+    def told(outcome: Any) -> None:
+        if isinstance(outcome, errors.SternaError):
+            sending.outcome = "refused" if _is_certain(outcome) else "unknown"
+        else:
+            sending.outcome = "confirmed"
+            sending.durable = outcome.durability is not None and outcome.durability >= sterna.Durability.DURABLE
+
+    waiting.append(sending)
+    body = body_of(app.random, sending.key)
+    try:
+        await app.call("send_soon", producer.send_soon(body, delivery_mode=mode, on_completion=told))
+    except CutError:
+        pass  # it may have been queued all the same: then its outcome is told
+    except errors.SternaError as error:
+        sending.outcome = "refused" if _is_certain(error) else "unknown"
+
+
+def _is_certain(error: errors.SternaError) -> bool:
+    """Whether an error says that nothing took effect."""
+    doubts = (errors.UnknownProducerError, errors.ConnectionLostError, errors.ClosedError, errors.FlushError)
+    return not isinstance(error, doubts)
+
+
+async def receiver(app: Application, connection: sterna.Connection, steps: int) -> None:
+    """Receives in AUTO mode, call by call."""
+    queue, name = app.random.choice(app.queues), app.key()
+    consumer = await app.call("consumer", connection.consumer(Queue(queue), **_window(app.random)))
+    for _ in range(steps):
+        if app.is_over:
+            break
+        try:
+            message = await app.call("receive", consumer.receive(timeout=app.random.choice((0.05, 1.0))))
+        except CutError:
+            continue
+        if message is not None:
+            app.taken(app.handed(message, name), "maybe")
+        if app.random.random() < 0.2:
+            await app.pause()
+    if app.random.random() < 0.5:
+        await app.call("consumer.close", consumer.close())
+
+
+async def looper(app: Application, connection: sterna.Connection, steps: int) -> None:
+    """Iterates in AUTO mode; may be cancelled while it works on a message, which then was not done with."""
+    queue, name = app.random.choice(app.queues), app.key()
+    consumer = await app.call("consumer", connection.consumer(Queue(queue), **_window(app.random)))
+    session = consumer.session
+
+    async def loop() -> None:
+        left = steps
+        last: Handing | None = None
+        async for message in consumer:
+            if last is not None:
+                app.taken(last, "maybe")
+            last = app.handed(message, name)
+            await app.pause()
+            left -= 1
+            if left <= 0 or app.is_over:
+                app.taken(last, "maybe")
+                break
+
+    task = asyncio.create_task(loop())
+    _, pending = await asyncio.wait((task,), timeout=app.random.choice((0.05, 0.5, 3.0)) * app.random.random())
+    if pending:
+        if app.random.random() < 0.5:
+            task.cancel()
+            await asyncio.wait((task,))
+            await app.call("consumer.close", consumer.close(failed=True))
+            return
+        # As a handler of SIGTERM would: while the loop has a message in hand, which it has not done with.
+        await app.call("consumer.close", consumer.close())
+        if session.closed is None and app.random.random() < 0.5:
+            await app.call("session.close", session.close())
+        task.cancel()
+        await asyncio.wait((task,))
+    if not task.cancelled() and (error := task.exception()) is not None and not isinstance(error, errors.SternaError):
+        raise error
+
+
+def _window(random: Random) -> dict[str, Any]:
+    return random.choice(({}, {}, {"prefetch": 0}, {"prefetch": 1}, {"prefetch": 50}, {"prefetch_bytes": 4000}))
+
+
+EXPLICIT = (AcknowledgeMode.CLIENT, AcknowledgeMode.INDIVIDUAL, AcknowledgeMode.EXPLICIT_CLIENT_DUPS_OK)
+
+
+async def acknowledger(app: Application, connection: sterna.Connection, steps: int) -> None:
+    """Acknowledges by itself: one, or all so far; gives some back, recovers now and then."""
+    random = app.random
+    mode = random.choice(EXPLICIT)
+    queue, name = random.choice(app.queues), app.key()
+    session = await app.call("session", connection.session(mode))
+    consumer = await app.call("consumer", session.consumer(Queue(queue), **_window(random)))
+    hand: list[tuple[Message, Handing]] = []
+    for _ in range(steps):
+        if app.is_over:
+            break
+        try:
+            message = await app.call("receive", consumer.receive(timeout=random.choice((0.05, 1.0))))
+            if message is not None:
+                hand.append((message, app.handed(message, name)))
+            draw = random.random()
+            if hand and draw < 0.6:
+                await _acknowledge(app, mode, hand)
+            elif hand and draw < 0.7:
+                hand.pop()[0].release()
+            elif draw < 0.75:
+                hand.clear()
+                await app.call("recover", session.recover())
+        except CutError:
+            continue
+        except errors.NotAllowedError:
+            pass  # what was released had become void
+    if random.random() < 0.5:
+        await app.call("session.close", session.close())
+
+
+async def _acknowledge(app: Application, mode: AcknowledgeMode, hand: list[tuple[Message, Handing]]) -> None:
+    message, handing = hand[-1]
+    covered = [one for _, one in hand] if mode == AcknowledgeMode.CLIENT else [handing]
+    for one in covered:
+        app.taken(one, "maybe")
+    promise = message.acknowledge()
+    if mode == AcknowledgeMode.CLIENT:
+        hand.clear()
+    else:
+        hand.pop()
+    if app.random.random() < 0.5:
+        if await app.call("acknowledge", _awaited(promise)):
+            app.taken(handing, "yes")
+
+
+async def _awaited(promise: Any) -> Any:
+    return await promise
+
+
+async def worker(app: Application, connection: sterna.Connection, steps: int) -> None:
+    """Takes from one queue and sends to another, in transactions; does it again when told that it was rolled back."""
+    random = app.random
+    source, target = random.sample(app.queues, 2)
+    name, lane = app.key(), app.key()
+    session = await app.call("session", connection.session(transacted=True))
+    consumer = await app.call("consumer", session.consumer(Queue(source), **_window(random)))
+    producer = await app.call("producer", session.producer(Queue(target)))
+    for _ in range(steps):
+        if app.is_over:
+            break
+        transaction = Transaction(name)
+        app.facts.transactions.append(transaction)
+        try:
+            for _ in range(random.randrange(1, 4)):
+                message = await app.call("receive", consumer.receive(timeout=random.choice((0.05, 0.5))))
+                if message is None:
+                    continue
+                app.handed(message, name, transaction)
+                if random.random() < 0.9:
+                    sending = app.sending(target, lane, DeliveryMode.PERSISTENT, transaction)
+                    await app.call("send in transaction", producer.send(body_of(random, sending.key)))
+            await _end(app, session, transaction)
+        except CutError:
+            if transaction.ending == "open":
+                await _give_up(app, session, transaction)
+        except errors.TransactionRolledBackError as error:
+            if not isinstance(error, errors.TransactionInDoubtError) and transaction.ending == "open":
+                await _give_up(app, session, transaction)
+    if random.random() < 0.5:
+        await app.call("session.close", session.close())
+
+
+async def _end(app: Application, session: sterna.Session, transaction: Transaction) -> None:
+    if app.random.random() < 0.2:
+        await _give_up(app, session, transaction)
+        return
+    transaction.ending = "in doubt"
+    try:
+        await app.call("commit", session.commit())
+    except errors.TransactionInDoubtError:
+        raise
+    except errors.TransactionRolledBackError:
+        transaction.ending = "rolled back"
+        raise
+    transaction.ending = "committed"
+
+
+async def _give_up(app: Application, session: sterna.Session, transaction: Transaction) -> None:
+    # Rolled back whatever comes of the call: nobody has committed it.
+    transaction.ending = "rolled back"
+    await app.call("rollback", session.rollback(), may_cut=False)
+
+
+async def listener(app: Application, connection: sterna.Connection, steps: int) -> None:
+    """Has messages handed to a function, which fails now and then."""
+    queue, name = app.random.choice(app.queues), app.key()
+    enough = asyncio.Event()
+    left = steps
+
+    async def on_message(message: Message) -> None:
+        nonlocal left
+        handing = app.handed(message, name)
+        if app.random.random() < 0.3:
+            await app.pause()
+        left -= 1
+        if left <= 0:
+            enough.set()
+        if app.random.random() < 0.1:
+            raise ValueError("the application's own failure")
+        app.taken(handing, "maybe")
+
+    connection.on_error(lambda _: None)
+    consumer = await app.call("consumer", connection.consumer(Queue(queue), listener=on_message))
+    while not enough.is_set() and not app.is_over and consumer.closed is None:
+        await asyncio.wait((asyncio.ensure_future(enough.wait()),), timeout=0.5)
+        if app.random.random() < 0.1:
+            break
+    await app.call("consumer.close", consumer.close())
+
+
+async def asker(app: Application, connection: sterna.Connection, steps: int) -> None:
+    """Asks itself, by request and reply over a queue of its own."""
+    queue = Queue(f"ask.{app.key()}")
+
+    async def answer(message: Message) -> None:
+        await connection.reply(message, f"re {message.body}")
+
+    connection.on_error(lambda _: None)
+    consumer = await app.call("consumer", connection.consumer(queue, listener=answer))
+    for count in range(steps // 4):
+        if app.is_over:
+            break
+        try:
+            reply = await app.call("request", connection.request(queue, f"{count}", timeout=2.0))
+        except (CutError, errors.RequestTimeoutError, errors.ConnectionLostError):
+            continue
+        if reply.body != f"re {count}":
+            app.facts.odd.append(f"{app.name} asked {count} and was answered {reply.body!r}")
+    await app.call("consumer.close", consumer.close())
+
+
+async def looker(app: Application, connection: sterna.Connection, steps: int) -> None:
+    """Browses, which takes nothing."""
+    for _ in range(steps // 10 + 1):
+        if app.is_over:
+            break
+
+        async def browse() -> int:
+            count = 0
+            async with connection.browser(Queue(app.random.choice(app.queues))) as browser:
+                async for _ in browser:
+                    count += 1
+            return count
+
+        try:
+            await app.call("browse", browse())
+        except CutError:
+            pass
+        await app.pause()
+
+
+PROGRAMS = (sender, sender, sender, receiver, looper, acknowledger, worker, worker, listener, asker, looker)
+
+
+async def client(app: Application, count: int, steps: int) -> None:
+    """One process of an application: a connection, some programs on it, and its end."""
+    connection = sterna.connect(app.url)
+    try:
+        await app.call("connect", _entered(connection), may_cut=False)
+    except errors.SternaError:
+        return
+    programs = [app.random.choice(PROGRAMS) for _ in range(count)]
+    tasks = [asyncio.create_task(_guarded(app, program(app, connection, steps))) for program in programs]
+    await asyncio.wait(tasks)
+    try:
+        await app.call("connection.close", connection.close(), may_cut=False)
+    except errors.SternaError:
+        pass  # what was left of send_soon
+
+
+async def _entered(connection: sterna.Connection) -> None:
+    await connection
+
+
+async def _guarded(app: Application, program: Coroutine[Any, Any, None]) -> None:
+    name = program.__qualname__
+    try:
+        await program
+    except (CutError, errors.SternaError):
+        pass  # an application that ends at an error; what it was told stands in the facts
+    except Exception as error:  # noqa: BLE001 - the SDK raises its own errors, and nothing else
+        app.facts.odd.append(f"{app.name}: {name} met {error!r}: {traceback.format_exc(limit=-4)}")

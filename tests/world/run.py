@@ -1,0 +1,201 @@
+"""One run of the world: what is drawn, what happens, and the verdict."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import tempfile
+from collections.abc import Coroutine
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import sterna
+from sterna import AcknowledgeMode, Queue, errors
+
+from tests.world import checker
+from tests.world.brokers import Broker
+from tests.world.facts import Facts, Handing
+from tests.world.faults import KINDS, Faults
+from tests.world.loop import SimulatedLoop, StuckError
+from tests.world.network import Network
+from tests.world.processes import Process
+from tests.world.programs import Application, client
+from tests.world.surroundings import installed
+
+_QUEUES = ("in.one", "in.two", "out")
+
+_WHOLE_S = 3_000.0
+"""What a run may take in the world's time, drained and all."""
+
+
+@dataclass
+class Scene:
+    """What a seed draws; each can be given, to make a failing run shorter."""
+
+    seed: int
+    clients: int = 0
+    programs: int = 0
+    steps: int = 0
+    faults: int = 0
+    cut_share: float = 0.0
+    kinds: tuple[str, ...] = ()
+
+    @staticmethod
+    def of(seed: int) -> Scene:
+        """The scene of a seed."""
+        random = Random(f"scene {seed}")
+        kinds = tuple(kind for kind in dict.fromkeys(KINDS) if random.random() < 0.6) or KINDS
+        return Scene(
+            seed,
+            clients=random.randrange(2, 5),
+            programs=random.randrange(1, 4),
+            steps=random.randrange(8, 40),
+            faults=random.randrange(0, 9),
+            cut_share=random.choice((0.0, 0.05, 0.2)),
+            kinds=kinds,
+        )
+
+
+@dataclass
+class Verdict:
+    """What came of a run."""
+
+    scene: Scene
+    problems: list[str] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
+    calls: dict[str, int] = field(default_factory=dict)
+    steps: int = 0
+    took_s: float = 0.0
+    trace: list[str] | None = None
+
+
+def run(scene: Scene, folder: Path, *, traced: bool = False) -> Verdict:
+    """Runs a scene; what it leaves below `folder` is of no use to anybody."""
+    world = _World(scene, folder)
+    if traced:
+        world.loop.trace = []
+    # What a cycle of objects holds is finalized when the collector comes by, which does not follow from the seed.
+    gc.disable()
+    try:
+        with installed(world.loop, world.network):
+            me = Process("world", Random(f"world {scene.seed}"))
+            me.context.copy().run(world.loop.run_until_complete, world.loop.spawn(me, world.main(), "world"))
+    except StuckError as error:
+        world.verdict.problems.append(f"stuck: {error}; {world.doing}")
+    finally:
+        gc.enable()
+    verdict = world.verdict
+    verdict.faults, verdict.calls, verdict.steps = world.faults.told, world.facts.calls, world.loop.steps
+    verdict.took_s, verdict.trace = world.loop.time() - 1_000, world.loop.trace
+    return verdict
+
+
+class _World:
+    def __init__(self, scene: Scene, folder: Path) -> None:
+        seed = scene.seed
+        self.scene = scene
+        self.verdict = Verdict(scene)
+        self.facts = Facts()
+        self.doing = "beginning"
+        self.loop = SimulatedLoop(Random(f"loop {seed}"))
+        self.network = Network(self.loop, Random(f"network {seed}"))
+        self.brokers = [Broker(self.loop, self.network, Random(f"broker {seed}"), "one", folder / "one")]
+        self.processes: list[Process] = []
+        self.faults = Faults(self.loop, self.network, Random(f"faults {seed}"), self.brokers, self.processes)
+        self.applications: list[Application] = []
+
+    async def main(self) -> None:
+        """The run, from the first start to the verdict."""
+        for broker in self.brokers:
+            await broker.start()
+        running = [self._begin(number) for number in range(self.scene.clients)]
+        self.doing = "faults"
+        faults = asyncio.create_task(self.faults.run(self.scene.faults, self.scene.kinds))
+        await asyncio.wait([faults, *running], timeout=_WHOLE_S / 3)
+        await asyncio.wait([faults])
+        self.doing = "applications"
+        await asyncio.wait(running, timeout=_WHOLE_S / 3)
+        for application in self.applications:
+            application.is_over = True
+        self.doing = "the end of applications"
+        _, pending = await asyncio.wait(running, timeout=_WHOLE_S)
+        self.verdict.problems += [f"{one.get_name()} does not end" for one in pending]
+        await self._judge()
+
+    def _begin(self, number: int) -> asyncio.Task[None]:
+        random = Random(f"client {number} of {self.scene.seed}")
+        process = Process(f"client{number}", random)
+        self.processes.append(process)
+        url = f"sterna://{self.brokers[0].address}"
+        application = Application(process.name, url, random, self.facts, _QUEUES, self.scene.cut_share)
+        self.applications.append(application)
+        work = client(application, self.scene.programs, self.scene.steps)
+        return asyncio.create_task(self._alive(process, work), name=process.name)
+
+    async def _alive(self, process: Process, work: Coroutine[Any, Any, None]) -> None:
+        """Until the process has done its work, or is dead."""
+        ended = asyncio.Event()
+        task = self.loop.spawn(process, work)
+        task.add_done_callback(lambda _: ended.set())
+        process.on_death.append(ended.set)
+        await ended.wait()
+        if not process.is_dead and (error := task.exception()) is not None:
+            raise error
+        process.kill()
+
+    async def _judge(self) -> None:
+        self.doing = "draining"
+        found = self.verdict.problems
+        await asyncio.sleep(60)  # what broke without a word is noticed
+        for broker in self.brokers:
+            found += await self._leaks(broker)
+        drain = Process("drain", Random(0))
+        drained: list[Handing] = []
+        for broker in self.brokers:
+            await self._alive(drain, self._drain(broker, drained))
+        found += checker.problems(self.facts, drained, restarted=self.faults.restarted)
+        for process in (*self.processes, *(one.process for one in self.brokers if one.process is not None)):
+            found += [f"in {process}: {fault}" for fault in process.faults]
+        found += [f"{broker.name} failed: {why}" for broker in self.brokers for why in broker.failures]
+        for broker in self.brokers:
+            await broker.stop()
+        self.doing = "done"
+
+    async def _leaks(self, broker: Broker) -> list[str]:
+        rows = json.loads(broker.ask(lambda engine: engine.connections()))
+        left = [row for row in rows if not str(row.get("peer", "")).startswith("internal:")]
+        found = [f"a connection is left: {row}" for row in left]
+        for kind in ("queue", "topic"):
+            for row in json.loads(broker.ask(lambda engine, kind=kind: engine.list(kind))):
+                if row.get("consumers") or row.get("in_flight"):
+                    found.append(f"consumers or messages in flight are left: {row}")
+                if str(row["name"]).startswith("$TMP$"):
+                    found.append(f"a temporary destination is left: {row['name']}")
+        assert broker.process is not None
+        calls = [task.get_name() for task in broker.process.tasks if task.get_name().startswith("rpc")]
+        return found + [f"a call is left: {name}" for name in calls]
+
+    async def _drain(self, broker: Broker, drained: list[Handing]) -> None:
+        async with sterna.connect(f"sterna://{broker.address}") as connection:
+            session = await connection.session(AcknowledgeMode.INDIVIDUAL)
+            for name in _QUEUES:
+                consumer = await session.consumer(Queue(name))
+                try:
+                    while (message := await consumer.receive(timeout=3.0)) is not None:
+                        key = str(message.body).partition(" ")[0]
+                        now_s = self.loop.time()
+                        handing = Handing(key, name, "drain", message.message_id, message.redelivered, now_s)
+                        drained.append(handing)
+                        message.acknowledge()
+                except errors.SternaError as error:
+                    self.verdict.problems.append(f"draining {name}: {error!r}")
+                await consumer.close()
+
+
+def run_seed(seed: int) -> Verdict:
+    """A seed, with a folder that goes afterwards."""
+    with tempfile.TemporaryDirectory(prefix="world") as folder:
+        return run(Scene.of(seed), Path(folder))
