@@ -11,7 +11,7 @@ use crate::state::{StateError, Xid};
 impl World {
     /// Decides one of the transactions that are prepared. Whether there was one.
     pub fn coordinate(&mut self) -> bool {
-        let Some(engine) = &mut self.machine.engine else {
+        let Some(host) = &mut self.machine.host else {
             return false;
         };
         if self.env.prepared.is_empty() {
@@ -34,7 +34,8 @@ impl World {
             global: one.tx.0.to_le_bytes().to_vec(),
             branch: Vec::new(),
         };
-        let state = engine.state_mut();
+        let state = host.engine_mut().state_mut();
+        self.machine.touched = true;
         let result = if commits {
             state.commit_prepared(&xid).map(|_| ())
         } else {
@@ -59,8 +60,8 @@ impl World {
 
     /// Notes decisions that have become durable.
     pub fn settle_decisions(&mut self) {
-        let Some(engine) = &self.machine.engine else { return };
-        let committed = engine.state().committed();
+        let Some(host) = &self.machine.host else { return };
+        let committed = host.engine().state().committed();
         let (durable, waiting): (Vec<_>, Vec<_>) = std::mem::take(&mut self.deciding)
             .into_iter()
             .partition(|(_, end)| committed >= *end);
