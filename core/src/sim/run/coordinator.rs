@@ -9,7 +9,7 @@ use crate::sim::history::Event;
 use crate::state::{StateError, Xid};
 
 impl World {
-    /// Decides one of the transactions that are prepared. Whether there was one.
+    /// Decides one of the transactions that are prepared. Whether there was one, and room for it.
     pub fn coordinate(&mut self) -> bool {
         let Some(host) = &mut self.machine.host else {
             return false;
@@ -35,7 +35,6 @@ impl World {
             branch: Vec::new(),
         };
         let state = host.engine_mut().state_mut();
-        self.machine.touched = true;
         let result = if commits {
             state.commit_prepared(&xid).map(|_| ())
         } else {
@@ -44,12 +43,19 @@ impl World {
         let end = state.end();
         self.env.tell(|| format!("{one:?} is decided: {result:?}"));
         match result {
-            Ok(()) => self.deciding.push((one, end)),
+            Ok(()) => {
+                self.machine.touched = true;
+                self.deciding.push((one, end));
+            }
             // Decided before, or never prepared: what the clients saw tells which.
             Err(StateError::NoSuchTransaction) if commits && one.heard => self.env.note(Event::Committed(one.tx)),
             Err(StateError::NoSuchTransaction) if commits && !asked_before => self.env.note(Event::RolledBack(one.tx)),
             Err(StateError::NoSuchTransaction) => {}
-            Err(StateError::Append(AppendError::NoSpace)) => self.env.prepared.push(one),
+            Err(StateError::Append(AppendError::NoSpace)) => {
+                // It is asked again; room comes of something else.
+                self.env.prepared.push(one);
+                return false;
+            }
             Err(error) => {
                 self.env.tell(|| format!("the log is finished: {error}"));
                 self.env.prepared.push(one);
