@@ -148,8 +148,12 @@ def install_other_protobufs() -> None:
 
 
 def build_core() -> None:
-    """The engine, in release mode; its Python files stay where they are, the compiled module goes beside them."""
-    command = ("develop", "--uv", "--release", "--locked", "--manifest-path", "core/Cargo.toml")
+    """The engine, in release mode; its Python files stay where they are, the compiled module goes beside them.
+
+    It has what simulations need (the feature `sim`), and the wheels that are shipped have not (tools/wheels.sh).
+    """
+    features = ("--features", "python,sim")
+    command = ("develop", "--uv", "--release", "--locked", *features, "--manifest-path", "core/Cargo.toml")
     run(VENV / "bin" / "maturin", *command, environment=uv.environment(pip_settings()))
 
 

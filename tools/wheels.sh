@@ -6,6 +6,8 @@ cd "$(dirname "$0")/.."
 mkdir -p dist
 if [ "${1:-core}" = core ]; then
     .venv/bin/maturin build --release --locked --quiet --interpreter .venv/bin/python --manifest-path core/Cargo.toml --out dist
+    # What simulations need is for tests: an engine that is shipped cannot be told to forget what it wrote.
+    .venv/bin/python -m tools.shipped dist/sterna_core-*.whl
 fi
 if [ "${1:-sterna}" = sterna ]; then
     .venv/bin/python -m pip --quiet wheel --no-deps --no-build-isolation --wheel-dir dist .

@@ -9,21 +9,19 @@
 //! - [`log`]: the one durable log: records, segments, group commit, recovery, compaction; knows nothing of queues
 //! - [`state`]: what the log's records mean: queues, subscriptions, transactions, producers
 //! - [`engine`]: connections, sessions, producers, consumers, credit, delivery
+//! - [`host`]: an engine with the threads that run its jobs
 //! - `python`: the Python face (feature `python`)
 
 pub mod engine;
+pub mod host;
 pub mod log;
 pub mod message;
 pub mod name;
 pub mod proto;
 #[cfg(feature = "python")]
 mod python;
-// It needs no Python, so its tests run without.
 pub mod selector;
 #[cfg(any(test, feature = "sim"))]
 pub mod sim;
 pub mod state;
 pub mod wire;
-#[cfg(all(test, not(feature = "python")))]
-#[path = "python/worker.rs"]
-mod worker;

@@ -3,12 +3,15 @@
 import re
 import subprocess
 import sys
+import tomllib
 import zipfile
 from importlib import metadata
 from pathlib import Path
 
 import pytest
+from sterna_core import _core
 
+from tools import shipped
 from tools.fingerprints import ROOT
 from tools.provision import OTHER_PROTOBUFS
 
@@ -91,3 +94,24 @@ def test_the_wheel_holds_every_typed_package_and_nothing_else(tmp_path: Path) ->
 
 def test_engine_and_packages_have_one_version() -> None:
     assert metadata.version("sterna") == metadata.version("sterna-core")
+
+
+def test_the_wheel_of_the_engine_is_built_without_simulated_disks() -> None:
+    project = tomllib.loads((ROOT / "core" / "pyproject.toml").read_text())
+    assert project["tool"]["maturin"]["features"] == ["python"]
+    cargo = tomllib.loads((ROOT / "core" / "Cargo.toml").read_text())
+    assert "default" not in cargo["features"]
+    builds = [line for line in (ROOT / "tools" / "wheels.sh").read_text().splitlines() if "maturin build" in line]
+    assert builds
+    assert not any("--features" in line for line in builds)
+
+
+def test_a_wheel_with_simulated_disks_is_refused(tmp_path: Path) -> None:
+    wheel = tmp_path / "sterna_core-1-any.whl"
+    with zipfile.ZipFile(wheel, "w") as made:
+        # The engine of the tests, which has them.
+        made.write(_core.__file__, "sterna_core/_core.abi3.so")
+    assert [line.rsplit(" ", 1)[1] for line in shipped.problems(wheel)] == ["open_simulated", "SimulatedDisk"]
+    with zipfile.ZipFile(wheel, "w") as made:
+        made.writestr("sterna_core/_core.abi3.so", b"an engine")
+    assert shipped.problems(wheel) == []

@@ -106,8 +106,79 @@ class Engine:
     def go_away(self, reason_code: str, addresses: Sequence[str], grace_ms: int) -> None:
         """Tells every client that the broker stops serving in `grace_ms`, and where to go."""
 
+    @staticmethod
+    def open_simulated(
+        disk: SimulatedDisk, secret: bytes, settings: str, wall_ms: int, monotonic_ms: int
+    ) -> Engine:
+        """As `open`, on a simulated disk, for simulations; not in the wheels that are shipped.
+
+        Its jobs run only when `run_job` is called, and `stop` runs those that are left. All that `open` draws by chance
+        follows from `secret`, so each start needs another one. Raises StoreError: another engine has the disk, or what it
+        holds cannot be opened, or its power went.
+        """
+
+    def jobs(self) -> list[Literal["writer", "background"]]:
+        """The workers of a simulated engine that have a job to do; none, if it has threads."""
+
+    def run_job(self, worker: Literal["writer", "background"]) -> bool:
+        """Runs a worker's next job, whole; whether it had one. Makes `fileno` readable: `poll` takes the result."""
+
+    def kill(self) -> None:
+        """The process is gone: whatever was not run never is. Follow it with `SimulatedDisk.crash`."""
+
     def stop(self) -> None:
         """Makes everything durable and stops cleanly. May take long; releases the GIL. Raises StoreError."""
+
+@final
+class SimulatedDisk:
+    """A folder in memory, for simulations; not in the wheels that are shipped. It outlives the engines on it."""
+
+    def __new__(cls, seed: int) -> SimulatedDisk:
+        """Empty; what it loses follows from `seed`."""
+
+    def crash(self, power: bool) -> None:
+        """What ran on it is gone, and faults are over; with the power, what was not synced is lost in part.
+
+        Files and locks of before are of no use, also to an engine that is still there.
+        """
+
+    def is_down(self) -> bool:
+        """Whether the power went at an operation (`crash_in`); `crash` brings it up again."""
+
+    def operations(self) -> int:
+        """How many operations have changed something."""
+
+    def set_faults(
+        self,
+        *,
+        crash_in: int | None = None,
+        fail_sync_in: int | None = None,
+        fail_sync_for: int = 0,
+        short_write_one_in: int = 0,
+        shortage_one_in: int = 0,
+        room_bytes: int | None = None,
+    ) -> None:
+        """What goes wrong from now on, in place of what was said before.
+
+        The power goes at the `crash_in`th changing operation from now; from the `fail_sync_in`th on syncs fail, for
+        `fail_sync_for` operations, or once; one write in so many is short; one open, write or reservation in so many
+        lacks descriptors, memory or space; files may grow by `room_bytes` in all. 0 and None: never.
+        """
+
+    def files(self) -> list[str]:
+        """The names of all files, sorted."""
+
+    def contents(self, name: str) -> bytes | None:
+        """A file's bytes as a reader sees them, or None if there is none."""
+
+    def flip(self, name: str, offset: int, mask: int) -> bool:
+        """Changes bits of a byte behind everybody's back, for good; whether there was such a byte."""
+
+    def make_unreadable(self, name: str, offset: int) -> None:
+        """The block at this offset cannot be read until it is written."""
+
+    def fork(self, seed: int) -> SimulatedDisk:
+        """A copy of it as it is now, without faults, that loses by a seed of its own."""
 
 @final
 class Selector:

@@ -1,12 +1,16 @@
 //! `sterna_core.Engine`: the class that the broker drives. Meant for one thread at a time; `open` and `stop` take long
 //! and release the GIL, so they may be called from another thread than the event loop's.
 
-use super::host::Host;
+use super::executing::Executing;
+#[cfg(feature = "sim")]
+use super::simulated;
 use super::{configuration_json, errors, json};
 use crate::engine::{self, Refused, Settings, refuse};
+use crate::host::Host;
 use crate::log::FileDisk;
+use crate::log::disk::Disk;
 use crate::proto::ErrorCode;
-use crate::state::{Kind, Now, Start, State};
+use crate::state::{Kind, Now, Start, State, StateError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,17 +20,31 @@ use std::sync::{Arc, Mutex, MutexGuard};
 #[pyclass(frozen, module = "sterna_core._core")]
 pub(super) struct Engine {
     /// `None` once it is stopped, or after a panic: then nothing of it can be trusted.
-    host: Mutex<Option<Host>>,
+    host: Mutex<Option<Host<Executing>>>,
+    /// What recovery found, as JSON.
+    recovery: String,
 }
 
 impl Engine {
-    fn lock(&self) -> MutexGuard<'_, Option<Host>> {
+    pub(super) fn over(host: Host<Executing>, recovery: String) -> Self {
+        Self {
+            host: Mutex::new(Some(host)),
+            recovery,
+        }
+    }
+
+    /// The host, which from now on is the caller's alone; none: it is stopped.
+    pub(super) fn take(&self) -> Option<Host<Executing>> {
+        self.lock().take()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Host<Executing>>> {
         // A panic is caught before it can poison the lock.
         self.host.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     /// Runs something with the host. A panic in it is a defect: it becomes an error, and the engine is gone.
-    fn with<T>(&self, py: Python<'_>, run: impl FnOnce(&mut Host) -> T) -> PyResult<T> {
+    pub(super) fn with<T>(&self, py: Python<'_>, run: impl FnOnce(&mut Host<Executing>) -> T) -> PyResult<T> {
         let mut guard = self.lock();
         let Some(host) = guard.as_mut() else {
             return Err(errors::internal(py, "The engine is stopped."));
@@ -58,6 +76,23 @@ fn random<const BYTES: usize>(py: Python<'_>) -> PyResult<[u8; BYTES]> {
     }
 }
 
+/// An engine over the store on a disk, and what recovery found, as JSON.
+pub(super) fn opened(
+    disk: Arc<dyn Disk>,
+    mut opening: json::Opening,
+    start: Start,
+    secret: [u8; 32],
+    now: Now,
+) -> Result<(engine::Engine, String), StateError> {
+    opening.options.start = start;
+    let settings = Settings {
+        secret,
+        ..opening.settings
+    };
+    let (state, report) = State::open(disk, opening.options, now)?;
+    Ok((engine::Engine::new(state, settings, now), json::recovery(&report)))
+}
+
 /// What `poll` returns; see the stub.
 type PolledForPython = (Vec<u64>, Vec<String>, Option<u64>, Option<String>);
 
@@ -66,37 +101,28 @@ impl Engine {
     #[staticmethod]
     fn open(py: Python<'_>, folder: String, settings: &str, wall_ms: u64, monotonic_ms: u64) -> PyResult<Self> {
         let secret = random(py)?;
-        let mut opening = json::opening(settings).map_err(|error| errors::refused(py, &error))?;
+        let opening = json::opening(settings).map_err(|error| errors::refused(py, &error))?;
         // 0 would be none.
         let id = u64::from_le_bytes(random(py)?).max(1);
-        opening.options.start = Start {
+        let start = Start {
             id,
             secret: random(py)?,
         };
         let now = Now { wall_ms, monotonic_ms };
-        let settings = Settings {
-            secret,
-            ..opening.settings
-        };
-        let host = py.detach(move || {
+        let engine = py.detach(move || {
             let disk = Arc::new(FileDisk::new(std::path::Path::new(&folder))?);
-            let (state, report) = State::open(disk, opening.options, now)?;
-            let recovery = json::recovery(&report);
-            Ok((engine::Engine::new(state, settings, now), recovery))
+            opened(disk, opening, start, secret, now)
         });
-        let (engine, recovery) = host.map_err(|error: crate::state::StateError| errors::store(py, &error))?;
-        let host = Host::start(engine, recovery)?;
-        Ok(Self {
-            host: Mutex::new(Some(host)),
-        })
+        let (engine, recovery) = engine.map_err(|error| errors::store(py, &error))?;
+        Ok(Self::over(Host::new(engine, Executing::start()?), recovery))
     }
 
     fn recovery(&self, py: Python<'_>) -> PyResult<String> {
-        self.with(py, |host| host.recovery.clone())
+        self.with(py, |_| self.recovery.clone())
     }
 
     fn fileno(&self, py: Python<'_>) -> PyResult<i32> {
-        self.with(py, |host| host.fileno())
+        self.with(py, |host| host.executor().fileno())
     }
 
     fn tick(&self, py: Python<'_>, wall_ms: u64, monotonic_ms: u64) -> PyResult<()> {
@@ -105,7 +131,7 @@ impl Engine {
 
     #[pyo3(signature = (stream, peer, internal = false))]
     fn open_stream(&self, py: Python<'_>, stream: u64, peer: &str, internal: bool) -> PyResult<()> {
-        self.with(py, |host| host.engine.open_stream(stream, peer, internal))
+        self.with(py, |host| host.engine_mut().open_stream(stream, peer, internal))
     }
 
     fn handle(&self, py: Python<'_>, stream: u64, batch: &[u8]) -> PyResult<()> {
@@ -113,7 +139,7 @@ impl Engine {
     }
 
     fn close_stream(&self, py: Python<'_>, stream: u64) -> PyResult<()> {
-        self.with(py, |host| host.engine.close_stream(stream))
+        self.with(py, |host| host.engine_mut().close_stream(stream))
     }
 
     fn poll(&self, py: Python<'_>) -> PyResult<PolledForPython> {
@@ -137,23 +163,27 @@ impl Engine {
     }
 
     fn is_closing(&self, py: Python<'_>, stream: u64) -> PyResult<bool> {
-        self.with(py, |host| host.engine.is_closing(stream))
+        self.with(py, |host| host.engine().is_closing(stream))
     }
 
     fn answer(&self, py: Python<'_>, ticket: u64, answer: &str) -> PyResult<()> {
-        let asked = self.with(py, |host| host.engine.asks_about_destination(ticket))?;
+        let asked = self.with(py, |host| host.engine().asks_about_destination(ticket))?;
         let answer = json::answer(answer, asked).map_err(|error| errors::refused(py, &error))?;
-        self.with(py, |host| host.engine.answer(ticket, answer))
+        self.with(py, |host| host.engine_mut().answer(ticket, answer))
     }
 
     fn configure(&self, py: Python<'_>, configuration: &str) -> PyResult<String> {
         let parsed = configuration_json::parse(configuration).map_err(|error| errors::refused(py, &error))?;
-        self.with(py, |host| configuration_json::outcome(&host.engine.configure(parsed)))
+        self.with(py, |host| {
+            configuration_json::outcome(&host.engine_mut().configure(parsed))
+        })
     }
 
     fn reconfigure(&self, py: Python<'_>, changes: &str) -> PyResult<String> {
         let parsed = configuration_json::parse_changes(changes).map_err(|error| errors::refused(py, &error))?;
-        self.with(py, |host| configuration_json::outcome(&host.engine.reconfigure(parsed)))
+        self.with(py, |host| {
+            configuration_json::outcome(&host.engine_mut().reconfigure(parsed))
+        })
     }
 
     #[pyo3(signature = (kind, name, with_messages, client_id = "", reason = ""))]
@@ -168,10 +198,10 @@ impl Engine {
     ) -> PyResult<u64> {
         let reason = json::reason(reason).map_err(|error| errors::refused(py, &error))?;
         let deleted = self.with(py, |host| match (kind, &reason) {
-            ("durable", _) => host.engine.delete_durable(client_id, name, with_messages),
-            (kind, None) => kind_of(kind).and_then(|kind| host.engine.delete(kind, name, with_messages)),
+            ("durable", _) => host.engine_mut().delete_durable(client_id, name, with_messages),
+            (kind, None) => kind_of(kind).and_then(|kind| host.engine_mut().delete(kind, name, with_messages)),
             (kind, Some(reason)) => {
-                kind_of(kind).and_then(|kind| host.engine.delete_for(kind, name, with_messages, reason))
+                kind_of(kind).and_then(|kind| host.engine_mut().delete_for(kind, name, with_messages, reason))
             }
         })?;
         deleted.map_err(|error| errors::refused(py, &error))
@@ -180,7 +210,7 @@ impl Engine {
     fn close_to_producers(&self, py: Python<'_>, kind: &str, name: &str, reason: &str) -> PyResult<()> {
         let reason = json::reason(reason).map_err(|error| errors::refused(py, &error))?;
         let closed = self.with(py, |host| {
-            kind_of(kind).and_then(|kind| host.engine.close_to_producers(kind, name, reason))
+            kind_of(kind).and_then(|kind| host.engine_mut().close_to_producers(kind, name, reason))
         })?;
         closed.map_err(|error| errors::refused(py, &error))
     }
@@ -189,7 +219,7 @@ impl Engine {
         let reason = json::reason(reason).map_err(|error| errors::refused(py, &error))?;
         self.with(py, |host| {
             if let Some(reason) = &reason {
-                host.engine.close_subscribers(topic, reason);
+                host.engine_mut().close_subscribers(topic, reason);
             }
         })
     }
@@ -197,8 +227,8 @@ impl Engine {
     #[pyo3(signature = (kind, name, client_id = ""))]
     fn purge(&self, py: Python<'_>, kind: &str, name: &str, client_id: &str) -> PyResult<u64> {
         let purged = self.with(py, |host| match kind {
-            "queue" => host.engine.purge_queue(name),
-            "durable" => host.engine.purge_durable(client_id, name),
+            "queue" => host.engine_mut().purge_queue(name),
+            "durable" => host.engine_mut().purge_durable(client_id, name),
             _ => Err(refuse(
                 ErrorCode::InvalidArgument,
                 "kind",
@@ -210,38 +240,68 @@ impl Engine {
 
     #[pyo3(signature = (kind, pattern = "", after = "", limit = 1000))]
     fn list(&self, py: Python<'_>, kind: &str, pattern: &str, after: &str, limit: usize) -> PyResult<String> {
-        let rows = self.with(py, |host| json::list(&mut host.engine, kind, pattern, after, limit))?;
+        let rows = self.with(py, |host| json::list(host.engine_mut(), kind, pattern, after, limit))?;
         rows.map_err(|error| errors::refused(py, &error))
     }
 
     fn statistics(&self, py: Python<'_>) -> PyResult<String> {
-        self.with(py, |host| json::statistics(&host.engine, host.commits(), host.failed()))
+        self.with(py, |host| {
+            json::statistics(host.engine(), host.commits(), host.failed())
+        })
     }
 
     /// Where the log ends, up to where it is durable, and why it will not be any further.
     fn log_progress(&self, py: Python<'_>) -> PyResult<(u64, u64, Option<String>)> {
         self.with(py, |host| {
-            let state = host.engine.state();
+            let state = host.engine().state();
             (state.end().0, state.committed().0, host.failed().map(str::to_owned))
         })
     }
 
     fn connections(&self, py: Python<'_>) -> PyResult<String> {
-        self.with(py, |host| json::connections(&host.engine))
+        self.with(py, |host| json::connections(host.engine()))
     }
 
     fn close_connection(&self, py: Python<'_>, connection: u64, reason: &str) -> PyResult<bool> {
-        self.with(py, |host| host.engine.close_connection(connection, reason))
+        self.with(py, |host| host.engine_mut().close_connection(connection, reason))
     }
 
     fn go_away(&self, py: Python<'_>, reason_code: &str, addresses: Vec<String>, grace_ms: u32) -> PyResult<()> {
         let code = ErrorCode::from_str_name(reason_code)
             .ok_or_else(|| errors::internal(py, "There is no error code of this name."))?;
-        self.with(py, |host| host.engine.go_away(code, &addresses, grace_ms))
+        self.with(py, |host| host.engine_mut().go_away(code, &addresses, grace_ms))
+    }
+
+    #[cfg(feature = "sim")]
+    #[staticmethod]
+    fn open_simulated(
+        py: Python<'_>,
+        disk: &simulated::SimulatedDisk,
+        secret: &[u8],
+        settings: &str,
+        wall_ms: u64,
+        monotonic_ms: u64,
+    ) -> PyResult<Self> {
+        simulated::open(py, disk, secret, settings, Now { wall_ms, monotonic_ms })
+    }
+
+    #[cfg(feature = "sim")]
+    fn jobs(&self, py: Python<'_>) -> PyResult<Vec<&'static str>> {
+        self.with(py, |host| simulated::jobs(host.executor()))
+    }
+
+    #[cfg(feature = "sim")]
+    fn run_job(&self, py: Python<'_>, worker: &str) -> PyResult<bool> {
+        simulated::run_job(py, self, worker)
+    }
+
+    #[cfg(feature = "sim")]
+    fn kill(&self) {
+        drop(self.take());
     }
 
     fn stop(&self, py: Python<'_>) -> PyResult<()> {
-        let Some(host) = self.lock().take() else { return Ok(()) };
+        let Some(host) = self.take() else { return Ok(()) };
         py.detach(move || host.stop())
             .map_err(|error| errors::store(py, &error))
     }

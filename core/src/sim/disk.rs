@@ -126,14 +126,17 @@ impl World {
         Ok(())
     }
 
+    fn used_bytes(&self) -> u64 {
+        let live: BTreeSet<usize> = self.names.values().copied().collect();
+        live.iter().map(|&inode| self.inodes[inode].current.len() as u64).sum()
+    }
+
     fn check_space(&self, inode: usize, length: usize) -> io::Result<()> {
         let Some(space) = self.faults.space_bytes else {
             return Ok(());
         };
         let grows = length.saturating_sub(self.inodes[inode].current.len()) as u64;
-        let live: BTreeSet<usize> = self.names.values().copied().collect();
-        let used: u64 = live.iter().map(|&inode| self.inodes[inode].current.len() as u64).sum();
-        if grows > 0 && used + grows > space {
+        if grows > 0 && self.used_bytes() + grows > space {
             Err(io::ErrorKind::StorageFull.into())
         } else {
             Ok(())
@@ -243,6 +246,18 @@ impl SimDisk {
         Self {
             world: Arc::new(Mutex::new(fork)),
         }
+    }
+
+    /// The names of all files, sorted.
+    #[must_use]
+    pub fn names(&self) -> Vec<String> {
+        lock(&self.world).names.keys().cloned().collect()
+    }
+
+    /// How many bytes all files have now.
+    #[must_use]
+    pub fn used_bytes(&self) -> u64 {
+        lock(&self.world).used_bytes()
     }
 
     /// The bytes of a file, if there is one.

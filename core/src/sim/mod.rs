@@ -17,7 +17,9 @@ pub mod random;
 pub mod run;
 #[cfg(test)]
 pub(crate) mod seeds;
+pub mod steps;
 
 pub use clock::SimClock;
 pub use disk::{Faults, SimDisk};
 pub use random::Random;
+pub use steps::{Steps, Worker};

@@ -8,6 +8,7 @@ use super::machine::Machine;
 use super::places::Places;
 use super::scene;
 use crate::proto::ServerBatch;
+use crate::sim::Worker;
 use crate::sim::history::Event;
 use prost::Message as _;
 
@@ -39,7 +40,6 @@ pub struct World {
     pub producers: u32,
     pub(super) comparisons: u64,
     pub(super) stalled: Stalled,
-    second: u64,
 }
 
 /// Which thread of the host gets no further for a while, and for how many more of its turns.
@@ -66,9 +66,7 @@ impl World {
             .map(|(id, plan)| Client::new(id, plan, &mut producers))
             .collect();
         let mut follower = env.random.one_in(2).then(|| Follower::new(&machine, seed));
-        if let (Some(follower), Some(engine)) = (&mut follower, &mut machine.engine) {
-            follower.claim(&mut env, engine.state_mut());
-        }
+        machine.start(&mut env, follower.as_mut());
         Self {
             env,
             machine,
@@ -84,7 +82,6 @@ impl World {
             producers,
             comparisons: 0,
             stalled: Stalled::default(),
-            second: 0,
         }
     }
 
@@ -102,16 +99,7 @@ impl World {
             18..=37 => self.batch_arrives(),
             38..=54 => self.client_reads(),
             55..=69 => self.broker_puts_out(),
-            70..=79 if turn(&mut self.stalled.writer) => {
-                self.machine.step_write(&mut self.env);
-            }
-            // While one thread waits for the disk, the other one has it to itself.
-            70..=84 if turn(&mut self.stalled.background) => self.upkeep_goes_on(),
-            70..=84 => {}
-            85..=88 if turn(&mut self.stalled.background) => {
-                self.machine.step_reads(&mut self.env);
-            }
-            85..=88 => {}
+            70..=88 => self.workers_go_on(),
             89..=91 => {
                 self.answer();
             }
@@ -136,9 +124,11 @@ impl World {
 
     /// Lets a client greet on a new stream.
     pub fn connect(&mut self, index: usize) {
-        let Some(engine) = &mut self.machine.engine else { return };
+        let Some(host) = &mut self.machine.host else { return };
         self.last_stream += 1;
-        engine.tick(self.env.now());
+        self.machine.touched = true;
+        host.tick(self.env.now());
+        let engine = host.engine_mut();
         // Who sweeps up at the end stays, however long that takes.
         engine.open_stream(self.last_stream, "sim", self.clients[index].quiet);
         self.clients[index].connect(self.last_stream);
@@ -163,7 +153,7 @@ impl World {
 
     /// Hands the oldest batch of a client to the broker. Whether there was one.
     pub fn deliver_upward(&mut self, index: usize) -> bool {
-        let Some(engine) = &mut self.machine.engine else {
+        let Some(host) = &mut self.machine.host else {
             return false;
         };
         let Some(link) = &mut self.clients[index].link else {
@@ -172,7 +162,9 @@ impl World {
         let Some(batch) = link.up.pop_front() else { return false };
         self.env
             .tell(|| format!("client {index} is heard on stream {}", link.stream));
-        engine.handle(link.stream, &batch);
+        host.tick(self.env.now());
+        host.handle(link.stream, &batch);
+        self.machine.touched = true;
         self.note_room();
         true
     }
@@ -186,8 +178,8 @@ impl World {
 
     /// Notes that the log has no room: what was just handled may have been refused for it.
     fn note_room(&mut self) {
-        let engine = self.machine.engine.as_ref();
-        if engine.is_some_and(|engine| engine.state().out_of_space()) {
+        let host = self.machine.host.as_ref();
+        if host.is_some_and(|host| host.engine().state().out_of_space()) {
             self.env.note(Event::OutOfRoom);
         }
     }
@@ -207,7 +199,9 @@ impl World {
     }
 
     fn broker_puts_out(&mut self) {
-        self.poll();
+        if self.machine.is_due(&self.env) {
+            self.poll();
+        }
         let ready: Vec<u64> = self.machine.ready.iter().copied().collect();
         if let Some(stream) = self.env.pick(&ready) {
             self.take_output(stream);
@@ -216,11 +210,11 @@ impl World {
     }
 
     /// Asks the broker what is ready; notes purges that have become durable.
-    pub fn poll(&mut self) -> Option<u64> {
-        let deadline = self.machine.poll();
+    pub fn poll(&mut self) {
+        self.machine.poll(&mut self.env);
         self.settle_decisions();
-        if let Some(engine) = &self.machine.engine {
-            let committed = engine.state().committed();
+        if let Some(host) = &self.machine.host {
+            let committed = host.engine().state().committed();
             let (durable, waiting) = std::mem::take(&mut self.purges)
                 .into_iter()
                 .partition(|(_, end)| committed >= *end);
@@ -230,7 +224,6 @@ impl World {
                 .into_iter()
                 .for_each(|(place, _)| self.env.note(Event::Purged(place)));
         }
-        deadline
     }
 
     /// Takes one batch from a stream. Whether there was one.
@@ -241,10 +234,10 @@ impl World {
             return false;
         }
         let bytes_max = self.env.pick(&[200, 4 << 10, 1 << 20]).unwrap_or(4096);
-        let Some(engine) = &mut self.machine.engine else {
+        let Some(host) = &mut self.machine.host else {
             return false;
         };
-        let Some(bytes) = engine.take_output(stream, bytes_max) else {
+        let Some(bytes) = host.take_output(stream, bytes_max) else {
             self.machine.ready.remove(&stream);
             return false;
         };
@@ -271,11 +264,11 @@ impl World {
 
     /// Ends the calls that the broker wants to end, once what it had to say has been read.
     pub fn close_ended(&mut self) {
-        let Some(engine) = &self.machine.engine else { return };
+        let Some(host) = &self.machine.host else { return };
         let ended: Vec<usize> = (0..self.clients.len())
             .filter(|index| {
                 let link = self.clients[*index].link.as_ref();
-                link.is_some_and(|link| link.down.is_empty() && engine.is_closing(link.stream))
+                link.is_some_and(|link| link.down.is_empty() && host.engine().is_closing(link.stream))
             })
             .collect();
         for index in ended {
@@ -283,12 +276,46 @@ impl World {
         }
     }
 
-    /// One step of the upkeep that is under way, or, when it meets a fast disk, several pieces of it.
-    fn upkeep_goes_on(&mut self) {
-        let steps = self.env.pick(&[1, 1, 3, 12]).unwrap_or(1);
-        for _ in 0..steps {
-            self.machine.step_upkeep(&mut self.env);
+    /// A worker does a job, or both do one each at the same time. One that is stalled gets no further meanwhile.
+    fn workers_go_on(&mut self) {
+        let free = (turn(&mut self.stalled.writer), turn(&mut self.stalled.background));
+        match free {
+            (true, true) => {
+                self.workers_step();
+            }
+            // While one thread waits for the disk, the other one has it to itself.
+            (true, false) => {
+                self.machine.run(Worker::Writer);
+            }
+            (false, true) => {
+                self.machine.run(Worker::Background);
+            }
+            (false, false) => {}
         }
+    }
+
+    /// Jobs of both workers at once, or one after the other, or several of one as on a fast disk. Whether there were any.
+    pub(super) fn workers_step(&mut self) -> bool {
+        if !self.env.random.one_in(4) && self.machine.run_both() {
+            return true;
+        }
+        let first = self.env.pick(&[Worker::Writer, Worker::Background, Worker::Background]);
+        let (first, second) = match first {
+            Some(Worker::Background) => (Worker::Background, Worker::Writer),
+            _ => (Worker::Writer, Worker::Background),
+        };
+        if !self.machine.run(first) {
+            return self.machine.run(second);
+        }
+        let more = self.env.pick(&[0, 0, 2, 11]).unwrap_or(0);
+        for _ in 0..more {
+            // Its result is looked at, and the next job of its kind follows.
+            self.poll();
+            if !self.machine.run(first) {
+                break;
+            }
+        }
+        true
     }
 
     fn time_passes(&mut self) {
@@ -301,17 +328,12 @@ impl World {
         self.env.clock.advance(ms);
         self.env.note(Event::Ticked);
         self.machine.tick(&mut self.env);
-        let second = self.env.clock.monotonic_ms() / 1000;
-        if second != self.second {
-            self.second = second;
-            self.machine.once_a_second();
-        }
     }
 
     /// Sends what is durable to the follower.
     fn follower_reads(&mut self) {
-        if let (Some(follower), Some(engine)) = (&mut self.follower, &mut self.machine.engine) {
-            follower.read(&mut self.env, engine.state_mut());
+        if let (Some(follower), Some(host)) = (&mut self.follower, &mut self.machine.host) {
+            follower.read(&mut self.env, host.engine_mut().state_mut());
         }
         if self.env.random.one_in(8) {
             self.compare_follower();
@@ -324,9 +346,11 @@ impl World {
         }
         let names = ["plain", "busy", "bridged", "short"];
         let Some(name) = self.env.pick(&names) else { return };
-        let (Some(place), Some(engine)) = (self.places.queue(name), &mut self.machine.engine) else {
+        let (Some(place), Some(host)) = (self.places.queue(name), &mut self.machine.host) else {
             return;
         };
+        let engine = host.engine_mut();
+        self.machine.touched = true;
         self.env.note(Event::PurgeAsked(place));
         if engine.purge_queue(name).is_ok() {
             self.purges.push((place, engine.state().end()));

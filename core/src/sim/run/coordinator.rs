@@ -9,9 +9,9 @@ use crate::sim::history::Event;
 use crate::state::{StateError, Xid};
 
 impl World {
-    /// Decides one of the transactions that are prepared. Whether there was one.
+    /// Decides one of the transactions that are prepared. Whether there was one, and room for it.
     pub fn coordinate(&mut self) -> bool {
-        let Some(engine) = &mut self.machine.engine else {
+        let Some(host) = &mut self.machine.host else {
             return false;
         };
         if self.env.prepared.is_empty() {
@@ -34,7 +34,7 @@ impl World {
             global: one.tx.0.to_le_bytes().to_vec(),
             branch: Vec::new(),
         };
-        let state = engine.state_mut();
+        let state = host.engine_mut().state_mut();
         let result = if commits {
             state.commit_prepared(&xid).map(|_| ())
         } else {
@@ -43,12 +43,19 @@ impl World {
         let end = state.end();
         self.env.tell(|| format!("{one:?} is decided: {result:?}"));
         match result {
-            Ok(()) => self.deciding.push((one, end)),
+            Ok(()) => {
+                self.machine.touched = true;
+                self.deciding.push((one, end));
+            }
             // Decided before, or never prepared: what the clients saw tells which.
             Err(StateError::NoSuchTransaction) if commits && one.heard => self.env.note(Event::Committed(one.tx)),
             Err(StateError::NoSuchTransaction) if commits && !asked_before => self.env.note(Event::RolledBack(one.tx)),
             Err(StateError::NoSuchTransaction) => {}
-            Err(StateError::Append(AppendError::NoSpace)) => self.env.prepared.push(one),
+            Err(StateError::Append(AppendError::NoSpace)) => {
+                // It is asked again; room comes of something else.
+                self.env.prepared.push(one);
+                return false;
+            }
             Err(error) => {
                 self.env.tell(|| format!("the log is finished: {error}"));
                 self.env.prepared.push(one);
@@ -59,8 +66,8 @@ impl World {
 
     /// Notes decisions that have become durable.
     pub fn settle_decisions(&mut self) {
-        let Some(engine) = &self.machine.engine else { return };
-        let committed = engine.state().committed();
+        let Some(host) = &self.machine.host else { return };
+        let committed = host.engine().state().committed();
         let (durable, waiting): (Vec<_>, Vec<_>) = std::mem::take(&mut self.deciding)
             .into_iter()
             .partition(|(_, end)| committed >= *end);

@@ -1,8 +1,8 @@
 //! What goes wrong in a run: power, process, disk, wires, readers, clocks.
 
 use super::broker::World;
-use crate::sim::Faults;
 use crate::sim::history::Event;
+use crate::sim::{Faults, Worker};
 
 impl World {
     /// Starts the broker again if it cannot go on.
@@ -10,8 +10,12 @@ impl World {
         if !self.machine.is_finished() {
             return;
         }
-        // After a failed write the operating system may say anything about what is on the disk.
-        let power = self.machine.disk.is_down() || self.machine.failed.is_some() || self.env.random.one_in(2);
+        let lives = self.machine.host.is_some() && !self.machine.disk.is_down();
+        if lives && !self.calm && !self.env.random.one_in(4) {
+            // Its process lives a little longer, and tells whoever is connected.
+            return;
+        }
+        let power = self.machine.disk.is_down() || self.env.random.one_in(2);
         self.crash(power);
     }
 
@@ -47,14 +51,11 @@ impl World {
                 });
             }
             self.env.note(Event::Started);
-            self.machine.start(&mut self.env);
-            if self.machine.engine.is_some() || !self.machine.disk.is_down() {
+            self.machine.start(&mut self.env, self.follower.as_mut());
+            if self.machine.host.is_some() || !self.machine.disk.is_down() {
                 break;
             }
             self.machine.crash(&mut self.env, true);
-        }
-        if let (Some(follower), Some(engine)) = (&mut self.follower, &mut self.machine.engine) {
-            follower.claim(&mut self.env, engine.state_mut());
         }
     }
 
@@ -97,8 +98,9 @@ impl World {
     pub fn bury(&mut self, stream: u64) {
         self.zombies.retain(|other| *other != stream);
         self.machine.ready.remove(&stream);
-        if let Some(engine) = &mut self.machine.engine {
-            engine.close_stream(stream);
+        if let Some(host) = &mut self.machine.host {
+            host.engine_mut().close_stream(stream);
+            self.machine.touched = true;
         }
     }
 
@@ -119,7 +121,7 @@ impl World {
                 let left = self.env.between(0, 100_000);
                 self.env.tell(|| format!("the disk has {left} bytes left"));
                 Faults {
-                    space_bytes: Some(self.machine.used_bytes() + left),
+                    space_bytes: Some(self.machine.disk.used_bytes() + left),
                     ..lasting()
                 }
             }
@@ -128,6 +130,27 @@ impl World {
                 ..lasting()
             },
             _ => lasting(),
+        }
+    }
+
+    /// The broker's process ends, in one way or another; or one of its threads does.
+    fn something_ends(&mut self) {
+        match self.env.random.below(8) {
+            0..=2 => self.crash(true),
+            3 | 4 => self.crash(false),
+            5 => {
+                self.machine.stop(&mut self.env);
+                self.after_stop();
+            }
+            6 => {
+                self.machine.drop_host(&mut self.env);
+                self.after_stop();
+            }
+            _ => {
+                let worker = self.env.pick(&[Worker::Writer, Worker::Background]);
+                self.machine
+                    .break_worker(&mut self.env, worker.unwrap_or(Worker::Writer));
+            }
         }
     }
 
@@ -145,10 +168,7 @@ impl World {
                     self.bury(stream);
                 }
             }
-            9 => {
-                let power = self.env.random.one_in(2);
-                self.crash(power);
-            }
+            9 => self.something_ends(),
             kind @ 10..=15 => {
                 let faults = self.disk_faults(kind);
                 self.machine.set_faults(faults);

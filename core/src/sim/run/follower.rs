@@ -6,7 +6,7 @@ use super::broker::World;
 use super::env::Env;
 use super::machine::Machine;
 use crate::log::{LogError, OpenMode};
-use crate::sim::SimDisk;
+use crate::sim::{SimDisk, Worker};
 use crate::state::{State, StateError, StateOptions};
 use std::sync::Arc;
 
@@ -121,13 +121,14 @@ impl World {
     pub fn compare_follower(&mut self) {
         let Some(follower) = &mut self.follower else { return };
         for _ in 0..40 {
-            if !self.machine.step_write(&mut self.env) {
+            self.machine.poll(&mut self.env);
+            if !self.machine.run(Worker::Writer) {
                 break;
             }
         }
         let finished = self.machine.is_finished();
-        let Some(engine) = &mut self.machine.engine else { return };
-        let state = engine.state_mut();
+        let Some(host) = &mut self.machine.host else { return };
+        let state = host.engine_mut().state_mut();
         if finished || state.committed() < state.end() {
             return;
         }

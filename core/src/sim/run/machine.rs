@@ -1,40 +1,40 @@
-//! The machine that a run's broker stands on: disk, engine, and the jobs that are under way between them.
+//! The machine that a run's broker stands on: its disk, and the host that the product has, whose workers take a step when
+//! the seed says so.
 //!
-//! Every job is taken, run and completed in steps of its own, so that a crash, a frame or the clock can come between any
-//! two of them.
+//! The host is polled as the product's event loop polls it, and no oftener: when something was handed to the engine, when
+//! a worker has woken the loop, and when it is the time that the last poll named. Whatever waits for a poll that nobody
+//! has a reason for waits for ever, and the end of the run finds it.
 
 use super::env::Env;
+use super::follower::Follower;
 use super::scene;
 use crate::engine::{Answer, Configuration, Engine, Polled, Question, Settings};
-use crate::log::{OpenMode, Options, WriteDone, WriteJob};
+use crate::host::{Executor as _, Host};
+use crate::log::{OpenMode, Options};
 use crate::name::DestinationName;
 use crate::sim::history::Event;
-use crate::sim::{Faults, SimDisk};
-use crate::state::{Kind, Properties, ReadJob, SECRET_BYTES, Start, State, StateOptions, UpkeepDone, UpkeepJob};
+use crate::sim::{Faults, SimDisk, Steps, Worker};
+use crate::state::{Kind, Properties, SECRET_BYTES, Start, State, StateOptions};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-
-/// A job on its way.
-enum Stage<J, D> {
-    Taken(J),
-    Run(D),
-}
 
 /// See the module's documentation.
 pub struct Machine {
     /// The disk.
     pub disk: SimDisk,
     /// The broker; none while it is down.
-    pub engine: Option<Engine>,
+    pub host: Option<Host<Steps>>,
     /// Streams with output to take.
     pub ready: BTreeSet<u64>,
+    /// Something was handed to the engine since it was polled.
+    pub touched: bool,
     tickets: Vec<(u64, Question)>,
-    write: Option<Stage<WriteJob, WriteDone>>,
-    upkeep: Option<Stage<UpkeepJob, UpkeepDone>>,
-    reads: Vec<ReadJob>,
+    /// When it was last polled, and when that poll wants the next one at the latest.
+    polled_ms: u64,
+    deadline_ms: Option<u64>,
     options: StateOptions,
-    /// Why the broker has to be stopped: its log is finished.
-    pub failed: Option<String>,
+    /// Why the broker did not start.
+    refused: Option<String>,
     /// How often it was started, so that each start brings another secret: the first one's has to hold.
     starts: u8,
 }
@@ -73,22 +73,20 @@ fn options(env: &mut Env) -> StateOptions {
 }
 
 impl Machine {
-    /// A machine with an empty disk and a broker.
+    /// A machine with an empty disk; the broker has not been started.
     pub fn new(env: &mut Env, seed: u64) -> Self {
-        let mut machine = Self {
+        Self {
             disk: SimDisk::new(seed ^ 0xd15c),
-            engine: None,
+            host: None,
             ready: BTreeSet::new(),
+            touched: false,
             tickets: Vec::new(),
-            write: None,
-            upkeep: None,
-            reads: Vec::new(),
+            polled_ms: 0,
+            deadline_ms: None,
             options: options(env),
-            failed: None,
+            refused: None,
             starts: 0,
-        };
-        machine.start(env);
-        machine
+        }
     }
 
     /// How the broker is opened.
@@ -97,8 +95,9 @@ impl Machine {
         &self.options
     }
 
-    /// Starts the broker on what the disk holds.
-    pub fn start(&mut self, env: &mut Env) {
+    /// Starts the broker on what the disk holds. A follower claims what it has not read before the host begins, since
+    /// upkeep begins with it.
+    pub fn start(&mut self, env: &mut Env, follower: Option<&mut Follower>) {
         let disk = Arc::new(self.disk.clone());
         let mut options = self.options.clone();
         options.start = Start {
@@ -120,28 +119,35 @@ impl Machine {
                         .push(format!("{kind} {name} could not be configured: {refused:?}"));
                 }
                 env.tell(|| format!("after the start:\n{}", engine.state().dump()));
-                self.engine = Some(engine);
+                if let Some(follower) = follower {
+                    follower.claim(env, engine.state_mut());
+                }
+                self.host = Some(Host::new(engine, Steps::interleaved(&self.disk)));
+                self.touched = true;
             }
             Err(error) => {
                 // A power loss while it starts is for the next start; anything else is the end of the run.
                 if !self.disk.is_down() {
                     env.complaints.push(format!("the broker does not start: {error}"));
                 }
-                self.failed = Some(error.to_string());
+                self.refused = Some(error.to_string());
             }
         }
     }
 
-    /// Stops the broker: with the power, or only its process.
-    pub fn crash(&mut self, env: &mut Env, power: bool) {
-        env.tell(|| format!("crash, power {power}"));
-        self.engine = None;
-        self.write = None;
-        self.upkeep = None;
-        self.reads.clear();
+    /// The broker is gone, and what it had told nobody with it.
+    fn forget(&mut self) {
+        self.host = None;
         self.tickets.clear();
         self.ready.clear();
-        self.failed = None;
+        (self.touched, self.deadline_ms, self.refused) = (false, None, None);
+        self.polled_ms = 0;
+    }
+
+    /// Stops the broker: with the power, or only its process, in the middle of whatever it does.
+    pub fn crash(&mut self, env: &mut Env, power: bool) {
+        env.tell(|| format!("crash, power {power}"));
+        self.forget();
         if power || self.disk.is_down() {
             self.disk.power_cycle();
         } else {
@@ -150,144 +156,129 @@ impl Machine {
         env.note(Event::Stopped);
     }
 
-    /// A clean stop.
+    /// A clean stop, whatever is under way.
     pub fn stop(&mut self, env: &mut Env) {
-        self.finish_jobs(env);
-        let before = self.engine.as_ref().map(|engine| engine.state().dump());
-        env.tell(|| format!("before the stop:\n{}", before.unwrap_or_default()));
-        if let Some(engine) = self.engine.take()
-            && let Err(error) = engine.stop()
-        {
-            env.tell(|| format!("the stop failed: {error}"));
+        if let Some(host) = self.host.take() {
+            env.tell(|| format!("before the stop:\n{}", host.engine().state().dump()));
+            if let Err(error) = host.stop() {
+                env.tell(|| format!("the stop failed: {error}"));
+            }
         }
-        self.crash(env, false);
+        self.leave(env);
     }
 
-    /// Lets go of jobs under way by completing them.
-    pub fn finish_jobs(&mut self, env: &mut Env) {
-        for _ in 0..3 {
-            self.step_write(env);
-            self.step_upkeep(env);
+    /// The host is dropped without a stop: its workers finish what they have, and nobody hears of it.
+    pub fn drop_host(&mut self, env: &mut Env) {
+        env.tell(|| "the host is dropped".to_owned());
+        if let Some(host) = &mut self.host {
+            host.executor_mut().end();
         }
+        self.leave(env);
+    }
+
+    /// The host has ended of itself, so the store's lock is free without anybody's help, unless the power went meanwhile.
+    fn leave(&mut self, env: &mut Env) {
+        self.forget();
+        if self.disk.is_down() {
+            self.disk.power_cycle();
+        }
+        self.disk.set_faults(Faults::default());
+        env.note(Event::Stopped);
+    }
+
+    /// Why the broker has to be stopped: it did not start, or its log is finished and it has said so.
+    #[must_use]
+    pub fn failed(&self) -> bool {
+        self.refused.is_some() || self.host.as_ref().is_some_and(|host| host.failed().is_some())
     }
 
     /// Whether the broker cannot go on.
     #[must_use]
     pub fn is_finished(&self) -> bool {
-        self.failed.is_some() || self.disk.is_down() || self.engine.is_none()
+        self.failed() || self.disk.is_down() || self.host.is_none()
     }
 
     /// Tells the broker the time.
     pub fn tick(&mut self, env: &mut Env) {
-        if let Some(engine) = &mut self.engine {
-            engine.tick(env.now());
+        if let Some(host) = &mut self.host {
+            host.tick(env.now());
         }
     }
 
-    /// Both jobs run at once, as their threads do: operation by operation, in an order that the seed draws.
-    fn run_both(&mut self, env: &mut Env) -> bool {
-        if !matches!(
-            (&self.write, &self.upkeep),
-            (Some(Stage::Taken(_)), Some(Stage::Taken(_)))
-        ) || env.random.one_in(4)
-        {
-            return false;
-        }
-        let (Some(Stage::Taken(write)), Some(Stage::Taken(upkeep))) = (self.write.take(), self.upkeep.take()) else {
-            return false;
-        };
-        let (written, kept) = self.disk.interleave(|| write.run(), || upkeep.run());
-        self.write = Some(Stage::Run(written));
-        self.upkeep = Some(Stage::Run(kept));
-        true
+    /// A worker does its next job. Whether there was one.
+    pub fn run(&mut self, worker: Worker) -> bool {
+        self.host.as_mut().is_some_and(|host| host.executor_mut().run(worker))
     }
 
-    /// One step of the write under way, or the beginning of one. Whether there was something to do.
-    pub fn step_write(&mut self, env: &mut Env) -> bool {
-        if self.run_both(env) {
-            return true;
-        }
-        let Some(engine) = &mut self.engine else { return false };
-        let result = match self.write.take() {
-            None => match engine.next_write() {
-                Ok(None) => return false,
-                Ok(Some(job)) => {
-                    self.write = Some(Stage::Taken(job));
-                    Ok(())
-                }
-                Err(error) => Err(error),
-            },
-            Some(Stage::Taken(job)) => {
-                self.write = Some(Stage::Run(job.run()));
-                Ok(())
-            }
-            Some(Stage::Run(done)) => engine.complete_write(done),
-        };
-        if let Err(error) = result {
-            env.tell(|| format!("write failed: {error}"));
-            self.failed = Some(error.to_string());
-        }
-        true
+    /// Both workers do their next jobs at once: operation by operation, in an order that the seed draws. Whether they
+    /// could.
+    pub fn run_both(&mut self) -> bool {
+        self.host.as_mut().is_some_and(|host| host.executor_mut().run_both())
     }
 
-    /// One step of the upkeep under way, or the beginning of one. Whether there was something to do.
-    pub fn step_upkeep(&mut self, env: &mut Env) -> bool {
-        if self.run_both(env) {
-            return true;
+    /// A job of a worker panics.
+    pub fn break_worker(&mut self, env: &mut Env, worker: Worker) {
+        env.tell(|| format!("a job of the {worker:?} panics"));
+        if let Some(host) = &mut self.host {
+            host.executor_mut().break_worker(worker);
         }
-        let Some(engine) = &mut self.engine else { return false };
-        let result = match self.upkeep.take() {
-            None => match engine.maintenance() {
-                Ok(None) => return false,
-                Ok(Some(job)) => {
-                    self.upkeep = Some(Stage::Taken(job));
-                    Ok(())
-                }
-                Err(error) => Err(error),
-            },
-            Some(Stage::Taken(job)) => {
-                self.upkeep = Some(Stage::Run(job.run()));
-                Ok(())
-            }
-            Some(Stage::Run(done)) => engine.complete_maintenance(done),
-        };
-        if let Err(error) = result {
-            env.tell(|| format!("upkeep failed: {error}"));
-            self.failed = Some(error.to_string());
-        }
-        true
     }
 
-    /// Does the reads that deliveries wait for. Whether there were any.
-    pub fn step_reads(&mut self, env: &mut Env) -> bool {
-        let Some(engine) = &mut self.engine else { return false };
-        self.reads.extend(engine.take_reads());
-        if self.reads.is_empty() {
-            return false;
-        }
-        let index = env.random.below(self.reads.len() as u64) as usize;
-        let job = self.reads.swap_remove(index);
-        engine.complete_read(job.run());
-        true
+    /// Whether somebody has a reason to poll.
+    #[must_use]
+    pub fn is_due(&self, env: &Env) -> bool {
+        let woken = self.host.as_ref().is_some_and(|host| host.executor().is_woken());
+        let passed = self
+            .deadline_ms
+            .is_some_and(|deadline| deadline <= env.clock.monotonic_ms());
+        self.touched || woken || passed
     }
 
     /// Asks what is ready.
-    pub fn poll(&mut self) -> Option<u64> {
-        let engine = self.engine.as_mut()?;
+    pub fn poll(&mut self, env: &mut Env) {
+        let Some(host) = &mut self.host else { return };
+        let had_failed = host.failed().is_some();
+        // As the event loop does: first the time.
+        host.tick(env.now());
         let Polled {
             ready,
             tickets,
             deadline_ms,
-        } = engine.poll();
+        } = host.poll();
+        (self.touched, self.deadline_ms) = (false, deadline_ms);
+        self.polled_ms = env.clock.monotonic_ms();
+        env.tell(|| format!("polled: {ready:?}, again at {deadline_ms:?}"));
         self.ready.extend(ready);
         self.tickets
             .extend(tickets.into_iter().map(|ticket| (ticket.ticket, ticket.question)));
-        deadline_ms
+        if let Some(why) = host.failed().filter(|_| !had_failed) {
+            env.tell(|| format!("failed: {why}"));
+        }
+    }
+
+    /// The time for which the host waits to try again what the disk had no room for, if it does; or at which something is
+    /// due that is due already, but for the clock.
+    #[must_use]
+    pub fn goes_on_at_ms(&self) -> Option<u64> {
+        let host = self.host.as_ref()?;
+        let waits = host.engine().state().log().waits_for_host() && host.failed().is_none();
+        self.deadline_ms.filter(|deadline| waits || *deadline <= self.polled_ms)
+    }
+
+    /// Whether something is appended that nobody will ever write: no job has it, and nothing will make one.
+    #[must_use]
+    pub fn forgot_to_write(&self) -> bool {
+        let Some(host) = self.host.as_ref().filter(|host| host.failed().is_none()) else {
+            return false;
+        };
+        let log = host.engine().state().log();
+        let busy = host.executor().has_job(Worker::Writer) || host.executor().has_job(Worker::Background);
+        !busy && !log.waits_for_host() && (log.has_pending() || log.write_in_flight())
     }
 
     /// Answers one of the questions that wait. Whether there was one.
     pub fn answer(&mut self, env: &mut Env) -> bool {
-        let Some(engine) = &mut self.engine else { return false };
+        let Some(host) = &mut self.host else { return false };
         if self.tickets.is_empty() {
             return false;
         }
@@ -298,27 +289,9 @@ impl Machine {
             Question::Destination { .. } => Answer::Create(Properties::default()),
             Question::Pattern { .. } => Answer::Admitted { user: String::new() },
         };
-        engine.answer(ticket, answer);
+        host.engine_mut().answer(ticket, answer);
+        self.touched = true;
         true
-    }
-
-    /// What a host does about once a second: notes what is durable, and tries again what found no space.
-    pub fn once_a_second(&mut self) {
-        if let Some(engine) = &mut self.engine {
-            engine.state_mut().request_watermark_sync();
-        }
-    }
-
-    /// How many bytes the disk holds now.
-    #[must_use]
-    pub fn used_bytes(&self) -> u64 {
-        use crate::log::disk::Disk as _;
-        let names = self.disk.list().unwrap_or_default();
-        names
-            .iter()
-            .filter_map(|name| self.disk.contents(name))
-            .map(|bytes| bytes.len() as u64)
-            .sum()
     }
 
     /// Sets what goes wrong with the disk next.

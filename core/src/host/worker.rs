@@ -1,7 +1,8 @@
 //! A thread that runs jobs in order and says by an eventfd that one is done.
 //!
-//! It never takes the GIL: jobs and results pass through channels, and the event loop fetches results when the eventfd
-//! has become readable. It ends when its sender is dropped, after the jobs that were handed over before.
+//! It takes no lock of its caller's (Python's GIL among them): jobs and results pass through channels, and the event loop
+//! fetches results when the eventfd has become readable. It ends when its sender is dropped, after the jobs that were
+//! handed over before.
 
 use rustix::fd::OwnedFd;
 use std::sync::Arc;
