@@ -64,7 +64,7 @@ class Pump:
         self._timer_ms: int | None = None
         # Who waits for the log, with how far.
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
-        self._answering: set[asyncio.Future[Answer]] = set()
+        self._answering: dict[asyncio.Future[Answer], None] = {}
 
     def start(self) -> None:
         """Begins to poll."""
@@ -192,11 +192,11 @@ class Pump:
             return
         # It takes a while: the session waits for it, nobody else does.
         task = asyncio.ensure_future(answer)
-        self._answering.add(task)
+        self._answering[task] = None
         task.add_done_callback(lambda done: self._answer_late(ticket, done))
 
     def _answer_late(self, ticket: Ticket, done: "asyncio.Future[Answer]") -> None:
-        self._answering.discard(done)
+        self._answering.pop(done, None)
         if done.cancelled() or not self._running:
             return
         error = done.exception()

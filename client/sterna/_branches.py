@@ -108,4 +108,4 @@ async def _go_to(session: Session, lifeline: Lifeline, moved: errors.MovedError)
     for producer in anonymous:
         producer._move(session)
         await lifeline.retrying(producer._open_first, session)
-        session._producers.add(producer)
+        session._producers[producer] = None

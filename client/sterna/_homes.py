@@ -37,7 +37,7 @@ class Homes:
         self.root = root
         self._others: dict[tuple[str, ...], Connection] = {}
         self._dialing = asyncio.Lock()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}
 
     @property
     def connections(self) -> list[Connection]:
@@ -110,8 +110,8 @@ class Homes:
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Runs something that nobody waits for, until the connection is closed."""
         task = asyncio.create_task(work, name="sterna-following")
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = None
+        task.add_done_callback(lambda done: self._tasks.pop(done, None))
 
     async def close(self, *, failed: bool, timeout_s: float) -> None:
         """Ends the connections to other brokers."""

@@ -79,7 +79,7 @@ class Flow:
     def __init__(self, limit: int) -> None:
         self.bytes = 0
         self.limit = limit
-        self.waiting: set[Lane] = set()
+        self.waiting: dict[Lane, None] = {}
 
     def has_room(self, size: int) -> bool:
         """Whether `size` more bytes may be in flight; one message always may."""
@@ -89,7 +89,7 @@ class Flow:
         """Takes `count` bytes off, and wakes the lanes that waited for that."""
         self.bytes -= count
         if self.waiting and self.bytes < self.limit:
-            waiting, self.waiting = self.waiting, set()
+            waiting, self.waiting = self.waiting, {}
             for lane in waiting:
                 lane.look_for_room()
 
@@ -306,7 +306,7 @@ class Lane:
                 if link is not None:
                     link.drained().add_done_callback(lambda _: self.look_for_room())
             elif not self._flow.has_room(size):
-                self._flow.waiting.add(self)
+                self._flow.waiting[self] = None
             try:
                 await waiter
             except asyncio.CancelledError:

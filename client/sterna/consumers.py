@@ -174,7 +174,7 @@ class Consumer:
             return False
         self._interrupted()
         self.session._lifeline.unroute(self)
-        self.session._consumers.discard(self)
+        self.session._consumers.pop(self, None)
         homes.spawn(self._follow(error))
         return True
 
@@ -199,7 +199,7 @@ class Consumer:
         """Opens itself in a session on another broker."""
         self.session, self._id = session, session._lifeline.next_consumer_id()
         await session._lifeline.retrying(self._open, session)
-        session._consumers.add(self)
+        session._consumers[self] = None
 
     def _interrupted(self) -> None:
         """The link is gone: what was prefetched comes again, what was handed out is void.
@@ -526,7 +526,7 @@ class Consumer:
         self.closed = error
         self._buffer.clear()
         self.session._lifeline.unroute(self)
-        self.session._consumers.discard(self)
+        self.session._consumers.pop(self, None)
         self._wake_all()
 
     async def _reopen(self, link: Link) -> None:

@@ -63,7 +63,7 @@ class Hook(Generic[Event]):
     def __init__(self, name: str) -> None:
         self._name = name
         self._callbacks: list[Callable[[Event], Any]] = []
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks: dict[asyncio.Task[Any], None] = {}
 
     def __call__(self, callback: Callable[[Event], Any]) -> Callable[[Event], Any]:
         """Registers `callback`, and returns it."""
@@ -83,8 +83,8 @@ class Hook(Generic[Event]):
                 continue
             if inspect.iscoroutine(outcome):
                 task = asyncio.ensure_future(self._guard(outcome))
-                self._tasks.add(task)
-                task.add_done_callback(self._tasks.discard)
+                self._tasks[task] = None
+                task.add_done_callback(lambda done: self._tasks.pop(done, None))
 
     async def _guard(self, outcome: Any) -> None:
         try:

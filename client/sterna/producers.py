@@ -179,7 +179,7 @@ class Producer:
                 except errors.MovedError as again:
                     moved = again
                     continue
-                session._producers.add(self)
+                session._producers[self] = None
                 return
             raise moved
         except errors.SternaError as error:
@@ -190,7 +190,7 @@ class Producer:
             self._following = False
 
     def _move(self, session: Session) -> None:
-        self.session._producers.discard(self)
+        self.session._producers.pop(self, None)
         for lane in self._lanes.values():
             self._lifeline.unroute(lane)
         self.session, self._lifeline = session, session._lifeline
@@ -419,7 +419,7 @@ class Producer:
 
     def _fail(self, error: errors.SternaError) -> None:
         """The producer is over: what is unconfirmed fails with `error`."""
-        self.session._producers.discard(self)
+        self.session._producers.pop(self, None)
         for lane in self._lanes.values():
             lane.fail(error)
             self._lifeline.unroute(lane)
@@ -436,7 +436,7 @@ class Producer:
             for bound in list(self._bound.values()):
                 await bound.close()
         finally:
-            self.session._producers.discard(self)
+            self.session._producers.pop(self, None)
             for lane in self._lanes.values():
                 await lane.close()
                 self._lifeline.unroute(lane)

@@ -45,8 +45,9 @@ class Session:
         self._acknowledges_itself = mode in _AT_ONCE
         self._keeps_track = mode not in _AT_ONCE and mode != AcknowledgeMode.NONE
         self.closed: errors.SternaError | None = None
-        self._consumers: set[Consumer] = set()
-        self._producers: set[Producer] = set()
+        # Ordered, here and elsewhere: whatever is done for each of them is done in the same order in each run.
+        self._consumers: dict[Consumer, None] = {}
+        self._producers: dict[Producer, None] = {}
         self._stopped = stopped
         self._handed: dict[int, set[int]] = {}
         self._ranges: dict[int, Ranges] = {}
@@ -114,7 +115,7 @@ class Session:
         async def make(session: Session) -> Producer:
             producer = Producer(session, target, options)
             await session._lifeline.retrying(producer._open_first, session)
-            session._producers.add(producer)
+            session._producers[producer] = None
             return producer
 
         return await following(self, make)
@@ -146,7 +147,7 @@ class Session:
 
     async def _add(self, consumer: Consumer) -> None:
         await self._lifeline.retrying(consumer._open, self)
-        self._consumers.add(consumer)
+        self._consumers[consumer] = None
 
     @property
     def _parts(self) -> list[Session]:

@@ -48,7 +48,7 @@ class Endpoint:
         self._channel: grpc.aio.Channel | None = None
         self._made_of: tuple[float, ...] = ()
         self._making = asyncio.Lock()
-        self._retired: set[asyncio.Task[None]] = set()
+        self._retired: dict[asyncio.Task[None], None] = {}
 
     async def ready(self, timeout_s: float) -> grpc.aio.Channel:
         """A connected channel.
@@ -114,8 +114,8 @@ class Endpoint:
         """Lets what is under way on the old channel finish; a watch, which never does, is ended and comes anew."""
         if self._channel is not None:
             task = asyncio.create_task(self._channel.close(self._settings.attempt_timeout_ms / 1000))
-            self._retired.add(task)
-            task.add_done_callback(self._retired.discard)
+            self._retired[task] = None
+            task.add_done_callback(lambda done: self._retired.pop(done, None))
 
     def _read_files(
         self, known: tuple[float, ...]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -12,12 +13,15 @@ from sterna_broker.addresses import Address
 from sterna_broker.monitor.application import Monitor
 from sterna_broker.node import Makers, Node
 from sterna_broker.options import BrokerOptions
+from sterna_core._core import SimulatedDisk
 
 from tests.world.engines import SteppedEngine
 from tests.world.loop import SimulatedLoop
 from tests.world.network import Network
 from tests.world.processes import Process
 from tests.world.servers import Server
+
+_SEGMENT_BYTES = 2 * 1024 * 1024
 
 
 class _Listener:
@@ -62,6 +66,7 @@ class Broker:
         self._network = network
         self._random = random
         self._port = 7000 + len(name) + random.randrange(100)
+        self._disk = SimulatedDisk(random.getrandbits(63))
         self._engine: SteppedEngine | None = None
         self._watching: asyncio.Task[Any] | None = None
 
@@ -106,8 +111,11 @@ class Broker:
         await node.failed.wait()
         self.failures.append(node.failure)
 
-    def _open(self, folder: str, settings: str, wall_ms: int, monotonic_ms: int) -> Any:
-        self._engine = SteppedEngine(self._loop, folder, settings, wall_ms, monotonic_ms)
+    def _open(self, _folder: str, settings: str, wall_ms: int, monotonic_ms: int) -> Any:
+        secret = f"{self.name} {self.starts}".encode()
+        # Small ones, so that a short run fills and compacts several.
+        small = json.dumps({**json.loads(settings), "segment_bytes": _SEGMENT_BYTES})
+        self._engine = SteppedEngine(self._loop, self._random, self._disk, secret, small, wall_ms, monotonic_ms)
         return self._engine
 
     def _listener(self, services: Any, _frame_bytes: int, **_: Any) -> Any:
@@ -140,16 +148,18 @@ class Broker:
         await self._in(process, node.stop())
         self.kill()
 
-    def kill(self) -> None:
-        """SIGKILL."""
+    def kill(self, *, power: bool = False) -> None:
+        """SIGKILL; with `power` the machine's, which forgets what was not synced."""
         if self.process is not None and not self.process.is_dead:
             self.process.kill()
         if self._engine is not None:
-            self._engine.drop()
+            self._engine.kill()
             self._engine = None
+            self._disk.crash(power)
         self.node = None
 
     def ask(self, question: Callable[[Any], Any]) -> Any:
         """What its engine says of itself."""
-        assert self.process is not None and self._engine is not None
+        assert self.process is not None
+        assert self._engine is not None
         return self.process.context.copy().run(question, self._engine)

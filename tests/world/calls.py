@@ -102,6 +102,11 @@ class Call:
         link.calls[self] = None
         link.send(True, self._begin)
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether the client knows that it ended badly."""
+        return self.status is not None and self.status[0] is not grpc.StatusCode.OK
+
     # --- The client's end
 
     def client_lost(self) -> None:

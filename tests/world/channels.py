@@ -272,7 +272,7 @@ class _ClientCall:
         except asyncio.CancelledError:
             self.cancel()
             raise
-        if call.status is not None and call.status[0] is not grpc.StatusCode.OK:
+        if call.has_failed:
             await self._raise_for_status()
 
     async def done_writing(self) -> None:

@@ -8,7 +8,7 @@ from tests.world.facts import Facts, Handing, Sending, Taken
 
 
 def problems(facts: Facts, drained: list[Handing], *, restarted: bool) -> list[str]:
-    """Everything that was promised and does not hold. `restarted`: whether a broker was, so that its memory was lost."""
+    """Everything that was promised and does not hold. `restarted`: whether a broker was, whose memory was lost so."""
     return [
         *facts.hung,
         *facts.odd,
@@ -113,7 +113,9 @@ def _torn(facts: Facts, drained: list[Handing]) -> list[str]:
             found.append(f"a transaction of {transaction.program} was committed, and what it took is there: {back}")
         if not there:
             lost = [one for one in transaction.handed if not _again(facts, left, one)]
-            found += [f"a transaction of {transaction.program} was not committed, and {one.key} is gone" for one in lost]
+            found += [
+                f"a transaction of {transaction.program} was not committed, and {one.key} is gone" for one in lost
+            ]
     return found
 
 

@@ -1,35 +1,32 @@
-"""The engine over steps of the world's loop: what its threads do happens at moments that the seed chooses."""
+"""The engine on a simulated disk: what its threads would do happens at moments that the seed chooses."""
 
 from __future__ import annotations
 
-import itertools
-import select
+from random import Random
 from typing import Any
 
 from sterna_core import Engine
+from sterna_core._core import SimulatedDisk
 
 from tests.world.loop import SimulatedLoop
 
-_numbers = itertools.count(1_000_000)
-
-#: How long the engine's threads may take in truth.
-_REAL_S = 20.0
+#: What a job of the disk takes: mostly a fast one, now and then a slow one.
+_JOB_S = ((0.0001, 0.002),) * 9 + ((0.01, 0.2),)
 
 
 class SteppedEngine:
-    """An engine whose results come when the loop says so. Everything else is the engine's."""
+    """An engine whose jobs are steps of the loop. Everything else is the engine's."""
 
-    def __init__(self, loop: SimulatedLoop, folder: str, settings: str, wall_ms: int, monotonic_ms: int) -> None:
+    def __init__(self, loop: SimulatedLoop, random: Random, disk: SimulatedDisk, secret: bytes, *opening: Any) -> None:
         self._loop = loop
-        self._engine: Any = Engine.open(folder, settings, wall_ms, monotonic_ms)
-        self._number = next(_numbers)
-        self._is_due = False
+        self._random = random
+        self._engine: Any = Engine.open_simulated(disk, secret, *opening)
+        self._fd = self._engine.fileno()
+        self._due: set[str] = set()
+        self._look()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._engine, name)
-
-    def fileno(self) -> int:
-        return self._number
 
     def poll(self) -> Any:
         polled = self._engine.poll()
@@ -42,22 +39,22 @@ class SteppedEngine:
         return output
 
     def _look(self) -> None:
-        if not self._is_due:
-            self._is_due = True
-            self._loop.call_later(self._loop.random.uniform(0.0002, 0.004), self._step)
+        for worker in self._engine.jobs():
+            if worker not in self._due:
+                self._due.add(worker)
+                self._loop.call_later(self._random.uniform(*self._random.choice(_JOB_S)), self._step, worker)
 
-    def _step(self) -> None:
-        self._is_due = False
-        if self._engine is None:
-            return
-        end, durable, failed = self._engine.log_progress()
-        waits = end > durable and failed is None
-        readable, _, _ = select.select([self._engine.fileno()], [], [], 0.05 if waits else 0.002)
-        if readable:
-            self._loop.wake_reader(self._number)
-        if waits:
+    def _step(self, worker: str) -> None:
+        self._due.discard(worker)
+        if self._engine is not None and worker in self._engine.jobs():
+            self._engine.run_job(worker)
+            self._loop.wake_reader(self._fd)
             self._look()
 
-    def drop(self) -> None:
-        """The process is dead: nothing of it is written any more."""
+    def stop(self) -> None:
+        self._engine.stop()
+
+    def kill(self) -> None:
+        """Nothing of it is written any more."""
+        self._engine.kill()
         self._engine = None

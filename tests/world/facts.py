@@ -1,4 +1,4 @@
-"""What the applications were told: all that the checker knows of a run, besides what is left when everything is drained."""
+"""What the applications were told: all that the checker knows of a run, besides what is left when all is drained."""
 
 from __future__ import annotations
 

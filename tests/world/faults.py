@@ -1,4 +1,4 @@
-"""What goes wrong: connections that break, stall or half vanish, processes that die or are told to stop, clocks that step."""
+"""What goes wrong: connections that break, stall or half vanish, processes that die, clocks that step."""
 
 from __future__ import annotations
 
@@ -51,10 +51,16 @@ class Faults:
             self._random.choice(living).kill()
 
     async def _kill_broker(self) -> None:
+        await self._crash(power=False)
+
+    async def _cut_power(self) -> None:
+        await self._crash(power=True)
+
+    async def _crash(self, *, power: bool) -> None:
         broker = self._random.choice(self._brokers)
         if broker.is_running:
             self.restarted = True
-            broker.kill()
+            broker.kill(power=power)
             await asyncio.sleep(self._random.choice((0.0, 0.1, 3.0)) * self._random.random())
             await broker.start()
 
@@ -80,4 +86,14 @@ class Faults:
             broker.process.clock_ms += self._random.choice((-60_000, -500, 500, 60_000))
 
 
-KINDS: Final = ("break_link", "break_link", "stall_link", "kill_client", "kill_broker", "stop_broker", "part", "step_clock")
+KINDS: Final = (
+    "break_link",
+    "break_link",
+    "stall_link",
+    "kill_client",
+    "kill_broker",
+    "cut_power",
+    "stop_broker",
+    "part",
+    "step_clock",
+)

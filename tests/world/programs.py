@@ -1,4 +1,4 @@
-"""The applications of the world: what users of the SDK do, with each call cut off, cancelled or timed out at any await."""
+"""The applications of the world: what users of the SDK do, with each call cancelled or timed out at any await."""
 
 from __future__ import annotations
 
@@ -299,9 +299,8 @@ async def _acknowledge(app: Application, mode: AcknowledgeMode, hand: list[tuple
         hand.clear()
     else:
         hand.pop()
-    if app.random.random() < 0.5:
-        if await app.call("acknowledge", _awaited(promise)):
-            app.taken(handing, "yes")
+    if app.random.random() < 0.5 and await app.call("acknowledge", _awaited(promise)):
+        app.taken(handing, "yes")
 
 
 async def _awaited(promise: Any) -> Any:
@@ -441,7 +440,9 @@ async def client(app: Application, count: int, steps: int) -> None:
     except errors.SternaError:
         return
     programs = [app.random.choice(PROGRAMS) for _ in range(count)]
-    tasks = [asyncio.create_task(_guarded(app, program(app, connection, steps))) for program in programs]
+    tasks = [
+        asyncio.create_task(_guarded(app, program.__name__, program(app, connection, steps))) for program in programs
+    ]
     await asyncio.wait(tasks)
     try:
         await app.call("connection.close", connection.close(), may_cut=False)
@@ -453,8 +454,7 @@ async def _entered(connection: sterna.Connection) -> None:
     await connection
 
 
-async def _guarded(app: Application, program: Coroutine[Any, Any, None]) -> None:
-    name = program.__qualname__
+async def _guarded(app: Application, name: str, program: Coroutine[Any, Any, None]) -> None:
     try:
         await program
     except (CutError, errors.SternaError):

@@ -137,7 +137,7 @@ class Connect:
         self._frame_bytes = frame_bytes
         self._connections = connections
         self._slow_consumer_ms = slow_consumer_ms
-        self._calls: set[Call] = set()
+        self._calls: dict[Call, None] = {}
         self._sweeper: asyncio.Task[None] | None = None
         self._draining = False
         self._empty = asyncio.Event()
@@ -191,12 +191,12 @@ class Connect:
                 retryable=True,
             )
         call = Call(self._pump, context, self._frame_bytes)
-        self._calls.add(call)
+        self._calls[call] = None
         self._empty.clear()
         try:
             await call.serve()
         finally:
-            self._calls.discard(call)
+            self._calls.pop(call, None)
             if not self._calls:
                 self._empty.set()
 

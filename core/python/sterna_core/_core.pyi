@@ -107,9 +107,7 @@ class Engine:
         """Tells every client that the broker stops serving in `grace_ms`, and where to go."""
 
     @staticmethod
-    def open_simulated(
-        disk: SimulatedDisk, secret: bytes, settings: str, wall_ms: int, monotonic_ms: int
-    ) -> Engine:
+    def open_simulated(disk: SimulatedDisk, secret: bytes, settings: str, wall_ms: int, monotonic_ms: int) -> Engine:
         """As `open`, on a simulated disk, for simulations; not in the wheels that are shipped.
 
         Its jobs run only when `run_job` is called, and `stop` runs those that are left. All that `open` draws by chance
