@@ -154,8 +154,13 @@ class Lane:
             opening.first_unconfirmed = next(iter(self.unconfirmed), self.next)
             opening.token = self._token
             opening.left_out.extend(pb.SequenceRange(first=first, last=last) for first, last in self._settled_since())
+
+        def undo(_: Any) -> None:
+            if not again:
+                link.tell(self.session._number, "close_producer", pb.CloseProducer(producer=opening.producer))
+
         try:
-            reply = await link.request(self.session._number, "open_producer", opening)
+            reply = await link.request(self.session._number, "open_producer", opening, undo=undo)
         except errors.UnknownProducerError as error:
             if not known:
                 raise
@@ -190,7 +195,7 @@ class Lane:
     def _send_again(self) -> None:
         """Sends what a break left unconfirmed, as far as the credit goes; new messages wait behind it."""
         again = self._again
-        while again and len(again[0][1]) <= self.bytes_left:
+        while again and self.bytes_left > 0:
             sequence, entry = again.popleft()
             self._spend(entry)
             self._queue(sequence, entry, 0)
@@ -286,11 +291,12 @@ class Lane:
             if link is None:
                 # A transaction in doubt is the sender's to hear of; a RELIABLE message is not worth waiting for.
                 return True
-            within = size <= self.bytes_left and self.next <= self._sequence_limit
+            within = self.bytes_left > 0 and self.next <= self._sequence_limit
             return within and link.unsent_bytes < _UNCONFIRMED_OUTBOX_BYTES
         return (
             len(self.unconfirmed) < self.window
-            and size <= self.bytes_left
+            # While those before it have fewer bytes than the credit, one may be sent, whatever its size.
+            and self.bytes_left > 0
             and self.next <= self._sequence_limit
             and not self._again
             and self._flow.has_room(size)

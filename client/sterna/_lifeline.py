@@ -226,7 +226,7 @@ class Lifeline:
             await asyncio.gather(self._leaving, return_exceptions=True)
         reason = errors.ClosedError("the connection was closed", subject=self.address)
         if self._link is not None:
-            await self._link.finish(2.0, reason)
+            await self._link.finish(2.0, reason, self._seen(self._link))
         self._end(reason, None)
         if failure is not None and not failed:
             raise failure
@@ -413,7 +413,13 @@ class Lifeline:
                     await lane.settled()
         if link.lost is None:
             reason = errors.ShuttingDownError(f"the broker at {link.address} is stopping", retryable=True)
-            await link.finish(grace_s / 4, reason)
+            await link.finish(grace_s / 4, reason, self._seen(link))
+
+    def _seen(self, link: Link) -> list[pb.SeenSet]:
+        """What the application has in hand over all sessions, for the Goodbye; acknowledgements leave before it."""
+        for session in self.sessions:
+            session._gather(link)
+        return [one for session in self.sessions for one in session._seen()]
 
     # --- For sessions, lanes and consumers
 
@@ -465,7 +471,12 @@ class Lifeline:
     async def make_temporary(self, link: Link, kind: int) -> Destination:
         """Asks for a temporary destination on `link`."""
         creating = pb.CreateTemporary(kind=kind)  # type: ignore[arg-type]
-        reply = await link.request(0, "create_temporary", creating)
+
+        def undo(reply: Any) -> None:
+            deleting = pb.DeleteTemporary(destination=reply.temporary_created.destination)
+            link.tell(0, "delete_temporary", deleting)
+
+        reply = await link.request(0, "create_temporary", creating, undo=undo)
         made = reply.temporary_created.destination
         return destination_from(made.kind, made.name)
 
@@ -485,6 +496,13 @@ class Lifeline:
 
         await self.retrying(ask)
         self._temporaries.pop(destination, None)
+
+    def abandon_temporary(self, destination: Destination) -> None:
+        """Deletes one without waiting for the broker's word: whoever was about to use it was cancelled."""
+        current = self._temporaries.pop(destination, None)
+        if current is not None and self._link is not None:
+            named = message_pb2.Destination(kind=current.kind, name=current.name)  # type: ignore[arg-type]
+            self._link.tell(0, "delete_temporary", pb.DeleteTemporary(destination=named))
 
     async def settled_name(self, destination: Destination) -> Destination:
         """As `current`, waiting while a temporary one is being replaced."""

@@ -17,7 +17,7 @@ import asyncio
 import importlib
 import sys
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from sterna import errors
@@ -208,13 +208,14 @@ class Link:
         if channel is not None:
             await channel.close()
 
-    async def finish(self, timeout_s: float, reason: errors.SternaError) -> None:
+    async def finish(self, timeout_s: float, reason: errors.SternaError, seen: Iterable[Any] = ()) -> None:
         """Writes what is in the outbox and a Goodbye, then waits for the broker to end the call, at most so long.
 
-        `reason` is what the link was ended for, unless it breaks by itself first.
+        `reason` is what the link was ended for, unless it breaks by itself first. `seen`: what the application has in
+        hand, as SeenSets; it comes again, flagged.
         """
         if self.lost is None:
-            self.post(pb.ClientFrame(goodbye=pb.Goodbye()).SerializeToString())
+            self.post(pb.ClientFrame(goodbye=pb.Goodbye(seen=seen)).SerializeToString())
             self._finishing = True
             self._wake()
             try:
@@ -427,11 +428,18 @@ class Link:
         self.post(frame.SerializeToString())
 
     async def request(
-        self, session: int, name: str, content: Any, *, at_once: Callable[[Any], None] | None = None
+        self,
+        session: int,
+        name: str,
+        content: Any,
+        *,
+        at_once: Callable[[Any], None] | None = None,
+        undo: Callable[[Any], None] | None = None,
     ) -> Any:
         """As `begin`, and returns the Reply.
 
         `at_once` is called with it before any frame behind it is looked at; the caller itself only runs after those.
+        `undo` is called with it when whoever asked was cancelled: nobody will have what the broker made.
 
         Raises:
             LinkLostError: when the link broke before the reply.
@@ -441,6 +449,8 @@ class Link:
 
         def settle(reply: Any, error: errors.SternaError | None) -> None:
             if future.done():
+                if error is None and undo is not None:
+                    undo(reply)
                 return
             if error is not None:
                 future.set_exception(error)
@@ -450,7 +460,16 @@ class Link:
             future.set_result(reply)
 
         self.begin(session, name, content, settle)
-        return await future
+        try:
+            return await future
+        except asyncio.CancelledError:
+            if undo is not None and future.done() and not future.cancelled() and future.exception() is None:
+                undo(future.result())  # it was there, and the cancellation came before it was taken
+            raise
+
+    def tell(self, session: int, name: str, content: Any) -> None:
+        """Sends a frame whose reply nobody waits for."""
+        self.begin(session, name, content, lambda _reply, _error: None)
 
     # --- Heartbeats
 

@@ -236,16 +236,14 @@ class Connection:
     ) -> Consumer:
         """As `session.consumer`, in the default session; with an `acknowledge_mode`, in a session of its own."""
         if acknowledge_mode is None:
-            session = await self.default_session()
-        else:
-            session = await self.session(acknowledge_mode)
+            return await (await self.default_session()).consumer(destination, listener=listener, **options)
+        session = await self.session(acknowledge_mode)
         try:
             consumer = await session.consumer(destination, listener=listener, **options)
-        except errors.SternaError:
-            if acknowledge_mode is not None:
-                await session.close()
+        except BaseException:
+            session._abandon()
             raise
-        consumer._owns_session = acknowledge_mode is not None
+        consumer._owns_session = True
         return consumer
 
     async def send(self, destination: DestinationLike, body: Body = None, **options: Any) -> Sent:

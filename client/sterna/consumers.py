@@ -20,10 +20,12 @@ from sterna._acknowledging import Ranges
 from sterna._branches import homed
 from sterna._encode import length, varint
 from sterna._homes import HOPS_MAX, pause_s
+from sterna._in_hand import HOLDER, InHand, holder
 from sterna._link import Link, LinkLostError
 from sterna._proto.sterna.v1 import message_pb2
 from sterna._proto.sterna.v1 import messaging_pb2 as pb
 from sterna.destinations import Destination
+from sterna.events import logger
 from sterna.messages import Message
 from sterna.modes import AcknowledgeMode
 
@@ -35,6 +37,11 @@ Listener = Callable[[Message], Any]
 
 _BROWSE_WINDOW = 256
 _RETRIES = 40
+
+
+def _size(delivery: Any) -> int:
+    """What a delivery takes of the credit in bytes: the message, with what was uploaded of it."""
+    return len(delivery.message) + int(delivery.uploaded_bytes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,15 +103,17 @@ class Consumer:
         self.replaced = False
         #: Whether the session was made for this consumer alone and closes with it.
         self._owns_session = False
-        #: The sequence of the message that `async for` handed out last and the session acknowledges itself.
-        self._unfinished: int | None = None
+        #: What `async for` handed out and the session acknowledges by itself.
+        self._in_hand = InHand()
         self.closed: errors.SternaError | None = None
+        #: Whether the application has closed it, or what it belongs to.
+        self._is_left = False
         self._buffer: deque[Any] = deque()
         self._early: list[Any] = []
         self._partial: Any = None
         self._pieces: list[bytes] = []
         self._pieces_bytes = 0
-        self._received = self._taken = self._limit = self._taken_bytes = 0
+        self._received = self._taken = self._limit = self._taken_bytes = self._limit_bytes = 0
         self._dropping = False
         self._drained = False
         self._gathering = False
@@ -135,11 +144,11 @@ class Consumer:
             self.prefetch = _BROWSE_WINDOW
         self._received = self._limit = 0
         # What is left from before was not sent on this link's credit, and gives none back.
-        self._taken, self._taken_bytes = -len(self._buffer), -sum(len(one.message) for one in self._buffer)
+        self._taken, self._taken_bytes = -len(self._buffer), -sum(_size(one) for one in self._buffer)
         self._drained = False
         if self.prefetch:
             opening.credit.message_limit = self._limit = self.prefetch
-            opening.credit.bytes_limit = options.prefetch_bytes
+            opening.credit.bytes_limit = self._limit_bytes = options.prefetch_bytes
         self.session._lifeline.route(self)
 
         def at_once(reply: Any) -> None:
@@ -153,10 +162,16 @@ class Consumer:
             self._early.clear()
             self._wake_all()
 
+        number = self.session._number
+
+        def undo(_: Any) -> None:
+            link.tell(number, "close_consumer", pb.CloseConsumer(consumer=opening.consumer))
+
         try:
-            reply = await link.request(self.session._number, "open_consumer", opening, at_once=at_once)
+            reply = await link.request(number, "open_consumer", opening, at_once=at_once, undo=undo)
         except BaseException:
             self.session._lifeline.unroute(self)
+            self._link = None
             raise
         opened = reply.consumer_opened
         if options.prefetch is None and not options.browse:
@@ -194,6 +209,10 @@ class Consumer:
         except errors.SternaError as error:
             self._fail(error)
             self.session._lifeline.report(error)
+        except asyncio.CancelledError:
+            # The connection is being closed: nobody else would tell whoever waits.
+            self._fail(errors.ClosedError("the connection was closed", subject=str(self.destination)))
+            raise
 
     async def _go_to(self, session: Session) -> None:
         """Opens itself in a session on another broker."""
@@ -212,7 +231,7 @@ class Consumer:
             self._buffer.clear()
         self._early.clear()
         self._forget_partial()
-        self._unfinished = None
+        self._in_hand.clear()
         self._dropping = False
         self._gathering = False
 
@@ -225,7 +244,7 @@ class Consumer:
         self._received += count
         if self._dropping:
             self._taken += count
-            self._taken_bytes += sum(len(one.message) for one in deliveries)
+            self._taken_bytes += sum(_size(one) for one in deliveries)
             return
         if self._link is None:
             self._early.extend(deliveries)  # the reply that tells the source is still to come
@@ -274,12 +293,13 @@ class Consumer:
         """Recover or rollback is under way: what was prefetched, and comes before the reply, is void."""
         if self._partial is not None:
             self._taken += 1
+            self._taken_bytes += _size(self._partial)
             self._forget_partial()
         self._taken += len(self._buffer)
-        self._taken_bytes += sum(len(one.message) for one in self._buffer)
+        self._taken_bytes += sum(_size(one) for one in self._buffer)
         self._buffer.clear()
         self._generation += 1
-        self._unfinished = None
+        self._in_hand.clear()
         self._dropping = True
 
     def _end_dropping(self) -> None:
@@ -297,14 +317,23 @@ class Consumer:
         wanted = self._taken + self.prefetch
         if not self.prefetch and self._waiters and not self._buffer:
             wanted = self._received + 1
-        if wanted <= self._limit:
+        window_bytes = self.options.prefetch_bytes
+        wanted_bytes = max(self._taken_bytes + window_bytes, self._limit_bytes) if window_bytes else 0
+        if wanted <= self._limit and wanted_bytes <= self._limit_bytes:
             return
-        self._limit = wanted
-        content = b"\x08" + varint(self._id) + b"\x10" + varint(wanted)
-        if self.options.prefetch_bytes:
-            content += b"\x18" + varint(self._taken_bytes + self.options.prefetch_bytes)
+        self._limit, self._limit_bytes = max(wanted, self._limit), wanted_bytes
+        content = b"\x08" + varint(self._id) + b"\x10" + varint(self._limit)
+        if window_bytes:
+            content += b"\x18" + varint(wanted_bytes)
         frame = b"\x08" + varint(self.session._number) + b"\x2a" + length(len(content)) + content
         link.post(frame)
+
+    def _needs_credit(self) -> bool:
+        """Whether half of a window was handed out."""
+        if (self._limit - self._taken) * 2 <= self.prefetch:
+            return True
+        window_bytes = self.options.prefetch_bytes
+        return bool(window_bytes) and (self._limit_bytes - self._taken_bytes) * 2 <= window_bytes
 
     def _schedule(self) -> None:
         if self._link is not None and not self._gathering:
@@ -319,6 +348,8 @@ class Consumer:
         What expired while it waited here goes back to the broker, whose it is to destroy or to keep as undelivered
         (EMS-MSG-A04, A08).
         """
+        if self.session._transaction_error is not None:
+            self.session._check_transaction()
         buffer = self._buffer
         while buffer:
             expiration_ms = buffer[0].expiration_ms
@@ -329,49 +360,53 @@ class Consumer:
 
     def _expired(self, delivery: Any) -> None:
         self._taken += 1
-        self._taken_bytes += len(delivery.message)
+        self._taken_bytes += _size(delivery)
         if self.prefetch:
             self._schedule()
         link = self._link
         if link is not None and self.session.mode != AcknowledgeMode.NONE:
             self.session._give_back(link, self._source, delivery.sequence, seen=False)
 
-    def _hand_out(self) -> Message:
+    def _hand_out(self, *, done: bool) -> Message:
+        """The next message. With `done` the session, if it acknowledges by itself, does so at once."""
         delivery = self._buffer.popleft()
         self._taken += 1
         if self.options.prefetch_bytes:
-            self._taken_bytes += len(delivery.message)
-        if not self._gathering and (self._limit - self._taken) * 2 <= self.prefetch and self.prefetch:
+            self._taken_bytes += _size(delivery)
+        if not self._gathering and self.prefetch and self._needs_credit():
             self._schedule()
         session = self.session
         if self.options.browse:
             pass  # nothing is taken, so nothing is acknowledged
         elif session._acknowledges_itself:
-            self._unfinished = delivery.sequence
+            if done:
+                self._done_with(delivery.sequence)
+            else:
+                self._in_hand.take(holder(), delivery.sequence)
         elif session._keeps_track:
             session._hand(self._source, delivery.sequence)
         return Message(self, delivery, self._generation)
 
     def _finish(self) -> None:
-        """Acknowledges the message handed out last, in a session that does so itself."""
-        unfinished = self._unfinished
-        if unfinished is None:
-            return
-        self._unfinished = None
+        """Acknowledges what whoever asks was handed last, in a session that does so itself."""
+        if self._in_hand:
+            for sequence in self._in_hand.finished(holder()):
+                self._done_with(sequence)
+
+    def _done_with(self, sequence: int) -> None:
+        """Has the session acknowledge a message."""
         ranges, session = self._ranges, self.session
-        if unfinished == ranges.last + 1 and ranges.last:
-            ranges.last = unfinished
+        if sequence == ranges.last + 1 and ranges.last:
+            ranges.last = sequence
         else:
-            ranges.add(unfinished)
+            ranges.add(sequence)
         if not session._gathering:
             session._acknowledge_soon()
 
-    def _forget_unfinished(self, sequence: int) -> bool:
-        """Whether the message of this number was the last handed out; it is not acknowledged then."""
-        if self._unfinished != sequence:
-            return False
-        self._unfinished = None
-        return True
+    def _acknowledge_in_hand(self, sequence: int) -> None:
+        """The application says itself that it is done with a message."""
+        if self._in_hand.forget(sequence):
+            self._done_with(sequence)
 
     async def _wait(self) -> None:
         if self.closed is not None:
@@ -404,6 +439,8 @@ class Consumer:
 
         Raises:
             ClosedError: the consumer, its session or the connection was closed.
+            TransactionRolledBackError: the connection broke during the transaction; roll it back, or commit it to hear
+                so again, and begin anew.
         """
         self._check_explicit()
         self._finish()
@@ -417,9 +454,7 @@ class Consumer:
             except TimeoutError:
                 if not self._ready():
                     return None
-        message = self._hand_out()
-        self._finish()
-        return message
+        return self._hand_out(done=True)
 
     def receive_nowait(self) -> Message | None:
         """A message that was sent ahead already, or None.
@@ -438,16 +473,13 @@ class Consumer:
         if not self._ready():
             self.session._dry()
             return None
-        message = self._hand_out()
-        self._finish()
-        return message
+        return self._hand_out(done=True)
 
     def __aiter__(self) -> Consumer:
         return self
 
     async def __anext__(self) -> Message:
-        if self._unfinished is not None:
-            self._finish()
+        self._finish()
         while not self._ready():
             if self.options.browse:
                 await self._browse_on()
@@ -457,7 +489,7 @@ class Consumer:
                 await self._wait()
             except errors.ClosedError:
                 raise StopAsyncIteration from None
-        return self._hand_out()
+        return self._hand_out(done=False)
 
     async def _browse_on(self) -> None:
         if self._link is None and self.closed is None and not self._drained:
@@ -486,8 +518,19 @@ class Consumer:
         self._listener_task = self._listening
 
     async def _listen(self, listener: Listener) -> None:
-        async for message in self:
-            self._listener_busy = True
+        HOLDER.set(None)  # this task has what the listener is given, whoever made it
+        while True:
+            try:
+                message = await self.__anext__()
+                self._listener_busy = True
+            except errors.TransactionRolledBackError as error:
+                # What the listener has done in it so far comes to nothing; it is told so, and gets everything again.
+                self.session._lifeline.report(error)
+                await self.session.rollback()
+                continue
+            except (StopAsyncIteration, errors.SternaError):
+                self._listener_ended()
+                return
             try:
                 outcome = listener(message)
                 if inspect.isawaitable(outcome):
@@ -496,6 +539,17 @@ class Consumer:
                 self._listener_failed(message, error)
             finally:
                 self._listener_busy = False
+
+    def _listener_ended(self) -> None:
+        """Nothing is handed to the listener any more. Where the application did not ask for that, it is told."""
+        if self._is_left or self.closed is None:
+            return
+        cause = f"the listener of {self.destination} has ended, and will not go on by itself: {self.closed.cause}"
+        error = errors.ClosedError(cause, subject=str(self.destination), remedy="open a consumer again")
+        error.__cause__ = self.closed
+        logger.error("%s", error)
+        if self.session._lifeline.on_error:
+            self.session._lifeline.on_error.emit(error)
 
     def _listener_failed(self, message: Message, error: Exception) -> None:
         self.session._lifeline.report(error)
@@ -508,6 +562,7 @@ class Consumer:
 
     async def _stop_listening(self) -> None:
         """Lets the listener finish with the message it has, then hands out no more."""
+        self._is_left = True
         task, self._listening = self._listening, None
         if task is None or task is asyncio.current_task():
             return
@@ -557,19 +612,21 @@ class Consumer:
     async def close(self, *, failed: bool = False) -> None:
         """Ends the consumer, and the session if that was made for it alone.
 
-        What it was handed stays with the session; what was only prefetched goes back uncounted. In AUTO mode the last
-        message handed out counts as done, unless `failed`.
+        What it was handed stays with the session; what was only prefetched goes back uncounted. In AUTO mode what the
+        caller's own iteration handed out last counts as done, unless `failed`; what another task has in hand at this
+        moment is given back, and is delivered again, flagged.
         """
+        self._is_left = True
         if self._listening is None and self.closed is not None and self._link is None:
             return
         if self._owns_session:
             await self.session._branches.root.close(failed=failed)
             return
         await self._stop_listening()
-        given_back = self._unfinished if failed else None
-        if failed:
-            self._unfinished = None
-        self._finish()
+        if not failed:
+            self._finish()
+        # What others are still working on, or have failed with, is not done with.
+        given_back = self._in_hand.clear()
         link, self._link = self._link, None
         session = self.session
         if self.closed is None:
@@ -581,8 +638,8 @@ class Consumer:
         session._gather(link)
         seen = session._seen(self._source)
         closing = pb.CloseConsumer(consumer=self._id, seen=seen)
-        if given_back is not None:
-            session._give_back(link, self._source, given_back)
+        for sequence in given_back:
+            session._give_back(link, self._source, sequence)
         try:
             await link.request(session._number, "close_consumer", closing)
         except (LinkLostError, errors.ClosedError):

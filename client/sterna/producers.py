@@ -186,6 +186,11 @@ class Producer:
             for lane in self._lanes.values():
                 lane.fail(error)
             self._lifeline.report(error)
+        except asyncio.CancelledError:
+            # The connection is being closed: nobody else would tell what became of what was sent.
+            for lane in self._lanes.values():
+                lane.fail(errors.ClosedError("the connection was closed", subject=str(self.destination)))
+            raise
         finally:
             self._following = False
 
@@ -361,7 +366,7 @@ class Producer:
         if self.session._transacted:
             await self._lifeline.ready()
         size = len(message) if upload is None else len(message) + len(upload[1])
-        if (lane.budget <= 0 or size > lane.bytes_left) and not lane.has_room(size):
+        if (lane.budget <= 0 or lane.bytes_left <= 0) and not lane.has_room(size):
             await lane.room(size)
         sequence = lane.send(message, on_completion, delay_ms, target, upload)
         self._burst += 1

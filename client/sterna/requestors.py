@@ -43,10 +43,17 @@ class Requestor:
             if self._session is not None and self._session.closed is None:
                 return
             session = await self._connection.session()
-            self._queue = await self._connection.temporary_queue()
-            self._producer = await session.producer()
-            self._consumer = await session.consumer(self._queue, prefetch=_REPLY_WINDOW, listener=self._on_reply)
-            self._session = session
+            queue: Queue | None = None
+            try:
+                queue = await self._connection.temporary_queue()
+                self._producer = await session.producer()
+                self._consumer = await session.consumer(queue, prefetch=_REPLY_WINDOW, listener=self._on_reply)
+            except BaseException:
+                session._abandon()
+                if queue is not None:
+                    self._connection._lifeline.abandon_temporary(queue)
+                raise
+            self._queue, self._session = queue, session
 
     def _on_reply(self, message: Message) -> None:
         waiting = self._waiting.pop(message.correlation_id, None)
@@ -76,6 +83,10 @@ class Requestor:
             ) from error
         finally:
             self._waiting.pop(correlation_id, None)
+            if not future.done():
+                future.cancel()
+            elif not future.cancelled():
+                future.exception()  # looked at, also where the sending failed first
 
     def interrupted(self, reason: errors.SternaError) -> None:
         """The place for replies is gone."""

@@ -68,7 +68,11 @@ class Session:
     async def _open(self, link: Link) -> None:
         """Opens the session on `link`; its producers and consumers come after it."""
         opening = pb.OpenSession(acknowledge_mode=int(self.mode), stopped=self._stopped)  # type: ignore[arg-type]
-        reply = await link.request(0, "open_session", opening)
+
+        def undo(reply: Any) -> None:
+            link.tell(reply.session_opened.session, "close_session", pb.CloseSession())
+
+        reply = await link.request(0, "open_session", opening, undo=undo)
         self._number = reply.session_opened.session
         self._link = link
 
@@ -83,6 +87,8 @@ class Session:
         self._void()
         for consumer in self._consumers:
             consumer._interrupted()
+            if self._transacted:
+                consumer._wake_all()  # whoever waits learns that the transaction is lost
         for producer in self._producers:
             producer._interrupted()
 
@@ -278,7 +284,7 @@ class Session:
         if not self._keeps_track or self._transacted:
             # The session does it: at once, at the loop's next step, never, or with the commit.
             if self._acknowledges_itself:
-                consumer._finish()
+                consumer._acknowledge_in_hand(message.sequence)
             return self._settled if self._settled is not None and self._gathering else Settled(True)
         if self.mode == AcknowledgeMode.CLIENT:
             for part in self._branches.parts:
@@ -293,7 +299,7 @@ class Session:
         if not done:
             return Settled(True)
         if self._settled is None:
-            self._settled = Settled()
+            self._settled = Settled(hurry=self._schedule)
         settled = self._settled
         for one, sequence in done:
             self._finished(one, sequence, link.welcome.epoch)
@@ -321,7 +327,7 @@ class Session:
                 cause = "the message was acknowledged or given back before"
                 raise errors.NotAllowedError(cause, subject=message.message_id)
             kept.discard(message.sequence)
-        elif not consumer._forget_unfinished(message.sequence):
+        elif not consumer._in_hand.forget(message.sequence):
             cause = f"a session in {self.mode.name} mode acknowledged the message already"
             raise errors.NotAllowedError(
                 cause, subject=message.message_id, remedy="use a session with an explicit mode, or async for"
@@ -360,8 +366,8 @@ class Session:
         """What the application was handed and has not settled, of one source or all."""
         sets = {source: set(kept) for source, kept in self._handed.items()}
         for consumer in self._consumers:
-            if consumer._unfinished is not None:
-                sets.setdefault(consumer._source, set()).add(consumer._unfinished)
+            if consumer._in_hand:
+                sets.setdefault(consumer._source, set()).update(consumer._in_hand.sequences())
         return [seen_set(source, kept) for source, kept in sets.items() if kept and only in (None, source)]
 
     async def _redeliver(self, recover: pb.Recover, before: pb.ClientFrame | None = None) -> None:
@@ -443,6 +449,14 @@ class Session:
         self._begin()
         return self._transaction
 
+    def _check_transaction(self) -> None:
+        """Raises TransactionRolledBackError when the transaction that a message would be received in is lost.
+
+        It would be of another link than those before it, and no commit could take both.
+        """
+        if isinstance(self._transaction_error, errors.TransactionRolledBackError):
+            raise self._transaction_error
+
     def _transaction_failed(self, error: errors.SternaError) -> None:
         """The current transaction cannot be committed any more."""
         if self._in_transaction and self._transaction_error is None:
@@ -519,11 +533,18 @@ class Session:
         for producer in list(self._producers):
             producer._fail(error)
 
+    def _abandon(self) -> None:
+        """Ends it without waiting for the broker's word: whoever was making it was cancelled."""
+        link = self._link
+        self._fail(errors.ClosedError("the session was given up", subject="session"))
+        if link is not None:
+            link.tell(self._number, "close_session", pb.CloseSession())
+
     async def close(self, *, failed: bool = False) -> None:
         """Ends the session: an open transaction is rolled back, what is unacknowledged is delivered again to others.
 
-        In AUTO mode the last message handed out counts as done, unless `failed`. What was only prefetched goes back
-        uncounted (EMS-DEST-A23).
+        In AUTO mode what the caller's own iteration handed out last counts as done, unless `failed`; what another task
+        has in hand comes again, flagged. What was only prefetched goes back uncounted (EMS-DEST-A23).
         """
         if self.closed is not None:
             return

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -55,8 +54,11 @@ class _SilentMonitor(Monitor):
 class Broker:
     """See the module. `node` is the process's at this moment, `process` the last one."""
 
-    def __init__(self, loop: SimulatedLoop, network: Network, random: Random, name: str, folder: Path) -> None:
+    def __init__(
+        self, loop: SimulatedLoop, network: Network, random: Random, name: str, folder: Path, **options: Any
+    ) -> None:
         self.name = name
+        self.options = {"drain_ms": 2_000, **options}
         self.folder = folder
         self.starts = 0
         self.node: Node | None = None
@@ -101,7 +103,7 @@ class Broker:
     async def _start(self) -> None:
         makers = Makers(engine=self._open, listener=self._listener, monitor=_SilentMonitor)
         options = BrokerOptions(
-            data=self.folder, listen=self.address, monitor="127.0.0.1:7280", drain_ms=2_000, name=self.name
+            data=self.folder, listen=self.address, monitor="127.0.0.1:7280", name=self.name, **self.options
         )
         node = self.node = Node(options, makers)
         await node.start()
@@ -158,8 +160,14 @@ class Broker:
             self._disk.crash(power)
         self.node = None
 
-    def ask(self, question: Callable[[Any], Any]) -> Any:
-        """What its engine says of itself."""
-        assert self.process is not None
+    def connections(self) -> list[dict[str, Any]]:
+        """Its connections, as an administrator sees them."""
         assert self._engine is not None
-        return self.process.context.copy().run(question, self._engine)
+        rows: list[dict[str, Any]] = json.loads(self._engine.connections())
+        return rows
+
+    def listed(self, kind: str) -> list[dict[str, Any]]:
+        """What it has of a kind."""
+        assert self._engine is not None
+        rows: list[dict[str, Any]] = json.loads(self._engine.list(kind))
+        return rows

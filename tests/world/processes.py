@@ -1,7 +1,7 @@
 """The processes of the world: whose step it is.
 
 Each task, timer and callback of the loop carries the process that it belongs to in its context. One that was killed
-takes no further step, and nothing of it is ever cleaned up, as after `kill -9`: its tasks are kept in a graveyard,
+takes no further step, and nothing of it is ever cleaned up, as after `kill -9`: its tasks are kept for ever,
 since a coroutine that is collected would run its `finally` blocks.
 """
 
@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import ctypes
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
 CURRENT: contextvars.ContextVar[Process] = contextvars.ContextVar("process")
-
-_graveyard: list[Any] = []
 
 
 @dataclass(eq=False)
@@ -48,9 +47,14 @@ class Process:
         for task in self.tasks:
             # It is not a defect that it is never finished.
             task._log_destroy_pending = False  # type: ignore[attr-defined]
-        _graveyard.append(list(self.tasks))
+        bury(list(self.tasks))
         for gone in self.on_death:
             gone()
+
+
+def bury(what: Any) -> None:
+    """Keeps something for ever, also when the interpreter ends."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(what))
 
 
 def current() -> Process:

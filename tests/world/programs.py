@@ -222,15 +222,13 @@ async def looper(app: Application, connection: sterna.Connection, steps: int) ->
 
     async def loop() -> None:
         left = steps
-        last: Handing | None = None
         async for message in consumer:
-            if last is not None:
-                app.taken(last, "maybe")
-            last = app.handed(message, name)
+            handing = app.handed(message, name)
             await app.pause()
+            # It is done with this one, and comes back for the next.
+            app.taken(handing, "maybe")
             left -= 1
             if left <= 0 or app.is_over:
-                app.taken(last, "maybe")
                 break
 
     task = asyncio.create_task(loop())

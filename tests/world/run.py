@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import json
 import tempfile
 from collections.abc import Coroutine
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -166,11 +164,10 @@ class _World:
         self.doing = "done"
 
     async def _leaks(self, broker: Broker) -> list[str]:
-        rows = json.loads(broker.ask(_connections))
-        left = [row for row in rows if not str(row.get("peer", "")).startswith("internal:")]
+        left = [row for row in broker.connections() if not str(row.get("peer", "")).startswith("internal:")]
         found = [f"a connection is left: {row}" for row in left]
         for kind in ("queue", "topic"):
-            for row in json.loads(broker.ask(partial(_listed, kind))):
+            for row in broker.listed(kind):
                 if row.get("consumers") or row.get("in_flight"):
                     found.append(f"consumers or messages in flight are left: {row}")
                 if str(row["name"]).startswith("$TMP$"):
@@ -194,14 +191,6 @@ class _World:
                 except errors.SternaError as error:
                     self.verdict.problems.append(f"draining {name}: {error!r}")
                 await consumer.close()
-
-
-def _connections(engine: Any) -> str:
-    return str(engine.connections())
-
-
-def _listed(kind: str, engine: Any) -> str:
-    return str(engine.list(kind))
 
 
 def run_seed(seed: int) -> Verdict:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from sterna import errors
+from sterna._in_hand import HOLDER
 from sterna._loop import new_event_loop
 
 T = TypeVar("T")
@@ -49,7 +50,12 @@ class Portal:
         except errors.SternaError:
             coroutine.close()
             raise
-        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        # What an iteration hands out is in this thread's hands, not in those of the task that fetches it.
+        told = HOLDER.set(threading.current_thread())
+        try:
+            future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        finally:
+            HOLDER.reset(told)
         try:
             return future.result()
         except BaseException:

@@ -7,7 +7,7 @@
 use super::consumer::Consumer;
 use super::engine::Engine;
 use super::errors::{Refused, of_state, over_limit, refuse};
-use super::frames::checked_range;
+use super::seen::Seen;
 use super::intake::{Handled, Outcome};
 use super::session::{CONSUMERS_MAX, holder};
 use super::subscribing::Taken;
@@ -171,7 +171,7 @@ impl Engine {
             let subject = format!("consumer {}", close.consumer);
             return Err(refuse(ErrorCode::Closed, subject, "The session has no such consumer."));
         };
-        let unsent = self.take_back(consumer_key);
+        let (unsent, seen) = (self.take_back(consumer_key), Seen::of(&close.seen));
         let Some(consumer) = self.consumers.get(&consumer_key) else {
             return Ok(Outcome::Done);
         };
@@ -179,7 +179,7 @@ impl Engine {
         if !browses {
             for sequence in self.state.in_flight(source, |holder| holder == consumer_key) {
                 // What the application saw stays with the session until it is acknowledged or the session ends.
-                if unsent.contains(&sequence) || !is_seen(&close.seen, source, sequence) {
+                if unsent.contains(&sequence) || !seen.contains(source, sequence) {
                     self.give_back(key, source, sequence, false);
                 }
             }
@@ -246,12 +246,12 @@ impl Engine {
     }
 
     pub(super) fn close_session(&mut self, key: u64, seen: &[SeenSet]) -> Handled {
-        self.end_session(key, Some(seen));
+        self.end_session(key, Some(&Seen::of(seen)));
         Ok(Outcome::AnswerCommitted(Answered::Done(proto::Done {})))
     }
 
     /// Ends a session. `seen`: what the application saw, after a clean end; `None`: the client vanished.
-    pub(super) fn end_session(&mut self, key: u64, seen: Option<&[SeenSet]>) {
+    pub(super) fn end_session(&mut self, key: u64, seen: Option<&Seen>) {
         self.roll_back_all(key);
         self.give_all_back(key, seen);
         let Some(session) = self.sessions.get(&key) else { return };
@@ -273,7 +273,7 @@ impl Engine {
     }
 
     /// Gives everything back that a session holds; its consumers stay open.
-    pub(super) fn give_all_back(&mut self, key: u64, seen: Option<&[SeenSet]>) {
+    pub(super) fn give_all_back(&mut self, key: u64, seen: Option<&Seen>) {
         let Some(session) = self.sessions.get(&key) else { return };
         let (consumers, sources) = (session.consumers.clone(), session.sources.clone());
         let mut unsent: FxHashSet<(SourceId, u64)> = FxHashSet::default();
@@ -296,7 +296,7 @@ impl Engine {
                 let counts = match seen {
                     _ if unsent.contains(&(source, sequence)) => false,
                     None => true,
-                    Some(seen) => is_seen(seen, source, sequence),
+                    Some(seen) => seen.contains(source, sequence),
                 };
                 self.give_back(key, source, sequence, counts);
             }
@@ -364,7 +364,7 @@ impl Engine {
     }
 
     pub(super) fn recover(&mut self, key: u64, seen: &[SeenSet]) -> Handled {
-        self.give_all_back(key, Some(seen));
+        self.give_all_back(key, Some(&Seen::of(seen)));
         Ok(Outcome::Done)
     }
 
@@ -465,13 +465,4 @@ impl Engine {
             }
         }
     }
-}
-
-fn is_seen(seen: &[SeenSet], source: SourceId, sequence: u64) -> bool {
-    seen.iter()
-        .filter(|set| set.source == source.0)
-        .flat_map(|set| &set.ranges)
-        .any(|range| {
-            checked_range(range.first, range.last).is_some_and(|(first, last)| (first..=last).contains(&sequence))
-        })
 }

@@ -5,8 +5,9 @@ use super::engine::Engine;
 use super::errors::{Refused, refuse};
 use super::frames::Frame;
 use super::intake::{Handled, Outcome};
+use super::seen::Seen;
 use super::stream::Phase;
-use crate::proto::{self, ErrorCode, Hello, server_frame};
+use crate::proto::{self, ErrorCode, Hello, SeenSet, server_frame};
 
 /// The one version of the protocol.
 pub const PROTOCOL_VERSION: u32 = 1;
@@ -253,8 +254,8 @@ impl Engine {
         Ok(Outcome::Done)
     }
 
-    /// A clean end of the whole connection, whatever streams it has.
-    pub(super) fn goodbye(&mut self, id: u64, frame: &Frame<'_>) {
+    /// A clean end of the whole connection, whatever streams it has; `seen` by the application in any of its sessions.
+    pub(super) fn goodbye(&mut self, id: u64, frame: &Frame<'_>, seen: &[SeenSet]) {
         self.answer_frame(id, frame, Ok(Outcome::Done));
         let Some(key) = self.streams.get(&id).and_then(|stream| stream.connection) else {
             return;
@@ -264,7 +265,7 @@ impl Engine {
             .get(&key)
             .map(|connection| connection.streams.clone())
             .unwrap_or_default();
-        self.end_connection(key, true);
+        self.end_connection(key, Some(&Seen::of(seen)));
         for stream in streams {
             self.let_go(stream);
         }
@@ -324,7 +325,7 @@ impl Engine {
         let keep = connection.detach_ms > 0;
         if connection.streams.is_empty() {
             if !keep {
-                return self.end_connection(key, false);
+                return self.end_connection(key, None);
             }
             connection.detached_at_ms = Some(now_ms);
             self.liveness_at_ms = self.liveness_at_ms.min(now_ms + connection.detach_ms);
@@ -345,14 +346,14 @@ impl Engine {
     }
 
     /// Ends a connection: its sessions, its temporary destinations, its client id.
-    pub(super) fn end_connection(&mut self, key: u64, clean: bool) {
+    pub(super) fn end_connection(&mut self, key: u64, seen: Option<&Seen>) {
         let Some(connection) = self.connections.get(&key) else {
             return;
         };
         let mut sessions: Vec<u64> = connection.sessions.values().copied().collect();
         sessions.sort_unstable();
         for session in sessions {
-            self.end_session(session, clean.then_some(&[][..]));
+            self.end_session(session, seen);
         }
         self.end_temporaries(key);
         if let Some(connection) = self.connections.remove(&key) {
@@ -369,7 +370,7 @@ impl Engine {
             return false;
         };
         let streams = connection.streams.clone();
-        self.end_connection(key, false);
+        self.end_connection(key, None);
         for stream in streams {
             self.fail_stream(stream, refuse(ErrorCode::Closed, "connection", reason));
         }
@@ -436,7 +437,7 @@ impl Engine {
             .map(|(&key, _)| key)
             .collect();
         for key in expired {
-            self.end_connection(key, false);
+            self.end_connection(key, None);
         }
         self.liveness_at_ms = self.liveness_deadline();
     }

@@ -323,7 +323,7 @@ impl Engine {
         };
         let handled = match body {
             Body::Heartbeat(_) => Ok(Outcome::Done),
-            Body::Goodbye(_) => return self.goodbye(id, frame),
+            Body::Goodbye(goodbye) => return self.goodbye(id, frame, &goodbye.seen),
             Body::OpenSession(open) => self.open_session(id, frame.session, &open),
             Body::Start(start) => self.start_connection(id, start.stop),
             Body::Lookup(lookup) => self.lookup(id, &lookup),

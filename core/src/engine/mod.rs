@@ -28,6 +28,7 @@ mod producing;
 mod publishing;
 mod receivers;
 mod reconfiguring;
+mod seen;
 mod session;
 mod stalling;
 mod statistics;

@@ -8,6 +8,7 @@
 use super::engine::Engine;
 use super::errors::{of_state, refuse};
 use super::intake::{Handled, Outcome};
+use super::seen::Seen;
 use super::session::session_of;
 use crate::log::AppendError;
 use crate::proto::reply::Result as Answered;
@@ -106,7 +107,7 @@ impl Engine {
         {
             self.undo(key, tx);
         }
-        self.give_all_back(key, Some(&frame.seen));
+        self.give_all_back(key, Some(&Seen::of(&frame.seen)));
         Ok(transacted(tx.number, None, true))
     }
 

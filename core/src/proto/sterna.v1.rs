@@ -547,9 +547,13 @@ pub struct Limits {
     #[prost(uint32, tag = "12")]
     pub transactions: u32,
 }
-/// A clean end: sessions are closed, uncommitted transactions rolled back, unseen messages released without counting.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct Goodbye {}
+/// A clean end: sessions are closed, uncommitted transactions rolled back; what was `seen` (as in CloseSession), in any of
+/// the sessions, comes again flagged, all else that was not acknowledged is released without counting.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Goodbye {
+    #[prost(message, repeated, tag = "1")]
+    pub seen: ::prost::alloc::vec::Vec<SeenSet>,
+}
 /// Sent when nothing else was for a third of `heartbeat_ms`. Who hears nothing for `heartbeat_ms` gives the stream up.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Heartbeat {}

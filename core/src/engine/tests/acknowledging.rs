@@ -177,3 +177,23 @@ fn a_recover_flags_what_the_application_saw_and_nothing_else() {
     bench.send(1, Sent::Recover(proto::Recover { seen }));
     assert_eq!(bench.took(), [(1, true), (2, false)]);
 }
+
+// covers: EMS-DEST-A23
+#[test]
+fn a_goodbye_flags_what_the_application_has_in_hand_and_nothing_else() {
+    let mut bench = Bench::new(Properties::default());
+    bench.connect();
+    bench.producer(0, 0);
+    bench.publish(1, "a");
+    bench.publish(2, "b");
+    let queue = bench.consumer_of_orders();
+    assert_eq!(bench.took(), [(1, false), (2, false)]);
+    let seen = vec![proto::SeenSet {
+        source: queue,
+        ranges: vec![proto::SequenceRange { first: 1, last: 1 }],
+    }];
+    bench.send(0, Sent::Goodbye(proto::Goodbye { seen }));
+    bench.connect();
+    bench.consumer_of_orders();
+    assert_eq!(bench.took(), [(1, true), (2, false)]);
+}

@@ -296,8 +296,10 @@ class Limits(_message.Message):
     def __init__(self, frame_bytes: _Optional[int] = ..., message_bytes: _Optional[int] = ..., sessions: _Optional[int] = ..., producers: _Optional[int] = ..., consumers: _Optional[int] = ..., inflight_bytes: _Optional[int] = ..., unacknowledged_messages: _Optional[int] = ..., transaction_messages: _Optional[int] = ..., upload_bytes: _Optional[int] = ..., selector_bytes: _Optional[int] = ..., temporaries: _Optional[int] = ..., transactions: _Optional[int] = ...) -> None: ...
 
 class Goodbye(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("seen",)
+    SEEN_FIELD_NUMBER: _ClassVar[int]
+    seen: _containers.RepeatedCompositeFieldContainer[SeenSet]
+    def __init__(self, seen: _Optional[_Iterable[_Union[SeenSet, _Mapping]]] = ...) -> None: ...
 
 class Heartbeat(_message.Message):
     __slots__ = ()

@@ -1,0 +1,219 @@
+"""What a session promises when its application is interrupted: cancelled, restarted, cut off."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+import sterna
+from sterna import AcknowledgeMode, errors
+
+from tests.world.brokers import Broker
+from tests.world.stage import Stage, staged
+
+
+async def _drained(connection: sterna.Connection, name: str) -> list[tuple[str, bool]]:
+    """What is left of a queue, and which of it is flagged."""
+    found = []
+    consumer = await connection.consumer(name)
+    while (message := await consumer.receive(3.0)) is not None:
+        found.append((message.body, message.redelivered))
+    return found
+
+
+async def _filled(connection: sterna.Connection, name: str, count: int) -> None:
+    for number in range(count):
+        await connection.send(name, str(number))
+
+
+@pytest.mark.covers("EMS-CLI-A08")
+@staged
+async def test_an_acknowledgement_that_is_waited_for_does_not_wait_for_others(stage: Stage) -> None:
+    connection = await stage.connect(await stage.broker())
+    await _filled(connection, "q", 2)
+    session = await connection.session(AcknowledgeMode.EXPLICIT_CLIENT_DUPS_OK)
+    consumer = await session.consumer("q")
+    message = await consumer.receive(5)
+    assert message is not None
+    async with asyncio.timeout(5):
+        assert await message.acknowledge()
+    second = await consumer.receive(5)
+    assert second is not None
+    async with asyncio.timeout(5), second:
+        pass
+    await session.close()
+    assert await _drained(connection, "q") == []
+    await connection.close()
+
+
+@staged
+async def test_a_close_from_elsewhere_does_not_acknowledge_what_a_loop_is_working_on(stage: Stage) -> None:
+    broker = await stage.broker()
+    for closes in ("consumer", "session", "connection"):
+        connection = await stage.connect(broker)
+        await _filled(connection, closes, 2)
+        session = await connection.session()
+        consumer = await session.consumer(closes)
+        begun = asyncio.Event()
+
+        async def work(consumer: sterna.Consumer = consumer, begun: asyncio.Event = begun) -> None:
+            async for _ in consumer:
+                begun.set()
+                await asyncio.sleep(3600)
+
+        working = asyncio.create_task(work())
+        await begun.wait()
+        await {"consumer": consumer, "session": session, "connection": connection}[closes].close()  # type: ignore[attr-defined]
+        working.cancel()
+        await asyncio.wait((working,))
+        again = await stage.connect(broker)
+        assert await _drained(again, closes) == [("0", True), ("1", False)], closes
+        await again.close()
+        await connection.close()
+
+
+@staged
+async def test_two_loops_over_one_consumer_acknowledge_each_their_own(stage: Stage) -> None:
+    connection = await stage.connect(await stage.broker())
+    await _filled(connection, "q", 3)
+    consumer = await connection.consumer("q")
+    begun = asyncio.Event()
+
+    async def slow() -> None:
+        async for _ in consumer:
+            begun.set()
+            await asyncio.sleep(3600)
+
+    async def quick() -> None:
+        async for message in consumer:
+            if message.body == "2":
+                return
+
+    working = asyncio.create_task(slow())
+    await begun.wait()
+    await quick()
+    await consumer.close(failed=True)
+    working.cancel()
+    await asyncio.wait((working,))
+    left = await _drained(connection, "q")
+    assert ("0", True) in left
+    assert "1" not in dict(left)
+    await connection.close()
+
+
+@staged
+async def test_what_each_call_of_its_own_task_has_handed_out_is_done_with_at_the_next(stage: Stage) -> None:
+    connection = await stage.connect(await stage.broker())
+    await _filled(connection, "q", 3)
+    consumer = await connection.consumer("q")
+    for _ in range(2):
+        await asyncio.create_task(consumer.__anext__())  # as a time limit around it makes one
+    failing = asyncio.create_task(_fails(consumer))
+    await asyncio.wait((failing,))
+    await consumer.close()
+    assert await _drained(connection, "q") == [("2", True)]
+    await connection.close()
+
+
+async def _fails(consumer: sterna.Consumer) -> None:
+    async for _ in consumer:
+        raise RuntimeError("the application's own")
+
+
+@pytest.mark.covers("EMS-TX-A05")
+@staged
+async def test_who_waits_for_a_message_in_a_transaction_learns_that_a_break_has_undone_it(stage: Stage) -> None:
+    connection = await stage.connect(await stage.broker())
+    await _filled(connection, "q", 1)
+    session = await connection.session(transacted=True)
+    consumer = await session.consumer("q")
+    assert await consumer.receive(5) is not None
+    waiting = asyncio.create_task(consumer.receive(60))
+    await asyncio.sleep(0.1)
+    stage.break_links()
+    with pytest.raises(errors.TransactionRolledBackError):
+        await waiting
+    await session.rollback()
+    again = await consumer.receive(5)
+    assert again is not None
+    assert again.redelivered
+    await session.rollback()
+    await connection.close()
+
+
+@staged
+async def test_a_break_inside_a_transaction_loses_nothing_of_what_comes_behind_it(stage: Stage) -> None:
+    connection = await stage.connect(await stage.broker())
+    await _filled(connection, "q", 3)
+    session = await connection.session(transacted=True)
+    consumer = await session.consumer("q")
+    assert await consumer.receive(5) is not None
+    await stage.broken(connection)
+    with pytest.raises(errors.TransactionRolledBackError):
+        await consumer.receive(5)
+    await session.rollback()
+    found = [await consumer.receive(5) for _ in range(3)]
+    assert next((one.body, one.redelivered) for one in found if one) == ("0", True)
+    assert await session.commit() is not None
+    await session.close()
+    assert await _drained(connection, "q") == []
+    await connection.close()
+
+
+@pytest.mark.covers("EMS-MSG-A20")
+@staged
+async def test_what_is_in_hand_when_a_connection_is_told_to_leave_comes_again_with_its_flag(stage: Stage) -> None:
+    connection = await stage.connect(await stage.broker())
+    await _filled(connection, "q", 3)
+    session = await connection.session(AcknowledgeMode.CLIENT)
+    consumer = await session.consumer("q", prefetch=3)
+    seen = [await consumer.receive(5) for _ in range(2)]
+    assert len(seen) == 2
+    lifeline = connection._lifeline
+    assert lifeline._link is not None
+    # As at a broker's going away; this one stays, and forgets nothing that would flag all that it had handed out.
+    await lifeline._leave(lifeline._link, 2.0)
+    found = [await consumer.receive(5) for _ in range(3)]
+    assert [(one.body, one.redelivered) for one in found if one] == [("0", True), ("1", True), ("2", False)]
+    await connection.close()
+
+
+@staged
+async def test_what_is_cancelled_while_it_is_being_made_is_not_made(stage: Stage) -> None:
+    broker = await stage.broker()
+    connection = await stage.connect(broker)
+    await _filled(connection, "q", 1)
+    session = await connection.session()
+    made: dict[str, Callable[[], Coroutine[Any, Any, Any]]] = {
+        "session": connection.session,
+        "consumer": lambda: session.consumer("q"),
+        "producer": lambda: session.producer("q"),
+        "temporary": connection.temporary_queue,
+        "consumer with its session": lambda: connection.consumer("q", acknowledge_mode=AcknowledgeMode.CLIENT),
+        "request": lambda: connection.request("nobody", "?", timeout=5),
+    }
+    for what, make in made.items():
+        await connection.send("other", "settled")
+        before = _counted(broker)
+        for delay_s in (0.0, 0.00005, 0.0002, 0.0005, 0.001, 0.002, 0.004, 0.008):
+            making = asyncio.create_task(make())
+            await asyncio.sleep(delay_s)
+            making.cancel()
+            await asyncio.wait((making,))
+            if not making.cancelled():
+                break
+            await asyncio.sleep(1)
+            if what == "request" and _counted(broker) == {key: count + 1 for key, count in before.items()}:
+                break  # the place for replies, whole: it is kept for the next request
+            assert _counted(broker) == before, f"{what}, cancelled after {delay_s} s"
+    await connection.close()
+
+
+def _counted(broker: Broker) -> dict[str, Any]:
+    """What the broker keeps for its one connection."""
+    row = next(one for one in broker.connections() if not one["peer"].startswith("internal:"))
+    return {key: row[key] for key in ("sessions", "producers", "consumers")} | {
+        "temporaries": sum(str(one["name"]).startswith("$TMP$") for one in broker.listed("queue"))
+    }
