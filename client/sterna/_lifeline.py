@@ -413,7 +413,12 @@ class Lifeline:
                     await lane.settled()
         if link.lost is None:
             reason = errors.ShuttingDownError(f"the broker at {link.address} is stopping", retryable=True)
-            await link.finish(grace_s / 4, reason, self._seen(link))
+            seen = self._seen(link)
+            # Behind the Goodbye nothing counts: what were handed out now would come again without its flag.
+            self._up.clear()
+            for session in self.sessions:
+                session._interrupted()
+            await link.finish(grace_s / 4, reason, seen)
 
     def _seen(self, link: Link) -> list[pb.SeenSet]:
         """What the application has in hand over all sessions, for the Goodbye; acknowledgements leave before it."""
