@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakValueDictionary
 
 from sterna import errors
 from sterna._surroundings import monotonic_s
@@ -36,7 +37,8 @@ class Homes:
     def __init__(self, root: Connection) -> None:
         self.root = root
         self._others: dict[tuple[str, ...], Connection] = {}
-        self._dialing = asyncio.Lock()
+        # One for each broker: one that does not answer must not hold up who looks for another.
+        self._dialing: WeakValueDictionary[tuple[str, ...], asyncio.Lock] = WeakValueDictionary()
         self._tasks: dict[asyncio.Task[None], None] = {}
 
     @property
@@ -68,7 +70,8 @@ class Homes:
         began_s, round_ = monotonic_s(), 0
         while True:
             try:
-                async with self._dialing:
+                lock = self._dialing.setdefault(addresses, asyncio.Lock())
+                async with lock:
                     return await self._known_or_dialled(addresses)
             except errors.UnreachableError:
                 limit_s = reconnect.give_up_after_s

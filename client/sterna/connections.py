@@ -302,16 +302,24 @@ class Connection:
             ConnectionLostError: the connection broke, and with it the place for the reply.
         """
         target = destination_of(destination)
+        try:
+            async with asyncio.timeout(timeout):
+                return await self._request(target, body, options)
+        except TimeoutError as error:
+            raise errors.RequestTimeoutError(
+                f"no reply from {target} within {timeout:g} s", subject=str(target), retryable=True
+            ) from error
+
+    async def _request(self, target: Destination, body: Body, options: dict[str, Any]) -> Message:
         if self._lifeline.cluster and self._homes.root is self:
             # Question and answer go over the broker that the destination lives on.
             home = await self._home_of(target)
             if home is not self:
-                return await home.request(target, body, timeout=timeout, **options)
-        async with self._making:
-            if self._requestor is None:
-                self._requestor = Requestor(self)
-                self._lifeline.bystanders.append(self._requestor)
-        return await self._requestor.request(target, body, timeout, options)
+                return await home._request(target, body, options)
+        if self._requestor is None:
+            self._requestor = Requestor(self)
+            self._lifeline.bystanders.append(self._requestor)
+        return await self._requestor.request(target, body, options)
 
     async def _home_of(self, destination: Destination) -> Connection:
         """The connection to the broker that a destination lives on."""

@@ -1,8 +1,6 @@
 """Consumers and browsers: messages handed to the application, as an iterator, by a call, or to a listener.
 
-What the broker may send ahead is the *prefetch* window (EMS-DEST-A26 to A28): credit is absolute, counted in messages
-since the consumer was opened, and raised when half of the window was handed out. Without a prefetch (0) a message is
-asked for only by a receive call; one that comes after its call has lapsed is held for the next (EMS-DEST-A29).
+What the broker may send ahead is the *prefetch* window (`_window`); whose a message in hand is, `_in_hand` says.
 """
 
 from __future__ import annotations
@@ -24,6 +22,7 @@ from sterna._in_hand import HOLDER, InHand, holder
 from sterna._link import Link, LinkLostError
 from sterna._proto.sterna.v1 import message_pb2
 from sterna._proto.sterna.v1 import messaging_pb2 as pb
+from sterna._window import Window
 from sterna.destinations import Destination
 from sterna.events import logger
 from sterna.messages import Message
@@ -97,8 +96,7 @@ class Consumer:
         self._source = 0
         self._epoch = 0
         self._generation = 0
-        #: The window in force: what was asked for, or what the broker recommends.
-        self.prefetch = options.prefetch or 0
+        self._window = Window(options.prefetch or 0, options.prefetch_bytes)
         #: Whether the durable subscription existed otherwise, was dropped and is new.
         self.replaced = False
         #: Whether the session was made for this consumer alone and closes with it.
@@ -113,7 +111,6 @@ class Consumer:
         self._partial: Any = None
         self._pieces: list[bytes] = []
         self._pieces_bytes = 0
-        self._received = self._taken = self._limit = self._taken_bytes = self._limit_bytes = 0
         self._dropping = False
         self._drained = False
         self._gathering = False
@@ -123,6 +120,11 @@ class Consumer:
         self._listening: asyncio.Task[None] | None = None
         self._listener_task: asyncio.Task[Any] | None = None
         self._listener_busy = False
+
+    @property
+    def prefetch(self) -> int:
+        """How many messages may be ahead: what was asked for, or what the broker recommends."""
+        return self._window.messages
 
     # --- Opening, on each link anew
 
@@ -141,14 +143,11 @@ class Consumer:
         if subscription is not None:
             opening.subscription.CopyFrom(subscription)
         if options.browse:
-            self.prefetch = _BROWSE_WINDOW
-        self._received = self._limit = 0
-        # What is left from before was not sent on this link's credit, and gives none back.
-        self._taken, self._taken_bytes = -len(self._buffer), -sum(_size(one) for one in self._buffer)
+            self._window.messages = _BROWSE_WINDOW
+        messages, size = self._window.begin(len(self._buffer), sum(_size(one) for one in self._buffer))
         self._drained = False
-        if self.prefetch:
-            opening.credit.message_limit = self._limit = self.prefetch
-            opening.credit.bytes_limit = self._limit_bytes = options.prefetch_bytes
+        if messages:
+            opening.credit.message_limit, opening.credit.bytes_limit = messages, size
         self.session._lifeline.route(self)
 
         def at_once(reply: Any) -> None:
@@ -175,7 +174,7 @@ class Consumer:
             raise
         opened = reply.consumer_opened
         if options.prefetch is None and not options.browse:
-            self.prefetch = opened.prefetch
+            self._window.messages = opened.prefetch
             self._schedule()
         elif self._waiters:
             self._schedule()
@@ -241,10 +240,9 @@ class Consumer:
         """A batch of deliveries."""
         deliveries = self._assembled(deliver.deliveries)
         count = len(deliveries)
-        self._received += count
+        self._window.received(count)
         if self._dropping:
-            self._taken += count
-            self._taken_bytes += sum(_size(one) for one in deliveries)
+            self._window.took(count, sum(_size(one) for one in deliveries))
             return
         if self._link is None:
             self._early.extend(deliveries)  # the reply that tells the source is still to come
@@ -280,7 +278,7 @@ class Consumer:
     def _on_drained(self, drained: Any) -> None:
         """There is nothing more: a browser has seen everything."""
         self._drained = True
-        self._limit = max(self._limit, drained.message_limit)
+        self._window.raised_to(drained.message_limit)
         self._wake_all()
 
     def _wake_all(self) -> None:
@@ -292,11 +290,9 @@ class Consumer:
     def _begin_dropping(self) -> None:
         """Recover or rollback is under way: what was prefetched, and comes before the reply, is void."""
         if self._partial is not None:
-            self._taken += 1
-            self._taken_bytes += _size(self._partial)
+            self._window.took(1, _size(self._partial))
             self._forget_partial()
-        self._taken += len(self._buffer)
-        self._taken_bytes += sum(_size(one) for one in self._buffer)
+        self._window.took(len(self._buffer), sum(_size(one) for one in self._buffer))
         self._buffer.clear()
         self._generation += 1
         self._in_hand.clear()
@@ -314,26 +310,15 @@ class Consumer:
         self._gathering = False
         if self._link is not link or self.closed is not None:
             return
-        wanted = self._taken + self.prefetch
-        if not self.prefetch and self._waiters and not self._buffer:
-            wanted = self._received + 1
-        window_bytes = self.options.prefetch_bytes
-        wanted_bytes = max(self._taken_bytes + window_bytes, self._limit_bytes) if window_bytes else 0
-        if wanted <= self._limit and wanted_bytes <= self._limit_bytes:
+        wanted = self._window.wanted(one=bool(self._waiters) and not self._buffer)
+        if wanted is None:
             return
-        self._limit, self._limit_bytes = max(wanted, self._limit), wanted_bytes
-        content = b"\x08" + varint(self._id) + b"\x10" + varint(self._limit)
-        if window_bytes:
-            content += b"\x18" + varint(wanted_bytes)
+        messages, size = wanted
+        content = b"\x08" + varint(self._id) + b"\x10" + varint(messages)
+        if size:
+            content += b"\x18" + varint(size)
         frame = b"\x08" + varint(self.session._number) + b"\x2a" + length(len(content)) + content
         link.post(frame)
-
-    def _needs_credit(self) -> bool:
-        """Whether half of a window was handed out."""
-        if (self._limit - self._taken) * 2 <= self.prefetch:
-            return True
-        window_bytes = self.options.prefetch_bytes
-        return bool(window_bytes) and (self._limit_bytes - self._taken_bytes) * 2 <= window_bytes
 
     def _schedule(self) -> None:
         if self._link is not None and not self._gathering:
@@ -359,8 +344,7 @@ class Consumer:
         return False
 
     def _expired(self, delivery: Any) -> None:
-        self._taken += 1
-        self._taken_bytes += _size(delivery)
+        self._window.took(1, _size(delivery))
         if self.prefetch:
             self._schedule()
         link = self._link
@@ -370,10 +354,8 @@ class Consumer:
     def _hand_out(self, *, done: bool) -> Message:
         """The next message. With `done` the session, if it acknowledges by itself, does so at once."""
         delivery = self._buffer.popleft()
-        self._taken += 1
-        if self.options.prefetch_bytes:
-            self._taken_bytes += _size(delivery)
-        if not self._gathering and self.prefetch and self._needs_credit():
+        window = self._window
+        if window.took(1, _size(delivery) if window.bytes else 0) and not self._gathering:
             self._schedule()
         session = self.session
         if self.options.browse:

@@ -377,6 +377,12 @@ class RequestTimeoutError(SternaError, TimeoutError):
     """No reply came in time; a later one is dropped."""
 
 
+class SendTimeoutError(SternaError, TimeoutError):
+    """The message was not confirmed in time. It may be stored all the same, now or later: it is still being sent."""
+
+    default_remedy = "do not send it again unless two of it do no harm; flush() tells when it is settled"
+
+
 class FlushError(SternaError):
     """Messages sent with `send_soon` that failed since the last flush: `failures` holds (message id, error) pairs."""
 

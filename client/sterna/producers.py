@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeAlias
+from weakref import WeakValueDictionary
 
 from sterna import errors
 from sterna._branches import homed
@@ -82,6 +83,8 @@ class Producer:
         # Each lane is opened when it is first needed; a producer of RELIABLE messages has no confirmed one.
         self._lanes: dict[bool, Lane] = {}
         self._opening = asyncio.Lock()
+        # One for each destination: finding one broker must not hold up what goes to others.
+        self._binding: WeakValueDictionary[Destination, asyncio.Lock] = WeakValueDictionary()
         self._default_confirmed = options.delivery_mode != DeliveryMode.RELIABLE
         self._lane = self._new_lane(self._default_confirmed)
         self._burst = 0
@@ -204,7 +207,8 @@ class Producer:
 
     async def _bound_to(self, destination: Destination) -> Producer:
         """The producer that an anonymous one uses for a destination, in a cluster."""
-        async with self._opening:
+        lock = self._binding.setdefault(destination, asyncio.Lock())
+        async with lock:
             bound = self._bound.get(destination)
             if bound is None or bound._lane.closed is not None:
                 session = self.session
@@ -268,17 +272,29 @@ class Producer:
             )
         return None
 
-    async def send(self, body: Body = None, **options: Any) -> Sent:
+    async def send(self, body: Body = None, *, timeout: float | None = None, **options: Any) -> Sent:
         """Sends a message and waits until the broker has confirmed it; options are those of `send_soon`.
 
-        In a transaction, and for RELIABLE messages, there is nothing to wait for (EMS-MSG-A19, EMS-TX-A03).
+        In a transaction, and for RELIABLE messages, there is nothing to wait for (EMS-MSG-A19, EMS-TX-A03). `timeout` in
+        seconds is for all of it: finding the destination's broker, a full window, the confirmation.
 
         Raises:
+            SendTimeoutError: it was not confirmed in time.
             SternaError: the broker refused it, or the connection was given up before it was confirmed.
         """
+        if timeout is None:
+            return await self._send(body, options)
+        try:
+            async with asyncio.timeout(timeout):
+                return await self._send(body, options)
+        except TimeoutError as error:
+            cause = f"not confirmed within {timeout:g} s"
+            raise errors.SendTimeoutError(cause, subject=str(self.destination or "send"), retryable=True) from error
+
+    async def _send(self, body: Body, options: dict[str, Any]) -> Sent:
         if self.destination is None and self._lifeline.cluster and options.get("destination") is not None:
             destination = destination_of(options.pop("destination"))
-            return await (await self._bound_to(self._lifeline.current(destination))).send(body, **options)
+            return await (await self._bound_to(self._lifeline.current(destination)))._send(body, options)
         mode = options.get("delivery_mode")
         if self.session._transacted or (self.options.delivery_mode if mode is None else mode) == DeliveryMode.RELIABLE:
             return await self._send_unconfirmed(body, options)

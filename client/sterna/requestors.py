@@ -60,10 +60,8 @@ class Requestor:
         if waiting is not None and not waiting.done():
             waiting.set_result(message)
 
-    async def request(
-        self, destination: Destination, body: Body, timeout: float | None, options: dict[str, Any]
-    ) -> Message:
-        """See Connection.request."""
+    async def request(self, destination: Destination, body: Body, options: dict[str, Any]) -> Message:
+        """See Connection.request, which bounds the time."""
         await self._open()
         if self._producer is None:
             raise errors.ClosedError("the connection was closed", subject="request")
@@ -72,15 +70,10 @@ class Requestor:
         future: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
         self._waiting[correlation_id] = future
         try:
-            async with asyncio.timeout(timeout):
-                await self._producer.send(
-                    body, destination=destination, correlation_id=correlation_id, reply_to=self._queue, **options
-                )
-                return await future
-        except TimeoutError as error:
-            raise errors.RequestTimeoutError(
-                f"no reply from {destination} within {timeout:g} s", subject=str(destination), retryable=True
-            ) from error
+            await self._producer.send(
+                body, destination=destination, correlation_id=correlation_id, reply_to=self._queue, **options
+            )
+            return await future
         finally:
             self._waiting.pop(correlation_id, None)
             if not future.done():

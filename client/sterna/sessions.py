@@ -32,6 +32,8 @@ _AT_ONCE = frozenset({AcknowledgeMode.AUTO, AcknowledgeMode.DUPS_OK})
 _LAZY = frozenset({AcknowledgeMode.DUPS_OK, AcknowledgeMode.EXPLICIT_CLIENT_DUPS_OK})
 #: Lazy acknowledgements leave when so many have gathered, or when their consumer runs dry.
 _LAZY_COUNT = 256
+#: So many sources without a consumer are kept in the books.
+_SOURCES_SPARE = 16
 
 
 class Session:
@@ -260,6 +262,10 @@ class Session:
         self._gathering = False
         self._lazy_count = 0
         sets = [ack_set(one.source, one.take(), one.epoch) for one in self._ranges.values() if one]
+        if len(self._ranges) > 2 * len(self._consumers) + _SOURCES_SPARE:
+            # Most are of consumers that were closed: going through them each time would cost more and more.
+            used = {consumer._source for consumer in self._consumers}
+            self._ranges = {source: one for source, one in self._ranges.items() if source in used}
         if not sets:
             return
         settled, self._settled = self._settled or Settled(), None
@@ -296,6 +302,8 @@ class Session:
             kept = self._handed.get(source, set())
             done = [(source, message.sequence)] if message.sequence in kept else []
             kept.discard(message.sequence)
+            if not kept:
+                self._handed.pop(source, None)
         if not done:
             return Settled(True)
         if self._settled is None:
