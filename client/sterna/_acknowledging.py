@@ -7,7 +7,7 @@ number for the queue or subscription that a consumer takes from.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable
 
 from sterna import errors
 from sterna._proto.sterna.v1 import messaging_pb2 as pb
@@ -74,13 +74,15 @@ def seen_set(source: int, sequences: Iterable[int]) -> pb.SeenSet:
 class Settled:
     """The promise that an acknowledgement was dealt with; shared by all that leave in one frame.
 
-    Awaited, it is True when the broker took it, False when the delivery had become void before.
+    Awaited, it is True when the broker took it, False when the delivery had become void before. `hurry` is called when
+    somebody begins to wait, for what would otherwise leave later.
     """
 
-    __slots__ = ("_error", "_result", "_waiters")
+    __slots__ = ("_error", "_hurry", "_result", "_waiters")
 
-    def __init__(self, result: bool | None = None) -> None:
+    def __init__(self, result: bool | None = None, hurry: Callable[[], None] | None = None) -> None:
         self._result = result
+        self._hurry = hurry
         self._error: errors.SternaError | None = None
         self._waiters: list[asyncio.Future[None]] = []
 
@@ -104,6 +106,8 @@ class Settled:
         if not self.done:
             waiter = asyncio.get_running_loop().create_future()
             self._waiters.append(waiter)
+            if self._hurry is not None:
+                self._hurry()
             yield from waiter
         if self._error is not None:
             raise self._error

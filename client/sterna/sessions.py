@@ -239,7 +239,7 @@ class Session:
         self._schedule()
 
     def _dry(self) -> None:
-        """A consumer waits: lazy acknowledgements may leave now."""
+        """Somebody waits, for a message or for an answer: lazy acknowledgements leave now."""
         if self._lazy and self._lazy_count and not self._gathering:
             self._schedule()
 
@@ -292,7 +292,7 @@ class Session:
         if not done:
             return Settled(True)
         if self._settled is None:
-            self._settled = Settled()
+            self._settled = Settled(hurry=self._dry)
         settled = self._settled
         for one, sequence in done:
             self._finished(one, sequence, link.welcome.epoch)

@@ -156,8 +156,8 @@ class Soak:
             plan.disk = self._supervised.disk = ForgetfulDisk(self._log)
         await asyncio.to_thread(broker.start)
         patient = await sterna.connect(f"sterna://{broker.address}", client_id="steadfast", reconnect=_PATIENT)
+        steadfast = Steadfast(patient, self._ledger, self._keys)
         try:
-            steadfast = Steadfast(patient, self._ledger, self._keys)
             await self._work(broker, plan, outcome, choices)
             await asyncio.to_thread(self._end, broker, plan, outcome, choices)
             if kind.at_rest:
@@ -167,6 +167,7 @@ class Soak:
             await self._start_again(broker, outcome, choices)
             outcome.faults += await steadfast.end(_END_S)
         finally:
+            steadfast.cancel()
             await patient.close(failed=True, timeout_s=2)
         await self._judge(broker, outcome)
         if outcome.confirmed < CONFIRMED_MIN:

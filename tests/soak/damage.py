@@ -186,7 +186,8 @@ def reported(broker: RunningBroker) -> int | None:
 def damaged_places(log: str) -> int:
     """How many places a broker's log tells of."""
     lines = [json.loads(line) for line in log.splitlines() if line.startswith("{")]
-    return sum(line["event"] == "damaged_place_found" for line in lines)
+    others = [line["places"] for line in lines if line["event"] == "more_damaged_places_found"]
+    return sum(line["event"] == "damaged_place_found" for line in lines) + max(others, default=0)
 
 
 def _all(found: dict[str, list[str]]) -> Counter[str]:

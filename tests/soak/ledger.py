@@ -28,11 +28,17 @@ class Verdict:
     never: dict[str, list[str]] = field(default_factory=dict)
     """What nothing explains."""
 
+    gone: list[str] = field(default_factory=list)
+    """Subscriptions that are not there any more."""
+
     def told(self, reported: int | None) -> list[str]:
         """The faults that are left when so many records were reported as lost; None: unknown how many."""
         faults = _told(self.never)
         if reported == 0:
-            return [*faults, *_told(self.lost), *_told(self.undone)]
+            return [*faults, *_told(self.lost), *_told(self.undone), *_told({"gone": self.gone})]
+        if self.gone:
+            # With one record all that it held.
+            return faults
         lost = {key for keys in self.lost.values() for key in keys}
         moved = sum(key.startswith("m") for key in lost)
         records = len(lost) - moved + -(-moved // TRANSACTION_MAX)
@@ -95,7 +101,7 @@ class Ledger:
 
     def verdict(self, stored: dict[str, list[str]]) -> Verdict:
         """All that is wrong with it."""
-        verdict = Verdict()
+        verdict = Verdict(gone=stored.get("gone", []))
         verdict.never["comes again without its flag"] = self.unflagged
         verdict.undone["comes after it was acknowledged or moved"] = self.late
         for queue, letter in _QUEUES.items():

@@ -240,6 +240,10 @@ class Steadfast:
         self._task = asyncio.create_task(self._run())
         self.in_doubt = 0
 
+    def cancel(self) -> None:
+        """Ends it, however far it has come."""
+        self._task.cancel()
+
     async def end(self, timeout_s: float) -> list[str]:
         """Sends no more, and waits for what it has sent. What is wrong."""
         self._stopped.set()
@@ -282,11 +286,14 @@ def key_of(message: sterna.Message) -> str:
 
 
 async def stored(connection: sterna.Connection) -> dict[str, list[str]]:
-    """The keys in every queue, looked at without taking."""
-    found = {}
+    """The keys in every queue, looked at without taking; in `gone`, what is not there any more to look at."""
+    found: dict[str, list[str]] = {}
     for queue in ("plain", "fleeting", "in", "out", "copies", "again", "last", "$sys.undelivered"):
         async with connection.browser(queue) as browser:
             found[queue.removeprefix("$sys.")] = [key_of(message) async for message in browser]
-    async with connection.browser(Topic("news"), durable="reader") as browser:
-        found["durable"] = [key_of(message) async for message in browser]
+    try:
+        async with connection.browser(Topic("news"), durable="reader") as browser:
+            found["durable"] = [key_of(message) async for message in browser]
+    except errors.NoSuchSubscriptionError:
+        found["durable"], found["gone"] = [], ["reader"]
     return found
