@@ -61,6 +61,9 @@ class Outcome:
     unsynced: int = 0
     """Changes that a loss of power found without a sync."""
 
+    note: str = ""
+    """What was done to files, and what came of it."""
+
     faults: list[str] = field(default_factory=list)
 
 
@@ -149,8 +152,7 @@ class Soak:
         broker = self._broker
         assert broker is not None
         older = self._folder / "older"
-        if kind.at_rest:
-            await asyncio.to_thread(_copy, self._log, older)
+        shutil.rmtree(older, ignore_errors=True)
         plan = Plan.drawn(kind, choices, lambda: broker.pid, self._log)
         if kind.power:
             plan.disk = self._supervised.disk = ForgetfulDisk(self._log)
@@ -163,7 +165,7 @@ class Soak:
             if kind.at_rest:
                 rest = AtRest(self._folder / "copy", OBJECTS, broker.data, older)
                 outcome.faults += await rest.judge(kind.at_rest, choices, self._ledger)
-                outcome.happened = bool(rest.done)
+                outcome.happened, outcome.note = bool(rest.done), f"{rest.done}: {rest.note}"
             await self._start_again(broker, outcome, choices)
             outcome.faults += await steadfast.end(_END_S)
         finally:
@@ -185,7 +187,8 @@ class Soak:
             await stored(connection)
             found = await stored(connection)
         now = await asyncio.to_thread(reported, broker)
-        outcome.faults += self._ledger.judge(found, None if now is None else self._damaged + now)
+        known = None if now.records is None else self._damaged + now.records
+        outcome.faults += self._ledger.judge(found, known)
         self._ledger.settle()
 
     async def _work(self, broker: RunningBroker, plan: Plan, outcome: Outcome, choices: random.Random) -> None:
@@ -206,6 +209,8 @@ class Soak:
                     break
                 with suppress(TimeoutError):
                     await asyncio.wait_for(over.wait(), 0.05)
+                if plan.kind.at_rest and load.confirmed and not (older := self._folder / "older").exists():
+                    await asyncio.to_thread(_copy, self._log, older)
             load.stopped.set()
             await running
             outcome.confirmed += load.confirmed
@@ -273,10 +278,11 @@ def _until(check: Callable[[], bool]) -> None:
 
 
 def _copy(log: Path, target: Path) -> None:
-    shutil.rmtree(target, ignore_errors=True)
+    """Of a log in use: each file as it was at some moment."""
     target.mkdir()
-    if log.exists():
-        shutil.copytree(log, target, dirs_exist_ok=True)
+    for path in log.iterdir():
+        with suppress(FileNotFoundError):
+            shutil.copyfile(path, target / path.name)
 
 
 async def run(

@@ -9,13 +9,17 @@ import asyncio
 import hashlib
 import json
 import random
+import re
 import shutil
+import struct
 import urllib.error
 import urllib.request
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import sterna
 
@@ -27,6 +31,9 @@ from tests.waiting import eventually_blocking
 _BLOCK = 4096
 _SECTOR = 512
 _START_S = 30.0
+# Checksum, length, position, and eighths of the padding behind a record, in its header.
+_RECORD, _HEADER_BYTES = struct.Struct("<IIQ13xB"), 32
+_KEY = re.compile(rb"([prtvm][0-9]+) x")
 
 
 def do_damage(folder: Path, older: Path, how: str, choices: random.Random) -> str:
@@ -126,7 +133,7 @@ class AtRest:
         self._manifests = tuple(manifests)
         self._data = data
         self._older = older
-        self.done = ""
+        self.done = self.note = ""
 
     async def judge(self, how: str, choices: random.Random, ledger: Ledger) -> list[str]:
         """What is wrong."""
@@ -151,43 +158,99 @@ class AtRest:
             if not await asyncio.to_thread(_serves, broker):
                 return [*faults, f"a forced start is refused: {broker.stderr[-500:]}"]
         forced = "force_start" in broker.flags
-        found, reported = await self._held(broker)
-        faults += [
-            f"after a {'forced' if forced else 'plain'} start: {fault}" for fault in ledger.judge(found, reported)
-        ]
+        found = await self._held(broker)
+        report = await asyncio.to_thread(reported, broker)
+        verdict = ledger.verdict(found)
+        wrong = verdict.told(report.records)
+        # Of the others more records than those with the message itself decide where they are.
+        lost = {key for queue in ("plain", "again", "durable") for key in verdict.lost.get(queue, ())}
+        self.note = f"{'forced' if forced else 'plain'}, reported {report.records}, lost {len(lost)}"
+        if outside := report.outside(lost, await asyncio.to_thread(positions_of_keys, self._data / "log")):
+            wrong.append(f"lost where nothing is reported: {len(outside)}, the first {outside[0]}; {report.stretches}")
+        faults += [f"after a {'forced' if forced else 'plain'} start: {fault}" for fault in wrong]
         await asyncio.to_thread(broker.terminate if choices.random() < 0.5 else broker.kill)
         broker.flags.pop("force_start", None)
         if not await asyncio.to_thread(_serves, broker):
             return [*faults, f"the plain start afterwards is refused: {broker.stderr[-500:]}"]
-        again, _ = await self._held(broker)
+        again = await self._held(broker)
         if (gone := _all(found) - _all(again)) or (new := _all(again) - _all(found)):
             faults.append(f"the start afterwards holds something else: without {list(gone)[:3]}, with {list(new)[:3]}")
         return faults
 
-    async def _held(self, broker: RunningBroker) -> tuple[dict[str, list[str]], int | None]:
+    async def _held(self, broker: RunningBroker) -> dict[str, list[str]]:
         async with sterna.connect(f"sterna://{broker.address}", client_id="soak") as connection:
             # Twice: what cannot be read is put aside when somebody wants it.
             await stored(connection)
-            found = await stored(connection)
-        return found, await asyncio.to_thread(reported, broker)
+            return await stored(connection)
 
 
-def reported(broker: RunningBroker) -> int | None:
-    """How many records a running broker has reported as lost or damaged since its start; None: unknown how many."""
+@dataclass
+class Report:
+    """What a broker has said since its start of what is lost or damaged."""
+
+    records: int | None
+    """None: unknown how many."""
+
+    stretches: list[tuple[int, int]]
+    """Where in the log, from and to."""
+
+    more: int = 0
+    """Places of which it says that they are, and not where."""
+
+    def outside(self, lost: set[str], positions: dict[str, set[int]]) -> list[str]:
+        """Keys that are lost although nothing is reported there."""
+        if self.more:
+            return []
+        return sorted(key for key in lost if not any(map(self._covers, positions.get(key, ()))))
+
+    def _covers(self, position: int) -> bool:
+        return any(begin <= position < end for begin, end in self.stretches)
+
+
+def reported(broker: RunningBroker) -> Report:
+    """What a running broker has reported."""
     with suppress(urllib.error.HTTPError):
         # Whoever asks has damaged places written to the log.
         urllib.request.urlopen(f"{broker.monitor}/readyz", timeout=10).close()
     dropped = broker.ready["recovery"].get("dropped", [])
-    if any(one["records"] is None for one in dropped):
-        return None
-    return sum(one["records"] for one in dropped) + damaged_places(broker.stderr)
+    places = events(broker.stderr, "damaged_place_found")
+    more = max((line["places"] for line in events(broker.stderr, "more_damaged_places_found")), default=0)
+    stretches = [(one["position"], one["position"] + one["bytes"]) for one in dropped]
+    # Messages of a queue whose definition is lost: the broker counts them, wherever they are.
+    nowhere = [one["records"] for one in dropped if one["position"] == 0 and one["records"]]
+    stretches += [(one["position"], one["position"] + 1) for one in places]
+    known = [one["records"] for one in dropped]
+    return Report(None if None in known else sum(known) + len(places) + more, stretches, more + sum(nowhere))
+
+
+def positions_of_keys(log: Path) -> dict[str, set[int]]:
+    """Where in a log's files, as docs/log-format.md has them, the keys of messages are."""
+    found: dict[str, set[int]] = defaultdict(set)
+    for path in log.glob("*.segment"):
+        content = path.read_bytes()
+        at = _BLOCK
+        while at + _RECORD.size <= len(content):
+            _, length, position, slack = _RECORD.unpack_from(content, at)
+            if not _HEADER_BYTES <= length <= len(content) - at:
+                # Zeros up to the next block, where a group commit may begin.
+                at = at // _BLOCK * _BLOCK + _BLOCK
+                continue
+            for key in _KEY.findall(content, at + _HEADER_BYTES, at + length):
+                found[key.decode()].add(position)
+            at += -(-length // 8) * 8 + slack * 8
+    return found
 
 
 def damaged_places(log: str) -> int:
     """How many places a broker's log tells of."""
+    more = max((line["places"] for line in events(log, "more_damaged_places_found")), default=0)
+    return len(events(log, "damaged_place_found")) + more
+
+
+def events(log: str, name: str) -> list[dict[str, Any]]:
+    """The lines of a broker's log with this event."""
     lines = [json.loads(line) for line in log.splitlines() if line.startswith("{")]
-    others = [line["places"] for line in lines if line["event"] == "more_damaged_places_found"]
-    return sum(line["event"] == "damaged_place_found" for line in lines) + max(others, default=0)
+    return [line for line in lines if line["event"] == name]
 
 
 def _all(found: dict[str, list[str]]) -> Counter[str]:

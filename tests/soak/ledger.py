@@ -20,7 +20,7 @@ class Verdict:
     """What is wrong with what a store holds, of three kinds."""
 
     lost: dict[str, list[str]] = field(default_factory=dict)
-    """Missing: reported losses explain as many."""
+    """Confirmed and missing, by queue: reported losses explain as many."""
 
     undone: dict[str, list[str]] = field(default_factory=dict)
     """An end that is not there: a reported loss explains it, of a record of an acknowledgement or of a commit."""
@@ -34,16 +34,14 @@ class Verdict:
     def told(self, reported: int | None) -> list[str]:
         """The faults that are left when so many records were reported as lost; None: unknown how many."""
         faults = _told(self.never)
+        missing = _told({f"{queue}: confirmed and lost": keys for queue, keys in self.lost.items()})
         if reported == 0:
-            return [*faults, *_told(self.lost), *_told(self.undone), *_told({"gone": self.gone})]
-        if self.gone:
-            # With one record all that it held.
-            return faults
+            return [*faults, *missing, *_told(self.undone), *_told({"gone": self.gone})]
         lost = {key for keys in self.lost.values() for key in keys}
         moved = sum(key.startswith("m") for key in lost)
         records = len(lost) - moved + -(-moved // TRANSACTION_MAX)
         if reported is not None and records > reported:
-            faults += [f"{reported} records were reported as lost: {fault}" for fault in _told(self.lost)]
+            faults += [f"{reported} records were reported as lost: {fault}" for fault in missing]
         return faults
 
 
@@ -118,7 +116,9 @@ class Ledger:
         gone = self.acknowledged if queue in _TAKEN_FROM else set()
         # What was put aside is there, though elsewhere.
         lost = (self.confirmed & sent) - taken - counts.keys() - set(stored["undelivered"])
-        verdict.lost[f"{queue}: confirmed and lost"] = sorted(lost)
+        if not (verdict.gone and queue == "durable"):
+            # With the record of a subscription all that it held.
+            verdict.lost[queue] = sorted(lost)
         verdict.never[f"{queue}: there twice"] = sorted(key for key, count in counts.items() if count > 1)
         verdict.undone[f"{queue}: there although it was acknowledged"] = sorted(counts.keys() & gone)
         verdict.never[f"{queue}: there although it was refused"] = sorted(counts.keys() & self.refused)
@@ -130,7 +130,7 @@ class Ledger:
         counts, targets = Counter(source) + Counter(target), set(target) | aside
         certain = self.moved | {key for keys, is_told in self.moves if is_told for key in keys}
         torn = [keys for keys, _ in self.moves if 0 < len(set(target).intersection(keys)) < len(set(keys) - aside)]
-        verdict.lost["in/out: confirmed and lost"] = sorted((self.confirmed & sent) - counts.keys() - aside)
+        verdict.lost["in/out"] = sorted((self.confirmed & sent) - counts.keys() - aside)
         for queue in ("in", "out"):
             twice = sorted(key for key, count in Counter(stored[queue]).items() if count > 1)
             verdict.never[f"{queue}: there twice"] = twice

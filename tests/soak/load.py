@@ -98,7 +98,7 @@ class Load:
                 await self.stopped.wait()
 
     def _body(self, key: str) -> str:
-        return key + " " + "x" * self._choices.randrange(_BODY_BYTES_MAX)
+        return key + " x" + "x" * self._choices.randrange(_BODY_BYTES_MAX)
 
     async def _sends(self, destination: str | Topic, kind: str) -> None:
         producer = await self._connection.producer(destination)
@@ -264,7 +264,7 @@ class Steadfast:
         key = self._keys.next("r")
         self._ledger.sent.add(key)
         try:
-            await producer.send(key)
+            await producer.send(f"{key} x")
         except _REFUSED:
             self._ledger.refused.add(key)
         except errors.UnknownProducerError:
