@@ -55,12 +55,12 @@ def _told(outcomes: list[Outcome], happened: Counter[str]) -> list[str]:
     confirmed = sum(outcome.confirmed for outcome in outcomes)
     enough = sum(outcome.confirmed >= CONFIRMED_MIN for outcome in outcomes)
     by_transactions = sum(outcome.by_transactions for outcome in outcomes)
-    refused = sum("forced" in outcome.note for outcome in outcomes)
+    unsynced = sum(outcome.unsynced for outcome in outcomes)
+    forced = sum("forced" in outcome.note for outcome in outcomes)
+    enough_of = f"{enough} with {CONFIRMED_MIN} or more, {by_transactions} drained by transactions only"
     return [
-        f"seed {outcomes[0].seed}: {len(outcomes)} cycles, {confirmed:,} confirmed; {enough} with {CONFIRMED_MIN} or more, "
-        f"{by_transactions} drained by transactions only",
-        f"a loss of power found {sum(outcome.unsynced for outcome in outcomes):,} changes without a sync; of copies with "
-        f"damaged files {refused} were refused and started by force",
+        f"seed {outcomes[0].seed}: {len(outcomes)} cycles, {confirmed:,} confirmed; {enough_of}",
+        f"losses of power found {unsynced:,} changes without a sync; {forced} damaged copies started by force alone",
         ", ".join(f"{kind} {count}" for kind, count in sorted(happened.items())),
     ]
 

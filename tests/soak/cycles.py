@@ -2,8 +2,8 @@
 
 A cycle starts a broker, lets clients work until the fault has come and at least 200 messages were confirmed, ends it,
 starts it again without a fault, and compares what it holds with what clients were told; where the fault came too soon,
-clients then go on until 200 are confirmed, and it is judged once more. Six cycles in a row have one store. The kind that
-came about least often is the next one.
+clients then go on until 200 are confirmed, and it is judged once more. Six cycles in a row have one store. The fault
+that came about least often is the next one.
 """
 
 import asyncio
@@ -38,9 +38,7 @@ _HASTY = sterna.Reconnect(give_up_after_s=0.2)
 _PATIENT = sterna.Reconnect(maximum_ms=200)
 _QUEUES = ("plain", "fleeting", "in", "out", "copies", "again")
 OBJECTS = (
-    manifest(
-        "Broker", "sterna", "log: {segmentBytes: 1048576, cacheBytes: 1048576}, limits: {messageBytes: 262144}"
-    ),
+    manifest("Broker", "sterna", "log: {segmentBytes: 1048576, cacheBytes: 1048576}, limits: {messageBytes: 262144}"),
     *(manifest("Queue", name) for name in _QUEUES),
     manifest("Queue", "last", "maxMessages: 1, overflowPolicy: discardOld"),
     manifest("Topic", "news"),
@@ -168,6 +166,8 @@ class Soak:
                 outcome.happened, outcome.note = bool(rest.done), f"{rest.done}: {rest.note}"
             await self._start_again(broker, outcome, choices)
             outcome.faults += await steadfast.end(_END_S)
+            if steadfast.in_doubt:
+                outcome.faults.append(f"a broker of the same store does not know {steadfast.in_doubt} sends any more")
         finally:
             steadfast.cancel()
             await patient.close(failed=True, timeout_s=2)

@@ -1,8 +1,8 @@
 """Damage to a store's files while no broker has them open, and what the starts after it say and keep.
 
-It is done to a copy, so that the store itself goes on. A plain start refuses, and then changes nothing, or it serves what
-is there; a forced one always serves. Either has to have reported as much as is missing. The plain start after it holds
-the same.
+It is done to a copy, so that the store itself goes on. A plain start refuses, and then changes nothing, or it serves
+what is there; a forced one always serves. Either has to have reported as much as is missing, and where it was. The
+plain start after it holds the same.
 """
 
 import asyncio

@@ -28,7 +28,10 @@ class Process:
     def open(self, name: str, flags: int = os.O_RDWR | os.O_CREAT) -> int:
         """A file's descriptor."""
         value = self._name(str(self.folder / name))
-        assert self.disk.carry_out(Call("openat", str(self.folder / name), os.getpid(), (0, value, flags)))[1:] == (0, True)
+        assert self.disk.carry_out(Call("openat", str(self.folder / name), os.getpid(), (0, value, flags)))[1:] == (
+            0,
+            True,
+        )
         self._open.append(os.open(self.folder / name, flags))
         return self._open[-1]
 

@@ -17,7 +17,7 @@ def stored(**queues: list[str]) -> dict[str, list[str]]:
 
 
 def ledger() -> Ledger:
-    """Of eight messages, of which two were acknowledged, asked for or answered, and one refused; a move; last values."""
+    """Of messages of which some were acknowledged, asked for or answered, and one refused; a move; last values."""
     return Ledger(
         sent={"p1", "p2", "p3", "p4", "p5", "m1", "m2", "m3", "t1", "r1", "r2", "v1", "v2"},
         confirmed={"p1", "p2", "p3", "m1", "m2", "m3", "t1", "r1"},

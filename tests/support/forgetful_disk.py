@@ -194,7 +194,7 @@ class ForgetfulDisk:
         return inode
 
     def _file(self, call: Call) -> Kept:
-        return self._files[os.stat(f"/proc/{call.pid}/fd/{call.arguments[0]}").st_ino]
+        return self._files[Path(f"/proc/{call.pid}/fd/{call.arguments[0]}").stat().st_ino]
 
     def _rename(self, call: Call) -> tuple[int, int, bool]:
         path = Path(call.path)

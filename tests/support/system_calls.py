@@ -127,8 +127,8 @@ def be_supervised(address: str, names: tuple[str, ...]) -> None:
 class Supervised:
     """Decides the calls of processes that `be_supervised` at `address`; `decide` may be exchanged at any time.
 
-    `calls` counts what was asked, `delay_s` is waited before each fsync and fdatasync that is let through. `disk` carries
-    out what concerns it and was not refused.
+    `calls` counts what was asked, `delay_s` is waited before each fsync and fdatasync that is let through. `disk`
+    carries out what concerns it and was not refused.
     """
 
     def __init__(self, folder: Path) -> None:
