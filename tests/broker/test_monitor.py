@@ -1,5 +1,6 @@
 """The monitor port: probes and metrics. And the same questions asked over gRPC: health and reflection."""
 
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -9,6 +10,9 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoRe
 from prometheus_client.parser import text_string_to_metric_families
 from sterna_broker.monitor import metrics
 from sterna_broker.monitor.readiness import judge
+from sterna_broker.node import Node
+from sterna_broker.options import BrokerOptions
+from structlog.testing import capture_logs
 
 from tests.broker.wire import queue, text
 from tests.running import ANYTHING, manifest
@@ -47,6 +51,21 @@ def test_readiness_warns_of_damage_in_the_log_and_of_what_the_disk_lacks() -> No
         "0001.segment is damaged at offset 8192 (position 4096): checksum does not match",
         "2 more places of the log are damaged",
         "the disk is asked again each second: write 0002.segment: No space left on device",
+    ]
+
+
+def test_each_damaged_place_is_logged_once_and_of_too_many_their_number() -> None:
+    node = Node(BrokerOptions(data=Path("d")))
+    places = [{"file": "0001.segment", "offset": at, "position": at, "why": "no"} for at in range(2)]
+    tellings = [(places[:1], 1), (places[:1], 1), (places, 2), (places, 7), (places, 7), (places, 9)]
+    with capture_logs() as lines:
+        for damage, total in tellings:
+            node._tell_damage({"log": {"damage": damage, "damaged_places": total}})
+    assert [(line["event"], line.get("offset"), line.get("places")) for line in lines] == [
+        ("damaged_place_found", 0, None),
+        ("damaged_place_found", 1, None),
+        ("more_damaged_places_found", None, 5),
+        ("more_damaged_places_found", None, 7),
     ]
 
 
