@@ -159,6 +159,9 @@ class Soak:
         steadfast = Steadfast(patient, self._ledger, self._keys)
         try:
             await self._work(broker, plan, outcome, choices)
+            with suppress(OSError):
+                # Has damage that was met written to its log, if it is still there to be asked.
+                await asyncio.to_thread(reported, broker)
             await asyncio.to_thread(self._end, broker, plan, outcome, choices)
             if kind.at_rest:
                 rest = AtRest(self._folder / "copy", OBJECTS, broker.data, older)
