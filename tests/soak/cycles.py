@@ -32,6 +32,8 @@ CYCLES_OF_A_STORE = 6
 CONFIRMED_MIN = 200
 _LOAD_S = 8.0
 _END_S = 30.0
+# What a fault leads to has this long to show.
+_AFTERWARDS_S = 1.0
 _CLOSE_S = 10.0
 _SLACK_S = 3.0
 _HASTY = sterna.Reconnect(give_up_after_s=0.2)
@@ -207,8 +209,8 @@ class Soak:
             self._supervised.delay_s, self._supervised.decide = plan.delay_s, plan.decide
             began = loop.time()
             while not over.is_set() and loop.time() - began < _LOAD_S:
-                done = plan.happened or plan.kind.is_load_alone
-                if done and outcome.confirmed + load.confirmed >= CONFIRMED_MIN and not plan.kind.must_end:
+                enough = outcome.confirmed + load.confirmed >= CONFIRMED_MIN and not plan.kind.must_end
+                if enough and (plan.kind.is_load_alone or plan.happened_for() > _AFTERWARDS_S):
                     break
                 with suppress(TimeoutError):
                     await asyncio.wait_for(over.wait(), 0.05)
@@ -230,7 +232,7 @@ class Soak:
     def _end(self, broker: RunningBroker, plan: Plan, outcome: Outcome, choices: random.Random) -> None:
         """Ends the broker as the plan has it, and notes when it did not end as it should."""
         assert broker.process is not None
-        if plan.kind.must_end and plan.happened:
+        if (plan.kind.must_end and plan.happened) or "engine_failed" in broker.stderr:
             broker.wait(_END_S)
         by_itself = broker.process.poll() if plan.kind.errors and not plan.kind.then_killed else None
         if by_itself is not None:
@@ -244,7 +246,10 @@ class Soak:
         else:
             broker.stop()
         self._let_through()
-        self._damaged += damaged_places(broker.stderr)
+        self._damaged += (damaged := damaged_places(broker.stderr))
+        if plan.happened and plan.kind.errors:
+            ended = "ended by itself" if by_itself is not None else "went on"
+            outcome.note = f"{ended}, {damaged} damaged places"
         if plan.disk is not None:
             outcome.unsynced += plan.disk.forget(choices)
 

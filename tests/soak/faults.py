@@ -105,7 +105,7 @@ class Plan:
     calls: int = 0
     happened: bool = False
     is_over: bool = False
-    until: float = 0.0
+    began: float = 0.0
 
     @staticmethod
     def drawn(kind: Kind, choices: random.Random, pid: Callable[[], int], folder: Path) -> "Plan":
@@ -119,6 +119,10 @@ class Plan:
         """How long each sync takes longer."""
         return SLOW_S if self.kind.slow else 0.0
 
+    def happened_for(self) -> float:
+        """For how many seconds; 0: not yet."""
+        return time.monotonic() - self.began if self.began else 0.0
+
     def decide(self, call: Call) -> int:
         """See system_calls.Decision."""
         if self.is_over or call.name not in self.kind.calls or not self._is_named(call.path):
@@ -129,11 +133,11 @@ class Plan:
         if not self.kind.errors:
             self._end(call)
             return 0
-        self.until = self.until or time.monotonic() + _LASTS_MAX_S
+        self.began = self.began or time.monotonic()
         is_past = {
             "once": self.happened,
             "ever": False,
-            "while": self.calls > self.at + self.lasts or time.monotonic() > self.until,
+            "while": self.calls > self.at + self.lasts or time.monotonic() > self.began + _LASTS_MAX_S,
         }
         if not is_past[self.kind.lasts]:
             self.happened = True
