@@ -258,7 +258,9 @@ class Steadfast:
         producer = await self._connection.producer("again")
         while not self._stopped.is_set():
             await all_of(self._send(producer) for _ in range(4))
-            await asyncio.sleep(0.01)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(0.01):
+                    await self._stopped.wait()
 
     async def _send(self, producer: sterna.Producer) -> None:
         key = self._keys.next("r")
