@@ -261,6 +261,8 @@ class Node:
         parts.pump.touch()
         _log.info("draining", connections=parts.connect.calls, drain_ms=drain_ms)
         await self._drain(parts, drain_ms / 1000)
+        # Nobody may have probed since it was found.
+        self._tell_damage(parts.statistics.engine())
         await self._stop_parts(parts.engine)
         self._state = "stopped"
         _log.info("stopped")
