@@ -90,7 +90,7 @@ class Node:
         self.monitor: Address | None = None
         self.recovery: dict[str, Any] = {}
         self._state = "starting"
-        self._damage_told = 0
+        self._damage_told = self._damage_total = 0
         self._settings: Settings | None = None
         self._parts: _Parts | None = None
         self._hurry = asyncio.Event()
@@ -222,11 +222,14 @@ class Node:
         return judge(self._state, statistics, self.member.warnings if self.member else [])
 
     def _tell_damage(self, statistics: dict[str, Any] | None) -> None:
-        """Logs damaged places, each once."""
-        places = ((statistics or {}).get("log") or {}).get("damage", [])
+        """Logs damaged places, the first ones each once; of the others how many there are."""
+        log = (statistics or {}).get("log") or {}
+        places, total = log.get("damage", []), log.get("damaged_places", 0)
         for place in places[self._damage_told :]:
             _log.error("damaged_place_found", **place)
-        self._damage_told = max(self._damage_told, len(places))
+        if total > max(self._damage_total, len(places)):
+            _log.error("more_damaged_places_found", places=total - len(places))
+        self._damage_told, self._damage_total = max(self._damage_told, len(places)), max(self._damage_total, total)
 
     def _take_users(self, users: dict[str, UserRecord]) -> dict[str, str]:
         records = {
@@ -276,6 +279,8 @@ class Node:
         parts.pump.touch()
         _log.info("draining", connections=parts.connect.calls, drain_ms=drain_ms)
         await self._drain(parts, drain_ms / 1000)
+        # Nobody may have probed since it was found.
+        self._tell_damage(parts.statistics.engine())
         await self._stop_parts(parts.engine)
         self._state = "stopped"
         _log.info("stopped")

@@ -307,7 +307,7 @@ class Session:
         if not done:
             return Settled(True)
         if self._settled is None:
-            self._settled = Settled(hurry=self._schedule)
+            self._settled = Settled(hurry=self._dry)
         settled = self._settled
         for one, sequence in done:
             self._finished(one, sequence, link.welcome.epoch)

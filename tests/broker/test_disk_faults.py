@@ -172,6 +172,27 @@ async def test_a_write_that_finds_no_room_refuses_what_comes_behind_it(
     assert set(await drained(broker)) >= {b"before", b"waits for room"}
 
 
+async def test_damage_that_was_met_is_logged_when_the_broker_stops_though_nobody_probed(
+    broker_process: Any, supervised: Supervised
+) -> None:
+    cold = SMALL.replace("segmentBytes: 1048576", "segmentBytes: 1048576, cacheBytes: 1048576")
+    broker = broker_process(manifests=(*ANYTHING, cold), supervised=(supervised.address, ("pread64",)))
+    await asyncio.to_thread(broker.start)
+    async with sterna.connect(f"sterna://{broker.address}") as connection:
+        for _ in range(200):
+            await connection.send("orders", BODY)
+        supervised.decide = failing("pread64", ".segment")
+        consumer = await connection.consumer("orders")
+        while (message := await consumer.receive(timeout=1)) is not None:
+            message.acknowledge()
+    assert events(broker, "damaged_place_found") == []
+    assert await asyncio.to_thread(broker.terminate) == 0
+    found = events(broker, "damaged_place_found")
+    [others] = events(broker, "more_damaged_places_found")
+    assert len(found) == 16
+    assert 0 < others["places"] <= 200 - len(found)
+
+
 @pytest.mark.parametrize("secure", [False, True], ids=["plain", "tls"])
 async def test_clients_that_only_connect_do_not_take_the_store_its_files(
     broker_process: Any, tmp_path: Path, secure: bool

@@ -1,14 +1,19 @@
 """The monitor port: probes and metrics. And the same questions asked over gRPC: health and reflection."""
 
+from pathlib import Path
 from typing import Any
 
 import aiohttp
 import grpc
+import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 from prometheus_client.parser import text_string_to_metric_families
+from sterna_broker import node as node_module
 from sterna_broker.monitor import metrics
 from sterna_broker.monitor.readiness import judge
+from sterna_broker.node import Node
+from sterna_broker.options import BrokerOptions
 
 from tests.broker.wire import queue, text
 from tests.running import ANYTHING, manifest
@@ -47,6 +52,27 @@ def test_readiness_warns_of_damage_in_the_log_and_of_what_the_disk_lacks() -> No
         "0001.segment is damaged at offset 8192 (position 4096): checksum does not match",
         "2 more places of the log are damaged",
         "the disk is asked again each second: write 0002.segment: No space left on device",
+    ]
+
+
+def test_each_damaged_place_is_logged_once_and_of_too_many_their_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines: list[tuple[str, int | None, int | None]] = []
+
+    class Log:
+        def error(self, event: str, **line: Any) -> None:
+            lines.append((event, line.get("offset"), line.get("places")))
+
+    monkeypatch.setattr(node_module, "_log", Log())
+    node = Node(BrokerOptions(data=Path("d")))
+    places = [{"file": "0001.segment", "offset": at, "position": at, "why": "no"} for at in range(2)]
+    tellings = [(places[:1], 1), (places[:1], 1), (places, 2), (places, 7), (places, 7), (places, 9)]
+    for damage, total in tellings:
+        node._tell_damage({"log": {"damage": damage, "damaged_places": total}})
+    assert lines == [
+        ("damaged_place_found", 0, None),
+        ("damaged_place_found", 1, None),
+        ("more_damaged_places_found", None, 5),
+        ("more_damaged_places_found", None, 7),
     ]
 
 

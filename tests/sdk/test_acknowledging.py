@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 import sterna
 from sterna import AcknowledgeMode, errors
@@ -74,6 +76,19 @@ async def test_explicit_acknowledges_one_message(connect: Connect, name: str, mo
         messages[3].acknowledge()
         messages[1].acknowledge()
     assert await left(connect, name, 2) == [("0", True), ("2", True)]
+
+
+@pytest.mark.parametrize("mode", EXPLICIT, ids=lambda mode: mode.name)
+async def test_an_acknowledgement_that_is_awaited_does_not_wait_for_others(
+    connect: Connect, name: str, mode: AcknowledgeMode
+) -> None:
+    connection = await connect()
+    await send(connection, name, 2)
+    session = await connection.session(mode)
+    for message in await take(await session.consumer(name, prefetch=2), 2):
+        async with asyncio.timeout(5):
+            assert await message.acknowledge() is True
+    assert await left(connect, name) == []
 
 
 @pytest.mark.covers("EMS-CLI-A06", "EMS-CLI-A05")

@@ -1,69 +1,91 @@
 """A few cycles in every run, others with every commit; `make soak` runs hundreds."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.soak.cycles import Outcome, run
-from tests.soak.ledger import Ledger
+from tests.soak import damage
+from tests.soak.cycles import CONFIRMED_MIN, Outcome, Soak, run
+from tests.soak.faults import KINDS
+from tests.support.forgetful_disk import Covered, ForgetfulDisk
 from tests.support.seeds import seed
-from tests.support.system_calls import is_possible
+from tests.support.system_calls import Call, is_possible
 
-_CYCLES = 3
+_CYCLES = 4
+pytestmark = [
+    pytest.mark.skipif(not is_possible(), reason="system calls are supervised on Linux on x86-64 alone"),
+    pytest.mark.slow_callbacks(5_000),
+    pytest.mark.timeout(300),
+]
 
 
-@pytest.mark.skipif(not is_possible(), reason="system calls are supervised on Linux on x86-64 alone")
-@pytest.mark.slow_callbacks(5_000)
-@pytest.mark.timeout(300)
+async def outcomes(folder: Path, count: int, *kinds: str) -> list[Outcome]:
+    """Of so many cycles, with all faults or these."""
+    found: list[Outcome] = []
+    await run(folder, seed(), count, found.append, tuple(kind for kind in KINDS if not kinds or kind.name in kinds))
+    return found
+
+
 async def test_what_clients_were_told_holds_after_faults_of_process_and_disk(tier_broker: None, tmp_path: Path) -> None:
-    outcomes: list[Outcome] = []
-    await run(tmp_path, seed(), _CYCLES, outcomes.append)
-    assert [outcome.faults for outcome in outcomes] == [[]] * _CYCLES
-    assert sum(outcome.confirmed for outcome in outcomes) > 0
+    found = await outcomes(tmp_path, _CYCLES)
+    assert [outcome.faults for outcome in found] == [[]] * _CYCLES
+    assert all(outcome.confirmed >= CONFIRMED_MIN for outcome in found)
 
 
-def stored(**queues: list[str]) -> dict[str, list[str]]:
-    """What queues hold; those that are not named are empty."""
-    return {name: queues.get(name, []) for name in ("plain", "in", "out", "copies", "durable", "last")}
+@pytest.mark.parametrize("named", ["segment", "log"], ids=["segments", "names"])
+async def test_a_broker_that_does_not_sync_is_found_out(
+    tier_broker: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: str
+) -> None:
+    """Its syncs are answered, and cover nothing: as if they were not asked for."""
+    covers = ForgetfulDisk.synced
+
+    def covers_nothing(disk: ForgetfulDisk, call: Call) -> Covered:
+        covered = covers(disk, call)
+        return covered._replace(number=0) if call.path.endswith(named) else covered
+
+    monkeypatch.setattr(ForgetfulDisk, "synced", covers_nothing)
+    [outcome] = await outcomes(tmp_path, 1, "power cut, slow disk")
+    # What the store holds is less than it said, or it does not start.
+    assert any("confirmed and lost" in fault or "no verdict" in fault for fault in outcome.faults), outcome
 
 
-def ledger() -> Ledger:
-    """Of five messages, of which two were acknowledged, asked for or answered, and one refused; a move; last values."""
-    return Ledger(
-        sent={"p1", "p2", "p3", "p4", "p5", "m1", "m2", "m3"},
-        confirmed={"p1", "p2", "p3", "m1", "m2", "m3"},
-        refused={"p5"},
-        acknowledging={"p2", "p3"},
-        acknowledged={"p3"},
-        moves=[(("m1", "m2"), True)],
-        last_confirmed=7,
-        last_sent=8,
-    )
+async def test_a_broker_that_lies_about_damage_is_found_out(
+    tier_broker: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(damage, "reported", lambda _: damage.Report(0, []))
+    monkeypatch.setattr(damage, "do_damage", _lose_the_first_segment)
+    [outcome] = await outcomes(tmp_path, 1, "missing file")
+    assert any("confirmed and lost" in fault for fault in outcome.faults), outcome
+    assert any("lost where nothing is reported" in fault for fault in outcome.faults), outcome
 
 
-@pytest.mark.parametrize("plain", [["p1"], ["p1", "p2"], ["p1", "p2", "p4"]])
-def test_what_is_in_doubt_may_be_there_or_not(plain: list[str]) -> None:
-    found = stored(plain=plain, out=["m2", "m1"], last=["8"]) | {"in": ["m3"]}
-    assert ledger().judge(found) == []
+def _lose_the_first_segment(folder: Path, *_: Any) -> str:
+    (folder / "0000000000000001.segment").unlink()
+    return "removed the first segment"
 
 
-@pytest.mark.parametrize(
-    ("found", "fault"),
-    [
-        ({"plain": ["p2"]}, "plain: confirmed and lost"),
-        ({"plain": ["p1", "p1"]}, "plain: there twice"),
-        ({"plain": ["p1", "p3"]}, "plain: there although it was acknowledged"),
-        ({"plain": ["p1", "p5"]}, "plain: there although it was acknowledged or refused"),
-        ({"plain": ["p1", "p9"]}, "plain: there and never sent"),
-        ({"in": []}, "in/out: confirmed and lost"),
-        ({"in": ["m3", "m1"]}, "in/out: there twice"),
-        ({"in": ["m3", "m1", "m2"], "out": []}, "in/out: committed and not moved"),
-        ({"in": ["m3", "m1"], "out": ["m2"]}, "in/out: half of a transaction"),
-        ({"last": []}, "last: empty"),
-        ({"last": ["6"]}, "last: holds 6"),
-        ({"last": ["7", "8"]}, "last: holds 2"),
-    ],
-)
-def test_what_was_told_and_does_not_hold_is_found(found: dict[str, list[str]], fault: str) -> None:
-    whole = {**stored(plain=["p1"], out=["m1", "m2"], last=["7"]), "in": ["m3"], **found}
-    assert any(one.startswith(fault) for one in ledger().judge(whole)), ledger().judge(whole)
+async def test_a_cycle_without_a_verdict_is_a_fault(
+    tier_broker: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fails(*_: Any) -> None:
+        raise ConnectionError("nobody answers")
+
+    monkeypatch.setattr(Soak, "_judge", fails)
+    [outcome] = await outcomes(tmp_path, 1, "clean stop")
+    assert outcome.faults[0].startswith("no verdict: ConnectionError: nobody answers")
+
+
+async def test_each_fault_has_its_turn(tmp_path: Path) -> None:
+    soak = Soak(tmp_path, seed())
+    try:
+        tried = []
+        for _ in range(2 * len(KINDS)):
+            kind = soak._next_kind()
+            tried.append(kind.name)
+            # One that does not come about is tried again, and holds no other up.
+            soak.happened[kind.name] += kind.name != "names error"
+    finally:
+        soak.close()
+    assert set(tried[: len(KINDS)]) == {kind.name for kind in KINDS}
+    assert tried.count("names error") > 1

@@ -5,7 +5,8 @@ descriptor by which that is done; `Supervised` decides them in the test's proces
 out by the kernel, so that everything else is as it is. Neither rights nor a library that is loaded before others are
 needed, and it makes no difference whether a call is made by libc or not.
 
-What it cannot do: forget what was written and not synced, as a loss of power does.
+What was written and not synced is forgotten, as at a loss of power, by a `disk` that carries calls out in the kernel's
+place: `tests/support/forgetful_disk.py`.
 """
 
 import contextlib
@@ -21,7 +22,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import pytest
 
@@ -31,12 +32,17 @@ NUMBERS = {
     "fsync": 74,
     "fdatasync": 75,
     "ftruncate": 77,
+    "rename": 82,
+    "unlink": 87,
     "openat": 257,
     "fallocate": 285,
     "preadv": 295,
     "pwritev": 296,
 }
-"""The calls that can be decided, as x86-64 numbers them. What the first argument of openat names is not told."""
+"""The calls that can be decided, as x86-64 numbers them."""
+
+_NAMED = {"rename": 0, "unlink": 0, "openat": 1}
+"""Which argument of a call is the name that it is about, where that is no descriptor."""
 
 _NAMES = {number: name for name, number in NUMBERS.items()}
 _SYS_SECCOMP, _SET_MODE_FILTER, _NEW_LISTENER = 317, 1, 1 << 3
@@ -47,14 +53,33 @@ _LOAD, _JUMP_IF_EQUAL, _RETURN = 0x20, 0x15, 0x06
 _NOTIFICATION = struct.Struct("=QIIiIQ6Q")
 _RESPONSE = struct.Struct("=QqiI")
 _FLAG_CONTINUE = 1
+_PAGE, _TEXT_MAX = 4096, 16_384
 _RECEIVE, _SEND = 0xC0502100, 0xC0182101
 
 
 class Call(NamedTuple):
-    """A call that waits for its answer. `path`: of the open file; empty where there is none, as in openat."""
+    """A call that waits for its answer. `path`: of the open file, or the name that was given; `pid`: the thread's."""
 
     name: str
     path: str
+    pid: int = 0
+    arguments: tuple[int, ...] = ()
+
+
+class Disk(Protocol):
+    """Carries out calls in the kernel's place."""
+
+    def concerns(self, call: Call) -> bool:
+        """Whether it is the one to carry it out."""
+
+    def carry_out(self, call: Call) -> tuple[int, int, bool]:
+        """The value, the error, and whether the kernel has something left to do."""
+
+    def synced(self, call: Call) -> Any:
+        """What a sync that begins now will have covered."""
+
+    def settle(self, covered: Any) -> bool:
+        """That sync returns; False: it is never answered."""
 
 
 Decision = Callable[[Call], int]
@@ -102,13 +127,15 @@ def be_supervised(address: str, names: tuple[str, ...]) -> None:
 class Supervised:
     """Decides the calls of processes that `be_supervised` at `address`; `decide` may be exchanged at any time.
 
-    `calls` counts what was asked, `delay_s` is waited before each fsync and fdatasync that is let through.
+    `calls` counts what was asked, `delay_s` is waited before each fsync and fdatasync that is let through. `disk`
+    carries out what concerns it and was not refused.
     """
 
     def __init__(self, folder: Path) -> None:
         self.address = str(folder / "calls.socket")
         self.decide: Decision = lambda _: 0
         self.delay_s = 0.0
+        self.disk: Disk | None = None
         self.calls: Counter[str] = Counter()
         self._socket = socket.socket(socket.AF_UNIX)
         self._socket.bind(self.address)
@@ -150,23 +177,42 @@ class Supervised:
                 if _has_hung_up(listener):
                     break
                 continue
-            number, pid, _, call, _, _, first, *_ = _NOTIFICATION.unpack(asked)
-            name = _NAMES[call]
-            path = "" if name == "openat" else _path(pid, first)
-            self.calls[name] += 1
-            refused = self.decide(Call(name, path))
-            if refused == 0 and self.delay_s and name in ("fsync", "fdatasync"):
-                threading.Timer(self.delay_s, _answer, (listener, number, 0)).start()
-            else:
-                _answer(listener, number, refused)
+            number, pid, _, asked_for, _, _, *arguments = _NOTIFICATION.unpack(asked)
+            name = _NAMES[asked_for]
+            # What is asked about a process that was killed meanwhile needs no answer.
+            with contextlib.suppress(ProcessLookupError, FileNotFoundError):
+                self._answer(listener, number, Call(name, _path(pid, name, arguments), pid, tuple(arguments)))
         os.close(listener)
 
+    def _answer(self, listener: int, number: int, call: Call) -> None:
+        self.calls[call.name] += 1
+        disk, refused = self.disk, self.decide(call)
+        is_slow = self.delay_s and call.name in ("fsync", "fdatasync")
+        if refused:
+            _send(listener, number, error=refused)
+        elif disk is None or not disk.concerns(call):
+            if is_slow:
+                threading.Timer(self.delay_s, _send, (listener, number), {"go_on": True}).start()
+            else:
+                _send(listener, number, go_on=True)
+        elif is_slow:
+            covered = disk.synced(call)
 
-def _answer(listener: int, number: int, refused: int) -> None:
-    flags = 0 if refused else _FLAG_CONTINUE
+            def settle() -> None:
+                if disk.settle(covered):
+                    _send(listener, number)
+
+            threading.Timer(self.delay_s, settle).start()
+        else:
+            value, error, go_on = disk.carry_out(call)
+            _send(listener, number, value=value, error=error, go_on=go_on)
+
+
+def _send(listener: int, number: int, *, value: int = 0, error: int = 0, go_on: bool = False) -> None:
+    flags = _FLAG_CONTINUE if go_on else 0
     # ENOENT: the process was killed meanwhile.
     with contextlib.suppress(OSError):
-        fcntl.ioctl(listener, _SEND, _RESPONSE.pack(number, 0, -refused, flags))
+        fcntl.ioctl(listener, _SEND, _RESPONSE.pack(number, value, -error, flags))
 
 
 def _has_hung_up(listener: int) -> bool:
@@ -175,9 +221,29 @@ def _has_hung_up(listener: int) -> bool:
     return any(events & select.POLLHUP for _, events in poll.poll(0))
 
 
-def _path(pid: int, descriptor: int) -> str:
+def memory(pid: int, address: int, length: int) -> bytes:
+    """What a process that waits for its answer has in memory there."""
+    descriptor = os.open(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
     try:
-        return str(Path(f"/proc/{pid}/fd/{descriptor}").readlink())
+        return os.pread(descriptor, length, address)
+    finally:
+        os.close(descriptor)
+
+
+def text(pid: int, address: int) -> str:
+    """The text, up to its zero, that lies there."""
+    found = b""
+    while b"\0" not in found and len(found) < _TEXT_MAX:
+        # Not over the end of a page: the next one may not be there.
+        found += memory(pid, address + len(found), _PAGE - (address + len(found)) % _PAGE)
+    return os.fsdecode(found.partition(b"\0")[0])
+
+
+def _path(pid: int, name: str, arguments: list[int]) -> str:
+    try:
+        if (place := _NAMED.get(name)) is not None:
+            return text(pid, arguments[place])
+        return str(Path(f"/proc/{pid}/fd/{arguments[0]}").readlink())
     except OSError:
         return ""
 
