@@ -478,8 +478,12 @@ impl Client {
                 self.send(index, frames.into_iter().map(|frame| (frame, None)).collect());
             }
             (Asked::Producer(at), _) => {
-                if error.is_some_and(|error| error.code() == ErrorCode::UnknownProducer) {
+                let code = error.map(|error| error.code());
+                if code == Some(ErrorCode::UnknownProducer) {
                     session.producers[at].forgotten();
+                }
+                // Where its queue has to be made first and there is no room for that, there will be.
+                if matches!(code, Some(ErrorCode::UnknownProducer | ErrorCode::StoreFull)) {
                     let frame = session.producers[at].open_frame();
                     self.send(index, vec![(frame, Some(Asked::Producer(at)))]);
                 }
@@ -490,18 +494,21 @@ impl Client {
                     .into_iter()
                     .for_each(|delivery| env.note(Event::AckConfirmed(delivery)));
             }
-            (Asked::Commit(tx), Some(Answered::Transacted(done))) => {
+            (Asked::Commit(tx, _), Some(Answered::Transacted(done))) => {
                 env.note(if done.rolled_back {
                     Event::RolledBack(tx)
                 } else {
                     Event::Committed(tx)
                 });
             }
-            (Asked::Commit(tx), _) => {
-                if error.is_some_and(|error| error.code() == ErrorCode::TransactionRolledBack) {
-                    env.note(Event::RolledBack(tx));
+            (Asked::Commit(tx, number), _) => match error.map(|error| error.code()) {
+                Some(ErrorCode::TransactionRolledBack) => env.note(Event::RolledBack(tx)),
+                Some(ErrorCode::StoreFull) => {
+                    let frames = session.commit_refused(env, tx, number);
+                    self.send(index, frames);
                 }
-            }
+                _ => {}
+            },
             (Asked::Prepare(tx), Some(Answered::Transacted(done))) if !done.read_only => {
                 env.prepared.push(Prepared {
                     tx,
