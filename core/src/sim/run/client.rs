@@ -478,15 +478,8 @@ impl Client {
                 self.send(index, frames.into_iter().map(|frame| (frame, None)).collect());
             }
             (Asked::Producer(at), _) => {
-                let code = error.map(|error| error.code());
-                if code == Some(ErrorCode::UnknownProducer) {
-                    session.producers[at].forgotten();
-                }
-                // Where its queue has to be made first and there is no room for that, there will be.
-                if matches!(code, Some(ErrorCode::UnknownProducer | ErrorCode::StoreFull)) {
-                    let frame = session.producers[at].open_frame();
-                    self.send(index, vec![(frame, Some(Asked::Producer(at)))]);
-                }
+                let frames = producer_refused(session, at, error.map(|error| error.code()));
+                self.send(index, frames);
             }
             (Asked::Consumer(number), _) => consumer_answered(env, session, number, error.is_some()),
             (Asked::Ack(deliveries), Some(Answered::Done(_))) => {
@@ -547,6 +540,18 @@ impl Client {
         );
         waits
     }
+}
+
+/// A producer was not opened: whether it asks again.
+fn producer_refused(session: &mut Session, at: usize, code: Option<ErrorCode>) -> Vec<Sending> {
+    if code == Some(ErrorCode::UnknownProducer) {
+        session.producers[at].forgotten();
+    }
+    // Where its queue has to be made first and there is no room for that, there will be.
+    if matches!(code, Some(ErrorCode::UnknownProducer | ErrorCode::StoreFull)) {
+        return vec![(session.producers[at].open_frame(), Some(Asked::Producer(at)))];
+    }
+    Vec::new()
 }
 
 /// A consumer was opened, or refused.

@@ -207,3 +207,13 @@ fn what_is_left_in_memory_of_a_producer_that_was_put_out_does_not_stand_for_what
         "2, sent again, would be stored again"
     );
 }
+
+#[test]
+fn a_late_number_does_not_lower_what_is_known_of_a_producer_that_was_long_silent() {
+    let mut producers = Producers::new(4, 10);
+    producers.arrive(3, QUEUE, 5, Position(8), &Ranges::default());
+    producers.arrive(4, QUEUE, 1, Position(16), &Ranges::default());
+    assert!(producers.young.is_empty(), "it is in the old half");
+    producers.arrive(3, QUEUE, 2, Position(24), &Ranges::default());
+    assert_eq!(producers.knowledge(3, QUEUE), ProducerKnowledge::Known(5));
+}
