@@ -59,6 +59,12 @@ impl Env {
         }
     }
 
+    /// From here on the random numbers are those of one step of a seed, whatever was drawn before.
+    pub fn draw_anew(&mut self, seed: u64, step: u32) {
+        let mut mixed = Random::new(seed ^ u64::from(step) << 32);
+        self.random = Random::new(mixed.next_u64() ^ u64::from(step));
+    }
+
     /// The time.
     #[must_use]
     pub fn now(&self) -> Now {

@@ -14,6 +14,8 @@ use std::sync::Arc;
 const READER: &str = "follower";
 /// How far it may stay behind: further than any run goes.
 const BOUND_BYTES: u64 = 1 << 30;
+/// Reads that bringing it to the leader's end may take.
+const READS_MAX: u32 = 10_000;
 
 /// See the module's documentation.
 pub struct Follower {
@@ -132,13 +134,16 @@ impl World {
         if finished || state.committed() < state.end() {
             return;
         }
-        for _ in 0..10_000 {
-            if !follower.read(&mut self.env, state) || follower.waits {
-                break;
-            }
+        let mut reads = 0;
+        while reads < READS_MAX && follower.read(&mut self.env, state) && !follower.waits {
+            reads += 1;
         }
         let Some(following) = &follower.state else { return };
         if !follower.claimed || follower.waits {
+            return;
+        }
+        if READS_MAX == reads {
+            // It lost its power again and again before it had read all of a long log.
             return;
         }
         let (leader, other) = (logged(&state.dump()), logged(&following.dump()));
