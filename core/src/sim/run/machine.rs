@@ -64,7 +64,10 @@ fn options(env: &mut Env) -> StateOptions {
         volatile_bytes: env.pick(&[8 << 10, 1 << 20]).unwrap_or(1 << 20),
         redelivery_reserve: env.pick(&[2, 8, 64, 8192]).unwrap_or(64),
         selector_cache_bytes: env.pick(&[0, 2 << 10, 1 << 20]).unwrap_or(0),
+        producers_max: env.pick(&[100_000, 100_000, 100_000]).unwrap_or(3),
         refusals_max: env.pick(&[1, 2, 65_536]).unwrap_or(2),
+        incarnation_bits: env.pick(&[4, 24, 32]).unwrap_or(32),
+        checkpoint_chunk_bytes: env.pick(&[300, 128 << 10]).unwrap_or(300),
         checkpoint_bytes: env
             .pick(&[None, Some(8 << 10), Some(32 << 10), Some(128 << 10)])
             .flatten(),
@@ -228,9 +231,9 @@ impl Machine {
     #[must_use]
     pub fn is_due(&self, env: &Env) -> bool {
         let woken = self.host.as_ref().is_some_and(|host| host.executor().is_woken());
-        let passed = self
-            .deadline_ms
-            .is_some_and(|deadline| deadline <= env.clock.monotonic_ms());
+        let now_ms = env.clock.monotonic_ms();
+        // What is due at the very time of the poll before is due when the clock has moved.
+        let passed = self.deadline_ms.is_some_and(|deadline| deadline <= now_ms) && now_ms > self.polled_ms;
         self.touched || woken || passed
     }
 
