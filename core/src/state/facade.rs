@@ -147,7 +147,7 @@ impl State {
                 .map_err(|error| error.to_string())
         })?;
         SpillFiles::wipe(&*disk)?;
-        let unnamed = tables.recovered(&mut log, recovering);
+        let unnamed = tables.recovered(&mut log, recovering, follows);
         if is_forced && unnamed > 0 {
             report.dropped.push(lost_definitions(unnamed));
         }
@@ -477,9 +477,14 @@ fn check_epoch(epoch: Option<u64>) -> Result<(), StateError> {
 impl Tables {
     /// All records were applied: what follows from there being no more of them. How many messages waited in what nothing
     /// names.
-    fn recovered(&mut self, log: &mut Log, mut recovering: Recovering) -> u64 {
+    fn recovered(&mut self, log: &mut Log, mut recovering: Recovering, follows: bool) -> u64 {
         self.begin_epoch(&mut recovering, log.epoch());
-        let unnamed = self.drop_unnamed(&mut recovering);
+        // A follower may not have got as far as to what names them; when it takes over it has.
+        let unnamed = if self.live {
+            self.drop_unnamed(&mut recovering)
+        } else {
+            0
+        };
         self.committed = log.durable();
         self.inherit_watermarks();
         self.hold_all(log);

@@ -39,6 +39,7 @@ pub struct World {
     /// The last number of a producer.
     pub producers: u32,
     pub(super) comparisons: u64,
+    pub(super) takeovers: u64,
     pub(super) stalled: Stalled,
 }
 
@@ -81,6 +82,7 @@ impl World {
             last_stream: 0,
             producers,
             comparisons: 0,
+            takeovers: 0,
             stalled: Stalled::default(),
         }
     }
@@ -333,8 +335,9 @@ impl World {
     /// Sends what is durable to the follower.
     fn follower_reads(&mut self) {
         if let (Some(follower), Some(host)) = (&mut self.follower, &mut self.machine.host) {
-            follower.read(&mut self.env, host.engine_mut().state_mut());
+            follower.read(&mut self.env, host.engine_mut().state_mut(), self.calm);
         }
+        self.compare_now();
         if self.env.random.one_in(8) {
             self.compare_follower();
         }

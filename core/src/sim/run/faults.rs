@@ -135,7 +135,8 @@ impl World {
 
     /// The broker's process ends, in one way or another; or one of its threads does.
     fn something_ends(&mut self) {
-        match self.env.random.below(8) {
+        match self.env.random.below(9) {
+            8 => self.take_over(),
             0..=2 => self.crash(true),
             3 | 4 => self.crash(false),
             5 => {

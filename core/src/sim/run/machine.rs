@@ -33,6 +33,8 @@ pub struct Machine {
     polled_ms: u64,
     deadline_ms: Option<u64>,
     options: StateOptions,
+    /// A follower that goes on as the broker, at the next start.
+    heir: Option<State>,
     /// Why the broker did not start.
     refused: Option<String>,
     /// How often it was started, so that each start brings another secret: the first one's has to hold.
@@ -87,6 +89,7 @@ impl Machine {
             polled_ms: 0,
             deadline_ms: None,
             options: options(env),
+            heir: None,
             refused: None,
             starts: 0,
         }
@@ -108,9 +111,19 @@ impl Machine {
             secret: [self.starts; SECRET_BYTES],
         };
         self.starts = self.starts.wrapping_add(1);
-        match State::open(disk, options, env.now()) {
-            Ok((state, report)) => {
+        let opened = match self.heir.take() {
+            Some(mut state) => {
+                let epoch = state.epoch() + 1;
+                state.tick(env.now());
+                state.begin_epoch(epoch, options.start).map(|()| state)
+            }
+            None => State::open(disk, options, env.now()).map(|(state, report)| {
                 env.tell(|| format!("opened: {report:?}"));
+                state
+            }),
+        };
+        match opened {
+            Ok(state) => {
                 let settings = Settings {
                     broker: "sim".to_owned(),
                     ..Settings::default()
@@ -145,6 +158,15 @@ impl Machine {
         self.ready.clear();
         (self.touched, self.deadline_ms, self.refused) = (false, None, None);
         self.polled_ms = 0;
+    }
+
+    /// Another disk, and what is open on it already if it is to go on so, are the broker's from the next start on.
+    pub fn inherit(&mut self, disk: SimDisk, state: Option<State>) {
+        disk.set_faults(Faults::default());
+        if state.is_none() {
+            disk.kill_process();
+        }
+        (self.disk, self.heir) = (disk, state);
     }
 
     /// Stops the broker: with the power, or only its process, in the middle of whatever it does.

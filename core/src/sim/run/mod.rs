@@ -48,6 +48,7 @@ pub fn run(seed: u64, steps: u32) -> Outcome {
         transactions: history.facts.transactions.len() as u64,
         restarts: world.restarts,
         comparisons: world.comparisons(),
+        takeovers: world.takeovers,
     };
     Outcome {
         violations,
