@@ -480,11 +480,7 @@ impl Tables {
     fn recovered(&mut self, log: &mut Log, mut recovering: Recovering, follows: bool) -> u64 {
         self.begin_epoch(&mut recovering, log.epoch());
         // A follower may not have got as far as to what names them; when it takes over it has.
-        let unnamed = if follows {
-            0
-        } else {
-            self.drop_unnamed(&mut recovering)
-        };
+        let unnamed = if follows { 0 } else { self.drop_unnamed(&mut recovering) };
         self.committed = log.durable();
         self.inherit_watermarks();
         self.hold_all(log);

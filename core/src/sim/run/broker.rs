@@ -40,6 +40,7 @@ pub struct World {
     pub producers: u32,
     pub(super) comparisons: u64,
     pub(super) takeovers: u64,
+    pub(super) probes: u64,
     pub(super) stalled: Stalled,
 }
 
@@ -83,6 +84,7 @@ impl World {
             producers,
             comparisons: 0,
             takeovers: 0,
+            probes: 0,
             stalled: Stalled::default(),
         }
     }

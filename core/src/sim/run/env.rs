@@ -215,6 +215,8 @@ pub struct Figures {
     pub comparisons: u64,
     /// Times a follower took over.
     pub takeovers: u64,
+    /// Times a copy of the disk was damaged and compared.
+    pub damages: u64,
 }
 
 impl std::ops::AddAssign for Figures {
@@ -226,5 +228,6 @@ impl std::ops::AddAssign for Figures {
         self.restarts += other.restarts;
         self.comparisons += other.comparisons;
         self.takeovers += other.takeovers;
+        self.damages += other.damages;
     }
 }

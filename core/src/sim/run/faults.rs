@@ -157,7 +157,7 @@ impl World {
 
     /// Breaks one thing.
     pub fn something_breaks(&mut self) {
-        match self.env.random.below(24) {
+        match self.env.random.below(26) {
             0..=4 => {
                 let index = self.env.random.below(self.clients.len() as u64) as usize;
                 let heard = self.env.random.one_in(2);
@@ -183,6 +183,7 @@ impl World {
                 self.stalled.background = self.env.between(1, 60);
                 self.env.tell(|| "upkeep and reads are stalled".to_owned());
             }
+            24 | 25 => self.probe_damage(),
             16 => self.jump_wall(1),
             17 | 18 => {
                 let index = self.env.random.below(self.clients.len() as u64) as usize;

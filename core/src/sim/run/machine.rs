@@ -10,7 +10,7 @@ use super::follower::Follower;
 use super::scene;
 use crate::engine::{Answer, Configuration, Engine, Polled, Question, Settings};
 use crate::host::{Executor as _, Host};
-use crate::log::{OpenMode, Options};
+use crate::log::{OpenMode, Options, Position};
 use crate::name::DestinationName;
 use crate::sim::history::Event;
 use crate::sim::{Faults, SimDisk, Steps, Worker};
@@ -33,6 +33,8 @@ pub struct Machine {
     polled_ms: u64,
     deadline_ms: Option<u64>,
     options: StateOptions,
+    /// What was committed before the last write was; zero: nothing was written yet.
+    proven: Position,
     /// A follower that goes on as the broker, at the next start.
     heir: Option<State>,
     /// Why the broker did not start.
@@ -89,6 +91,7 @@ impl Machine {
             polled_ms: 0,
             deadline_ms: None,
             options: options(env),
+            proven: Position::ZERO,
             heir: None,
             refused: None,
             starts: 0,
@@ -157,7 +160,7 @@ impl Machine {
         self.tickets.clear();
         self.ready.clear();
         (self.touched, self.deadline_ms, self.refused) = (false, None, None);
-        self.polled_ms = 0;
+        (self.polled_ms, self.proven) = (0, Position::ZERO);
     }
 
     /// Another disk, and what is open on it already if it is to go on so, are the broker's from the next start on.
@@ -263,6 +266,7 @@ impl Machine {
     pub fn poll(&mut self, env: &mut Env) {
         let Some(host) = &mut self.host else { return };
         let had_failed = host.failed().is_some();
+        let committed = host.engine().state().committed();
         // As the event loop does: first the time.
         host.tick(env.now());
         let Polled {
@@ -270,6 +274,9 @@ impl Machine {
             tickets,
             deadline_ms,
         } = host.poll();
+        if host.engine().state().committed() > committed {
+            self.proven = committed;
+        }
         (self.touched, self.deadline_ms) = (false, deadline_ms);
         self.polled_ms = env.clock.monotonic_ms();
         env.tell(|| format!("polled: {ready:?}, again at {deadline_ms:?}"));
@@ -279,6 +286,12 @@ impl Machine {
         if let Some(why) = host.failed().filter(|_| !had_failed) {
             env.tell(|| format!("failed: {why}"));
         }
+    }
+
+    /// Up to where the log is known to be durable by more than its last write.
+    #[must_use]
+    pub fn proven(&self) -> Position {
+        self.proven
     }
 
     /// The time for which the host waits to try again what the disk had no room for, if it does; or at which something is

@@ -8,6 +8,7 @@ mod broker;
 mod client;
 mod consumer;
 mod coordinator;
+mod damage;
 mod drain;
 mod env;
 mod faults;
@@ -49,6 +50,7 @@ pub fn run(seed: u64, steps: u32) -> Outcome {
         restarts: world.restarts,
         comparisons: world.comparisons(),
         takeovers: world.takeovers,
+        damages: world.probes,
     };
     Outcome {
         violations,
