@@ -528,6 +528,18 @@ impl Client {
         }
     }
 
+    /// Opens producers again that were refused, for want of room, and have messages without an answer.
+    pub fn reopen_producers(&mut self) {
+        for index in 0..self.sessions.len() {
+            let session = &self.sessions[index];
+            let refused = |producer: &&Producer| session.open && !producer.is_open() && producer.waits();
+            let frames = (0..).zip(&session.producers).filter(|(_, producer)| refused(producer));
+            let frames = frames.map(|(at, producer)| (producer.open_frame(), Some(Asked::Producer(at))));
+            let frames: Vec<_> = frames.collect();
+            self.send(index, frames);
+        }
+    }
+
     /// What it still waits for.
     #[must_use]
     pub fn waits_for(&self) -> Vec<String> {

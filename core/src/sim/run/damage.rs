@@ -161,7 +161,7 @@ impl Probe<'_> {
         } else {
             self.judge_lost(reference, state, report, &there, &here);
         }
-        self.judge_payloads(reference, state, &here);
+        self.judge_payloads(reference, state, report, &here);
     }
 
     /// What is missing is what was named as lost, or rested on it.
@@ -174,15 +174,10 @@ impl Probe<'_> {
         here: &Messages,
     ) {
         let end = state.log().end();
-        let named = |position: Position| {
-            let within =
-                |from: Position, bytes: u64| from.0 <= position.0 && position.0 < from.0.saturating_add(bytes.max(1));
-            report.dropped.iter().any(|lost| within(lost.position, lost.bytes))
-        };
         let lost: Vec<(Key, Position)> = there
             .iter()
-            .filter(|(key, position)| !here.contains_key(*key) && !named(**position) && **position < end)
-            .map(|(key, position)| (key.clone(), *position))
+            .filter(|(key, position)| !here.contains_key(*key) && !names(report, **position) && **position < end)
+            .map(|(key, position)| (*key, *position))
             .collect();
         for (key, position) in lost {
             let source = state.source(crate::state::SourceId(key.0));
@@ -211,7 +206,7 @@ impl Probe<'_> {
     }
 
     /// Whatever can be read is what was written; what cannot is said to be damaged.
-    fn judge_payloads(&mut self, reference: &mut State, state: &mut State, here: &Messages) {
+    fn judge_payloads(&mut self, reference: &mut State, state: &mut State, report: &RecoveryReport, here: &Messages) {
         for (key, position) in here {
             let sound = read(reference, *position);
             let found = read(state, *position);
@@ -219,7 +214,8 @@ impl Probe<'_> {
                 (Ok(sound), Ok(found)) if sound == found => {}
                 // It is not there in the sound copy: its end is what was lost.
                 (Err(_), _) => {}
-                (Ok(_), Err(why)) if state.log().damaged_total() > 0 => {
+                // One that was moved is still known by what moved it.
+                (Ok(_), Err(why)) if state.log().damaged_total() > 0 || names(report, *position) => {
                     self.env.tell(|| format!("{key:?} at {position} cannot be read: {why}"));
                 }
                 (Ok(_), Err(why)) => {
@@ -231,6 +227,12 @@ impl Probe<'_> {
             }
         }
     }
+}
+
+/// Whether a forced start says that what was at a position is lost.
+fn names(report: &RecoveryReport, position: Position) -> bool {
+    let within = |from: Position, bytes: u64| from.0 <= position.0 && position.0 < from.0.saturating_add(bytes.max(1));
+    report.dropped.iter().any(|lost| within(lost.position, lost.bytes))
 }
 
 /// A message in a source: source, sequence, and whether it came from another source.
