@@ -111,7 +111,7 @@ class Engine:
         """As `open`, on a simulated disk, for simulations; not in the wheels that are shipped.
 
         Its jobs run only when `run_job` is called, and `stop` runs those that are left. All that `open` draws by chance
-        follows from `secret`, so each start needs another one. Raises StoreError: another engine has the disk, or what it
+        follows from `secret`, so each start needs another one. Raises StoreError: another engine has the disk, what it
         holds cannot be opened, or its power went.
         """
 
