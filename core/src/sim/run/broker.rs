@@ -41,6 +41,8 @@ pub struct World {
     pub(super) comparisons: u64,
     pub(super) takeovers: u64,
     pub(super) probes: u64,
+    /// The wall clock was set in this run.
+    pub(super) wall_jumped: bool,
     pub(super) stalled: Stalled,
 }
 
@@ -85,6 +87,7 @@ impl World {
             comparisons: 0,
             takeovers: 0,
             probes: 0,
+            wall_jumped: false,
             stalled: Stalled::default(),
         }
     }

@@ -39,7 +39,9 @@ impl World {
             let ms = self.env.between(1, 5000);
             self.env.clock.advance(ms);
         }
-        self.jump_wall(8);
+        if !self.machine.has_heir() {
+            self.jump_wall(8);
+        }
         self.restarts += 1;
         for attempt in 0.. {
             if !self.calm && attempt < 2 && self.env.random.one_in(4) {
@@ -66,6 +68,7 @@ impl World {
             let ms = if self.env.random.one_in(8) { 3_600_000 } else { ms };
             let wall = self.env.clock.wall_ms() + ms;
             self.env.clock.set_wall(wall);
+            self.wall_jumped = true;
             self.env.tell(|| format!("the wall clock jumps by {ms} ms"));
             self.advance(0);
         }

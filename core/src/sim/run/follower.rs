@@ -329,7 +329,8 @@ impl World {
         let Some(follower) = self.follower.take() else { return };
         self.env.tell(|| "the follower takes over".to_owned());
         self.machine.crash(&mut self.env, true);
-        let live = self.env.random.one_in(2);
+        // One that goes on as it is counts lives and delays on its own monotonic clock, while a start does by the wall clock.
+        let live = self.env.random.one_in(2) && !self.wall_jumped;
         let (disk, state) = follower.give_up(live);
         self.machine.inherit(disk, state);
         self.follower = Some(Follower::new(&self.machine, self.env.random.next_u64()));

@@ -172,6 +172,12 @@ impl Machine {
         (self.disk, self.heir) = (disk, state);
     }
 
+    /// Whether the next start is of a follower that goes on as it is.
+    #[must_use]
+    pub fn has_heir(&self) -> bool {
+        self.heir.is_some()
+    }
+
     /// Stops the broker: with the power, or only its process, in the middle of whatever it does.
     pub fn crash(&mut self, env: &mut Env, power: bool) {
         env.tell(|| format!("crash, power {power}"));
