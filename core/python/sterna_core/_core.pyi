@@ -115,7 +115,7 @@ class Engine:
         holds cannot be opened, or its power went.
         """
 
-    def jobs(self) -> list[Literal["writer", "background"]]:
+    def jobs(self) -> Sequence[Literal["writer", "background"]]:
         """The workers of a simulated engine that have a job to do; none, if it has threads."""
 
     def run_job(self, worker: Literal["writer", "background"]) -> bool:

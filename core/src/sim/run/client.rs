@@ -533,10 +533,9 @@ impl Client {
         for index in 0..self.sessions.len() {
             let session = &self.sessions[index];
             let refused = |producer: &&Producer| session.open && !producer.is_open() && producer.waits();
-            let frames = (0..).zip(&session.producers).filter(|(_, producer)| refused(producer));
-            let frames = frames.map(|(at, producer)| (producer.open_frame(), Some(Asked::Producer(at))));
-            let frames: Vec<_> = frames.collect();
-            self.send(index, frames);
+            let producers = (0..).zip(&session.producers).filter(|(_, producer)| refused(producer));
+            let frames = producers.map(|(at, producer)| (producer.open_frame(), Some(Asked::Producer(at))));
+            self.send(index, frames.collect());
         }
     }
 
