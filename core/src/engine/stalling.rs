@@ -143,7 +143,7 @@ impl Engine {
     }
 
     /// Handles what a session holds back; whether some of it still has to wait.
-    fn resume(&mut self, key: u64) -> bool {
+    pub(super) fn resume(&mut self, key: u64) -> bool {
         while let Some(session) = self.sessions.get_mut(&key) {
             if session.ticket.is_some() {
                 return true;

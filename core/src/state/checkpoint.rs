@@ -21,8 +21,6 @@ use super::ids::{DestinationId, SourceId, UNLOGGED_ID};
 use super::refusals::Key;
 use super::tables::{Liveness, Tables};
 
-/// A chunk is closed before it is larger than this, unless one item alone is.
-const CHUNK_BYTES: usize = 128 * 1024;
 /// What stands before the items of a chunk, at most.
 const CHUNK_HEAD_BYTES: usize = 32;
 
@@ -73,7 +71,9 @@ impl State {
         decided.retain(|prepared, decided| log.may_exist(decided.position, *prepared));
         let number = self.log.end().0;
         let largest = self.record_bytes_max.saturating_sub(HEADER_BYTES + CHUNK_HEAD_BYTES);
-        let chunks = self.tables.checkpoint_chunks(CHUNK_BYTES.min(largest))?;
+        let chunks = self
+            .tables
+            .checkpoint_chunks(self.checkpoint_chunk_bytes.min(largest))?;
         let count = chunks.len();
         // A part of one is of no use, and would take of the reserve each time that it is tried.
         let lengths: Vec<u64> = chunks

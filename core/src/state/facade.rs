@@ -48,6 +48,8 @@ pub struct StateOptions {
     pub start: Start,
     /// A checkpoint is written when so many bytes were appended since the last. Default: eight segments.
     pub checkpoint_bytes: Option<u64>,
+    /// A record of a checkpoint is closed before it is larger than this, unless one item alone is. Default 128 KiB.
+    pub checkpoint_chunk_bytes: usize,
 }
 
 impl Default for StateOptions {
@@ -63,6 +65,7 @@ impl Default for StateOptions {
             selector_cache_bytes: 64 * 1024 * 1024,
             start: Start::default(),
             checkpoint_bytes: None,
+            checkpoint_chunk_bytes: 128 * 1024,
         }
     }
 }
@@ -75,6 +78,7 @@ pub struct State {
     pub(super) redelivery_reserve: u64,
     pub(super) selector_cache_bytes: usize,
     pub(super) checkpoint_bytes: u64,
+    pub(super) checkpoint_chunk_bytes: usize,
     pub(super) record_bytes_max: usize,
     pub(super) checkpoint_end: Position,
     pub(super) checkpoint_pending: Option<(Position, Position)>,
@@ -143,7 +147,7 @@ impl State {
                 .map_err(|error| error.to_string())
         })?;
         SpillFiles::wipe(&*disk)?;
-        let unnamed = tables.recovered(&mut log, recovering);
+        let unnamed = tables.recovered(&mut log, recovering, follows);
         if is_forced && unnamed > 0 {
             report.dropped.push(lost_definitions(unnamed));
         }
@@ -156,6 +160,7 @@ impl State {
             redelivery_reserve: options.redelivery_reserve.max(2),
             selector_cache_bytes: options.selector_cache_bytes,
             checkpoint_bytes: options.checkpoint_bytes.unwrap_or(segment_bytes * 8),
+            checkpoint_chunk_bytes: options.checkpoint_chunk_bytes,
             record_bytes_max,
             checkpoint_end,
             checkpoint_pending: None,
@@ -472,9 +477,10 @@ fn check_epoch(epoch: Option<u64>) -> Result<(), StateError> {
 impl Tables {
     /// All records were applied: what follows from there being no more of them. How many messages waited in what nothing
     /// names.
-    fn recovered(&mut self, log: &mut Log, mut recovering: Recovering) -> u64 {
+    fn recovered(&mut self, log: &mut Log, mut recovering: Recovering, follows: bool) -> u64 {
         self.begin_epoch(&mut recovering, log.epoch());
-        let unnamed = self.drop_unnamed(&mut recovering);
+        // A follower may not have got as far as to what names them; when it takes over it has.
+        let unnamed = if follows { 0 } else { self.drop_unnamed(&mut recovering) };
         self.committed = log.durable();
         self.inherit_watermarks();
         self.hold_all(log);

@@ -521,3 +521,47 @@ fn what_could_not_be_discarded_for_want_of_room_is_still_delivered() {
     bench.run(false);
     assert_eq!(bench.deliveries(), [(1, false)]);
 }
+
+#[test]
+fn what_waited_for_room_hears_the_answer_to_its_question_and_asks_once() {
+    let mut bench = Bench::new(Properties::default());
+    bench.connect();
+    bench.internal = false;
+    bench.connect();
+    let open = proto::OpenProducer {
+        producer: 1,
+        ..proto::OpenProducer::default()
+    };
+    bench.send(1, Sent::OpenProducer(open));
+    bench.exhaust();
+    let elsewhere = proto::Destination {
+        name: "elsewhere".to_owned(),
+        ..orders()
+    };
+    let publish = proto::Publish {
+        producer: 1,
+        first_sequence: 1,
+        messages: vec![bytes::Bytes::from_static(b"\x4a\x01x").to_vec().into()],
+        destination: Some(elsewhere),
+        ..proto::Publish::default()
+    };
+    bench.handle(1, Sent::Publish(publish));
+    bench.run(false);
+    assert_eq!(bench.rejected(), [], "it waits");
+    while let Some(job) = bench.engine().maintenance().unwrap() {
+        let done = job.run();
+        bench.engine().complete_maintenance(done).unwrap();
+    }
+    let mut asked = 0;
+    for _ in 0..5 {
+        let polled = bench.engine().poll();
+        bench.ready.extend(polled.ready);
+        for request in polled.tickets {
+            asked += 1;
+            let refused = refuse(ErrorCode::PermissionDenied, "elsewhere", "Not for you.");
+            bench.engine().answer(request.ticket, Answer::Refused(refused));
+        }
+    }
+    bench.run(false);
+    assert_eq!((asked, bench.rejected()), (1, vec![(1, ErrorCode::PermissionDenied)]));
+}

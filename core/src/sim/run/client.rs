@@ -528,6 +528,17 @@ impl Client {
         }
     }
 
+    /// Opens producers again that were refused, for want of room, and have messages without an answer.
+    pub fn reopen_producers(&mut self) {
+        for index in 0..self.sessions.len() {
+            let session = &self.sessions[index];
+            let refused = |producer: &&Producer| session.open && !producer.is_open() && producer.waits();
+            let producers = (0..).zip(&session.producers).filter(|(_, producer)| refused(producer));
+            let frames = producers.map(|(at, producer)| (producer.open_frame(), Some(Asked::Producer(at))));
+            self.send(index, frames.collect());
+        }
+    }
+
     /// What it still waits for.
     #[must_use]
     pub fn waits_for(&self) -> Vec<String> {

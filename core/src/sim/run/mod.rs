@@ -8,6 +8,7 @@ mod broker;
 mod client;
 mod consumer;
 mod coordinator;
+mod damage;
 mod drain;
 mod env;
 mod faults;
@@ -57,6 +58,8 @@ pub fn run_steps(seed: u64, steps: impl IntoIterator<Item = u32>) -> Outcome {
         transactions: history.facts.transactions.len() as u64,
         restarts: world.restarts,
         comparisons: world.comparisons(),
+        takeovers: world.takeovers,
+        damages: world.probes,
     };
     Outcome {
         violations,

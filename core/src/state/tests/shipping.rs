@@ -214,3 +214,47 @@ fn a_standby_removes_what_lies_below_a_checkpoint_when_that_is_written() {
     assert_eq!(follower.dump(), bench.state().dump());
     assert!(follower.log().start() > start, "and now it is");
 }
+
+// What tells of the queue lies behind its messages: in a checkpoint, since the record that made it is gone.
+#[test]
+fn a_standby_that_restarts_before_it_has_heard_of_a_queue_keeps_its_messages() {
+    let mut bench = Bench::new();
+    let queue = bench.queue("orders", Properties::default());
+    for number in 0..100 {
+        bench.send(queue, &Message::text(format!("{number} {}", "x".repeat(8_000))));
+        bench.settle();
+    }
+    for _ in 0..95 {
+        let (_, sequence, _) = bench.take(queue.source()).unwrap();
+        bench.acknowledge(queue.source(), sequence);
+    }
+    bench.settle();
+    bench.state().checkpoint().unwrap();
+    bench.settle();
+    assert!(
+        bench.state().log().start() > Position::FIRST,
+        "its record is still there"
+    );
+    let disk = SimDisk::new(2);
+    let (mut follower, _) = State::open(Arc::new(disk.clone()), follower_options(), bench.now).unwrap();
+    for _ in 0..3 {
+        let chunk = bench.state().read_log(follower.log().end(), 1024).unwrap();
+        follower.append_log(&chunk).unwrap();
+        write(&mut follower);
+    }
+    let before = logged_messages(&follower);
+    assert!(before.len() > 1 && follower.destination(Kind::Queue, "orders").is_none());
+    drop(follower);
+    disk.kill_process();
+    let (mut follower, _) = State::open(Arc::new(disk.clone()), follower_options(), bench.now).unwrap();
+    assert_eq!(logged_messages(&follower), before);
+    let mut from = follower.log().end();
+    follow(&mut bench, &mut follower, &mut from);
+    assert_eq!(follower.dump(), bench.state().dump());
+}
+
+fn logged_messages(state: &State) -> Vec<String> {
+    let dump = state.dump();
+    let messages = dump.lines().filter(|line| line.starts_with("message "));
+    messages.map(str::to_owned).collect()
+}
