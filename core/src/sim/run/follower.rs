@@ -17,8 +17,6 @@ use std::sync::Arc;
 const READER: &str = "follower";
 /// How far it may stay behind: further than any run goes.
 const BOUND_BYTES: u64 = 1 << 30;
-/// Reads that bringing it to the leader's end may take.
-
 /// See the module's documentation.
 pub struct Follower {
     disk: SimDisk,
