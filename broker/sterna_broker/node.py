@@ -166,6 +166,7 @@ class Node:
         desk = self.member.desk if self.member else None
         pump = Pump(engine, TicketDesk(lambda: self.live.objects, gate.greet, desk).answer, self._fail)
         statistics = StatisticsSource(pump, VERSION, wall_ms(), self.recovery, self.options.data)
+        pump.on_damage = lambda: self._tell_damage(statistics.engine())
         self.live.connect(lambda text: pump.tick().configure(text), lambda text: pump.tick().reconfigure(text))
         limits = settings.limits
         connect = Connect(
@@ -200,15 +201,16 @@ class Node:
     def readiness(self) -> Readiness:
         """Whether clients should come, and why not."""
         statistics = self._parts.statistics.engine() if self._parts and self._state != "stopped" else None
-        self._tell_damage(statistics)
         return judge(self._state, statistics, self.member.warnings if self.member else [])
 
-    def _tell_damage(self, statistics: dict[str, Any] | None) -> None:
-        """Logs damaged places, each once."""
-        places = ((statistics or {}).get("log") or {}).get("damage", [])
+    def _tell_damage(self, statistics: dict[str, Any]) -> None:
+        """Logs damaged places, each once; of those beyond what the engine lists, how many there are by now."""
+        places = statistics["log"]["damage"]
         for place in places[self._damage_told :]:
             _log.error("damaged_place_found", **place)
         self._damage_told = max(self._damage_told, len(places))
+        if (total := statistics["log"]["damaged_places"]) > len(places):
+            _log.error("more_damaged_places_found", count=total)
 
     def _take_users(self, users: dict[str, UserRecord]) -> dict[str, str]:
         records = {
