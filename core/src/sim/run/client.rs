@@ -31,6 +31,8 @@ pub struct Client {
     /// Its sessions.
     pub sessions: Vec<Session>,
     asked: BTreeMap<u32, (usize, Asked)>,
+    /// Producers that a full disk did not let open: session and place in it.
+    pub unopened: Vec<(usize, usize)>,
     last_request: u32,
     last_session: u32,
     last_consumer: u32,
@@ -68,6 +70,7 @@ impl Client {
             up: false,
             sessions,
             asked: BTreeMap::new(),
+            unopened: Vec::new(),
             last_request: 0,
             last_session: 0,
             last_consumer: 0,
@@ -114,6 +117,7 @@ impl Client {
             }
         }
         self.up = false;
+        self.unopened.clear();
         for (_, asked) in std::mem::take(&mut self.asked).into_values() {
             if let Asked::Prepare(tx) = asked {
                 // Whether it is prepared cannot be known here.
@@ -478,10 +482,14 @@ impl Client {
                 self.send(index, frames.into_iter().map(|frame| (frame, None)).collect());
             }
             (Asked::Producer(at), _) => {
-                if error.is_some_and(|error| error.code() == ErrorCode::UnknownProducer) {
+                let code = error.map(|error| error.code());
+                if code == Some(ErrorCode::UnknownProducer) {
                     session.producers[at].forgotten();
                     let frame = session.producers[at].open_frame();
                     self.send(index, vec![(frame, Some(Asked::Producer(at)))]);
+                } else if code == Some(ErrorCode::StoreFull) {
+                    // Its destination could not be made. It tries again when the disk has room.
+                    self.unopened.push((index, at));
                 }
             }
             (Asked::Consumer(number), _) => consumer_answered(env, session, number, error.is_some()),

@@ -2,7 +2,9 @@
 
 use super::broker::World;
 use super::client::Client;
+use super::producer::Producer;
 use super::scene::{self, At, ClientPlan, ConsumerPlan, SessionPlan};
+use super::session::Asked;
 use crate::proto::AcknowledgeMode;
 use crate::sim::Faults;
 use crate::sim::facts::Predicate;
@@ -52,6 +54,11 @@ impl World {
             if self.clients[index].link.is_none() {
                 self.connect(index);
             }
+        }
+        self.settle();
+        for client in &mut self.clients {
+            client.open_again();
+            client.flush(&mut self.env);
         }
         self.settle();
         for client in &mut self.clients {
@@ -220,5 +227,17 @@ fn durables_of(plan: &ClientPlan) -> ClientPlan {
     ClientPlan {
         client_id: plan.client_id.clone(),
         sessions: vec![individual(consumers)],
+    }
+}
+
+impl Client {
+    /// Opens the producers that a full disk refused.
+    pub fn open_again(&mut self) {
+        for (index, at) in std::mem::take(&mut self.unopened) {
+            let producer = self.sessions.get(index).and_then(|session| session.producers.get(at));
+            if let Some(frame) = producer.map(Producer::open_frame) {
+                self.send(index, vec![(frame, Some(Asked::Producer(at)))]);
+            }
+        }
     }
 }
