@@ -13,7 +13,7 @@ def lane_of(numbers: range, handed: int) -> Any:
     flow = SimpleNamespace(bytes=0, release=lambda size: None)
     lifeline: Any = SimpleNamespace(flow=flow, next_producer_id=lambda: 1, broker="b")
     lane: Any = Lane(lifeline, SimpleNamespace(_transacted=False), None, 100, True)  # type: ignore[arg-type]
-    lane.unconfirmed = {number: b"x" for number in numbers}
+    lane.unconfirmed = dict.fromkeys(numbers, b"x")
     lane.next, lane._handed = numbers.stop, handed
     # What becomes of a single one is another's concern.
     lane._fail_one = lambda sequence, entry, error: None

@@ -162,8 +162,8 @@ class Monitor:
 async def _bind(address: Address) -> list[socket.socket]:
     """Sockets on every address of the name, on one port.
 
-    Bound here, and taken from connection by connection: a server of asyncio takes all that come, and knows of none before
-    its handshake is over.
+    Bound here, and taken from connection by connection: a server of asyncio takes all that come, and knows of none
+    before its handshake is over.
     """
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
