@@ -31,6 +31,7 @@ impl Bench {
             connection: 0,
             client_id: "",
             transaction: None,
+            may_be_again: false,
         };
         let to = crate::state::DestinationId(here.0);
         self.engine().state_mut().publish(to, &incoming).unwrap();
@@ -210,13 +211,21 @@ fn an_acknowledgement_that_finds_room_for_its_first_part_only_counts_each_messag
         let mut bench = Bench::new(Properties::default());
         bench.connect();
         bench.producer(0, 0);
-        let publish = proto::Publish {
-            producer: 1,
-            first_sequence: 1,
-            messages: vec![bytes::Bytes::from_static(b"\x4a\x01x").to_vec().into(); (run + 2 * gaps) as usize],
-            ..proto::Publish::default()
-        };
-        bench.send(1, Sent::Publish(publish));
+        // No more at once than a segment takes.
+        for (first, count) in [
+            (1, run / 2),
+            (1 + run / 2, run / 2),
+            (1 + run, gaps),
+            (1 + run + gaps, gaps),
+        ] {
+            let publish = proto::Publish {
+                producer: 1,
+                first_sequence: first,
+                messages: vec![bytes::Bytes::from_static(b"\x4a\x01x").to_vec().into(); count as usize],
+                ..proto::Publish::default()
+            };
+            bench.send(1, Sent::Publish(publish));
+        }
         bench.consumer(1, run + 2 * gaps);
         assert_eq!(bench.deliveries().len() as u64, run + 2 * gaps);
         bench
@@ -522,7 +531,55 @@ fn what_could_not_be_discarded_for_want_of_room_is_still_delivered() {
     assert_eq!(bench.deliveries(), [(1, false)]);
 }
 
+// covers: EMS-STORE-A01
 #[test]
+fn a_persistent_message_waits_for_the_next_segment_also_while_memory_is_full_and_cannot_spill() {
+    let mut bench = Bench::new(Properties::default());
+    bench.volatile_bytes = 1_000;
+    bench.start();
+    bench.internal = false;
+    bench.connect();
+    bench.producer(0, 0);
+    bench.fill(140);
+    let mut volatile = Vec::new();
+    crate::wire::put_varint_field(&mut volatile, 1, 1);
+    crate::wire::put_bytes_field(&mut volatile, 9, &[b'x'; 3_000]);
+    let publish = proto::Publish {
+        producer: 1,
+        first_sequence: 1,
+        messages: vec![volatile.clone().into()],
+        ..proto::Publish::default()
+    };
+    bench.handle(1, Sent::Publish(publish));
+    bench.run(false);
+    let job = bench.engine().maintenance().unwrap().unwrap();
+    bench.disk.set_faults(Faults {
+        shortage_one_in: 1,
+        ..Faults::default()
+    });
+    let done = job.run();
+    bench.disk.set_faults(Faults::default());
+    bench.engine().complete_maintenance(done).unwrap();
+    let state = bench.engine().state();
+    assert!(state.cannot_spill() && state.is_memory_full() && state.is_preparing(100));
+    bench.frames.clear();
+    bench.publish_in(2, 0);
+    bench.run(false);
+    assert_eq!((bench.rejected(), bench.confirmed()), (vec![], vec![]), "it waits");
+    bench.settle();
+    assert_eq!((bench.rejected(), bench.confirmed()), (vec![], vec![2]));
+    // Those in memory are refused at once.
+    let publish = proto::Publish {
+        producer: 1,
+        first_sequence: 3,
+        messages: vec![volatile.into()],
+        ..proto::Publish::default()
+    };
+    bench.handle(1, Sent::Publish(publish));
+    bench.run(false);
+    assert_eq!(bench.rejected().len(), 1);
+}
+
 fn what_waited_for_room_hears_the_answer_to_its_question_and_asks_once() {
     let mut bench = Bench::new(Properties::default());
     bench.connect();
