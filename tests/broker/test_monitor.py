@@ -68,7 +68,7 @@ async def test_a_name_of_two_addresses_has_one_port_or_none(monkeypatch: pytest.
     async def resolve(*_: Any, **__: Any) -> list[Any]:
         return [(socket.AF_INET, 0, 0, "", (host, port)) for host in ("1", "2", "2", "3")]
 
-    monkeypatch.setattr(application.socket, "create_server", bind)
+    monkeypatch.setattr(socket, "create_server", bind)
     monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", resolve)
     if port:
         with pytest.raises(OSError, match="taken"):

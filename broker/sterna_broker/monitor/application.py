@@ -10,7 +10,7 @@ import asyncio
 import errno
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import structlog
@@ -177,7 +177,7 @@ async def _bind(address: Address) -> list[socket.socket]:
     return _bind_all(places, address.port)
 
 
-def _bind_all(places: list[tuple[socket.AddressFamily, str]], port: int) -> list[socket.socket]:
+def _bind_all(places: Sequence[tuple[socket.AddressFamily, str]], port: int) -> list[socket.socket]:
     bound: list[socket.socket] = []
     absent: OSError | None = None
     try:

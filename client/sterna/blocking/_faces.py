@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any
 
+from sterna import _listening as listening
 from sterna import connections, consumers, messages, producers, sessions
 from sterna.blocking._portal import Portal
 from sterna.bodies import Body
@@ -168,7 +169,7 @@ class Browser:
         self.close()
 
 
-def _listening(listener: Listener | None, portal: Portal) -> consumers.Listener | None:
+def _listening(listener: Listener | None, portal: Portal) -> listening.Listener | None:
     if listener is None:
         return None
 

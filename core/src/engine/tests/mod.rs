@@ -8,6 +8,7 @@ mod producers;
 mod refusing;
 mod room;
 mod transacting;
+mod waiting_for_room;
 
 use super::*;
 use crate::log::Options;

@@ -2,9 +2,7 @@
 
 use super::broker::World;
 use super::client::Client;
-use super::producer::Producer;
 use super::scene::{self, At, ClientPlan, ConsumerPlan, SessionPlan};
-use super::session::Asked;
 use crate::proto::AcknowledgeMode;
 use crate::sim::Faults;
 use crate::sim::facts::Predicate;

@@ -252,6 +252,8 @@ fn a_standby_that_cannot_read_a_record_stops_for_good_and_says_why() {
     assert_eq!(follower.log().end(), from);
 }
 
+// What tells of the queue lies behind its messages: in a checkpoint, since the record that made it is gone.
+#[test]
 fn a_standby_that_restarts_before_it_has_heard_of_a_queue_keeps_its_messages() {
     let mut bench = Bench::new();
     let queue = bench.queue("orders", Properties::default());
