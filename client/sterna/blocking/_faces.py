@@ -111,6 +111,11 @@ class Consumer:
         """What it consumes."""
         return self._twin.destination
 
+    @property
+    def prefetch(self) -> int:
+        """How many messages may be sent ahead; see `sterna.Consumer.prefetch`."""
+        return self._twin.prefetch
+
     def receive(self, timeout: float | None = None) -> Message | None:
         """The next message, or None after `timeout` seconds; see `sterna.Consumer.receive`."""
         found = self._portal.run(self._twin.receive(timeout))
