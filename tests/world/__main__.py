@@ -92,9 +92,8 @@ def _tell(verdict: Verdict, arguments: Any) -> None:
         scene = asdict(verdict.scene)
         numbers = " ".join(f"--{name} {scene[name]}" for name in _NUMBERS)
         print(f"python -m tests.world --first {verdict.scene.seed} {numbers}")
-        print(
-            f"  {verdict.steps} steps, {verdict.took_s:.1f} s of the world; {', '.join(verdict.faults) or 'no faults'}"
-        )
+        faults = ", ".join(verdict.faults) or "no faults"
+        print(f"  {verdict.steps} steps, {verdict.took_s:.1f} s of the world; {faults}")
         for problem in verdict.problems[:12]:
             print(f"  {problem}")
     if arguments.verbose:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import traceback
-from collections.abc import Awaitable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Any, TypeVar
@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import sterna
 from sterna import AcknowledgeMode, DeliveryMode, Message, Queue, errors
 
-from tests.world.facts import Facts, Handing, Sending, Transaction
+from tests.world.facts import Facts, Handing, Sending, Subscription, Transaction
 
 T = TypeVar("T")
 
@@ -36,6 +36,9 @@ class Application:
     facts: Facts
     queues: tuple[str, ...]
     cut_share: float
+    audit: Callable[[sterna.Connection], Awaitable[None]]
+    """Compares what the broker keeps for a connection with what the SDK has on it."""
+
     is_over: bool = False
     keys: int = 0
 
@@ -86,18 +89,24 @@ class Application:
             transaction.sent.append(sending)
         return sending
 
-    def handed(self, message: Message, consumer: str, transaction: Transaction | None = None) -> Handing:
+    def handed(
+        self,
+        message: Message,
+        consumer: str,
+        transaction: Transaction | None = None,
+        subscription: Subscription | None = None,
+    ) -> Handing:
         """Notes that a message is in hand."""
         body = str(message.body)
-        queue = message.destination.name
-        handing = Handing(
-            body.partition(" ")[0], queue, consumer, message.message_id, message.redelivered, self.now_s()
-        )
+        queue, key = message.destination.name, body.partition(" ")[0]
+        if subscription is not None:
+            queue, key = f"news@{subscription.name}", subscription.key(key)
+        handing = Handing(key, queue, consumer, message.message_id, message.redelivered, self.now_s())
         handing.transaction = transaction
         if transaction is not None:
             transaction.handed.append(handing)
         self.facts.handings.append(handing)
-        if handing.key not in self.facts.sendings:
+        if subscription is None and handing.key not in self.facts.sendings:
             self.facts.odd.append(f"{consumer} was given a message that nobody sent: {body[:80]!r}")
         return handing
 
@@ -427,21 +436,20 @@ async def looker(app: Application, connection: sterna.Connection, steps: int) ->
         await app.pause()
 
 
-PROGRAMS = (sender, sender, sender, receiver, looper, acknowledger, worker, worker, listener, asker, looker)
+Program = Callable[[Application, sterna.Connection, int], Coroutine[Any, Any, None]]
 
 
-async def client(app: Application, count: int, steps: int) -> None:
+async def client(app: Application, programs: Sequence[Program], count: int, steps: int) -> None:
     """One process of an application: a connection, some programs on it, and its end."""
     connection = sterna.connect(app.url)
     try:
         await app.call("connect", _entered(connection), may_cut=False)
     except errors.SternaError:
         return
-    programs = [app.random.choice(PROGRAMS) for _ in range(count)]
-    tasks = [
-        asyncio.create_task(_guarded(app, program.__name__, program(app, connection, steps))) for program in programs
-    ]
+    chosen = [app.random.choice(programs) for _ in range(count)]
+    tasks = [asyncio.create_task(_guarded(app, one.__name__, one(app, connection, steps))) for one in chosen]
     await asyncio.wait(tasks)
+    await app.audit(connection)
     try:
         await app.call("connection.close", connection.close(), may_cut=False)
     except errors.SternaError:

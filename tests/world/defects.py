@@ -1,0 +1,82 @@
+"""Mended defects, each behind a number of the issue that mended it, and put back for as long as a run lasts.
+
+What puts one back stands in for what was mended, not beside it: so that a mend which goes is found as a mend that was
+never made. `test_defects.py` runs the reduced run of each, with and without.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from sterna._acknowledging import Settled
+from sterna._in_hand import InHand
+from sterna._lifeline import Lifeline
+from sterna._link import Link
+from sterna.sessions import Session
+
+from tests.world.run import Scene, Verdict
+
+
+def _all_in_hand_is_done(self: InHand, _: Any) -> list[int]:
+    return self.clear()
+
+
+def _nothing_seen(self: Lifeline, link: Link) -> list[Any]:
+    for session in self.sessions:
+        session._gather(link)
+    return []
+
+
+def _may_receive(_: Session) -> None:
+    return None
+
+
+_settled = Settled.__init__
+
+
+def _never_hurried(self: Settled, result: bool | None = None, *, hurry: Any = None) -> None:
+    _settled(self, result)
+
+
+_request = Link.request
+
+
+async def _without_undo(
+    self: Link, session: int, name: str, content: Any, *, at_once: Any = None, undo: Any = None
+) -> Any:
+    return await _request(self, session, name, content, at_once=at_once)
+
+
+#: By number: what it is, and what takes the place of what.
+DEFECTS: dict[int, tuple[str, list[tuple[Any, str, Callable[..., Any]]]]] = {
+    2: ("a transaction that a break has undone goes on receiving", [(Session, "_check_transaction", _may_receive)]),
+    3: ("a Goodbye does not say what is in hand", [(Lifeline, "_seen", _nothing_seen)]),
+    4: ("a close acknowledges what another task works on", [(InHand, "finished", _all_in_hand_is_done)]),
+    6: ("what a cancelled call had made is not undone", [(Link, "request", _without_undo)]),
+    8: ("a lazy acknowledgement that is waited for does not leave", [(Settled, "__init__", _never_hurried)]),
+}
+
+
+@contextmanager
+def put_back(number: int) -> Iterator[None]:
+    """The defect is there, as long as this lasts."""
+    before = [(where, name, vars(where)[name]) for where, name, _ in DEFECTS[number][1]]
+    try:
+        for where, name, former in DEFECTS[number][1]:
+            setattr(where, name, former)
+        yield
+    finally:
+        for where, name, value in before:
+            setattr(where, name, value)
+
+
+def hunt(number: int, first: int, seeds: int, play: Callable[[Scene], Verdict]) -> Verdict | None:
+    """The first seed that finds it, and that finds nothing without it; None: none of so many does."""
+    for seed in range(first, first + seeds):
+        with put_back(number):
+            verdict = play(Scene.of(seed))
+        if verdict.problems and not play(Scene.of(seed)).problems:
+            return verdict
+    return None
