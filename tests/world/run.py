@@ -87,6 +87,7 @@ def run(scene: Scene, folder: Path, *, traced: bool = False) -> Verdict:
         world.verdict.problems.append(f"stuck: {error}; {world.doing}")
     finally:
         gc.enable()
+        world.loop.close()
     verdict = world.verdict
     verdict.faults, verdict.calls, verdict.steps = world.faults.told, world.facts.calls, world.loop.steps
     verdict.took_s, verdict.trace = world.loop.time() - 1_000, world.loop.trace

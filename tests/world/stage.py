@@ -77,6 +77,7 @@ class Stage:
             broker.kill()
         for process in self._all():
             process.kill()
+        self.loop.close()
 
     def _all(self) -> list[Process]:
         brokers = [one.process for one in self.brokers if one.process is not None]
