@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from sterna import errors
-from sterna._in_hand import HOLDER
+from sterna._in_hand import HOLDER, holder
 from sterna.events import logger
 from sterna.messages import Message
 from sterna.modes import AcknowledgeMode
@@ -34,8 +34,8 @@ class Listening:
 
     @property
     def is_current(self) -> bool:
-        """Whether it is the listener that asks."""
-        return asyncio.current_task() is self._task
+        """Whether it is the listener that asks, in the blocking face from a thread of its own."""
+        return holder() is self._task
 
     async def end(self) -> None:
         """Lets the listener finish with what it has; it gets nothing more."""

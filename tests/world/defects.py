@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from sterna._acknowledging import Settled
@@ -49,6 +50,10 @@ async def _without_undo(
     return await _request(self, session, name, content, at_once=at_once)
 
 
+def _run(seed: int, **numbers: int) -> Scene:
+    return replace(Scene.of(seed), **numbers)
+
+
 #: By number: what it is, and what takes the place of what.
 DEFECTS: dict[int, tuple[str, list[tuple[Any, str, Callable[..., Any]]]]] = {
     2: ("a transaction that a break has undone goes on receiving", [(Session, "_check_transaction", _may_receive)]),
@@ -56,6 +61,14 @@ DEFECTS: dict[int, tuple[str, list[tuple[Any, str, Callable[..., Any]]]]] = {
     4: ("a close acknowledges what another task works on", [(InHand, "finished", _all_in_hand_is_done)]),
     6: ("what a cancelled call had made is not undone", [(Link, "request", _without_undo)]),
     8: ("a lazy acknowledgement that is waited for does not leave", [(Settled, "__init__", _never_hurried)]),
+}
+
+#: A reduced run that shows each, by number.
+RUNS: dict[int, Scene] = {
+    2: _run(70102, clients=4, programs=3, steps=13, faults=4),
+    4: _run(70035, clients=3, programs=3, steps=1, faults=0),
+    6: _run(70005, clients=2, programs=2, steps=1, faults=0),
+    8: _run(70102, clients=2, programs=1, steps=10, faults=1),
 }
 
 

@@ -376,6 +376,8 @@ class Connection:
 
     def close(self, *, failed: bool = False, timeout_s: float = 30.0) -> None:
         """See `sterna.Connection.close`."""
+        if self._portal.is_stopped:
+            return
         try:
             self._portal.run(self._twin.close(failed=failed, timeout_s=timeout_s))
         finally:
