@@ -23,13 +23,11 @@ from typing import Any
 import grpc.aio  # noqa: F401 - the SDK imports it in a thread, if nobody has before
 import structlog
 
-from tests.world.run import Scene, Verdict, run
+from tests.world import defects
+from tests.world.run import NUMBERS, Scene, Verdict, run
 
 ROOT = Path(__file__).resolve().parents[2]
 BOOK = ROOT / "build" / "world.json"
-
-#: What of a scene may be given, to make a failing run shorter.
-_NUMBERS = ("clients", "programs", "steps", "faults")
 
 
 def main() -> int:
@@ -39,15 +37,18 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=1e9, help="end after so long")
     parser.add_argument("--reduce", action="store_true")
+    parser.add_argument("--hunt", type=int, nargs="*", help="look for each of these defects (or all), put back")
     parser.add_argument("--verbose", action="store_true", help="with the logs, and how often each call ended how")
     parser.add_argument("--trace", action="store_true", help="each step, one a line")
-    for name in _NUMBERS:
+    for name in NUMBERS:
         parser.add_argument(f"--{name}", type=int)
     arguments = parser.parse_args()
     _quiet(verbose=arguments.verbose)
+    if arguments.hunt is not None:
+        return hunt(arguments.hunt or list(defects.DEFECTS), arguments.first or 1, arguments.seeds)
     book = _read()
     first = book["next"] if arguments.first is None else arguments.first
-    given = {name: value for name in _NUMBERS if (value := getattr(arguments, name)) is not None}
+    given = {name: value for name in NUMBERS if (value := getattr(arguments, name)) is not None}
     began, bad, seed = time.monotonic(), 0, first
     while seed < first + arguments.seeds and time.monotonic() - began < arguments.seconds:
         verdict = played(replace(Scene.of(seed), **given), traced=arguments.trace)
@@ -71,10 +72,29 @@ def played(scene: Scene, *, traced: bool = False) -> Verdict:
         return run(scene, Path(folder), traced=traced)
 
 
+def hunt(numbers: list[int], first: int, seeds: int) -> int:
+    """Looks for defects that are put back, and writes down the reduced run that shows each."""
+    missing = 0
+    for number in numbers:
+        found = defects.hunt(number, first, max(seeds, 1000), played)
+        if found is None:
+            missing += 1
+            print(f"{number}: not found in {max(seeds, 1000)} seeds from {first} on")
+            continue
+        with defects.put_back(number):
+            short = reduced(found)
+        if played(short.scene).problems:
+            short = found
+        defects.keep(number, short.scene)
+        after = found.scene.seed - first + 1
+        print(f"{number}: {defects.DEFECTS[number][0]}: after {after} seeds; {short.problems[:1]}", flush=True)
+    return 1 if missing else 0
+
+
 def reduced(verdict: Verdict) -> Verdict:
     """A shorter run that fails as well: each number is lowered as far as that lasts."""
     best = verdict
-    for name in _NUMBERS:
+    for name in NUMBERS:
         low = 0 if name == "faults" else 1
         while (value := getattr(best.scene, name)) > low:
             tries = (replace(best.scene, **{name: less}) for less in sorted({low, value // 2, value - 1}))
@@ -90,7 +110,7 @@ def _tell(verdict: Verdict, arguments: Any) -> None:
         print("\n".join(verdict.trace))
     if verdict.problems:
         scene = asdict(verdict.scene)
-        numbers = " ".join(f"--{name} {scene[name]}" for name in _NUMBERS)
+        numbers = " ".join(f"--{name} {scene[name]}" for name in NUMBERS)
         print(f"python -m tests.world --first {verdict.scene.seed} {numbers}")
         faults = ", ".join(verdict.faults) or "no faults"
         print(f"  {verdict.steps} steps, {verdict.took_s:.1f} s of the world; {faults}")

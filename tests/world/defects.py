@@ -6,9 +6,11 @@ never made. `test_defects.py` runs the reduced run of each, with and without.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from sterna._acknowledging import Settled
@@ -17,7 +19,7 @@ from sterna._lifeline import Lifeline
 from sterna._link import Link
 from sterna.sessions import Session
 
-from tests.world.run import Scene, Verdict
+from tests.world.run import NUMBERS, Scene, Verdict
 
 
 def _all_in_hand_is_done(self: InHand, _: Any) -> list[int]:
@@ -50,10 +52,6 @@ async def _without_undo(
     return await _request(self, session, name, content, at_once=at_once)
 
 
-def _run(seed: int, **numbers: int) -> Scene:
-    return replace(Scene.of(seed), **numbers)
-
-
 #: By number: what it is, and what takes the place of what.
 DEFECTS: dict[int, tuple[str, list[tuple[Any, str, Callable[..., Any]]]]] = {
     2: ("a transaction that a break has undone goes on receiving", [(Session, "_check_transaction", _may_receive)]),
@@ -63,13 +61,23 @@ DEFECTS: dict[int, tuple[str, list[tuple[Any, str, Callable[..., Any]]]]] = {
     8: ("a lazy acknowledgement that is waited for does not leave", [(Settled, "__init__", _never_hurried)]),
 }
 
-#: A reduced run that shows each, by number.
-RUNS: dict[int, Scene] = {
-    2: _run(70102, clients=4, programs=3, steps=13, faults=4),
-    4: _run(70035, clients=3, programs=3, steps=1, faults=0),
-    6: _run(70005, clients=2, programs=2, steps=1, faults=0),
-    8: _run(70102, clients=2, programs=1, steps=10, faults=1),
-}
+FILE = Path(__file__).with_name("defects.json")
+
+
+def runs() -> dict[int, Scene]:
+    """A reduced run that shows each, by number.
+
+    `python -m tests.world --hunt` makes them anew, as after a change of the generator.
+    """
+    kept: dict[str, dict[str, Any]] = json.loads(FILE.read_text())
+    return {int(number): replace(Scene.of(one.pop("seed")), **one) for number, one in kept.items()}
+
+
+def keep(number: int, scene: Scene) -> None:
+    """Writes a reduced run down."""
+    kept = json.loads(FILE.read_text()) if FILE.exists() else {}
+    kept[str(number)] = {name: getattr(scene, name) for name in ("seed", *NUMBERS)}
+    FILE.write_text(json.dumps(dict(sorted(kept.items(), key=lambda item: int(item[0]))), indent=1) + "\n")
 
 
 @contextmanager

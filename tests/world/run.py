@@ -31,6 +31,10 @@ _WHOLE_S = 3_000.0
 """What a run may take in the world's time, drained and all."""
 
 
+#: What of a scene may be given, to make a failing run shorter.
+NUMBERS = ("clients", "programs", "steps", "faults")
+
+
 @dataclass
 class Scene:
     """What a seed draws; each can be given, to make a failing run shorter."""

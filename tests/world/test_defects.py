@@ -6,12 +6,12 @@ import pytest
 
 from tests.support.seeds import is_complete, seed
 from tests.world.__main__ import played
-from tests.world.defects import DEFECTS, RUNS, hunt, put_back
+from tests.world.defects import DEFECTS, hunt, put_back, runs
 
 
 @pytest.mark.parametrize("number", DEFECTS)
 def test_a_defect_that_is_put_back_is_found(number: int) -> None:
-    scene = RUNS[number]
+    scene = runs()[number]
     assert played(scene).problems == []
     with put_back(number):
         assert played(scene).problems != []
