@@ -458,9 +458,9 @@ class Producer:
                 await bound.close()
         finally:
             self.session._producers.pop(self, None)
-            for lane in self._lanes.values():
-                await lane.close()
-                self._lifeline.unroute(lane)
+            # All are over before any answer is waited for, which may be cut off.
+            left = [lane.leave() for lane in self._lanes.values()]
+            await asyncio.gather(*left)
 
     async def __aenter__(self) -> Producer:
         return self

@@ -16,6 +16,7 @@ import os
 import sys
 import tempfile
 import time
+from collections import Counter
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from typing import Any
 import grpc.aio  # noqa: F401 - the SDK imports it in a thread, if nobody has before
 import structlog
 
-from tests.world import defects
+from tests.world import awaits, defects
 from tests.world.run import NUMBERS, Scene, Verdict, run
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -49,11 +50,12 @@ def main() -> int:
     book = _read()
     first = book["next"] if arguments.first is None else arguments.first
     given = {name: value for name in NUMBERS if (value := getattr(arguments, name)) is not None}
-    began, bad, seed = time.monotonic(), 0, first
+    began, bad, seed, cuts = time.monotonic(), 0, first, Counter(book["cuts"])
     while seed < first + arguments.seeds and time.monotonic() - began < arguments.seconds:
         verdict = played(replace(Scene.of(seed), **given), traced=arguments.trace)
         _tell(verdict, arguments)
         bad += bool(verdict.problems)
+        cuts.update(verdict.cuts)
         if verdict.problems and arguments.reduce:
             _tell(reduced(verdict), arguments)
         seed += 1
@@ -61,8 +63,10 @@ def main() -> int:
     if arguments.first is None:
         BOOK.parent.mkdir(exist_ok=True)
         total = book["runs"] + seed - first
-        BOOK.write_text(json.dumps({"next": seed, "runs": total, "bad": book["bad"] + bad}))
+        BOOK.write_text(json.dumps({"next": seed, "runs": total, "bad": book["bad"] + bad, "cuts": cuts}))
+        never = awaits.never(cuts)
         print(f"{total} runs in all, {book['bad'] + bad} of them bad")
+        print(f"{len(cuts)} awaits of the SDK were cut, {len(never)} never:", *never, sep="\n  ")
     return 1 if bad else 0
 
 
@@ -127,10 +131,10 @@ def _quiet(*, verbose: bool) -> None:
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
 
 
-def _read() -> dict[str, int]:
+def _read() -> dict[str, Any]:
     if not BOOK.exists():
-        return {"next": 1, "runs": 0, "bad": 0}
-    book: dict[str, int] = json.loads(BOOK.read_text())
+        return {"next": 1, "runs": 0, "bad": 0, "cuts": {}}
+    book: dict[str, Any] = json.loads(BOOK.read_text())
     return book
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -87,6 +88,9 @@ class Facts:
 
     odd: list[str] = field(default_factory=list)
     """What an application saw that no call may do."""
+
+    cuts: Counter[str] = field(default_factory=Counter)
+    """How often each await of the SDK was cut."""
 
     calls: dict[str, int] = field(default_factory=dict)
     """How often each call ended how."""

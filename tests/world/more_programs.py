@@ -6,7 +6,7 @@ import math
 
 import sterna
 import sterna.admin
-from sterna import AcknowledgeMode, DeliveryMode, Topic, errors
+from sterna import AcknowledgeMode, DeliveryMode, Queue, Topic, errors
 
 from tests.world.facts import Subscription
 from tests.world.programs import (
@@ -15,6 +15,7 @@ from tests.world.programs import (
     acknowledger,
     asker,
     body_of,
+    connected,
     listener,
     looker,
     looper,
@@ -53,8 +54,9 @@ async def subscriber(app: Application, connection: sterna.Connection, steps: int
     name = app.key()
     subscription = Subscription(f"id-{name}", name)
     app.facts.subscriptions.append(subscription)
-    own = sterna.connect(app.url, client_id=subscription.client_id)
-    await app.call("connect", _entered(own), may_cut=False)
+    own = await connected(app, app.url, client_id=subscription.client_id)
+    if own is None:
+        return
     for _ in range(3):
         if app.is_over:
             break
@@ -65,11 +67,7 @@ async def subscriber(app: Application, connection: sterna.Connection, steps: int
     if app.random.random() < 0.3:
         subscription.ended_s = app.now_s()
         await app.call("unsubscribe", own.unsubscribe(name))
-    await app.call("connection.close", own.close(), may_cut=False)
-
-
-async def _entered(connection: sterna.Connection) -> None:
-    await connection
+    await app.surely("connection.close", own.close)
 
 
 async def _read(app: Application, own: sterna.Connection, subscription: Subscription, steps: int) -> None:
@@ -117,6 +115,51 @@ async def administrator(app: Application, connection: sterna.Connection, steps: 
             app.facts.emptied[queue] = app.now_s() + 1.0
 
 
+async def fiddler(app: Application, connection: sterna.Connection, steps: int) -> None:
+    """What else there is: sessions that stop and start, temporary topics, reliable sends, what is left at once."""
+    session = await app.call("session", connection.session())
+    for _ in range(steps // 3 + 1):
+        if app.is_over:
+            break
+        draw = app.random.choice((_stopping, _temporary, _reliable, _briefly, _flushing))
+        try:
+            await draw(app, connection, session)
+        except CutError:
+            continue
+        except errors.SternaError:
+            if session.closed is not None:
+                return
+    await app.surely("session.close", session.close)
+
+
+async def _stopping(app: Application, _: sterna.Connection, session: sterna.Session) -> None:
+    await app.call("session.stop", session.stop())
+    await app.call("session.start", session.start())
+
+
+async def _temporary(app: Application, connection: sterna.Connection, _: sterna.Session) -> None:
+    topic = await app.call("temporary topic", connection.temporary_topic())
+    await app.call("delete temporary", connection.delete_temporary(topic))
+
+
+async def _reliable(app: Application, _: sterna.Connection, session: sterna.Session) -> None:
+    producer = await app.call("producer", session.producer(Queue(f"reliable.{app.name}")))
+    await app.call("send reliable", producer.send("x", delivery_mode=DeliveryMode.RELIABLE))
+    await app.call("producer.close", producer.close())
+
+
+async def _briefly(app: Application, _: sterna.Connection, session: sterna.Session) -> None:
+    async def take() -> None:
+        async with await session.consumer(Queue(f"brief.{app.name}")), await session.producer():
+            pass
+
+    await app.call("made and left", take())
+
+
+async def _flushing(app: Application, connection: sterna.Connection, _: sterna.Session) -> None:
+    await app.call("connection.flush", connection.flush())
+
+
 PROGRAMS = (
     *(sender,) * 4,
     receiver,
@@ -134,4 +177,6 @@ PROGRAMS = (
     subscriber,
     subscriber,
     administrator,
+    fiddler,
+    fiddler,
 )

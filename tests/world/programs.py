@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import sterna
 from sterna import AcknowledgeMode, DeliveryMode, Message, Queue, errors
 
+from tests.world import awaits
 from tests.world.facts import Facts, Handing, Sending, Subscription, Transaction
 
 T = TypeVar("T")
@@ -52,13 +53,14 @@ class Application:
             CutError: it was.
             SternaError: what the call raised.
         """
-        task = asyncio.ensure_future(work)
+        task: Any = asyncio.ensure_future(work)
         if may_cut and not self.is_over and self.random.random() < self.cut_share:
             delay_s = self.random.choice((0.0, 0.0, 0.0005, 0.002, 0.01, 0.3)) * self.random.random()
-            asyncio.get_running_loop().call_later(delay_s, task.cancel)
+            asyncio.get_running_loop().call_later(delay_s, self._cut, task)
         done, _ = await asyncio.wait((task,), timeout=CALL_S)
         if not done:
-            self.facts.hung.append(f"{self.name}: {what}: {_where(task)}")
+            where = " > ".join(f"{file.name}:{line}" for file, line in awaits.frames(task))
+            self.facts.hung.append(f"{self.name}: {what}: {where}")
             task.cancel()
             raise CutError
         if task.cancelled():
@@ -68,7 +70,21 @@ class Application:
         self.facts.count(f"{what}: {'ok' if error is None else type(error).__name__}")
         if error is not None:
             raise error
-        return task.result()
+        result: T = task.result()
+        return result
+
+    async def surely(self, what: str, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Makes a call again as often as it is cut, until it ends by itself."""
+        while True:
+            try:
+                return await self.call(what, make())
+            except CutError:
+                continue
+
+    def _cut(self, task: asyncio.Future[Any]) -> None:
+        if isinstance(task, asyncio.Task) and not task.done():
+            awaits.note(self.facts.cuts, task)
+        task.cancel()
 
     async def pause(self) -> None:
         """Does something else for a moment."""
@@ -116,17 +132,6 @@ class Application:
             handing.taken, handing.taken_s = "yes", self.now_s()
         elif handing.taken == "no":
             handing.taken = "maybe"
-
-
-def _where(task: asyncio.Task[Any]) -> str:
-    frames = []
-    coroutine: Any = task.get_coro()
-    while coroutine is not None and hasattr(coroutine, "cr_frame"):
-        if coroutine.cr_frame is not None:
-            frame = coroutine.cr_frame
-            frames.append(f"{frame.f_code.co_name}:{frame.f_lineno}")
-        coroutine = coroutine.cr_await
-    return " > ".join(frames)
 
 
 def body_of(random: Random, key: str) -> str:
@@ -365,7 +370,7 @@ async def _end(app: Application, session: sterna.Session, transaction: Transacti
 async def _give_up(app: Application, session: sterna.Session, transaction: Transaction) -> None:
     # Rolled back whatever comes of the call: nobody has committed it.
     transaction.ending = "rolled back"
-    await app.call("rollback", session.rollback(), may_cut=False)
+    await app.surely("rollback", session.rollback)
 
 
 async def listener(app: Application, connection: sterna.Connection, steps: int) -> None:
@@ -441,19 +446,31 @@ Program = Callable[[Application, sterna.Connection, int], Coroutine[Any, Any, No
 
 async def client(app: Application, programs: Sequence[Program], count: int, steps: int) -> None:
     """One process of an application: a connection, some programs on it, and its end."""
-    connection = sterna.connect(app.url)
-    try:
-        await app.call("connect", _entered(connection), may_cut=False)
-    except errors.SternaError:
+    connection = await connected(app, app.url)
+    if connection is None:
         return
     chosen = [app.random.choice(programs) for _ in range(count)]
     tasks = [asyncio.create_task(_guarded(app, one.__name__, one(app, connection, steps))) for one in chosen]
     await asyncio.wait(tasks)
     await app.audit(connection)
     try:
-        await app.call("connection.close", connection.close(), may_cut=False)
+        await app.surely("connection.close", connection.close)
     except errors.SternaError:
         pass  # what was left of send_soon
+
+
+async def connected(app: Application, url: str, **options: Any) -> sterna.Connection | None:
+    """A connection, at the second try where the first was cut; None: it could not be had."""
+    while True:
+        connection = sterna.connect(url, **options)
+        try:
+            await app.call("connect", _entered(connection))
+        except CutError:
+            await app.call("connection.close", connection.close(), may_cut=False)
+        except errors.SternaError:
+            return None
+        else:
+            return connection
 
 
 async def _entered(connection: sterna.Connection) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import tempfile
+from collections import Counter
 from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -71,6 +72,7 @@ class Verdict:
     problems: list[str] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
     calls: dict[str, int] = field(default_factory=dict)
+    cuts: Counter[str] = field(default_factory=Counter)
     steps: int = 0
     took_s: float = 0.0
     trace: list[str] | None = None
@@ -94,6 +96,7 @@ def run(scene: Scene, folder: Path, *, traced: bool = False) -> Verdict:
         world.loop.close()
     verdict = world.verdict
     verdict.faults, verdict.calls, verdict.steps = world.faults.told, world.facts.calls, world.loop.steps
+    verdict.cuts = world.facts.cuts
     verdict.took_s, verdict.trace = world.loop.time() - 1_000, world.loop.trace
     return verdict
 
