@@ -318,5 +318,11 @@ impl Tables {
         for id in subscriptions {
             self.drop_subscription(liveness, id);
         }
+        // What records before it referred to, and none names any more, was deleted as well.
+        let unnamed = self.sources.values().filter(|source| !source.named);
+        let unnamed: Vec<SourceId> = unnamed.map(|source| source.id).collect();
+        for id in unnamed {
+            self.remove_source(liveness, id);
+        }
     }
 }
