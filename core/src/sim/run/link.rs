@@ -22,6 +22,8 @@ pub struct Link {
     pub down: VecDeque<Down>,
     /// The client does not read for a while.
     pub slow: bool,
+    /// The broker has given it up, of which the client has not heard.
+    pub given_up: bool,
 }
 
 impl Link {
@@ -33,6 +35,7 @@ impl Link {
             up: VecDeque::new(),
             down: VecDeque::new(),
             slow: false,
+            given_up: false,
         }
     }
 }
