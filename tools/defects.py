@@ -17,7 +17,7 @@ import re
 import shutil
 import subprocess
 import sys
-import time
+import time  # noqa: TID251 - measures real time
 import tomllib
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use rustc_hash::FxHashSet;
 
 use crate::log::disk::Disk;
-use crate::log::{AppendError, Dropped, Log, LogChunk, OpenMode, Options, Position, RecoveryReport};
+use crate::log::{AppendError, Dropped, Log, LogChunk, OpenMode, Options, Position, Purpose, RecoveryReport};
 
 use super::catalogue::{Catalogue, Destination, Subscription};
 use super::catalogue_record::kinds;
@@ -16,7 +16,7 @@ use super::ids::{DestinationId, EPOCH_END, Kind, Now, SourceId, within_epoch};
 use super::producers::{ProducerKnowledge, Producers};
 use super::properties::Stores;
 use super::publishing::Planning;
-use super::records::check_appended;
+use super::records::{check, check_appended};
 use super::source::Source;
 use super::spill::SpillFiles;
 use super::starts::{Start, StartHead, Starts};
@@ -85,11 +85,13 @@ pub struct State {
     pub(super) reads: Vec<ReadJob>,
     /// Chunks of spill files whose reads are under way.
     pub(super) reading_spilled: FxHashSet<u64>,
-    /// Records to be read when the system has descriptors and memory again.
-    pub(super) later: Vec<Position>,
+    /// Somebody waits for records that can be read when the system has descriptors and memory again.
+    pub(super) later: bool,
     pub(super) planning: Planning,
     pub(super) head_buffer: Vec<u8>,
     pub(super) sequences: Vec<u64>,
+    /// Lengths of records that have still to be logged for what has taken effect: others leave room for them.
+    pub(super) promised: Vec<u64>,
     pub(super) incarnations: u64,
     pub(super) incarnation_bits: u32,
     pub(super) bridge_incarnation: u64,
@@ -148,6 +150,7 @@ impl State {
         })?;
         SpillFiles::wipe(&*disk)?;
         let unnamed = tables.recovered(&mut log, recovering, follows);
+        log.keep_for_checkpoint(tables.checkpoint_bytes);
         if is_forced && unnamed > 0 {
             report.dropped.push(lost_definitions(unnamed));
         }
@@ -166,10 +169,11 @@ impl State {
             checkpoint_pending: None,
             reads: Vec::new(),
             reading_spilled: FxHashSet::default(),
-            later: Vec::new(),
+            later: false,
             planning: Planning::default(),
             head_buffer: Vec::new(),
             sequences: Vec::new(),
+            promised: Vec::new(),
             incarnations: 0,
             incarnation_bits: options.incarnation_bits.clamp(1, 32),
             bridge_incarnation: 0,
@@ -348,6 +352,7 @@ impl State {
     /// The chunk does not fit, there is no room for any of it, or a record in it cannot be understood.
     pub fn append_log(&mut self, chunk: &LogChunk) -> Result<Position, StateError> {
         let (before, checkpoint) = (self.log.end(), self.tables.checkpoint);
+        self.check_readable(chunk)?;
         let taken = self.log.append_log(chunk);
         // Whatever the log has taken the tables see, also when it stopped half-way.
         let after = self.log.end();
@@ -370,7 +375,7 @@ impl State {
                     &record.head,
                     payload_bytes,
                 )
-                .map_err(|error| StateError::Configuration(format!("record at {}: {error}", record.position.0)))?;
+                .map_err(|error| self.log.stop_for(record.position, &error.to_string()))?;
         }
         // The leader's new epoch ends the transactions that its last one left open.
         let epoch = self.log.epoch();
@@ -379,6 +384,22 @@ impl State {
             self.log.set_floor(self.tables.checkpoint, last);
         }
         Ok(taken?)
+    }
+
+    /// Whether each record of a leader's can be read. One that cannot stops this follower for good, before its log has taken
+    /// it: asked for again it would come again, and passed over it would be missing from the tables.
+    fn check_readable(&mut self, chunk: &LogChunk) -> Result<(), StateError> {
+        let end = self.log.end();
+        for record in chunk.records() {
+            // What does not verify the log refuses by itself.
+            let Ok(record) = record else { break };
+            if record.position >= end
+                && let Err(error) = check(record.kind, &record.head)
+            {
+                return Err(self.log.stop_for(record.position, &error.to_string()).into());
+            }
+        }
+        Ok(())
     }
 
     /// Makes a follower active: it begins an epoch of its own and flags what its leader may have delivered.
@@ -408,7 +429,7 @@ impl State {
         let head = StartHead { id: start.id, secret };
         self.head_buffer.clear();
         head.encode(&mut self.head_buffer);
-        match self.append_event(kinds::START) {
+        match self.append_event_for(kinds::START, Purpose::Upkeep) {
             Ok(_) => {
                 self.tables.apply_start(self.log.epoch(), &head);
                 Ok(())
@@ -421,8 +442,22 @@ impl State {
 
     /// Appends a record and says where it is.
     pub(super) fn append_event(&mut self, kind: u8) -> Result<Position, AppendError> {
+        self.append_event_for(kind, Purpose::Drain)
+    }
+
+    /// As [`State::append_event`], with the room that is for this purpose.
+    pub(super) fn append_event_for(&mut self, kind: u8, purpose: Purpose) -> Result<Position, AppendError> {
         check_appended(kind, &self.head_buffer)?;
-        self.log.append_reserved(kind, &self.head_buffer, &[])
+        if !self.promised.is_empty() {
+            let mut lengths = vec![self.head_buffer.len() as u64];
+            lengths.extend(&self.promised);
+            self.log.check_room(&lengths, Purpose::Drain)?;
+        }
+        match purpose {
+            Purpose::Fill => self.log.append(kind, &self.head_buffer, &[]),
+            Purpose::Drain => self.log.append_reserved(kind, &self.head_buffer, &[]),
+            Purpose::Upkeep => self.log.append_kept(kind, &self.head_buffer, &[]),
+        }
     }
 
     /// Messages that are not logged: how many, how many bytes of them are in memory, and how many writes to the spill file
