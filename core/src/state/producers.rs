@@ -417,6 +417,19 @@ impl Producers {
         );
     }
 
+    /// A checkpoint that names all rows, each with whether it is young, is complete. Messages from before it tell of others
+    /// less than had arrived of them: those were forgotten, up to this incarnation and no further.
+    pub fn keep_rows(&mut self, named: &FxHashMap<Key, bool>, forgotten_up_to: u64) {
+        self.forgotten_up_to = forgotten_up_to;
+        let mut halves = [FxHashMap::default(), FxHashMap::default()];
+        for (key, last) in self.old.drain().chain(self.young.drain()) {
+            if let Some(young) = named.get(&key) {
+                halves[usize::from(*young)].insert(key, last);
+            }
+        }
+        [self.old, self.young] = halves;
+    }
+
     /// Takes a checkpoint's bound.
     pub fn restore_forgotten(&mut self, incarnation: u64) {
         self.forgotten_up_to = self.forgotten_up_to.max(incarnation);
