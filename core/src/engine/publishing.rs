@@ -28,8 +28,9 @@ struct Batch {
     producer: u64,
     run: Option<Run>,
     rejected: Vec<(u64, u64, Refused)>,
-    /// Where refused numbers are remembered, should they come again; none within a transaction.
-    noted: Option<(DestinationId, u64)>,
+    /// Where and of whom refused numbers are remembered, should they come again, and below which they may have come before;
+    /// none within a transaction.
+    noted: Option<(DestinationId, u64, u64)>,
     /// Why the first of them was not taken in, RELIABLE ones included.
     failed: Option<Refused>,
 }
@@ -94,7 +95,7 @@ impl Engine {
             noted: sender
                 .transaction
                 .is_none()
-                .then_some((destination, sender.incarnation)),
+                .then_some((destination, sender.incarnation, sender.again_below)),
             failed: None,
         };
         for (sequence, bytes) in (frame.first_sequence..=last).zip(frame.messages()) {
@@ -207,7 +208,7 @@ impl Engine {
         };
         let producer = self.producers.get(&producer_key).ok_or_else(missing)?;
         let incarnation = producer.incarnation;
-        let again_below = producer.again_below.max(producer.next_sequence);
+        let again_below = producer.may_be_again_below();
         Ok(Sender {
             connection,
             client_id,
@@ -321,8 +322,10 @@ impl Engine {
         if reliable {
             return;
         }
-        if let Some((destination, incarnation)) = batch.noted {
-            self.state.note_refused(destination, incarnation, sequence);
+        if let Some((destination, incarnation, again_below)) = batch.noted {
+            let may_be_again = sequence < again_below;
+            self.state
+                .note_refused(destination, incarnation, sequence, may_be_again);
         }
         match batch.rejected.last_mut() {
             Some((_, last, before))
@@ -341,15 +344,19 @@ impl Engine {
             return;
         };
         let to = to.or(producer.target.as_ref().map(|target| target.destination));
-        let incarnation = producer.incarnation;
+        let (incarnation, again_below) = (producer.incarnation, producer.may_be_again_below());
         for sequence in frame.first_sequence..frame.first_sequence.saturating_add(frame.count) {
             match to {
-                Some(to) => self.state.note_refused(to, incarnation, sequence),
+                Some(to) => self
+                    .state
+                    .note_refused(to, incarnation, sequence, sequence < again_below),
                 // It may have arrived before, where it cannot be sent now.
                 None if producer.resumed || sequence < producer.next_sequence => {
                     self.state.note_doubtful(incarnation, sequence);
                 }
-                None => self.state.note_refused(DestinationId::ANYWHERE, incarnation, sequence),
+                None => self
+                    .state
+                    .note_refused(DestinationId::ANYWHERE, incarnation, sequence, false),
             }
         }
     }

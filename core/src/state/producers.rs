@@ -145,7 +145,12 @@ impl Producers {
     /// Notes that a number was refused before it was known where it goes, and may have arrived somewhere before that: neither
     /// it nor those before it can be told any more.
     pub fn note_doubtful(&mut self, incarnation: u64, sequence: u64) {
-        self.refusals.doubt((incarnation, DestinationId::ANYWHERE), sequence);
+        self.doubt(incarnation, DestinationId::ANYWHERE, sequence);
+    }
+
+    /// The same of a number whose destination is known, and whose producer is not any more.
+    pub fn doubt(&mut self, incarnation: u64, destination: DestinationId, sequence: u64) {
+        self.refusals.doubt((incarnation, destination), sequence);
         self.mark_evicted();
     }
 
