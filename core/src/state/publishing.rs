@@ -463,10 +463,11 @@ impl State {
             room = room.and_then(|()| self.add_lengths(&heads, &mut lengths));
         }
         // Nothing is discarded for a message that then finds no room itself, and none of it takes from the reserve.
-        match room.and_then(|()| {
-            self.log
-                .check_room(&lengths, if logged { Purpose::Fill } else { Purpose::Drain })
-        }) {
+        if logged {
+            room = room.and_then(|()| self.log.check_room(&lengths, Purpose::Fill));
+        }
+        // The ends leave alone what is kept for upkeep, of which publishing knows nothing where there is no reserve yet.
+        match room.and_then(|()| self.log.check_room(&lengths, Purpose::Drain)) {
             Ok(()) => Ok(chosen),
             Err(error) => {
                 for (source, discarded) in &chosen {
