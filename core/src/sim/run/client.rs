@@ -3,7 +3,7 @@
 use super::consumer::Consumer;
 use super::env::{Env, Prepared};
 use super::judging::{check_code, held_nothing, look};
-use super::link::{Down, Link};
+use super::link::{Down, Link, words};
 use super::places::Places;
 use super::producer::Producer;
 use super::scene::{ClientPlan, ConsumerPlan};
@@ -253,7 +253,6 @@ impl Client {
         let known = |place: &Place| is_queue && place.sort == Sort::Queue && place.name == plan.at.name;
         let place = env.history.facts.places.iter().position(known).unwrap_or(0);
         let id = env.consumer(PlaceId(place as u32), plan.predicate);
-        env.history.facts.consumers[id.0 as usize].predicate = own_predicate(plan);
         env.note(Event::ConsumerAsked(id));
         let consumer = Consumer {
             number: self.last_consumer,
@@ -596,24 +595,4 @@ fn same_plan(one: &ConsumerPlan, other: &ConsumerPlan) -> bool {
         && one.subscription == other.subscription
         && one.predicate == other.predicate
         && one.browse == other.browse
-}
-
-/// A queue's consumer selects for itself; a subscription selects when messages come in, for all its consumers.
-fn own_predicate(plan: &ConsumerPlan) -> crate::sim::facts::Predicate {
-    plan.predicate
-}
-
-/// A batch in words, without message bytes.
-fn words(batch: &proto::ClientBatch) -> String {
-    let frames = batch.frames.iter().map(|frame| match &frame.frame {
-        Some(client_frame::Frame::Publish(publish)) => {
-            let (first, count) = (publish.first_sequence, publish.messages.len());
-            format!(
-                "publish {count} from {first} by {} in {}",
-                publish.producer, publish.transaction
-            )
-        }
-        other => format!("{other:?}"),
-    });
-    frames.collect::<Vec<_>>().join("; ")
 }

@@ -1,6 +1,6 @@
 //! The wire between a client and the broker: batches on their way in both directions, until it is cut.
 
-use crate::proto::ServerBatch;
+use crate::proto::{self, ServerBatch, client_frame};
 use crate::sim::history::DeliveryId;
 use std::collections::VecDeque;
 
@@ -38,4 +38,19 @@ impl Link {
             given_up: false,
         }
     }
+}
+
+/// A batch in words, without message bytes.
+pub fn words(batch: &proto::ClientBatch) -> String {
+    let frames = batch.frames.iter().map(|frame| match &frame.frame {
+        Some(client_frame::Frame::Publish(publish)) => {
+            let (first, count) = (publish.first_sequence, publish.messages.len());
+            format!(
+                "publish {count} from {first} by {} in {}",
+                publish.producer, publish.transaction
+            )
+        }
+        other => format!("{other:?}"),
+    });
+    frames.collect::<Vec<_>>().join("; ")
 }
