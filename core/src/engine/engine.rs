@@ -285,6 +285,14 @@ impl Engine {
             .is_none_or(|stream| stream.phase == Phase::Closing && stream.outbox.is_empty())
     }
 
+    /// Whether nothing is read of a call any more, so that its consumers are gone unless another call has its connection.
+    #[cfg(any(test, feature = "sim"))]
+    #[must_use]
+    pub fn has_given_up(&self, stream: u64) -> bool {
+        let found = self.streams.get(&stream);
+        found.is_none_or(|stream| stream.phase == Phase::Closing)
+    }
+
     /// Stops: what is appended becomes durable and the log is marked as cleanly closed.
     ///
     /// # Errors

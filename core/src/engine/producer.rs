@@ -130,6 +130,11 @@ impl Producer {
         }
     }
 
+    /// Numbers below this one may have been sent before.
+    pub fn may_be_again_below(&self) -> u64 {
+        self.again_below.max(self.next_sequence)
+    }
+
     /// Takes messages out of flight. Whether a new grant is worth telling.
     pub fn settle(&mut self, messages: u64, bytes: u64) -> bool {
         self.settled_sequence = self.settled_sequence.saturating_add(messages);

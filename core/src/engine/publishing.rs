@@ -28,8 +28,11 @@ struct Batch {
     producer: u64,
     run: Option<Run>,
     rejected: Vec<(u64, u64, Refused)>,
-    /// Where refused numbers are remembered, should they come again; none within a transaction.
-    noted: Option<(DestinationId, u64)>,
+    /// Where and of whom refused numbers are remembered, should they come again, and below which they may have come before;
+    /// none within a transaction.
+    noted: Option<(DestinationId, u64, u64)>,
+    /// Why the first of them was not taken in, RELIABLE ones included.
+    failed: Option<Refused>,
 }
 
 /// Who publishes, as the state wants to know it.
@@ -92,7 +95,8 @@ impl Engine {
             noted: sender
                 .transaction
                 .is_none()
-                .then_some((destination, sender.incarnation)),
+                .then_some((destination, sender.incarnation, sender.again_below)),
+            failed: None,
         };
         for (sequence, bytes) in (frame.first_sequence..=last).zip(frame.messages()) {
             self.publish_one(&mut batch, &sender, destination, sequence, bytes);
@@ -103,6 +107,9 @@ impl Engine {
         }
         if let Some(connection) = self.connections.get_mut(&sender.connection) {
             connection.published_total += frame.count;
+        }
+        if let Some(cause) = &batch.failed {
+            self.doom(key, frame, cause);
         }
         if !batch.rejected.is_empty() {
             self.reject(id, key, frame, batch.rejected);
@@ -201,7 +208,7 @@ impl Engine {
         };
         let producer = self.producers.get(&producer_key).ok_or_else(missing)?;
         let incarnation = producer.incarnation;
-        let again_below = producer.again_below.max(producer.next_sequence);
+        let again_below = producer.may_be_again_below();
         Ok(Sender {
             connection,
             client_id,
@@ -224,23 +231,16 @@ impl Engine {
             Ok(view) => view,
             Err(error) => {
                 let refused = refuse(ErrorCode::InvalidMessage, error.subject(), format!("{error}."));
-                return self.refuse_one(batch, sequence, size, refused);
+                return self.refuse_one(batch, sequence, size, false, refused);
             }
         };
         let reliable = view.delivery_mode() == DeliveryMode::Reliable;
         if let Err(refused) = self.take_credit(batch.producer, sender.connection, sequence, size) {
-            if reliable {
-                self.settle(batch.producer, 1, size)
-            } else {
-                self.refuse_one(batch, sequence, size, refused)
-            }
-            return;
+            return self.refuse_one(batch, sequence, size, reliable, refused);
         }
         let uploaded = match self.take_upload(batch.producer, sender.connection, &view) {
             Ok(uploaded) => uploaded,
-            // Nobody hears of a RELIABLE one (EMS-MSG-A19).
-            Err(_) if reliable => return self.settle(batch.producer, 1, size),
-            Err(refused) => return self.refuse_one(batch, sequence, size, refused),
+            Err(refused) => return self.refuse_one(batch, sequence, size, reliable, refused),
         };
         let incoming = Incoming {
             view: &view,
@@ -270,8 +270,7 @@ impl Engine {
                     },
                 );
             }
-            Err(_) if reliable => self.settle(batch.producer, 1, size),
-            Err(error) => self.refuse_one(batch, sequence, size, super::errors::of_publish(&error)),
+            Err(error) => self.refuse_one(batch, sequence, size, reliable, super::errors::of_publish(&error)),
         }
     }
 
@@ -314,10 +313,19 @@ impl Engine {
         }
     }
 
-    fn refuse_one(&mut self, batch: &mut Batch, sequence: u64, size: u64, refused: Refused) {
+    fn refuse_one(&mut self, batch: &mut Batch, sequence: u64, size: u64, reliable: bool, refused: Refused) {
         self.settle(batch.producer, 1, size);
-        if let Some((destination, incarnation)) = batch.noted {
-            self.state.note_refused(destination, incarnation, sequence);
+        if batch.failed.is_none() {
+            batch.failed = Some(refused.clone());
+        }
+        // Nobody hears of a RELIABLE one (EMS-MSG-A19), unless by what becomes of its transaction.
+        if reliable {
+            return;
+        }
+        if let Some((destination, incarnation, again_below)) = batch.noted {
+            let may_be_again = sequence < again_below;
+            self.state
+                .note_refused(destination, incarnation, sequence, may_be_again);
         }
         match batch.rejected.last_mut() {
             Some((_, last, before))
@@ -336,15 +344,19 @@ impl Engine {
             return;
         };
         let to = to.or(producer.target.as_ref().map(|target| target.destination));
-        let incarnation = producer.incarnation;
+        let (incarnation, again_below) = (producer.incarnation, producer.may_be_again_below());
         for sequence in frame.first_sequence..frame.first_sequence.saturating_add(frame.count) {
             match to {
-                Some(to) => self.state.note_refused(to, incarnation, sequence),
+                Some(to) => self
+                    .state
+                    .note_refused(to, incarnation, sequence, sequence < again_below),
                 // It may have arrived before, where it cannot be sent now.
                 None if producer.resumed || sequence < producer.next_sequence => {
                     self.state.note_doubtful(incarnation, sequence);
                 }
-                None => self.state.note_refused(DestinationId::ANYWHERE, incarnation, sequence),
+                None => self
+                    .state
+                    .note_refused(DestinationId::ANYWHERE, incarnation, sequence, false),
             }
         }
     }
@@ -390,8 +402,20 @@ impl Engine {
                 _ => rejected.push((sequence, sequence, refused.clone())),
             }
         }
+        self.doom(key, frame, &refused);
         self.reject(id, key, frame, rejected);
         Ok(Outcome::Done)
+    }
+
+    /// Nothing of a transaction arrives when a part of it cannot (EMS-TX-A02), be it the first that names it.
+    fn doom(&mut self, key: u64, frame: &PublishFrame<'_>, cause: &Refused) {
+        if let Some(session) = self.sessions.get_mut(&key)
+            && session.mode == AcknowledgeMode::Transacted
+            && frame.transaction != 0
+        {
+            let limit = self.settings.limits.transactions;
+            session.transactions.doom(frame.transaction, limit, cause);
+        }
     }
 
     fn reject(&mut self, id: u64, key: u64, frame: &PublishFrame<'_>, rejected: Vec<(u64, u64, Refused)>) {
@@ -400,14 +424,6 @@ impl Engine {
         };
         let number = session.number;
         for (first, last, refused) in rejected {
-            if let Some(session) = self.sessions.get_mut(&key)
-                && session.mode == AcknowledgeMode::Transacted
-                && frame.transaction != 0
-            {
-                // Nothing of a transaction arrives when a part of it cannot (EMS-TX-A02), be it the first that names it.
-                let limit = self.settings.limits.transactions;
-                session.transactions.doom(frame.transaction, limit, &refused);
-            }
             let rejected = proto::Rejected {
                 producer: frame.producer,
                 first,

@@ -63,7 +63,7 @@ pub(crate) struct Extent {
 }
 
 impl Extent {
-    fn record(&self, position: Position) -> Option<Record> {
+    pub fn record(&self, position: Position) -> Option<Record> {
         let at = match &self.places {
             None => (position.0 - self.start.0) as usize,
             Some(places) => {

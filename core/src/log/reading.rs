@@ -93,8 +93,10 @@ impl Log {
     /// [`LogError::Damaged`] when its checksum is wrong (it is never delivered then), [`LogError::Gone`] when no record is
     /// there, or the disk's error met by the request that was run for it.
     pub fn read(&mut self, position: Position) -> Result<Read, LogError> {
-        match self.in_memory(position) {
-            Some(found) => found.map(Read::Cached).ok_or(LogError::Gone(position)),
+        match self.in_memory(position).flatten() {
+            Some(found) => Ok(Read::Cached(found)),
+            // What was read around it may have taken a lost sector for the zeros behind a group commit: the place itself
+            // says whether nothing was stored there, or it is damaged.
             None => self.request(position),
         }
     }
@@ -167,6 +169,10 @@ impl Log {
         self.reading.remove(&done.position);
         match done.result {
             Ok(extent) => {
+                if extent.record(done.position).is_none() {
+                    // What verifies there is the log's own.
+                    self.note_unreadable(done.position, LogError::Gone(done.position));
+                }
                 // The segment may have been removed or rewritten meanwhile; records are the same in either case, and a
                 // removed one is not asked for again.
                 self.read_ahead.note(extent.end, done.bytes);
@@ -188,12 +194,17 @@ impl Log {
                     return;
                 }
                 self.note_damaged_read(&error);
-                if self.unreadable.len() >= UNREADABLE_MAX {
-                    self.unreadable.clear();
-                }
-                self.unreadable.insert(done.position, error);
+                self.note_unreadable(done.position, error);
             }
         }
+    }
+
+    /// The next read of a position finds this.
+    fn note_unreadable(&mut self, position: Position, error: LogError) {
+        if self.unreadable.len() >= UNREADABLE_MAX {
+            self.unreadable.clear();
+        }
+        self.unreadable.insert(position, error);
     }
 }
 

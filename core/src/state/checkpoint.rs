@@ -7,7 +7,7 @@
 //! Recovery takes each item on top of what it knows (an incomplete checkpoint does no harm), and at the last chunk of a
 //! complete one drops what the checkpoint does not name: its end was told by records that are gone.
 
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::log::{AppendError, HEADER_BYTES, Position, Purpose, Space};
 use crate::name::DestinationName;
@@ -32,6 +32,9 @@ pub(super) struct CheckpointReading {
     begin: Position,
     bytes: u64,
     named: FxHashSet<u64>,
+    /// Producers, and whether they are in the young half.
+    rows: FxHashMap<Key, bool>,
+    forgotten_up_to: u64,
     refused: FxHashSet<Key>,
 }
 
@@ -228,6 +231,8 @@ impl Tables {
                 begin: position,
                 bytes: 0,
                 named: FxHashSet::default(),
+                rows: FxHashMap::default(),
+                forgotten_up_to: 0,
                 refused: FxHashSet::default(),
             }),
             // The beginning is missing: what it says still holds, what it does not say means nothing.
@@ -243,6 +248,7 @@ impl Tables {
             self.checkpoint = reading.begin;
             self.checkpoint_bytes = reading.bytes;
             self.drop_unlisted(liveness, &reading.named);
+            self.producers.keep_rows(&reading.rows, reading.forgotten_up_to);
             self.producers.keep_refused(&reading.refused);
         } else {
             self.reading = Some(reading);
@@ -261,6 +267,9 @@ impl Tables {
                 self.catalogue.next_id = self.catalogue.next_id.max(next_id);
                 self.catalogue.generations = self.catalogue.generations.max(generations);
                 self.producers.restore_forgotten(forgotten_up_to);
+                if let Some(reading) = reading {
+                    reading.forgotten_up_to = forgotten_up_to;
+                }
             }
             Item::Destination(head) => {
                 let name = DestinationName::parse(&head.name).map_err(|_| HeadError::Range("destination name"))?;
@@ -288,7 +297,10 @@ impl Tables {
                 incarnation,
                 destination,
                 sequence,
-            } => self.producers.restore(young, incarnation, destination, sequence),
+            } => {
+                self.producers.restore(young, incarnation, destination, sequence);
+                reading.map(|reading| reading.rows.insert((incarnation, destination), young));
+            }
             Item::Refused {
                 incarnation,
                 destination,
@@ -323,6 +335,12 @@ impl Tables {
         }
         for id in subscriptions {
             self.drop_subscription(liveness, id);
+        }
+        // What records before it referred to, and none names any more, was deleted as well.
+        let unnamed = self.sources.values().filter(|source| !source.named);
+        let unnamed: Vec<SourceId> = unnamed.map(|source| source.id).collect();
+        for id in unnamed {
+            self.remove_source(liveness, id);
         }
     }
 }

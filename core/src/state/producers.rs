@@ -145,7 +145,12 @@ impl Producers {
     /// Notes that a number was refused before it was known where it goes, and may have arrived somewhere before that: neither
     /// it nor those before it can be told any more.
     pub fn note_doubtful(&mut self, incarnation: u64, sequence: u64) {
-        self.refusals.doubt((incarnation, DestinationId::ANYWHERE), sequence);
+        self.doubt(incarnation, DestinationId::ANYWHERE, sequence);
+    }
+
+    /// The same of a number whose destination is known, and whose producer is not any more.
+    pub fn doubt(&mut self, incarnation: u64, destination: DestinationId, sequence: u64) {
+        self.refusals.doubt((incarnation, destination), sequence);
         self.mark_evicted();
     }
 
@@ -415,6 +420,19 @@ impl Producers {
                 untold: 0,
             },
         );
+    }
+
+    /// A checkpoint that names all rows, each with whether it is young, is complete. Messages from before it tell of others
+    /// less than had arrived of them: those were forgotten, up to this incarnation and no further.
+    pub fn keep_rows(&mut self, named: &FxHashMap<Key, bool>, forgotten_up_to: u64) {
+        self.forgotten_up_to = forgotten_up_to;
+        let mut halves = [FxHashMap::default(), FxHashMap::default()];
+        for (key, last) in self.old.drain().chain(self.young.drain()) {
+            if let Some(young) = named.get(&key) {
+                halves[usize::from(*young)].insert(key, last);
+            }
+        }
+        [self.old, self.young] = halves;
     }
 
     /// Takes a checkpoint's bound.

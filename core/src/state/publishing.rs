@@ -216,10 +216,16 @@ impl State {
     }
 
     /// Notes that a message was refused, by this layer or by the one above: should its number come again, it is new, unless
-    /// it had arrived before, or that cannot be told.
-    pub fn note_refused(&mut self, to: DestinationId, incarnation: u64, sequence: u64) {
-        if incarnation != 0 {
-            self.tables.producers.note_refused(incarnation, to, sequence);
+    /// it had arrived before, or that cannot be told: it may be sent again here, and its producer was forgotten.
+    pub fn note_refused(&mut self, to: DestinationId, incarnation: u64, sequence: u64, may_be_again: bool) {
+        let producers = &mut self.tables.producers;
+        if incarnation == 0 {
+            return;
+        }
+        if may_be_again && producers.may_have_forgotten(incarnation) && producers.last(incarnation, to).is_none() {
+            producers.doubt(incarnation, to, sequence);
+        } else {
+            producers.note_refused(incarnation, to, sequence);
         }
     }
 
@@ -457,10 +463,11 @@ impl State {
             room = room.and_then(|()| self.add_lengths(&heads, &mut lengths));
         }
         // Nothing is discarded for a message that then finds no room itself, and none of it takes from the reserve.
-        match room.and_then(|()| {
-            self.log
-                .check_room(&lengths, if logged { Purpose::Fill } else { Purpose::Drain })
-        }) {
+        if logged {
+            room = room.and_then(|()| self.log.check_room(&lengths, Purpose::Fill));
+        }
+        // The ends leave alone what is kept for upkeep, of which publishing knows nothing where there is no reserve yet.
+        match room.and_then(|()| self.log.check_room(&lengths, Purpose::Drain)) {
             Ok(()) => Ok(chosen),
             Err(error) => {
                 for (source, discarded) in &chosen {

@@ -277,6 +277,12 @@ fn a_number_that_comes_again_is_unknown_when_its_producer_left_the_table_after_i
             // What it never sent before is new, whoever is forgotten.
             send(&mut bench, 3);
             assert_eq!((bench.confirmed(), bench.held()), (vec![3], Some(11)));
+            // That it is known by this one again says nothing of those before.
+            bench.frames.clear();
+            send(&mut bench, 1);
+            send(&mut bench, 2);
+            assert_eq!(bench.rejected(), [unknown(1), unknown(2)]);
+            assert_eq!((bench.confirmed(), bench.held()), (vec![], Some(11)));
         }
     }
 }

@@ -92,9 +92,9 @@ fn what_cannot_be_told_stays_so_however_often_it_comes() {
     let incarnation = bench.last_incarnation();
     bench.publish(1, "a");
     let orders = bench.engine().state().destination(Kind::Queue, "orders").unwrap().id;
-    bench.engine().state_mut().note_refused(orders, incarnation, 2);
+    bench.engine().state_mut().note_refused(orders, incarnation, 2, false);
     for other in incarnation + 1..incarnation + 70_000 {
-        bench.engine().state_mut().note_refused(orders, other, 1);
+        bench.engine().state_mut().note_refused(orders, other, 1, false);
     }
     bench.publish(2, "b");
     bench.publish(3, "c");

@@ -108,6 +108,43 @@ fn nobody_hears_that_a_reliable_message_found_no_destination() {
 
 // covers: EMS-TX-A02
 #[test]
+fn a_transaction_whose_reliable_message_was_not_taken_in_is_rolled_back_though_nobody_heard_of_it() {
+    let mut reliable = Vec::new();
+    crate::wire::put_varint_field(&mut reliable, 1, 2);
+    // Refused with its whole frame, or by itself: it lacks its upload.
+    let mut lacks_upload = reliable.clone();
+    crate::wire::put_bytes_field(&mut lacks_upload, 14, &[9, 77, 0, 0, 0, 0, 0, 0, 0]);
+    for (name, refused) in [("not..legal", &reliable), ("orders", &lacks_upload)] {
+        let mut bench = Bench::new(Properties::default());
+        bench.connect_as(AcknowledgeMode::Transacted);
+        let open = proto::OpenProducer {
+            producer: 2,
+            ..proto::OpenProducer::default()
+        };
+        bench.send(1, Sent::OpenProducer(open));
+        bench.publish_to("orders", 1, 1);
+        let publish = proto::Publish {
+            producer: 2,
+            first_sequence: 2,
+            messages: vec![refused.clone().into()],
+            destination: Some(proto::Destination {
+                kind: DestinationKind::Queue.into(),
+                name: name.to_owned(),
+            }),
+            transaction: 1,
+        };
+        bench.send(1, Sent::Publish(publish));
+        assert_eq!(bench.rejected(), []);
+        let Answered::Error(error) = bench.decided(1, Verb::Commit) else {
+            panic!("{name}: a part of the transaction was not taken in");
+        };
+        assert_eq!(error.code(), ErrorCode::TransactionRolledBack);
+        assert_eq!(bench.held(), Some(0));
+    }
+}
+
+// covers: EMS-TX-A02
+#[test]
 fn a_session_has_a_bounded_number_of_open_transactions_and_what_is_past_it_is_rolled_back() {
     let mut bench = Bench::new(Properties::default());
     bench.limits.transactions = 2;

@@ -84,6 +84,33 @@ fn a_damaged_record_is_never_delivered_and_its_neighbours_are() {
     assert_eq!(host.log.damaged_places()[0].position, victim);
 }
 
+// Zeros also stand behind a group commit's last record: what was read before has to tell these from a lost sector.
+#[test]
+fn a_record_whose_head_is_empty_is_damaged_whatever_was_read_before_it() {
+    let whole = filled(4, 100, 2000);
+    let positions: Vec<Position> = whole.appended.keys().copied().collect();
+    for victim in positions[5..25].iter().copied() {
+        let mut host = filled(4, 100, 2000);
+        host.maintain(&KeepAll).unwrap();
+        let offset = (victim.get() - Position::FIRST.get() + BLOCK_BYTES) as usize;
+        host.disk
+            .edit("0000000000000001.segment", |bytes| bytes[offset..offset + 64].fill(0));
+        host = host.reopen(options()).unwrap();
+        for position in positions.iter().copied() {
+            if position == victim {
+                let found = host.read(position);
+                assert!(
+                    matches!(found, Err(LogError::Damaged { position, .. }) if position == victim),
+                    "{found:?}"
+                );
+            } else {
+                host.check(position);
+            }
+        }
+        assert_eq!(host.log.damaged_places().len(), 1);
+    }
+}
+
 #[test]
 fn scrubbing_finds_damage_that_nobody_read_at_the_pace_that_was_given() {
     for rewritten in [false, true] {

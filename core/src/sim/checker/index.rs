@@ -221,7 +221,7 @@ impl<'a> Index<'a> {
     }
 
     fn note_purge(&mut self, at: usize, event: &Event, place: PlaceId) {
-        let purges = self.purges.entry(place).or_default();
+        let (purges, stops) = (self.purges.entry(place).or_default(), &self.stops);
         match event {
             Event::PurgeAsked(_) => purges.push(Purge {
                 asked: at,
@@ -229,9 +229,13 @@ impl<'a> Index<'a> {
                 refused: false,
             }),
             Event::PurgeRefused(_) => purges.iter_mut().rev().take(1).for_each(|purge| purge.refused = true),
-            _ => purges.iter_mut().for_each(|purge| {
-                purge.durable.get_or_insert(at);
-            }),
+            // One that was asked for before a stop may be lost, whatever became of later ones.
+            _ => purges
+                .iter_mut()
+                .filter(|purge| stops.iter().all(|stop| *stop < purge.asked))
+                .for_each(|purge| {
+                    purge.durable.get_or_insert(at);
+                }),
         }
     }
 

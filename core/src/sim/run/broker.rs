@@ -3,7 +3,7 @@
 use super::client::Client;
 use super::env::Env;
 use super::follower::Follower;
-use super::link::Down;
+use super::link::{Down, Link};
 use super::machine::Machine;
 use super::places::Places;
 use super::scene;
@@ -233,8 +233,25 @@ impl World {
         }
     }
 
+    /// Notes whose consumers are gone because the broker has ended their call: what they do not take goes to others, before
+    /// they hear of it.
+    fn note_given_up(&mut self) {
+        let Some(host) = &self.machine.host else { return };
+        for client in &mut self.clients {
+            let given_up = |link: &&mut Link| !link.given_up && host.engine().has_given_up(link.stream);
+            let Some(link) = client.link.as_mut().filter(given_up) else {
+                continue;
+            };
+            link.given_up = true;
+            for consumer in client.sessions.iter().flat_map(|session| &session.consumers) {
+                self.env.consumer_down(consumer.id, consumer.place);
+            }
+        }
+    }
+
     /// Takes one batch from a stream. Whether there was one.
     pub fn take_output(&mut self, stream: u64) -> bool {
+        self.note_given_up();
         if self.zombies.contains(&stream) {
             // Nobody puts anything on a wire that is cut.
             self.machine.ready.remove(&stream);

@@ -3,7 +3,7 @@
 use super::consumer::Consumer;
 use super::env::{Env, Prepared};
 use super::judging::{check_code, held_nothing, look};
-use super::link::{Down, Link};
+use super::link::{Down, Link, words};
 use super::places::Places;
 use super::producer::Producer;
 use super::scene::{ClientPlan, ConsumerPlan};
@@ -182,6 +182,9 @@ impl Client {
         if env.random.one_in(6) {
             self.open_consumers(env, index);
         }
+        if env.random.one_in(6) {
+            self.reopen_producers();
+        }
         if !self.durables.is_empty() && env.random.one_in(30) {
             self.unsubscribe(env, index);
         }
@@ -250,7 +253,6 @@ impl Client {
         let known = |place: &Place| is_queue && place.sort == Sort::Queue && place.name == plan.at.name;
         let place = env.history.facts.places.iter().position(known).unwrap_or(0);
         let id = env.consumer(PlaceId(place as u32), plan.predicate);
-        env.history.facts.consumers[id.0 as usize].predicate = own_predicate(plan);
         env.note(Event::ConsumerAsked(id));
         let consumer = Consumer {
             number: self.last_consumer,
@@ -528,14 +530,21 @@ impl Client {
         }
     }
 
-    /// Opens producers again that were refused, for want of room, and have messages without an answer.
+    /// Opens producers again that are not open: their queue had to be made first, and there was no room for that. Not at once
+    /// when that is heard, since room comes with time, which does not pass while anybody has something to say.
     pub fn reopen_producers(&mut self) {
         for index in 0..self.sessions.len() {
             let session = &self.sessions[index];
-            let refused = |producer: &&Producer| session.open && !producer.is_open() && producer.waits();
-            let producers = (0..).zip(&session.producers).filter(|(_, producer)| refused(producer));
+            let asks = |asked: usize| {
+                let about =
+                    |(of, what): &(usize, Asked)| *of == index && matches!(what, Asked::Producer(at) if *at == asked);
+                self.asked.values().any(about)
+            };
+            let closed = |(at, producer): &(usize, &Producer)| session.open && !producer.is_open() && !asks(*at);
+            let producers = session.producers.iter().enumerate().filter(closed);
             let frames = producers.map(|(at, producer)| (producer.open_frame(), Some(Asked::Producer(at))));
-            self.send(index, frames.collect());
+            let frames = frames.collect();
+            self.send(index, frames);
         }
     }
 
@@ -553,16 +562,13 @@ impl Client {
     }
 }
 
-/// A producer was not opened: whether it asks again.
+/// A producer was not opened: whether it asks again at once.
 fn producer_refused(session: &mut Session, at: usize, code: Option<ErrorCode>) -> Vec<Sending> {
-    if code == Some(ErrorCode::UnknownProducer) {
-        session.producers[at].forgotten();
+    if code != Some(ErrorCode::UnknownProducer) {
+        return Vec::new();
     }
-    // Where its queue has to be made first and there is no room for that, there will be.
-    if matches!(code, Some(ErrorCode::UnknownProducer | ErrorCode::StoreFull)) {
-        return vec![(session.producers[at].open_frame(), Some(Asked::Producer(at)))];
-    }
-    Vec::new()
+    session.producers[at].forgotten();
+    vec![(session.producers[at].open_frame(), Some(Asked::Producer(at)))]
 }
 
 /// A consumer was opened, or refused.
@@ -589,24 +595,4 @@ fn same_plan(one: &ConsumerPlan, other: &ConsumerPlan) -> bool {
         && one.subscription == other.subscription
         && one.predicate == other.predicate
         && one.browse == other.browse
-}
-
-/// A queue's consumer selects for itself; a subscription selects when messages come in, for all its consumers.
-fn own_predicate(plan: &ConsumerPlan) -> crate::sim::facts::Predicate {
-    plan.predicate
-}
-
-/// A batch in words, without message bytes.
-fn words(batch: &proto::ClientBatch) -> String {
-    let frames = batch.frames.iter().map(|frame| match &frame.frame {
-        Some(client_frame::Frame::Publish(publish)) => {
-            let (first, count) = (publish.first_sequence, publish.messages.len());
-            format!(
-                "publish {count} from {first} by {} in {}",
-                publish.producer, publish.transaction
-            )
-        }
-        other => format!("{other:?}"),
-    });
-    frames.collect::<Vec<_>>().join("; ")
 }

@@ -17,6 +17,7 @@ use std::sync::Arc;
 const READER: &str = "follower";
 /// How far it may stay behind: further than any run goes.
 const BOUND_BYTES: u64 = 1 << 30;
+
 /// See the module's documentation.
 pub struct Follower {
     disk: SimDisk,

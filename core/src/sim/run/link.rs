@@ -1,6 +1,6 @@
 //! The wire between a client and the broker: batches on their way in both directions, until it is cut.
 
-use crate::proto::ServerBatch;
+use crate::proto::{self, ServerBatch, client_frame};
 use crate::sim::history::DeliveryId;
 use std::collections::VecDeque;
 
@@ -22,6 +22,8 @@ pub struct Link {
     pub down: VecDeque<Down>,
     /// The client does not read for a while.
     pub slow: bool,
+    /// The broker has given it up, of which the client has not heard.
+    pub given_up: bool,
 }
 
 impl Link {
@@ -33,6 +35,22 @@ impl Link {
             up: VecDeque::new(),
             down: VecDeque::new(),
             slow: false,
+            given_up: false,
         }
     }
+}
+
+/// A batch in words, without message bytes.
+pub fn words(batch: &proto::ClientBatch) -> String {
+    let frames = batch.frames.iter().map(|frame| match &frame.frame {
+        Some(client_frame::Frame::Publish(publish)) => {
+            let (first, count) = (publish.first_sequence, publish.messages.len());
+            format!(
+                "publish {count} from {first} by {} in {}",
+                publish.producer, publish.transaction
+            )
+        }
+        other => format!("{other:?}"),
+    });
+    frames.collect::<Vec<_>>().join("; ")
 }

@@ -68,7 +68,7 @@ fn options(env: &mut Env) -> StateOptions {
         volatile_bytes: env.pick(&[8 << 10, 1 << 20]).unwrap_or(1 << 20),
         redelivery_reserve: env.pick(&[2, 8, 64, 8192]).unwrap_or(64),
         selector_cache_bytes: env.pick(&[0, 2 << 10, 1 << 20]).unwrap_or(0),
-        producers_max: env.pick(&[100_000, 100_000, 100_000]).unwrap_or(3),
+        producers_max: env.pick(&[3, 100_000, 100_000]).unwrap_or(3),
         refusals_max: env.pick(&[1, 2, 65_536]).unwrap_or(2),
         incarnation_bits: env.pick(&[4, 24, 32]).unwrap_or(32),
         checkpoint_chunk_bytes: env.pick(&[300, 128 << 10]).unwrap_or(300),

@@ -364,7 +364,7 @@ fn a_refused_number_is_remembered_when_the_records_that_told_of_it_are_gone() {
     let queue = bench.queue("orders", Properties::default());
     let filler = bench.queue("filler", Properties::default());
     let producer = bench.state().next_incarnation().unwrap();
-    bench.state().note_refused(queue, producer, 1);
+    bench.state().note_refused(queue, producer, 1, false);
     bench
         .send_as(queue, &Message::text("later"), (producer, 2), None)
         .unwrap();

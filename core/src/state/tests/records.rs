@@ -68,7 +68,7 @@ fn one_copy_more_is_refused_and_changes_nothing() {
 /// Sends what was refused again, every `step`th number from the first, and says which were stored.
 fn send_refused_again(bench: &mut Bench, queue: DestinationId, refused: u64, step: usize) -> Vec<u64> {
     for sequence in 1..=refused {
-        bench.state().note_refused(queue, 77, sequence);
+        bench.state().note_refused(queue, 77, sequence, false);
     }
     bench
         .send_as(queue, &Message::text("later"), (77, refused + 1), None)

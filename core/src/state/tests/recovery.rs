@@ -272,3 +272,68 @@ fn a_message_without_a_delay_is_ready_also_when_the_clock_was_set_back() {
     bench.restart();
     assert_eq!(bench.texts(queue.source()), ["at once"]);
 }
+
+// Its first message is still there, and tells of it; the later ones, and what was known of them, are gone.
+#[test]
+fn a_producer_that_was_forgotten_is_not_known_again_by_an_older_message_after_a_restart() {
+    let options = StateOptions {
+        producers_max: 4,
+        ..small_options()
+    };
+    let mut bench = Bench::on(SimDisk::new(1), options);
+    let queue = bench.queue("orders", Properties::default());
+    let send = |bench: &mut Bench, who: u64, number: u64| {
+        let sent = bench.send_as(queue, &Message::text("x".repeat(8_000)), (who, number), None);
+        bench.settle();
+        sent
+    };
+    let who = bench.state().next_incarnation().unwrap();
+    for number in 1..=100 {
+        send(&mut bench, who, number).unwrap();
+    }
+    // The others' are gone as well, but for those of one.
+    let others: Vec<u64> = (0..4).map(|_| bench.state().next_incarnation().unwrap()).collect();
+    for other in &others {
+        send(&mut bench, *other, 1).unwrap();
+    }
+    for number in 2..=70 {
+        send(&mut bench, others[3], number).unwrap();
+    }
+    let again = |bench: &mut Bench| {
+        let bytes = Message::text("again").encode();
+        let incoming = Incoming {
+            view: &MessageView::parse(&bytes).unwrap(),
+            uploaded: &[],
+            incarnation: who,
+            sequence: 100,
+            connection: 7,
+            client_id: "me",
+            transaction: None,
+            may_be_again: true,
+        };
+        let sent = bench.state().publish(queue, &incoming);
+        assert!(matches!(sent, Err(PublishError::UnknownProducer)), "{sent:?}");
+    };
+    again(&mut bench);
+    for number in 40..=160 {
+        bench.state().deliver(queue.source(), 4, number, 1).unwrap();
+        bench.acknowledge(queue.source(), number);
+    }
+    bench.settle();
+    bench.state().checkpoint().unwrap();
+    bench.settle();
+    assert!(
+        !bench.state().log().has_all_from(Position::FIRST),
+        "all of it is still there"
+    );
+    let before = bench.state().dump();
+    bench.restart();
+    again(&mut bench);
+    let producers = |dump: String| {
+        dump.lines()
+            .filter(|line| line.starts_with("producer"))
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(producers(bench.state().dump()), producers(before));
+}

@@ -39,14 +39,14 @@ impl Story {
             Err(PublishError::UnknownProducer) => {
                 self.unknown += 1;
                 // The layer above notes every refusal.
-                self.bench.state().note_refused(key.1, key.0, sequence);
+                self.bench.state().note_refused(key.1, key.0, sequence, false);
             }
             Err(error) => panic!("{error}"),
         }
     }
 
     fn refuse(&mut self, key: (u64, DestinationId), sequence: u64) {
-        self.bench.state().note_refused(key.1, key.0, sequence);
+        self.bench.state().note_refused(key.1, key.0, sequence, false);
         let sent = self.sent.entry(key).or_default();
         if !sent.stored.contains(&sequence) {
             sent.refused.insert(sequence);
@@ -142,9 +142,9 @@ fn so_many_refused_producers_cost_no_more_for_each_than_few_and_none_of_theirs_i
     let mut bench = Bench::new();
     let queue = bench.queue("orders", Properties::default());
     bench.send_as(queue, &Message::text("first"), (7, 1), None).unwrap();
-    bench.state().note_refused(queue, 7, 2);
+    bench.state().note_refused(queue, 7, 2, false);
     for incarnation in 1_000..71_000 {
-        bench.state().note_refused(queue, incarnation, 1);
+        bench.state().note_refused(queue, incarnation, 1, false);
     }
     for incarnation in [7, 1_000, 70_999, 80_000] {
         bench

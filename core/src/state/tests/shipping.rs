@@ -290,6 +290,42 @@ fn a_standby_that_restarts_before_it_has_heard_of_a_queue_keeps_its_messages() {
     assert_eq!(follower.dump(), bench.state().dump());
 }
 
+// What a checkpoint does not name is gone; the record that deleted it may have gone before what it deleted was sent on.
+#[test]
+fn a_standby_that_never_hears_of_a_deletion_drops_what_was_deleted_at_the_next_checkpoint() {
+    let mut bench = Bench::new();
+    let (topic, queue) = (
+        bench.topic("news", Properties::default()),
+        bench.queue("orders", Properties::default()),
+    );
+    bench.subscribe("kept", "news", |_| {});
+    let gone = bench.subscribe("gone", "news", |_| {});
+    let fill = |bench: &mut Bench, to| {
+        for _ in 0..40 {
+            bench.send(to, &Message::text("x".repeat(8_000)));
+            bench.settle();
+        }
+    };
+    // What defines it and what deletes it are in segments of which nothing else is needed.
+    fill(&mut bench, queue);
+    fill(&mut bench, topic);
+    fill(&mut bench, queue);
+    bench.state().unsubscribe(gone, "admin").unwrap();
+    fill(&mut bench, queue);
+    bench.state().purge(queue.source(), "admin").unwrap();
+    bench.settle();
+    bench.state().checkpoint().unwrap();
+    bench.settle();
+    assert!(
+        !bench.state().log().has_all_from(Position::FIRST),
+        "the deletion is still there"
+    );
+    let (mut follower, _) = State::open(Arc::new(SimDisk::new(2)), follower_options(), bench.now).unwrap();
+    let mut from = follower.log().end();
+    follow(&mut bench, &mut follower, &mut from);
+    assert_eq!(follower.dump(), bench.state().dump());
+}
+
 fn logged_messages(state: &State) -> Vec<String> {
     let dump = state.dump();
     let messages = dump.lines().filter(|line| line.starts_with("message "));
