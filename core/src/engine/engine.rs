@@ -72,6 +72,8 @@ pub struct Engine {
     pub(super) last_key: u64,
     /// When `check_liveness` may have something to do; never later than that.
     pub(super) liveness_at_ms: u64,
+    /// Until then nobody is given up for his silence: see `check_liveness`.
+    pub(super) judging_from_ms: u64,
     /// Streams to tell of at the next `poll`.
     pub(super) ready: Vec<u64>,
     pub(super) dirty: Vec<SourceId>,
@@ -124,6 +126,7 @@ impl Engine {
             written,
             last_key: 0,
             liveness_at_ms: u64::MAX,
+            judging_from_ms: 0,
             ready: Vec::new(),
             dirty: Vec::new(),
             stalled: Vec::new(),

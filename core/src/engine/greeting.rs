@@ -14,6 +14,12 @@ pub const PROTOCOL_VERSION: u32 = 1;
 /// Longest client id, and longest of the texts that are only for people; in bytes.
 const TEXT_BYTES_MAX: usize = 1024;
 
+/// So much later than asked for the host comes while it is busy; what is later is a stall.
+const LATE_MS: u64 = 500;
+
+/// How long after a stall clients are heard before it is judged who has been silent.
+const CATCH_UP_MS: u64 = 2_000;
+
 impl Engine {
     pub(super) fn hello(&mut self, id: u64, mut hello: Hello) {
         if hello.protocol_version != PROTOCOL_VERSION {
@@ -397,24 +403,34 @@ impl Engine {
     /// Heartbeats, silence, output that nobody takes, greetings that do not come, connections that nobody resumes.
     pub(super) fn check_liveness(&mut self) {
         let now_ms = self.now.monotonic_ms;
+        if now_ms > self.liveness_at_ms.saturating_add(LATE_MS) {
+            // Nobody came at the time that was asked for: the process stood still, and what its clients said meanwhile is
+            // still to be read. It is judged when that has been done.
+            self.judging_from_ms = now_ms + CATCH_UP_MS;
+        }
+        let judges = now_ms >= self.judging_from_ms;
         let mut verdicts = Vec::new();
         for (&id, stream) in &self.streams {
             if stream.phase == Phase::Closing {
                 continue;
             }
-            if stream
+            let is_slow = stream
                 .waiting_since_ms
-                .is_some_and(|since| now_ms >= since + self.settings.slow_consumer_ms)
-            {
-                verdicts.push((id, Some(ErrorCode::SlowConsumer)));
-            } else if stream.phase == Phase::Greeting && now_ms >= stream.opened_ms + self.settings.hello_ms {
-                verdicts.push((id, Some(ErrorCode::Idle)));
-            } else if !stream.internal && stream.phase == Phase::Open {
-                if now_ms >= stream.heard_ms + stream.heartbeat_ms {
-                    verdicts.push((id, Some(ErrorCode::Idle)));
-                } else if now_ms >= stream.sent_ms + stream.heartbeat_ms / 3 && stream.outbox.is_empty() {
-                    verdicts.push((id, None));
-                }
+                .is_some_and(|since| now_ms >= since + self.settings.slow_consumer_ms);
+            let is_silent = match stream.phase {
+                Phase::Greeting => now_ms >= stream.opened_ms + self.settings.hello_ms,
+                Phase::Open => !stream.internal && now_ms >= stream.heard_ms + stream.heartbeat_ms,
+                _ => false,
+            };
+            let owes_heartbeat = !stream.internal
+                && stream.phase == Phase::Open
+                && now_ms >= stream.sent_ms + stream.heartbeat_ms / 3
+                && stream.outbox.is_empty();
+            match (judges, is_slow, is_silent, owes_heartbeat) {
+                (true, true, ..) => verdicts.push((id, Some(ErrorCode::SlowConsumer))),
+                (true, _, true, _) => verdicts.push((id, Some(ErrorCode::Idle))),
+                (.., true) => verdicts.push((id, None)),
+                _ => {}
             }
         }
         for (id, verdict) in verdicts {
@@ -430,7 +446,8 @@ impl Engine {
             .connections
             .iter()
             .filter(|(_, connection)| {
-                connection
+                judges
+                    && connection
                     .detached_at_ms
                     .is_some_and(|at| now_ms >= at + connection.detach_ms)
             })
@@ -439,7 +456,7 @@ impl Engine {
         for key in expired {
             self.end_connection(key, None);
         }
-        self.liveness_at_ms = self.liveness_deadline();
+        self.liveness_at_ms = self.liveness_deadline().max(self.judging_from_ms);
     }
 
     /// Makes sure that `check_liveness` runs at `at_ms`.

@@ -39,6 +39,7 @@ mod producers;
 mod properties;
 mod publishing;
 mod queue;
+pub mod ranges;
 mod records;
 mod refusals;
 mod rewriting;
@@ -71,6 +72,8 @@ pub use ids::{DestinationId, Kind, Now, SourceId, Tx, UNDELIVERED, XID_PART_BYTE
 pub use looking::{BrowseCursor, BrowseNext};
 pub use message_record::{MessageCopy, MessageHead, Reference};
 pub use producers::ProducerKnowledge;
+#[cfg(test)]
+pub use queue::LOOKED_AT;
 pub use properties::{OverflowPolicy, Properties, Store, StoreDefinition, StoreIndex, Stores};
 pub use publishing::{Accepted, Durability, Incoming};
 pub use selecting::message_id_prefix;
