@@ -9,6 +9,7 @@ call.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
@@ -458,9 +459,10 @@ class Producer:
                 await bound.close()
         finally:
             self.session._producers.pop(self, None)
-            for lane in self._lanes.values():
-                await lane.close()
-                self._lifeline.unroute(lane)
+            async with contextlib.AsyncExitStack() as ends:
+                for lane in self._lanes.values():
+                    self._lifeline.unroute(lane)
+                    ends.push_async_callback(lane.close)
 
     async def __aenter__(self) -> Producer:
         return self
