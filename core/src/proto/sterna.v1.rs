@@ -437,7 +437,8 @@ pub struct Hello {
     pub heartbeat_ms: u32,
     /// How long the broker should keep the connection's sessions after its last stream is gone, without a Goodbye.
     /// 0: not at all. A stream that joins by the token takes over the sessions whose stream was lost: what they had not
-    /// acknowledged is delivered again, and a Drained for each consumer tells from where its credit counts.
+    /// acknowledged is delivered again, and a Drained for each consumer tells from where its credit counts. Sessions whose
+    /// stream is found to be lost only then, or later, go over in the same way, to the stream that joined last.
     #[prost(uint32, tag = "7")]
     pub detach_ms: u32,
     #[prost(message, optional, tag = "8")]
@@ -893,7 +894,8 @@ pub struct Credit {
     pub consumer: u32,
     #[prost(uint64, tag = "2")]
     pub message_limit: u64,
-    /// 0: no bound in bytes.
+    /// Bytes of `message` and of the uploaded body. A message may be sent while those before it have fewer bytes, so one
+    /// always fits. 0: no bound in bytes.
     #[prost(uint64, tag = "3")]
     pub bytes_limit: u64,
     /// Send what there is up to the limit, then say Drained and treat the rest of the credit as used.
@@ -917,6 +919,10 @@ pub struct Deliver {
     /// Of the broker that delivers.
     #[prost(uint64, tag = "3")]
     pub epoch: u64,
+    /// The broker's wall clock as it sent this; milliseconds since 1970. Told where a message has an `expiration_ms`, which is
+    /// to be compared with no older reading of this clock: it may have been set meanwhile. 0: not told.
+    #[prost(uint64, tag = "4")]
+    pub time_ms: u64,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Delivery {
