@@ -233,7 +233,9 @@ impl SetsFrame {
         let names_one_again = match self.sets.as_slice() {
             [] | [_] => false,
             [one, other] => (one.source, one.epoch) == (other.source, other.epoch),
-            sets => sets.iter().any(|set| places.insert((set.source, set.epoch), 0).is_some()),
+            sets => sets
+                .iter()
+                .any(|set| places.insert((set.source, set.epoch), 0).is_some()),
         };
         if !names_one_again {
             return;
@@ -242,7 +244,10 @@ impl SetsFrame {
         let mut united: Vec<(AckSet, Vec<(u64, u64)>)> = Vec::new();
         for set in self.sets.drain(..) {
             let named = &self.ranges[set.ranges.clone()];
-            match places.get(&(set.source, set.epoch)).and_then(|at: &usize| united.get_mut(*at)) {
+            match places
+                .get(&(set.source, set.epoch))
+                .and_then(|at: &usize| united.get_mut(*at))
+            {
                 Some((_, ranges)) => ranges.extend(named),
                 None => {
                     places.insert((set.source, set.epoch), united.len());

@@ -20,6 +20,9 @@ const LATE_MS: u64 = 500;
 /// How long after a stall clients are heard before it is judged who has been silent.
 const CATCH_UP_MS: u64 = 2_000;
 
+/// How often the host has to come by in that time: between two polls it reads.
+const CATCH_UP_POLLS: u32 = 2;
+
 impl Engine {
     pub(super) fn hello(&mut self, id: u64, mut hello: Hello) {
         if hello.protocol_version != PROTOCOL_VERSION {
@@ -342,12 +345,17 @@ impl Engine {
                 .get(session)
                 .is_some_and(|session| session.stream == Some(id))
         });
+        let heir = connection.streams.last().copied();
         for session in sessions {
             if keep {
                 self.detach_session(session);
             } else {
                 self.end_session(session, None);
             }
+        }
+        // Whoever came back has joined already, while this stream was only half dead: nobody else will ask for them.
+        if let Some(heir) = heir.filter(|_| keep) {
+            self.adopt_sessions(key, heir);
         }
     }
 
@@ -405,10 +413,15 @@ impl Engine {
         let now_ms = self.now.monotonic_ms;
         if now_ms > self.liveness_at_ms.saturating_add(LATE_MS) {
             // Nobody came at the time that was asked for: the process stood still, and what its clients said meanwhile is
-            // still to be read. It is judged when that has been done.
-            self.judging_from_ms = now_ms + CATCH_UP_MS;
+            // still to be read. It is judged when that has been done, also by a host that is late every time.
+            self.catching_up.get_or_insert((now_ms + CATCH_UP_MS, 0));
         }
-        let judges = now_ms >= self.judging_from_ms;
+        let judges = self
+            .catching_up
+            .is_none_or(|(until_ms, polls)| now_ms >= until_ms && polls >= CATCH_UP_POLLS);
+        if judges {
+            self.catching_up = None;
+        }
         let mut verdicts = Vec::new();
         for (&id, stream) in &self.streams {
             if stream.phase == Phase::Closing {
@@ -448,15 +461,18 @@ impl Engine {
             .filter(|(_, connection)| {
                 judges
                     && connection
-                    .detached_at_ms
-                    .is_some_and(|at| now_ms >= at + connection.detach_ms)
+                        .detached_at_ms
+                        .is_some_and(|at| now_ms >= at + connection.detach_ms)
             })
             .map(|(&key, _)| key)
             .collect();
         for key in expired {
             self.end_connection(key, None);
         }
-        self.liveness_at_ms = self.liveness_deadline().max(self.judging_from_ms);
+        self.liveness_at_ms = self.liveness_deadline().max(
+            self.catching_up
+                .map_or(0, |(until_ms, _)| until_ms.max(now_ms + LATE_MS)),
+        );
     }
 
     /// Makes sure that `check_liveness` runs at `at_ms`.

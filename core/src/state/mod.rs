@@ -72,10 +72,10 @@ pub use ids::{DestinationId, Kind, Now, SourceId, Tx, UNDELIVERED, XID_PART_BYTE
 pub use looking::{BrowseCursor, BrowseNext};
 pub use message_record::{MessageCopy, MessageHead, Reference};
 pub use producers::ProducerKnowledge;
-#[cfg(test)]
-pub use queue::LOOKED_AT;
 pub use properties::{OverflowPolicy, Properties, Store, StoreDefinition, StoreIndex, Stores};
 pub use publishing::{Accepted, Durability, Incoming};
+#[cfg(test)]
+pub use queue::LOOKED_AT;
 pub use selecting::message_id_prefix;
 pub use source::{Cursor, Moved, Source, SourceStatistics, Watermark};
 pub use spill::{SpillRead, SpillReadDone, SpillWork, SpillWorkDone};

@@ -38,9 +38,9 @@ pub fn contains(ranges: &[Range], sequence: u64) -> bool {
 
 /// How many numbers some ranges in order have.
 pub(super) fn span(ranges: &[Range]) -> u64 {
-    ranges
-        .iter()
-        .fold(0, |sum: u64, (first, last)| sum.saturating_add((last - first).saturating_add(1)))
+    ranges.iter().fold(0, |sum: u64, (first, last)| {
+        sum.saturating_add((last - first).saturating_add(1))
+    })
 }
 
 #[cfg(test)]

@@ -214,7 +214,10 @@ fn a_frame_of_very_many_ranges_costs_what_is_in_flight() {
             let source = bench.source().0;
             let set = |ranges: &[(u64, u64)]| proto::AckSet {
                 source,
-                ranges: ranges.iter().map(|&(first, last)| proto::SequenceRange { first, last }).collect(),
+                ranges: ranges
+                    .iter()
+                    .map(|&(first, last)| proto::SequenceRange { first, last })
+                    .collect(),
                 epoch: 0,
             };
             let sets: Vec<proto::AckSet> = ranges.chunks(ranges.len() / sets).map(set).collect();
