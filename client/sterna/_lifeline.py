@@ -87,7 +87,7 @@ class Lifeline:
         self._temporaries: dict[Destination, Destination] = {}
         self._supervisor: asyncio.Task[None] | None = None
         self._leaving: asyncio.Task[None] | None = None
-        self._clock_offset_ms = 0
+        self._clock_offset_ms = wall_ms() - int(monotonic_s() * 1000)
 
     # --- Beginning and end
 
@@ -149,11 +149,15 @@ class Lifeline:
         self.message_bytes = limits.message_bytes or self.message_bytes
         self.flow.limit = min(_INFLIGHT_BYTES, limits.inflight_bytes // 2 or _INFLIGHT_BYTES)
         if welcome.time_ms:
-            self._clock_offset_ms = welcome.time_ms - wall_ms()
+            self.told_time(welcome.time_ms)
+
+    def told_time(self, time_ms: int) -> None:
+        """The broker's clock says so now. Whichever of both clocks is set afterwards, this one goes on from there."""
+        self._clock_offset_ms = time_ms - int(monotonic_s() * 1000)
 
     def broker_time_ms(self) -> int:
         """This client's estimate of the broker's clock; milliseconds since 1970."""
-        return wall_ms() + self._clock_offset_ms
+        return int(monotonic_s() * 1000) + self._clock_offset_ms
 
     @property
     def address(self) -> str:

@@ -215,7 +215,9 @@ class Link:
             closing.add_done_callback(lambda done: _closing.pop(done, None))
 
     def _cut(self) -> Any:
-        for task in self._tasks:
+        # A cancelled task keeps its exception, that the frames it went through, and those the call: not kept here.
+        tasks, self._tasks = self._tasks, []
+        for task in tasks:
             if task is not asyncio.current_task():
                 task.cancel()
         if self._call is not None:
@@ -366,7 +368,10 @@ class Link:
             await writing
         except (grpc.RpcError, asyncio.InvalidStateError, grpc.aio.UsageError):
             return False
-        except asyncio.CancelledError:
+        except asyncio.CancelledError as cancelled:
+            # gRPC keeps the future that was cancelled under its operation, that this exception, its frames the call,
+            # and the call its connection: for ever, and out of the garbage collector's sight.
+            cancelled.__traceback__ = None
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
@@ -404,7 +409,8 @@ class Link:
             reason = errors.ProtocolError(f"the broker sent what is no ServerBatch: {error}", subject=self.address)
         except grpc.RpcError:
             reason = await self._status()
-        except asyncio.CancelledError:
+        except asyncio.CancelledError as cancelled:
+            cancelled.__traceback__ = None  # see `_end`
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 # Nobody reads replies any more; whoever waits for one must not wait until a timeout.

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any
 
 from sterna import errors
-from sterna._homes import Homes
+from sterna._homes import TEMPORARY_PREFIX, Homes
 from sterna._lifeline import Lifeline
 from sterna._listening import Listener
 from sterna._secrets import Secret
@@ -22,7 +22,7 @@ from sterna.bodies import Body
 from sterna.consumers import Consumer
 from sterna.destinations import QUEUE_KIND, TOPIC_KIND, Destination, DestinationLike, Queue, Topic, destination_of
 from sterna.messages import Message, Sent
-from sterna.modes import AcknowledgeMode
+from sterna.modes import AcknowledgeMode, DeliveryMode
 from sterna.options import Options, Reconnect
 from sterna.producers import Producer
 from sterna.requestors import Requestor
@@ -92,7 +92,6 @@ def connect_to(
         token=token,
         product=product,
         heartbeat_ms=heartbeat_ms or int(parsed.options.get("heartbeat_ms", 0)),
-        detach_ms=int(parsed.options.get("detach_ms", 0)),
         connect_timeout_s=connect_timeout_s,
         connect_attempts=connect_attempts,
         reconnect=reconnect or Reconnect(),
@@ -296,13 +295,18 @@ class Connection:
     ) -> Message:
         """Sends a request and returns its reply; `timeout` in seconds, other options are those of `send_soon`.
 
-        All requests of a connection share one temporary queue for replies; the correlation id tells them apart.
+        Unless told otherwise a request is non-persistent and lives as long as its timeout: nobody answers one that
+        nobody waits for any more. All requests of a connection share one temporary queue for replies; the correlation
+        id tells them apart.
 
         Raises:
             RequestTimeoutError: no reply in time.
             ConnectionLostError: the connection broke, and with it the place for the reply.
         """
         target = destination_of(destination)
+        options.setdefault("delivery_mode", DeliveryMode.NON_PERSISTENT)
+        if timeout is not None:
+            options.setdefault("time_to_live_ms", max(1, round(timeout * 1000)))
         try:
             async with asyncio.timeout(timeout):
                 return await self._request(target, body, options)
@@ -327,8 +331,11 @@ class Connection:
         producer = await (await self._anonymous())._bound_to(destination)
         return self._homes.of(producer._lifeline)
 
-    async def reply(self, request: Message, body: Body = None, **options: Any) -> Sent:
+    async def reply(self, request: Message, body: Body = None, **options: Any) -> Sent | None:
         """Answers a request at its `reply_to`, with its correlation id (or else its message id).
+
+        None: the asker has gone, and its temporary place for replies with it. That is no error, or a listener that
+        answers would give the request back, and be given it again.
 
         Raises:
             InvalidArgumentError: the request names no place for replies.
@@ -338,7 +345,12 @@ class Connection:
         options.setdefault("correlation_id", request.correlation_id or request.message_id)
         # The asker's place for replies is on the broker that the request came over.
         home = self._homes.of(request._consumer.session._lifeline)
-        return await home.send(request.reply_to, body, **options)
+        try:
+            return await home.send(request.reply_to, body, **options)
+        except errors.NoSuchDestinationError:
+            if request.reply_to.name.startswith(TEMPORARY_PREFIX):
+                return None
+            raise
 
 
 class Browsing:

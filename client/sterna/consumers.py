@@ -231,6 +231,8 @@ class Consumer:
 
     def _on_deliver(self, deliver: Any) -> None:
         """A batch of deliveries."""
+        if deliver.time_ms:
+            self.session._lifeline.told_time(deliver.time_ms)
         deliveries = self._assembled(deliver.deliveries)
         count = len(deliveries)
         self._window.received(count)

@@ -39,7 +39,6 @@ class Options:
     token: Secret = field(repr=False)
     product: str
     heartbeat_ms: int
-    detach_ms: int
     connect_timeout_s: float
     connect_attempts: int
     reconnect: Reconnect
@@ -59,7 +58,6 @@ class Options:
             product=self.product,
             host=socket.gethostname(),
             heartbeat_ms=self.heartbeat_ms,
-            detach_ms=self.detach_ms,
         )
         if token:
             hello.credentials.token = token

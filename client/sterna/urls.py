@@ -16,7 +16,7 @@ from sterna.errors import InvalidArgumentError, UnreachableError
 DEFAULT_PORT = 7222
 _LENGTH_MAX = 1000
 _ACCESS_OPTIONS = ("user", "password", "password_file", "ca", "cert", "key", "server_name")
-_OPTIONS = ("client_id", "heartbeat_ms", "detach_ms", *_ACCESS_OPTIONS)
+_OPTIONS = ("client_id", "heartbeat_ms", *_ACCESS_OPTIONS)
 _SCHEMES = {"sterna": False, "sternas": True}
 
 

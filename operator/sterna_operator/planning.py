@@ -34,17 +34,15 @@ async def plan_files(settings: OperatorSettings, files: Sequence[Path], namespac
         print(error, file=sys.stderr)
         return 1
     parts = assemble(settings, await load_configuration(settings.kubeconfig))
-    try:
+    async with contextlib.AsyncExitStack() as ends:
+        for end in (parts.kube.close, parts.clusters.close, parts.secrets.close):
+            ends.push_async_callback(end)
         await load(parts)
         for manifest in manifests:
             if manifest.resource.kind not in parts.kinds:
                 print(f"{manifest.resource.label}: no kind of Kubernetes", file=sys.stderr)
                 return 1
             print(await _plan(parts, manifest.resource, namespace))
-    finally:
-        await parts.secrets.close()
-        await parts.clusters.close()
-        await parts.kube.close()
     return 0
 
 

@@ -114,13 +114,10 @@ async def run(settings: OperatorSettings) -> int:
     runner, address = await serve(settings.listen, liveness, parts.metrics, ready.is_set)
     # Before kopf: when kopf ends, it cancels every task that is younger than itself.
     ending = asyncio.create_task(_until_ended(parts, liveness, ready, stop, address), name="operator")
-    try:
+    async with contextlib.AsyncExitStack() as ends:
+        for end in (parts.kube.close, runner.cleanup, parts.clusters.close, parts.secrets.close):
+            ends.push_async_callback(end)
         return await ending
-    finally:
-        await parts.secrets.close()
-        await parts.clusters.close()
-        await runner.cleanup()
-        await parts.kube.close()
 
 
 async def _until_ended(

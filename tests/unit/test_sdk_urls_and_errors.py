@@ -92,7 +92,7 @@ def test_a_password_in_a_url_is_refused_and_not_repeated() -> None:
 
 
 def test_secrets_do_not_show() -> None:
-    options = Options("c", "me", "secret-password", "secret-token", "p", 0, 0, 1.0, 1, Reconnect())
+    options = Options("c", "me", "secret-password", "secret-token", "p", 0, 1.0, 1, Reconnect())
     assert "secret" not in repr(options)
 
 

@@ -5,14 +5,19 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any
 
+from google.protobuf.message import DecodeError
+
 from sterna_broker.contract import admin, messaging
 from sterna_broker.contract import message as messages
 from sterna_broker.pump import Pump
 from sterna_broker.refusals import RefusedError
-from sterna_broker.server.internal_stream import InternalStream
+from sterna_broker.server.internal_stream import InternalStream, Pieces, size_of
 
 MESSAGES_DEFAULT = 100
 MESSAGES_MAX = 100_000
+
+#: The reason of a message whose bytes cannot be had.
+DAMAGED = "DAMAGED"
 
 _CONSUMER = 1
 # How many are asked for at a time: bounds what waits for a caller that reads slowly.
@@ -32,6 +37,7 @@ class _Browser:
         self._pump = pump
         self.frames: asyncio.Queue[list[messaging.Delivery] | RefusedError | None] = asyncio.Queue()
         self.session = 0
+        self._pieces = Pieces()
         self._bytes = 0
         self._taken = 0
 
@@ -61,8 +67,10 @@ class _Browser:
 
     def took(self, deliveries: list[messaging.Delivery]) -> None:
         """Asks for as much again as the caller has taken."""
+        # What is damaged took no credit.
+        deliveries = [delivery for delivery in deliveries if delivery.message or delivery.reason != DAMAGED]
         self._taken += len(deliveries)
-        self._bytes += sum(len(delivery.message) for delivery in deliveries)
+        self._bytes += sum(size_of(delivery) for delivery in deliveries)
         credit = messaging.Credit(
             consumer=_CONSUMER, message_limit=self._taken + _WINDOW, bytes_limit=self._bytes + _BYTES_WINDOW
         )
@@ -72,9 +80,14 @@ class _Browser:
     def _on_frame(self, frame: Any) -> None:
         match frame.WhichOneof("frame"):
             case "deliver":
-                self.frames.put_nowait(list(frame.deliver.deliveries))
+                if whole := self._pieces.whole(frame.deliver.deliveries):
+                    self.frames.put_nowait(whole)
             case "drained":
                 self.frames.put_nowait(_End)
+            case "error" if frame.error.code == messaging.MESSAGE_DAMAGED:
+                # Its bytes cannot be had; that it is there, and where, can be told all the same.
+                sequence = int(frame.error.subject.rpartition(" ")[2])
+                self.frames.put_nowait([messaging.Delivery(sequence=sequence, reason=DAMAGED)])
             case "error" | "consumer_closed" | "session_closed" as kind:
                 error = frame.error if kind == "error" else getattr(frame, kind).reason
                 self.frames.put_nowait(RefusedError.from_error(error))
@@ -117,7 +130,10 @@ def _shorten(delivery: messaging.Delivery, body_bytes: int) -> None:
     """
     if body_bytes == 0 or len(delivery.message) <= body_bytes:
         return
-    message = messages.Message.FromString(delivery.message)
+    try:
+        message = messages.Message.FromString(delivery.message)
+    except DecodeError:
+        return  # it is shown as it is
     match message.WhichOneof("body"):
         case "text":
             message.text = message.text.encode()[:body_bytes].decode(errors="ignore")

@@ -25,6 +25,9 @@ _log = structlog.get_logger(part="stream")
 # How long a stream that the engine has ended may take to hand over its last output.
 _LAST_WORDS_MS = 1_000
 
+# Later than this after it was due, a look at who does not read finds that the process itself stood still.
+_LATE_MS = 500
+
 
 class Call:
     """One call of Connect, as the engine's port."""
@@ -89,8 +92,9 @@ class Call:
         finally:
             for task in (reader, self._task):
                 task.cancel()
-            await asyncio.gather(reader, self._task, return_exceptions=True)
+            # Before anything is awaited: gRPC cancels this handler at any moment, also when it is already ending.
             self._pump.close(self.stream)
+            await asyncio.gather(reader, self._task, return_exceptions=True)
         if self.cut_off is not None:
             raise self.cut_off
         for task in (reader, self._task):
@@ -202,9 +206,16 @@ class Connect:
 
     async def _sweep(self) -> None:
         """Cuts off whoever has not read for too long; looks often enough to be at most a quarter late."""
+        period_ms = min(self._slow_consumer_ms / 4, 1_000)
+        before_ms = monotonic_ms()
         while True:
-            await asyncio.sleep(min(self._slow_consumer_ms / 4, 1_000) / 1000)
+            await asyncio.sleep(period_ms / 1000)
             now_ms = monotonic_ms()
+            stood_still = now_ms - before_ms > period_ms + _LATE_MS
+            before_ms = now_ms
+            if stood_still:
+                # What clients read meanwhile has not been noticed yet.
+                continue
             for call in list(self._calls):
                 since_ms = call.writing_since_ms
                 if since_ms is None:

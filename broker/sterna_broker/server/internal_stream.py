@@ -6,7 +6,7 @@ nothing here is hot.
 
 import asyncio
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import structlog
@@ -71,11 +71,15 @@ class InternalStream:
         """Hands frames to the engine.
 
         Raises:
-            RefusedError: the stream has ended.
+            RefusedError: the stream has ended, or they are more than it takes at once; nothing was handed over.
         """
         if self._ended is not None:
             raise self._ended
-        self._pump.handle(self.stream, messaging.ClientBatch(frames=frames).SerializeToString())
+        batch = messaging.ClientBatch(frames=frames).SerializeToString()
+        if self.welcome is not None and len(batch) > self.welcome.limits.frame_bytes:
+            # The engine would end the stream, and with it what others have on the way there.
+            raise _too_large(len(batch), self.welcome.limits.frame_bytes)
+        self._pump.handle(self.stream, batch)
 
     async def request(self, frame: messaging.ClientFrame) -> Any:
         """Sends a frame and waits for its reply.
@@ -147,3 +151,37 @@ class InternalStream:
                 future.set_exception(reason)
         self._pump.close(self.stream)
         self._on_end(reason)
+
+
+def _too_large(size: int, limit: int) -> RefusedError:
+    message = f"The request takes {size} bytes; the limit frame_bytes is {limit}."
+    return RefusedError(
+        "LIMIT_EXCEEDED", "frame_bytes", message, "Send it over a connection, which takes large bodies."
+    )
+
+
+class Pieces:
+    """Puts the bodies together that are too large for one frame: they come in pieces, one delivery each."""
+
+    def __init__(self) -> None:
+        self._begun: dict[int, messaging.Delivery] = {}
+
+    def whole(self, deliveries: Iterable[messaging.Delivery]) -> list[messaging.Delivery]:
+        """Those that are whole now, in order."""
+        found = []
+        for piece in deliveries:
+            delivery = self._begun.pop(piece.sequence, None)
+            if delivery is None:
+                delivery = piece
+            else:
+                delivery.uploaded += piece.uploaded
+            if len(delivery.uploaded) < delivery.uploaded_bytes:
+                self._begun[piece.sequence] = delivery
+            else:
+                found.append(delivery)
+        return found
+
+
+def size_of(delivery: messaging.Delivery) -> int:
+    """What a whole delivery takes of a consumer's credit in bytes."""
+    return len(delivery.message) + len(delivery.uploaded)

@@ -9,12 +9,17 @@ up.
 import asyncio
 from typing import Any
 
+import structlog
+from google.protobuf.message import DecodeError
+
 from sterna_broker.contract import message as messages
 from sterna_broker.contract import messaging
 from sterna_broker.pump import Pump
 from sterna_broker.refusals import RefusedError
-from sterna_broker.server.internal_stream import InternalStream
+from sterna_broker.server.internal_stream import InternalStream, Pieces
 from sterna_broker.surroundings import random_hex
+
+_log = structlog.get_logger(part="internal")
 
 MESSAGES_MAX = 1_000
 WAIT_MS_MAX = 60_000
@@ -33,6 +38,7 @@ class Lease:
         self.id = random_hex(8)
         self.deliveries: list[messaging.Delivery] = []
         self.source = 0
+        self._pieces = Pieces()
         self.open_sequences: set[int] = set()
         self._pump = pump
         self._stream = InternalStream(pump, "Receive", self._on_frame)
@@ -108,10 +114,13 @@ class Lease:
     def _on_frame(self, frame: Any) -> None:
         match frame.WhichOneof("frame"):
             case "deliver":
-                self.deliveries += frame.deliver.deliveries
+                self.deliveries += self._pieces.whole(frame.deliver.deliveries)
                 self._arrived.set()
             case "drained":
                 self._drained.set()
+            case "error" if frame.error.code == messaging.MESSAGE_DAMAGED:
+                # It was put aside with its reason, and took no credit: the others are none the worse for it.
+                _log.warning("damaged_message_not_received", subject=frame.error.subject)
             case "error" | "consumer_closed" | "session_closed" as kind:
                 error = frame.error if kind == "error" else getattr(frame, kind).reason
                 self._failure = RefusedError.from_error(error)
@@ -148,8 +157,8 @@ class Receiving:
         kept = False
         try:
             await lease.receive(request)
-            kept = bool(lease.open_sequences)
             response = _response(lease)
+            kept = bool(lease.open_sequences)
         finally:
             self._receiving -= 1
             if not kept:
@@ -210,10 +219,17 @@ def _check(request: messaging.ReceiveRequest) -> None:
 def _response(lease: Lease) -> messaging.ReceiveResponse:
     received = []
     for delivery in lease.deliveries:
-        decoded = messages.Message.FromString(delivery.message)
         receipt = f"{lease.id}-{delivery.sequence}"
-        received.append(messaging.Received(receipt=receipt, delivery=delivery, message=decoded))
+        received.append(messaging.Received(receipt=receipt, delivery=delivery, message=_decoded(delivery)))
     return messaging.ReceiveResponse(messages=received)
+
+
+def _decoded(delivery: messaging.Delivery) -> messages.Message | None:
+    """The message; none where it cannot be read, which concerns no other: it can be acknowledged like any."""
+    try:
+        return messages.Message.FromString(delivery.message)
+    except DecodeError:
+        return None
 
 
 def _parse(receipt: str) -> tuple[str, int]:

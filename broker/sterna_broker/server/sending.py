@@ -53,46 +53,50 @@ class Sender:
         Raises:
             RefusedError: the engine refuses the message.
         """
-        await self._await_credit(len(encoded))
-        sequence = self._next_sequence
-        self._next_sequence += 1
-        self._bytes_sent += len(encoded)
-        publish = messaging.Publish(
-            producer=_PRODUCER, first_sequence=sequence, messages=[encoded], destination=destination
-        )
+        await self._await_credit()
+        sequence = self._publish(destination, encoded)
         future: asyncio.Future[messaging.Confirmed] = asyncio.get_running_loop().create_future()
         self._waiting[sequence] = future
         try:
-            self._stream.send(messaging.ClientFrame(session=self._session, publish=publish))
             confirmed = await future
         finally:
             self._waiting.pop(sequence, None)
         return f"{self._id_prefix}{sequence}", confirmed
 
-    def send_unconfirmed(self, destination: messages.Destination, encoded: bytes) -> str:
-        """Publishes one reliable message, which is never confirmed nor refused; its id."""
+    async def send_unconfirmed(self, destination: messages.Destination, encoded: bytes) -> str:
+        """Publishes one reliable message, which is never confirmed nor refused; its id.
+
+        Raises:
+            RefusedError: it is too large, or the stream has ended.
+        """
+        await self._await_credit()
+        return f"{self._id_prefix}{self._publish(destination, encoded)}"
+
+    def _publish(self, destination: messages.Destination, encoded: bytes) -> int:
+        """Hands a message over under the next number, which is used up only if it was."""
         sequence = self._next_sequence
-        self._next_sequence += 1
-        self._bytes_sent += len(encoded)
         publish = messaging.Publish(
             producer=_PRODUCER, first_sequence=sequence, messages=[encoded], destination=destination
         )
         self._stream.send(messaging.ClientFrame(session=self._session, publish=publish))
-        return f"{self._id_prefix}{sequence}"
+        self._next_sequence += 1
+        self._bytes_sent += len(encoded)
+        return sequence
 
     def close(self) -> None:
         """Ends the stream."""
         self._stream.close()
 
-    async def _await_credit(self, size: int) -> None:
-        while self._stream.is_open and not self._has_credit(size):
+    async def _await_credit(self) -> None:
+        while self._stream.is_open and not self._has_credit():
             self._credit_changed.clear()
             await self._credit_changed.wait()
 
-    def _has_credit(self, size: int) -> bool:
+    def _has_credit(self) -> bool:
+        # A message may go while those before it have fewer bytes than the limit, however large it is itself.
         if self._sequence_limit and self._next_sequence > self._sequence_limit:
             return False
-        return not (self._bytes_limit and self._bytes_sent + size > self._bytes_limit and self._waiting)
+        return not self._bytes_limit or self._bytes_sent < self._bytes_limit
 
     def _take_credit(self, credit: messaging.ProducerCredit) -> None:
         self._sequence_limit = credit.sequence_limit
@@ -153,7 +157,7 @@ class Sending:
         encoded = message.SerializeToString()
         sender = await self._open_sender()
         if message.delivery_mode == messages.RELIABLE:
-            return messaging.SendResponse(message_id=sender.send_unconfirmed(request.destination, encoded))
+            return messaging.SendResponse(message_id=await sender.send_unconfirmed(request.destination, encoded))
         message_id, confirmed = await sender.send(request.destination, encoded)
         return messaging.SendResponse(
             message_id=message_id,
@@ -171,6 +175,10 @@ class Sending:
         async with self._opening:
             if self._sender is None or not self._sender.is_open:
                 sender = Sender(self._pump)
-                await sender.open()
+                try:
+                    await sender.open()
+                except BaseException:
+                    sender.close()
+                    raise
                 self._sender = sender
             return self._sender

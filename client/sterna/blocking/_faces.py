@@ -366,7 +366,7 @@ class Connection:
         found = self._portal.run(self._twin.request(destination, body, timeout=timeout, **options))
         return Message(found, self._portal)
 
-    def reply(self, request: messages.Message, body: Body = None, **options: Any) -> Sent:
+    def reply(self, request: messages.Message, body: Body = None, **options: Any) -> Sent | None:
         """See `sterna.Connection.reply`."""
         return self._portal.run(self._twin.reply(request, body, **options))
 

@@ -16,6 +16,7 @@ from sterna.cli.destinations import destination
 from sterna.cli.exits import usage
 from sterna.cli.output import Column
 from sterna.destinations import Destination, Queue, Topic
+from sterna.errors import InvalidMessageError
 from sterna.messages import Message
 from sterna.modes import DeliveryMode
 from sterna.values import Array
@@ -65,7 +66,22 @@ def spelled(place: Destination) -> str:
 
 
 def row(message: Message) -> dict[str, Any]:
-    """A received message as a row."""
+    """A received message as a row; one that cannot be read is told with what is known of it, and why."""
+    try:
+        return _row(message)
+    except InvalidMessageError as error:
+        return {
+            "destination": spelled(message.destination),
+            "messageId": message.message_id,
+            "sequence": message.sequence,
+            "timestampMs": message.timestamp_ms,
+            **({"reason": message.reason} if message.reason else {}),
+            "bodyType": "unreadable",
+            "body": str(error),
+        }
+
+
+def _row(message: Message) -> dict[str, Any]:
     kind, body = _body_out(message.body)
     properties = dict(message.properties)
     properties.pop("JMSXDeliveryCount", None)

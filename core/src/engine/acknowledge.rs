@@ -118,13 +118,11 @@ impl Engine {
     pub(super) fn release(&mut self, key: u64, frame: &SetsFrame) -> Handled {
         let seen = frame.second != 0;
         for (source, ranges) in self.named_now(frame) {
-            for &(first, last) in ranges {
-                let held = self
-                    .state
-                    .in_flight_within(source, first, last, |holder| session_of(holder) == key);
-                for sequence in held {
-                    self.give_back(key, source, sequence, seen);
-                }
+            let held = self
+                .state
+                .in_flight_within(source, ranges, |holder| session_of(holder) == key);
+            for sequence in held {
+                self.give_back(key, source, sequence, seen);
             }
             self.mark_dirty(source);
         }

@@ -72,6 +72,8 @@ pub struct Engine {
     pub(super) last_key: u64,
     /// When `check_liveness` may have something to do; never later than that.
     pub(super) liveness_at_ms: u64,
+    /// After a stall: until when nobody is given up for his silence, and how often `poll` was called since.
+    pub(super) catching_up: Option<(u64, u32)>,
     /// Streams to tell of at the next `poll`.
     pub(super) ready: Vec<u64>,
     pub(super) dirty: Vec<SourceId>,
@@ -124,6 +126,7 @@ impl Engine {
             written,
             last_key: 0,
             liveness_at_ms: u64::MAX,
+            catching_up: None,
             ready: Vec::new(),
             dirty: Vec::new(),
             stalled: Vec::new(),
@@ -193,6 +196,9 @@ impl Engine {
 
     /// Hands messages out and tells what is ready.
     pub fn poll(&mut self) -> Polled {
+        if let Some((_, polls)) = &mut self.catching_up {
+            *polls = polls.saturating_add(1);
+        }
         self.check_store();
         self.resume_undoing();
         self.resume_owed();

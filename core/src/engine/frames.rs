@@ -7,6 +7,7 @@
 use crate::proto::client_frame;
 use crate::wire::{Payload, Reader, WireError};
 use prost::Message as _;
+use rustc_hash::FxHashMap;
 
 /// Field numbers of `ClientFrame.frame` that are read by hand.
 pub const PUBLISH: u32 = 3;
@@ -222,7 +223,45 @@ impl SetsFrame {
                 _ => {}
             }
         }
+        self.unite();
         Ok(())
+    }
+
+    /// Makes one set of those that name the same source and epoch, so that a source is looked through once for a frame.
+    fn unite(&mut self) {
+        let mut places = FxHashMap::default();
+        let names_one_again = match self.sets.as_slice() {
+            [] | [_] => false,
+            [one, other] => (one.source, one.epoch) == (other.source, other.epoch),
+            sets => sets
+                .iter()
+                .any(|set| places.insert((set.source, set.epoch), 0).is_some()),
+        };
+        if !names_one_again {
+            return;
+        }
+        places.clear();
+        let mut united: Vec<(AckSet, Vec<(u64, u64)>)> = Vec::new();
+        for set in self.sets.drain(..) {
+            let named = &self.ranges[set.ranges.clone()];
+            match places
+                .get(&(set.source, set.epoch))
+                .and_then(|at: &usize| united.get_mut(*at))
+            {
+                Some((_, ranges)) => ranges.extend(named),
+                None => {
+                    places.insert((set.source, set.epoch), united.len());
+                    united.push((set, named.to_vec()));
+                }
+            }
+        }
+        self.ranges.clear();
+        for (mut set, ranges) in united {
+            let start = self.ranges.len();
+            self.ranges.extend(ranges);
+            set.ranges = start..self.ranges.len();
+            self.sets.push(set);
+        }
     }
 
     fn set(&mut self, body: &[u8]) -> Result<(), RangesError> {
@@ -311,6 +350,32 @@ mod tests {
         );
         assert_eq!(destination(inner.destination.unwrap()).unwrap().name, "orders");
         assert_eq!(inner.messages().collect::<Vec<_>>(), [&b"one"[..], b"", b"three"]);
+    }
+
+    #[test]
+    fn sets_of_one_source_and_epoch_are_one() {
+        let set = |source, epoch, first| proto::AckSet {
+            source,
+            epoch,
+            ranges: vec![proto::SequenceRange { first, last: first + 1 }],
+        };
+        let ack = |sets| proto::Ack { sets, transaction: 0 }.encode_to_vec();
+        let read = |sets| {
+            let mut frame = SetsFrame::default();
+            frame.parse(&ack(sets)).unwrap();
+            let ranges = |set: &AckSet| frame.ranges[set.ranges.clone()].to_vec();
+            frame
+                .sets
+                .iter()
+                .map(|set| (set.source, set.epoch, ranges(set)))
+                .collect::<Vec<_>>()
+        };
+        let apart = [(9, 2, vec![(1, 2)]), (8, 2, vec![(3, 4)])];
+        assert_eq!(read(vec![set(9, 2, 1), set(8, 2, 3)]), apart);
+        assert_eq!(read(vec![set(9, 2, 1), set(9, 2, 7)]), [(9, 2, vec![(1, 2), (7, 8)])]);
+        let three = vec![set(9, 2, 1), set(9, 3, 5), set(8, 2, 3), set(9, 2, 7)];
+        let expected = [(9, 2, vec![(1, 2), (7, 8)]), (9, 3, vec![(5, 6)]), (8, 2, vec![(3, 4)])];
+        assert_eq!(read(three), expected);
     }
 
     #[test]

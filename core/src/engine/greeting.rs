@@ -14,6 +14,15 @@ pub const PROTOCOL_VERSION: u32 = 1;
 /// Longest client id, and longest of the texts that are only for people; in bytes.
 const TEXT_BYTES_MAX: usize = 1024;
 
+/// So much later than asked for the host comes while it is busy; what is later is a stall.
+const LATE_MS: u64 = 500;
+
+/// How long after a stall clients are heard before it is judged who has been silent.
+const CATCH_UP_MS: u64 = 2_000;
+
+/// How often the host has to come by in that time: between two polls it reads.
+const CATCH_UP_POLLS: u32 = 2;
+
 impl Engine {
     pub(super) fn hello(&mut self, id: u64, mut hello: Hello) {
         if hello.protocol_version != PROTOCOL_VERSION {
@@ -336,12 +345,17 @@ impl Engine {
                 .get(session)
                 .is_some_and(|session| session.stream == Some(id))
         });
+        let heir = connection.streams.last().copied();
         for session in sessions {
             if keep {
                 self.detach_session(session);
             } else {
                 self.end_session(session, None);
             }
+        }
+        // Whoever came back has joined already, while this stream was only half dead: nobody else will ask for them.
+        if let Some(heir) = heir.filter(|_| keep) {
+            self.adopt_sessions(key, heir);
         }
     }
 
@@ -397,24 +411,39 @@ impl Engine {
     /// Heartbeats, silence, output that nobody takes, greetings that do not come, connections that nobody resumes.
     pub(super) fn check_liveness(&mut self) {
         let now_ms = self.now.monotonic_ms;
+        if now_ms > self.liveness_at_ms.saturating_add(LATE_MS) {
+            // Nobody came at the time that was asked for: the process stood still, and what its clients said meanwhile is
+            // still to be read. It is judged when that has been done, also by a host that is late every time.
+            self.catching_up.get_or_insert((now_ms + CATCH_UP_MS, 0));
+        }
+        let judges = self
+            .catching_up
+            .is_none_or(|(until_ms, polls)| now_ms >= until_ms && polls >= CATCH_UP_POLLS);
+        if judges {
+            self.catching_up = None;
+        }
         let mut verdicts = Vec::new();
         for (&id, stream) in &self.streams {
             if stream.phase == Phase::Closing {
                 continue;
             }
-            if stream
+            let is_slow = stream
                 .waiting_since_ms
-                .is_some_and(|since| now_ms >= since + self.settings.slow_consumer_ms)
-            {
-                verdicts.push((id, Some(ErrorCode::SlowConsumer)));
-            } else if stream.phase == Phase::Greeting && now_ms >= stream.opened_ms + self.settings.hello_ms {
-                verdicts.push((id, Some(ErrorCode::Idle)));
-            } else if !stream.internal && stream.phase == Phase::Open {
-                if now_ms >= stream.heard_ms + stream.heartbeat_ms {
-                    verdicts.push((id, Some(ErrorCode::Idle)));
-                } else if now_ms >= stream.sent_ms + stream.heartbeat_ms / 3 && stream.outbox.is_empty() {
-                    verdicts.push((id, None));
-                }
+                .is_some_and(|since| now_ms >= since + self.settings.slow_consumer_ms);
+            let is_silent = match stream.phase {
+                Phase::Greeting => now_ms >= stream.opened_ms + self.settings.hello_ms,
+                Phase::Open => !stream.internal && now_ms >= stream.heard_ms + stream.heartbeat_ms,
+                _ => false,
+            };
+            let owes_heartbeat = !stream.internal
+                && stream.phase == Phase::Open
+                && now_ms >= stream.sent_ms + stream.heartbeat_ms / 3
+                && stream.outbox.is_empty();
+            match (judges, is_slow, is_silent, owes_heartbeat) {
+                (true, true, ..) => verdicts.push((id, Some(ErrorCode::SlowConsumer))),
+                (true, _, true, _) => verdicts.push((id, Some(ErrorCode::Idle))),
+                (.., true) => verdicts.push((id, None)),
+                _ => {}
             }
         }
         for (id, verdict) in verdicts {
@@ -430,16 +459,20 @@ impl Engine {
             .connections
             .iter()
             .filter(|(_, connection)| {
-                connection
-                    .detached_at_ms
-                    .is_some_and(|at| now_ms >= at + connection.detach_ms)
+                judges
+                    && connection
+                        .detached_at_ms
+                        .is_some_and(|at| now_ms >= at + connection.detach_ms)
             })
             .map(|(&key, _)| key)
             .collect();
         for key in expired {
             self.end_connection(key, None);
         }
-        self.liveness_at_ms = self.liveness_deadline();
+        self.liveness_at_ms = self.liveness_deadline().max(
+            self.catching_up
+                .map_or(0, |(until_ms, _)| until_ms.max(now_ms + LATE_MS)),
+        );
     }
 
     /// Makes sure that `check_liveness` runs at `at_ms`.

@@ -21,7 +21,7 @@ pub const CONTROL_BYTES_MAX: usize = 8 << 20;
 /// What one consumer may put out before another gets its turn.
 const TURN_BYTES: usize = 128 << 10;
 
-/// The room kept for the frame around deliveries: three tags and lengths, session, consumer, epoch.
+/// The room kept for the frame around deliveries: three tags and lengths, session, consumer, epoch, time.
 const ENVELOPE_BYTES: usize = 64;
 
 /// What waits to go out on one stream.
@@ -416,7 +416,11 @@ impl Engine {
         let number = self.sessions.get(&consumer.session).map_or(0, |session| session.number);
         let epoch = self.state.epoch();
         let deliveries: usize = items.iter().map(|item| bytes_field_size(2, item.size)).sum();
-        let deliver = varint_field_size(1, u64::from(consumer.number)) + deliveries + varint_field_size(3, epoch);
+        let expires = items.iter().any(|item| item.told.expires_ms != 0);
+        let time_ms = if expires { self.now.wall_ms } else { 0 };
+        let time = if expires { varint_field_size(4, time_ms) } else { 0 };
+        let deliver =
+            varint_field_size(1, u64::from(consumer.number)) + deliveries + varint_field_size(3, epoch) + time;
         let frame = varint_field_size(1, u64::from(number)) + bytes_field_size(3, deliver);
         out.reserve(bytes_field_size(1, frame));
         put_bytes_header(out, 1, frame);
@@ -430,6 +434,9 @@ impl Engine {
             debug_assert_eq!(out.len(), end);
         }
         put_varint_field(out, 3, epoch);
+        if expires {
+            put_varint_field(out, 4, time_ms);
+        }
     }
 
     fn put_item(&self, item: &Item, out: &mut Vec<u8>) {

@@ -227,18 +227,19 @@ impl Engine {
         bytes: &[u8],
     ) {
         let size = bytes.len() as u64;
+        let credited = self.take_credit(batch.producer, sender.connection, sequence, size);
         let view = match MessageView::parse(bytes) {
             Ok(view) => view,
             Err(error) => {
+                self.drop_upload(batch.producer, sender.connection, bytes);
                 let refused = refuse(ErrorCode::InvalidMessage, error.subject(), format!("{error}."));
                 return self.refuse_one(batch, sequence, size, false, refused);
             }
         };
         let reliable = view.delivery_mode() == DeliveryMode::Reliable;
-        if let Err(refused) = self.take_credit(batch.producer, sender.connection, sequence, size) {
-            return self.refuse_one(batch, sequence, size, reliable, refused);
-        }
-        let uploaded = match self.take_upload(batch.producer, sender.connection, &view) {
+        // Whatever becomes of the message, its upload is used up.
+        let uploaded = self.take_upload(batch.producer, sender.connection, &view);
+        let uploaded = match credited.and_then(|()| readable(&view)).and(uploaded) {
             Ok(uploaded) => uploaded,
             Err(refused) => return self.refuse_one(batch, sequence, size, reliable, refused),
         };
@@ -373,6 +374,11 @@ impl Engine {
     ) -> Handled {
         self.note_all_refused(producer_key, to, frame);
         self.use_up(producer_key, frame);
+        if let Some(connection) = self.connection_of(key) {
+            for message in frame.messages() {
+                self.drop_upload(producer_key, connection, message);
+            }
+        }
         self.reject_all(id, key, frame, refused)
     }
 
@@ -433,4 +439,10 @@ impl Engine {
             self.send(id, number, server_frame::Frame::Rejected(rejected));
         }
     }
+}
+
+/// Whether receivers could decode a message: what they could not is refused here, and harms nobody behind it.
+fn readable(view: &MessageView<'_>) -> Result<(), Refused> {
+    view.check()
+        .map_err(|error| refuse(ErrorCode::InvalidMessage, error.subject(), format!("{error}.")))
 }

@@ -134,7 +134,7 @@ impl Engine {
         for (source, sequence) in acknowledged {
             if !self
                 .state
-                .in_flight_within(source, sequence, sequence, |holder| session_of(holder) == key)
+                .in_flight_within(source, &[(sequence, sequence)], |holder| session_of(holder) == key)
                 .is_empty()
             {
                 self.state.release(source, sequence, true);

@@ -10,6 +10,10 @@ use super::intake::{Handled, Outcome};
 use super::output::is_uploaded;
 use crate::message::MessageView;
 use crate::proto::{self, ErrorCode};
+use crate::wire::Reader;
+
+/// The field of a message that names its upload.
+const UPLOADED: u32 = 14;
 
 impl Engine {
     pub(super) fn upload(&mut self, key: u64, chunk: proto::Upload) -> Handled {
@@ -90,15 +94,8 @@ impl Engine {
             refuse(ErrorCode::InvalidMessage, "uploaded", message)
         };
         let body = self
-            .producers
-            .get_mut(&producer)
-            .ok_or_else(missing)?
-            .uploads
-            .remove(&named.upload_id);
-        let body = body.ok_or_else(missing)?;
-        if let Some(connection) = self.connections.get_mut(&connection) {
-            connection.upload_bytes = connection.upload_bytes.saturating_sub(body.len() as u64);
-        }
+            .remove_upload(producer, connection, named.upload_id)
+            .ok_or_else(missing)?;
         let limit = self.settings.limits.message_bytes;
         if (body.len() + view.bytes().len()) as u64 > limit {
             return Err(over_limit(
@@ -107,6 +104,41 @@ impl Engine {
                 "The message with its upload is too large",
             ));
         }
+        if !view.is_compressed()
+            && named.r#as() == proto::uploaded_body::As::Text
+            && std::str::from_utf8(&body).is_err()
+        {
+            let message = "The uploaded text is no UTF-8.";
+            return Err(refuse(ErrorCode::InvalidMessage, "uploaded", message));
+        }
         Ok(body)
+    }
+
+    /// Gives the space of an upload back whose message is refused, however little of the message can be read.
+    pub(super) fn drop_upload(&mut self, producer: u64, connection: u64, message: &[u8]) {
+        if self
+            .producers
+            .get(&producer)
+            .is_none_or(|producer| producer.uploads.is_empty())
+        {
+            return;
+        }
+        let mut reader = Reader::new(message);
+        while let Ok(Some(field)) = reader.next_field() {
+            if field.number == UPLOADED
+                && let Ok(encoded) = field.bytes()
+                && let Ok(named) = <proto::UploadedBody as prost::Message>::decode(encoded)
+            {
+                drop(self.remove_upload(producer, connection, named.upload_id));
+            }
+        }
+    }
+
+    fn remove_upload(&mut self, producer: u64, connection: u64, upload_id: u64) -> Option<Vec<u8>> {
+        let body = self.producers.get_mut(&producer)?.uploads.remove(&upload_id)?;
+        if let Some(connection) = self.connections.get_mut(&connection) {
+            connection.upload_bytes = connection.upload_bytes.saturating_sub(body.len() as u64);
+        }
+        Some(body)
     }
 }

@@ -13,6 +13,14 @@ pub enum MessageError {
     /// The bytes are no protobuf, or a field has another type than the contract says.
     #[error("the message is no valid encoding: {0}")]
     Wire(#[from] WireError),
+    /// A field that holds something which its readers cannot decode.
+    #[error("the field {subject} cannot be read: {error}")]
+    Field {
+        /// Which one.
+        subject: &'static str,
+        /// What is wrong.
+        error: WireError,
+    },
     /// A delivery mode that does not exist.
     #[error("the delivery mode {0} does not exist: 0 is persistent, 1 non-persistent, 2 reliable")]
     DeliveryMode(u64),
@@ -84,10 +92,20 @@ impl MessageError {
             Self::Priority(_) => "priority",
             Self::CorrelationIdTooLong { .. } => "correlation_id",
             Self::SeveralReplyTo => "reply_to",
-            Self::NameMissing { subject, .. } => subject,
+            Self::NameMissing { subject, .. } | Self::Field { subject, .. } => subject,
             Self::ReservedName(_) | Self::PropertyKind { .. } => "properties",
             Self::ValueMissing(_) | Self::ValueOutOfRange { .. } => "value",
             Self::SeveralBodies | Self::EntryTwice(_) | Self::MixedArray | Self::NestedTooDeep(_) => "body",
+        }
+    }
+}
+
+impl MessageError {
+    /// The same, told of the field in which it was found.
+    pub(super) fn within(self, subject: &'static str) -> Self {
+        match self {
+            Self::Wire(error) => Self::Field { subject, error },
+            other => other,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The view itself: one pass over the fields of a message.
 
 use crate::proto::DeliveryMode;
-use crate::wire::{Reader, WireError};
+use crate::wire::{Field, Reader, WireError};
 
 use super::body::{Body, BodyKind};
 use super::error::{MessageError, excerpt};
@@ -28,6 +28,8 @@ pub(super) mod tags {
     pub(in crate::message) const PROPERTIES: u32 = 8;
     pub(in crate::message) const BODY_FIRST: u32 = 9;
     pub(in crate::message) const BODY_LAST: u32 = 15;
+    pub(in crate::message) const ENCODING: u32 = 16;
+    pub(in crate::message) const COMPRESSION: u32 = 17;
 }
 
 /// An encoded message and where its parts are. Fields that the contract does not know are passed over and kept.
@@ -45,6 +47,7 @@ pub struct MessageView<'a> {
     properties: &'a [u8],
     property_count: usize,
     body: Body<'a>,
+    compressed: bool,
 }
 
 impl<'a> MessageView<'a> {
@@ -68,6 +71,7 @@ impl<'a> MessageView<'a> {
                 kind: BodyKind::None,
                 bytes: &[],
             },
+            compressed: false,
         };
         let mut reader = Reader::new(bytes);
         while let Some(field) = reader.next_field()? {
@@ -83,10 +87,12 @@ impl<'a> MessageView<'a> {
                 tags::PRIORITY => view.priority = priority(field.varint()?)?,
                 tags::TIME_TO_LIVE_MS => view.time_to_live_ms = field.varint()?,
                 tags::DELIVERY_DELAY_MS => view.delivery_delay_ms = field.varint()?,
-                tags::CORRELATION_ID => view.correlation_id = correlation_id(field.str()?)?,
+                tags::CORRELATION_ID => view.correlation_id = correlation_id(text_of(&field, "correlation_id")?)?,
                 tags::REPLY_TO if view.reply_to.is_some() => return Err(MessageError::SeveralReplyTo),
                 tags::REPLY_TO => view.reply_to = Some(field.bytes()?),
-                tags::TYPE => view.message_type = field.str()?,
+                tags::TYPE => view.message_type = text_of(&field, "type")?,
+                tags::ENCODING => drop(text_of(&field, "encoding")?),
+                tags::COMPRESSION => view.compressed = !text_of(&field, "compression")?.is_empty(),
                 tags::BODY_FIRST..=tags::BODY_LAST => {
                     if view.body.kind != BodyKind::None {
                         return Err(MessageError::SeveralBodies);
@@ -156,6 +162,12 @@ impl<'a> MessageView<'a> {
         self.body
     }
 
+    /// Whether the body is what the producer's compression made of it.
+    #[must_use]
+    pub fn is_compressed(&self) -> bool {
+        self.compressed
+    }
+
     /// How many properties there are.
     #[must_use]
     pub fn property_count(&self) -> usize {
@@ -191,6 +203,31 @@ impl<'a> MessageView<'a> {
         self.property(name) == Some(PropertyValue::Bool(true))
     }
 
+    /// Checks that receivers can decode all of it. What [`MessageView::parse`] refuses they could not read either.
+    ///
+    /// # Errors
+    /// A [`MessageError`] that names the field; the message is to be refused with INVALID_MESSAGE.
+    pub fn check(&self) -> Result<(), MessageError> {
+        self.check_reply_to()?;
+        self.check_properties().map_err(|error| error.within("properties"))?;
+        self.check_body().map_err(|error| error.within("body"))
+    }
+
+    fn check_reply_to(&self) -> Result<(), MessageError> {
+        let mut reader = Reader::new(self.reply_to.unwrap_or_default());
+        let mut read = || -> Result<(), WireError> {
+            while let Some(field) = reader.next_field()? {
+                match field.number {
+                    1 => drop(field.varint()?),
+                    2 => drop(field.str()?),
+                    _ => {}
+                }
+            }
+            Ok(())
+        };
+        read().map_err(|error| MessageError::from(error).within("reply_to"))
+    }
+
     /// Checks every property: it has a name that is not reserved, and a scalar value in the range of its type.
     ///
     /// # Errors
@@ -221,6 +258,10 @@ impl<'a> MessageView<'a> {
     pub fn check_body(&self) -> Result<(), MessageError> {
         self.body.check()
     }
+}
+
+fn text_of<'a>(field: &Field<'a>, name: &'static str) -> Result<&'a str, MessageError> {
+    field.str().map_err(|error| MessageError::from(error).within(name))
 }
 
 fn delivery_mode(value: u64) -> Result<DeliveryMode, MessageError> {

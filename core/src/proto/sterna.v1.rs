@@ -437,7 +437,8 @@ pub struct Hello {
     pub heartbeat_ms: u32,
     /// How long the broker should keep the connection's sessions after its last stream is gone, without a Goodbye.
     /// 0: not at all. A stream that joins by the token takes over the sessions whose stream was lost: what they had not
-    /// acknowledged is delivered again, and a Drained for each consumer tells from where its credit counts.
+    /// acknowledged is delivered again, and a Drained for each consumer tells from where its credit counts. Sessions whose
+    /// stream is found to be lost only then, or later, go over in the same way, to the stream that joined last.
     #[prost(uint32, tag = "7")]
     pub detach_ms: u32,
     #[prost(message, optional, tag = "8")]
@@ -918,6 +919,10 @@ pub struct Deliver {
     /// Of the broker that delivers.
     #[prost(uint64, tag = "3")]
     pub epoch: u64,
+    /// The broker's wall clock as it sent this; milliseconds since 1970. Told where a message has an `expiration_ms`, which is
+    /// to be compared with no older reading of this clock: it may have been set meanwhile. 0: not told.
+    #[prost(uint64, tag = "4")]
+    pub time_ms: u64,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Delivery {

@@ -51,13 +51,7 @@ impl State {
         };
         let mut sequences = std::mem::take(&mut self.sequences);
         sequences.clear();
-        for (first, last) in ranges {
-            source.queue.flights_in(*first, *last, &mut sequences);
-        }
-        if ranges.len() > 1 {
-            sequences.sort_unstable();
-            sequences.dedup();
-        }
+        source.queue.flights_in_any(ranges, &mut sequences);
         sequences.retain(|sequence| {
             source
                 .queue

@@ -66,17 +66,17 @@ impl State {
     /// open transaction.
     #[must_use]
     pub fn in_flight(&self, id: SourceId, is_holder: impl Fn(u64) -> bool) -> Vec<u64> {
-        self.in_flight_within(id, 0, u64::MAX, is_holder)
+        self.in_flight_within(id, &[(0, u64::MAX)], is_holder)
     }
 
-    /// As [`State::in_flight`], within a range, both ends included.
+    /// As [`State::in_flight`], within some ranges, both ends included.
     #[must_use]
-    pub fn in_flight_within(&self, id: SourceId, first: u64, last: u64, is_holder: impl Fn(u64) -> bool) -> Vec<u64> {
+    pub fn in_flight_within(&self, id: SourceId, ranges: &[(u64, u64)], is_holder: impl Fn(u64) -> bool) -> Vec<u64> {
         let Some(source) = self.tables.sources.get(&id) else {
             return Vec::new();
         };
         let mut found = Vec::new();
-        source.queue.flights_in(first, last, &mut found);
+        source.queue.flights_in_any(ranges, &mut found);
         found.retain(|sequence| {
             source
                 .queue

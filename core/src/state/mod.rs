@@ -39,6 +39,7 @@ mod producers;
 mod properties;
 mod publishing;
 mod queue;
+pub mod ranges;
 mod records;
 mod refusals;
 mod rewriting;
@@ -73,6 +74,8 @@ pub use message_record::{MessageCopy, MessageHead, Reference};
 pub use producers::ProducerKnowledge;
 pub use properties::{OverflowPolicy, Properties, Store, StoreDefinition, StoreIndex, Stores};
 pub use publishing::{Accepted, Durability, Incoming};
+#[cfg(test)]
+pub use queue::LOOKED_AT;
 pub use selecting::message_id_prefix;
 pub use source::{Cursor, Moved, Source, SourceStatistics, Watermark};
 pub use spill::{SpillRead, SpillReadDone, SpillWork, SpillWorkDone};

@@ -13,6 +13,8 @@ use rustc_hash::FxHashMap;
 
 use crate::log::Position;
 
+use super::ranges::{Range, contains, in_order, span};
+
 /// Handed to a consumer and not yet acknowledged.
 pub const IN_FLIGHT: u16 = 1;
 /// Removed; waits to be dropped.
@@ -29,6 +31,17 @@ pub const PRESERVE: u16 = 32;
 pub const EXPIRED: u16 = 64;
 /// Came here by a move; the source keeps why.
 pub const MOVED: u16 = 128;
+
+#[cfg(test)]
+thread_local! {
+    /// How many numbers were looked at to find what is in flight within ranges.
+    pub static LOOKED_AT: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+}
+
+#[cfg(test)]
+fn count_looks(more: u64) {
+    LOOKED_AT.with(|looked| looked.set(looked.get() + more));
+}
 
 /// One waiting message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -334,6 +347,8 @@ impl Queue {
         if first > last {
             return;
         }
+        #[cfg(test)]
+        count_looks((last - first).min(self.in_flight.len() as u64));
         if last - first < self.in_flight.len() as u64 {
             out.extend((first..=last).filter(|sequence| self.in_flight.contains_key(sequence)));
         } else {
@@ -344,6 +359,27 @@ impl Queue {
                     .copied()
                     .filter(|sequence| (first..=last).contains(sequence)),
             );
+            out[start..].sort_unstable();
+        }
+    }
+
+    /// The sequences in flight within any of some ranges, in order and each once. However many ranges there are, what is in
+    /// flight is walked once at most.
+    pub fn flights_in_any(&self, ranges: &[Range], out: &mut Vec<u64>) {
+        if let [(first, last)] = *ranges {
+            return self.flights_in(first, last, out);
+        }
+        let ranges = in_order(ranges);
+        if span(&ranges) <= self.in_flight.len() as u64 {
+            for (first, last) in ranges.iter() {
+                self.flights_in(*first, *last, out);
+            }
+        } else {
+            #[cfg(test)]
+            count_looks(self.in_flight.len() as u64);
+            let start = out.len();
+            let named = self.in_flight.keys().copied();
+            out.extend(named.filter(|sequence| contains(&ranges, *sequence)));
             out[start..].sort_unstable();
         }
     }
@@ -511,5 +547,27 @@ mod tests {
         found.clear();
         queue.flights_in(3, 4, &mut found);
         assert_eq!(found, [4]);
+    }
+
+    #[test]
+    fn many_ranges_name_each_message_in_flight_once() {
+        let mut queue = Queue::default();
+        (1..=100).for_each(|sequence| queue.push(4, entry(sequence)));
+        (1..=100)
+            .step_by(3)
+            .for_each(|sequence| assert!(queue.take(4, sequence, 1).is_some()));
+        for ranges in [
+            vec![(1, 9), (40, 50)],
+            vec![(40, 50), (1, 9), (4, 4), (2, 8)],
+            vec![(1, 50); 20],
+            vec![(60, u64::MAX), (0, 5)],
+            vec![],
+        ] {
+            let mut found = Vec::new();
+            queue.flights_in_any(&ranges, &mut found);
+            let named = |sequence: &u64| ranges.iter().any(|(first, last)| (first..=last).contains(&sequence));
+            let expected: Vec<u64> = (1..=100).step_by(3).filter(named).collect();
+            assert_eq!(found, expected, "{ranges:?}");
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::proto::transact::Verb;
+use crate::state::LOOKED_AT;
 
 fn set(source: u64, last: u64) -> proto::AckSet {
     proto::AckSet {
@@ -196,4 +197,43 @@ fn a_goodbye_flags_what_the_application_has_in_hand_and_nothing_else() {
     bench.connect();
     bench.consumer_of_orders();
     assert_eq!(bench.took(), [(1, true), (2, false)]);
+}
+
+#[test]
+fn a_frame_of_very_many_ranges_costs_what_is_in_flight() {
+    // What overlaps, what is far apart, and what comes in several sets: 20,000 ranges each, which name all but the first.
+    let overlapping: Vec<(u64, u64)> = (2..20_002).map(|first| (first, u64::MAX)).collect();
+    let apart: Vec<(u64, u64)> = (0..20_000).map(|n| (2 + n * 1_000, 1_000 + n * 1_000)).collect();
+    for (ranges, sets) in [(&overlapping, 1), (&apart, 1), (&overlapping, 20_000)] {
+        for releases in [true, false] {
+            let mut bench = Bench::new(Properties::default());
+            bench.connect();
+            bench.producer(0, 0);
+            bench.consumer(1, 1_000);
+            (1..=100).for_each(|sequence| bench.publish(sequence, "a"));
+            let source = bench.source().0;
+            let set = |ranges: &[(u64, u64)]| proto::AckSet {
+                source,
+                ranges: ranges
+                    .iter()
+                    .map(|&(first, last)| proto::SequenceRange { first, last })
+                    .collect(),
+                epoch: 0,
+            };
+            let sets: Vec<proto::AckSet> = ranges.chunks(ranges.len() / sets).map(set).collect();
+            LOOKED_AT.with(|looked| looked.set(0));
+            bench.handle(
+                1,
+                if releases {
+                    Sent::Release(proto::Release { sets, seen: true })
+                } else {
+                    Sent::Acknowledge(proto::Ack { sets, transaction: 0 })
+                },
+            );
+            let looked = LOOKED_AT.with(std::cell::Cell::get);
+            assert!(looked <= 100, "{looked} looked at to find 99, releasing: {releases}");
+            bench.settle();
+            assert_eq!(bench.held(), Some(if releases { 100 } else { 1 }));
+        }
+    }
 }

@@ -58,3 +58,36 @@ fn after_a_return_a_consumer_gets_nothing_before_it_has_granted_credit_anew() {
     bench.send(1, Sent::Credit(credit));
     assert_eq!(bench.delivered(), 1);
 }
+
+#[test]
+fn who_comes_back_while_the_lost_stream_seems_alive_gets_its_sessions_when_that_ends() {
+    let mut bench = Bench::new(Properties::default());
+    let (token, _) = bench.greet(Vec::new());
+    let lost = bench.stream;
+    let open = proto::OpenSession {
+        acknowledge_mode: AcknowledgeMode::Client.into(),
+        ..proto::OpenSession::default()
+    };
+    bench.send(1, Sent::OpenSession(open));
+    bench.producer(0, 0);
+    bench.consumer(1, 10);
+    bench.publish(1, "a");
+    let (_, resumed) = bench.greet(token);
+    assert!(resumed);
+    bench.engine().close_stream(lost);
+    bench.settle();
+    let drained = |frame: &proto::ServerFrame| matches!(&frame.frame, Some(Got::Drained(_)));
+    assert!(
+        bench.frames.iter().any(drained),
+        "it is told from where its credit counts"
+    );
+    let credit = proto::Credit {
+        consumer: 1,
+        message_limit: 5,
+        ..proto::Credit::default()
+    };
+    bench.send(1, Sent::Credit(credit));
+    assert_eq!(bench.delivered(), 1);
+    bench.publish(2, "b");
+    assert_eq!(bench.delivered(), 2);
+}

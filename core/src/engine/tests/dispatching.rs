@@ -339,3 +339,55 @@ fn a_message_that_the_disk_cannot_read_is_put_aside_with_its_reason_and_the_othe
     assert!(places.len() == 1 && places[0].why.contains("cannot read"), "{places:?}");
     assert!(bench.engine().state().failed().is_none());
 }
+
+#[test]
+fn what_is_damaged_takes_no_credit() {
+    for bytes_limit in [0, 1] {
+        let mut bench = Bench::new(Properties::default());
+        bench.connect();
+        bench.producer(0, 0);
+        for sequence in 1..=8 {
+            bench.publish(sequence, "some text");
+            bench.settle();
+        }
+        bench.start();
+        let id = bench.source();
+        let places: Vec<_> = bench
+            .engine()
+            .state()
+            .browse(id, 0)
+            .map(|entry| entry.position)
+            .collect();
+        for damaged in [0, 1, 2, 4, 6] {
+            bench
+                .disk
+                .make_unreadable("0000000000000001.segment", places[damaged].get());
+        }
+        bench.connect();
+        // Credit for exactly what is whole: by messages, or for one message at a time by bytes.
+        let open = proto::OpenConsumer {
+            consumer: 1,
+            destination: Some(orders()),
+            credit: Some(proto::Credit {
+                consumer: 1,
+                message_limit: if bytes_limit == 0 { 2 } else { 8 },
+                bytes_limit,
+                drain: false,
+            }),
+            ..proto::OpenConsumer::default()
+        };
+        bench.send(1, Sent::OpenConsumer(open));
+        bench.settle();
+        let expected: &[(u32, u64)] = if bytes_limit == 0 { &[(1, 4), (1, 6)] } else { &[(1, 4)] };
+        assert_eq!(bench.handed(), expected, "bytes_limit {bytes_limit}");
+        let credit = proto::Credit {
+            consumer: 1,
+            message_limit: 8,
+            ..proto::Credit::default()
+        };
+        bench.send(1, Sent::Credit(credit));
+        bench.settle();
+        assert_eq!(bench.handed(), [(1, 4), (1, 6), (1, 8)]);
+        assert_eq!(bench.errors(), [ErrorCode::MessageDamaged; 5]);
+    }
+}

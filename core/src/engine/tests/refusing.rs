@@ -1,4 +1,4 @@
-//! What was refused and comes again after a lost connection.
+//! What is refused at the door, and what was refused and comes again after a lost connection.
 
 use super::*;
 
@@ -123,4 +123,122 @@ fn a_session_opens_no_consumer_whose_number_would_be_another_sessions() {
     bench.consumer(2, 1);
     assert_eq!(bench.errors(), [ErrorCode::LimitExceeded]);
     assert_eq!(bench.engine().consumers.len(), 1);
+}
+
+impl Bench {
+    fn publish_bytes(&mut self, sequence: u64, message: Vec<u8>) {
+        let publish = proto::Publish {
+            producer: 1,
+            first_sequence: sequence,
+            messages: vec![message.into()],
+            ..proto::Publish::default()
+        };
+        self.send(1, Sent::Publish(publish));
+    }
+
+    fn upload(&mut self, upload_id: u64, bytes: usize) {
+        let chunk = proto::Upload {
+            producer: 1,
+            upload_id,
+            offset: 0,
+            data: vec![0xff; bytes].into(),
+        };
+        self.send(1, Sent::Upload(chunk));
+    }
+}
+
+fn field(number: u32, bytes: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    crate::wire::put_bytes_field(&mut out, number, bytes);
+    out
+}
+
+fn uploaded(upload_id: u64, r#as: proto::uploaded_body::As) -> Vec<u8> {
+    let body = proto::UploadedBody {
+        upload_id,
+        r#as: r#as.into(),
+        content_type: String::new(),
+    };
+    field(14, &body.encode_to_vec())
+}
+
+#[test]
+fn what_no_receiver_could_decode_is_refused_and_harms_nobody_behind_it() {
+    let mut bench = Bench::new(Properties::default());
+    bench.connect();
+    bench.producer(0, 0);
+    let mut nested = Vec::new();
+    for _ in 0..5_000 {
+        // A map within an entry's value, within a map.
+        nested = field(1, &[field(1, b"a"), field(2, &field(12, &nested))].concat());
+    }
+    let reserved = [field(1, b"JMSPriority"), field(2, &[5 << 3, 0])].concat();
+    let unreadable = [
+        (field(9, b"\xff"), "body"),
+        (field(11, &nested), "body"),
+        (field(8, &reserved), "properties"),
+        (field(8, &field(1, b"\xff")), "properties"),
+        (field(6, &field(2, b"\xff")), "reply_to"),
+        (field(17, b"\xff"), "compression"),
+        (field(7, b"\xff"), "type"),
+        (vec![0x4a, 9, b'x'], ""),
+    ];
+    let mut sequence = 0;
+    for (message, subject) in unreadable {
+        sequence += 1;
+        bench.frames.clear();
+        bench.publish_bytes(sequence, message);
+        let refused = bench.frames.iter().find_map(|frame| match &frame.frame {
+            Some(Got::Rejected(rejected)) => rejected.error.clone(),
+            _ => None,
+        });
+        let refused = refused.unwrap();
+        assert_eq!(
+            (refused.code(), refused.subject.as_str()),
+            (ErrorCode::InvalidMessage, subject)
+        );
+        sequence += 1;
+        bench.publish(sequence, "good");
+    }
+    assert_eq!(bench.held(), Some(8));
+}
+
+#[test]
+fn a_refused_message_gives_the_space_of_its_upload_back() {
+    use proto::uploaded_body::As;
+    let mut bench = Bench::new(Properties::default());
+    bench.connect();
+    bench.anonymous(0, 0);
+    let held = |bench: &mut Bench| -> Vec<u64> {
+        bench
+            .engine()
+            .connections
+            .values()
+            .map(|one| one.upload_bytes)
+            .collect()
+    };
+    // To nobody; with a priority that does not exist; text that is none; and one that is as it should be.
+    let cases: [(Option<&str>, Vec<u8>, As); 4] = [
+        (Some("a.>"), vec![], As::Bytes),
+        (Some("orders"), vec![2 << 3, 11], As::Bytes),
+        (Some("orders"), vec![], As::Text),
+        (Some("orders"), vec![], As::Bytes),
+    ];
+    for (sequence, (name, header, r#as)) in (1u64..).zip(cases) {
+        bench.upload(sequence, 1_000);
+        assert_eq!(held(&mut bench), [1_000]);
+        let publish = proto::Publish {
+            producer: 1,
+            first_sequence: sequence,
+            messages: vec![[header, uploaded(sequence, r#as)].concat().into()],
+            destination: name.map(|name| proto::Destination {
+                kind: DestinationKind::Queue.into(),
+                name: name.to_owned(),
+            }),
+            ..proto::Publish::default()
+        };
+        bench.send(1, Sent::Publish(publish));
+        assert_eq!(held(&mut bench), [0], "message {sequence}");
+    }
+    assert_eq!(bench.rejected().len(), 3);
 }

@@ -614,14 +614,16 @@ class Drained(_message.Message):
     def __init__(self, consumer: _Optional[int] = ..., message_limit: _Optional[int] = ...) -> None: ...
 
 class Deliver(_message.Message):
-    __slots__ = ("consumer", "deliveries", "epoch")
+    __slots__ = ("consumer", "deliveries", "epoch", "time_ms")
     CONSUMER_FIELD_NUMBER: _ClassVar[int]
     DELIVERIES_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
+    TIME_MS_FIELD_NUMBER: _ClassVar[int]
     consumer: int
     deliveries: _containers.RepeatedCompositeFieldContainer[Delivery]
     epoch: int
-    def __init__(self, consumer: _Optional[int] = ..., deliveries: _Optional[_Iterable[_Union[Delivery, _Mapping]]] = ..., epoch: _Optional[int] = ...) -> None: ...
+    time_ms: int
+    def __init__(self, consumer: _Optional[int] = ..., deliveries: _Optional[_Iterable[_Union[Delivery, _Mapping]]] = ..., epoch: _Optional[int] = ..., time_ms: _Optional[int] = ...) -> None: ...
 
 class Delivery(_message.Message):
     __slots__ = ("sequence", "message", "delivery_count", "redelivered", "timestamp_ms", "expiration_ms", "delivery_time_ms", "message_id", "destination", "sender", "uploaded", "uploaded_bytes", "reason")
