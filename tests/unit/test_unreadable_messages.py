@@ -58,7 +58,7 @@ def test_pieces_of_several_bodies_are_put_together() -> None:
 
 
 def test_one_whose_bytes_are_lost_is_told_in_its_place_and_takes_no_credit() -> None:
-    granted = []
+    granted: list[Any] = []
     browser = object.__new__(browsing._Browser)
     browser.frames, browser._pieces = asyncio.Queue(), Pieces()
     browser._taken = browser._bytes = 0
