@@ -25,6 +25,7 @@ from sterna_broker.cluster.member import Member
 from sterna_broker.configuration.applied import AppliedFolder
 from sterna_broker.configuration.live import LiveConfiguration
 from sterna_broker.configuration.source import DefaultSource, FolderSource, Source
+from sterna_broker.losses import Losses
 from sterna_broker.monitor.application import Monitor
 from sterna_broker.monitor.metrics import Metrics
 from sterna_broker.monitor.readiness import Readiness, judge
@@ -64,6 +65,7 @@ class _Parts:
     listener: Listener
     monitor: Monitor
     statistics: StatisticsSource
+    losses: Losses
 
 
 @dataclass(frozen=True)
@@ -205,8 +207,12 @@ class Node:
             tls=gate.tls,
             reflects=self.options.reflection,
         )
-        self._parts = _Parts(engine, gate, pump, connect, sending, receiving, services, listener, monitor, statistics)
+        losses = Losses(pump)
+        self._parts = _Parts(
+            engine, gate, pump, connect, sending, receiving, services, listener, monitor, statistics, losses
+        )
         pump.start()
+        losses.start()
         gate.start(pump)
         connect.start()
         self.monitor = await monitor.start(settings.monitor)
@@ -281,6 +287,7 @@ class Node:
         await self._drain(parts, drain_ms / 1000)
         # Nobody may have probed since it was found.
         self._tell_damage(parts.statistics.engine())
+        parts.losses.tell()
         await self._stop_parts(parts.engine)
         self._state = "stopped"
         _log.info("stopped")
@@ -298,6 +305,7 @@ class Node:
         if self.member is not None:
             await self.member.stop()
         if parts is not None:
+            parts.losses.stop()
             parts.receiving.stop()
             parts.sending.stop()
             await parts.connect.stop()

@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Iterable, Iterator
 
+from sterna_resources import names
 from sterna_resources.bridge import Bridge
 from sterna_resources.broker import Broker
 from sterna_resources.destination import DestinationResource
 from sterna_resources.durable_subscription import DurableSubscription
 from sterna_resources.problems import Problem
+from sterna_resources.queue import Queue
 from sterna_resources.store import SYSTEM_STORES, Store
 from sterna_resources.yaml_documents import Path
 
@@ -136,6 +138,11 @@ def dangling(objects: ObjectSet, entries: Iterable[Entry]) -> Iterator[Problem]:
             places: list[tuple[Path, tuple[str, str]]] = [(("spec", "source"), resource.spec.source.destination)]
             for index, target in enumerate(resource.spec.targets):
                 places.append((("spec", "targets", index), target.destination))
+        elif isinstance(resource, Queue):
+            dead_letters = resource.spec.dead_letter_queue
+            if dead_letters is None or dead_letters == names.UNDELIVERED:
+                continue
+            places = [(("spec", "deadLetterQueue"), ("queue", dead_letters))]
         elif isinstance(resource, DurableSubscription):
             places = [(("spec", "topic"), ("topic", resource.spec.topic))]
         else:

@@ -258,6 +258,10 @@ impl Engine {
         })
     }
 
+    fn destroyed(&self, py: Python<'_>) -> PyResult<String> {
+        self.with(py, |host| json::destroyed(host.engine()))
+    }
+
     fn connections(&self, py: Python<'_>) -> PyResult<String> {
         self.with(py, |host| json::connections(host.engine()))
     }

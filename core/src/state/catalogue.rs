@@ -251,6 +251,18 @@ impl Catalogue {
         }
     }
 
+    /// What people know a source by: the queue's name, or the subscription's with its client id before it.
+    pub(super) fn label(&self, id: SourceId) -> String {
+        match self.subscription(id) {
+            Some(found) if found.name.is_empty() => found.pattern.as_str().to_owned(),
+            Some(found) if found.client_id.is_empty() => found.name.clone(),
+            Some(found) => format!("{}/{}", found.client_id, found.name),
+            None => self
+                .name_of(DestinationId(id.0))
+                .map_or_else(String::new, |(_, name)| name.as_str().to_owned()),
+        }
+    }
+
     /// The destination of this name.
     #[must_use]
     pub fn id_of(&self, kind: Kind, name: &str) -> Option<DestinationId> {
