@@ -307,3 +307,29 @@ async def test_an_unknown_kind_is_refused_with_a_suggestion(node: Any, channel_t
     for method in ("Admin/List", "Admin/Get", "Admin/Delete"):
         with pytest.raises(CallError, match="did you mean Queue"):
             await call(channel, method, kind="Queu")
+
+
+async def test_a_static_durable_is_deleted_by_either_of_its_names(node: Any, wire: Any, channel_to: Any) -> None:
+    durable = manifest("DurableSubscription", "d", "topic: t, clientId: c, name: sub")
+    for name in ("c/sub", "d"):
+        running = await node([*ANYTHING], folder=name.replace("/", "-"))
+        channel = channel_to(running)
+        client = await wire(running)
+        session = await client.session()
+        await client.producer(session, topic("t"))
+        await call(channel, "Admin/Apply", manifests=durable)
+        assert await names_of(channel, kind="DurableSubscription") == ["d"]
+        await client.publish(session, [text("x")])
+        await client.confirmed(1)
+        with pytest.raises(CallError, match="IN_USE"):
+            await call(channel, "Admin/Delete", kind="DurableSubscription", name=name)
+        found = await call(channel, "Admin/Get", kind="DurableSubscription", name=name)
+        assert (found.name, found.statistics.messages) == ("d", 1)
+        deleted = await call(channel, "Admin/Delete", kind="DurableSubscription", name=name, with_messages=True)
+        assert deleted.messages == 1
+        # Neither the object nor what it describes is there any more, also not after the next change.
+        assert await names_of(channel, kind="DurableSubscription") == []
+        with pytest.raises(CallError, match="NO_SUCH_SUBSCRIPTION"):
+            await call(channel, "Admin/Get", kind="DurableSubscription", name=name)
+        await call(channel, "Admin/Apply", manifests=manifest("Queue", "another"))
+        assert await names_of(channel, kind="DurableSubscription") == []

@@ -114,7 +114,10 @@ class ObjectSet:
         return next((resource for resource in resources if isinstance(resource, Broker)), None)
 
     def named(self, kind: str, subject: str) -> Entry | None:
-        """The object of a kind that is known by a name (a destination's own name, otherwise the object's)."""
+        """The object of a kind that is known by a name (a destination's own name, otherwise the object's).
+
+        A durable subscription is known by `client/name` as well, as listings name it; no object's name has a slash.
+        """
         return self._by_subject.get((kind, subject))
 
     def destination(self, kind: Kind, name: str) -> DestinationResource | None:
@@ -142,7 +145,12 @@ class ObjectSet:
 
     @cached_property
     def _by_subject(self) -> dict[tuple[str, str], Entry]:
-        return {(entry.resource.kind, entry.resource.subject): entry for entry in self.entries.values()}
+        found: dict[tuple[str, str], Entry] = {}
+        for entry in self.entries.values():
+            found[entry.resource.kind, entry.resource.subject] = entry
+            if isinstance(entry.resource, DurableSubscription):
+                found[entry.resource.kind, entry.resource.claim] = entry
+        return found
 
     @cached_property
     def _wildcards(self) -> dict[Kind, list[tuple[str, dict[str, Any]]]]:

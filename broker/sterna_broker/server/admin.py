@@ -112,6 +112,8 @@ class Administration:
         """Looks at messages without taking them."""
         if request.WhichOneof("what") == "queue":
             self._check_here("Queue", request.queue, None)
+        elif request.WhichOneof("what") == "durable":
+            self._check_here("DurableSubscription", f"{request.durable.client_id}/{request.durable.name}", None)
         return browsing.browse(self._pump, request)
 
     async def get_statistics(self, _request: admin.StatisticsRequest) -> admin.Statistics:
