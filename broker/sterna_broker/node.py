@@ -198,6 +198,7 @@ class Node:
         administration = Administration(pump, self.live, statistics, desk)
         services = Services(connect, sending, receiving, administration, gate.admit_call)
         metrics = Metrics(pump, statistics, settings.metrics_destinations, self.member)
+        metrics.dangling_bridges = lambda: len(self.live.dangling_bridges)
         at_once = descriptors.shares(descriptors.limit(), limits.connections)
         monitor = self._makers.monitor(self.readiness, lambda: self._state, metrics, gate, at_once.monitor)
         listener = self._makers.listener(
@@ -225,7 +226,7 @@ class Node:
         """Whether clients should come, and why not."""
         statistics = self._parts.statistics.engine() if self._parts and self._state != "stopped" else None
         self._tell_damage(statistics)
-        return judge(self._state, statistics, self.member.warnings if self.member else [])
+        return judge(self._state, statistics, self.member.warnings if self.member else self.live.warnings)
 
     def _tell_damage(self, statistics: dict[str, Any] | None) -> None:
         """Logs damaged places, the first ones each once; of the others how many there are."""

@@ -129,15 +129,13 @@ def _selector_fault(selector: str, check: SelectorCheck) -> str | None:
 def dangling(objects: ObjectSet, entries: Iterable[Entry]) -> Iterator[Problem]:
     """References of these entries to destinations that neither exist nor may be created.
 
-    An error in what is being applied, and a warning in what exists: deleting a bridge's target is allowed
-    (EMS-DEST-A53).
+    An error in what is being applied, and a warning in what exists. A bridge's targets are not among them: they are
+    made (EMS-DEST-E01), and it is said that nobody has described them.
     """
     for entry in entries:
         resource = entry.resource
         if isinstance(resource, Bridge):
             places: list[tuple[Path, tuple[str, str]]] = [(("spec", "source"), resource.spec.source.destination)]
-            for index, target in enumerate(resource.spec.targets):
-                places.append((("spec", "targets", index), target.destination))
         elif isinstance(resource, Queue):
             dead_letters = resource.spec.dead_letter_queue
             if dead_letters is None or dead_letters == names.UNDELIVERED:

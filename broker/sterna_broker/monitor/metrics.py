@@ -16,6 +16,7 @@ all.
 | `sterna_resident_memory_bytes` | | memory of the process |
 | `sterna_connections`, `sterna_sessions`, `sterna_producers`, `sterna_consumers` | | how many there are |
 | `sterna_queues`, `sterna_topics`, `sterna_subscriptions` | | how many there are |
+| `sterna_dangling_bridges` | | bridges with an end that no manifest describes |
 | `sterna_messages`, `sterna_message_bytes` | | waiting, or delivered and not acknowledged |
 | `sterna_published_total`, `sterna_delivered_total`, `sterna_acknowledged_total` | | messages since the start |
 | `sterna_destroyed_total` | reason | messages since the start that are gone and nobody took; see below |
@@ -34,7 +35,7 @@ What went to a queue's deadLetterQueue or to `$sys.undelivered` is not among the
 
 import heapq
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from prometheus_client import CollectorRegistry
@@ -99,6 +100,7 @@ class Metrics:
     ) -> None:
         self.ready = False
         self.certificate_not_after_ms: int | None = None
+        self.dangling_bridges: Callable[[], int] = lambda: 0
         self.member = member
         self._collector = _BrokerCollector(pump, statistics, destinations_max, self)
         self._registry = CollectorRegistry(auto_describe=False)
@@ -134,6 +136,8 @@ class _BrokerCollector(Collector):
             yield GaugeMetricFamily("sterna_certificate_not_after_seconds", text, value=until_ms / 1000)
         if self._owner.member is not None:
             yield from _of_cluster(self._owner.member)
+        text = "Bridges with an end that no manifest describes."
+        yield GaugeMetricFamily("sterna_dangling_bridges", text, value=float(self._owner.dangling_bridges()))
         yield from _plain(figures, _GAUGES, GaugeMetricFamily)
         yield from _plain(figures, _COUNTERS, CounterMetricFamily)
         yield from _plain(figures.log, _LOG_GAUGES, GaugeMetricFamily)

@@ -141,6 +141,8 @@ class Listing:
             which: Kind = "queue" if kind == "Queue" else "topic"
             explained = self._live.objects.effective(which, entry.resource.subject if entry else name).explained()
             resource.effective = json.dumps(explained, ensure_ascii=False)
+        elif kind == "Bridge" and entry and (said := self._live.dangling_bridges.get(entry.resource.metadata.name)):
+            resource.effective = json.dumps({"dangling": said}, ensure_ascii=False)
         return resource
 
 

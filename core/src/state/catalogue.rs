@@ -337,6 +337,13 @@ impl Catalogue {
         self.routing_generation += 1;
     }
 
+    /// Whether a bridge leads to a destination.
+    #[must_use]
+    pub fn is_target(&self, kind: Kind, name: &str) -> bool {
+        let mut targets = self.bridges.iter().flat_map(|bridge| &bridge.targets);
+        targets.any(|target| target.kind == kind && target.name.as_str() == name)
+    }
+
     /// The bridges as configured.
     #[must_use]
     pub fn bridges(&self) -> &[Bridge] {
