@@ -66,10 +66,10 @@ class QueueSpec(DestinationSpec):
     limit (EMS-DEST-A23)."""
 
     dead_letter_queue: DeadLetterQueue | None = None
-    """The queue that gets what expires here, or is delivered as often as maxRedelivery allows, with the reason and where
-    it was sent: `$sys.undelivered`, or a queue of yours. Its limits do not hold for what comes this way. While there is
-    no such queue on the same broker, and if it is this one itself, `$sys.undelivered` gets it. Absent and not inherited:
-    as each sender asked by the property JMS_STERNA_PRESERVE_UNDELIVERED. Inherited: the first by name."""
+    """The queue that gets what expires here, or is delivered as often as maxRedelivery allows, with the reason and
+    where it was sent: `$sys.undelivered`, or a queue of yours. Its limits do not hold for what comes this way. While
+    there is no such queue on the same broker, and if it is this one itself, `$sys.undelivered` gets it. Absent and not
+    inherited: as each sender asked by the property JMS_STERNA_PRESERVE_UNDELIVERED. Inherited: the first by name."""
 
     exclusive: bool | None = None
     """Everything goes to one consumer, the first; others stand by. Once inherited it cannot be taken back

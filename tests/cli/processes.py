@@ -4,9 +4,10 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
 from types import TracebackType
+
+from tests.waiting import eventually_blocking
 
 _PATIENCE_S = 60.0
 
@@ -73,10 +74,5 @@ class Command:
 
     def until_or_over(self, condition: Callable[[], bool]) -> bool:
         """Waits until something holds, or it has ended before: whether it runs."""
-        deadline = time.monotonic() + _PATIENCE_S
-        while not condition():
-            if self._process.poll() is not None:
-                return False
-            assert time.monotonic() < deadline, "in vain"
-            time.sleep(0.02)
-        return True
+        eventually_blocking(lambda: condition() or self._process.poll() is not None, timeout_s=_PATIENCE_S)
+        return self._process.poll() is None

@@ -166,7 +166,6 @@ def _destinations() -> list[Case]:
             "Queue", {**REF, "deadLetterQueue": "$sys.other"}, "only $sys.undelivered may stand", "belong to the broker"
         ),
         Case("Queue", {**REF, "deadLetterQueue": "dead.*"}, "the name of one destination", "is the wildcard '*'"),
-        Case("Queue", {**REF, "deadLetterQueue": ""}, "at least 1", "at least 1 character"),
     ]
 
 

@@ -98,7 +98,7 @@ class Engine:
         """Where the log ends, up to where it is durable, and why it will not be any further, or None."""
 
     def destroyed(self) -> str:
-        """Messages that went without being taken since the start, as JSON: by reason (`totals`), by place (`places`)."""
+        """Messages that went without being taken since the start, as JSON: by reason and by place."""
 
     def connections(self) -> str:
         """Who is connected, as JSON rows."""
