@@ -36,6 +36,9 @@ repeat: setup-test ## run tests again and again with load beside them: TIMES=10 
 soak: setup-test ## load, a fault of process or disk, a restart, and a verdict, again and again: CYCLES=30 SEED=7
 	@$(PY) -m tests.soak --cycles $(or $(CYCLES),30)
 
+world: setup-test ## go on with the seeds of the world where the last run stopped, and add them up: SEEDS=1000
+	@$(PY) -m tests.world --seeds $(or $(SEEDS),1000)
+
 lint: setup-lint ## check format, types, imports, clippy, generated code and tidiness
 	@$(PY) -m tools.lint
 

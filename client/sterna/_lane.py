@@ -507,13 +507,27 @@ class Lane:
             if not waiter.done():
                 waiter.set_result(None)
 
-    async def close(self) -> None:
-        """Tells the broker that no more will come; everything must have been flushed."""
-        if self.closed is None:
-            link = self._link
+    def leave(self) -> asyncio.Future[None]:
+        """Ends the lane, and tells the broker; done when that has answered. Everything must have been flushed.
+
+        Not a coroutine: whoever waits for the answer may be cancelled, and the lane is over all the same.
+        """
+        told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def settle(_: Any, error: errors.SternaError | None) -> None:
+            if told.done():
+                return
+            if error is None or isinstance(error, LinkLostError | errors.ClosedError):
+                told.set_result(None)  # with the link the producer is gone as well
+            else:
+                told.set_exception(error)
+
+        link, is_open = self._link, self.closed is None
+        if is_open:
             self.fail(errors.ClosedError("the producer was closed", subject=str(self.destination or "producer")))
-            if link is not None and link.lost is None:
-                try:
-                    await link.request(self.session._number, "close_producer", pb.CloseProducer(producer=self.id))
-                except (LinkLostError, errors.ClosedError):
-                    pass  # with the link the producer is gone as well
+        self.lifeline.unroute(self)
+        if is_open and link is not None and link.lost is None:
+            link.begin(self.session._number, "close_producer", pb.CloseProducer(producer=self.id), settle)
+        else:
+            told.set_result(None)
+        return told

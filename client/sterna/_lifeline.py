@@ -200,12 +200,35 @@ class Lifeline:
     async def close(self, *, failed: bool = False, timeout_s: float = 30.0) -> None:
         """Ends the connection: waits for confirmations and acknowledgements, at most so long, and says goodbye.
 
+        When it is cancelled the connection is over at once, without a goodbye.
+
         Raises:
             FlushError: messages of `send_soon` failed.
         """
         if self.closed is not None or self._supervisor is None:
             if self._link is not None:
                 await self._link.abort()
+            return
+        try:
+            await self._close(failed=failed, timeout_s=timeout_s)
+        except asyncio.CancelledError:
+            self._drop(errors.ClosedError("the connection was closed", subject=self.address))
+            raise
+
+    def _drop(self, reason: errors.SternaError) -> None:
+        """Is over, and waits for nothing."""
+        for task in (self._supervisor, self._leaving):
+            if task is not None:
+                task.remove_done_callback(self._orphaned)
+                task.cancel()
+        if self._link is not None:
+            self._link.fail(reason)
+            self._link.drop()
+        if self.closed is None:
+            self._end(reason, None)
+
+    async def _close(self, *, failed: bool, timeout_s: float) -> None:
+        if self._supervisor is None:
             return
         failure: errors.SternaError | None = None
         try:

@@ -42,6 +42,10 @@ Gather = Callable[["Link"], None]
 Settle = Callable[[Any, "errors.SternaError | None"], None]
 
 
+#: Channels that are being closed, and that nobody waits for.
+_closing: dict[asyncio.Future[None], None] = {}
+
+
 class LinkLostError(errors.ConnectionLostError):
     """The link broke before the reply came; the connection tries again where that is safe."""
 
@@ -198,6 +202,19 @@ class Link:
 
     async def abort(self) -> None:
         """Drops the call and the channel, without a word to the broker."""
+        channel = self._cut()
+        if channel is not None:
+            await channel.close()
+
+    def drop(self) -> None:
+        """The same, for whoever cannot wait for it."""
+        channel = self._cut()
+        if channel is not None:
+            closing = asyncio.ensure_future(channel.close())
+            _closing[closing] = None
+            closing.add_done_callback(lambda done: _closing.pop(done, None))
+
+    def _cut(self) -> Any:
         for task in self._tasks:
             if task is not asyncio.current_task():
                 task.cancel()
@@ -205,8 +222,7 @@ class Link:
             self._call.cancel()
         # The call holds the channel, and that its connection, for as long as somebody holds the call.
         channel, self._channel, self._call = self._channel, None, None
-        if channel is not None:
-            await channel.close()
+        return channel
 
     async def finish(self, timeout_s: float, reason: errors.SternaError, seen: Iterable[Any] = ()) -> None:
         """Writes what is in the outbox and a Goodbye, then waits for the broker to end the call, at most so long.

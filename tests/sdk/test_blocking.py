@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import threading
+from typing import Any
 
 import pytest
 import sterna
@@ -79,7 +80,7 @@ def test_listeners_may_call_back(url: str, name: str) -> None:
             connection.send(name, text)
         eventually_blocking(lambda: len(heard) == 2)
         assert heard == ["a", "b"]
-        assert all(one.startswith("sterna-callback") for one in threads)
+        assert all(one.startswith("sterna-listener") for one in threads)
         assert [one.body for one in connection.browser(f"{name}.out")] == ["A", "B"]
 
 
@@ -141,3 +142,47 @@ def test_the_twins_have_the_same_shape(face: str) -> None:
             ours = set(inspect.signature(mine).parameters)
             theirs = set(inspect.signature(twin).parameters)
             assert theirs <= ours or "options" in ours
+
+
+def test_a_listener_may_close_what_it_belongs_to(url: str, name: str) -> None:
+    for what in ("consumer", "session", "connection"):
+        connection = blocking.connect(url)
+        session = connection.session()
+        closed = threading.Event()
+        parts: dict[str, Any] = {"session": session, "connection": connection}
+
+        def close(_: Any, what: str = what, parts: dict[str, Any] = parts, closed: threading.Event = closed) -> None:
+            parts[what].close()
+            closed.set()
+
+        queue = f"{name}.{what}"
+        parts["consumer"] = session.consumer(queue, listener=close)
+        connection.send(queue, "x")
+        assert closed.wait(10), f"closing the {what} waits for the listener that closes it"
+        connection.close()
+        with blocking.connect(url) as again:
+            assert list(again.browser(queue)) == [], "the listener was done with it"
+
+
+def test_listeners_do_not_wait_for_one_another(url: str, name: str) -> None:
+    with blocking.connect(url) as connection:
+        everybody = threading.Barrier(21)
+        for number in range(20):
+            connection.consumer(f"{name}.{number}", listener=lambda _: everybody.wait(20))
+            connection.send(f"{name}.{number}", "x")
+        everybody.wait(20)
+
+
+def test_what_a_completion_raises_is_logged(url: str, name: str, caplog: pytest.LogCaptureFixture) -> None:
+    with blocking.connect(url) as connection:
+        called = threading.Event()
+
+        def fail(_: Any) -> None:
+            called.set()
+            raise ValueError("the application's own")
+
+        producer = connection.producer(name)
+        producer.send_soon("x", on_completion=fail)
+        producer.flush()
+        assert called.wait(10)
+    eventually_blocking(lambda: "a callback of the application failed" in caplog.text)

@@ -20,8 +20,6 @@ from tests.world.network import Network
 from tests.world.processes import Process
 from tests.world.servers import Server
 
-_SEGMENT_BYTES = 2 * 1024 * 1024
-
 
 class _Listener:
     """What stands for the broker's listener."""
@@ -58,6 +56,8 @@ class Broker:
         self, loop: SimulatedLoop, network: Network, random: Random, name: str, folder: Path, **options: Any
     ) -> None:
         self.name = name
+        # Small segments, so that a short run fills and compacts several.
+        self.segment_bytes = options.pop("segment_bytes", 2 * 1024 * 1024)
         self.options = {"drain_ms": 2_000, **options}
         self.folder = folder
         self.starts = 0
@@ -115,8 +115,7 @@ class Broker:
 
     def _open(self, _folder: str, settings: str, wall_ms: int, monotonic_ms: int) -> Any:
         secret = f"{self.name} {self.starts}".encode()
-        # Small ones, so that a short run fills and compacts several.
-        small = json.dumps({**json.loads(settings), "segment_bytes": _SEGMENT_BYTES})
+        small = json.dumps({**json.loads(settings), "segment_bytes": self.segment_bytes})
         self._engine = SteppedEngine(self._loop, self._random, self._disk, secret, small, wall_ms, monotonic_ms)
         return self._engine
 

@@ -29,7 +29,7 @@ class Channel:
         self._calls: dict[_ClientCall, None] = {}
 
     def stream_stream(
-        self, method: str, request_serializer: Any = None, response_deserializer: Any = None
+        self, method: str, request_serializer: Any = None, response_deserializer: Any = None, **_: Any
     ) -> Callable[..., _ClientCall]:
         """As grpc's."""
 
@@ -42,7 +42,7 @@ class Channel:
         return call
 
     def unary_unary(
-        self, method: str, request_serializer: Any = None, response_deserializer: Any = None
+        self, method: str, request_serializer: Any = None, response_deserializer: Any = None, **_: Any
     ) -> Callable[..., _UnaryCall]:
         """As grpc's."""
 
@@ -54,7 +54,7 @@ class Channel:
         return call
 
     def unary_stream(
-        self, method: str, request_serializer: Any = None, response_deserializer: Any = None
+        self, method: str, request_serializer: Any = None, response_deserializer: Any = None, **_: Any
     ) -> Callable[..., _ClientCall]:
         """As grpc's."""
 

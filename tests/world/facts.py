@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections import Counter
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 Outcome = Literal["open", "confirmed", "refused", "unknown"]
@@ -36,6 +37,24 @@ class Sending:
 
 
 @dataclass(eq=False)
+class Subscription:
+    """A durable one. It holds all that was published since it was there, until it was ended, with what it held."""
+
+    client_id: str
+    name: str
+    began_s: float | None = None
+    ended_s: float | None = None
+
+    def holds(self, sending: Sending) -> bool:
+        """Whether a message that was published, and confirmed, has to be in it."""
+        return self.ended_s is None and self.began_s is not None and sending.began_s > self.began_s
+
+    def key(self, key: str) -> str:
+        """That of its copy of a message."""
+        return f"{key}@{self.name}"
+
+
+@dataclass(eq=False)
 class Handing:
     """One message in an application's hands. `taken`: whether it may have been, or was, acknowledged."""
 
@@ -57,6 +76,10 @@ class Facts:
     sendings: dict[str, Sending] = field(default_factory=dict)
     handings: list[Handing] = field(default_factory=list)
     transactions: list[Transaction] = field(default_factory=list)
+    published: list[Sending] = field(default_factory=list)
+    """What was sent to the topic; each subscription has a copy."""
+
+    subscriptions: list[Subscription] = field(default_factory=list)
     emptied: dict[str, float] = field(default_factory=dict)
     """When an administrator last may have thrown away what a queue held."""
 
@@ -66,8 +89,20 @@ class Facts:
     odd: list[str] = field(default_factory=list)
     """What an application saw that no call may do."""
 
+    cuts: Counter[str] = field(default_factory=Counter)
+    """How often each await of the SDK was cut."""
+
     calls: dict[str, int] = field(default_factory=dict)
     """How often each call ended how."""
+
+    def copy_published(self) -> None:
+        """Makes of each message that was published one for each subscription: as promised, or as what may be there."""
+        for sending in self.published:
+            for subscription in self.subscriptions:
+                copy = replace(sending, key=subscription.key(sending.key), queue=f"news@{subscription.name}")
+                if copy.outcome == "confirmed" and not subscription.holds(sending):
+                    copy.outcome = "unknown"
+                self.sendings[copy.key] = copy
 
     def count(self, what: str) -> None:
         """One more of it."""

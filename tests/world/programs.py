@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import traceback
-from collections.abc import Awaitable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Any, TypeVar
@@ -12,7 +12,8 @@ from typing import Any, TypeVar
 import sterna
 from sterna import AcknowledgeMode, DeliveryMode, Message, Queue, errors
 
-from tests.world.facts import Facts, Handing, Sending, Transaction
+from tests.world import awaits
+from tests.world.facts import Facts, Handing, Sending, Subscription, Transaction
 
 T = TypeVar("T")
 
@@ -36,6 +37,9 @@ class Application:
     facts: Facts
     queues: tuple[str, ...]
     cut_share: float
+    audit: Callable[[sterna.Connection], Awaitable[None]]
+    """Compares what the broker keeps for a connection with what the SDK has on it."""
+
     is_over: bool = False
     keys: int = 0
 
@@ -49,13 +53,14 @@ class Application:
             CutError: it was.
             SternaError: what the call raised.
         """
-        task = asyncio.ensure_future(work)
+        task: Any = asyncio.ensure_future(work)
         if may_cut and not self.is_over and self.random.random() < self.cut_share:
             delay_s = self.random.choice((0.0, 0.0, 0.0005, 0.002, 0.01, 0.3)) * self.random.random()
-            asyncio.get_running_loop().call_later(delay_s, task.cancel)
+            asyncio.get_running_loop().call_later(delay_s, self._cut, task)
         done, _ = await asyncio.wait((task,), timeout=CALL_S)
         if not done:
-            self.facts.hung.append(f"{self.name}: {what}: {_where(task)}")
+            where = " > ".join(f"{file.name}:{line}" for file, line in awaits.frames(task))
+            self.facts.hung.append(f"{self.name}: {what}: {where}")
             task.cancel()
             raise CutError
         if task.cancelled():
@@ -65,7 +70,21 @@ class Application:
         self.facts.count(f"{what}: {'ok' if error is None else type(error).__name__}")
         if error is not None:
             raise error
-        return task.result()
+        result: T = task.result()
+        return result
+
+    async def surely(self, what: str, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Makes a call again as often as it is cut, until it ends by itself."""
+        while True:
+            try:
+                return await self.call(what, make())
+            except CutError:
+                continue
+
+    def _cut(self, task: asyncio.Future[Any]) -> None:
+        if isinstance(task, asyncio.Task) and not task.done():
+            awaits.note(self.facts.cuts, task)
+        task.cancel()
 
     async def pause(self) -> None:
         """Does something else for a moment."""
@@ -86,18 +105,24 @@ class Application:
             transaction.sent.append(sending)
         return sending
 
-    def handed(self, message: Message, consumer: str, transaction: Transaction | None = None) -> Handing:
+    def handed(
+        self,
+        message: Message,
+        consumer: str,
+        transaction: Transaction | None = None,
+        subscription: Subscription | None = None,
+    ) -> Handing:
         """Notes that a message is in hand."""
         body = str(message.body)
-        queue = message.destination.name
-        handing = Handing(
-            body.partition(" ")[0], queue, consumer, message.message_id, message.redelivered, self.now_s()
-        )
+        queue, key = message.destination.name, body.partition(" ")[0]
+        if subscription is not None:
+            queue, key = f"news@{subscription.name}", subscription.key(key)
+        handing = Handing(key, queue, consumer, message.message_id, message.redelivered, self.now_s())
         handing.transaction = transaction
         if transaction is not None:
             transaction.handed.append(handing)
         self.facts.handings.append(handing)
-        if handing.key not in self.facts.sendings:
+        if subscription is None and handing.key not in self.facts.sendings:
             self.facts.odd.append(f"{consumer} was given a message that nobody sent: {body[:80]!r}")
         return handing
 
@@ -107,17 +132,6 @@ class Application:
             handing.taken, handing.taken_s = "yes", self.now_s()
         elif handing.taken == "no":
             handing.taken = "maybe"
-
-
-def _where(task: asyncio.Task[Any]) -> str:
-    frames = []
-    coroutine: Any = task.get_coro()
-    while coroutine is not None and hasattr(coroutine, "cr_frame"):
-        if coroutine.cr_frame is not None:
-            frame = coroutine.cr_frame
-            frames.append(f"{frame.f_code.co_name}:{frame.f_lineno}")
-        coroutine = coroutine.cr_await
-    return " > ".join(frames)
 
 
 def body_of(random: Random, key: str) -> str:
@@ -356,7 +370,7 @@ async def _end(app: Application, session: sterna.Session, transaction: Transacti
 async def _give_up(app: Application, session: sterna.Session, transaction: Transaction) -> None:
     # Rolled back whatever comes of the call: nobody has committed it.
     transaction.ending = "rolled back"
-    await app.call("rollback", session.rollback(), may_cut=False)
+    await app.surely("rollback", session.rollback)
 
 
 async def listener(app: Application, connection: sterna.Connection, steps: int) -> None:
@@ -427,25 +441,36 @@ async def looker(app: Application, connection: sterna.Connection, steps: int) ->
         await app.pause()
 
 
-PROGRAMS = (sender, sender, sender, receiver, looper, acknowledger, worker, worker, listener, asker, looker)
+Program = Callable[[Application, sterna.Connection, int], Coroutine[Any, Any, None]]
 
 
-async def client(app: Application, count: int, steps: int) -> None:
+async def client(app: Application, programs: Sequence[Program], count: int, steps: int) -> None:
     """One process of an application: a connection, some programs on it, and its end."""
-    connection = sterna.connect(app.url)
-    try:
-        await app.call("connect", _entered(connection), may_cut=False)
-    except errors.SternaError:
+    connection = await connected(app, app.url)
+    if connection is None:
         return
-    programs = [app.random.choice(PROGRAMS) for _ in range(count)]
-    tasks = [
-        asyncio.create_task(_guarded(app, program.__name__, program(app, connection, steps))) for program in programs
-    ]
+    chosen = [app.random.choice(programs) for _ in range(count)]
+    tasks = [asyncio.create_task(_guarded(app, one.__name__, one(app, connection, steps))) for one in chosen]
     await asyncio.wait(tasks)
+    await app.audit(connection)
     try:
-        await app.call("connection.close", connection.close(), may_cut=False)
+        await app.surely("connection.close", connection.close)
     except errors.SternaError:
         pass  # what was left of send_soon
+
+
+async def connected(app: Application, url: str, **options: Any) -> sterna.Connection | None:
+    """A connection, at the second try where the first was cut; None: it could not be had."""
+    while True:
+        connection = sterna.connect(url, **options)
+        try:
+            await app.call("connect", _entered(connection))
+        except CutError:
+            await app.call("connection.close", connection.close(), may_cut=False)
+        except errors.SternaError:
+            return None
+        else:
+            return connection
 
 
 async def _entered(connection: sterna.Connection) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import tempfile
+from collections import Counter
 from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,13 +13,14 @@ from random import Random
 from typing import Any
 
 import sterna
-from sterna import AcknowledgeMode, Queue, errors
+from sterna import AcknowledgeMode, Queue, Topic, errors
 
 from tests.world import checker
 from tests.world.brokers import Broker
-from tests.world.facts import Facts, Handing
+from tests.world.facts import Facts, Handing, Subscription
 from tests.world.faults import KINDS, Faults
 from tests.world.loop import SimulatedLoop, StuckError
+from tests.world.more_programs import NEWS, PROGRAMS
 from tests.world.network import Network
 from tests.world.processes import Process
 from tests.world.programs import Application, client
@@ -28,6 +30,10 @@ _QUEUES = ("in.one", "in.two", "out")
 
 _WHOLE_S = 3_000.0
 """What a run may take in the world's time, drained and all."""
+
+
+#: What of a scene may be given, to make a failing run shorter.
+NUMBERS = ("clients", "programs", "steps", "faults")
 
 
 @dataclass
@@ -66,6 +72,7 @@ class Verdict:
     problems: list[str] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
     calls: dict[str, int] = field(default_factory=dict)
+    cuts: Counter[str] = field(default_factory=Counter)
     steps: int = 0
     took_s: float = 0.0
     trace: list[str] | None = None
@@ -86,8 +93,10 @@ def run(scene: Scene, folder: Path, *, traced: bool = False) -> Verdict:
         world.verdict.problems.append(f"stuck: {error}; {world.doing}")
     finally:
         gc.enable()
+        world.loop.close()
     verdict = world.verdict
     verdict.faults, verdict.calls, verdict.steps = world.faults.told, world.facts.calls, world.loop.steps
+    verdict.cuts = world.facts.cuts
     verdict.took_s, verdict.trace = world.loop.time() - 1_000, world.loop.trace
     return verdict
 
@@ -129,9 +138,9 @@ class _World:
         process = Process(f"client{number}", random)
         self.processes.append(process)
         url = f"sterna://{self.brokers[0].address}"
-        application = Application(process.name, url, random, self.facts, _QUEUES, self.scene.cut_share)
+        application = Application(process.name, url, random, self.facts, _QUEUES, self.scene.cut_share, self._audit)
         self.applications.append(application)
-        work = client(application, self.scene.programs, self.scene.steps)
+        work = client(application, PROGRAMS, self.scene.programs, self.scene.steps)
         return asyncio.create_task(self._alive(process, work), name=process.name)
 
     async def _alive(self, process: Process, work: Coroutine[Any, Any, None]) -> None:
@@ -155,6 +164,7 @@ class _World:
         drained: list[Handing] = []
         for broker in self.brokers:
             await self._alive(drain, self._drain(broker, drained))
+        self.facts.copy_published()
         found += checker.problems(self.facts, drained, restarted=self.faults.restarted)
         for process in (*self.processes, *(one.process for one in self.brokers if one.process is not None)):
             found += [f"in {process}: {fault}" for fault in process.faults]
@@ -162,6 +172,28 @@ class _World:
         for broker in self.brokers:
             await broker.stop()
         self.doing = "done"
+
+    async def _audit(self, connection: sterna.Connection) -> None:
+        """What the broker keeps for a connection is what the SDK has on it: else something has nobody any more."""
+        lifeline = connection._lifeline
+        kept: dict[str, Any] = {}
+        own: dict[str, Any] = {}
+        for _ in range(40):
+            await asyncio.sleep(0.5)
+            if not connection.connected:
+                return
+            rows = [one for broker in self.brokers for one in broker.connections() if broker.is_running]
+            row = next((one for one in rows if one["client_id"] == connection.client_id), None)
+            kept = {key: row[key] for key in ("sessions", "consumers", "producers")} if row is not None else {}
+            sessions = lifeline.sessions
+            own = {
+                "sessions": len(sessions),
+                "consumers": sum(len(one._consumers) for one in sessions),
+                "producers": len(lifeline._lanes),
+            }
+            if row is None or kept == own:
+                return
+        self.facts.odd.append(f"{connection.client_id}: the broker keeps {kept}, the SDK has {own}")
 
     async def _leaks(self, broker: Broker) -> list[str]:
         left = [row for row in broker.connections() if not str(row.get("peer", "")).startswith("internal:")]
@@ -177,20 +209,31 @@ class _World:
         return found + [f"a call is left: {name}" for name in calls]
 
     async def _drain(self, broker: Broker, drained: list[Handing]) -> None:
-        async with sterna.connect(f"sterna://{broker.address}") as connection:
+        url = f"sterna://{broker.address}"
+        async with sterna.connect(url) as connection:
             session = await connection.session(AcknowledgeMode.INDIVIDUAL)
             for name in _QUEUES:
-                consumer = await session.consumer(Queue(name))
-                try:
-                    while (message := await consumer.receive(timeout=3.0)) is not None:
-                        key = str(message.body).partition(" ")[0]
-                        now_s = self.loop.time()
-                        handing = Handing(key, name, "drain", message.message_id, message.redelivered, now_s)
-                        drained.append(handing)
-                        message.acknowledge()
-                except errors.SternaError as error:
-                    self.verdict.problems.append(f"draining {name}: {error!r}")
-                await consumer.close()
+                await self._empty(await session.consumer(Queue(name)), name, None, drained)
+        for one in self.facts.subscriptions:
+            if one.ended_s is None and one.began_s is not None:
+                async with sterna.connect(url, client_id=one.client_id) as connection:
+                    session = await connection.session(AcknowledgeMode.INDIVIDUAL)
+                    consumer = await session.consumer(Topic(NEWS), durable=one.name)
+                    await self._empty(consumer, f"news@{one.name}", one, drained)
+
+    async def _empty(
+        self, consumer: sterna.Consumer, name: str, subscription: Subscription | None, drained: list[Handing]
+    ) -> None:
+        try:
+            while (message := await consumer.receive(timeout=3.0)) is not None:
+                key = str(message.body).partition(" ")[0]
+                key = key if subscription is None else subscription.key(key)
+                now_s = self.loop.time()
+                drained.append(Handing(key, name, "drain", message.message_id, message.redelivered, now_s))
+                message.acknowledge()
+        except errors.SternaError as error:
+            self.verdict.problems.append(f"draining {name}: {error!r}")
+        await consumer.close()
 
 
 def run_seed(seed: int) -> Verdict:

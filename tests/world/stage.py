@@ -49,6 +49,13 @@ class Stage:
         await made.start()
         return made
 
+    def manifests(self, *documents: str) -> Path:
+        """A folder with these, for a broker's `config`."""
+        folder = self._folder / f"config.{len(self.brokers)}"
+        folder.mkdir()
+        (folder / "all.yaml").write_text("---\n".join(documents))
+        return folder
+
     async def connect(self, broker: Broker, **options: Any) -> sterna.Connection:
         """A connection of this process."""
         return await sterna.connect(f"sterna://{broker.address}", **options)
@@ -77,6 +84,7 @@ class Stage:
             broker.kill()
         for process in self._all():
             process.kill()
+        self.loop.close()
 
     def _all(self) -> list[Process]:
         brokers = [one.process for one in self.brokers if one.process is not None]

@@ -1,13 +1,15 @@
 """The way from ordinary threads into one event loop that runs in a thread of its own.
 
-Every blocking call is its asynchronous twin, run there. Callbacks of the application (listeners, hooks, completions)
-leave the loop's thread for a pool, so that they may call back into the blocking interface without locking it up.
+Every blocking call is its asynchronous twin, run there. Callbacks of the application leave the loop's thread, so that
+they may call back into the blocking interface without locking it up: each listener has a thread while it has a message,
+hooks and completions have one together, which calls them in order.
 """
 
 from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextvars
 import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
@@ -15,26 +17,39 @@ from typing import Any, TypeVar
 from sterna import errors
 from sterna._in_hand import HOLDER
 from sterna._loop import new_event_loop
+from sterna.events import logger
 
 T = TypeVar("T")
-_CALLBACK_THREADS = 16
+#: Each listener takes one while it works; there are as many as work at once.
+_LISTENER_THREADS = 4096
 
 
 class Portal:
-    """One loop thread and one pool for callbacks. Usable from any thread but the loop's own."""
+    """One loop thread, and threads for callbacks. Usable from any thread but the loop's own."""
 
     def __init__(self) -> None:
         self._loop = new_event_loop()
         self._thread = threading.Thread(target=self._run, name="sterna-loop", daemon=True)
-        self._pool = concurrent.futures.ThreadPoolExecutor(_CALLBACK_THREADS, thread_name_prefix="sterna-callback")
+        self._listeners = concurrent.futures.ThreadPoolExecutor(_LISTENER_THREADS, thread_name_prefix="sterna-listener")
+        self._callbacks = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="sterna-callback")
         self._stopped = False
         self._thread.start()
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
         self._loop.run_forever()
+        # As when a listener has closed its own connection: its task waits for it.
+        left = asyncio.all_tasks(self._loop)
+        for task in left:
+            task.cancel()
+        self._loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
         self._loop.run_until_complete(self._loop.shutdown_asyncgens())
         self._loop.close()
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether the loop has ended, or is about to."""
+        return self._stopped
 
     def _check(self) -> None:
         if self._stopped:
@@ -50,8 +65,9 @@ class Portal:
         except errors.SternaError:
             coroutine.close()
             raise
-        # What an iteration hands out is in this thread's hands, not in those of the task that fetches it.
-        told = HOLDER.set(threading.current_thread())
+        # What an iteration hands out is in this thread's hands, not in those of the task that fetches it; a thread that
+        # runs a listener stands for that.
+        told = HOLDER.set(HOLDER.get() or threading.current_thread())
         try:
             future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         finally:
@@ -71,12 +87,19 @@ class Portal:
         return self.run(calling())
 
     async def outside(self, callback: Callable[..., Any], *arguments: Any) -> Any:
-        """For the loop: the result of an application's callback, run in the pool."""
-        return await asyncio.get_running_loop().run_in_executor(self._pool, callback, *arguments)
+        """For the task of a listener: the result of the application's callback, run in a thread of its own."""
+        listening = asyncio.current_task()
+
+        def stand_for() -> Any:
+            HOLDER.set(listening)
+            return callback(*arguments)
+
+        run = contextvars.Context().run
+        return await asyncio.get_running_loop().run_in_executor(self._listeners, run, stand_for)
 
     def submit(self, callback: Callable[..., Any], *arguments: Any) -> None:
-        """For the loop: has an application's callback run in the pool, and waits for nothing."""
-        self._pool.submit(callback, *arguments)
+        """For the loop: has an application's callback run, and waits for nothing. What it raises is logged."""
+        self._callbacks.submit(_logged, callback, *arguments)
 
     def stop(self) -> None:
         """Ends the loop and its thread; callbacks under way are let finish."""
@@ -86,4 +109,12 @@ class Portal:
         self._loop.call_soon_threadsafe(self._loop.stop)
         if threading.current_thread() is not self._thread:
             self._thread.join()
-        self._pool.shutdown(wait=False)
+        self._listeners.shutdown(wait=False)
+        self._callbacks.shutdown(wait=False)
+
+
+def _logged(callback: Callable[..., Any], *arguments: Any) -> None:
+    try:
+        callback(*arguments)
+    except Exception:  # noqa: BLE001 - whatever the application's callback raises is logged
+        logger.exception("a callback of the application failed")

@@ -100,6 +100,9 @@ class Engine:
     def destroyed(self) -> str:
         """Messages that went without being taken since the start, as JSON: by reason and by place."""
 
+    def damaged_places(self) -> int:
+        """How many damaged places of the log were found since the start."""
+
     def connections(self) -> str:
         """Who is connected, as JSON rows."""
 
@@ -114,11 +117,11 @@ class Engine:
         """As `open`, on a simulated disk, for simulations; not in the wheels that are shipped.
 
         Its jobs run only when `run_job` is called, and `stop` runs those that are left. All that `open` draws by chance
-        follows from `secret`, so each start needs another one. Raises StoreError: another engine has the disk, or what it
+        follows from `secret`, so each start needs another one. Raises StoreError: another engine has the disk, what it
         holds cannot be opened, or its power went.
         """
 
-    def jobs(self) -> list[Literal["writer", "background"]]:
+    def jobs(self) -> Sequence[Literal["writer", "background"]]:
         """The workers of a simulated engine that have a job to do; none, if it has threads."""
 
     def run_job(self, worker: Literal["writer", "background"]) -> bool:

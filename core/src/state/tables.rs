@@ -105,6 +105,8 @@ pub(super) struct Tables {
     pub destroyed: Destroyed,
     /// Where the latest complete checkpoint begins.
     pub checkpoint: Position,
+    /// How long its records' heads are.
+    pub checkpoint_bytes: u64,
 }
 
 impl Tables {
@@ -132,6 +134,7 @@ impl Tables {
             header_bytes: 0,
             destroyed: Destroyed::default(),
             checkpoint: Position::ZERO,
+            checkpoint_bytes: 0,
         };
         let mut undelivered = Source::new(UNDELIVERED.source(), Some(UNDELIVERED), true);
         undelivered.named = true;

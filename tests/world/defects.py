@@ -1,0 +1,120 @@
+"""Mended defects, each behind a number of the issue that mended it, and put back for as long as a run lasts.
+
+What puts one back stands in for what was mended, not beside it: so that a mend which goes is found as a mend that was
+never made. `test_defects.py` runs the reduced run of each, with and without.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from sterna._acknowledging import Settled
+from sterna._in_hand import InHand
+from sterna._lane import Entry, Lane
+from sterna._lifeline import Lifeline
+from sterna._link import Link, Run
+from sterna.sessions import Session
+
+from tests.world.run import NUMBERS, Scene, Verdict
+
+
+def _all_in_hand_is_done(self: InHand, _: Any) -> list[int]:
+    return self.clear()
+
+
+def _nothing_seen(self: Lifeline, link: Link) -> list[Any]:
+    for session in self.sessions:
+        session._gather(link)
+    return []
+
+
+def _may_receive(_: Session) -> None:
+    return None
+
+
+def _numbered_on(self: Lane, sequence: int, entry: bytes | Entry, transaction: int) -> None:
+    """What is sent again goes into the growing frame, whatever its number: a frame knows the first one only."""
+    link = self._link
+    if link is None:
+        return
+    message, target = (entry.message, entry.destination) if isinstance(entry, Entry) else (entry, b"")
+    if isinstance(entry, Entry) and entry.upload is not None:
+        self._queue_upload(link, *entry.upload)
+    run = self.run
+    if run is None or run.destination != target or run.transaction != transaction:
+        run = self.run = Run(self, sequence, target, transaction)
+        link.open_run(run)
+    run.messages.append(message)
+
+
+_settled = Settled.__init__
+
+
+def _never_hurried(self: Settled, result: bool | None = None, *, hurry: Any = None) -> None:
+    _settled(self, result)
+
+
+_request = Link.request
+
+
+async def _without_undo(
+    self: Link, session: int, name: str, content: Any, *, at_once: Any = None, undo: Any = None
+) -> Any:
+    return await _request(self, session, name, content, at_once=at_once)
+
+
+#: By number: what it is, and what takes the place of what.
+DEFECTS: dict[int, tuple[str, list[tuple[Any, str, Callable[..., Any]]]]] = {
+    1: ("what is sent again is numbered on, over gaps", [(Lane, "_queue", _numbered_on)]),
+    2: ("a transaction that a break has undone goes on receiving", [(Session, "_check_transaction", _may_receive)]),
+    3: ("a Goodbye does not say what is in hand", [(Lifeline, "_seen", _nothing_seen)]),
+    4: ("a close acknowledges what another task works on", [(InHand, "finished", _all_in_hand_is_done)]),
+    6: ("what a cancelled call had made is not undone", [(Link, "request", _without_undo)]),
+    8: ("a lazy acknowledgement that is waited for does not leave", [(Settled, "__init__", _never_hurried)]),
+}
+
+FILE = Path(__file__).with_name("defects.json")
+
+
+def runs() -> dict[int, Scene]:
+    """A reduced run that shows each, by number.
+
+    `python -m tests.world --hunt` makes them anew, as after a change of the generator.
+    """
+    kept: dict[str, dict[str, Any]] = json.loads(FILE.read_text())
+    return {int(number): replace(Scene.of(one.pop("seed")), **one) for number, one in kept.items()}
+
+
+def keep(number: int, scene: Scene) -> None:
+    """Writes a reduced run down."""
+    kept = json.loads(FILE.read_text()) if FILE.exists() else {}
+    kept[str(number)] = {name: getattr(scene, name) for name in ("seed", *NUMBERS)}
+    FILE.write_text(json.dumps(dict(sorted(kept.items(), key=lambda item: int(item[0]))), indent=1) + "\n")
+
+
+@contextmanager
+def put_back(number: int) -> Iterator[None]:
+    """The defect is there, as long as this lasts."""
+    before = [(where, name, vars(where)[name]) for where, name, _ in DEFECTS[number][1]]
+    try:
+        for where, name, former in DEFECTS[number][1]:
+            setattr(where, name, former)
+        yield
+    finally:
+        for where, name, value in before:
+            setattr(where, name, value)
+
+
+def hunt(number: int, first: int, seeds: int, play: Callable[[Scene], Verdict]) -> Verdict | None:
+    """The first seed that finds it, and that finds nothing without it; None: none of so many does."""
+    for seed in range(first, first + seeds):
+        with put_back(number):
+            verdict = play(Scene.of(seed))
+        if verdict.problems and not play(Scene.of(seed)).problems:
+            return verdict
+    return None
