@@ -25,6 +25,7 @@ from sterna_broker.cluster.member import Member
 from sterna_broker.configuration.applied import AppliedFolder
 from sterna_broker.configuration.live import LiveConfiguration
 from sterna_broker.configuration.source import DefaultSource, FolderSource, Source
+from sterna_broker.losses import Losses
 from sterna_broker.monitor.application import Monitor
 from sterna_broker.monitor.metrics import Metrics
 from sterna_broker.monitor.readiness import Readiness, judge
@@ -64,6 +65,7 @@ class _Parts:
     listener: Listener
     monitor: Monitor
     statistics: StatisticsSource
+    losses: Losses
 
 
 @dataclass(frozen=True)
@@ -197,6 +199,7 @@ class Node:
         administration = Administration(pump, self.live, statistics, desk)
         services = Services(connect, sending, receiving, administration, gate.admit_call)
         metrics = Metrics(pump, statistics, settings.metrics_destinations, self.member)
+        metrics.dangling_bridges = lambda: len(self.live.dangling_bridges)
         at_once = descriptors.shares(descriptors.limit(), limits.connections)
         monitor = self._makers.monitor(self.readiness, lambda: self._state, metrics, gate, at_once.monitor)
         listener = self._makers.listener(
@@ -206,8 +209,12 @@ class Node:
             tls=gate.tls,
             reflects=self.options.reflection,
         )
-        self._parts = _Parts(engine, gate, pump, connect, sending, receiving, services, listener, monitor, statistics)
+        losses = Losses(pump)
+        self._parts = _Parts(
+            engine, gate, pump, connect, sending, receiving, services, listener, monitor, statistics, losses
+        )
         pump.start()
+        losses.start()
         gate.start(pump)
         connect.start()
         self.monitor = await monitor.start(settings.monitor)
@@ -219,7 +226,7 @@ class Node:
     def readiness(self) -> Readiness:
         """Whether clients should come, and why not."""
         statistics = self._parts.statistics.engine() if self._parts and self._state != "stopped" else None
-        return judge(self._state, statistics, self.member.warnings if self.member else [])
+        return judge(self._state, statistics, self.member.warnings if self.member else self.live.warnings)
 
     def _tell_damage(self, statistics: dict[str, Any]) -> None:
         """Logs damaged places, the first ones each once; of the others how many there are."""
@@ -280,6 +287,7 @@ class Node:
         await self._drain(parts, drain_ms / 1000)
         # Nobody may have probed since it was found.
         self._tell_damage(parts.statistics.engine())
+        parts.losses.tell()
         await self._stop_parts(parts.engine)
         self._state = "stopped"
         _log.info("stopped")
@@ -297,6 +305,7 @@ class Node:
         if self.member is not None:
             await self.member.stop()
         if parts is not None:
+            parts.losses.stop()
             parts.receiving.stop()
             parts.sending.stop()
             await parts.connect.stop()

@@ -212,15 +212,18 @@ def encode_header(delivery_mode: int, priority: int | None, time_to_live_ms: int
 def encode_links(correlation_id: str, reply_to: Destination | None, type_: str) -> bytes:
     """The header fields that the application sets for its receivers (EMS-MSG-A02)."""
     parts = []
-    if correlation_id:
-        text = correlation_id.encode()
-        if len(text) > _TEXT_HEADER_MAX:
-            raise InvalidMessageError(f"longer than {_TEXT_HEADER_MAX} bytes of UTF-8", subject="correlation_id")
-        parts.append(field(b"\x2a", text))
-    if reply_to is not None:
-        parts.append(field(b"\x32", encode_destination(reply_to)))
-    if type_:
-        parts.append(field(b"\x3a", type_.encode()))
+    try:
+        if correlation_id:
+            text = correlation_id.encode()
+            if len(text) > _TEXT_HEADER_MAX:
+                raise InvalidMessageError(f"longer than {_TEXT_HEADER_MAX} bytes of UTF-8", subject="correlation_id")
+            parts.append(field(b"\x2a", text))
+        if reply_to is not None:
+            parts.append(field(b"\x32", encode_destination(reply_to)))
+        if type_:
+            parts.append(field(b"\x3a", type_.encode()))
+    except UnicodeEncodeError as error:
+        raise not_unicode(error) from error
     return b"".join(parts)
 
 

@@ -174,6 +174,10 @@ class Connection:
         """The client id that holds: the one asked for, or one that the broker made up."""
         return self._lifeline.client_id
 
+    def broker_time_ms(self) -> int:
+        """This client's estimate of the broker's clock, by which messages expire; milliseconds since 1970."""
+        return self._lifeline.broker_time_ms()
+
     @property
     def epoch(self) -> int:
         """Grows with each start of the broker."""

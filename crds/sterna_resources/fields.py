@@ -60,6 +60,10 @@ def _check_name(text: str) -> str:
     return text
 
 
+def _check_dead_letter_queue(text: str) -> str:
+    return text if text == names.UNDELIVERED else _check_name(text)
+
+
 def _check_pattern(text: str) -> str:
     _refuse(names.pattern_fault(text) or names.reserved_fault(text))
     return text
@@ -149,6 +153,13 @@ _NAME_RULES = (
     *_COMMON_RULES,
     Rule("!self.contains('*') && !self.contains('>')", "the name of one destination is needed here, no wildcard"),
 )
+_DEAD_LETTER_RULES = (
+    *(rule for rule in _NAME_RULES if not rule.rule.startswith("!self.startsWith('$')")),
+    Rule(
+        f"!self.startsWith('$') || self == '{names.UNDELIVERED}'",
+        f"of the names that begin with $ only {names.UNDELIVERED} may stand here",
+    ),
+)
 
 
 def _bounded(text_max: int, *rules: Rule) -> Any:
@@ -161,6 +172,10 @@ def _matching(pattern: str, text_max: int) -> Any:
 
 # The name of one destination: no wildcards.
 DestinationName = Annotated[str, _bounded(names.NAME_CHARACTERS_MAX, *_NAME_RULES), AfterValidator(_check_name)]
+# A queue of one's own, or the broker's for what cannot be delivered.
+DeadLetterQueue = Annotated[
+    str, _bounded(names.NAME_CHARACTERS_MAX, *_DEAD_LETTER_RULES), AfterValidator(_check_dead_letter_queue)
+]
 # A name or a pattern, `TMP.>` included: what a Queue or Topic may be called.
 DestinationPattern = Annotated[
     str, _bounded(names.NAME_CHARACTERS_MAX, *_PATTERN_RULES), AfterValidator(_check_pattern)

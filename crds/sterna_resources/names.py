@@ -22,6 +22,9 @@ _RESERVE_AT_MOST_ELEMENTS = NAME_CHARACTERS_MAX - 196
 # The entry under this pattern holds the settings of temporary destinations. It is no wildcard like the others
 # (EMS-DEST-A39, A40).
 TEMPORARY_SETTINGS = "TMP.>"
+
+# The queue for what cannot be delivered: every broker has one.
+UNDELIVERED = "$sys.undelivered"
 _TEMPORARY_SETTINGS_PREFIX = "TMP."
 
 # How a broker calls what it has for itself, and what goes with the connection that made it.

@@ -6,6 +6,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from sterna_resources.destination import DestinationResource, DestinationSpec, temporary_settings_rule
+from sterna_resources.fields import DeadLetterQueue
 from sterna_resources.rules import Rule, of_field
 from sterna_resources.status import DestinationStatus
 
@@ -53,15 +54,22 @@ MaxRedelivery = Annotated[
 class QueueSpec(DestinationSpec):
     """The properties of a queue."""
 
-    RULES: ClassVar[tuple[Rule, ...]] = (temporary_settings_rule("maxRedelivery", "exclusive"),)
+    RULES: ClassVar[tuple[Rule, ...]] = (temporary_settings_rule("maxRedelivery", "deadLetterQueue", "exclusive"),)
 
     prefetch: QueuePrefetch | None = None
     """How many messages a consumer is sent ahead of its receive calls, 1 to 100,000; `none`: each only when it is
     asked for. Absent or 0: inherited, the largest number before `none`; if nobody says, 5 (EMS-DEST-A26, A30)."""
 
     max_redelivery: MaxRedelivery | None = None
-    """How often a message may be delivered, 2 to 255, before it is moved to `$sys.undelivered` (if its sender asked for
-    that) or destroyed. 0: no limit. Inherited: the smallest limit (EMS-DEST-A23)."""
+    """How often a message may be delivered, 2 to 255, before it goes to the deadLetterQueue; without one it goes to
+    `$sys.undelivered` if its sender asked for that, and is destroyed otherwise. 0: no limit. Inherited: the smallest
+    limit (EMS-DEST-A23)."""
+
+    dead_letter_queue: DeadLetterQueue | None = None
+    """The queue that gets what expires here, or is delivered as often as maxRedelivery allows, with the reason and
+    where it was sent: `$sys.undelivered`, or a queue of yours. Its limits do not hold for what comes this way. While
+    there is no such queue on the same broker, and if it is this one itself, `$sys.undelivered` gets it. Absent and not
+    inherited: as each sender asked by the property JMS_STERNA_PRESERVE_UNDELIVERED. Inherited: the first by name."""
 
     exclusive: bool | None = None
     """Everything goes to one consumer, the first; others stand by. Once inherited it cannot be taken back

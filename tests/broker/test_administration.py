@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import aiohttp
 import grpc
 import pytest
 from sterna._proto.sterna.v1 import admin_pb2 as admin
@@ -191,6 +192,9 @@ async def test_the_source_of_a_bridge_is_not_deleted_its_target_is(node: Any, ch
         await call(channel, "Admin/Delete", kind="Queue", name="s")
     assert caught.value.code == "IN_USE"
     await call(channel, "Admin/Delete", kind="Queue", name="t")
+    # Its manifest is gone, and the bridge leads there as before: it is empty, and the bridge's.
+    target = await call(channel, "Admin/Get", kind="Queue", name="t")
+    assert (target.origin, target.owner, target.statistics.messages) == (admin.STATIC, "folder", 0)
     await call(channel, "Admin/Delete", kind="Bridge", name="b")
     await call(channel, "Admin/Delete", kind="Queue", name="s")
     assert await names_of(channel, kind="Queue") == []
@@ -307,3 +311,58 @@ async def test_an_unknown_kind_is_refused_with_a_suggestion(node: Any, channel_t
     for method in ("Admin/List", "Admin/Get", "Admin/Delete"):
         with pytest.raises(CallError, match="did you mean Queue"):
             await call(channel, method, kind="Queu")
+
+
+async def test_a_static_durable_is_deleted_by_either_of_its_names(node: Any, wire: Any, channel_to: Any) -> None:
+    durable = manifest("DurableSubscription", "d", "topic: t, clientId: c, name: sub")
+    for name in ("c/sub", "d"):
+        running = await node([*ANYTHING], folder=name.replace("/", "-"))
+        channel = channel_to(running)
+        client = await wire(running)
+        session = await client.session()
+        await client.producer(session, topic("t"))
+        await call(channel, "Admin/Apply", manifests=durable)
+        assert await names_of(channel, kind="DurableSubscription") == ["d"]
+        await client.publish(session, [text("x")])
+        await client.confirmed(1)
+        with pytest.raises(CallError, match="IN_USE"):
+            await call(channel, "Admin/Delete", kind="DurableSubscription", name=name)
+        found = await call(channel, "Admin/Get", kind="DurableSubscription", name=name)
+        assert (found.name, found.statistics.messages) == ("d", 1)
+        deleted = await call(channel, "Admin/Delete", kind="DurableSubscription", name=name, with_messages=True)
+        assert deleted.messages == 1
+        # Neither the object nor what it describes is there any more, also not after the next change.
+        assert await names_of(channel, kind="DurableSubscription") == []
+        with pytest.raises(CallError, match="NO_SUCH_SUBSCRIPTION"):
+            await call(channel, "Admin/Get", kind="DurableSubscription", name=name)
+        await call(channel, "Admin/Apply", manifests=manifest("Queue", "another"))
+        assert await names_of(channel, kind="DurableSubscription") == []
+
+
+@pytest.mark.covers("EMS-DEST-A53", "EMS-DEST-E01")
+async def test_a_bridges_target_is_there_whoever_described_it_and_whoever_deletes_it(
+    node: Any, wire: Any, channel_to: Any
+) -> None:
+    bridge = manifest("Bridge", "b", "source: {queue: s}, targets: [{queue: t}]")
+    running = await node([manifest("Queue", "s"), bridge])
+    channel = channel_to(running)
+    client = await fill(wire, running, "s", 1)
+    # Its copies can be consumed, although no entry lets anybody make it.
+    await client.consumer(await client.session(), queue("t"))
+    await client.goodbye()
+    for held in (1, 1):
+        assert len(await browse(channel, queue="t")) == held
+        assert (await call(channel, "Admin/Delete", kind="Queue", name="t", with_messages=True)).messages == held
+        # Whoever sends to the source is not refused.
+        await fill(wire, running, "s", 1)
+    warning = "bridge 'b': no manifest describes the queue 't': it exists because the bridge leads there"
+    assert running.readiness().warnings == [warning]
+    assert running.readiness().ready
+    found = await call(channel, "Admin/Get", kind="Bridge", name="b")
+    assert json.loads(found.effective) == {"dangling": [warning.removeprefix("bridge 'b': ")]}
+    async with aiohttp.ClientSession() as http, http.get(f"http://{running.monitor}/metrics") as response:
+        assert "sterna_dangling_bridges 1.0" in await response.text()
+    await call(channel, "Admin/Apply", manifests=manifest("Queue", "t"))
+    assert running.readiness().warnings == []
+    assert (await call(channel, "Admin/Get", kind="Bridge", name="b")).effective == ""
+    assert len(await browse(channel, queue="t")) == 1

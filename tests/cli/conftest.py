@@ -1,7 +1,8 @@
 """Running the command as a person does, in this process."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+import json
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,29 @@ import ruamel.yaml as _ruamel_yaml  # noqa: F401
 import sterna.connections as _connections  # noqa: F401
 import sterna_broker.main as _broker_main  # noqa: F401
 from sterna.cli.application import run
+
+from bench.broker import Broker
+
+MANIFESTS = """\
+apiVersion: sterna.dev/v1alpha1
+kind: Queue
+metadata: {name: orders}
+---
+apiVersion: sterna.dev/v1alpha1
+kind: Queue
+metadata: {name: scratch}
+spec: {name: "t.>"}
+---
+apiVersion: sterna.dev/v1alpha1
+kind: Queue
+metadata: {name: small}
+spec: {name: t.small, maxMessages: 10}
+---
+apiVersion: sterna.dev/v1alpha1
+kind: Topic
+metadata: {name: news}
+spec: {name: "news.>"}
+"""
 
 
 @dataclass(frozen=True)
@@ -52,3 +76,27 @@ def run_sterna(sterna: Callable[..., Ran]) -> Callable[..., Coroutine[Any, Any, 
         return await asyncio.to_thread(sterna, *arguments)
 
     return invoke
+
+
+@pytest.fixture(scope="module")
+def broker(tier_broker: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """One broker for all of them; each test has queues of its own below `t.`."""
+    running = Broker(tmp_path_factory.mktemp("broker"), MANIFESTS)
+    running.start()
+    yield running
+    running.stop()
+
+
+@pytest.fixture
+def cli(sterna: Callable[..., Ran], broker: Broker) -> Callable[..., Ran]:
+    """The command with the broker's address, so that tests read as what people type."""
+
+    def invoke(*arguments: str) -> Ran:
+        return sterna(*arguments, "-s", broker.url)
+
+    return invoke
+
+
+def rows(ran: Ran) -> list[dict[str, Any]]:
+    """What `-o jsonl` printed."""
+    return [json.loads(line) for line in ran.out.splitlines()]

@@ -307,6 +307,13 @@ async def test_a_static_durable_is_deleted_where_its_topic_lives(
     claim = await operator.put(manifest, claim="auditor/audit")
     assert (await operator.until(claim, "applied")).home == "b1"
     await (await connect(two.url("b0"))).send(sterna.Topic("prices"), "kept")
+    # Nobody else deletes it, by whatever name; and where it is not, it is said where it is.
+    for broker in ("b0", "b1"):
+        async with admin.connect(two.url(broker)) as there:
+            for name in ("auditor/audit", "audit"):
+                with pytest.raises(errors.OwnedError, match="belongs to the Kubernetes object"):
+                    await there.delete("DurableSubscription", name, with_messages=True)
+            assert [one.body async for one in there.browse_durable("audit", client_id="auditor")] == ["kept"]
     deleting = Deleting(policy="onlyIfEmpty", uid="request")
     await operator.put(manifest, claim="auditor/audit", generation=2, deleting=deleting, owner=OPERATOR)
     blocked = await operator.until(claim, "blocked", generation=2)

@@ -160,6 +160,12 @@ def _destinations() -> list[Case]:
         Case("Topic", {**REF, "prefetch": "none"}, "must be of type integer", "`none` is for queues alone"),
         Case("Queue", {**REF, "maxRedelivery": 1}, "1 is not allowed: 0 (no limit), or 2 to 255", "1 is not allowed"),
         *(Case("Queue", {**REF, "maxRedelivery": value}) for value in (0, 2, 255)),
+        Case("Queue", {**settings, "deadLetterQueue": "dead"}, only, "alone, not deadLetterQueue"),
+        *(Case("Queue", {**REF, "deadLetterQueue": value}) for value in ("$sys.undelivered", "dead.a")),
+        Case(
+            "Queue", {**REF, "deadLetterQueue": "$sys.other"}, "only $sys.undelivered may stand", "belong to the broker"
+        ),
+        Case("Queue", {**REF, "deadLetterQueue": "dead.*"}, "the name of one destination", "is the wildcard '*'"),
     ]
 
 

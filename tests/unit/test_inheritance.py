@@ -96,6 +96,7 @@ def test_everything_is_inherited_and_adds_to_what_the_child_has() -> None:
         "overflowPolicy": "default",
         "prefetch": "default",
         "maxRedelivery": "a.*",
+        "deadLetterQueue": "default",
         "exclusive": "a.>",
         "store": "default",
     }
@@ -159,3 +160,11 @@ def test_a_wildcard_entry_inherits_from_wider_ones() -> None:
 
 def test_the_brokers_own_destinations_inherit_nothing() -> None:
     assert objects("Queue > maxMessages=3").effective("queue", "$sys.undelivered").values["maxMessages"] == 0
+
+
+def test_the_dead_letter_queue_is_inherited_the_first_by_name() -> None:
+    assert holds({})["deadLetterQueue"] == ""
+    assert holds({}, {"deadLetterQueue": "b"}, {"deadLetterQueue": "a"}, {})["deadLetterQueue"] == "a"
+    assert holds({"deadLetterQueue": "c"}, {"deadLetterQueue": "a"})["deadLetterQueue"] == "c"
+    some = objects("Queue a.> deadLetterQueue=dead")
+    assert "deadLetterQueue" not in some.effective("topic", "a.b").values

@@ -227,8 +227,8 @@ async def test_an_apply_is_judged_together_with_what_exists(house: House) -> Non
     assert "is described at" in str(same_name.problems[0])
     [renamed] = await live.apply(manifest("Queue", "a", "name: else"), "x")
     assert "a destination cannot be renamed" in str(renamed.problems[0])
-    [dangling] = await live.apply(manifest("Bridge", "b", "source: {topic: news.a}, targets: [{queue: no}]"), "x")
-    assert "there is no queue 'no'" in str(dangling.problems[0])
+    [dangling] = await live.apply(manifest("Bridge", "b", "source: {topic: no}, targets: [{queue: orders}]"), "x")
+    assert "there is no topic 'no'" in str(dangling.problems[0])
     [fine] = await live.apply(manifest("Bridge", "b", "source: {topic: news.a}, targets: [{queue: orders}]"), "x")
     assert fine.change == "created"
 

@@ -66,7 +66,7 @@ def test_json_and_yaml_mean_the_same() -> None:
             QUEUE + "spec: {maxBytes: 1, zzz: 3}\n",
             "f.yaml:4:21: spec.zzz: unknown field (known: clusterRef, deletionPolicy, "
             "adoption, paused, name, expirationMs, maxBytes, maxMessages, overflowPolicy, store, broker, prefetch, "
-            "maxRedelivery, exclusive)",
+            "maxRedelivery, deadLetterQueue, exclusive)",
             id="unknown-field-without-suggestion",
         ),
         pytest.param(

@@ -70,6 +70,10 @@ class ClusterConfiguration(LiveConfiguration):
         prepared = await self._prepare(objects)
         return self._hand_over(prepared) if prepared is not None and prepared.is_news else None
 
+    async def restore(self) -> None:
+        """See LiveConfiguration; the next round does it."""
+        self._member.wake()
+
     async def reload(self) -> None:
         """Nothing to read again: changes come by themselves."""
         self._member.wake()

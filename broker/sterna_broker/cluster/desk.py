@@ -65,11 +65,8 @@ class ClusterDesk:
 
         `kind` is a manifest's, `name` what listings show; `entry` its manifest, if there is one.
         """
-        if entry is None:
-            entry = next(
-                (one for one in self._objects().entries.values() if one.key == (kind, name) and kind not in _NAMED),
-                None,
-            )
+        if entry is None and kind not in _NAMED:
+            entry = self._objects().named(kind, name)
         view = self._homes.view
         home = home_of(view, entry.resource) if entry else view.home(_NAMED.get(kind, ""), name)
         if not home or home == self._homes.name:

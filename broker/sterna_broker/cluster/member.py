@@ -171,7 +171,8 @@ class Member:
     def warnings(self) -> list[str]:
         """What people should know, although the broker is ready."""
         rival = self._registration.rival
-        return [*self.link.faults, *([self._naming.complaint(rival)] if rival else []), *self._strays.warnings]
+        complaints = [self._naming.complaint(rival)] if rival else []
+        return [*self.link.faults, *complaints, *self._strays.warnings, *self.local_objects.bridge_warnings]
 
     def shows(self, certificate: str) -> None:
         """The digest of the certificate that clients are shown from now on."""
@@ -464,7 +465,17 @@ class Member:
             return _refused(uid, record.generation, Refusal(reason, f"{error['message']} {error['remedy']}"))
         messages = self._counts.of((word, claim.name))
         home_name = self.name if home else ""
-        return ObjectStatus(uid=uid, generation=record.generation, state="applied", messages=messages, home=home_name)
+        message = ""
+        if isinstance(resource, Bridge):
+            message = "; ".join(self.local_objects.dangling_bridges.get(resource.metadata.name, ()))[:2_000]
+        return ObjectStatus(
+            uid=uid,
+            generation=record.generation,
+            state="applied",
+            message=message,
+            messages=messages,
+            home=home_name,
+        )
 
     async def _count_messages(self) -> None:
         """How many messages are here, now and then: a deletion says what it would destroy."""

@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Iterable, Iterator
 
+from sterna_resources import names
 from sterna_resources.bridge import Bridge
 from sterna_resources.broker import Broker
 from sterna_resources.destination import DestinationResource
 from sterna_resources.durable_subscription import DurableSubscription
 from sterna_resources.problems import Problem
+from sterna_resources.queue import Queue
 from sterna_resources.store import SYSTEM_STORES, Store
 from sterna_resources.yaml_documents import Path
 
@@ -127,15 +129,18 @@ def _selector_fault(selector: str, check: SelectorCheck) -> str | None:
 def dangling(objects: ObjectSet, entries: Iterable[Entry]) -> Iterator[Problem]:
     """References of these entries to destinations that neither exist nor may be created.
 
-    An error in what is being applied, and a warning in what exists: deleting a bridge's target is allowed
-    (EMS-DEST-A53).
+    An error in what is being applied, and a warning in what exists. A bridge's targets are not among them: they are
+    made (EMS-DEST-E01), and it is said that nobody has described them.
     """
     for entry in entries:
         resource = entry.resource
         if isinstance(resource, Bridge):
             places: list[tuple[Path, tuple[str, str]]] = [(("spec", "source"), resource.spec.source.destination)]
-            for index, target in enumerate(resource.spec.targets):
-                places.append((("spec", "targets", index), target.destination))
+        elif isinstance(resource, Queue):
+            dead_letters = resource.spec.dead_letter_queue
+            if dead_letters is None or dead_letters == names.UNDELIVERED:
+                continue
+            places = [(("spec", "deadLetterQueue"), ("queue", dead_letters))]
         elif isinstance(resource, DurableSubscription):
             places = [(("spec", "topic"), ("topic", resource.spec.topic))]
         else:

@@ -45,18 +45,12 @@ def inherited(objects: ObjectSet) -> str:
 
 
 def bridge_targets(objects: ObjectSet) -> dict[tuple[Kind, str], str]:
-    """Targets that no manifest describes and an entry allows, each with the name of a bridge that leads to it.
+    """Targets that no manifest describes, each with the name of a bridge that leads to it.
 
-    They exist as long as a bridge leads to them: a copy has to have a place to go to whoever else uses it.
+    They exist as long as a bridge leads to them: a copy has to have a place to go to, whoever else uses it and whether
+    or not an entry allows it (EMS-DEST-E01).
     """
-    targets: dict[tuple[Kind, str], str] = {}
-    for bridge in objects.bridges():
-        for target in bridge.spec.targets:
-            word, name = target.destination
-            kind: Kind = "queue" if word == "queue" else "topic"
-            if objects.destination(kind, name) is None and objects.allows(kind, name):
-                targets.setdefault((kind, name), bridge.metadata.name)
-    return targets
+    return {key: bridge for key, bridge in objects.targets.items() if objects.destination(*key) is None}
 
 
 def _bridge(name: str, spec: Any) -> dict[str, Any]:

@@ -11,8 +11,12 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any
 
+import structlog
+
 from sterna_broker.configuration.compiling import Rows, inherited, rows
 from sterna_broker.configuration.objects import ObjectSet
+
+_log = structlog.get_logger(part="configuration")
 
 # Takes a configuration, or what is different (JSON), and answers with JSON of what changed and what could not.
 Configure = Callable[[str], str]
@@ -35,6 +39,7 @@ class Prepared:
     removed: dict[str, list[_Row]]
     discarded: frozenset[tuple[str, Hashable]]
     is_news: bool = True
+    warnings: tuple[str, ...] = ()
 
 
 class Handover:
@@ -49,14 +54,16 @@ class Handover:
         self._inherited = ""
         # What the engine has deleted by itself since the last hand-over; a comparison may be under way meanwhile.
         self._discarded: frozenset[tuple[str, Hashable]] = frozenset()
+        # What is known already of bridges that dangle: each is said once.
+        self._warned: tuple[str, ...] = ()
 
     def prepare(self, objects: ObjectSet) -> Prepared:
         """Compiles and compares; for a thread, while nothing is given meanwhile."""
         whole, inheritance = rows(objects), inherited(objects)
         keyed = {sort: {_key(sort, row): row for row in whole[sort]} for sort in whole}
-        given, discarded = self._given, self._discarded
+        given, discarded, warnings = self._given, self._discarded, tuple(objects.bridge_warnings)
         if given is None or self._reconfigure is None:
-            return Prepared(json.dumps(whole), True, keyed, inheritance, {}, discarded)
+            return Prepared(json.dumps(whole), True, keyed, inheritance, {}, discarded, warnings=warnings)
         changes: dict[str, Any] = {"inherited": inheritance != self._inherited}
         removed = {}
         for sort, wanted in keyed.items():
@@ -74,7 +81,7 @@ class Handover:
             for sort, gone in removed.items()
         }
         is_news = bool(discarded) or inheritance != self._inherited or keyed != self._asked
-        return Prepared(json.dumps(changes), False, keyed, inheritance, removed, discarded, is_news)
+        return Prepared(json.dumps(changes), False, keyed, inheritance, removed, discarded, is_news, warnings)
 
     def give(self, prepared: Prepared) -> Rows:
         """Hands over; what the engine says of it, with the rows that it refuses under `refused`.
@@ -100,6 +107,10 @@ class Handover:
                 prepared.rows["durables"][_key("durables", row)] = row
         self._given, self._asked, self._inherited = prepared.rows, asked, prepared.inherited
         self._discarded -= prepared.discarded
+        for warning in prepared.warnings:
+            if warning not in self._warned:
+                _log.warning("bridge_dangling", problem=warning)
+        self._warned = prepared.warnings
         return answer
 
     def forget(self) -> None:

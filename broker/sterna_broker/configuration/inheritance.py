@@ -9,6 +9,7 @@ silent, several entries are combined property by property:
 | expirationMs, maxMessages, maxBytes, maxRedelivery | the smallest that is a limit at all (0 is none) |
 | prefetch | the largest number; `none` only if no entry has a number (EMS-DEST-A30) |
 | overflowPolicy | rejectIncoming, else discardOld, else default (EMS-DEST-A25) |
+| deadLetterQueue | the first by name |
 | exclusive | once given it stays, whatever the destination writes |
 | store | all must agree; `checks` has refused those that do not (EMS-DEST-A43) |
 
@@ -108,7 +109,13 @@ def _agreed(name: str, own: dict[str, Any], parents: Parents) -> _Choice:
     return next(((entry[name], pattern) for pattern, entry in parents if name in entry), None)
 
 
-_QUEUE_ONLY = {"maxRedelivery", "exclusive"}
+def _first(name: str, own: dict[str, Any], parents: Parents) -> _Choice:
+    if name in own:
+        return own[name], OWN
+    return min(((entry[name], pattern) for pattern, entry in parents if name in entry), default=None)
+
+
+_QUEUE_ONLY = {"maxRedelivery", "deadLetterQueue", "exclusive"}
 _RULES: dict[str, tuple[_Combine, Any]] = {
     "expirationMs": (_limit, None),
     "maxMessages": (_limit, 0),
@@ -116,6 +123,7 @@ _RULES: dict[str, tuple[_Combine, Any]] = {
     "overflowPolicy": (_overflow, "default"),
     "prefetch": (_prefetch, None),
     "maxRedelivery": (_limit, 0),
+    "deadLetterQueue": (_first, ""),
     "exclusive": (_flag, False),
     "store": (_agreed, FAILSAFE),
 }

@@ -79,6 +79,21 @@ class LiveConfiguration:
         self._handover = Handover(configure, reconfigure)
         self._hand_over(self._handover.prepare(self._local_objects()))
 
+    @property
+    def dangling_bridges(self) -> dict[str, list[str]]:
+        """Bridges of this broker with ends that nobody has described, and what is wrong with each."""
+        return self._local_objects().dangling_bridges
+
+    @property
+    def warnings(self) -> list[str]:
+        """What people should know of the configuration, although it holds."""
+        return self._local_objects().bridge_warnings
+
+    async def restore(self) -> None:
+        """Gives the engine again what it is to have, after somebody deleted something there."""
+        async with self._changing:
+            self._hand_over(await self._prepare(self._local_objects()))
+
     def _local_objects(self) -> ObjectSet:
         """What the engine of this broker is to have."""
         return self.objects

@@ -114,7 +114,10 @@ class ObjectSet:
         return next((resource for resource in resources if isinstance(resource, Broker)), None)
 
     def named(self, kind: str, subject: str) -> Entry | None:
-        """The object of a kind that is known by a name (a destination's own name, otherwise the object's)."""
+        """The object of a kind that is known by a name (a destination's own name, otherwise the object's).
+
+        A durable subscription is known by `client/name` as well, as listings name it; no object's name has a slash.
+        """
         return self._by_subject.get((kind, subject))
 
     def destination(self, kind: Kind, name: str) -> DestinationResource | None:
@@ -137,12 +140,55 @@ class ObjectSet:
         return effective(kind, resource.spec.given() if resource else {}, self.parents(kind, name))
 
     def allows(self, kind: Kind, name: str) -> bool:
-        """Whether a client may have a destination of this name: it is written down, or an entry lets it be created."""
+        """Whether a client may have a destination of this name.
+
+        It may, if the destination is written down, an entry lets it be created, or a bridge leads there: such a target
+        is there whoever described it (EMS-DEST-E01).
+        """
+        return self.describes(kind, name) or (kind, name) in self.targets
+
+    def describes(self, kind: Kind, name: str) -> bool:
+        """Whether a manifest of its own, or a wildcard entry, stands for a destination of this name."""
         return self.destination(kind, name) is not None or bool(self.parents(kind, name))
 
     @cached_property
+    def targets(self) -> dict[tuple[Kind, str], str]:
+        """Where bridges lead to, each with the name of one that does."""
+        found: dict[tuple[Kind, str], str] = {}
+        for bridge in self.bridges():
+            for target in bridge.spec.targets:
+                word, name = target.destination
+                found.setdefault(("queue" if word == "queue" else "topic", name), bridge.metadata.name)
+        return found
+
+    @cached_property
+    def dangling_bridges(self) -> dict[str, list[str]]:
+        """By bridge, which of its ends nobody has described, in words."""
+        found: dict[str, list[str]] = {}
+        for bridge in self.bridges():
+            kind, name = bridge.spec.source.destination
+            if not names.is_pattern(name) and not self.allows("queue" if kind == "queue" else "topic", name):
+                found.setdefault(bridge.metadata.name, []).append(f"there is no {kind} '{name}' to take from")
+            for target in bridge.spec.targets:
+                kind, name = target.destination
+                if not self.describes("queue" if kind == "queue" else "topic", name):
+                    text = f"no manifest describes the {kind} '{name}': it exists because the bridge leads there"
+                    found.setdefault(bridge.metadata.name, []).append(text)
+        return found
+
+    @property
+    def bridge_warnings(self) -> list[str]:
+        """What people should know of bridges that dangle, a line each."""
+        return [f"bridge '{name}': {text}" for name, texts in self.dangling_bridges.items() for text in texts]
+
+    @cached_property
     def _by_subject(self) -> dict[tuple[str, str], Entry]:
-        return {(entry.resource.kind, entry.resource.subject): entry for entry in self.entries.values()}
+        found: dict[tuple[str, str], Entry] = {}
+        for entry in self.entries.values():
+            found[entry.resource.kind, entry.resource.subject] = entry
+            if isinstance(entry.resource, DurableSubscription):
+                found[entry.resource.kind, entry.resource.claim] = entry
+        return found
 
     @cached_property
     def _wildcards(self) -> dict[Kind, list[tuple[str, dict[str, Any]]]]:

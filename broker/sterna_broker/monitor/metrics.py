@@ -16,8 +16,10 @@ all.
 | `sterna_resident_memory_bytes` | | memory of the process |
 | `sterna_connections`, `sterna_sessions`, `sterna_producers`, `sterna_consumers` | | how many there are |
 | `sterna_queues`, `sterna_topics`, `sterna_subscriptions` | | how many there are |
+| `sterna_dangling_bridges` | | bridges with an end that no manifest describes |
 | `sterna_messages`, `sterna_message_bytes` | | waiting, or delivered and not acknowledged |
 | `sterna_published_total`, `sterna_delivered_total`, `sterna_acknowledged_total` | | messages since the start |
+| `sterna_destroyed_total` | reason | messages since the start that are gone and nobody took; see below |
 | `sterna_log_disk_bytes`, `sterna_log_free_bytes`, `sterna_log_segments` | | the log on disk |
 | `sterna_log_damaged_places` | | found by reads, rewrites and the scrubber since the start |
 | `sterna_log_commits_total`, `sterna_log_commit_records_total` | | syncs, and records in them |
@@ -25,11 +27,15 @@ all.
 | `sterna_destination_messages`, `sterna_destination_bytes`, `sterna_destination_consumers` | kind, name | the fullest |
 | `sterna_destination_published_total`, `sterna_destination_delivered_total` | kind, name | of the same |
 | `sterna_destinations_listed` | kind | how many destinations the figures above are of |
+
+Messages are destroyed because they `expired`, at `max_redelivery` (delivered as often as the queue allows), when they
+are `discarded` to make room or found `damaged`; and by people: `purged`, or `deleted` with their queue or subscription.
+What went to a queue's deadLetterQueue or to `$sys.undelivered` is not among them.
 """
 
 import heapq
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from prometheus_client import CollectorRegistry
@@ -82,6 +88,8 @@ _DESTINATION_COUNTERS = {
     "sterna_destination_published": ("published_total", "Messages published to a destination since the start."),
     "sterna_destination_delivered": ("delivered_total", "Messages delivered from a destination since the start."),
 }
+# A reason is there before it counts for the first time, or nobody could ask how fast it grows.
+_NEVER = dict.fromkeys(("DAMAGED", "DELETED", "DISCARDED", "EXPIRED", "MAX_REDELIVERY", "PURGED"), 0)
 
 
 class Metrics:
@@ -92,6 +100,7 @@ class Metrics:
     ) -> None:
         self.ready = False
         self.certificate_not_after_ms: int | None = None
+        self.dangling_bridges: Callable[[], int] = lambda: 0
         self.member = member
         self._collector = _BrokerCollector(pump, statistics, destinations_max, self)
         self._registry = CollectorRegistry(auto_describe=False)
@@ -127,6 +136,8 @@ class _BrokerCollector(Collector):
             yield GaugeMetricFamily("sterna_certificate_not_after_seconds", text, value=until_ms / 1000)
         if self._owner.member is not None:
             yield from _of_cluster(self._owner.member)
+        text = "Bridges with an end that no manifest describes."
+        yield GaugeMetricFamily("sterna_dangling_bridges", text, value=float(self._owner.dangling_bridges()))
         yield from _plain(figures, _GAUGES, GaugeMetricFamily)
         yield from _plain(figures, _COUNTERS, CounterMetricFamily)
         yield from _plain(figures.log, _LOG_GAUGES, GaugeMetricFamily)
@@ -135,6 +146,11 @@ class _BrokerCollector(Collector):
         text = "Places of the log found damaged since the start."
         yield GaugeMetricFamily("sterna_log_damaged_places", text, value=places)
         yield from _stores(figures.stores)
+        text = "Messages that are gone and nobody took, since the start."
+        destroyed = CounterMetricFamily("sterna_destroyed", text, labels=["reason"])
+        for reason, messages in {**_NEVER, **json.loads(self._pump.tick().destroyed())["totals"]}.items():
+            destroyed.add_metric([reason.lower()], messages)
+        yield destroyed
         yield from self._destinations()
 
     def _destinations(self) -> Iterator[Metric]:

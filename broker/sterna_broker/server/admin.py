@@ -86,6 +86,10 @@ class Administration:
         if entry is not None:
             await self._live.delete(entry, revision)
             self._pump.touch()
+        elif kind in ("Queue", "Topic"):
+            # Where a bridge leads to it, it is to be there all the same.
+            await self._live.restore()
+            self._pump.touch()
         await self._pump.durable()
         _log.info("deleted", kind=kind, name=request.name, messages=held, actor=OWNER)
         return admin.DeleteResponse(messages=held)
@@ -112,6 +116,8 @@ class Administration:
         """Looks at messages without taking them."""
         if request.WhichOneof("what") == "queue":
             self._check_here("Queue", request.queue, None)
+        elif request.WhichOneof("what") == "durable":
+            self._check_here("DurableSubscription", f"{request.durable.client_id}/{request.durable.name}", None)
         return browsing.browse(self._pump, request)
 
     async def get_statistics(self, _request: admin.StatisticsRequest) -> admin.Statistics:

@@ -63,7 +63,7 @@ class Listing:
                 found[name] = self._resource(kind, name, entry, None)
         for row in rows:
             name = listed_name(kind, row)
-            found[name] = self._resource(kind, name, self._entry_of(kind, name, row), row)
+            found[name] = self._resource(kind, name, self._live.objects.named(kind, name), row)
         ordered = sorted(found)
         page = ordered[:size]
         more = len(ordered) > size or len(rows) == size
@@ -73,7 +73,7 @@ class Listing:
     def one(self, kind: str, name: str) -> admin.Resource | None:
         """One resource, or None."""
         row = self.row(kind, name)
-        entry = self._live.objects.named(kind, name) or (self._entry_of(kind, name, row) if row else None)
+        entry = self._live.objects.named(kind, name)
         return self._resource(kind, name, entry, row) if entry is not None or row is not None else None
 
     def row(self, kind: str, name: str) -> dict[str, Any] | None:
@@ -82,7 +82,7 @@ class Listing:
             return None
         entry = self._live.objects.named(kind, name)
         if kind == "DurableSubscription":
-            wanted = durable_name(entry.resource) if entry else name
+            wanted = entry.resource.claim if entry and isinstance(entry.resource, DurableSubscription) else name
             rows = self._all_durables()
             return next((row for row in rows if listed_name(kind, row) == wanted), None)
         rows = json.loads(self._pump.tick().list(ENGINE_KINDS[kind], name, "", 1))
@@ -112,20 +112,10 @@ class Listing:
             resource = entry.resource
             if resource.kind != kind:
                 continue
-            name = durable_name(resource) if isinstance(resource, DurableSubscription) else resource.subject
+            name = resource.claim if isinstance(resource, DurableSubscription) else resource.subject
             if not pattern or matches(pattern, resource.subject) or pattern in (name, resource.subject):
                 result.append((name, entry))
         return result
-
-    def _entry_of(self, kind: str, name: str, row: dict[str, Any]) -> Entry | None:
-        if kind != "DurableSubscription":
-            return self._live.objects.named(kind, name)
-        for entry in self._live.objects.entries.values():
-            if isinstance(entry.resource, DurableSubscription) and durable_name(entry.resource) == listed_name(
-                kind, row
-            ):
-                return entry
-        return None
 
     def _owner(self, kind: str, name: str, row: dict[str, Any]) -> str:
         """Who owns what no manifest describes."""
@@ -151,12 +141,9 @@ class Listing:
             which: Kind = "queue" if kind == "Queue" else "topic"
             explained = self._live.objects.effective(which, entry.resource.subject if entry else name).explained()
             resource.effective = json.dumps(explained, ensure_ascii=False)
+        elif kind == "Bridge" and entry and (said := self._live.dangling_bridges.get(entry.resource.metadata.name)):
+            resource.effective = json.dumps({"dangling": said}, ensure_ascii=False)
         return resource
-
-
-def durable_name(resource: Any) -> str:
-    """A durable subscription in listings: its client id, which may be empty, and its name."""
-    return f"{resource.spec.client_id or ''}/{resource.subscription_name}"
 
 
 def listed_name(kind: str, row: dict[str, Any]) -> str:

@@ -11,12 +11,13 @@ import asyncio
 import os
 import struct
 import time  # noqa: TID251 - the command line is not simulated
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from sterna._measuring.latencies import Latencies
 from sterna._measuring.schedules import Schedule
+from sterna.errors import SternaError
 from sterna.modes import DeliveryMode
 
 if TYPE_CHECKING:
@@ -43,12 +44,21 @@ class Load:
         seconds: from the first send or message to the last confirmation or message.
         latencies: of confirmations, or from sending to receiving.
         delays: how late messages were sent compared with their schedule.
+        failures: how many the broker refused; they are not among `messages`.
+        failure: the first of these errors.
     """
 
     messages: int = 0
     seconds: float = 0.0
     latencies: Latencies = field(default_factory=Latencies)
     delays: Latencies = field(default_factory=Latencies)
+    failures: int = 0
+    failure: SternaError | None = None
+
+    def note_failure(self, error: SternaError, count: int = 1) -> None:
+        """Counts messages that the broker refused."""
+        self.failures += count
+        self.failure = self.failure or error
 
     @property
     def rate(self) -> float:
@@ -79,6 +89,7 @@ async def send_pipelined(
     delivery_mode: DeliveryMode = DeliveryMode.PERSISTENT,
     timed: bool = False,
     progress: Progress | None = None,
+    properties: Mapping[str, Any] = PROPERTIES,
 ) -> Load:
     """Send with up to `window` unconfirmed messages under way.
 
@@ -92,6 +103,10 @@ async def send_pipelined(
         delivery_mode: of all of them.
         timed: measure each confirmation and stamp each body; costs the sender time, so throughput runs do without.
         progress: is told now and then how many were sent.
+        properties: of all of them.
+
+    Raises:
+        FlushError: the broker refused some; only where nothing is timed, otherwise the load counts them.
     """
     load = Load()
     fixed = bytearray(os.urandom(size))
@@ -107,21 +122,24 @@ async def send_pipelined(
                 due_ns = schedule.due_ns(number) if schedule is not None else time.monotonic_ns()
                 load.delays.record(time.monotonic_ns() - due_ns)
                 body = _STAMP.pack(due_ns) + fixed[_STAMP.size :]
-                await producer.send_soon(body, properties=PROPERTIES, on_completion=_timer(load, due_ns))
+                await producer.send_soon(body, properties=properties, on_completion=_timer(load, due_ns))
             else:
-                await producer.send_soon(body, properties=PROPERTIES)
+                await producer.send_soon(body, properties=properties)
             number += 1
             if progress is not None and number % 1_024 == 0:
                 progress(number)
         await producer.flush()
         load.seconds = (time.monotonic_ns() - begin) / 1e9
-    load.messages = number
+    load.messages = number - load.failures
     return load
 
 
 def _timer(load: Load, due_ns: int) -> Callable[[Any], None]:
-    def completed(_: Any) -> None:
-        load.latencies.record(time.monotonic_ns() - due_ns)
+    def completed(outcome: Any) -> None:
+        if isinstance(outcome, SternaError):
+            load.note_failure(outcome)
+        else:
+            load.latencies.record(time.monotonic_ns() - due_ns)
 
     return completed
 

@@ -267,6 +267,10 @@ class Connection:
     def __init__(self, twin: connections.Connection, portal: Portal) -> None:
         self._twin, self._portal = twin, portal
 
+    def broker_time_ms(self) -> int:
+        """As the asynchronous `Connection.broker_time_ms`."""
+        return self._twin.broker_time_ms()
+
     @property
     def broker(self) -> str:
         """The broker's name."""

@@ -11,7 +11,7 @@ import sys
 import typer
 
 from sterna.cli.commands import apply, bench, broker, browse, context, delete, get, hash_password, purge, receive, send
-from sterna.cli.exits import CommandError, Exit, complain, describe, exit_code_of
+from sterna.cli.exits import CommandError, Exit, PartlyDoneError, complain, describe, exit_code_of
 from sterna.cli.servers import with_server
 from sterna.errors import ConnectionLostError, SternaError, UnreachableError
 
@@ -74,18 +74,29 @@ def run(arguments: list[str]) -> int:
         app(arguments, prog_name="sterna")
     except SystemExit as ending:
         return ending.code if isinstance(ending.code, int) else Exit.ERROR
-    except CommandError as error:
-        complain(describe("error", str(error), error.remedy, error.__cause__))
-        return error.exit_code
-    except SternaError as error:
-        return _refused(error)
-    except BrokenPipeError:
-        # The reader of a pipe left ("| head"): no fault of anybody's. What is still buffered has nowhere to go.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return Exit.OK
-    except KeyboardInterrupt:
-        return 130
+    except PartlyDoneError as error:
+        code = _code_of(error.cause)
+        complain(error.report)
+        return Exit.PARTIAL if error.is_partly else code
+    except (CommandError, SternaError, BrokenPipeError, KeyboardInterrupt) as error:
+        return _code_of(error)
     return Exit.OK
+
+
+def _code_of(error: BaseException) -> int:
+    """Says what ended a command; the exit code."""
+    match error:
+        case CommandError():
+            complain(describe("error", str(error), error.remedy, error.__cause__))
+            return error.exit_code
+        case SternaError():
+            return _refused(error)
+        case BrokenPipeError():
+            # The reader of a pipe left ("| head"): no fault of anybody's. What is still buffered has nowhere to go.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return Exit.OK
+        case _:
+            return 130
 
 
 def _refused(error: SternaError) -> int:

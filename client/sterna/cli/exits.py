@@ -54,6 +54,22 @@ class CommandError(Exception):
         self.exit_code = exit_code
 
 
+class PartlyDoneError(Exception):
+    """A command was stopped while some of what it does was done already.
+
+    Args:
+        cause: what stopped it: an error that ends a command, or a KeyboardInterrupt.
+        report: how far it is, and from where to go on.
+        is_partly: whether something was done at all; else the cause decides the exit code.
+    """
+
+    def __init__(self, cause: BaseException, report: str, *, is_partly: bool) -> None:
+        super().__init__(report)
+        self.cause = cause
+        self.report = report
+        self.is_partly = is_partly
+
+
 def usage(message: str, remedy: str = "") -> CommandError:
     """A mistake in how the command was called."""
     return CommandError(message, remedy=remedy, exit_code=Exit.USAGE)

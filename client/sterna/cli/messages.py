@@ -1,7 +1,8 @@
 """Messages as rows, and rows as messages.
 
 What `receive` and `browse` print as JSON lines, `send --jsonl` reads: a row's `body` is text, an object (a map), a list
-(a stream) or null, and `bodyType` says so where JSON cannot (bytes and objects travel as base64).
+(a stream) or null, and `bodyType` says so where JSON cannot (bytes and objects travel as base64). `propertyTypes` and
+`bodyTypes` name the types of values that JSON has none of its own for, `expirationMs` when its life is over.
 """
 
 import base64
@@ -15,11 +16,11 @@ from sterna.bodies import Foreign, MapBody, Object, StreamBody
 from sterna.cli.destinations import destination
 from sterna.cli.exits import usage
 from sterna.cli.output import Column
+from sterna.cli.typed_json import escaped, from_json, to_json
 from sterna.destinations import Destination, Queue, Topic
 from sterna.errors import InvalidMessageError
 from sterna.messages import Message
 from sterna.modes import DeliveryMode
-from sterna.values import Array
 
 COLUMNS = (
     Column("DESTINATION", "destination", width=24),
@@ -37,21 +38,34 @@ _HEADERS = {
     "timeToLiveMs": "time_to_live_ms",
     "deliveryDelayMs": "delivery_delay_ms",
 }
-_INPUT_FIELDS = ("destination", "body", "bodyType", "properties", "replyTo", "deliveryMode", *_HEADERS)
+_INPUT_FIELDS = (
+    *("destination", "body", "bodyType", "bodyTypes", "contentType", "protocol", "properties", "propertyTypes"),
+    *("replyTo", "deliveryMode", "expirationMs", *_HEADERS),
+)
 # What `receive` prints and `send` cannot set: skipped, so that what was received can be sent again.
 _RECEIVED_FIELDS = (
-    *("messageId", "timestampMs", "deliveryTimeMs", "expirationMs", "redelivered", "deliveryCount", "sequence"),
-    "reason",
+    *("messageId", "timestampMs", "deliveryTimeMs", "redelivered", "deliveryCount", "sequence"),
+    *("reason", "sender"),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """A message to be sent: its body, its properties, and header fields by `Producer.send`'s names."""
+    """A message to be sent: its body, its properties, and header fields by `Producer.send`'s names.
+
+    `expiration_ms`: when its life is over by the broker's clock, in milliseconds since 1970; 0: as the headers say.
+    """
 
     body: Any = None
     properties: dict[str, Any] = field(default_factory=dict)
     headers: dict[str, Any] = field(default_factory=dict)
+    expiration_ms: int = 0
+
+    def headers_at(self, now_ms: int) -> dict[str, Any]:
+        """The headers with the life that remains; of one whose life is over, the shortest there is."""
+        if not self.expiration_ms:
+            return self.headers
+        return {**self.headers, "time_to_live_ms": max(self.expiration_ms - now_ms, 1)}
 
 
 def sdk_destination(text: str) -> Destination:
@@ -82,9 +96,11 @@ def row(message: Message) -> dict[str, Any]:
 
 
 def _row(message: Message) -> dict[str, Any]:
-    kind, body = _body_out(message.body)
     properties = dict(message.properties)
-    properties.pop("JMSXDeliveryCount", None)
+    # The broker's own words: no properties that a sender may set.
+    for name in ("JMSXDeliveryCount", "JMS_STERNA_SENDER"):
+        properties.pop(name, None)
+    shown, types = to_json(properties)
     found: dict[str, Any] = {
         "destination": spelled(message.destination),
         "messageId": message.message_id,
@@ -102,9 +118,14 @@ def _row(message: Message) -> dict[str, Any]:
         "replyTo": spelled(message.reply_to) if message.reply_to else None,
         "type": message.type or None,
         "reason": message.reason or None,
+        "sender": message.sender or None,
     }
     found |= {name: value for name, value in optional.items() if value is not None}
-    return {**found, "properties": _json_value(properties), "bodyType": kind, "body": body}
+    found["properties"] = shown
+    if types:
+        # Properties have no places below them: their names will do.
+        found["propertyTypes"] = {name: types[path] for name in shown if (path := _pointer(name)) in types}
+    return {**found, **_body_out(message.body)}
 
 
 def raw_body(message: Message) -> bytes:
@@ -119,7 +140,7 @@ def raw_body(message: Message) -> bytes:
         case str() as text:
             return text.encode()
         case other:
-            return json.dumps(_json_value(other), ensure_ascii=False).encode()
+            return json.dumps(to_json(other)[0], ensure_ascii=False).encode()
 
 
 def outgoing(line: str, number: int) -> Outgoing:
@@ -137,11 +158,39 @@ def outgoing(line: str, number: int) -> Outgoing:
     unknown = [name for name in found if name not in (*_INPUT_FIELDS, *_RECEIVED_FIELDS)]
     if unknown:
         raise usage(f"line {number} has the unknown field '{unknown[0]}'", f"known are {', '.join(_INPUT_FIELDS)}")
-    properties = found.get("properties") or {}
-    if not isinstance(properties, dict):
-        raise usage(f"line {number}: properties is no object", 'write "properties": {"colour": "red"}')
-    body = body_in(found.get("body"), found.get("bodyType"), f"line {number}")
-    return Outgoing(body, properties, _headers_in(found, number))
+    where = f"line {number}"
+    properties = _object(found, "properties", where)
+    types = {_pointer(name): kind for name, kind in _object(found, "propertyTypes", where).items()}
+    body = body_in(found.get("body"), found.get("bodyType"), where)
+    try:
+        properties = from_json(properties, types)
+        body = from_json(body, _object(found, "bodyTypes", where))
+    except (ValueError, InvalidMessageError) as error:
+        raise usage(f"{where}: a value is not of the type that is named for it", str(error)) from error
+    if isinstance(body, Object) and found.get("protocol"):
+        body = Foreign(str(found["protocol"]), body.data)
+    elif isinstance(body, Object) and found.get("contentType"):
+        body = Object(body.data, str(found["contentType"]))
+    return Outgoing(body, properties, _headers_in(found, number), _expiration_in(found, where))
+
+
+def _pointer(name: str) -> str:
+    return "/" + escaped(name)
+
+
+def _object(found: Mapping[str, Any], name: str, where: str) -> dict[str, Any]:
+    value = found.get(name) or {}
+    if not isinstance(value, dict):
+        raise usage(f"{where}: {name} is no object", f'write "{name}": {{"colour": "red"}}')
+    return value
+
+
+def _expiration_in(found: Mapping[str, Any], where: str) -> int:
+    value = found.get("expirationMs") or 0
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**63:
+        raise usage(f"{where}: expirationMs is no time", "write milliseconds since 1970, or timeToLiveMs instead")
+    # What is said of the life itself goes before what was once made of it.
+    return 0 if found.get("timeToLiveMs") is not None else value
 
 
 def body_in(value: Any, kind: str | None, where: str) -> Any:
@@ -187,40 +236,22 @@ def delivery_mode(text: str, where: str = "--delivery-mode") -> DeliveryMode:
     return DeliveryMode[name]
 
 
-def _body_out(body: Any) -> tuple[str, Any]:
+def _body_out(body: Any) -> dict[str, Any]:
     match body:
         case None:
-            return "none", None
+            return {"bodyType": "none", "body": None}
         case str():
-            return "text", body
+            return {"bodyType": "text", "body": body}
         case bytes():
-            return "bytes", base64.b64encode(body).decode()
-        case Object() | Foreign():
-            return "object", base64.b64encode(body.data).decode()
-        case MapBody() | dict():
-            return "map", _json_value(body)
-        case StreamBody() | list():
-            return "stream", _json_value(body)
+            return {"bodyType": "bytes", "body": base64.b64encode(body).decode()}
+        case Object(data=data, content_type=content_type):
+            named = {"contentType": content_type} if content_type != Object(b"").content_type else {}
+            return {"bodyType": "object", **named, "body": base64.b64encode(data).decode()}
+        case Foreign(protocol=protocol, data=data):
+            return {"bodyType": "object", "protocol": protocol, "body": base64.b64encode(data).decode()}
+        case MapBody() | dict() | StreamBody() | list():
+            shown, types = to_json(body)
+            kind = "map" if isinstance(body, dict) else "stream"
+            return {"bodyType": kind, **({"bodyTypes": types} if types else {}), "body": shown}
         case _:
-            return "text", str(body)
-
-
-def _json_value(value: Any) -> Any:
-    """A value of a property, map or stream as JSON has it; bytes as base64."""
-    match value:
-        case bool() | None:
-            return value
-        case int():
-            return int(value)
-        case float():
-            return float(value)
-        case str():
-            return str(value)
-        case bytes():
-            return base64.b64encode(value).decode()
-        case dict():
-            return {str(name): _json_value(item) for name, item in value.items()}
-        case list() | Array():
-            return [_json_value(item) for item in value]
-        case _:
-            return str(value)
+            return {"bodyType": "text", "body": str(body)}

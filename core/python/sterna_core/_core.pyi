@@ -97,6 +97,9 @@ class Engine:
     def log_progress(self) -> tuple[int, int, str | None]:
         """Where the log ends, up to where it is durable, and why it will not be any further, or None."""
 
+    def destroyed(self) -> str:
+        """Messages that went without being taken since the start, as JSON: by reason and by place."""
+
     def damaged_places(self) -> int:
         """How many damaged places of the log were found since the start."""
 

@@ -236,7 +236,8 @@ impl Engine {
         }))
     }
 
-    /// Deletes a destination; with messages in it only if `with_messages`. How many went with it.
+    /// Deletes a destination; with messages in it only if `with_messages`. How many went with it. One that a bridge leads
+    /// to is made again at once, empty: nothing that is sent to the bridge's source finds it missing.
     ///
     /// # Errors
     /// It does not exist, holds messages, is the source of a bridge, or belongs to the broker.
@@ -246,7 +247,18 @@ impl Engine {
             "destination",
             "The destination was deleted.",
         );
-        self.delete_for(kind, name, with_messages, &reason)
+        let target = self
+            .state
+            .destination(kind, name)
+            .filter(|found| self.state.catalogue().is_target(found.kind, name))
+            .map(|found| (found.name.clone(), found.origin, found.properties.clone()));
+        let deleted = self.delete_for(kind, name, with_messages, &reason)?;
+        if let Some((name, origin, properties)) = target {
+            // A bridge's copies go on having a place (EMS-DEST-E01), or everybody who sends to its source would be refused.
+            // Where there is no room for the record now, the host makes it with the next change.
+            let _ = self.state.ensure_destination(kind, &name, origin, properties);
+        }
+        Ok(deleted)
     }
 
     /// As `delete`, telling its producers and consumers `reason`: that it lives somewhere else, for example.

@@ -258,6 +258,10 @@ impl Engine {
         })
     }
 
+    fn destroyed(&self, py: Python<'_>) -> PyResult<String> {
+        self.with(py, |host| json::destroyed(host.engine()))
+    }
+
     /// How many damaged places of the log were found since the start.
     fn damaged_places(&self, py: Python<'_>) -> PyResult<u64> {
         self.with(py, |host| host.engine().state().log().damaged_total())

@@ -291,6 +291,7 @@ pub(super) fn properties(object: &Value) -> Result<Properties, Refused> {
         overflow,
         prefetch: narrow("prefetch", number(object, "prefetch")?.unwrap_or(0))?,
         redelivery_max,
+        dead_letter: text(object, "deadLetterQueue"),
         exclusive: flag(object, "exclusive"),
         store: text(object, "store"),
         shown: object.to_string(),
@@ -320,6 +321,7 @@ fn shown(properties: &Properties) -> Value {
         object.insert("overflowPolicy".into(), json!(overflow));
         object.insert("prefetch".into(), json!(properties.prefetch));
         object.insert("maxRedelivery".into(), json!(properties.redelivery_max));
+        object.insert("deadLetterQueue".into(), json!(properties.dead_letter));
         object.insert("exclusive".into(), json!(properties.exclusive));
         let store = if properties.store.is_empty() {
             "$sys.failsafe"
@@ -480,6 +482,20 @@ pub(super) fn statistics(engine: &engine::Engine, commits: u64, failed: Option<&
         "delivered_total": broker.totals.delivered_total, "acknowledged_total": broker.totals.acknowledged_total,
     })
     .to_string()
+}
+
+/// What went without being taken, since the start: by reason, and by place of as many as are kept.
+pub(super) fn destroyed(engine: &engine::Engine) -> String {
+    let destroyed = engine.state().destroyed();
+    let totals: Map<String, Value> = destroyed
+        .totals()
+        .map(|(reason, messages)| (reason.to_owned(), json!(messages)))
+        .collect();
+    let places: Vec<Value> = destroyed
+        .places()
+        .map(|lost| json!({"name": lost.name, "reason": lost.reason, "messages": lost.messages}))
+        .collect();
+    json!({"totals": totals, "places": places, "elsewhere": destroyed.elsewhere()}).to_string()
 }
 
 /// Who is connected.

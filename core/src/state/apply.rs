@@ -9,6 +9,7 @@ use std::sync::Arc;
 use super::catalogue::{Subscription, Unwanted};
 use super::catalogue_record::{DestinationHead, Origin, SubscriptionHead, TransactionHead, WatermarkHead, kinds};
 use super::codec::HeadError;
+use super::destroyed::DELETED;
 use super::ids::{Kind, SourceId};
 use super::message_record::{MessageHead, Reference};
 use super::queue::{DELAYED, EXPIRES, Entry, GATED, IN_FLIGHT, MOVED, PRESERVE};
@@ -181,6 +182,9 @@ impl Tables {
             Reason::Discarded | Reason::MaxRedelivery => statistics.discarded_total += count,
             Reason::Purged | Reason::Moved | Reason::Dead | Reason::Damaged => {}
         }
+        if head.reason.destroys() {
+            self.note_destroyed(head.source, head.reason.name(), count);
+        }
         for entry in removed {
             self.note_removed(liveness, head.source, &entry);
         }
@@ -303,7 +307,11 @@ impl Tables {
     /// A destination is no more, with all it held; says how many messages.
     pub fn drop_destination(&mut self, liveness: &mut impl Liveness, id: super::ids::DestinationId) -> u64 {
         self.catalogue.note_id(id.0);
+        let counts = self.sources.get(&id.source()).is_some_and(|source| source.logged);
         let messages = self.remove_source(liveness, id.source());
+        if counts {
+            self.note_destroyed(id.source(), DELETED, messages);
+        }
         self.catalogue.remove_destination(id);
         messages
     }
@@ -357,8 +365,13 @@ impl Tables {
     /// A subscription is no more, with all it held; says how many messages.
     pub fn drop_subscription(&mut self, liveness: &mut impl Liveness, id: SourceId) -> u64 {
         self.catalogue.note_id(id.0);
+        let counts = self.sources.get(&id).is_some_and(|source| source.logged);
+        let messages = self.remove_source(liveness, id);
+        if counts {
+            self.note_destroyed(id, DELETED, messages);
+        }
         self.catalogue.remove_subscription(id);
-        self.remove_source(liveness, id)
+        messages
     }
 
     pub fn apply_watermark(&mut self, position: Position, head: WatermarkHead) {

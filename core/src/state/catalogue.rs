@@ -251,6 +251,18 @@ impl Catalogue {
         }
     }
 
+    /// What people know a source by: the queue's name, or the subscription's with its client id before it.
+    pub(super) fn label(&self, id: SourceId) -> String {
+        match self.subscription(id) {
+            Some(found) if found.name.is_empty() => found.pattern.as_str().to_owned(),
+            Some(found) if found.client_id.is_empty() => found.name.clone(),
+            Some(found) => format!("{}/{}", found.client_id, found.name),
+            None => self
+                .name_of(DestinationId(id.0))
+                .map_or_else(String::new, |(_, name)| name.as_str().to_owned()),
+        }
+    }
+
     /// The destination of this name.
     #[must_use]
     pub fn id_of(&self, kind: Kind, name: &str) -> Option<DestinationId> {
@@ -323,6 +335,13 @@ impl Catalogue {
     pub(super) fn set_bridges(&mut self, bridges: Vec<Bridge>) {
         self.bridges = bridges;
         self.routing_generation += 1;
+    }
+
+    /// Whether a bridge leads to a destination.
+    #[must_use]
+    pub fn is_target(&self, kind: Kind, name: &str) -> bool {
+        let mut targets = self.bridges.iter().flat_map(|bridge| &bridge.targets);
+        targets.any(|target| target.kind == kind && target.name.as_str() == name)
     }
 
     /// The bridges as configured.

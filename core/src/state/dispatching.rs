@@ -10,7 +10,7 @@ use super::catalogue_record::{WatermarkHead, kinds};
 use super::facade::State;
 use super::ids::{DestinationId, Kind, SourceId, UNDELIVERED};
 use super::message_record::MessageHead;
-use super::queue::{DELAYED, EXPIRED, Entry, IN_FLIGHT, MOVED, PRESERVE};
+use super::queue::{DELAYED, EXPIRED, Entry, IN_FLIGHT, MOVED};
 use super::selecting::{Circumstances, wants};
 use super::source::{Candidate, Cursor};
 use super::terminal_record::{MoveHead, Reason};
@@ -86,9 +86,9 @@ pub enum Payload {
 pub enum Released {
     /// It is in its place again.
     Returned,
-    /// It was delivered as often as allowed, or expired meanwhile: moved to `$sys.undelivered`.
+    /// It was delivered as often as allowed, or expired meanwhile: moved to `$sys.undelivered` or another queue.
     Moved,
-    /// As `Moved`, without the property that keeps it.
+    /// As `Moved`, where neither its queue nor its sender keeps it.
     Destroyed,
     /// It was not in flight.
     NotInFlight,
@@ -178,7 +178,7 @@ impl State {
         let (Ok(()), Ok(view)) = (known.decode(head), MessageView::parse(message)) else {
             return false;
         };
-        let origin: Option<(Kind, &str)> = if id == UNDELIVERED.source() {
+        let origin: Option<(Kind, &str)> = if id == UNDELIVERED.source() || entry.is(MOVED) {
             known
                 .destination(entry.copy)
                 .and_then(|origin| self.destination_name(origin))
@@ -365,7 +365,7 @@ impl State {
         }
     }
 
-    /// Takes a message that cannot stay out of its source: into `$sys.undelivered` if it asked for that (true), else away.
+    /// Takes a message that cannot stay out of its source: to where its queue or its sender wants it (true), else away.
     pub(super) fn put_aside(
         &mut self,
         id: SourceId,
@@ -373,8 +373,8 @@ impl State {
         entry: &Entry,
         reason: Reason,
     ) -> Result<bool, AppendError> {
-        if entry.is(PRESERVE) && super::tables::Tables::may_preserve(id) {
-            self.move_entry(id, priority, entry, UNDELIVERED.source(), reason, "")?;
+        if let Some(target) = self.tables.aside(id, entry) {
+            self.move_entry(id, priority, entry, target, reason, "")?;
             return Ok(true);
         }
         self.end_entries(id, &[(priority, *entry)], reason, "")?;

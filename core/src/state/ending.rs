@@ -137,6 +137,9 @@ impl State {
                 _ => {}
             }
         }
+        if reason.destroys() {
+            self.tables.note_destroyed(id, reason.name(), removed);
+        }
         Ok(())
     }
 

@@ -11,6 +11,7 @@ use crate::log::{AppendError, Dropped, Log, LogChunk, OpenMode, Options, Positio
 
 use super::catalogue::{Catalogue, Destination, Subscription};
 use super::catalogue_record::kinds;
+use super::destroyed::Destroyed;
 use super::error::StateError;
 use super::ids::{DestinationId, EPOCH_END, Kind, Now, SourceId, within_epoch};
 use super::producers::{ProducerKnowledge, Producers};
@@ -231,6 +232,12 @@ impl State {
     #[must_use]
     pub const fn stores(&self) -> &Stores {
         &self.tables.stores
+    }
+
+    /// What went without being taken, since the start.
+    #[must_use]
+    pub const fn destroyed(&self) -> &Destroyed {
+        &self.tables.destroyed
     }
 
     /// Totals since the start.

@@ -7,7 +7,7 @@
 //!
 //! Smallest first: [`ids`], `codec`; the record heads `message_record`, `terminal_record`, `catalogue_record`,
 //! `checkpoint_record`, all of them in `records`; `queue`
-//! (entries), `source`, `timers`, `producers`, `refusals`, `starts`, `volatile` with `spill`; `properties`, `bridge`, `catalogue`; `transaction`;
+//! (entries), `source`, `timers`, `producers`, `refusals`, `starts`, `volatile` with `spill`; `properties`, `bridge`, `catalogue`, `destroyed`; `transaction`;
 //! `tables` with `apply`, `deciding`, `checkpoint`, `rewriting`; and the `facade` with `publishing`, `ending`, `dispatching`,
 //! `acknowledging`, `transacting`, `administration`, `looking`, `upkeep`, `dump`.
 //!
@@ -27,6 +27,7 @@ mod checkpoint;
 mod checkpoint_record;
 mod codec;
 mod deciding;
+mod destroyed;
 mod dispatching;
 mod dump;
 mod ending;
@@ -65,6 +66,7 @@ pub use bridge::{Bridge, BridgeTarget};
 pub use catalogue::{Catalogue, Destination, Subscription, UNDELIVERED_NAME, Unwanted};
 pub use catalogue_record::Origin;
 pub use codec::HeadError;
+pub use destroyed::{DELETED, Destroyed, Lost};
 pub use dispatching::{Browsed, Delivered, Next, Payload, Released, StoredMessage};
 pub use error::{PublishError, StateError};
 pub use facade::{State, StateOptions, Totals};

@@ -25,7 +25,7 @@ pub const DELAYED: u16 = 4;
 pub const GATED: u16 = 8;
 /// Has an expiry timer.
 pub const EXPIRES: u16 = 16;
-/// Goes to `$sys.undelivered` instead of being dropped.
+/// Its sender wants it in `$sys.undelivered` instead of dropped.
 pub const PRESERVE: u16 = 32;
 /// Its time was up while it was in flight.
 pub const EXPIRED: u16 = 64;

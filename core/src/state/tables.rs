@@ -10,12 +10,13 @@ use rustc_hash::FxHashMap;
 use crate::log::{Log, Position};
 
 use super::catalogue::Catalogue;
-use super::catalogue_record::Decision;
+use super::catalogue_record::{Decision, Origin};
 use super::checkpoint::CheckpointReading;
-use super::ids::{DestinationId, Now, SourceId, UNDELIVERED};
+use super::destroyed::Destroyed;
+use super::ids::{DestinationId, Kind, Now, SourceId, UNDELIVERED};
 use super::producers::Producers;
 use super::properties::Stores;
-use super::queue::{DELAYED, EXPIRES, Entry, MOVED};
+use super::queue::{DELAYED, EXPIRES, Entry, MOVED, PRESERVE};
 use super::source::Source;
 use super::starts::Starts;
 use super::timers::{Timer, TimerKind, Timers};
@@ -100,6 +101,8 @@ pub(super) struct Tables {
     pub beside: FxHashMap<Position, u32>,
     /// Memory of the header parts that are kept for selectors.
     pub header_bytes: usize,
+    /// What went without being taken, since the start.
+    pub destroyed: Destroyed,
     /// Where the latest complete checkpoint begins.
     pub checkpoint: Position,
     /// How long its records' heads are.
@@ -129,6 +132,7 @@ impl Tables {
             reading: None,
             beside: FxHashMap::default(),
             header_bytes: 0,
+            destroyed: Destroyed::default(),
             checkpoint: Position::ZERO,
             checkpoint_bytes: 0,
         };
@@ -349,6 +353,41 @@ impl Tables {
     /// Whether the broker keeps a message of this destination in `$sys.undelivered`: not what is there already.
     pub fn may_preserve(source: SourceId) -> bool {
         source != UNDELIVERED.source()
+    }
+
+    /// Where a message that cannot stay in its source goes; none: it is destroyed. That is the queue's business first
+    /// (`deadLetterQueue`), then its sender's. What was put aside or moved before is never destroyed for being delivered
+    /// too often. A queue that is not here, or goes with its client, cannot be gone to: `$sys.undelivered` always is.
+    pub fn aside(&self, id: SourceId, entry: &Entry) -> Option<SourceId> {
+        if !Self::may_preserve(id) {
+            return None;
+        }
+        let named = self
+            .sources
+            .get(&id)
+            .and_then(|source| self.catalogue.destination(source.destination?))
+            .map_or("", |destination| destination.properties.dead_letter.as_str());
+        if named.is_empty() {
+            return entry.is(PRESERVE | MOVED).then(|| UNDELIVERED.source());
+        }
+        let target = self
+            .catalogue
+            .id_of(Kind::Queue, named)
+            .and_then(|target| self.catalogue.destination(target))
+            .filter(|target| target.origin != Origin::Temporary && target.id.source() != id)
+            .map_or(UNDELIVERED, |target| target.id);
+        Some(target.source())
+    }
+
+    /// Counts messages that are gone for good; what is read again is not counted again.
+    pub fn note_destroyed(&mut self, id: SourceId, reason: &'static str, messages: u64) {
+        if !self.live {
+            return;
+        }
+        let Self {
+            destroyed, catalogue, ..
+        } = self;
+        destroyed.note(id, reason, messages, || catalogue.label(id));
     }
 
     /// The store a destination's messages are accounted in.

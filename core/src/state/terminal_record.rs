@@ -58,6 +58,12 @@ impl Reason {
         }
     }
 
+    /// Whether a message that ends for this reason is gone without anybody having taken it.
+    #[must_use]
+    pub const fn destroys(self) -> bool {
+        !matches!(self, Self::Acknowledged | Self::Moved)
+    }
+
     fn decode(value: u8) -> Result<Self, HeadError> {
         Ok(match value {
             1 => Self::Acknowledged,

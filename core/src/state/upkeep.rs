@@ -144,7 +144,7 @@ impl State {
         let (kept, dropped): (Vec<_>, Vec<_>) = group
             .iter()
             .map(|(_, priority, entry)| (*priority, *entry))
-            .partition(|(_, entry)| entry.is(super::queue::PRESERVE) && Tables::may_preserve(id));
+            .partition(|(_, entry)| self.tables.aside(id, entry).is_some());
         let mut failed = Vec::new();
         // A record at a time: as many as there is room for go.
         for part in dropped.chunks(TERMINAL_MESSAGES_MAX) {

@@ -2,7 +2,6 @@
 
 import asyncio
 import enum
-import sys
 from typing import Annotated, Any
 
 import typer
@@ -12,16 +11,18 @@ from sterna._loop import run as run_loop
 from sterna._measuring.latencies import Latencies
 from sterna._measuring.loads import MIN_BODY_BYTES, Load, Until, consume, send_pipelined
 from sterna.cli import options
-from sterna.cli.exits import usage
-from sterna.cli.messages import delivery_mode, sdk_destination, spelled
+from sterna.cli.bench_places import Place, cleaned_up
+from sterna.cli.exits import Exit, complain, describe, usage
+from sterna.cli.messages import delivery_mode, spelled
 from sterna.cli.output import Column, Format, print_rows
 from sterna.cli.progress import progress
 from sterna.cli.servers import THIS_MACHINE, Server
 
 EXAMPLES = options.examples(
-    "sterna bench both queue:bench.a --duration 10",
-    "sterna bench both queue:bench.a --rate 20000 --duration 30 --warm-up 5 -o json",
+    "sterna bench both --duration 10",
+    "sterna bench both --rate 20000 --duration 30 --warm-up 5 -o json",
     "sterna bench pub topic:bench.news --count 1000000 --size 200 --delivery-mode non-persistent",
+    "sterna bench pub queue:bench.a --keep; sterna bench sub queue:bench.a",
 )
 
 
@@ -46,7 +47,9 @@ _COLUMNS = (
 
 def bench(
     side: Annotated[Side, typer.Argument(metavar="SIDE", help="pub, sub or both.")],
-    destination: options.DestinationArgument,
+    destination: Annotated[
+        str, typer.Argument(metavar="DESTINATION", help="queue:NAME or topic:NAME; none: a queue of its own.")
+    ] = "",
     size: Annotated[int, typer.Option("--size", metavar="BYTES", min=MIN_BODY_BYTES, help="Bytes of a body.")] = 1_024,
     count: Annotated[int, typer.Option("--count", "-n", min=0, help="So many messages; 0: as --duration says.")] = 0,
     duration: Annotated[
@@ -59,6 +62,7 @@ def bench(
     mode: Annotated[
         str, typer.Option("--delivery-mode", metavar="MODE", help="persistent, non-persistent or reliable.")
     ] = "persistent",
+    keep: Annotated[bool, typer.Option("--keep", help="With pub: leave the messages for a sub.")] = False,
     output: options.Output = Format.TABLE,
     server: Server = THIS_MACHINE,
 ) -> None:
@@ -67,14 +71,25 @@ def bench(
     With --rate messages are sent by the clock, and latencies count from the moment at which each was due: a stall is
     seen by all who waited behind it. Without, the figures are throughput, and latencies those of a sender that waits
     for the broker. pub measures confirmations; both measures from sending to receiving as well, in one process.
+
+    Without a DESTINATION it makes a queue of its own and deletes it afterwards. In one that is named it takes only what
+    a bench has sent (it bears the property sterna_bench), removes its own messages when it is done, and says what is
+    left; so does one that is interrupted.
     """
     if not count and not duration:
         duration = 10.0
     if side is Side.SUB and rate:
         raise usage("--rate is for senders", "leave it out with sub")
-    run = _Run(sdk_destination(destination), size, count, duration, rate, window, prefetch, delivery_mode(mode))
-    rows = run_loop(run.measure(side, server, warm_up))
+    if side is Side.SUB and not destination:
+        raise usage("sub has nothing to take", "name the destination of a 'sterna bench pub --keep', or use both")
+    if keep and (side is not Side.PUB or not destination):
+        raise usage("--keep is for pub with a DESTINATION", "elsewhere nothing remains that could be kept")
+    place = Place.of(destination, takes_any=side is Side.SUB)
+    run = _Run(place, size, count, duration, rate, window, prefetch, delivery_mode(mode))
+    rows = run_loop(run.measure(side, server, warm_up, keep=keep))
     print_rows(rows, _COLUMNS, output)
+    if run.failures:
+        raise typer.Exit(Exit.PARTIAL if any(row["messages"] for row in rows) else Exit.ERROR)
 
 
 class _Run:
@@ -82,7 +97,7 @@ class _Run:
 
     def __init__(
         self,
-        destination: sterna.Destination,
+        place: Place,
         size: int,
         count: int,
         duration: float,
@@ -91,7 +106,9 @@ class _Run:
         prefetch: int,
         mode: sterna.DeliveryMode,
     ) -> None:
-        self._destination = destination
+        self._place = place
+        self._destination = place.destination
+        self.failures = 0
         self._size = size
         self._count = count
         self._duration = duration
@@ -100,24 +117,25 @@ class _Run:
         self._prefetch = prefetch
         self._mode = mode
 
-    async def measure(self, side: Side, server: Server, warm_up: float) -> list[dict[str, Any]]:
-        """Warm up, run, and say what came of it."""
+    async def measure(self, side: Side, server: Server, warm_up: float, *, keep: bool) -> list[dict[str, Any]]:
+        """Warm up, run, and say what came of it; what was sent is taken away again unless it is to be kept."""
         async with server.connect() as sending, server.connect() as receiving:
-            if warm_up and side is Side.PUB:
-                await self._publish(sending, Until(seconds=warm_up), "warming up")
-            elif warm_up:
-                await self._both(sending, receiving, Until(seconds=warm_up), "warming up")
-            until = Until(self._count, self._duration)
-            if side is Side.PUB:
-                return [self._row("pub", await self._publish(sending, until, "sending"))]
             if side is Side.SUB:
-                return [self._row("sub", await self._subscribe(receiving, until))]
-            sent, received = await self._both(sending, receiving, until, "sending and receiving")
-            return [self._row("pub", sent), self._row("sub", received)]
+                return [self._row("sub", await self._subscribe(receiving, Until(self._count, self._duration)))]
+            async with cleaned_up(self._place, server, receiving, keep=keep):
+                if warm_up and side is Side.PUB:
+                    await self._publish(sending, Until(seconds=warm_up), "warming up")
+                elif warm_up:
+                    await self._both(sending, receiving, Until(seconds=warm_up), "warming up")
+                until = Until(self._count, self._duration)
+                if side is Side.PUB:
+                    return [self._row("pub", await self._publish(sending, until, "sending"))]
+                sent, received = await self._both(sending, receiving, until, "sending and receiving")
+                return [self._row("pub", sent), self._row("sub", received)]
 
     async def _publish(self, connection: "sterna.Connection", until: Until, title: str, *, count: int = 0) -> Load:
         with progress(title, count or self._count or None) as advance:
-            return await send_pipelined(
+            sent = await send_pipelined(
                 connection,
                 self._destination,
                 until,
@@ -127,27 +145,40 @@ class _Run:
                 delivery_mode=self._mode,
                 timed=True,
                 progress=advance,
+                properties=self._place.properties,
             )
+        self._place.sent += sent.messages
+        if sent.failure is not None:
+            self.failures += sent.failures
+            complain(describe(f"error {sent.failure.code.name}", f"{sent.failures:,} refused: {sent.failure.cause}"))
+        return sent
 
     async def _subscribe(self, connection: "sterna.Connection", until: Until) -> Load:
         async with await connection.session() as session:
-            consumer = await session.consumer(self._destination, prefetch=self._prefetch)
+            consumer = await self._consumer(session)
             with progress("receiving", self._count or None) as advance:
                 # A destination that is empty for so long has nothing more to measure.
                 return await consume(session, consumer, until, progress=advance, idle_s=self._duration or 10.0)
+
+    async def _consumer(self, session: "sterna.Session") -> "sterna.Consumer":
+        return await session.consumer(self._destination, prefetch=self._prefetch, selector=self._place.selector)
 
     async def _both(
         self, sending: "sterna.Connection", receiving: "sterna.Connection", until: Until, title: str
     ) -> tuple[Load, Load]:
         async with await receiving.session() as session:
-            consumer = await session.consumer(self._destination, prefetch=self._prefetch)
+            consumer = await self._consumer(session)
             taking = Until()
             consuming = asyncio.create_task(consume(session, consumer, taking, timed=True, idle_s=3.0))
-            sent = await self._publish(sending, until, title)
-            taking.count = sent.messages
-            received = await consuming
+            try:
+                sent = await self._publish(sending, until, title)
+                taking.count = sent.messages
+                received = await consuming
+            finally:
+                consuming.cancel()
+        self._place.received += received.messages
         if received.messages < sent.messages and self._mode is not sterna.DeliveryMode.RELIABLE:
-            sys.stderr.write(f"{sent.messages - received.messages:,} messages did not come back\n")
+            complain(f"{sent.messages - received.messages:,} messages did not come back")
         return sent, received
 
     def _row(self, side: str, load: Load) -> dict[str, Any]:

@@ -32,7 +32,9 @@ _ACKNOWLEDGED_HERE = frozenset(
 
 def receive(
     destination: options.DestinationArgument,
-    count: Annotated[int, typer.Option("--count", "-n", min=1, help="How many.")] = 1,
+    count: Annotated[
+        int | None, typer.Option("--count", "-n", min=1, help="How many; by itself 1. With --all or --follow: at most.")
+    ] = None,
     all_: Annotated[bool, typer.Option("--all", "-a", help="All there are: until none came for the timeout.")] = False,
     follow: Annotated[bool, typer.Option("--follow", help="Until interrupted.")] = False,
     timeout: Annotated[float, typer.Option("--timeout", metavar="SECONDS", min=0, help="Wait for each so long.")] = 5.0,
@@ -59,7 +61,8 @@ def receive(
     mode = _mode(ack_mode)
     if leave and mode not in _ACKNOWLEDGED_HERE:
         raise usage(f"--leave does not go with --ack-mode {ack_mode}", "with it nothing is left: use individual")
-    wanted = None if all_ or follow else count
+    is_open_ended = all_ or follow
+    wanted = count if is_open_ended else count or 1
     # Printed as they come: what is acknowledged must have been printed.
     printer = Printer(output, messages.COLUMNS, streaming=True)
     subscription: dict[str, Any] = {"durable": durable, "shared": shared, "no_local": no_local}
@@ -80,7 +83,7 @@ def receive(
     finally:
         if not raw and (is_done or printer.count):
             printer.close()
-    if wanted is not None and received < wanted:
+    if wanted is not None and not is_open_ended and received < wanted:
         raise typer.Exit(Exit.PARTIAL if received else Exit.NOT_FOUND)
 
 

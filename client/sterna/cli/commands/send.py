@@ -1,11 +1,10 @@
 """`sterna send`: send messages from arguments, files, lines or JSON lines."""
 
 import asyncio
-import itertools
-import sys
+import contextlib
+import functools
 import time  # noqa: TID251 - the command line is not simulated
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,13 +14,15 @@ import sterna
 from sterna._loop import run as run_loop
 from sterna._measuring.schedules import Schedule
 from sterna.cli import messages, options
-from sterna.cli.exits import Exit, complain, describe, usage
-from sterna.cli.messages import Outgoing, body_in, outgoing, sdk_destination, spelled
+from sterna.cli.exits import CommandError, PartlyDoneError, complain
+from sterna.cli.messages import Outgoing, sdk_destination, spelled
 from sterna.cli.output import Column, Format, print_rows
 from sterna.cli.progress import progress
 from sterna.cli.properties import parse_properties
 from sterna.cli.servers import THIS_MACHINE, Server
-from sterna.errors import FlushError
+from sterna.cli.sources import Placed, Sources
+from sterna.cli.tally import Tally
+from sterna.errors import SternaError
 from sterna.messages import Sent
 
 EXAMPLES = options.examples(
@@ -41,62 +42,6 @@ _MANY = (
     Column("SECONDS", "seconds", "right"),
     Column("PER SECOND", "rate", "right"),
 )
-
-
-@dataclass(frozen=True, slots=True)
-class _Sources:
-    """Where messages come from; exactly one of them is used."""
-
-    texts: list[str]
-    files: list[Path]
-    lines: str
-    jsonl: str
-    body_type: str
-
-    def messages(self, defaults: Outgoing) -> Iterator[Outgoing]:
-        """The messages, one by one; headers and properties of `defaults` hold where a message has none of its own."""
-        named = [name for name, given in self._given().items() if given]
-        if len(named) > 1:
-            raise usage(f"messages come from one source, not from {' and '.join(named)}", "give one of them")
-        if self.jsonl:
-            for number, line in _lines(self.jsonl):
-                one = outgoing(line, number)
-                yield Outgoing(one.body, {**defaults.properties, **one.properties}, {**defaults.headers, **one.headers})
-            return
-        for body in self._bodies():
-            yield Outgoing(body, defaults.properties, defaults.headers)
-
-    def _given(self) -> dict[str, bool]:
-        return {
-            "arguments": bool(self.texts),
-            "--file": bool(self.files),
-            "--lines": bool(self.lines),
-            "--jsonl": bool(self.jsonl),
-        }
-
-    def _bodies(self) -> Iterator[Any]:
-        if self.texts:
-            yield from (body_in(text, self.body_type, f"argument {place}") for place, text in enumerate(self.texts, 1))
-        elif self.files:
-            yield from (self._whole(_read(path), str(path)) for path in self.files)
-        elif self.lines:
-            yield from (body_in(line, self.body_type, f"line {number}") for number, line in _lines(self.lines))
-        elif self.body_type == "none":
-            yield None
-        elif sys.stdin.isatty():
-            raise usage("nothing to send", "give a text, --file, --lines or --jsonl, or pipe something in")
-        elif data := sys.stdin.buffer.read():
-            yield self._whole(data, "stdin")
-        else:
-            raise usage("nothing to send: stdin is empty", "give a text; '' sends an empty one")
-
-    def _whole(self, data: bytes, where: str) -> Any:
-        if self.body_type in ("bytes", "object"):
-            return data if self.body_type == "bytes" else sterna.Object(data)
-        try:
-            return body_in(data.decode(), self.body_type, where)
-        except UnicodeDecodeError as error:
-            raise usage(f"{where} is no UTF-8 text", "send it with --body-type bytes") from error
 
 
 def send(
@@ -138,7 +83,8 @@ def send(
     """Send messages, and end when the broker has confirmed them all.
 
     The message comes from the arguments, from stdin, or from --file, --lines or --jsonl. One message prints its id;
-    several print how many went, and how fast.
+    several print how many went, and how fast. What --lines and --jsonl read is sent as it comes. Refused or
+    interrupted in between, it says how many are confirmed and from which line to go on, and ends with 3.
     """
     headers = {
         "correlation_id": correlation_id,
@@ -151,60 +97,108 @@ def send(
     given = {name: value for name, value in headers.items() if value not in (None, "", 0) or value == 0 == priority}
     given["delivery_mode"] = messages.delivery_mode(mode)
     defaults = Outgoing(None, parse_properties(properties or []), given)
-    sources = _Sources(texts or [], files or [], lines, jsonl, body_type)
-    found = sources.messages(defaults)
-    if count > 1:
-        found = itertools.chain.from_iterable(itertools.repeat(list(found), count))
-    run_loop(_send(destination, found, rate, output, server, timeout))
-
-
-async def _send(
-    destination: str, found: Iterator[Outgoing], rate: float, output: Format, server: Server, timeout: float
-) -> None:
-    target = sdk_destination(destination)
-    first = next(found, None)
-    if first is None:
-        return
-    second = next(found, None)
-    async with server.connect(connect_timeout_s=timeout) as connection:
-        producer = await connection.producer(target)
-        if second is None:
-            sent = await producer.send(first.body, properties=first.properties, **first.headers)
-            print_rows([_sent_row(target, sent)], _ONE, output, single=True)
-            return
-        everything = itertools.chain((first, second), found)
-        with progress(f"sending to {spelled(target)}", None) as advance:
-            begin = time.monotonic()
-            count, failures = await _send_all(producer, everything, rate, advance)
-            seconds = time.monotonic() - begin
-    confirmed = count - failures
-    row = {
-        "destination": spelled(target),
-        "messages": confirmed,
-        "seconds": round(seconds, 3),
-        "rate": round(confirmed / seconds, 1) if seconds else 0.0,
-    }
-    print_rows([row], _MANY, output, single=True)
-    if failures:
-        raise typer.Exit(Exit.PARTIAL if confirmed else Exit.ERROR)
-
-
-async def _send_all(producer: Any, found: Iterator[Outgoing], rate: float, advance: Any) -> tuple[int, int]:
-    """Send them all, at a rate if there is one; how many, and how many of them were refused."""
-    schedule = Schedule(rate) if rate else None
-    count = 0
-    for number, one in enumerate(found):
-        if schedule is not None and (wait := schedule.wait_s(number, time.monotonic_ns())) > 0:
-            await asyncio.sleep(wait)
-        await producer.send_soon(one.body, properties=one.properties, **one.headers)
-        count += 1
-        advance(count)
+    sources = Sources(texts or [], files or [], lines, jsonl, body_type)
+    sources.check()
+    tally = Tally(sources.noun)
+    sending = _Sending(sdk_destination(destination), rate, tally, server, timeout)
     try:
-        await producer.flush()
-    except FlushError as error:
-        complain(describe(f"error {error.code.name}", error.cause, error.remedy))
-        return count, len(error.failures)
-    return count, 0
+        row = run_loop(sending.run(sources.messages(defaults, count)))
+    except (CommandError, SternaError, KeyboardInterrupt) as error:
+        if not sources.is_lined and not tally.confirmed:
+            raise
+        raise PartlyDoneError(error, tally.report(), is_partly=tally.confirmed > 0) from error
+    if row is not None:
+        print_rows([row], _ONE if tally.sent == 1 else _MANY, output, single=True)
+
+
+class _Sending:
+    """One call of the command: sends while it reads, and stops at the first message that is refused."""
+
+    def __init__(self, target: sterna.Destination, rate: float, tally: Tally, server: Server, timeout: float) -> None:
+        self._target = target
+        self._schedule_rate = rate
+        self._tally = tally
+        self._server = server
+        self._timeout = timeout
+
+    async def run(self, found: AsyncIterator[Placed]) -> dict[str, Any] | None:
+        """Sends all there is; what to print, None where there was nothing.
+
+        Raises:
+            SternaError: a message was refused, or the connection was lost for good.
+            CommandError: what was read is no message.
+        """
+        first = await anext(found, None)
+        if first is None:
+            return None
+        async with self._server.connect(connect_timeout_s=self._timeout) as connection:
+            # Only what is confirmed is done: until then the producer stays, whoever interrupts.
+            producer = await connection.producer(self._target)
+            begin = time.monotonic()
+            with progress(f"sending to {spelled(self._target)}", None) as advance:
+                feeding = asyncio.ensure_future(self._feed(connection, producer, first, found, advance))
+                try:
+                    await asyncio.wait({feeding, self._tally.refused}, return_when=asyncio.FIRST_COMPLETED)
+                    if feeding.done():
+                        feeding.result()
+                finally:
+                    feeding.cancel()
+                    await self._answered(producer)
+            if self._tally.error is not None:
+                raise self._tally.error
+            seconds = time.monotonic() - begin
+        if self._tally.sent == 1 and self._tally.last is not None:
+            return _sent_row(self._target, self._tally.last)
+        return {
+            "destination": spelled(self._target),
+            "messages": self._tally.confirmed,
+            "seconds": round(seconds, 3),
+            "rate": round(self._tally.confirmed / seconds, 1) if seconds else 0.0,
+        }
+
+    async def _feed(
+        self,
+        connection: sterna.Connection,
+        producer: sterna.Producer,
+        first: Placed,
+        found: AsyncIterator[Placed],
+        advance: Callable[[int], None],
+    ) -> None:
+        schedule = Schedule(self._schedule_rate) if self._schedule_rate else None
+        tally = self._tally
+        one: Placed | None = first
+        while one is not None:
+            if schedule is not None and (wait := schedule.wait_s(tally.sent, time.monotonic_ns())) > 0:
+                await asyncio.sleep(wait)
+            message = one.message
+            headers = message.headers_at(connection.broker_time_ms()) if message.expiration_ms else message.headers
+            number = tally.begin(one.place)
+            try:
+                if headers.get("delivery_mode") is sterna.DeliveryMode.RELIABLE:
+                    # Nothing confirms these: they are done when they are handed over.
+                    tally.settle(number, await producer.send(message.body, properties=message.properties, **headers))
+                else:
+                    settled = functools.partial(tally.settle, number)
+                    await producer.send_soon(
+                        message.body, properties=message.properties, on_completion=settled, **headers
+                    )
+            except SternaError as error:
+                tally.settle(number, error)
+                return
+            advance(tally.sent)
+            one = await anext(found, None)
+
+    async def _answered(self, producer: sterna.Producer) -> None:
+        """Waits for the answers to what is under way; no longer than for anything when the command is over already."""
+        waiting = asyncio.current_task()
+        is_interrupted = waiting is not None and waiting.cancelling() > 0
+        if is_interrupted and self._tally.unanswered:
+            complain("waiting for the broker's answers; interrupt again to leave without them")
+        is_over = is_interrupted or self._tally.error is not None
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._timeout if is_over else None):
+                await producer.flush()
+                self._tally.all_answered()
 
 
 def _sent_row(target: sterna.Destination, sent: Sent) -> dict[str, Any]:
@@ -215,21 +209,3 @@ def _sent_row(target: sterna.Destination, sent: Sent) -> dict[str, Any]:
         "deliveryTimeMs": sent.delivery_time_ms,
         "durability": sent.durability.name.lower() if sent.durability is not None else "unconfirmed",
     }
-
-
-def _lines(name: str) -> Iterator[tuple[int, str]]:
-    """The lines of a file or of stdin, numbered from 1, without their ends; empty ones are left out."""
-    try:
-        with sys.stdin if name == "-" else Path(name).open(encoding="utf-8") as file:
-            for number, line in enumerate(file, 1):
-                if text := line.rstrip("\r\n"):
-                    yield number, text
-    except (OSError, UnicodeDecodeError) as error:
-        raise usage(f"cannot read {name}", "name a readable text file, or - for stdin") from error
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise usage(f"cannot read {path}", "name a readable file") from error

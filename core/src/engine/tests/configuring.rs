@@ -1,7 +1,10 @@
 //! Changes of the configuration.
 
 use super::*;
+use crate::engine::errors::refuse;
 use crate::name::{DestinationName, Pattern};
+use crate::proto::ErrorCode;
+use crate::state::{Bridge, BridgeTarget, Kind, Origin};
 
 fn named(name: &str) -> DestinationName {
     DestinationName::parse(name).unwrap()
@@ -178,4 +181,44 @@ fn only_subscribers_of_that_name_who_have_got_everything_are_sent_away() {
     assert_eq!(closed(&mut bench, "news"), [], "a message waits for it");
     let source = bench.engine().state().catalogue().subscriptions().next().unwrap().id;
     assert_eq!(bench.engine().state().source(source).unwrap().statistics.messages, 1);
+}
+
+// covers: EMS-DEST-A53, EMS-DEST-E01
+#[test]
+fn a_bridges_target_that_is_deleted_is_there_again_at_once() {
+    let mut bench = Bench::new(Properties::default());
+    let target = BridgeTarget {
+        kind: Kind::Queue,
+        name: named("copies"),
+        selector: None,
+    };
+    let bridge = Bridge {
+        name: "b".to_owned(),
+        kind: Kind::Topic,
+        source: Pattern::parse("news").unwrap(),
+        targets: vec![target],
+    };
+    let configuration = || Configuration {
+        destinations: vec![
+            (Kind::Topic, named("news"), Properties::default()),
+            (Kind::Queue, named("copies"), limited()),
+        ],
+        bridges: vec![bridge.clone()],
+        ..Configuration::default()
+    };
+    assert_eq!(bench.engine().configure(configuration()).refused.len(), 0);
+    let before = bench.engine().state().destination(Kind::Queue, "copies").unwrap().id;
+    assert_eq!(bench.engine().delete(Kind::Queue, "copies", true).unwrap(), 0);
+    let found = bench.engine().state().destination(Kind::Queue, "copies").unwrap();
+    assert_ne!(
+        found.id, before,
+        "nobody's producers and consumers go on as if nothing had happened"
+    );
+    assert_eq!((found.origin, found.properties.messages_max), (Origin::Static, 1));
+    // What goes to another broker is another matter: there it has its home.
+    let moved = refuse(ErrorCode::Moved, "destination", "It lives elsewhere.");
+    bench.engine().delete_for(Kind::Queue, "copies", true, &moved).unwrap();
+    assert!(bench.engine().state().destination(Kind::Queue, "copies").is_none());
+    assert_eq!(bench.engine().configure(configuration()).refused.len(), 0);
+    assert!(bench.engine().state().destination(Kind::Queue, "copies").is_some());
 }

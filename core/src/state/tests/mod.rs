@@ -1,6 +1,7 @@
 //! Tests of the whole layer over the simulated disk, by what they show. This file is their harness: a state, its disk and
 //! its clock, and a host that runs every job at once.
 
+mod aside;
 mod bridges;
 mod compaction;
 mod dependencies;

@@ -1,0 +1,182 @@
+"""`sterna send` of many: how far it came, whatever stopped it; `receive` into `send` keeps what there was."""
+
+import json
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.broker import Broker
+from tests.cli.conftest import Ran, rows
+from tests.cli.processes import Command
+
+Cli = Callable[..., Ran]
+
+
+def _bodies(cli: Cli, queue: str) -> list[object]:
+    return [row["body"] for row in rows(cli("browse", queue, "-o", "jsonl"))]
+
+
+def test_a_line_that_is_wrong_says_how_far_it_came(cli: Cli, tmp_path: Path) -> None:
+    source = tmp_path / "in.jsonl"
+    source.write_text('{"body": "a"}\n{"body": "b"}\n{"bodi": "c"}\n{"body": "d"}\n')
+    ran = cli("send", "t.partly", "--jsonl", str(source))
+    assert (ran.code, ran.out) == (3, "")
+    assert "2 confirmed, go on from line 3" in ran.err
+    assert _bodies(cli, "t.partly") == ["a", "b"]
+    source.write_text('{"bodi": "c"}\n')
+    first = cli("send", "t.partly", "--jsonl", str(source))
+    assert first.code == 2
+    assert "line 1 has the unknown field" in first.err
+
+
+def test_a_refusal_says_how_far_it_came(cli: Cli, tmp_path: Path) -> None:
+    source = tmp_path / "lines"
+    source.write_text("".join(f"{number}\n" for number in range(1, 31)))
+    ran = cli("send", "t.small", "--lines", str(source))
+    assert (ran.code, ran.out) == (3, "")
+    assert "10 confirmed, go on from line 11" in ran.err
+    assert "LIMIT_EXCEEDED" in ran.err or "DESTINATION_FULL" in ran.err, ran.err
+    assert _bodies(cli, "t.small") == [str(number) for number in range(1, 11)]
+    assert cli("receive", "t.small", "-n", "10", "--raw").code == 0
+    nobody = cli("send", "nowhere", "--lines", str(source))
+    assert nobody.code == 4
+    assert "0 confirmed, go on from line 1" in nobody.err
+
+
+def test_what_is_refused_in_between_is_told_from_what_is_confirmed(cli: Cli, tmp_path: Path) -> None:
+    source = tmp_path / "in.jsonl"
+    large = "x" * 3_000_000
+    lines = [{"body": "a"}, {"body": "b", "type": "\ud800"}, {"body": large}]
+    source.write_text("\n".join(json.dumps(line) for line in lines))
+    ran = cli("send", "t.between", "--jsonl", str(source))
+    assert ran.code == 3
+    assert "1 confirmed, go on from line 2" in ran.err
+
+
+def test_an_interruption_says_how_far_it_came(cli: Cli, broker: Broker) -> None:
+    with Command("send", "t.interrupted", "--lines", "-", "-s", broker.url) as sending:
+        sending.write("one\n\ntwo\n")
+        # What has come is sent, though more may come.
+        sending.until(lambda: len(_bodies(cli, "t.interrupted")) == 2)
+        sending.write("three\n")
+        sending.until(lambda: len(_bodies(cli, "t.interrupted")) == 3)
+        sending.signal(signal.SIGINT)
+        assert sending.wait() == 3
+    assert "3 confirmed, go on from line 5" in "".join(sending.err)
+    assert _bodies(cli, "t.interrupted") == ["one", "two", "three"]
+
+
+def test_what_tail_gives_ends_with_it(cli: Cli, broker: Broker) -> None:
+    with Command("send", "t.tailed", "--jsonl", "-", "-o", "json", "-s", broker.url) as sending:
+        sending.write('{"body": "one"}\n{"bo')
+        sending.until(lambda: _bodies(cli, "t.tailed") == ["one"])
+        sending.write('dy": "two"}\n{"body": "three"}')
+        sending.end_input()
+        assert sending.wait() == 0
+    assert json.loads("".join(sending.out))["messages"] == 3
+    assert _bodies(cli, "t.tailed") == ["one", "two", "three"]
+
+
+@pytest.mark.usefixtures("tier_broker")
+def test_a_broker_that_has_gone_leaves_a_count(sterna: Cli, tmp_path: Path) -> None:
+    broker = Broker(tmp_path, "apiVersion: sterna.dev/v1alpha1\nkind: Queue\nmetadata: {name: q}\n")
+    broker.start()
+    try:
+        with Command("send", "q", "--lines", "-", "-s", broker.url) as sending:
+            sending.write("one\n")
+            sending.until(lambda: _held(sterna, broker) == ["one"])
+            broker.stop(signal.SIGKILL)
+            sending.write("two\n")
+            # Whether or not it has read the line by now, it says the truth about it.
+            sending.signal(signal.SIGINT)
+            if sending.until_or_over(lambda: "interrupt again" in "".join(sending.err)):
+                sending.signal(signal.SIGINT)
+            assert sending.wait() == 3
+    finally:
+        broker.stop()
+    said = "".join(sending.err)
+    assert "1 confirmed, go on from line 2" in said
+    assert ("1 were sent and not answered" in said) is ("interrupt again" in said)
+
+
+def _held(sterna: Cli, broker: Broker) -> list[object]:
+    return [row["body"] for row in rows(sterna("browse", "q", "-o", "jsonl", "-s", broker.url))]
+
+
+def test_a_number_bounds_all_and_follow(cli: Cli, broker: Broker) -> None:
+    cli("send", "t.bounded", *"abcdefg")
+    assert cli("receive", "t.bounded", "--all", "-n", "2", "--raw").out == "a\nb\n"
+    with Command("receive", "t.bounded", "--follow", "-n", "3", "--raw", "-s", broker.url) as following:
+        assert following.wait() == 0
+    assert "".join(following.out) == "c\nd\ne\n"
+    assert cli("receive", "t.bounded", "--all", "-n", "9", "--timeout", "0.2", "--raw").out == "f\ng\n"
+    assert cli("receive", "t.bounded", "--all", "-n", "9", "--timeout", "0.1").code == 0
+
+
+_TYPED: list[dict[str, Any]] = [
+    {
+        "body": "t",
+        "properties": {"a/b": 1, "c": 2, "d": 3, "e": 1.5, "f": "x", "g": 4, "h": 2.0, "i": True},
+        "propertyTypes": {"a/b": "byte", "c": "short", "d": "long", "e": "float", "f": "char"},
+    },
+    {
+        "body": {"s": 1, "in": {"data": "AAE=", "l": [1, 2]}, "n": None, "of": [1, 2]},
+        "bodyType": "map",
+        "bodyTypes": {"/s": "short", "/in/data": "bytes", "/in/l/1": "long", "/of": "array of byte"},
+    },
+    {"body": ["x", 7], "bodyType": "stream", "bodyTypes": {"/1": "long"}},
+    {"body": "AAEC", "bodyType": "object", "contentType": "application/x-java"},
+    {"body": "AAEC", "bodyType": "object", "protocol": "smartsockets"},
+]
+
+
+def test_types_come_through_receive_and_send(cli: Cli, tmp_path: Path) -> None:
+    source = tmp_path / "in.jsonl"
+    source.write_text("\n".join(json.dumps(line) for line in _TYPED))
+    ran = cli("send", "t.typed", "--jsonl", str(source))
+    assert ran.code == 0, ran.err
+    kept = ("body", "bodyType", "bodyTypes", "contentType", "protocol", "properties", "propertyTypes")
+    for queue in ("t.typed", "t.typed.again"):
+        received = cli("receive", queue, "-n", "5", "-o", "jsonl")
+        found = [{key: row[key] for key in kept if key in row} for row in rows(received)]
+        # The SDK's own mark of a map that nests (EMS-MSG-A13).
+        assert [row["properties"].pop("JMS_STERNA_MSG_EXT", False) for row in found] == [False, True, *[False] * 3]
+        assert found == [{"properties": {}, "bodyType": "text", **line} for line in _TYPED], queue
+        source.write_text(received.out)
+        assert cli("send", "t.typed.again", "--jsonl", str(source)).code == 0
+
+
+def test_the_expiration_comes_through(cli: Cli, tmp_path: Path) -> None:
+    cli("send", "t.lives", "x", "--ttl", "3600")
+    (first,) = rows(received := cli("receive", "t.lives", "-o", "jsonl"))
+    source = tmp_path / "in.jsonl"
+    source.write_text(received.out)
+    cli("send", "t.lives", "--jsonl", str(source))
+    (second,) = rows(cli("receive", "t.lives", "-o", "jsonl"))
+    assert abs(second["expirationMs"] - first["expirationMs"]) < 2_000
+    # What is over stays over.
+    source.write_text(json.dumps({"body": "x", "expirationMs": 1}))
+    cli("send", "t.lives", "--jsonl", str(source))
+    assert cli("receive", "t.lives", "--timeout", "0.3").code == 4
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ({"properties": {"a": 300}, "propertyTypes": {"a": "byte"}}, "/a"),
+        ({"properties": {"a": "x"}, "propertyTypes": {"a": "int"}}, "no whole number"),
+        ({"properties": {"a": 1}, "propertyTypes": {"a": "integer"}}, "no type 'integer'"),
+        ({"body": [1], "bodyTypes": {"/0": 5}}, "no type 5"),
+        ({"body": "x", "expirationMs": "soon"}, "expirationMs is no time"),
+        ({"body": "x", "bodyTypes": []}, ""),
+    ],
+)
+def test_a_type_that_is_wrong_is_named(cli: Cli, tmp_path: Path, line: dict[str, Any], said: str) -> None:
+    source = tmp_path / "in.jsonl"
+    source.write_text(json.dumps(line))
+    ran = cli("send", "t.mistyped", "--jsonl", str(source))
+    assert ran.code == (2 if said else 0)
+    assert said in ran.err
