@@ -67,7 +67,7 @@ class Broker:
         self._loop = loop
         self._network = network
         self._random = random
-        self._port = 7000 + len(name) + random.randrange(100)
+        self._port = network.free_port()
         self._disk = SimulatedDisk(random.getrandbits(63))
         self._engine: SteppedEngine | None = None
         self._watching: asyncio.Task[Any] | None = None
@@ -85,6 +85,10 @@ class Broker:
     @property
     def _is_dead(self) -> bool:
         return self.process is None or self.process.is_dead
+
+    def copy_disk_of(self, other: Broker) -> None:
+        """Has what the other's disk has now; before the first start."""
+        self._disk = other._disk.fork(self._random.getrandbits(63))
 
     async def start(self) -> None:
         """A new process; returns when it serves.
