@@ -190,6 +190,9 @@ class Pump:
         if isinstance(answer, dict):
             self.engine.answer(ticket["ticket"], json.dumps(answer))
             return
+        self._wait_for(ticket, answer)
+
+    def _wait_for(self, ticket: Ticket, answer: Awaitable[Any]) -> None:
         # It takes a while: the session waits for it, nobody else does.
         task = asyncio.ensure_future(answer)
         self._answering[task] = None
@@ -199,8 +202,15 @@ class Pump:
         self._answering.pop(done, None)
         if done.cancelled() or not self._running:
             return
-        error = done.exception()
-        answer = _failed(ticket, error) if isinstance(error, Exception) else done.result()
+        try:
+            answer = done.result()
+            # Nothing can come between this and the engine.
+            answer = answer() if callable(answer) else answer
+        except Exception as error:  # noqa: BLE001, a defect must not park a session for ever
+            answer = _failed(ticket, error)
+        if not isinstance(answer, dict):
+            self._wait_for(ticket, answer)
+            return
         self.tick().answer(ticket["ticket"], json.dumps(answer))
         self.touch()
 

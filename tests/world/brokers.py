@@ -116,6 +116,11 @@ class Broker:
     async def _watch(self, node: Node) -> None:
         await node.failed.wait()
         self.failures.append(node.failure)
+        # As the process does.
+        node.hurry()
+        await node.stop()
+        if self.node is node:
+            self.kill()
 
     def _open(self, _folder: str, settings: str, wall_ms: int, monotonic_ms: int) -> Any:
         secret = f"{self.name} {self.starts}".encode()

@@ -76,6 +76,14 @@ class Homes:
         told, self._told = self._told, asyncio.Event()
         told.set()
 
+    def epoch(self, key: HomeKey) -> int:
+        """etcd's revision of a name's home, when that is this broker and stays so for now; else 0.
+
+        Whoever has looked at a home and waited since compares it: under another epoch it is another claim.
+        """
+        stored = self.view.homes.get(key)
+        return stored.revision if stored and stored.record.broker == self.name and key not in self._leaving else 0
+
     async def of(self, key: HomeKey) -> str:
         """The broker of a name; one without a home gets one.
 
