@@ -19,6 +19,8 @@ pytest() { "$PY" -m pytest -q -n "$WORKERS" --hypothesis-seed="$SEED" "$@"; }
 echo "== test: the engine (cargo test), SEED=$SEED"
 cargo test --locked --quiet --manifest-path core/Cargo.toml --lib
 cargo test --locked --quiet --manifest-path core/Cargo.toml --doc
+echo "== test: defects that were mended, put back (tests/defects)"
+"$PY" -m tools.defects replay
 if lacks_programs; then
     echo "== test: all without etcd and API server (pytest), whose programs are built meanwhile (once)"
     mkdir -p build

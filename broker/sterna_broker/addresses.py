@@ -21,6 +21,10 @@ class Address:
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
+    def single(self) -> "Address":
+        """One address where the name means two: which of them would a client find?"""
+        return Address("127.0.0.1", self.port) if self.host == "localhost" else self
+
 
 def parse(text: str, what: str, missing: Sequence[str]) -> Address:
     """An address from a flag or manifest; `what` names it in errors.
@@ -42,8 +46,7 @@ def parse(text: str, what: str, missing: Sequence[str]) -> Address:
             "give it what is missing, listen on 127.0.0.1, ::1 or localhost, or accept with --insecure that anybody "
             "who reaches it can read and send"
         )
-    # One name, two addresses: which of them would a client find?
-    return Address("127.0.0.1" if host == "localhost" else host, int(port))
+    return Address(host, int(port))
 
 
 def is_loopback(host: str) -> bool:

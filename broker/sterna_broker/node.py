@@ -184,6 +184,7 @@ class Node:
         desk = self.member.desk if self.member else None
         pump = Pump(engine, TicketDesk(lambda: self.live.objects, gate.greet, desk).answer, self._fail)
         statistics = StatisticsSource(pump, VERSION, wall_ms(), self.recovery, self.options.data)
+        pump.on_damage = lambda: self._tell_damage(statistics.engine())
         self.live.connect(lambda text: pump.tick().configure(text), lambda text: pump.tick().reconfigure(text))
         limits = settings.limits
         connect = Connect(
@@ -220,13 +221,11 @@ class Node:
     def readiness(self) -> Readiness:
         """Whether clients should come, and why not."""
         statistics = self._parts.statistics.engine() if self._parts and self._state != "stopped" else None
-        self._tell_damage(statistics)
         return judge(self._state, statistics, self.member.warnings if self.member else [])
 
-    def _tell_damage(self, statistics: dict[str, Any] | None) -> None:
+    def _tell_damage(self, statistics: dict[str, Any]) -> None:
         """Logs damaged places, the first ones each once; of the others how many there are."""
-        log = (statistics or {}).get("log") or {}
-        places, total = log.get("damage", []), log.get("damaged_places", 0)
+        places, total = statistics["log"]["damage"], statistics["log"]["damaged_places"]
         for place in places[self._damage_told :]:
             _log.error("damaged_place_found", **place)
         if total > max(self._damage_total, len(places)):

@@ -204,7 +204,7 @@ def settle(options: BrokerOptions, manifest: Broker | None, version: str) -> Set
     missing = missing_protection(options)
     return Settings(
         name=name,
-        messaging=addresses.parse(messaging, "listen", missing),
+        messaging=addresses.parse(messaging, "listen", missing).single(),
         monitor=addresses.parse(monitor, "monitor", missing),
         drain_ms=spec.drain_ms if options.drain_ms is None else options.drain_ms,
         slow_consumer_ms=spec.slow_consumer_ms,

@@ -33,6 +33,8 @@ Answer = dict[str, Any]
 _LARGE_BATCH_BYTES = 8 * 1024
 # How many turns of the loop a poll lets pass while large batches come in.
 _TURNS_MAX = 2
+# How soon after a poll it is looked whether damage was found: reads and scrubbing end with a poll.
+_DAMAGE_S = 1.0
 
 
 class Port(Protocol):
@@ -65,6 +67,9 @@ class Pump:
         # Who waits for the log, with how far.
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
         self._answering: dict[asyncio.Future[Answer], None] = {}
+        self.on_damage: Callable[[], None] = lambda: None
+        self._damaged = 0
+        self._looking: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
         """Begins to poll."""
@@ -78,8 +83,9 @@ class Pump:
         for task in list(self._answering):
             task.cancel()
         self._loop.remove_reader(self.engine.fileno())
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._looking):
+            if timer is not None:
+                timer.cancel()
         for _, waiter in self._waiting:
             if not waiter.done():
                 waiter.set_exception(shutting_down())
@@ -177,10 +183,19 @@ class Pump:
                 self._answer_ticket(json.loads(ticket))
             self.touch()
         self._set_timer(deadline_ms)
+        if self._looking is None:
+            self._looking = self._loop.call_later(_DAMAGE_S, self._look_for_damage)
         if failed is not None and not self._has_failed:
             # Whoever is connected has just been told. It cannot heal: only a start finds out what the disk holds.
             self._has_failed = True
             self._failed(failed)
+
+    def _look_for_damage(self) -> None:
+        """Tells of damage once it is found, and not only when somebody asks for it."""
+        self._looking = None
+        if (damaged := self.engine.damaged_places()) > self._damaged:
+            self._damaged = damaged
+            self.on_damage()
 
     def _answer_ticket(self, ticket: Ticket) -> None:
         try:

@@ -45,7 +45,7 @@ class Window:
         self._limit = max(self._limit, limit)
 
     def wanted(self, *, one: bool) -> tuple[int, int] | None:
-        """The credit to ask for, messages and bytes; None: what was asked for is enough. `one`: somebody waits for one."""
+        """The credit to ask for, messages and bytes; None: there is enough. `one`: somebody waits for one."""
         messages = self._taken + self.messages
         if not self.messages and one:
             messages = self._received + 1

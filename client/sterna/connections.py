@@ -15,10 +15,11 @@ from typing import Any
 from sterna import errors
 from sterna._homes import Homes
 from sterna._lifeline import Lifeline
+from sterna._listening import Listener
 from sterna._secrets import Secret
 from sterna._version import __version__
 from sterna.bodies import Body
-from sterna.consumers import Consumer, Listener
+from sterna.consumers import Consumer
 from sterna.destinations import QUEUE_KIND, TOPIC_KIND, Destination, DestinationLike, Queue, Topic, destination_of
 from sterna.messages import Message, Sent
 from sterna.modes import AcknowledgeMode

@@ -6,9 +6,7 @@ What the broker may send ahead is the *prefetch* window (`_window`); whose a mes
 from __future__ import annotations
 
 import asyncio
-import inspect
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -18,21 +16,18 @@ from sterna._acknowledging import Ranges
 from sterna._branches import homed
 from sterna._encode import length, varint
 from sterna._homes import HOPS_MAX, pause_s
-from sterna._in_hand import HOLDER, InHand, holder
+from sterna._in_hand import InHand, holder
 from sterna._link import Link, LinkLostError
+from sterna._listening import Listener, Listening
 from sterna._proto.sterna.v1 import message_pb2
 from sterna._proto.sterna.v1 import messaging_pb2 as pb
 from sterna._window import Window
 from sterna.destinations import Destination
-from sterna.events import logger
 from sterna.messages import Message
 from sterna.modes import AcknowledgeMode
 
 if TYPE_CHECKING:
     from sterna.sessions import Session
-
-#: A function or coroutine function of one message.
-Listener = Callable[[Message], Any]
 
 _BROWSE_WINDOW = 256
 _RETRIES = 40
@@ -117,9 +112,7 @@ class Consumer:
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._link: Link | None = None
         self._ranges = Ranges(0, 0)
-        self._listening: asyncio.Task[None] | None = None
-        self._listener_task: asyncio.Task[Any] | None = None
-        self._listener_busy = False
+        self._listening: Listening | None = None
 
     @property
     def prefetch(self) -> int:
@@ -411,7 +404,7 @@ class Consumer:
             raise
 
     def _check_explicit(self) -> None:
-        if self._listening is not None and asyncio.current_task() is not self._listener_task:
+        if self._listening is not None and not self._listening.is_current:
             raise errors.NotAllowedError("the consumer has a listener", remedy="use either a listener or receive()")
 
     async def receive(self, timeout: float | None = None) -> Message | None:
@@ -489,72 +482,21 @@ class Consumer:
     # --- Listening
 
     def _start_listening(self, listener: Listener) -> None:
-        """Hands messages to `listener`, one at a time, from now on.
-
-        When it raises, the message is given back, counts as delivered and comes again; the connection's `on_error`
-        hears of it.
-        """
         if self._listening is not None:
             raise errors.NotAllowedError("the consumer has a listener already")
-        self._listening = asyncio.create_task(self._listen(listener), name="sterna-listener")
-        self._listener_task = self._listening
-
-    async def _listen(self, listener: Listener) -> None:
-        HOLDER.set(None)  # this task has what the listener is given, whoever made it
-        while True:
-            try:
-                message = await self.__anext__()
-                self._listener_busy = True
-            except errors.TransactionRolledBackError as error:
-                # What the listener has done in it so far comes to nothing; it is told so, and gets everything again.
-                self.session._lifeline.report(error)
-                await self.session.rollback()
-                continue
-            except (StopAsyncIteration, errors.SternaError):
-                self._listener_ended()
-                return
-            try:
-                outcome = listener(message)
-                if inspect.isawaitable(outcome):
-                    await outcome
-            except Exception as error:  # noqa: BLE001 - whatever the application's listener raises is reported
-                self._listener_failed(message, error)
-            finally:
-                self._listener_busy = False
-
-    def _listener_ended(self) -> None:
-        """Nothing is handed to the listener any more. Where the application did not ask for that, it is told."""
-        if self._is_left or self.closed is None:
-            return
-        cause = f"the listener of {self.destination} has ended, and will not go on by itself: {self.closed.cause}"
-        error = errors.ClosedError(cause, subject=str(self.destination), remedy="open a consumer again")
-        error.__cause__ = self.closed
-        logger.error("%s", error)
-        if self.session._lifeline.on_error:
-            self.session._lifeline.on_error.emit(error)
-
-    def _listener_failed(self, message: Message, error: Exception) -> None:
-        self.session._lifeline.report(error)
-        if self.session._transacted or self.session.mode == AcknowledgeMode.NONE or self.session.closed is not None:
-            return
-        try:
-            message.release()
-        except errors.NotAllowedError:
-            return  # the listener had settled it before it failed
+        self._listening = Listening(self, listener)
 
     async def _stop_listening(self) -> None:
         """Lets the listener finish with the message it has, then hands out no more."""
         self._is_left = True
-        task, self._listening = self._listening, None
-        if task is None or task is asyncio.current_task():
+        listening, self._listening = self._listening, None
+        if listening is None or listening.is_current:
             return
-        if self._listener_busy:
+        if listening.is_busy:
             # The iterator ends at its next step.
             self._buffer.clear()
             self.closed = self.closed or errors.ClosedError("the consumer was closed", subject=str(self.destination))
-        else:
-            task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        await listening.end()
 
     # --- Closing
 

@@ -44,6 +44,7 @@
      ├── TransactionRolledBackError      TRANSACTION_ROLLED_BACK
      │    └── TransactionInDoubtError    the connection broke while the commit was under way
      ├── RequestTimeoutError             no reply came in time (also the builtin TimeoutError)
+     ├── SendTimeoutError                not confirmed in time (also the builtin TimeoutError)
      └── FlushError                      messages of `send_soon` that failed, each with its error
 
 Each error says what it is about (`subject`), what is wrong (`cause`), what to do (`remedy`) and whether the same call

@@ -275,8 +275,8 @@ class Producer:
     async def send(self, body: Body = None, *, timeout: float | None = None, **options: Any) -> Sent:
         """Sends a message and waits until the broker has confirmed it; options are those of `send_soon`.
 
-        In a transaction, and for RELIABLE messages, there is nothing to wait for (EMS-MSG-A19, EMS-TX-A03). `timeout` in
-        seconds is for all of it: finding the destination's broker, a full window, the confirmation.
+        In a transaction, and for RELIABLE messages, there is nothing to wait for (EMS-MSG-A19, EMS-TX-A03). `timeout`
+        in seconds is for all of it: finding the destination's broker, a full window, the confirmation.
 
         Raises:
             SendTimeoutError: it was not confirmed in time.

@@ -10,7 +10,7 @@ A transacted session has one transaction at a time; it begins with the first sen
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +18,9 @@ from sterna import errors
 from sterna._acknowledging import Ranges, Settled, ack_set, ranges_of, seen_set
 from sterna._branches import Branches, following
 from sterna._link import Link, LinkLostError
+from sterna._listening import Listener
 from sterna._proto.sterna.v1 import messaging_pb2 as pb
-from sterna.consumers import Consumer, ConsumerOptions, Listener
+from sterna.consumers import Consumer, ConsumerOptions
 from sterna.destinations import Destination, DestinationLike, destination_of
 from sterna.messages import Message
 from sterna.modes import AcknowledgeMode, Durability
@@ -565,19 +566,13 @@ class Session:
                 consumer._finish()
         link = self._link
         seen = self._seen()
-        settle: Callable[[Link], Any] | None = None
         if link is not None:
             self._gather(link)
-
-            async def ask(link: Link) -> None:
-                await link.request(self._number, "close_session", pb.CloseSession(seen=seen))
-
-            settle = ask
         outstanding = list(self._outstanding)
         self._fail(errors.ClosedError("the session was closed", subject="session"))
-        if settle is not None and link is not None:
+        if link is not None:
             with contextlib.suppress(LinkLostError, errors.ClosedError):
-                await settle(link)
+                await link.request(self._number, "close_session", pb.CloseSession(seen=seen))
             for one in outstanding:
                 with contextlib.suppress(errors.SternaError):
                     await one  # a refusal was reported when it came

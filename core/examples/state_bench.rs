@@ -110,6 +110,7 @@ fn main() {
             connection: 1,
             client_id: "",
             transaction: None,
+            may_be_again: false,
         };
         state.publish(queue, &incoming).unwrap();
         if sequence % (BATCH * 16) == 0 {

@@ -1,6 +1,10 @@
 """The monitor port: probes and metrics. And the same questions asked over gRPC: health and reflection."""
 
+import asyncio
+import errno
+import socket
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import aiohttp
@@ -10,7 +14,8 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 from prometheus_client.parser import text_string_to_metric_families
 from sterna_broker import node as node_module
-from sterna_broker.monitor import metrics
+from sterna_broker.addresses import Address
+from sterna_broker.monitor import application, metrics
 from sterna_broker.monitor.readiness import judge
 from sterna_broker.node import Node
 from sterna_broker.options import BrokerOptions
@@ -29,6 +34,50 @@ async def test_a_serving_broker_is_live_and_ready(node: Any) -> None:
     running = await node()
     assert await get(running, "/livez") == (200, {"live": True, "state": "serving"})
     assert await get(running, "/readyz") == (200, {"ready": True, "state": "serving", "reasons": [], "warnings": []})
+
+
+async def test_the_monitor_listens_on_every_address_of_its_name(node: Any) -> None:
+    running = await node(monitor="localhost:0")
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo("localhost", running.monitor.port, type=socket.SOCK_STREAM)
+    # Where this machine's own files give the name one address, the other kind is put beside it.
+    assert len(found) >= 1
+    for family, _, _, _, where in found:
+        with socket.socket(family, socket.SOCK_STREAM) as asking:
+            asking.setblocking(False)
+            await loop.sock_connect(asking, where)
+            await loop.sock_sendall(asking, b"GET /livez HTTP/1.0\r\n\r\n")
+            assert (await loop.sock_recv(asking, 100)).startswith(b"HTTP/1.0 200")
+
+
+@pytest.mark.parametrize("port", [0, 7])
+async def test_a_name_of_two_addresses_has_one_port_or_none(monkeypatch: pytest.MonkeyPatch, port: int) -> None:
+    """Whatever the machine's files say: a free port is looked for again where one address has it taken already."""
+    tried: list[tuple[Any, ...]] = []
+    free = [4001, 4002]
+
+    def bind(where: tuple[str, int], **_: Any) -> Any:
+        tried.append(where)
+        if where[0] == "2" and where[1] in (7, 4001):
+            raise OSError(errno.EADDRINUSE, "taken")
+        if where[0] == "3":
+            raise OSError(errno.EADDRNOTAVAIL, "no such kind here")
+        chosen = where[1] or free.pop(0)
+        return SimpleNamespace(getsockname=lambda: (where[0], chosen), close=lambda: tried.append(("closed", chosen)))
+
+    async def resolve(*_: Any, **__: Any) -> list[Any]:
+        return [(socket.AF_INET, 0, 0, "", (host, port)) for host in ("1", "2", "2", "3")]
+
+    monkeypatch.setattr(socket, "create_server", bind)
+    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", resolve)
+    if port:
+        with pytest.raises(OSError, match="taken"):
+            await application._bind(Address("name", port))
+        assert tried == [("1", 7), ("2", 7), ("closed", 7)]
+    else:
+        bound = await application._bind(Address("name", port))
+        assert [one.getsockname() for one in bound] == [("1", 4002), ("2", 4002)]
+        assert ("closed", 4001) in tried
 
 
 def test_readiness_names_every_reason() -> None:

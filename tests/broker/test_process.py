@@ -166,6 +166,27 @@ async def test_a_damaged_store_is_refused_and_force_start_reports_what_it_drops(
     assert bodies == [*(f"m{number}" for number in range(20)), *["after"] * 20]
 
 
+async def test_damage_is_logged_when_it_is_found_although_nobody_asks(broker_process: Any, wire: Any) -> None:
+    small = manifest("Broker", "sterna", "log: {segmentBytes: 1048576}, limits: {messageBytes: 262144}")
+    broker = await asyncio.to_thread(broker_process([*ANYTHING, small]).start)
+    client = await fill(wire, broker, 1)
+    await client.publish(1, [text("FINDME" * 20)], first=2)
+    for number in range(3, 23):
+        await client.publish(1, [text("x" * 100_000)], first=number)
+    await client.confirmed(22)
+    await client.goodbye()
+    await client.status()
+    await asyncio.to_thread(broker.terminate)
+    # Its segment is sealed: a start does not read it.
+    await asyncio.to_thread(broker.start)
+    await asyncio.to_thread(damage, broker.data, b"FINDMEFINDME")
+    again = await wire(broker)
+    await again.consumer(await again.session(), queue("orders"))
+    await eventually(lambda: "damaged_place_found" in broker.stderr, what="a line of the damaged place")
+    [place] = [json.loads(line) for line in broker.stderr.splitlines() if "damaged_place_found" in line]
+    assert place["position"] > 0
+
+
 def damage(data: Path, what: bytes) -> None:
     for file in (data / "log").rglob("*"):
         if file.is_file() and (at := file.read_bytes().find(what)) >= 0:

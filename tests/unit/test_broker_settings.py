@@ -23,7 +23,7 @@ def broker(spec: str) -> Broker:
     ("text", "expected"),
     [
         ("127.0.0.1:7222", Address("127.0.0.1", 7222)),
-        ("localhost:0", Address("127.0.0.1", 0)),
+        ("localhost:0", Address("localhost", 0)),
         ("[::1]:1", Address("::1", 1)),
         (":7222", Address("127.0.0.1", 7222)),
         ("127.9.9.9:1", Address("127.9.9.9", 1)),
@@ -31,6 +31,11 @@ def broker(spec: str) -> Broker:
 )
 def test_loopback_addresses_are_taken(text: str, expected: Address) -> None:
     assert addresses.parse(text, "listen", ["TLS", "users"]) == expected
+
+
+def test_a_name_for_two_addresses_is_one_of_them_for_clients() -> None:
+    assert Address("localhost", 7222).single() == Address("127.0.0.1", 7222)
+    assert Address("::1", 7222).single() == Address("::1", 7222)
 
 
 @pytest.mark.parametrize("text", ["0.0.0.0:7222", "[::]:7222", "10.0.0.1:7222", "example.org:7222", "*:7222"])

@@ -1,55 +1,122 @@
-"""Runs seeds, and says what does not hold: `python -m tests.world --seeds 100 --first 1`."""
+"""Runs seeds of the world, and says what does not hold.
+
+    python -m tests.world --first 7              one run
+    python -m tests.world --seeds 1000           the next thousand; what was run is added up in build/world.json
+    python -m tests.world --first 7 --reduce     the shortest run of a failing seed that still fails
+
+A failing seed is printed as the command that runs it again.
+"""
 
 from __future__ import annotations
 
 import argparse
+import json
 import logging
 import os
 import sys
 import tempfile
 import time
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import grpc.aio  # noqa: F401 - the SDK imports it in a thread, if nobody has before
 import structlog
 
-from tests.world.run import Scene, run
+from tests.world.run import Scene, Verdict, run
+
+ROOT = Path(__file__).resolve().parents[2]
+BOOK = ROOT / "build" / "world.json"
+
+#: What of a scene may be given, to make a failing run shorter.
+_NUMBERS = ("clients", "programs", "steps", "faults")
 
 
 def main() -> int:
     """Exit status 1 if anything was found."""
     parser = argparse.ArgumentParser(prog="python -m tests.world")
-    parser.add_argument("--first", type=int, default=1)
+    parser.add_argument("--first", type=int, help="the first seed; without it, the one behind those that were run")
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=1e9, help="end after so long")
-    parser.add_argument("--verbose", action="store_true")
-    parser.add_argument("--trace", action="store_true")
+    parser.add_argument("--reduce", action="store_true")
+    parser.add_argument("--verbose", action="store_true", help="with the logs, and how often each call ended how")
+    parser.add_argument("--trace", action="store_true", help="each step, one a line")
+    for name in _NUMBERS:
+        parser.add_argument(f"--{name}", type=int)
     arguments = parser.parse_args()
-    quiet = structlog.make_filtering_bound_logger(logging.INFO if arguments.verbose else logging.CRITICAL)
-    structlog.configure(wrapper_class=quiet)
-    logging.getLogger("sterna").setLevel(logging.INFO if arguments.verbose else logging.CRITICAL)
-    logging.getLogger("asyncio").setLevel(logging.CRITICAL)
-    began, bad = time.monotonic(), 0
-    for seed in range(arguments.first, arguments.first + arguments.seeds):
-        with tempfile.TemporaryDirectory(prefix="world", dir="/dev/shm") as folder:
-            verdict = run(Scene.of(seed), Path(folder), traced=arguments.trace)
-        if verdict.trace:
-            print("\n".join(verdict.trace))
-        if verdict.problems:
-            bad += 1
-            print(f"seed {seed}: {verdict.scene}, {verdict.steps} steps, {verdict.took_s:.1f} s; {verdict.faults}")
-            for problem in verdict.problems[:12]:
-                print(f"  {problem}")
-        if arguments.verbose:
-            print(seed, verdict.steps, f"{verdict.took_s:.1f}", dict(sorted(verdict.calls.items())))
-        if time.monotonic() - began > arguments.seconds:
-            break
-    print(f"{seed - arguments.first + 1} runs in {time.monotonic() - began:.1f} s, {bad} of them bad")
+    _quiet(verbose=arguments.verbose)
+    book = _read()
+    first = book["next"] if arguments.first is None else arguments.first
+    given = {name: value for name in _NUMBERS if (value := getattr(arguments, name)) is not None}
+    began, bad, seed = time.monotonic(), 0, first
+    while seed < first + arguments.seeds and time.monotonic() - began < arguments.seconds:
+        verdict = played(replace(Scene.of(seed), **given), traced=arguments.trace)
+        _tell(verdict, arguments)
+        bad += bool(verdict.problems)
+        if verdict.problems and arguments.reduce:
+            _tell(reduced(verdict), arguments)
+        seed += 1
+    print(f"{seed - first} runs in {time.monotonic() - began:.0f} s, {bad} of them bad")
+    if arguments.first is None:
+        BOOK.parent.mkdir(exist_ok=True)
+        total = book["runs"] + seed - first
+        BOOK.write_text(json.dumps({"next": seed, "runs": total, "bad": book["bad"] + bad}))
+        print(f"{total} runs in all, {book['bad'] + bad} of them bad")
     return 1 if bad else 0
+
+
+def played(scene: Scene, *, traced: bool = False) -> Verdict:
+    """A run, with a folder that goes afterwards."""
+    with tempfile.TemporaryDirectory(prefix="world") as folder:
+        return run(scene, Path(folder), traced=traced)
+
+
+def reduced(verdict: Verdict) -> Verdict:
+    """A shorter run that fails as well: each number is lowered as far as that lasts."""
+    best = verdict
+    for name in _NUMBERS:
+        low = 0 if name == "faults" else 1
+        while (value := getattr(best.scene, name)) > low:
+            tries = (replace(best.scene, **{name: less}) for less in sorted({low, value // 2, value - 1}))
+            found = next((one for one in map(played, tries) if one.problems), None)
+            if found is None:
+                break
+            best = found
+    return best
+
+
+def _tell(verdict: Verdict, arguments: Any) -> None:
+    if verdict.trace:
+        print("\n".join(verdict.trace))
+    if verdict.problems:
+        scene = asdict(verdict.scene)
+        numbers = " ".join(f"--{name} {scene[name]}" for name in _NUMBERS)
+        print(f"python -m tests.world --first {verdict.scene.seed} {numbers}")
+        print(
+            f"  {verdict.steps} steps, {verdict.took_s:.1f} s of the world; {', '.join(verdict.faults) or 'no faults'}"
+        )
+        for problem in verdict.problems[:12]:
+            print(f"  {problem}")
+    if arguments.verbose:
+        print(verdict.scene.seed, verdict.steps, f"{verdict.took_s:.1f}", dict(sorted(verdict.calls.items())))
+
+
+def _quiet(*, verbose: bool) -> None:
+    level = logging.INFO if verbose else logging.CRITICAL
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(level))
+    logging.getLogger("sterna").setLevel(level)
+    logging.getLogger("asyncio").setLevel(logging.CRITICAL)
+
+
+def _read() -> dict[str, int]:
+    if not BOOK.exists():
+        return {"next": 1, "runs": 0, "bad": 0}
+    book: dict[str, int] = json.loads(BOOK.read_text())
+    return book
 
 
 if __name__ == "__main__":
     status = main()
     sys.stdout.flush()
-    # Without cleaning up: the coroutines of processes that were killed would run their `finally` blocks.
+    # Without cleaning up: nobody is to wait for what killed processes have left.
     os._exit(status)

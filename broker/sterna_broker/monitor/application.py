@@ -7,9 +7,10 @@ header or a client certificate.
 """
 
 import asyncio
+import errno
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import structlog
@@ -27,10 +28,15 @@ _log = structlog.get_logger(part="monitor")
 
 _HANDSHAKE_S = 10.0
 _AGAIN_S = 0.1
+_BACKLOG = 128
+# A free port of one address may be taken on another.
+_PORTS_TRIED = 5
+# The name has an address of a kind that this machine does not use.
+_ABSENT = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
 
 class Monitor:
-    """Serves the probes and metrics on one address."""
+    """Serves the probes and metrics on one port of every address that a name has."""
 
     def __init__(
         self,
@@ -42,8 +48,8 @@ class Monitor:
     ) -> None:
         self._connections_max = max(connections_max, 1)
         self._context: ssl.SSLContext | None = None
-        self._listening: socket.socket | None = None
-        self._accepting: asyncio.Task[None] | None = None
+        self._listening: list[socket.socket] = []
+        self._accepting: list[asyncio.Task[None]] = []
         self._greeting: dict[asyncio.Task[None], None] = {}
         self._gate = gate
         self._readiness = readiness
@@ -64,27 +70,24 @@ class Monitor:
         await self._runner.setup()
         self._context = self._gate.tls.http_context() if self._gate.tls else None
         try:
-            # Bound here, and taken from connection by connection: a server of asyncio takes all that come, and knows of
-            # none before its handshake is over.
-            family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
-            self._listening = listening = socket.create_server((address.host, address.port), family=family, backlog=128)
+            self._listening = await _bind(address)
         except OSError as error:
             await self._runner.cleanup()
             raise ListenError(f"cannot listen on {address}: {error.strerror or error}") from error
-        listening.setblocking(False)
-        self._accepting = asyncio.create_task(self._accept(listening), name="monitor")
-        port: int = listening.getsockname()[1]
+        for listening in self._listening:
+            listening.setblocking(False)
+            self._accepting.append(asyncio.create_task(self._accept(listening), name="monitor"))
+        port: int = self._listening[0].getsockname()[1]
         return Address(address.host, port)
 
     async def stop(self) -> None:
         """Ends; requests under way are not waited for long."""
         greeting, self._greeting = [*self._greeting], {}
-        for task in (self._accepting, *greeting):
-            if task is not None:
-                task.cancel()
-        await asyncio.gather(*(one for one in (self._accepting, *greeting) if one is not None), return_exceptions=True)
-        if self._listening is not None:
-            self._listening.close()
+        for task in (*self._accepting, *greeting):
+            task.cancel()
+        await asyncio.gather(*self._accepting, *greeting, return_exceptions=True)
+        for listening in self._listening:
+            listening.close()
         await self._runner.cleanup()
 
     async def _accept(self, listening: socket.socket) -> None:
@@ -154,3 +157,44 @@ class Monitor:
         certificates = self._gate.certificates
         self._metrics.certificate_not_after_ms = certificates.not_after_ms if certificates else None
         return web.Response(body=self._metrics.text(), headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+
+async def _bind(address: Address) -> list[socket.socket]:
+    """Sockets on every address of the name, on one port.
+
+    Bound here, and taken from connection by connection: a server of asyncio takes all that come, and knows of none
+    before its handshake is over.
+    """
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    places = list(dict.fromkeys((family, str(where[0])) for family, _, _, _, where in found))
+    for _ in range(_PORTS_TRIED - 1):
+        try:
+            return _bind_all(places, address.port)
+        except OSError as error:
+            if address.port or error.errno != errno.EADDRINUSE:
+                raise
+    return _bind_all(places, address.port)
+
+
+def _bind_all(places: Sequence[tuple[socket.AddressFamily, str]], port: int) -> list[socket.socket]:
+    bound: list[socket.socket] = []
+    absent: OSError | None = None
+    try:
+        for family, host in places:
+            try:
+                one = socket.create_server((host, port), family=family, backlog=_BACKLOG)
+            except OSError as error:
+                if error.errno not in _ABSENT:
+                    raise
+                absent = error
+                continue
+            bound.append(one)
+            port = one.getsockname()[1]
+        if not bound:
+            raise absent or OSError(errno.EADDRNOTAVAIL, "the name has no address")
+    except OSError:
+        for one in bound:
+            one.close()
+        raise
+    return bound

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any
 
+from sterna import _listening as listening
 from sterna import connections, consumers, messages, producers, sessions
 from sterna.blocking._portal import Portal
 from sterna.bodies import Body
@@ -110,6 +111,11 @@ class Consumer:
         """What it consumes."""
         return self._twin.destination
 
+    @property
+    def prefetch(self) -> int:
+        """How many messages may be sent ahead; see `sterna.Consumer.prefetch`."""
+        return self._twin.prefetch
+
     def receive(self, timeout: float | None = None) -> Message | None:
         """The next message, or None after `timeout` seconds; see `sterna.Consumer.receive`."""
         found = self._portal.run(self._twin.receive(timeout))
@@ -168,7 +174,7 @@ class Browser:
         self.close()
 
 
-def _listening(listener: Listener | None, portal: Portal) -> consumers.Listener | None:
+def _listening(listener: Listener | None, portal: Portal) -> listening.Listener | None:
     if listener is None:
         return None
 

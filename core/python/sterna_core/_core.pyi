@@ -104,6 +104,9 @@ class Engine:
     def log_progress(self) -> tuple[int, int, str | None]:
         """Where the log ends, up to where it is durable, and why it will not be any further, or None."""
 
+    def damaged_places(self) -> int:
+        """How many damaged places of the log were found since the start."""
+
     def connections(self) -> str:
         """Who is connected, as JSON rows."""
 
@@ -118,11 +121,11 @@ class Engine:
         """As `open`, on a simulated disk, for simulations; not in the wheels that are shipped.
 
         Its jobs run only when `run_job` is called, and `stop` runs those that are left. All that `open` draws by chance
-        follows from `secret`, so each start needs another one. Raises StoreError: another engine has the disk, or what it
+        follows from `secret`, so each start needs another one. Raises StoreError: another engine has the disk, what it
         holds cannot be opened, or its power went.
         """
 
-    def jobs(self) -> list[Literal["writer", "background"]]:
+    def jobs(self) -> Sequence[Literal["writer", "background"]]:
         """The workers of a simulated engine that have a job to do; none, if it has threads."""
 
     def run_job(self, worker: Literal["writer", "background"]) -> bool:

@@ -7,8 +7,8 @@
 use super::consumer::Consumer;
 use super::engine::Engine;
 use super::errors::{Refused, of_state, over_limit, refuse};
-use super::seen::Seen;
 use super::intake::{Handled, Outcome};
+use super::seen::Seen;
 use super::session::{CONSUMERS_MAX, holder};
 use super::subscribing::Taken;
 use super::tickets::name_excerpt;

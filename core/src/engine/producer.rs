@@ -55,6 +55,8 @@ pub struct Producer {
     pub incarnation: u64,
     /// It had this incarnation before: its numbers may have been sent before, too.
     pub resumed: bool,
+    /// Numbers below may have been sent before it came back.
+    pub again_below: u64,
     /// The number that the next new message has to have.
     pub next_sequence: u64,
     /// Numbers from there on that will not come, ascending: first and last.
@@ -99,6 +101,7 @@ impl Producer {
             recent: None,
             incarnation,
             resumed: false,
+            again_below: 0,
             next_sequence,
             left_out: VecDeque::new(),
             published_bytes: 0,

@@ -3,7 +3,7 @@
 use super::engine::Engine;
 use super::errors::{Refused, of_state, over_limit, refuse};
 use super::intake::{Handled, Outcome};
-use super::producer::{Producer, Target, WINDOW_BYTES_MAX, WINDOW_BYTES_MIN};
+use super::producer::{Producer, Target, WINDOW_BYTES_MAX, WINDOW_BYTES_MIN, WINDOW_MESSAGES};
 use super::tickets::{Purpose, Resolved};
 use crate::proto::reply::Result as Answered;
 use crate::proto::{self, ErrorCode, server_frame};
@@ -37,6 +37,13 @@ impl Engine {
         let producer_key = self.next_key();
         let mut producer = Producer::new(open.producer, key, target, incarnation, next, window);
         producer.resumed = open.incarnation != 0;
+        producer.again_below = match (open.incarnation, &producer.target) {
+            (0, _) => 0,
+            // What is above had not arrived; from now on it is known what comes.
+            (_, Some(_)) => last.saturating_add(1),
+            // Wherever it sent to, it was not further ahead than its credit.
+            (_, None) => next.saturating_add(WINDOW_MESSAGES),
+        };
         producer.left_out = left_out;
         let destination = producer
             .target

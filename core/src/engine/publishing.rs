@@ -38,6 +38,8 @@ struct Sender {
     client_id: String,
     incarnation: u64,
     transaction: Option<Tx>,
+    /// Numbers below may have been sent before.
+    again_below: u64,
 }
 
 impl Engine {
@@ -197,12 +199,15 @@ impl Engine {
         } else {
             String::new()
         };
-        let incarnation = self.producers.get(&producer_key).ok_or_else(missing)?.incarnation;
+        let producer = self.producers.get(&producer_key).ok_or_else(missing)?;
+        let incarnation = producer.incarnation;
+        let again_below = producer.again_below.max(producer.next_sequence);
         Ok(Sender {
             connection,
             client_id,
             incarnation,
             transaction,
+            again_below,
         })
     }
 
@@ -245,6 +250,7 @@ impl Engine {
             connection: sender.connection,
             client_id: &sender.client_id,
             transaction: sender.transaction,
+            may_be_again: sequence < sender.again_below,
         };
         match self.state.publish(destination, &incoming) {
             Ok(_) if reliable || sender.transaction.is_some() => self.settle(batch.producer, 1, size),

@@ -15,7 +15,10 @@ impl Seen {
     pub(super) fn of(sets: &[SeenSet]) -> Self {
         let mut by_source: FxHashMap<u64, Vec<(u64, u64)>> = FxHashMap::default();
         for set in sets {
-            let ranges = set.ranges.iter().filter_map(|range| checked_range(range.first, range.last));
+            let ranges = set
+                .ranges
+                .iter()
+                .filter_map(|range| checked_range(range.first, range.last));
             by_source.entry(set.source).or_default().extend(ranges);
         }
         for ranges in by_source.values_mut() {
@@ -53,7 +56,10 @@ mod tests {
 
     #[test]
     fn what_overlaps_or_touches_is_one_range() {
-        assert_eq!(merged(vec![(5, 9), (1, 2), (3, 3), (8, 12), (20, 20)]), [(1, 3), (5, 12), (20, 20)]);
+        assert_eq!(
+            merged(vec![(5, 9), (1, 2), (3, 3), (8, 12), (20, 20)]),
+            [(1, 3), (5, 12), (20, 20)]
+        );
         assert_eq!(merged(vec![(1, u64::MAX), (2, 3)]), [(1, u64::MAX)]);
     }
 
@@ -61,12 +67,23 @@ mod tests {
     fn a_message_is_seen_where_a_range_of_its_source_has_it() {
         let range = |first, last| SequenceRange { first, last };
         let sets = [
-            SeenSet { source: 1, ranges: vec![range(7, 0), range(2, 4)] },
-            SeenSet { source: 1, ranges: vec![range(9, 8)] },
-            SeenSet { source: 2, ranges: vec![range(1, 1)] },
+            SeenSet {
+                source: 1,
+                ranges: vec![range(7, 0), range(2, 4)],
+            },
+            SeenSet {
+                source: 1,
+                ranges: vec![range(9, 8)],
+            },
+            SeenSet {
+                source: 2,
+                ranges: vec![range(1, 1)],
+            },
         ];
         let seen = Seen::of(&sets);
-        let found: Vec<u64> = (0..12).filter(|&sequence| seen.contains(SourceId(1), sequence)).collect();
+        let found: Vec<u64> = (0..12)
+            .filter(|&sequence| seen.contains(SourceId(1), sequence))
+            .collect();
         assert_eq!(found, [2, 3, 4, 7]);
         assert!(seen.contains(SourceId(2), 1) && !seen.contains(SourceId(3), 1));
     }

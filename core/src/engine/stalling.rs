@@ -55,16 +55,15 @@ impl Engine {
             return false;
         }
         // What is under way is waited for. On a full disk nothing is, until somebody makes room: whoever sends is told so.
-        if (disk && !self.state.is_preparing(bytes)) || (memory && self.state.cannot_spill()) {
+        if disk && !self.state.is_preparing(bytes) {
             return false;
         }
         // Whoever makes a single call would rather be told than wait for memory. A transaction keeps what it has acknowledged
-        // and sent until it ends: one that waited could be waiting for itself.
+        // and sent until it ends: one that waited could be waiting for itself. What cannot spill makes no room; that is
+        // nothing to those that go to the log.
         let internal = self.streams.get(&id).is_some_and(|stream| stream.internal);
-        if (internal || frame.transaction != 0) && !disk {
-            return false;
-        }
-        let persistent = disk || !self.is_for_logged_queue(key, frame);
+        let memory = memory && !internal && frame.transaction == 0 && !self.state.cannot_spill();
+        let persistent = disk || (memory && !self.is_for_logged_queue(key, frame));
         frame.messages().any(
             |message| match MessageView::parse(message).map(|view| view.delivery_mode()) {
                 Ok(DeliveryMode::Reliable) | Err(_) => false,
@@ -143,7 +142,7 @@ impl Engine {
     }
 
     /// Handles what a session holds back; whether some of it still has to wait.
-    fn resume(&mut self, key: u64) -> bool {
+    pub(super) fn resume(&mut self, key: u64) -> bool {
         while let Some(session) = self.sessions.get_mut(&key) {
             if session.ticket.is_some() {
                 return true;

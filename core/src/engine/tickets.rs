@@ -364,6 +364,9 @@ impl Engine {
             name,
             refused,
         });
+        // What was held back for room may have asked: it hears the verdict before it is forgotten, or it would ask again
+        // at each poll, and each answer brings a poll.
+        self.resume(key);
         self.replay(key);
     }
 

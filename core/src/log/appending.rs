@@ -7,6 +7,7 @@ use super::commit::COMMIT_BYTES;
 use super::error::{AppendError, LogError};
 use super::position::{BLOCK_BYTES, Position, block_aligned, record_aligned};
 use super::record::{self, HEADER_BYTES, KIND_EPOCH, KIND_USER_MIN, RecordHeader};
+use super::reserve::{Purpose, RESERVE_SEGMENTS};
 use super::running::Log;
 use super::segment_header::DATA_OFFSET;
 use super::segments::Segment;
@@ -18,16 +19,24 @@ impl Log {
     /// # Errors
     /// [`AppendError::NoSpace`] is back-pressure: run maintenance and try again later. Nothing changed in any case.
     pub fn append(&mut self, kind: u8, head: &[u8], payload: &[u8]) -> Result<Position, AppendError> {
-        self.append_user(kind, head, payload, 1)
+        self.append_user(kind, head, payload, Purpose::Fill)
     }
 
-    /// As [`Log::append`], and may use the reserve: for acknowledgements, terminal records, checkpoints and a clean stop,
-    /// so that a full disk can be drained.
+    /// As [`Log::append`], and may use of the reserve what [`Purpose::Drain`] may: for acknowledgements and other terminal
+    /// records, so that a full disk can be drained.
     ///
     /// # Errors
     /// As for [`Log::append`].
     pub fn append_reserved(&mut self, kind: u8, head: &[u8], payload: &[u8]) -> Result<Position, AppendError> {
-        self.append_user(kind, head, payload, 0)
+        self.append_user(kind, head, payload, Purpose::Drain)
+    }
+
+    /// As [`Log::append`], and may use all there is: for what makes room at once, and for what a start and a stop log.
+    ///
+    /// # Errors
+    /// As for [`Log::append`].
+    pub fn append_kept(&mut self, kind: u8, head: &[u8], payload: &[u8]) -> Result<Position, AppendError> {
+        self.append_user(kind, head, payload, Purpose::Upkeep)
     }
 
     /// Starts an epoch: all records from here on carry it. Durable when this returns. Turns a follower into an active log.
@@ -45,7 +54,7 @@ impl Log {
         // A commit belongs to one epoch, so that whoever compares commits compares epochs.
         self.flush_now()?;
         let last = std::mem::replace(&mut self.epoch, epoch);
-        if let Err(error) = self.append_any(KIND_EPOCH, &[], &[], 0) {
+        if let Err(error) = self.append_any(KIND_EPOCH, &[], &[], Purpose::Upkeep) {
             self.epoch = last;
             return Err(LogError::Failed(format!("no room to begin epoch {epoch}: {error}")));
         }
@@ -59,8 +68,11 @@ impl Log {
         if self.stalled.is_some() {
             return false;
         }
-        if self.ahead.len() > 1 {
+        if self.ahead.len() > RESERVE_SEGMENTS {
             return true;
+        }
+        if self.is_in_reserve() {
+            return false;
         }
         let start = match &self.tail.open {
             Some(commit) => commit.end(),
@@ -74,24 +86,20 @@ impl Log {
         bytes + 2 * BLOCK_BYTES <= room
     }
 
-    /// Whether records with heads and payloads of these lengths can all be appended now, in this order; `reserved`: with the
-    /// reserve, as by [`Log::append_reserved`]. Whoever appends several asks before the first, so that none of them fails
-    /// when others have taken effect.
+    /// Whether records with heads and payloads of these lengths can all be appended now for this purpose, in this order.
+    /// Whoever appends several asks before the first, so that none of them fails when others have taken effect.
     ///
     /// # Errors
     /// What the first that could not would be refused with.
-    pub fn check_room(&self, lengths: &[u64], reserved: bool) -> Result<(), AppendError> {
+    pub fn check_room(&self, lengths: &[u64], purpose: Purpose) -> Result<(), AppendError> {
         if let Some(why) = &self.failed {
             return Err(AppendError::Failed(why.clone()));
         }
         if self.follower {
             return Err(AppendError::ReadOnly);
         }
-        if !reserved && self.stalled.is_some() {
-            return Err(AppendError::NoSpace);
-        }
-        let keep = usize::from(!reserved);
-        let mut ahead = self.ahead.iter().take(self.ahead.len().saturating_sub(keep));
+        let is_shut = purpose == Purpose::Fill && (self.stalled.is_some() || self.is_in_reserve());
+        let mut ahead = self.ahead.iter().take(self.usable_ahead(purpose));
         let limit = self.segments.last().map_or(0, |segment| segment.limit().0);
         // Where the open commit begins, seen from the segment's end, and how full it is: as `open_commit` would have it.
         let (mut left, mut used, mut used_max) = match &self.tail.open {
@@ -104,9 +112,13 @@ impl Log {
             if bytes > max {
                 return Err(AppendError::TooLarge { bytes, max });
             }
+            if is_shut {
+                return Err(AppendError::NoSpace);
+            }
             let stored = record_aligned(bytes);
             if used + stored <= used_max {
                 used += stored;
+                self.check_kept(purpose, ahead.len(), left, used)?;
                 continue;
             }
             left = left.saturating_sub(block_aligned(used));
@@ -122,11 +134,18 @@ impl Log {
             used_max = u64::from(self.options.commit_bytes_max)
                 .max(block_aligned(needed))
                 .min(left);
+            self.check_kept(purpose, ahead.len(), left, used)?;
         }
         Ok(())
     }
 
-    fn append_user(&mut self, kind: u8, head: &[u8], payload: &[u8], keep: usize) -> Result<Position, AppendError> {
+    fn append_user(
+        &mut self,
+        kind: u8,
+        head: &[u8],
+        payload: &[u8],
+        purpose: Purpose,
+    ) -> Result<Position, AppendError> {
         if let Some(why) = &self.failed {
             return Err(AppendError::Failed(why.clone()));
         }
@@ -136,22 +155,22 @@ impl Log {
         if kind < KIND_USER_MIN {
             return Err(AppendError::Kind(kind));
         }
-        if keep > 0 && self.stalled.is_some() {
+        if purpose == Purpose::Fill && self.stalled.is_some() {
             // What was appended waits for the disk to have room; nothing joins it that could be refused.
             return Err(AppendError::NoSpace);
         }
-        self.append_any(kind, head, payload, keep)
+        self.append_any(kind, head, payload, purpose)
     }
 
-    /// Appends a record, leaving `keep` prepared segments untouched.
-    fn append_any(&mut self, kind: u8, head: &[u8], payload: &[u8], keep: usize) -> Result<Position, AppendError> {
+    /// Appends a record, leaving untouched what is not for its purpose.
+    fn append_any(&mut self, kind: u8, head: &[u8], payload: &[u8], purpose: Purpose) -> Result<Position, AppendError> {
         let bytes = HEADER_BYTES as u64 + head.len() as u64 + payload.len() as u64;
         let max = u64::from(self.options.record_bytes_max);
         if bytes > max {
             return Err(AppendError::TooLarge { bytes, max });
         }
         let stored = record_aligned(bytes);
-        self.make_room(stored, keep)?;
+        self.make_room(stored, purpose)?;
         let Some(commit) = self.tail.open.as_mut() else {
             return Err(AppendError::NoSpace);
         };
@@ -193,14 +212,30 @@ impl Log {
 
     /// Sees to it that the open commit has room for a record of `stored` bytes.
     #[inline]
-    fn make_room(&mut self, stored: u64, keep: usize) -> Result<(), AppendError> {
+    fn make_room(&mut self, stored: u64, purpose: Purpose) -> Result<(), AppendError> {
         match &self.tail.open {
-            Some(commit) if commit.used + stored <= commit.used_max => Ok(()),
-            _ => self.open_commit(stored, keep),
+            Some(commit) if commit.used + stored <= commit.used_max => {
+                // Only a short reserve makes a difference between purposes here.
+                if self.ahead.len() >= RESERVE_SEGMENTS {
+                    return Ok(());
+                }
+                let (start, used) = (commit.start, commit.used + stored);
+                self.check_purpose(purpose, start, used)
+            }
+            _ => self.open_commit(stored, purpose),
         }
     }
 
-    fn open_commit(&mut self, stored: u64, keep: usize) -> Result<(), AppendError> {
+    /// Whether the segment being written may take a commit that begins here and is so full then.
+    fn check_purpose(&self, purpose: Purpose, start: Position, used: u64) -> Result<(), AppendError> {
+        if purpose == Purpose::Fill && self.is_in_reserve() {
+            return Err(AppendError::NoSpace);
+        }
+        let limit = self.segments.last().map_or(0, |segment| segment.limit().0);
+        self.check_kept(purpose, self.usable_ahead(purpose), limit.saturating_sub(start.0), used)
+    }
+
+    fn open_commit(&mut self, stored: u64, purpose: Purpose) -> Result<(), AppendError> {
         let needed = COMMIT_BYTES as u64 + stored;
         let start = match &self.tail.open {
             Some(commit) => commit.end(),
@@ -211,12 +246,14 @@ impl Log {
             .last()
             .map_or(0, |segment| segment.limit().0.saturating_sub(start.0));
         if block_aligned(needed) > room {
-            if self.ahead.len() <= keep {
-                return Err(AppendError::NoSpace);
-            }
+            let usable = self.usable_ahead(purpose);
+            let next = self.ahead.front().filter(|_| usable > 0);
+            let next = next.ok_or(AppendError::NoSpace)?;
+            self.check_kept(purpose, usable - 1, u64::from(next.file_bytes) - DATA_OFFSET, needed)?;
             self.tail.close();
             self.begin_segment(start, start);
         } else {
+            self.check_purpose(purpose, start, needed)?;
             self.tail.close();
         }
         self.open_commit_at(start, needed);
@@ -229,6 +266,7 @@ impl Log {
             // Its position space reaches to where the next one begins.
             full.end = previous_end;
         }
+        self.reserve.note_begun(self.ahead.len());
         let Some(mut segment) = self.ahead.pop_front() else {
             return;
         };

@@ -133,6 +133,25 @@ impl Log {
         true
     }
 
+    /// Whether every record from `position` on is still there, those among them that only ended something. Who has all
+    /// records below may go on from there; anybody else has to begin anew, since what it holds may be over without its
+    /// hearing of it.
+    #[must_use]
+    pub fn has_all_from(&self, position: Position) -> bool {
+        let mut before: Option<Position> = None;
+        self.segments
+            .iter()
+            .filter(|segment| segment.end > position)
+            .all(|segment| {
+                let follows = match before {
+                    Some(end) => segment.previous_end == end,
+                    None => segment.base <= position,
+                };
+                before = Some(segment.end);
+                follows && !segment.compacted
+            })
+    }
+
     /// Moves a reader on; false if it is unknown or has lost its claim.
     pub fn advance_reader(&mut self, name: &str, position: Position) -> bool {
         let Some(reader) = self.readers.by_name.get_mut(name) else {

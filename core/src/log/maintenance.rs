@@ -12,11 +12,12 @@ use super::error::LogError;
 use super::footer::Footer;
 use super::manifest::{Entry, Manifest, ManifestFiles};
 use super::position::{BLOCK_BYTES, Position};
+use super::reserve::{RESERVE_SEGMENTS, SPARE_FILE, make_spare};
 use super::rewriting::Rewriting;
 use super::running::Log;
 use super::scrubbing::{Scrub, Scrubbed, Scrubbing};
 use super::segments::{Segment, Segments};
-use super::steps::{fill, prepare, remove_files, retire, seal, tolerate};
+use super::steps::{fill, prepare, remove_files, retire, seal};
 use super::tail::Commit;
 use super::watermark::WatermarkFile;
 
@@ -31,8 +32,12 @@ pub(crate) struct Upkeep {
     filling: Option<(u64, u64, u64)>,
     /// Where the segment ends that is being retired.
     retiring: Option<Position>,
-    /// The disk was full when it was last asked.
+    /// The disk had no space for a whole file when it was last asked.
     full: bool,
+    /// Nor for a footer or a copy.
+    cramped: bool,
+    /// The job that is out needs space for a whole file.
+    wants_file: bool,
     /// Nothing is tried before the host asks again: something else was lacking, or space for what needs none.
     postponed: bool,
     /// What was lacking.
@@ -53,7 +58,12 @@ impl Upkeep {
     }
 
     pub fn is_full(&self) -> bool {
-        self.full || self.postponed
+        self.full || self.cramped || self.postponed
+    }
+
+    /// Space came free.
+    fn freed(&mut self) {
+        (self.full, self.cramped) = (false, false);
     }
 
     pub fn shortage(&self) -> Option<String> {
@@ -102,14 +112,21 @@ pub(crate) enum Task {
         manifest: Manifest,
     },
     SyncWatermark,
+    /// Sets the spare's space aside, or gives it back.
+    MakeSpare {
+        bytes: u64,
+    },
+    SpendSpare,
     Load {
         store_id: [u8; 16],
         id: u64,
         footer_crc: u32,
     },
     Copy(Box<Copying>),
+    /// `recycled`: as for retiring.
     Switch {
         old: u64,
+        recycled: Option<(u64, u32)>,
         manifest: Manifest,
     },
     Discard {
@@ -143,8 +160,10 @@ pub(crate) enum Outcome {
     Copied(Slice),
     Scrubbed(Scrubbed),
     Switched {
+        recycled: Option<Segment>,
         manifest: Manifest,
     },
+    Spare(bool),
     Nothing,
 }
 
@@ -197,17 +216,27 @@ impl Log {
 
     /// The system lacked something that it may have again.
     fn postpone(&mut self, error: &DiskError) {
-        self.upkeep.postponed |= self.upkeep.full || !error.is_no_space();
-        self.upkeep.full |= error.is_no_space();
+        let upkeep = &mut self.upkeep;
+        if !error.is_no_space() || upkeep.cramped {
+            upkeep.postponed = true;
+        } else if upkeep.wants_file {
+            upkeep.full = true;
+        } else {
+            upkeep.cramped = true;
+        }
+        self.reserve.drains |= error.is_no_space();
         self.upkeep.short_of = Some(error.to_string());
-        self.abandon_compaction();
+        if !self.upkeep.wants_file {
+            self.give_up_for_now();
+        }
     }
 
     /// Asks that the next upkeep sync the watermark, that what lacked space or descriptors be tried again, and that the next
     /// part of the log be scrubbed: call it about once a second.
     pub fn request_watermark_sync(&mut self) {
         self.upkeep.sync_watermark = true;
-        (self.upkeep.full, self.upkeep.postponed) = (false, false);
+        self.upkeep.freed();
+        self.upkeep.postponed = false;
         (self.stalled, self.reads_postponed) = (None, false);
         self.upkeep.scrub.tick(&self.options);
     }
@@ -231,8 +260,12 @@ impl Log {
     }
 
     fn next_task(&mut self, rewriter: &dyn Rewriter) -> Option<Task> {
-        let room = !self.upkeep.full;
-        if room && self.ahead.len() < 2 {
+        self.upkeep.wants_file = false;
+        if self.drains() {
+            return self.next_draining_task(rewriter);
+        }
+        let has_space = !self.upkeep.cramped;
+        if self.ahead.len() <= RESERVE_SEGMENTS && !self.upkeep.full {
             return Some(self.prepare());
         }
         if let Some(id) = self.removable() {
@@ -241,12 +274,12 @@ impl Log {
         if std::mem::take(&mut self.upkeep.sync_watermark) {
             return Some(Task::SyncWatermark);
         }
-        // Only asked when there is room: the task takes the segment's index with it.
-        if room && let Some(task) = self.seal_next() {
+        // Only asked when there is space: the task takes the segment's index with it.
+        if has_space && let Some(task) = self.seal_next() {
             return Some(task);
         }
-        if room && self.ahead.len() < self.options.ahead_count as usize {
-            return Some(self.prepare());
+        if let Some(task) = self.set_aside_next() {
+            return Some(task);
         }
         if let Some(id) = self.upkeep.rewrite.discard.take() {
             return Some(Task::Discard { id });
@@ -254,8 +287,54 @@ impl Log {
         if let Some(task) = self.fill_next() {
             return Some(task);
         }
-        let rewrite = if room { self.compact_next(rewriter) } else { None };
+        let rewrite = if has_space { self.compact_next(rewriter) } else { None };
         rewrite.or_else(|| self.scrub_next())
+    }
+
+    /// On a full disk what makes room comes first, and whole files last: they would take the space that footers and copies
+    /// need. Only with the spare is there enough for these.
+    fn next_draining_task(&mut self, rewriter: &dyn Rewriter) -> Option<Task> {
+        if let Some(id) = self.removable() {
+            return Some(self.retire(id));
+        }
+        if let Some(id) = self.upkeep.rewrite.discard.take() {
+            return Some(Task::Discard { id });
+        }
+        if self.upkeep.cramped && self.reserve.has_spare {
+            return Some(Task::SpendSpare);
+        }
+        if std::mem::take(&mut self.upkeep.sync_watermark) {
+            return Some(Task::SyncWatermark);
+        }
+        if !self.upkeep.cramped {
+            if let Some(task) = self.seal_next() {
+                return Some(task);
+            }
+            if let Some(task) = self.compact_next(rewriter) {
+                return Some(task);
+            }
+        }
+        if !self.is_rewriting()
+            && let Some(task) = self.set_aside_next()
+        {
+            return Some(task);
+        }
+        self.fill_next().or_else(|| self.scrub_next())
+    }
+
+    /// Sets a file's space aside: the spare first, then a segment.
+    fn set_aside_next(&mut self) -> Option<Task> {
+        if self.upkeep.full {
+            None
+        } else if !self.reserve.has_spare {
+            self.upkeep.wants_file = true;
+            let bytes = self.spare_bytes();
+            Some(Task::MakeSpare { bytes })
+        } else if self.ahead.len() < self.options.ahead_count as usize {
+            Some(self.prepare())
+        } else {
+            None
+        }
     }
 
     pub(crate) fn next_manifest(&self) -> Manifest {
@@ -273,6 +352,7 @@ impl Log {
     }
 
     fn prepare(&mut self) -> Task {
+        self.upkeep.wants_file = true;
         let (id, file_bytes) = (self.take_id(), self.options.segment_bytes);
         let mut manifest = self.next_manifest();
         manifest.entries.push(Entry {
@@ -314,16 +394,25 @@ impl Log {
     }
 
     fn retire(&mut self, id: u64) -> Task {
-        let options = &self.options;
-        let wanted = self.ahead.len() < options.ahead_count as usize + RECYCLED_EXTRA;
-        let old = self.segments.by_id(id);
-        self.upkeep.retiring = old.map(|old| old.end);
-        let whole = old.is_some_and(|old| !old.compacted && !old.damaged && old.file_bytes == options.segment_bytes);
-        let file_bytes = options.segment_bytes;
-        let recycled = (wanted && whole).then(|| (self.take_id(), file_bytes));
+        // The spare is made of the space that comes free.
+        let count_max = if self.reserve.has_spare || !self.reserve.drains {
+            self.options.ahead_count as usize + RECYCLED_EXTRA
+        } else {
+            RESERVE_SEGMENTS
+        };
+        self.upkeep.retiring = self.segments.by_id(id).map(|old| old.end);
+        let recycled = self.recycle(id, count_max);
         let mut manifest = self.next_manifest();
         manifest.entries.retain(|entry| entry.id != id);
         Task::Retire { id, recycled, manifest }
+    }
+
+    /// The number under which a segment's file is prepared again, if so many prepared ones are not there yet.
+    pub(crate) fn recycle(&mut self, id: u64, count_max: usize) -> Option<(u64, u32)> {
+        let file_bytes = self.options.segment_bytes;
+        let old = self.segments.by_id(id)?;
+        let whole = !old.compacted && !old.damaged && old.file_bytes == file_bytes;
+        (whole && self.ahead.len() < count_max).then(|| (self.take_id(), file_bytes))
     }
 
     /// The segment being written first, then the one after it.
@@ -386,12 +475,25 @@ impl Log {
                 self.adopt(manifest);
                 self.forget_segment(id);
                 self.ahead.extend(recycled);
-                self.upkeep.full = false;
+                self.upkeep.freed();
+                self.retry_given_up();
+            }
+            Outcome::Spare(is_there) => {
+                self.reserve.has_spare = is_there;
+                if !is_there {
+                    self.upkeep.cramped = false;
+                    self.retry_given_up();
+                }
             }
             Outcome::Loaded(footer) => self.loaded(footer),
             Outcome::Copied(slice) => self.copied(slice),
             Outcome::Scrubbed(scrubbed) => self.scrubbed(scrubbed),
-            Outcome::Switched { manifest } => self.switched(manifest),
+            Outcome::Switched { recycled, manifest } => {
+                self.switched(manifest);
+                self.ahead.extend(recycled);
+                self.upkeep.freed();
+                self.retry_given_up();
+            }
         }
     }
 
@@ -440,7 +542,8 @@ impl MaintenanceJob {
                     }
                 }
             }
-            Task::Retire { id, recycled, manifest } => retire(disk, &manifest_files, id, recycled, manifest),
+            Task::Retire { id, recycled, manifest } => retire(disk, &manifest_files, id, recycled, manifest)
+                .map(|(recycled, manifest)| Outcome::Retired { id, recycled, manifest }),
             Task::SyncWatermark => watermark_file.sync().map(|()| Outcome::Nothing),
             Task::Load {
                 store_id,
@@ -448,11 +551,15 @@ impl MaintenanceJob {
                 footer_crc,
             } => Footer::read(disk, store_id, id, footer_crc).map(Outcome::Loaded),
             Task::Copy(copying) => copying.run(disk).map(Outcome::Copied),
-            Task::Switch { old, manifest } => manifest_files.write(&manifest).and_then(|()| {
-                // It is in force, whatever becomes of the old file: what is left over goes at the next open.
-                tolerate(remove_files(disk, old))?;
-                Ok(Outcome::Switched { manifest })
-            }),
+            Task::MakeSpare { bytes } => make_spare(disk, bytes).map(|()| Outcome::Spare(true)),
+            Task::SpendSpare => disk.remove(SPARE_FILE).map(|()| Outcome::Spare(false)),
+            // The copy is in force, whatever becomes of the old file.
+            Task::Switch {
+                old,
+                recycled,
+                manifest,
+            } => retire(disk, &manifest_files, old, recycled, manifest)
+                .map(|(recycled, manifest)| Outcome::Switched { recycled, manifest }),
             Task::Scrub(scrubbing) => scrubbing.run(disk).map(Outcome::Scrubbed),
             Task::Discard { id } => remove_files(disk, id).map(|()| Outcome::Nothing),
             Task::Pause => Ok(Outcome::Nothing),

@@ -12,7 +12,7 @@
 use std::io::ErrorKind;
 use std::sync::Arc;
 
-use super::disk::{Disk, DiskError, DiskFile, OpenFile};
+use super::disk::{Disk, DiskError, DiskFile, OpenFile, passes};
 use super::position::{Position, block_aligned};
 use super::record::{u32_at, u64_at};
 use super::slots::{self, Slot};
@@ -199,7 +199,8 @@ impl ManifestFiles {
     /// Writes a manifest over the older of the two and syncs it.
     ///
     /// # Errors
-    /// The disk's; the other file still holds the previous manifest then.
+    /// The disk's; the other file still holds the previous manifest then. When what it lacked may pass, this one is in force
+    /// on no account.
     pub fn write(&self, manifest: &Manifest) -> Result<(), DiskError> {
         let turn = (manifest.version % 2) as usize;
         let (file, name) = (&self.files[turn], MANIFEST_FILES[turn]);
@@ -208,7 +209,12 @@ impl ManifestFiles {
             if bytes.len() as u64 > file.length()? {
                 file.allocate(block_aligned(bytes.len() as u64 * 2))?;
             }
-            slots::write(file.as_ref(), 0, &bytes)?;
+            match slots::write(file.as_ref(), 0, &bytes) {
+                // The system took a part and lacked something for the rest. Where the rest was there already, the manifest
+                // is in force all the same, and whoever took it for refused would remove what it lists.
+                Err(error) if passes(&error) && slots::holds(file.as_ref(), &bytes)? => {}
+                result => result?,
+            }
             file.sync_data()
         };
         write().map_err(|error| DiskError::new("write", name, error))
@@ -218,6 +224,44 @@ impl ManifestFiles {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sim::seeds::each_seed;
+    use crate::sim::{Faults, SimDisk};
+
+    #[test]
+    fn a_manifest_whose_write_was_refused_half_way_is_not_in_force() {
+        let refused = std::cell::Cell::new(0);
+        each_seed(400, |seed| {
+            let disk = SimDisk::new(seed);
+            let at = |version| Manifest {
+                version,
+                entries: vec![Entry {
+                    id: version,
+                    file_bytes: 65536,
+                    ..Entry::default()
+                }],
+                ..Manifest::default()
+            };
+            let files = ManifestFiles::create(&disk, &at(1)).unwrap();
+            files.write(&at(2)).unwrap();
+            disk.set_faults(Faults {
+                short_write_one_in: 1,
+                shortage_one_in: 3,
+                ..Faults::default()
+            });
+            let written = files.write(&at(3));
+            disk.set_faults(Faults::default());
+            let newest = ManifestFiles::find(&disk).unwrap().newest.unwrap().version;
+            match written {
+                Ok(()) => assert_eq!(newest, 3),
+                Err(error) => {
+                    assert!(error.passes());
+                    assert_eq!(newest, 2, "what it lists would be removed");
+                    refused.set(refused.get() + 1);
+                }
+            }
+        });
+        assert!(refused.get() > 0 || std::env::var_os("SEEDS").is_some());
+    }
 
     #[test]
     fn a_manifest_comes_back_as_it_was() {

@@ -3,6 +3,7 @@
 use super::commit::COMMIT_BYTES;
 use super::error::LogError;
 use super::position::BLOCK_BYTES;
+use super::reserve::RESERVE_SEGMENTS;
 use super::segment_header::DATA_OFFSET;
 
 /// Who may append.
@@ -29,7 +30,7 @@ pub struct Options {
     pub commit_bytes_max: u32,
     /// Memory for what was written lately and what was read, together.
     pub cache_bytes: usize,
-    /// Segments prepared ahead of need. The last one is the reserve that only `append_reserved` may use; at least 2.
+    /// Segments prepared ahead of need. The last two are the reserve that draining uses; at least 3.
     pub ahead_count: u32,
     /// Whether segments are filled with zeros ahead of the writer: halves the time of a sync on most file systems.
     pub zero_fill: bool,
@@ -93,8 +94,8 @@ impl Options {
         {
             return refuse("fill_bytes and fill_distance_bytes must be whole blocks of 4 KiB");
         }
-        if self.ahead_count < 2 {
-            return refuse("ahead_count must be at least 2: one to go on with and one in reserve");
+        if (self.ahead_count as usize) <= RESERVE_SEGMENTS {
+            return refuse("ahead_count must be at least 3: one to go on with and two in reserve");
         }
         if self.compact_below_percent > 90 {
             return refuse("compact_below_percent must be at most 90");

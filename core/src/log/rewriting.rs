@@ -10,12 +10,16 @@ use super::manifest::{Entry, Manifest};
 use super::position::Position;
 use super::record::KIND_USER_MIN;
 use super::recovery::Damage;
+use super::reserve::RESERVE_SEGMENTS;
 use super::running::Log;
 use super::segment_header::{SegmentHeader, footer_name};
 use super::segments::{Liveness, Segment};
 
 /// Records the rewriter is asked about in one call.
 const DECISIONS_MAX: usize = 4096;
+
+/// On a full disk a segment is rewritten that holds less than this share of its records.
+const DRAIN_BELOW_PERCENT: u64 = 75;
 
 /// What a rewrite remembers between jobs.
 #[derive(Default)]
@@ -36,9 +40,23 @@ pub(crate) struct Rewriting {
     switching: bool,
     /// A half-made file to be removed.
     pub discard: Option<u64>,
+    /// The segments whose rewrites found no space, by their bases: tried again when some came free.
+    given_up: Vec<Position>,
 }
 
 impl Rewriting {
+    /// All of it, but what is to be tried again.
+    fn take(&mut self) -> Self {
+        let given_up = std::mem::take(&mut self.given_up);
+        std::mem::replace(
+            self,
+            Self {
+                given_up,
+                ..Self::default()
+            },
+        )
+    }
+
     /// What the new file knows of, given what the old one knew of.
     fn rewritten_at(&self, before: Position) -> Position {
         if self.keeps_superseded { before } else { self.began_at }
@@ -97,9 +115,15 @@ impl Log {
                     self.abandon_compaction();
                     return Some(Task::Pause);
                 }
-                let switch = ready.then(|| Task::Switch {
-                    old,
-                    manifest: self.switch_manifest(old, &copied),
+                let switch = ready.then(|| {
+                    // Otherwise its space is given back: the copy took some.
+                    let count_max = if self.reserve.drains { RESERVE_SEGMENTS } else { 0 };
+                    let recycled = self.recycle(old, count_max);
+                    Task::Switch {
+                        old,
+                        recycled,
+                        manifest: self.switch_manifest(old, &copied),
+                    }
                 });
                 self.upkeep.rewrite.switching = switch.is_some();
                 self.upkeep.rewrite.stage = Some(Stage::Copied(copied));
@@ -109,7 +133,11 @@ impl Log {
     }
 
     fn start_compaction(&mut self) -> Option<Task> {
-        let percent = u64::from(self.options.compact_below_percent);
+        let percent = match u64::from(self.options.compact_below_percent) {
+            0 => 0,
+            percent if self.reserve.drains => percent.max(DRAIN_BELOW_PERCENT),
+            percent => percent,
+        };
         let store_id = self.store_id;
         // Above the floor nothing may be dropped for the catalogue's sake, so a rewrite there would be for nothing. Who never
         // sets a floor has no catalogue.
@@ -121,17 +149,7 @@ impl Log {
         };
         // A reader that has had a message must get its end as well, and a rewrite drops both.
         let bound = bound.min(self.readers.lowest());
-        let worth = |segment: &&mut Segment| {
-            let Liveness {
-                holds,
-                blockers,
-                tried_at,
-                ..
-            } = &segment.liveness;
-            let sparse = holds * 100 < segment.user_records * percent;
-            let changed = tried_at.is_none_or(|(tried, blocked)| holds * 2 < tried || *blockers < blocked);
-            segment.sealed && !segment.damaged && segment.end <= bound && sparse && changed
-        };
+        let worth = |segment: &&mut Segment| segment.end <= bound && segment.is_sparse(percent);
         let segment = self.segments.iter_mut().find(worth)?;
         segment.liveness.tried_at = Some((segment.liveness.holds, segment.liveness.blockers));
         let (id, footer_crc) = (segment.id, segment.footer_crc);
@@ -257,7 +275,8 @@ impl Log {
         } else {
             segment.end.0 - segment.base.0
         };
-        if deciding.kept_bytes * 4 > stored * 3 {
+        let eighths = if self.reserve.drains { 7 } else { 6 };
+        if deciding.kept_bytes * 8 > stored * eighths {
             // Not worth a copy; tried again when fewer are held.
             return self.abandon_compaction();
         }
@@ -309,7 +328,7 @@ impl Log {
     /// The copy is in force.
     pub(crate) fn switched(&mut self, manifest: Manifest) {
         self.adopt(manifest);
-        let mut rewrite = std::mem::take(&mut self.upkeep.rewrite);
+        let mut rewrite = self.upkeep.rewrite.take();
         let Some(Stage::Copied(copied)) = rewrite.stage.take() else {
             return;
         };
@@ -334,11 +353,44 @@ impl Log {
 
     /// Gives a rewrite up; the old file stays in force.
     pub(crate) fn abandon_compaction(&mut self) {
-        let rewrite = std::mem::take(&mut self.upkeep.rewrite);
+        let rewrite = self.upkeep.rewrite.take();
         self.upkeep.rewrite.discard = rewrite.copy_id;
         if let Some(base) = rewrite.base {
             self.keep_dependents(base);
         }
+    }
+
+    /// As [`Log::abandon_compaction`], for want of space or of something else that may be there again.
+    pub(crate) fn give_up_for_now(&mut self) {
+        if let Some(base) = self.upkeep.rewrite.base {
+            self.upkeep.rewrite.given_up.push(base);
+        }
+        self.abandon_compaction();
+    }
+
+    /// Space came free: what was given up for want of it is worth a try again.
+    pub(crate) fn retry_given_up(&mut self) {
+        for base in std::mem::take(&mut self.upkeep.rewrite.given_up) {
+            if let Some(segment) = self.segments.by_base_mut(base) {
+                segment.liveness.tried_at = None;
+            }
+        }
+    }
+
+    /// Whether a segment is being rewritten.
+    pub(crate) fn is_rewriting(&self) -> bool {
+        self.upkeep.rewrite.base.is_some()
+    }
+
+    /// Whether a segment would be rewritten on a full disk if only the floor were above it: a checkpoint would allow it.
+    #[must_use]
+    pub fn is_kept_from_rewriting(&self) -> bool {
+        let settled = self.settled();
+        let bound = self.readers.lowest().min(settled);
+        self.options.compact_below_percent > 0
+            && self.segments.iter().any(|segment| {
+                segment.end > self.floor && segment.end <= bound && segment.is_sparse(DRAIN_BELOW_PERCENT)
+            })
     }
 
     /// What depended on a segment before its rewrite still does.
@@ -352,5 +404,20 @@ impl Log {
         for holder in twice {
             self.block(holder, -1);
         }
+    }
+}
+
+impl Segment {
+    /// Whether so little of it is held that a rewrite is worth a try that was not made before.
+    fn is_sparse(&self, percent: u64) -> bool {
+        let Liveness {
+            holds,
+            blockers,
+            tried_at,
+            ..
+        } = &self.liveness;
+        let sparse = holds * 100 < self.user_records * percent;
+        let changed = tried_at.is_none_or(|(tried, blocked)| holds * 2 < tried || *blockers < blocked);
+        self.sealed && !self.damaged && sparse && changed
     }
 }

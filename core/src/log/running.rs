@@ -17,6 +17,7 @@ use super::manifest::{Manifest, ManifestFiles};
 use super::options::Options;
 use super::position::{Position, block_aligned};
 use super::reading::ReadAhead;
+use super::reserve::{RESERVE_SEGMENTS, Reserve};
 use super::segments::{Segment, Segments};
 use super::tail::{Commit, Tail};
 use super::watermark::{Watermark, WatermarkFile};
@@ -52,6 +53,7 @@ pub struct Log {
     pub(crate) watermark_file: WatermarkFile,
     pub(crate) segments: Segments,
     pub(crate) ahead: VecDeque<Segment>,
+    pub(crate) reserve: Reserve,
     pub(crate) tail: Tail,
     /// Records made durable since the start.
     pub(crate) records_written: u64,
@@ -264,7 +266,8 @@ impl Log {
     /// Whether there is room to append.
     #[must_use]
     pub fn space(&self) -> Space {
-        match (self.ahead.len() >= 2, self.upkeep.is_full()) {
+        let drains = self.reserve.drains || self.upkeep.is_full();
+        match (self.ahead.len() > RESERVE_SEGMENTS, drains) {
             _ if self.stalled.is_some() => Space::Full,
             (true, _) => Space::Ok,
             (false, false) => Space::Preparing,
@@ -336,6 +339,14 @@ impl Log {
             Some(why) => Err(LogError::Failed(why.clone())),
             None => Ok(()),
         }
+    }
+
+    /// The layer above cannot read a record of its leader's: the log is finished for this process, since it can neither go on
+    /// without it nor with it.
+    pub fn stop_for(&mut self, position: Position, why: &str) -> LogError {
+        self.fail(format!(
+            "the leader's record at position {position} cannot be read here ({why}): is the leader of a newer version?"
+        ))
     }
 
     /// From now on nothing is reported durable.

@@ -15,6 +15,7 @@ use super::disk::{Disk, DiskFile, OpenFile};
 use super::error::LogError;
 use super::position::{Position, block_aligned};
 use super::record::{self, HEADER_BYTES, KIND_COMMIT, KIND_SKIP, KIND_USER_MIN, RecordHeader, u64_at};
+use super::reserve::Purpose;
 use super::running::Log;
 use super::scan::{self, Cursor, Step, Window};
 use super::segment_header::{DATA_OFFSET, segment_name};
@@ -208,10 +209,7 @@ impl Log {
             (current.hash_before, current.hash_after, self.hash) = (hash, hash, hash);
             return Ok(());
         }
-        if span > room {
-            if self.ahead.is_empty() {
-                return Err(LogError::NoSpace);
-            }
+        if self.begins_next(room, span)? {
             self.hash = hash;
             self.begin_segment(to, start);
             return Ok(());
@@ -219,6 +217,23 @@ impl Log {
         let used = COMMIT_BYTES as u64;
         self.push_commit(start, used, span, (self.epoch, 0), (self.hash, hash), Vec::new());
         Ok(())
+    }
+
+    /// Whether a commit of this length goes to the next segment, when so much room is left in this one. It has to leave
+    /// what a takeover needs.
+    fn begins_next(&self, room: u64, span: u64) -> Result<bool, LogError> {
+        let (ahead, left) = if span <= room {
+            (self.ahead.len(), room)
+        } else {
+            let next = self.ahead.front().ok_or(LogError::NoSpace)?;
+            (self.ahead.len() - 1, u64::from(next.file_bytes) - DATA_OFFSET)
+        };
+        // Otherwise more is being prepared.
+        if self.reserve.drains {
+            self.check_kept(Purpose::Drain, ahead, left, span)
+                .map_err(|_| LogError::NoSpace)?;
+        }
+        Ok(span > room)
     }
 
     fn take_commit(
@@ -232,15 +247,12 @@ impl Log {
         let room = self
             .current()
             .map_or(0, |segment| segment.limit().0.saturating_sub(start.0));
-        if span > room {
-            if span > u64::from(self.options.segment_bytes) - DATA_OFFSET {
-                return Err(LogError::Chunk(format!(
-                    "commit at {start}: longer than a segment of this log"
-                )));
-            }
-            if self.ahead.is_empty() {
-                return Err(LogError::NoSpace);
-            }
+        if span > room && span > u64::from(self.options.segment_bytes) - DATA_OFFSET {
+            return Err(LogError::Chunk(format!(
+                "commit at {start}: longer than a segment of this log"
+            )));
+        }
+        if self.begins_next(room, span)? {
             self.begin_segment(start, start);
         }
         let parts = lay_out(

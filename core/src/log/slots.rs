@@ -58,6 +58,13 @@ pub(crate) fn read(file: &dyn DiskFile, offset: u64, content_max: u64, magic: &[
     })
 }
 
+/// Whether the file begins with these bytes.
+pub(crate) fn holds(file: &dyn DiskFile, bytes: &[u8]) -> io::Result<bool> {
+    let mut found = vec![0; bytes.len()];
+    let (count, _) = read_places(file, 0, &mut found)?;
+    Ok(count == bytes.len() && found == bytes)
+}
+
 /// Writes a slot, without syncing.
 pub(crate) fn write(file: &dyn DiskFile, offset: u64, bytes: &[u8]) -> io::Result<()> {
     write_all(file, offset, &mut [IoSlice::new(bytes)])

@@ -75,7 +75,7 @@ pub(crate) fn retire(
     id: u64,
     recycled: Option<(u64, u32)>,
     manifest: Manifest,
-) -> Result<Outcome, DiskError> {
+) -> Result<(Option<Segment>, Manifest), DiskError> {
     // Opened first: without descriptors it goes instead.
     let open = |(new, bytes): (u64, u32)| match SegmentFiles::open(disk, &segment_name(id)) {
         Ok(both) => Ok(Some((new, bytes, both))),
@@ -84,10 +84,9 @@ pub(crate) fn retire(
     };
     let recycled = recycled.map(open).transpose()?.flatten();
     files.write(&manifest)?;
-    let retired = |recycled, manifest| Outcome::Retired { id, recycled, manifest };
     let Some((new, file_bytes, both)) = recycled else {
         tolerate(remove_files(disk, id))?;
-        return Ok(retired(None, manifest));
+        return Ok((None, manifest));
     };
     let rename = || -> Result<(), DiskError> {
         disk.remove(&footer_name(id))?;
@@ -95,7 +94,7 @@ pub(crate) fn retire(
         disk.sync_directory()
     };
     if !tolerate(rename())? {
-        return Ok(retired(None, manifest));
+        return Ok((None, manifest));
     }
     let mut listed = Manifest {
         version: manifest.version + 1,
@@ -107,10 +106,10 @@ pub(crate) fn retire(
         ..Entry::default()
     });
     if !tolerate(files.write(&listed))? {
-        return Ok(retired(None, manifest));
+        return Ok((None, manifest));
     }
     let segment = Segment::ahead(new, file_bytes, both, u64::from(file_bytes));
-    Ok(retired(Some(segment), listed))
+    Ok((Some(segment), listed))
 }
 
 /// Whether it was done: not if the system lacked something. Other errors stay errors.

@@ -893,7 +893,8 @@ pub struct Credit {
     pub consumer: u32,
     #[prost(uint64, tag = "2")]
     pub message_limit: u64,
-    /// 0: no bound in bytes.
+    /// Bytes of `message` and of the uploaded body. A message may be sent while those before it have fewer bytes, so one
+    /// always fits. 0: no bound in bytes.
     #[prost(uint64, tag = "3")]
     pub bytes_limit: u64,
     /// Send what there is up to the limit, then say Drained and treat the rest of the credit as used.

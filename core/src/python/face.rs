@@ -266,6 +266,11 @@ impl Engine {
         })
     }
 
+    /// How many damaged places of the log were found since the start.
+    fn damaged_places(&self, py: Python<'_>) -> PyResult<u64> {
+        self.with(py, |host| host.engine().state().log().damaged_total())
+    }
+
     fn connections(&self, py: Python<'_>) -> PyResult<String> {
         self.with(py, |host| json::connections(host.engine()))
     }

@@ -5,6 +5,8 @@
 //! take fewer bytes than given, a sync that fails and loses what it should have kept, a full disk, flipped bits. Every
 //! operation that changes something is counted, so that a test can crash at each of them in turn.
 //!
+//! What Linux, ext4 and XFS do, with its sources, stands in `docs/log-format.md` ("What is assumed of the disk").
+//!
 //! A failed write-back is told as Linux tells it: once to each open file, to a later one only if nobody was told before;
 //! what it lost still reads as written, and the next sync succeeds (`log/guarded.rs` names the sources).
 

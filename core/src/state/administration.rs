@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::log::{AppendError, Space};
+use crate::log::{AppendError, Purpose, Space};
 use crate::name::{DestinationName, Pattern};
 use crate::selector::Selector;
 
@@ -228,7 +228,7 @@ impl State {
             };
             self.head_buffer.clear();
             head.encode(&mut self.head_buffer).map_err(AppendError::from)?;
-            self.append_event(kinds::DESTINATION)?;
+            self.append_event_for(kinds::DESTINATION, Purpose::Upkeep)?;
         }
         Ok(self.tables.drop_destination(&mut self.log, id))
     }
@@ -279,7 +279,7 @@ impl State {
             }
             let new = SourceId(self.tables.catalogue.allocate_id(definition.durable));
             let lengths = self.replacing_lengths(source, new, &definition)?;
-            self.log.check_room(&lengths, true)?;
+            self.log.check_room(&lengths, Purpose::Drain)?;
             self.unsubscribe(source, "replaced")?;
             self.make_subscription(new, definition)?;
             return Ok(Subscribed {
@@ -389,7 +389,7 @@ impl State {
             let head = head_of(subscription, true, actor);
             self.head_buffer.clear();
             head.encode(&mut self.head_buffer).map_err(AppendError::from)?;
-            self.append_event(kinds::SUBSCRIPTION)?;
+            self.append_event_for(kinds::SUBSCRIPTION, Purpose::Upkeep)?;
         }
         Ok(self.tables.drop_subscription(&mut self.log, id))
     }

@@ -9,7 +9,7 @@
 
 use rustc_hash::FxHashSet;
 
-use crate::log::{AppendError, HEADER_BYTES, Position, Space};
+use crate::log::{AppendError, HEADER_BYTES, Position, Purpose, Space};
 use crate::name::DestinationName;
 
 use super::administration::head_of;
@@ -21,8 +21,6 @@ use super::ids::{DestinationId, SourceId, UNLOGGED_ID};
 use super::refusals::Key;
 use super::tables::{Liveness, Tables};
 
-/// A chunk is closed before it is larger than this, unless one item alone is.
-const CHUNK_BYTES: usize = 128 * 1024;
 /// What stands before the items of a chunk, at most.
 const CHUNK_HEAD_BYTES: usize = 32;
 
@@ -32,6 +30,7 @@ pub(super) struct CheckpointReading {
     number: u64,
     chunk: u64,
     begin: Position,
+    bytes: u64,
     named: FxHashSet<u64>,
     refused: FxHashSet<Key>,
 }
@@ -41,7 +40,8 @@ impl State {
     pub(super) fn checkpoint_if_due(&mut self) -> Result<(), AppendError> {
         let due = self.log.end().0.saturating_sub(self.checkpoint_end.0) >= self.checkpoint_bytes
             // On a full disk segments are only kept because no checkpoint is above them: one makes room.
-            || (self.log.space() == Space::Full && self.log.is_kept_by_floor());
+            || (self.log.space() == Space::Full
+                && (self.log.is_kept_by_floor() || self.log.is_kept_from_rewriting()));
         if !due || self.checkpoint_pending.is_some() || !self.tables.live {
             return Ok(());
         }
@@ -73,14 +73,16 @@ impl State {
         decided.retain(|prepared, decided| log.may_exist(decided.position, *prepared));
         let number = self.log.end().0;
         let largest = self.record_bytes_max.saturating_sub(HEADER_BYTES + CHUNK_HEAD_BYTES);
-        let chunks = self.tables.checkpoint_chunks(CHUNK_BYTES.min(largest))?;
+        let chunks = self
+            .tables
+            .checkpoint_chunks(self.checkpoint_chunk_bytes.min(largest))?;
         let count = chunks.len();
         // A part of one is of no use, and would take of the reserve each time that it is tried.
         let lengths: Vec<u64> = chunks
             .iter()
             .map(|items| (CHUNK_HEAD_BYTES + items.len()) as u64)
             .collect();
-        self.log.check_room(&lengths, true)?;
+        self.log.check_room(&lengths, Purpose::Upkeep)?;
         let mut begin = Position::ZERO;
         let mut end = Position::ZERO;
         for (index, items) in chunks.into_iter().enumerate() {
@@ -92,11 +94,12 @@ impl State {
             };
             head.encode(&mut self.head_buffer);
             self.head_buffer.extend_from_slice(&items);
-            end = self.append_event(kinds::CHECKPOINT)?;
+            end = self.append_event_for(kinds::CHECKPOINT, Purpose::Upkeep)?;
             if index == 0 {
                 begin = end;
             }
         }
+        self.log.keep_for_checkpoint(lengths.iter().sum());
         self.checkpoint_end = end;
         self.checkpoint_pending = Some((begin, end));
         self.log.set_floor(begin, end);
@@ -223,6 +226,7 @@ impl Tables {
                 number,
                 chunk: 0,
                 begin: position,
+                bytes: 0,
                 named: FxHashSet::default(),
                 refused: FxHashSet::default(),
             }),
@@ -234,8 +238,10 @@ impl Tables {
         }
         let Some(mut reading) = reading else { return Ok(()) };
         reading.chunk = chunk;
+        reading.bytes += head.len() as u64;
         if is_last {
             self.checkpoint = reading.begin;
+            self.checkpoint_bytes = reading.bytes;
             self.drop_unlisted(liveness, &reading.named);
             self.producers.keep_refused(&reading.refused);
         } else {

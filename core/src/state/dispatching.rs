@@ -299,9 +299,7 @@ impl State {
             Ok(Read::Pending) => Ok(None),
             Ok(Read::Later) => {
                 // Asked for again when the system may have what it lacked.
-                if !self.later.contains(&position) {
-                    self.later.push(position);
-                }
+                self.later = true;
                 Ok(None)
             }
             Err(LogError::Failed(why)) => Err(why),

@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use crate::log::{AppendError, Position};
+use crate::log::{AppendError, Position, Purpose};
 
 use super::catalogue_record::kinds;
 use super::facade::State;
@@ -18,12 +18,13 @@ impl State {
     /// Discards the oldest waiting messages of a source until one more of this size fits. Delayed ones are not among them: they
     /// have room of their own (EMS-DEST-A63).
     pub(super) fn make_room(&mut self, id: SourceId, by: DestinationId, bytes: u64) -> Result<(), AppendError> {
-        let discarded = self.choose_discards(id, by, bytes);
+        let discarded = self.choose_discards(id, by, (u64::from(bytes > 0), bytes));
         self.discard(id, &discarded)
     }
 
-    /// Takes what has to be discarded out of its queue's sight until that is logged, or [`State::spare`]d.
-    pub(super) fn choose_discards(&mut self, id: SourceId, by: DestinationId, bytes: u64) -> Discards {
+    /// Takes what has to be discarded for so many messages of so many bytes out of its queue's sight until that is logged, or
+    /// [`State::spare`]d. Once for a source: what is chosen is counted until it has ended.
+    pub(super) fn choose_discards(&mut self, id: SourceId, by: DestinationId, (added, bytes): (u64, u64)) -> Discards {
         let mut discarded = Discards::new();
         let Some(destination) = self.tables.catalogue.destination(by) else {
             return discarded;
@@ -34,8 +35,10 @@ impl State {
         };
         let mut messages = source.statistics.messages - source.statistics.delayed_messages;
         let mut total = source.statistics.bytes - source.statistics.delayed_bytes;
-        let added = u64::from(bytes > 0);
-        while (messages_max > 0 && messages + added > messages_max) || (bytes_max > 0 && total + bytes > bytes_max) {
+        let added_bytes = bytes * added;
+        while (messages_max > 0 && messages + added > messages_max)
+            || (bytes_max > 0 && total + added_bytes > bytes_max)
+        {
             let Some((priority, entry)) = source.queue.oldest_waiting() else {
                 break;
             };
@@ -110,7 +113,7 @@ impl State {
         if heads.len() > 1 {
             let mut lengths = Vec::new();
             self.add_lengths(&heads, &mut lengths)?;
-            self.log.check_room(&lengths, true)?;
+            self.log.check_room(&lengths, purpose_of(reason))?;
         }
         for head in heads {
             self.append_terminal(head)?;
@@ -151,8 +154,16 @@ impl State {
     pub(super) fn append_terminal(&mut self, head: TerminalHead) -> Result<Position, AppendError> {
         self.head_buffer.clear();
         head.encode(&mut self.head_buffer)?;
-        let position = self.append_event(kinds::TERMINAL)?;
+        let position = self.append_event_for(kinds::TERMINAL, purpose_of(head.reason))?;
         self.tables.apply_terminal(&mut self.log, position, head);
         Ok(position)
+    }
+}
+
+/// A purge makes room at once: it may use what is kept for upkeep.
+fn purpose_of(reason: Reason) -> Purpose {
+    match reason {
+        Reason::Purged => Purpose::Upkeep,
+        _ => Purpose::Drain,
     }
 }

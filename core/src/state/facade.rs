@@ -7,7 +7,7 @@ use std::sync::Arc;
 use rustc_hash::FxHashSet;
 
 use crate::log::disk::Disk;
-use crate::log::{AppendError, Dropped, Log, LogChunk, OpenMode, Options, Position, RecoveryReport};
+use crate::log::{AppendError, Dropped, Log, LogChunk, OpenMode, Options, Position, Purpose, RecoveryReport};
 
 use super::catalogue::{Catalogue, Destination, Subscription};
 use super::catalogue_record::kinds;
@@ -16,7 +16,7 @@ use super::ids::{DestinationId, EPOCH_END, Kind, Now, SourceId, within_epoch};
 use super::producers::{ProducerKnowledge, Producers};
 use super::properties::Stores;
 use super::publishing::Planning;
-use super::records::check_appended;
+use super::records::{check, check_appended};
 use super::source::Source;
 use super::spill::SpillFiles;
 use super::starts::{Start, StartHead, Starts};
@@ -48,6 +48,8 @@ pub struct StateOptions {
     pub start: Start,
     /// A checkpoint is written when so many bytes were appended since the last. Default: eight segments.
     pub checkpoint_bytes: Option<u64>,
+    /// A record of a checkpoint is closed before it is larger than this, unless one item alone is. Default 128 KiB.
+    pub checkpoint_chunk_bytes: usize,
 }
 
 impl Default for StateOptions {
@@ -63,6 +65,7 @@ impl Default for StateOptions {
             selector_cache_bytes: 64 * 1024 * 1024,
             start: Start::default(),
             checkpoint_bytes: None,
+            checkpoint_chunk_bytes: 128 * 1024,
         }
     }
 }
@@ -75,17 +78,20 @@ pub struct State {
     pub(super) redelivery_reserve: u64,
     pub(super) selector_cache_bytes: usize,
     pub(super) checkpoint_bytes: u64,
+    pub(super) checkpoint_chunk_bytes: usize,
     pub(super) record_bytes_max: usize,
     pub(super) checkpoint_end: Position,
     pub(super) checkpoint_pending: Option<(Position, Position)>,
     pub(super) reads: Vec<ReadJob>,
     /// Chunks of spill files whose reads are under way.
     pub(super) reading_spilled: FxHashSet<u64>,
-    /// Records to be read when the system has descriptors and memory again.
-    pub(super) later: Vec<Position>,
+    /// Somebody waits for records that can be read when the system has descriptors and memory again.
+    pub(super) later: bool,
     pub(super) planning: Planning,
     pub(super) head_buffer: Vec<u8>,
     pub(super) sequences: Vec<u64>,
+    /// Lengths of records that have still to be logged for what has taken effect: others leave room for them.
+    pub(super) promised: Vec<u64>,
     pub(super) incarnations: u64,
     pub(super) incarnation_bits: u32,
     pub(super) bridge_incarnation: u64,
@@ -143,7 +149,8 @@ impl State {
                 .map_err(|error| error.to_string())
         })?;
         SpillFiles::wipe(&*disk)?;
-        let unnamed = tables.recovered(&mut log, recovering);
+        let unnamed = tables.recovered(&mut log, recovering, follows);
+        log.keep_for_checkpoint(tables.checkpoint_bytes);
         if is_forced && unnamed > 0 {
             report.dropped.push(lost_definitions(unnamed));
         }
@@ -156,15 +163,17 @@ impl State {
             redelivery_reserve: options.redelivery_reserve.max(2),
             selector_cache_bytes: options.selector_cache_bytes,
             checkpoint_bytes: options.checkpoint_bytes.unwrap_or(segment_bytes * 8),
+            checkpoint_chunk_bytes: options.checkpoint_chunk_bytes,
             record_bytes_max,
             checkpoint_end,
             checkpoint_pending: None,
             reads: Vec::new(),
             reading_spilled: FxHashSet::default(),
-            later: Vec::new(),
+            later: false,
             planning: Planning::default(),
             head_buffer: Vec::new(),
             sequences: Vec::new(),
+            promised: Vec::new(),
             incarnations: 0,
             incarnation_bits: options.incarnation_bits.clamp(1, 32),
             bridge_incarnation: 0,
@@ -343,6 +352,7 @@ impl State {
     /// The chunk does not fit, there is no room for any of it, or a record in it cannot be understood.
     pub fn append_log(&mut self, chunk: &LogChunk) -> Result<Position, StateError> {
         let (before, checkpoint) = (self.log.end(), self.tables.checkpoint);
+        self.check_readable(chunk)?;
         let taken = self.log.append_log(chunk);
         // Whatever the log has taken the tables see, also when it stopped half-way.
         let after = self.log.end();
@@ -365,7 +375,7 @@ impl State {
                     &record.head,
                     payload_bytes,
                 )
-                .map_err(|error| StateError::Configuration(format!("record at {}: {error}", record.position.0)))?;
+                .map_err(|error| self.log.stop_for(record.position, &error.to_string()))?;
         }
         // The leader's new epoch ends the transactions that its last one left open.
         let epoch = self.log.epoch();
@@ -374,6 +384,22 @@ impl State {
             self.log.set_floor(self.tables.checkpoint, last);
         }
         Ok(taken?)
+    }
+
+    /// Whether each record of a leader's can be read. One that cannot stops this follower for good, before its log has taken
+    /// it: asked for again it would come again, and passed over it would be missing from the tables.
+    fn check_readable(&mut self, chunk: &LogChunk) -> Result<(), StateError> {
+        let end = self.log.end();
+        for record in chunk.records() {
+            // What does not verify the log refuses by itself.
+            let Ok(record) = record else { break };
+            if record.position >= end
+                && let Err(error) = check(record.kind, &record.head)
+            {
+                return Err(self.log.stop_for(record.position, &error.to_string()).into());
+            }
+        }
+        Ok(())
     }
 
     /// Makes a follower active: it begins an epoch of its own and flags what its leader may have delivered.
@@ -403,7 +429,7 @@ impl State {
         let head = StartHead { id: start.id, secret };
         self.head_buffer.clear();
         head.encode(&mut self.head_buffer);
-        match self.append_event(kinds::START) {
+        match self.append_event_for(kinds::START, Purpose::Upkeep) {
             Ok(_) => {
                 self.tables.apply_start(self.log.epoch(), &head);
                 Ok(())
@@ -416,8 +442,22 @@ impl State {
 
     /// Appends a record and says where it is.
     pub(super) fn append_event(&mut self, kind: u8) -> Result<Position, AppendError> {
+        self.append_event_for(kind, Purpose::Drain)
+    }
+
+    /// As [`State::append_event`], with the room that is for this purpose.
+    pub(super) fn append_event_for(&mut self, kind: u8, purpose: Purpose) -> Result<Position, AppendError> {
         check_appended(kind, &self.head_buffer)?;
-        self.log.append_reserved(kind, &self.head_buffer, &[])
+        if !self.promised.is_empty() {
+            let mut lengths = vec![self.head_buffer.len() as u64];
+            lengths.extend(&self.promised);
+            self.log.check_room(&lengths, Purpose::Drain)?;
+        }
+        match purpose {
+            Purpose::Fill => self.log.append(kind, &self.head_buffer, &[]),
+            Purpose::Drain => self.log.append_reserved(kind, &self.head_buffer, &[]),
+            Purpose::Upkeep => self.log.append_kept(kind, &self.head_buffer, &[]),
+        }
     }
 
     /// Messages that are not logged: how many, how many bytes of them are in memory, and how many writes to the spill file
@@ -472,9 +512,10 @@ fn check_epoch(epoch: Option<u64>) -> Result<(), StateError> {
 impl Tables {
     /// All records were applied: what follows from there being no more of them. How many messages waited in what nothing
     /// names.
-    fn recovered(&mut self, log: &mut Log, mut recovering: Recovering) -> u64 {
+    fn recovered(&mut self, log: &mut Log, mut recovering: Recovering, follows: bool) -> u64 {
         self.begin_epoch(&mut recovering, log.epoch());
-        let unnamed = self.drop_unnamed(&mut recovering);
+        // A follower may not have got as far as to what names them; when it takes over it has.
+        let unnamed = if follows { 0 } else { self.drop_unnamed(&mut recovering) };
         self.committed = log.durable();
         self.inherit_watermarks();
         self.hold_all(log);

@@ -289,6 +289,10 @@ impl Producers {
         let evicted = std::mem::replace(&mut self.old, std::mem::take(&mut self.young));
         let highest = evicted.keys().map(|(incarnation, _)| *incarnation).max().unwrap_or(0);
         self.forgotten_up_to = self.forgotten_up_to.max(highest);
+        // What is left in memory of one that is forgotten knows too little: later numbers of it were logged.
+        for half in self.unlogged.iter_mut().filter(|half| !half.is_empty()) {
+            half.retain(|key, _| !evicted.contains_key(key));
+        }
         self.mark_rows(&evicted);
     }
 

@@ -5,7 +5,7 @@
 
 use smallvec::SmallVec;
 
-use crate::log::{AppendError, Position};
+use crate::log::{AppendError, Position, Purpose};
 use crate::message::MessageView;
 use crate::proto::DeliveryMode;
 
@@ -43,6 +43,8 @@ pub struct Incoming<'a> {
     pub client_id: &'a str,
     /// The transaction it belongs to.
     pub transaction: Option<Tx>,
+    /// Its number may have been sent before: by its producer before that came back.
+    pub may_be_again: bool,
 }
 
 impl Incoming<'_> {
@@ -73,6 +75,14 @@ pub struct Accepted {
     pub duplicate: bool,
 }
 
+/// A source that has to make room, and for how many copies of the message.
+#[derive(Clone, Copy, Debug)]
+struct Discarding {
+    source: SourceId,
+    destination: DestinationId,
+    copies: u64,
+}
+
 /// Room for plans, used again and again.
 #[derive(Debug, Default)]
 pub(super) struct Planning {
@@ -80,7 +90,7 @@ pub(super) struct Planning {
     /// References that no record names.
     unlogged: SmallVec<[Reference; 4]>,
     /// Sources that must make room first.
-    discarding: SmallVec<[(SourceId, DestinationId); 2]>,
+    discarding: SmallVec<[Discarding; 2]>,
     sync: bool,
 }
 
@@ -94,10 +104,19 @@ impl Planning {
         incoming: &Incoming<'_>,
     ) -> Result<(), PublishError> {
         let (bytes, delayed) = (incoming.stored_bytes(), self.head.delay_ms > 0);
-        match room(source, &destination.properties, bytes, delayed) {
+        let others = self.copies_in(source.id);
+        match room(source, &destination.properties, (bytes, others), delayed) {
             Room::Enough => {}
             Room::AfterDiscarding if incoming.transaction.is_none() => {
-                self.discarding.push((source.id, destination.id))
+                let known = self.discarding.iter_mut().find(|known| known.source == source.id);
+                match known {
+                    Some(known) => known.copies = others + 1,
+                    None => self.discarding.push(Discarding {
+                        source: source.id,
+                        destination: destination.id,
+                        copies: others + 1,
+                    }),
+                }
             }
             // A transaction's messages take effect later: room is made then.
             Room::AfterDiscarding => {}
@@ -118,6 +137,18 @@ impl Planning {
             self.unlogged.push(reference);
         }
         Ok(())
+    }
+}
+
+impl Planning {
+    /// How many copies of the message are to come into a source already: bridges may lead into one by several ways.
+    fn copies_in(&self, id: SourceId) -> u64 {
+        // Without bridges a source stands once; looking for it would make wide topics slow.
+        if self.head.copies.len() < 2 {
+            return 0;
+        }
+        let references = self.head.references.iter().chain(&self.unlogged);
+        references.filter(|reference| reference.source == id).count() as u64
     }
 }
 
@@ -152,6 +183,13 @@ impl State {
                 wait_for,
                 duplicate: true,
             });
+        }
+        // What was known of its producer when that came back may have left the table since.
+        if incoming.may_be_again
+            && self.tables.producers.may_have_forgotten(incoming.incarnation)
+            && self.tables.producers.last(incoming.incarnation, to).is_none()
+        {
+            return Err(PublishError::UnknownProducer);
         }
         let mut planning = std::mem::take(&mut self.planning);
         let result = self
@@ -393,7 +431,7 @@ impl State {
     fn choose_for(
         &mut self,
         head: &MessageHead,
-        discarding: &[(SourceId, DestinationId)],
+        discarding: &[Discarding],
         bytes: u64,
         logged: bool,
     ) -> Result<SmallVec<[(SourceId, Discards); 2]>, AppendError> {
@@ -402,7 +440,10 @@ impl State {
         }
         let chosen: SmallVec<[_; 2]> = discarding
             .iter()
-            .map(|(source, destination)| (*source, self.choose_discards(*source, *destination, bytes)))
+            .map(|one| {
+                let chosen = self.choose_discards(one.source, one.destination, (one.copies, bytes));
+                (one.source, chosen)
+            })
             .collect();
         let mut lengths = Vec::new();
         let mut room = Ok(());
@@ -416,7 +457,10 @@ impl State {
             room = room.and_then(|()| self.add_lengths(&heads, &mut lengths));
         }
         // Nothing is discarded for a message that then finds no room itself, and none of it takes from the reserve.
-        match room.and_then(|()| self.log.check_room(&lengths, !logged)) {
+        match room.and_then(|()| {
+            self.log
+                .check_room(&lengths, if logged { Purpose::Fill } else { Purpose::Drain })
+        }) {
             Ok(()) => Ok(chosen),
             Err(error) => {
                 for (source, discarded) in &chosen {
@@ -499,9 +543,9 @@ fn refuses(properties: &Properties, kind: Kind, delayed: bool) -> bool {
     }
 }
 
-/// Whether a source has room for one more message of this size. Delayed messages have the same room once more
+/// Whether a source has room for one more message of this size, beside so many copies of it. Delayed messages have the same room once more
 /// (EMS-DEST-A63).
-fn room(source: &Source, properties: &Properties, bytes: u64, delayed: bool) -> Room {
+fn room(source: &Source, properties: &Properties, (bytes, others): (u64, u64), delayed: bool) -> Room {
     let Properties {
         messages_max,
         bytes_max,
@@ -520,8 +564,8 @@ fn room(source: &Source, properties: &Properties, bytes: u64, delayed: bool) -> 
             totals.bytes - totals.delayed_bytes,
         )
     };
-    let over_messages = *messages_max > 0 && messages + totals.pending_messages + 1 > *messages_max;
-    let over_bytes = *bytes_max > 0 && total + totals.pending_bytes + bytes > *bytes_max;
+    let over_messages = *messages_max > 0 && messages + totals.pending_messages + others + 1 > *messages_max;
+    let over_bytes = *bytes_max > 0 && total + totals.pending_bytes + bytes * (others + 1) > *bytes_max;
     if !over_messages && !over_bytes {
         return Room::Enough;
     }

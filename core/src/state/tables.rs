@@ -102,6 +102,8 @@ pub(super) struct Tables {
     pub header_bytes: usize,
     /// Where the latest complete checkpoint begins.
     pub checkpoint: Position,
+    /// How long its records' heads are.
+    pub checkpoint_bytes: u64,
 }
 
 impl Tables {
@@ -128,6 +130,7 @@ impl Tables {
             beside: FxHashMap::default(),
             header_bytes: 0,
             checkpoint: Position::ZERO,
+            checkpoint_bytes: 0,
         };
         let mut undelivered = Source::new(UNDELIVERED.source(), Some(UNDELIVERED), true);
         undelivered.named = true;

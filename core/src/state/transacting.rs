@@ -1,7 +1,7 @@
 //! Deciding transactions. All of one takes effect, or nothing, also over a crash: what it sent and acknowledged is in the
 //! log under its number, and one record decides.
 
-use crate::log::{AppendError, Position};
+use crate::log::{AppendError, Position, Purpose};
 
 use super::catalogue_record::{Decision, TransactionHead, kinds};
 use super::error::StateError;
@@ -76,7 +76,7 @@ impl State {
         for (_, sequences) in &acknowledged {
             put_lengths_max(sequences.len() as u64, &mut roughly);
         }
-        if self.log.check_room(&roughly, false).is_ok() {
+        if self.log.check_room(&roughly, Purpose::Fill).is_ok() {
             return Ok(());
         }
         let mut lengths = Vec::new();
@@ -85,7 +85,7 @@ impl State {
             self.add_lengths(&heads, &mut lengths)?;
         }
         lengths.append(&mut others);
-        self.log.check_room(&lengths, true)
+        self.log.check_room(&lengths, Purpose::Drain)
     }
 
     /// How many messages a source discards at most when a transaction's come in.
@@ -145,6 +145,10 @@ impl State {
         let needs_record = open.messages > 0 || !open.terminals.is_empty() || open.prepared.is_some();
         let unlogged = open.acknowledged.clone();
         let touched = self.discarding_sources(id);
+        let mut discards = Vec::new();
+        for (source, destination) in &touched {
+            put_lengths_max(self.discards_at_most(id, *source, *destination), &mut discards);
+        }
         let position = if needs_record {
             self.append_decision(id, Decision::Committed, None)?
         } else {
@@ -159,11 +163,13 @@ impl State {
                 source.statistics.acknowledged_total += 1;
             }
         }
-        // What came in only now may have expired before.
+        // What came in only now may have expired before. Its end leaves the room that `check_decision` found for the rest.
+        self.promised = discards;
         let due = self.tables.timers.next_deadline_ms();
         if due.is_some_and(|due_ms| due_ms <= self.tables.now.monotonic_ms) {
             self.run_timers();
         }
+        self.promised.clear();
         for (source, destination) in touched {
             // There is room for it, by `check_decision`. Should the log be finished, it says so to everybody who waits.
             let _ = self.make_room(source, destination, 0);

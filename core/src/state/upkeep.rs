@@ -2,7 +2,7 @@
 //! jobs; nothing here waits.
 
 use crate::log::{
-    AppendError, MaintenanceDone, MaintenanceJob, Position, Read, ReadDone, ReadRequest, Space, WriteDone, WriteJob,
+    AppendError, MaintenanceDone, MaintenanceJob, Position, ReadDone, ReadRequest, Space, WriteDone, WriteJob,
 };
 
 use super::catalogue_record::WatermarkHead;
@@ -25,6 +25,8 @@ pub enum ReadJob {
     Log(ReadRequest),
     /// A chunk of the spill file.
     Spill(SpillRead),
+    /// Nothing: whoever waits asks again once it is done.
+    Again,
 }
 
 /// The result of a [`ReadJob`].
@@ -33,6 +35,8 @@ pub enum ReadJobDone {
     Log(Box<ReadDone>),
     /// A chunk of the spill file.
     Spill(SpillReadDone),
+    /// Nothing.
+    Again,
 }
 
 impl ReadJob {
@@ -42,6 +46,7 @@ impl ReadJob {
         match self {
             Self::Log(request) => ReadJobDone::Log(Box::new(request.run())),
             Self::Spill(read) => ReadJobDone::Spill(read.run()),
+            Self::Again => ReadJobDone::Again,
         }
     }
 }
@@ -248,6 +253,7 @@ impl State {
                 self.reading_spilled.remove(&done.chunk);
                 self.tables.volatile.complete_read(done);
             }
+            ReadJobDone::Again => {}
         }
     }
 
@@ -282,11 +288,10 @@ impl State {
     pub fn request_watermark_sync(&mut self) {
         self.tables.volatile.resume();
         self.log.request_watermark_sync();
-        // Whoever waits for one of them is woken when its read is complete.
-        for position in std::mem::take(&mut self.later) {
-            if let Ok(Read::Miss(request)) = self.log.read(position) {
-                self.reads.push(ReadJob::Log(request));
-            }
+        // Asking here in the place of those who wait would not do: what they wait for may be in memory by now, or gone, and
+        // then no read would come to its end and wake them.
+        if std::mem::take(&mut self.later) {
+            self.reads.push(ReadJob::Again);
         }
     }
 

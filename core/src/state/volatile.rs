@@ -7,7 +7,7 @@
 //!
 //! A chunk's memory is one shared buffer and goes when its last message goes, or when the chunk is spilled.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use bytes::{Bytes, BytesMut};
 
@@ -22,8 +22,14 @@ const SLOTS_MAX: usize = 1 << INDEX_BITS;
 const CHUNK_BYTES: usize = 256 * 1024;
 /// Larger messages have memory of their own.
 const SHARED_BYTES_MAX: usize = 64 * 1024;
-/// Chunks that were read back from the spill file and may be asked for again.
+/// Chunks that were read back from the spill file and may be asked for again, and their bytes: a large message is a chunk of
+/// its own.
 const FETCHED_MAX: usize = 16;
+const FETCHED_BYTES_MAX: usize = FETCHED_MAX * CHUNK_BYTES;
+/// For so many chunks that come after it a message counts as waited for; whoever asked may be gone.
+const WANTED_CHUNKS: u64 = 64;
+/// What is waited for stays beyond these, but not beyond this much more.
+const WANTED_BYTES_MAX: usize = 32 << 20;
 
 /// Whether a position is this store's.
 #[must_use]
@@ -81,6 +87,9 @@ pub struct VolatileStore {
     // Chunks before this one are spilled or gone.
     spill_from: u64,
     fetched: VecDeque<(u64, Bytes)>,
+    /// Messages that somebody waits for, and how many chunks had been read when they were asked for.
+    wanted: BTreeMap<u64, u64>,
+    reads: u64,
 }
 
 impl VolatileStore {
@@ -97,6 +106,8 @@ impl VolatileStore {
             files,
             spill_from: 1,
             fetched: VecDeque::new(),
+            wanted: BTreeMap::new(),
+            reads: 0,
         }
     }
 
@@ -280,7 +291,7 @@ impl VolatileStore {
 
     /// The message at a position.
     #[must_use]
-    pub fn read(&self, position: Position) -> VolatileRead {
+    pub fn read(&mut self, position: Position) -> VolatileRead {
         let number = (position.0 & !VOLATILE) >> INDEX_BITS;
         let index = position.0 as usize & (SLOTS_MAX - 1);
         let chunk = number
@@ -298,6 +309,7 @@ impl VolatileStore {
             return VolatileRead::Ready(slot.record.slice(..head_bytes), slot.record.slice(head_bytes..));
         };
         if let Some((_, fetched)) = self.fetched.iter().find(|(fetched, _)| *fetched == number) {
+            self.wanted.remove(&position.0);
             let start = slot.offset as usize;
             let end = start + slot.bytes as usize;
             if end <= fetched.len() {
@@ -309,7 +321,10 @@ impl VolatileStore {
             return VolatileRead::Gone;
         }
         match self.files.read(part, number) {
-            Some(read) => VolatileRead::Spilled(read),
+            Some(read) => {
+                self.wanted.insert(position.0, self.reads);
+                VolatileRead::Spilled(read)
+            }
             None => VolatileRead::Gone,
         }
     }
@@ -320,10 +335,38 @@ impl VolatileStore {
         if self.fetched.iter().any(|(number, _)| *number == done.chunk) {
             return;
         }
-        if self.fetched.len() >= FETCHED_MAX {
-            self.fetched.pop_front();
-        }
         self.fetched.push_back((done.chunk, bytes));
+        self.reads += 1;
+        let reads = self.reads;
+        self.wanted.retain(|_, asked| reads - *asked <= WANTED_CHUNKS);
+        self.evict_fetched();
+    }
+
+    /// Lets chunks go that were read back, the oldest first: those that nobody waits for, and beyond a further bound the
+    /// others as well.
+    fn evict_fetched(&mut self) {
+        let mut count = self.fetched.len();
+        let mut bytes: usize = self.fetched.iter().map(|(_, bytes)| bytes.len()).sum();
+        let newest = self.fetched.back().map_or(0, |(number, _)| *number);
+        let wanted = &self.wanted;
+        self.fetched.retain(|(number, chunk)| {
+            let over = count > FETCHED_MAX || bytes > FETCHED_BYTES_MAX;
+            let first = VOLATILE | *number << INDEX_BITS;
+            let is_wanted = wanted.range(first..first + SLOTS_MAX as u64).next().is_some();
+            let may_stay = is_wanted && bytes <= FETCHED_BYTES_MAX + WANTED_BYTES_MAX;
+            if !over || may_stay || *number == newest {
+                return true;
+            }
+            (count, bytes) = (count - 1, bytes - chunk.len());
+            false
+        });
+    }
+
+    /// Chunks that were read back and are kept, and their bytes.
+    #[cfg(test)]
+    pub(super) fn fetched(&self) -> (usize, usize) {
+        let bytes = self.fetched.iter().map(|(_, bytes)| bytes.len()).sum();
+        (self.fetched.len(), bytes)
     }
 
     /// The next thing to do for the spill files, if memory is over its budget or a file is no longer needed.

@@ -8,6 +8,7 @@ mod producers;
 mod refusing;
 mod room;
 mod transacting;
+mod waiting_for_room;
 
 use super::*;
 use crate::log::Options;
@@ -32,6 +33,8 @@ struct Bench {
     limits: Limits,
     /// How many producers' numbers the next start remembers.
     producers_max: usize,
+    /// Memory for what is not logged, in the next start.
+    volatile_bytes: u64,
     frames: Vec<proto::ServerFrame>,
     /// Streams with output that nobody has taken yet.
     ready: Vec<u64>,
@@ -53,6 +56,7 @@ impl Bench {
             properties,
             limits: Limits::default(),
             producers_max: StateOptions::default().producers_max,
+            volatile_bytes: StateOptions::default().volatile_bytes,
             frames: Vec::new(),
             ready: Vec::new(),
             starts: 0,
@@ -73,6 +77,7 @@ impl Bench {
             },
             start: self.draw(),
             producers_max: self.producers_max,
+            volatile_bytes: self.volatile_bytes,
             ..StateOptions::default()
         };
         let (state, _) = State::open(Arc::new(self.disk.clone()), options, self.now).unwrap();

@@ -236,3 +236,47 @@ fn a_producer_that_comes_back_leaves_out_what_it_declares_and_nothing_else() {
         assert_eq!(bench.errors(), [ErrorCode::InvalidArgument]);
     }
 }
+
+#[test]
+fn a_number_that_comes_again_is_unknown_when_its_producer_left_the_table_after_it_came_back() {
+    for bound in [true, false] {
+        let mut bench = Bench::new(Properties::default());
+        bench.producers_max = 4;
+        bench.begin_anew();
+        let to = bound.then(orders);
+        let send = |bench: &mut Bench, sequence| match bound {
+            true => bench.publish(sequence, "in doubt"),
+            false => bench.send_to("orders", sequence),
+        };
+        match bound {
+            true => bench.producer(0, 0),
+            false => bench.anonymous(0, 0),
+        }
+        send(&mut bench, 1);
+        send(&mut bench, 2);
+        let incarnation = bench.incarnation();
+        let token = bench.token(incarnation);
+        bench.reconnect();
+        let opened = bench.come_back_to(to, incarnation, token);
+        assert!(matches!(opened, Answered::ProducerOpened(_)), "{opened:?}");
+        // Before it sends again, others push it out.
+        let returned = bench.stream;
+        for _ in 0..8 {
+            bench.connect();
+            bench.producer(0, 0);
+            bench.publish(1, "another's");
+        }
+        bench.stream = returned;
+        bench.frames.clear();
+        send(&mut bench, 1);
+        send(&mut bench, 2);
+        let unknown = |sequence| (sequence, ErrorCode::UnknownProducer);
+        assert_eq!(bench.rejected(), [unknown(1), unknown(2)], "bound: {bound}");
+        assert_eq!(bench.held(), Some(10), "nothing is stored twice");
+        if bound {
+            // What it never sent before is new, whoever is forgotten.
+            send(&mut bench, 3);
+            assert_eq!((bench.confirmed(), bench.held()), (vec![3], Some(11)));
+        }
+    }
+}

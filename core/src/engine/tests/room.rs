@@ -8,12 +8,12 @@ use crate::state::{Origin, OverflowPolicy, StateError};
 
 impl Bench {
     /// Fills the log to its last record, the reserve included, until upkeep runs again.
-    fn exhaust(&mut self) {
+    pub(super) fn exhaust(&mut self) {
         self.fill(usize::MAX);
     }
 
     /// As `exhaust`, by so many records at most, each with a block of its own; how many it took.
-    fn fill(&mut self, most: usize) -> usize {
+    pub(super) fn fill(&mut self, most: usize) -> usize {
         let queue = |bench: &mut Self, name: &str| {
             let name = crate::name::DestinationName::parse(name).unwrap();
             let state = bench.engine().state_mut();
@@ -31,6 +31,7 @@ impl Bench {
             connection: 0,
             client_id: "",
             transaction: None,
+            may_be_again: false,
         };
         let to = crate::state::DestinationId(here.0);
         self.engine().state_mut().publish(to, &incoming).unwrap();
@@ -77,7 +78,7 @@ impl Bench {
     }
 
     /// Asks for a decision under the transaction's number as request.
-    fn decide(&mut self, transaction: u64, verb: Verb) {
+    pub(super) fn decide(&mut self, transaction: u64, verb: Verb) {
         let transact = proto::Transact {
             transaction,
             verb: verb.into(),
@@ -103,7 +104,7 @@ impl Bench {
         self.engine().handle(stream, &batch);
     }
 
-    fn answer(&self, request: u32) -> Option<Answered> {
+    pub(super) fn answer(&self, request: u32) -> Option<Answered> {
         self.frames.iter().find_map(|frame| match &frame.frame {
             Some(Got::Reply(reply)) if reply.request == request => reply.result.clone(),
             _ => None,
@@ -111,7 +112,7 @@ impl Bench {
     }
 }
 
-fn code(answered: Option<Answered>) -> Option<ErrorCode> {
+pub(super) fn code(answered: Option<Answered>) -> Option<ErrorCode> {
     match answered {
         Some(Answered::Error(error)) => Some(error.code()),
         _ => None,
@@ -210,13 +211,21 @@ fn an_acknowledgement_that_finds_room_for_its_first_part_only_counts_each_messag
         let mut bench = Bench::new(Properties::default());
         bench.connect();
         bench.producer(0, 0);
-        let publish = proto::Publish {
-            producer: 1,
-            first_sequence: 1,
-            messages: vec![bytes::Bytes::from_static(b"\x4a\x01x").to_vec().into(); (run + 2 * gaps) as usize],
-            ..proto::Publish::default()
-        };
-        bench.send(1, Sent::Publish(publish));
+        // No more at once than a segment takes.
+        for (first, count) in [
+            (1, run / 2),
+            (1 + run / 2, run / 2),
+            (1 + run, gaps),
+            (1 + run + gaps, gaps),
+        ] {
+            let publish = proto::Publish {
+                producer: 1,
+                first_sequence: first,
+                messages: vec![bytes::Bytes::from_static(b"\x4a\x01x").to_vec().into(); count as usize],
+                ..proto::Publish::default()
+            };
+            bench.send(1, Sent::Publish(publish));
+        }
         bench.consumer(1, run + 2 * gaps);
         assert_eq!(bench.deliveries().len() as u64, run + 2 * gaps);
         bench
@@ -363,72 +372,6 @@ fn a_rollback_that_finds_no_room_is_done_when_there_is_some() {
         (pending(&mut bench), bench.deliveries()),
         (0, vec![(1, false), (1, true)])
     );
-}
-
-// covers: EMS-TX-A02
-#[test]
-fn a_message_of_a_transaction_waits_for_the_next_segment_but_not_for_a_full_disk() {
-    let mut bench = Bench::new(Properties::default());
-    bench.internal = false;
-    bench.connect_as(AcknowledgeMode::Transacted);
-    bench.producer(0, 0);
-    bench.exhaust();
-    bench.publish_in(1, 1);
-    bench.decide(1, Verb::Commit);
-    bench.run(false);
-    assert!(
-        (bench.rejected().is_empty(), bench.answer(1)) == (true, None),
-        "both wait"
-    );
-    bench.settle();
-    assert!(matches!(bench.answer(1), Some(Answered::Transacted(done)) if !done.rolled_back));
-    assert_eq!(bench.held(), Some(1));
-    bench.disk.set_faults(Faults {
-        space_bytes: Some(0),
-        ..Faults::default()
-    });
-    bench.exhaust();
-    bench.settle();
-    bench.publish_in(2, 2);
-    bench.decide(2, Verb::Commit);
-    bench.settle();
-    let rejected: Vec<u64> = bench.rejected().into_iter().map(|(first, _)| first).collect();
-    assert_eq!(rejected, [2]);
-    assert_eq!(code(bench.answer(2)), Some(ErrorCode::TransactionRolledBack));
-}
-
-#[test]
-fn a_message_waits_for_the_next_segment_and_is_refused_at_once_on_a_full_disk() {
-    let mut bench = Bench::new(Properties::default());
-    bench.internal = false;
-    bench.connect();
-    bench.producer(0, 0);
-    bench.exhaust();
-    bench.publish_in(1, 0);
-    bench.run(false);
-    assert_eq!((bench.rejected().len(), bench.held()), (0, Some(0)), "it waits");
-    bench.settle();
-    assert_eq!(
-        (bench.rejected().len(), bench.held()),
-        (0, Some(1)),
-        "there is room again"
-    );
-    bench.disk.set_faults(Faults {
-        space_bytes: Some(0),
-        ..Faults::default()
-    });
-    bench.exhaust();
-    bench.settle();
-    bench.publish_in(2, 0);
-    bench.run(false);
-    let rejected: Vec<(u64, ErrorCode)> = bench.rejected();
-    assert_eq!(rejected, [(2, ErrorCode::StoreFull)]);
-    // The producer goes on with the next number when there is room.
-    bench.disk.set_faults(Faults::default());
-    bench.advance(1_000);
-    bench.publish(3, "is taken");
-    bench.settle();
-    assert_eq!((bench.rejected().len(), bench.held()), (1, Some(2)));
 }
 
 #[test]

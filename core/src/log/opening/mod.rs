@@ -11,6 +11,7 @@ use std::sync::Arc;
 use crate::log::cache::Cache;
 use crate::log::disk::{Disk, DiskError, DiskLock, OpenFile, read_places};
 use crate::log::error::LogError;
+use crate::log::footer::Footer;
 use crate::log::guarded::GuardedDisk;
 use crate::log::manifest::{Entry, MANIFEST_FILES, Manifest, ManifestFiles};
 use crate::log::options::{OpenMode, Options};
@@ -228,6 +229,8 @@ struct Opening {
     newest: Option<(u64, Position, u64)>,
     /// Files that hold something, of which it cannot be said what: they are put aside.
     strange: Vec<String>,
+    /// Footers that were made again from the records: they are written when the open has succeeded.
+    remade: Vec<Footer>,
 }
 
 impl Opening {
@@ -256,6 +259,7 @@ impl Opening {
             doubtful: files.doubtful,
             newest: None,
             strange: Vec::new(),
+            remade: Vec::new(),
         };
         opening.check_watermark(files.manifest.is_some())?;
         if opening.options.force_start {
@@ -417,6 +421,7 @@ impl Opening {
             segments,
             ahead,
             cursor,
+            remade,
             ..
         } = self;
         let mode = options.mode;
@@ -430,6 +435,7 @@ impl Opening {
             watermark_file,
             segments,
             ahead,
+            reserve: Default::default(),
             tail: Tail::default(),
             records_written: 0,
             read_ahead: Default::default(),
@@ -451,7 +457,8 @@ impl Opening {
             failed: None,
             _lock: lock,
         };
-        log.settle(durable)?;
+        log.settle(durable, report.created)?;
+        log.write_remade(remade)?;
         match mode {
             OpenMode::Follower => {}
             OpenMode::Active { epoch } => log.begin_epoch(epoch.unwrap_or(cursor.epoch + 1))?,

@@ -195,7 +195,7 @@ impl Opening {
             }
         };
         self.report.footers_rebuilt += 1;
-        Ok(Ok(Footer {
+        let footer = Footer {
             store_id: header.store_id,
             id: entry.id,
             base: entry.base,
@@ -204,7 +204,9 @@ impl Opening {
             hash_after: after.hash,
             epoch: after.epoch,
             index,
-        }))
+        };
+        self.remade.push(footer.clone());
+        Ok(Ok(footer))
     }
 
     /// A damaged sealed segment: refuse, or in a forced start replace it by what can be read of it.

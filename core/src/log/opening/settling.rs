@@ -3,18 +3,22 @@
 
 use std::collections::VecDeque;
 
+use crate::log::compaction::write_footer;
 use crate::log::disk::{DiskError, DiskFile, read_full, read_places};
 use crate::log::error::LogError;
+use crate::log::footer::Footer;
 use crate::log::manifest::Entry;
 use crate::log::position::{BLOCK_BYTES, Position};
+use crate::log::reserve::RESERVE_SEGMENTS;
 use crate::log::running::Log;
 use crate::log::segment_header::{parse_name, segment_name};
 use crate::log::segments::Segment;
 
 impl Log {
     /// Makes sure that there is a segment to append to, and that nothing behind its end can be taken for a continuation.
-    pub(super) fn settle(&mut self, durable: Position) -> Result<(), LogError> {
+    pub(super) fn settle(&mut self, durable: Position, created: bool) -> Result<(), LogError> {
         self.drop_misfits()?;
+        self.find_spare()?;
         for segment in self
             .segments
             .iter()
@@ -23,19 +27,7 @@ impl Log {
         {
             grow(segment, u64::from(segment.file_bytes))?;
         }
-        if self.ahead.is_empty() {
-            match self.prepare_now() {
-                Err(LogError::Disk(error)) if error.is_no_space() => {
-                    // All records were found, so what the manifest does not list is of no use, and takes space.
-                    self.remove_unlisted()?;
-                    match self.prepare_now() {
-                        Err(LogError::Disk(error)) if error.is_no_space() => {}
-                        result => result?,
-                    }
-                }
-                result => result?,
-            }
-        }
+        self.find_reserve(created)?;
         let (end, store_id) = (self.manifest.sealed_end, self.store_id);
         if self.segments.last().is_none_or(|segment| segment.sealed) {
             if self.ahead.is_empty() {
@@ -44,6 +36,9 @@ impl Log {
                 )));
             }
             self.begin_segment(end, end);
+            if created {
+                self.reserve.note_created();
+            }
             return self.sync_found(durable);
         }
         let Some(segment) = self.segments.last() else {
@@ -67,6 +62,36 @@ impl Log {
         self.sync_found(durable)
     }
 
+    /// Sees to it that there is a segment to go on in and, in a log that was filled before, as many as its reserve has, so
+    /// that who publishes need not wait for upkeep.
+    fn find_reserve(&mut self, created: bool) -> Result<(), LogError> {
+        let begins = self.segments.last().is_none_or(|segment| segment.sealed);
+        let wanted = if created {
+            1
+        } else {
+            RESERVE_SEGMENTS + usize::from(begins)
+        };
+        let mut cleaned = false;
+        while self.ahead.len() < wanted {
+            match self.prepare_now() {
+                Err(LogError::Disk(error)) if error.is_no_space() => {
+                    self.reserve.drains = true;
+                    // All records were found, so what the manifest does not list is of no use, and takes space.
+                    if !std::mem::replace(&mut cleaned, true) {
+                        self.remove_unlisted()?;
+                    } else if !self.ahead.is_empty() || !self.spend_spare_now()? {
+                        break;
+                    }
+                }
+                result => result?,
+            }
+        }
+        if !created {
+            self.reserve.note_found();
+        }
+        Ok(())
+    }
+
     /// Removes the files of retired segments and of copies that never came into force.
     pub(super) fn remove_unlisted(&self) -> Result<(), LogError> {
         let mut removed = false;
@@ -82,6 +107,35 @@ impl Log {
         }
         if removed {
             self.disk.sync_directory()?;
+        }
+        Ok(())
+    }
+
+    /// Writes footers that were made again, so that their segments can be rewritten, and the next open reads them. Where there
+    /// is no space for one it is as it was.
+    pub(super) fn write_remade(&mut self, remade: Vec<Footer>) -> Result<(), LogError> {
+        let mut manifest = self.next_manifest();
+        let mut changed = false;
+        for footer in remade {
+            // A forced start may have replaced the segment since.
+            let Some(entry) = manifest.entries.iter_mut().find(|entry| entry.id == footer.id) else {
+                continue;
+            };
+            let footer_crc = match write_footer(self.disk.as_ref(), &footer) {
+                Ok(footer_crc) => footer_crc,
+                Err(error) if error.passes() => continue,
+                Err(error) => return Err(error.into()),
+            };
+            changed |= entry.footer_crc != footer_crc;
+            entry.footer_crc = footer_crc;
+            if let Some(segment) = self.segments.by_id_mut(footer.id) {
+                segment.footer_crc = footer_crc;
+            }
+            self.disk.sync_directory()?;
+        }
+        if changed {
+            self.manifest_files.write(&manifest)?;
+            self.adopt(manifest);
         }
         Ok(())
     }

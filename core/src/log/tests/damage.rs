@@ -213,7 +213,7 @@ fn a_missing_or_foreign_file_refuses_the_start() {
     let mut other = filled_as(10, 120, 2500, foreign);
     other.maintain(&KeepAll).unwrap();
     for name in disk.list().unwrap() {
-        if name.ends_with("footer") || name == "lock" {
+        if name.ends_with("footer") || ["lock", "spare"].contains(&name.as_str()) {
             continue;
         }
         let without = disk.fork(1);
@@ -279,4 +279,40 @@ fn a_store_that_is_open_cannot_be_opened_again() {
     drop(log);
     let (_log, report) = open().unwrap();
     assert!(!report.created);
+}
+
+#[test]
+fn a_footer_that_was_made_again_is_written_so_that_its_segment_can_be_rewritten() {
+    let mut host = filled(11, 200, 2000);
+    host.maintain(&KeepAll).unwrap();
+    let sealed = host.log.segments.iter().filter(|segment| segment.sealed).count() as u64;
+    assert!(sealed > 2, "{sealed}");
+    let Host {
+        disk, log, appended, ..
+    } = host;
+    drop(log);
+    for name in disk.list().unwrap().iter().filter(|name| name.ends_with(".footer")) {
+        disk.remove(name).unwrap();
+    }
+    let refused = disk.fork(2);
+    let host = Host::open(&disk, options()).unwrap();
+    assert_eq!(host.report.footers_rebuilt, sealed);
+    let Host { log, .. } = host;
+    drop(log);
+    disk.kill_process();
+    // They are there after a power cut, too, and right.
+    disk.power_cycle();
+    let mut host = Host::open(&disk, compacting()).unwrap();
+    assert_eq!((host.report.footers_rebuilt, host.report.footers_read), (0, sealed));
+    host.appended = appended;
+    host.check_recovered();
+    // Nothing is held, so that all are rewritten.
+    for _ in 0..3 {
+        host.maintain(&KeepAll).unwrap();
+    }
+    assert!(host.log.damaged_places().is_empty(), "{:?}", host.log.damaged_places());
+    // A refused start writes none.
+    let refuse = &mut |_: Recovered<'_>| Err("not today".to_owned());
+    assert!(Log::open(Arc::new(refused.clone()), options(), refuse).is_err());
+    assert!(refused.list().unwrap().iter().all(|name| !name.ends_with(".footer")));
 }

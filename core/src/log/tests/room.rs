@@ -1,7 +1,7 @@
 //! Whether there is room for several records is what appending them finds.
 
 use super::*;
-use crate::log::AppendError;
+use crate::log::{AppendError, Purpose};
 
 #[test]
 fn room_is_promised_exactly_where_every_record_can_be_appended() {
@@ -22,15 +22,19 @@ fn room_is_promised_exactly_where_every_record_can_be_appended() {
             let count = 1 + random.below(6);
             let most = [10, 300, 5_000, 45_000][random.below(4) as usize];
             let lengths: Vec<u64> = (0..count).map(|_| random.below(most)).collect();
-            let reserved = random.one_in(2);
-            let promised = log.check_room(&lengths, reserved);
+            let purpose = [Purpose::Fill, Purpose::Drain, Purpose::Upkeep][random.below(3) as usize];
+            let promised = log.check_room(&lengths, purpose);
             if promised.is_err() && random.one_in(2) {
                 no += 1;
                 continue;
             }
             let appended = lengths.iter().try_for_each(|length| {
                 let payload = vec![7; *length as usize];
-                let append = if reserved { Log::append_reserved } else { Log::append };
+                let append = match purpose {
+                    Purpose::Fill => Log::append,
+                    Purpose::Drain => Log::append_reserved,
+                    Purpose::Upkeep => Log::append_kept,
+                };
                 append(&mut log, 40, &[], &payload).map(|_| ())
             });
             match (&promised, &appended) {
@@ -38,7 +42,7 @@ fn room_is_promised_exactly_where_every_record_can_be_appended() {
                 (Err(AppendError::NoSpace), Err(AppendError::NoSpace)) => no += 1,
                 // Which of two reasons comes first may differ: too large is seen before anything is appended.
                 (Err(AppendError::TooLarge { .. }), Err(_)) => {}
-                other => panic!("seed {seed}: {lengths:?} {reserved}: {other:?}"),
+                other => panic!("seed {seed}: {lengths:?} {purpose:?}: {other:?}"),
             }
             if random.one_in(3)
                 && let Some(job) = log.next_write().unwrap()

@@ -133,3 +133,36 @@ fn a_chunk_that_was_changed_or_does_not_continue_is_refused() {
         assert!(matches!(diverged.log.append_log(&chunk), Err(LogError::Chunk(_))));
     }
 }
+
+#[test]
+fn a_follower_whose_disk_is_full_can_take_over() {
+    each_seed(20, |seed| {
+        let mut leader = filled(seed, 400, 2500);
+        leader.maintain(&KeepAll).unwrap();
+        let disk = SimDisk::new(seed);
+        disk.set_faults(crate::sim::Faults {
+            space_bytes: Some(600_000 + seed * 1_000),
+            ..Default::default()
+        });
+        let mut other = Host::open(&disk, follower()).unwrap();
+        let mut refused = 0;
+        while refused < 3 {
+            let from = Position(other.log.end().get().next_multiple_of(BLOCK_BYTES));
+            let chunk = leader.log.read_log(from, 20_000).unwrap();
+            assert!(chunk.to > from, "the disk is never full");
+            match other.log.append_log(&chunk) {
+                Ok(_) => refused = 0,
+                Err(LogError::NoSpace) => refused += 1,
+                Err(error) => panic!("{error}"),
+            }
+            other.commit().unwrap();
+            other.maintain(&KeepAll).unwrap();
+            other.log.request_watermark_sync();
+        }
+        let epoch = leader.log.epoch() + 1;
+        other.log.begin_epoch(epoch).unwrap();
+        // What makes room is logged, too.
+        other.log.append_kept(40, b"purge", b"").unwrap();
+        other.commit().unwrap();
+    });
+}

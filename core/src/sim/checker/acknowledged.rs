@@ -19,8 +19,8 @@ pub fn check(index: &Index<'_>, found: &mut Found) {
             .find(|later| {
                 later.at > done
                 && later.handed.sequence == handed.sequence
-                // What was in memory and is there again was sent again.
-                && (kept || !index.stopped_between(done, later.at))
+                // What was in memory and is there again was sent again, also where a stop came before it was known to be done.
+                && (kept || !index.stopped_between(delivery.at, later.at))
             });
         if let Some(again) = again {
             let name = index.name(handed.place, handed.key);

@@ -39,6 +39,10 @@ pub struct World {
     /// The last number of a producer.
     pub producers: u32,
     pub(super) comparisons: u64,
+    pub(super) takeovers: u64,
+    pub(super) probes: u64,
+    /// The wall clock was set in this run.
+    pub(super) wall_jumped: bool,
     pub(super) stalled: Stalled,
 }
 
@@ -81,6 +85,9 @@ impl World {
             last_stream: 0,
             producers,
             comparisons: 0,
+            takeovers: 0,
+            probes: 0,
+            wall_jumped: false,
             stalled: Stalled::default(),
         }
     }
@@ -333,8 +340,9 @@ impl World {
     /// Sends what is durable to the follower.
     fn follower_reads(&mut self) {
         if let (Some(follower), Some(host)) = (&mut self.follower, &mut self.machine.host) {
-            follower.read(&mut self.env, host.engine_mut().state_mut());
+            follower.read(&mut self.env, host.engine_mut().state_mut(), self.calm);
         }
+        self.compare_now();
         if self.env.random.one_in(8) {
             self.compare_follower();
         }

@@ -478,11 +478,8 @@ impl Client {
                 self.send(index, frames.into_iter().map(|frame| (frame, None)).collect());
             }
             (Asked::Producer(at), _) => {
-                if error.is_some_and(|error| error.code() == ErrorCode::UnknownProducer) {
-                    session.producers[at].forgotten();
-                    let frame = session.producers[at].open_frame();
-                    self.send(index, vec![(frame, Some(Asked::Producer(at)))]);
-                }
+                let frames = producer_refused(session, at, error.map(|error| error.code()));
+                self.send(index, frames);
             }
             (Asked::Consumer(number), _) => consumer_answered(env, session, number, error.is_some()),
             (Asked::Ack(deliveries), Some(Answered::Done(_))) => {
@@ -490,18 +487,21 @@ impl Client {
                     .into_iter()
                     .for_each(|delivery| env.note(Event::AckConfirmed(delivery)));
             }
-            (Asked::Commit(tx), Some(Answered::Transacted(done))) => {
+            (Asked::Commit(tx, _), Some(Answered::Transacted(done))) => {
                 env.note(if done.rolled_back {
                     Event::RolledBack(tx)
                 } else {
                     Event::Committed(tx)
                 });
             }
-            (Asked::Commit(tx), _) => {
-                if error.is_some_and(|error| error.code() == ErrorCode::TransactionRolledBack) {
-                    env.note(Event::RolledBack(tx));
+            (Asked::Commit(tx, number), _) => match error.map(|error| error.code()) {
+                Some(ErrorCode::TransactionRolledBack) => env.note(Event::RolledBack(tx)),
+                Some(ErrorCode::StoreFull) => {
+                    let frames = session.commit_refused(env, tx, number);
+                    self.send(index, frames);
                 }
-            }
+                _ => {}
+            },
             (Asked::Prepare(tx), Some(Answered::Transacted(done))) if !done.read_only => {
                 env.prepared.push(Prepared {
                     tx,
@@ -528,6 +528,17 @@ impl Client {
         }
     }
 
+    /// Opens producers again that were refused, for want of room, and have messages without an answer.
+    pub fn reopen_producers(&mut self) {
+        for index in 0..self.sessions.len() {
+            let session = &self.sessions[index];
+            let refused = |producer: &&Producer| session.open && !producer.is_open() && producer.waits();
+            let producers = (0..).zip(&session.producers).filter(|(_, producer)| refused(producer));
+            let frames = producers.map(|(at, producer)| (producer.open_frame(), Some(Asked::Producer(at))));
+            self.send(index, frames.collect());
+        }
+    }
+
     /// What it still waits for.
     #[must_use]
     pub fn waits_for(&self) -> Vec<String> {
@@ -540,6 +551,18 @@ impl Client {
         );
         waits
     }
+}
+
+/// A producer was not opened: whether it asks again.
+fn producer_refused(session: &mut Session, at: usize, code: Option<ErrorCode>) -> Vec<Sending> {
+    if code == Some(ErrorCode::UnknownProducer) {
+        session.producers[at].forgotten();
+    }
+    // Where its queue has to be made first and there is no room for that, there will be.
+    if matches!(code, Some(ErrorCode::UnknownProducer | ErrorCode::StoreFull)) {
+        return vec![(session.producers[at].open_frame(), Some(Asked::Producer(at)))];
+    }
+    Vec::new()
 }
 
 /// A consumer was opened, or refused.

@@ -54,6 +54,7 @@ impl World {
         }
         self.settle();
         for client in &mut self.clients {
+            client.reopen_producers();
             for session in 0..client.sessions.len() {
                 if !client.sessions[session].open {
                     continue;

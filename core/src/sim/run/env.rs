@@ -59,6 +59,12 @@ impl Env {
         }
     }
 
+    /// From here on the random numbers are those of one step of a seed, whatever was drawn before.
+    pub fn draw_anew(&mut self, seed: u64, step: u32) {
+        let mut mixed = Random::new(seed ^ u64::from(step) << 32);
+        self.random = Random::new(mixed.next_u64() ^ u64::from(step));
+    }
+
     /// The time.
     #[must_use]
     pub fn now(&self) -> Now {
@@ -211,8 +217,12 @@ pub struct Figures {
     pub transactions: u64,
     /// Times the broker stopped and started.
     pub restarts: u64,
-    /// Times a follower was compared and equal.
+    /// Times a follower was compared with its leader.
     pub comparisons: u64,
+    /// Times a follower took over.
+    pub takeovers: u64,
+    /// Times a copy of the disk was damaged and compared.
+    pub damages: u64,
 }
 
 impl std::ops::AddAssign for Figures {
@@ -223,5 +233,7 @@ impl std::ops::AddAssign for Figures {
         self.transactions += other.transactions;
         self.restarts += other.restarts;
         self.comparisons += other.comparisons;
+        self.takeovers += other.takeovers;
+        self.damages += other.damages;
     }
 }

@@ -39,7 +39,9 @@ impl World {
             let ms = self.env.between(1, 5000);
             self.env.clock.advance(ms);
         }
-        self.jump_wall(8);
+        if !self.machine.has_heir() {
+            self.jump_wall(8);
+        }
         self.restarts += 1;
         for attempt in 0.. {
             if !self.calm && attempt < 2 && self.env.random.one_in(4) {
@@ -66,6 +68,7 @@ impl World {
             let ms = if self.env.random.one_in(8) { 3_600_000 } else { ms };
             let wall = self.env.clock.wall_ms() + ms;
             self.env.clock.set_wall(wall);
+            self.wall_jumped = true;
             self.env.tell(|| format!("the wall clock jumps by {ms} ms"));
             self.advance(0);
         }
@@ -135,7 +138,8 @@ impl World {
 
     /// The broker's process ends, in one way or another; or one of its threads does.
     fn something_ends(&mut self) {
-        match self.env.random.below(8) {
+        match self.env.random.below(9) {
+            8 => self.take_over(),
             0..=2 => self.crash(true),
             3 | 4 => self.crash(false),
             5 => {
@@ -156,7 +160,7 @@ impl World {
 
     /// Breaks one thing.
     pub fn something_breaks(&mut self) {
-        match self.env.random.below(24) {
+        match self.env.random.below(26) {
             0..=4 => {
                 let index = self.env.random.below(self.clients.len() as u64) as usize;
                 let heard = self.env.random.one_in(2);
@@ -182,6 +186,7 @@ impl World {
                 self.stalled.background = self.env.between(1, 60);
                 self.env.tell(|| "upkeep and reads are stalled".to_owned());
             }
+            24 | 25 => self.probe_damage(),
             16 => self.jump_wall(1),
             17 | 18 => {
                 let index = self.env.random.below(self.clients.len() as u64) as usize;

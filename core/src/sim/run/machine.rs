@@ -10,7 +10,7 @@ use super::follower::Follower;
 use super::scene;
 use crate::engine::{Answer, Configuration, Engine, Polled, Question, Settings};
 use crate::host::{Executor as _, Host};
-use crate::log::{OpenMode, Options};
+use crate::log::{OpenMode, Options, Position};
 use crate::name::DestinationName;
 use crate::sim::history::Event;
 use crate::sim::{Faults, SimDisk, Steps, Worker};
@@ -33,6 +33,10 @@ pub struct Machine {
     polled_ms: u64,
     deadline_ms: Option<u64>,
     options: StateOptions,
+    /// What was committed before the last write was; zero: nothing was written yet.
+    proven: Position,
+    /// A follower that goes on as the broker, at the next start.
+    heir: Option<State>,
     /// Why the broker did not start.
     refused: Option<String>,
     /// How often it was started, so that each start brings another secret: the first one's has to hold.
@@ -64,7 +68,10 @@ fn options(env: &mut Env) -> StateOptions {
         volatile_bytes: env.pick(&[8 << 10, 1 << 20]).unwrap_or(1 << 20),
         redelivery_reserve: env.pick(&[2, 8, 64, 8192]).unwrap_or(64),
         selector_cache_bytes: env.pick(&[0, 2 << 10, 1 << 20]).unwrap_or(0),
+        producers_max: env.pick(&[100_000, 100_000, 100_000]).unwrap_or(3),
         refusals_max: env.pick(&[1, 2, 65_536]).unwrap_or(2),
+        incarnation_bits: env.pick(&[4, 24, 32]).unwrap_or(32),
+        checkpoint_chunk_bytes: env.pick(&[300, 128 << 10]).unwrap_or(300),
         checkpoint_bytes: env
             .pick(&[None, Some(8 << 10), Some(32 << 10), Some(128 << 10)])
             .flatten(),
@@ -84,6 +91,8 @@ impl Machine {
             polled_ms: 0,
             deadline_ms: None,
             options: options(env),
+            proven: Position::ZERO,
+            heir: None,
             refused: None,
             starts: 0,
         }
@@ -105,9 +114,19 @@ impl Machine {
             secret: [self.starts; SECRET_BYTES],
         };
         self.starts = self.starts.wrapping_add(1);
-        match State::open(disk, options, env.now()) {
-            Ok((state, report)) => {
+        let opened = match self.heir.take() {
+            Some(mut state) => {
+                let epoch = state.epoch() + 1;
+                state.tick(env.now());
+                state.begin_epoch(epoch, options.start).map(|()| state)
+            }
+            None => State::open(disk, options, env.now()).map(|(state, report)| {
                 env.tell(|| format!("opened: {report:?}"));
+                state
+            }),
+        };
+        match opened {
+            Ok(state) => {
                 let settings = Settings {
                     broker: "sim".to_owned(),
                     ..Settings::default()
@@ -141,7 +160,22 @@ impl Machine {
         self.tickets.clear();
         self.ready.clear();
         (self.touched, self.deadline_ms, self.refused) = (false, None, None);
-        self.polled_ms = 0;
+        (self.polled_ms, self.proven) = (0, Position::ZERO);
+    }
+
+    /// Another disk, and what is open on it already if it is to go on so, are the broker's from the next start on.
+    pub fn inherit(&mut self, disk: SimDisk, state: Option<State>) {
+        disk.set_faults(Faults::default());
+        if state.is_none() {
+            disk.kill_process();
+        }
+        (self.disk, self.heir) = (disk, state);
+    }
+
+    /// Whether the next start is of a follower that goes on as it is.
+    #[must_use]
+    pub fn has_heir(&self) -> bool {
+        self.heir.is_some()
     }
 
     /// Stops the broker: with the power, or only its process, in the middle of whatever it does.
@@ -228,9 +262,9 @@ impl Machine {
     #[must_use]
     pub fn is_due(&self, env: &Env) -> bool {
         let woken = self.host.as_ref().is_some_and(|host| host.executor().is_woken());
-        let passed = self
-            .deadline_ms
-            .is_some_and(|deadline| deadline <= env.clock.monotonic_ms());
+        let now_ms = env.clock.monotonic_ms();
+        // What is due at the very time of the poll before is due when the clock has moved.
+        let passed = self.deadline_ms.is_some_and(|deadline| deadline <= now_ms) && now_ms > self.polled_ms;
         self.touched || woken || passed
     }
 
@@ -238,6 +272,7 @@ impl Machine {
     pub fn poll(&mut self, env: &mut Env) {
         let Some(host) = &mut self.host else { return };
         let had_failed = host.failed().is_some();
+        let committed = host.engine().state().committed();
         // As the event loop does: first the time.
         host.tick(env.now());
         let Polled {
@@ -245,6 +280,9 @@ impl Machine {
             tickets,
             deadline_ms,
         } = host.poll();
+        if host.engine().state().committed() > committed {
+            self.proven = committed;
+        }
         (self.touched, self.deadline_ms) = (false, deadline_ms);
         self.polled_ms = env.clock.monotonic_ms();
         env.tell(|| format!("polled: {ready:?}, again at {deadline_ms:?}"));
@@ -254,6 +292,12 @@ impl Machine {
         if let Some(why) = host.failed().filter(|_| !had_failed) {
             env.tell(|| format!("failed: {why}"));
         }
+    }
+
+    /// Up to where the log is known to be durable by more than its last write.
+    #[must_use]
+    pub fn proven(&self) -> Position {
+        self.proven
     }
 
     /// The time for which the host waits to try again what the disk had no room for, if it does; or at which something is

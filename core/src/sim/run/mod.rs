@@ -8,6 +8,7 @@ mod broker;
 mod client;
 mod consumer;
 mod coordinator;
+mod damage;
 mod drain;
 mod env;
 mod faults;
@@ -30,10 +31,19 @@ use broker::World;
 /// Runs one seed for that many steps, drains, and checks.
 #[must_use]
 pub fn run(seed: u64, steps: u32) -> Outcome {
+    run_steps(seed, 0..steps)
+}
+
+/// Runs these steps of a seed and no others, drains, and checks. What a step draws does not depend on those before it, so
+/// that a failing run can be told by the few steps that make it fail.
+#[must_use]
+pub fn run_steps(seed: u64, steps: impl IntoIterator<Item = u32>) -> Outcome {
     let mut world = World::new(seed);
-    for _ in 0..steps {
+    for step in steps {
+        world.env.draw_anew(seed, step);
         world.step();
     }
+    world.env.draw_anew(seed, u32::MAX);
     world.drain();
     let violations = checker::check(&world.env.history);
     let history = &world.env.history;
@@ -48,6 +58,8 @@ pub fn run(seed: u64, steps: u32) -> Outcome {
         transactions: history.facts.transactions.len() as u64,
         restarts: world.restarts,
         comparisons: world.comparisons(),
+        takeovers: world.takeovers,
+        damages: world.probes,
     };
     Outcome {
         violations,

@@ -20,6 +20,9 @@ pub const QUEUES: [&str; 10] = [
 pub const DYNAMIC: [&str; 2] = ["made.a", "made.b"];
 /// Topics.
 pub const TOPICS: [&str; 4] = ["t.a.x", "t.a.y", "t.b", "t.c"];
+/// A topic of which each message has as many copies as there may be, in a queue where they expire.
+const WIDE: &str = "wide";
+const WIDTH: usize = 128;
 
 /// Where something is sent or taken.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -188,13 +191,15 @@ pub fn bridges() -> Vec<BridgeFacts> {
         to: to.name.clone(),
         predicate,
     };
-    vec![
+    let wide = std::iter::repeat_with(|| bridge(&At::topic(WIDE), &At::queue("short"), Predicate::All));
+    let others = [
         bridge(&At::topic("t.a.*"), &At::queue("bridged"), Predicate::Color(1)),
         bridge(&At::topic("t.a.x"), &At::queue("bridged"), Predicate::Heavier(70)),
         bridge(&At::queue("busy"), &At::topic("t.c"), Predicate::All),
         // Would chain from `t.a.*`, and must not.
         bridge(&At::queue("bridged"), &At::queue("plain"), Predicate::All),
-    ]
+    ];
+    others.into_iter().chain(wide.take(WIDTH)).collect()
 }
 
 /// The bridges as the state takes them.
@@ -314,6 +319,11 @@ fn session(env: &mut Env, client: u64) -> SessionPlan {
 }
 
 fn producer(env: &mut Env) -> ProducerPlan {
+    if env.random.one_in(60) {
+        return ProducerPlan {
+            at: Some(At::topic(WIDE)),
+        };
+    }
     ProducerPlan {
         at: if env.random.one_in(4) { None } else { Some(target(env)) },
     }

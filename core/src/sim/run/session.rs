@@ -23,8 +23,8 @@ pub enum Asked {
     Consumer(u32),
     /// These were acknowledged, outside of transactions.
     Ack(Vec<DeliveryId>),
-    /// A commit.
-    Commit(TxId),
+    /// A commit, with the transaction's number in the session.
+    Commit(TxId, u64),
     /// Everything was given back: by Recover, or by a rollback.
     Barrier,
     /// A transaction was prepared.
@@ -311,7 +311,10 @@ impl Session {
         };
         self.in_transaction.clear();
         env.commit_sent(open.id);
-        vec![(transact(open.number, Verb::Commit, &[]), Some(Asked::Commit(open.id)))]
+        vec![(
+            transact(open.number, Verb::Commit, &[]),
+            Some(Asked::Commit(open.id, open.number)),
+        )]
     }
 
     /// Prepares what was begun: from then on it is the coordinator's.
@@ -340,6 +343,19 @@ impl Session {
             return Vec::new();
         };
         self.in_transaction.clear();
+        self.undo(env, open)
+    }
+
+    /// A commit found no room, so the transaction is open still: it is rolled back, and nothing of it may have taken effect.
+    pub fn commit_refused(&mut self, env: &mut Env, id: TxId, number: u64) -> Vec<Sending> {
+        // Behind another one that is open already, what comes again could not be told apart.
+        if self.transaction.is_some() || !self.open {
+            return Vec::new();
+        }
+        self.undo(env, OpenTransaction { id, number })
+    }
+
+    fn undo(&mut self, env: &mut Env, open: OpenTransaction) -> Vec<Sending> {
         env.note(Event::RolledBack(open.id));
         let seen = self.part(env, |_| true);
         self.barriers += 1;

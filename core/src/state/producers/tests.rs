@@ -191,3 +191,29 @@ fn a_snapshot_says_what_was_refused_and_what_cannot_be_told() {
     }
     assert_eq!(copy.refusal(5_000, QUEUE, 1), Refusal::None);
 }
+
+#[test]
+fn what_is_left_in_memory_of_a_producer_that_was_put_out_does_not_stand_for_what_was_logged() {
+    let mut producers = Producers::new(4, 10);
+    producers.arrive_unlogged(3, QUEUE, 1, &Ranges::default());
+    producers.arrive(3, QUEUE, 2, Position(8), &Ranges::default());
+    assert_eq!(producers.knowledge(3, QUEUE), ProducerKnowledge::Known(2));
+    for incarnation in 4..=10 {
+        producers.arrive(incarnation, QUEUE, 1, Position(8), &Ranges::default());
+    }
+    assert_eq!(
+        producers.knowledge(3, QUEUE),
+        ProducerKnowledge::Forgotten,
+        "2, sent again, would be stored again"
+    );
+}
+
+#[test]
+fn a_late_number_does_not_lower_what_is_known_of_a_producer_that_was_long_silent() {
+    let mut producers = Producers::new(4, 10);
+    producers.arrive(3, QUEUE, 5, Position(8), &Ranges::default());
+    producers.arrive(4, QUEUE, 1, Position(16), &Ranges::default());
+    assert!(producers.young.is_empty(), "it is in the old half");
+    producers.arrive(3, QUEUE, 2, Position(24), &Ranges::default());
+    assert_eq!(producers.knowledge(3, QUEUE), ProducerKnowledge::Known(5));
+}

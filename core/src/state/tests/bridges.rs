@@ -176,3 +176,67 @@ fn copies_belong_to_the_senders_transaction() {
     assert_eq!(bench.texts(durable), ["committed"]);
     assert_eq!(bench.texts(target.source()), ["committed"]);
 }
+
+fn rolling(messages_max: u64, overflow: OverflowPolicy) -> Properties {
+    Properties {
+        messages_max,
+        overflow,
+        ..Properties::default()
+    }
+}
+
+// covers: EMS-DEST-A63
+#[test]
+fn two_copies_that_meet_in_one_queue_make_room_for_both_and_for_no_more() {
+    let mut bench = Bench::new();
+    let source = bench.topic("flights.JFK", Properties::default());
+    let target = bench.queue("delays", Properties::default());
+    bench.bridge(Kind::Topic, "flights.JFK", Kind::Queue, "delays", None);
+    bench.bridge(Kind::Topic, "flights.*", Kind::Queue, "delays", None);
+    for text in ["a", "b", "c", "d", "e"] {
+        bench.send(target, &Message::text(text));
+    }
+    bench.settle();
+    let state = bench.state();
+    state.configure_destination(target, rolling(4, OverflowPolicy::DiscardOld));
+    // Three go: one of them was over the limit that came later.
+    bench.send(source, &Message::text("twice"));
+    bench.settle();
+    assert_eq!(bench.texts(target.source()), ["d", "e", "twice", "twice"]);
+    bench
+        .state()
+        .configure_destination(target, rolling(5, OverflowPolicy::DiscardOld));
+    // The first copy finds room, the second does not.
+    bench.send(source, &Message::text("again"));
+    bench.settle();
+    assert_eq!(bench.texts(target.source()), ["e", "twice", "twice", "again", "again"]);
+    let bytes = bench.state().source(target.source()).unwrap().statistics.bytes;
+    bench.state().configure_destination(
+        target,
+        Properties {
+            bytes_max: bytes,
+            overflow: OverflowPolicy::DiscardOld,
+            ..Properties::default()
+        },
+    );
+    bench.send(source, &Message::text("third"));
+    bench.settle();
+    assert_eq!(bench.texts(target.source()), ["again", "again", "third", "third"]);
+}
+
+#[test]
+fn two_copies_that_meet_in_one_queue_are_refused_where_there_is_room_for_one() {
+    let mut bench = Bench::new();
+    let source = bench.topic("flights.JFK", Properties::default());
+    let target = bench.queue("delays", rolling(2, OverflowPolicy::RejectIncoming));
+    bench.bridge(Kind::Topic, "flights.JFK", Kind::Queue, "delays", None);
+    bench.bridge(Kind::Topic, "flights.*", Kind::Queue, "delays", None);
+    bench.send(target, &Message::text("a"));
+    let refused = bench.try_send(source, &Message::text("twice"));
+    assert!(
+        matches!(refused, Err(PublishError::DestinationFull { .. })),
+        "{refused:?}"
+    );
+    bench.settle();
+    assert_eq!(bench.texts(target.source()), ["a"]);
+}

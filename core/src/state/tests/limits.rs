@@ -109,6 +109,7 @@ fn an_uploaded_body_counts_against_the_queues_bytes() {
         connection: 7,
         client_id: "me",
         transaction: None,
+        may_be_again: false,
     };
     let refused = bench.state().publish(queue, &incoming);
     assert!(matches!(

@@ -8,6 +8,7 @@ mod ends;
 mod limits;
 mod messages;
 mod model;
+mod reads;
 mod records;
 mod recovery;
 mod refusals;
@@ -20,7 +21,7 @@ mod whole;
 
 use std::sync::Arc;
 
-use crate::log::{OpenMode, Options};
+use crate::log::{OpenMode, Options, RecoveryReport};
 use crate::message::MessageView;
 use crate::name::{DestinationName, Pattern};
 use crate::selector::{Scope, Selector};
@@ -223,6 +224,15 @@ impl Bench {
         self.state.as_mut().unwrap()
     }
 
+    /// A forced start, and what it says; nothing runs afterwards, so that a plain one may follow.
+    pub fn force(&mut self) -> RecoveryReport {
+        self.state = None;
+        self.disk.kill_process();
+        let report = force(&self.disk, &self.options, self.now);
+        self.disk.kill_process();
+        report
+    }
+
     /// Stops without a word, as a killed process; what was written stays.
     pub fn restart(&mut self) {
         self.state = None;
@@ -289,6 +299,7 @@ impl Bench {
             connection: 7,
             client_id: "me",
             transaction,
+            may_be_again: false,
         };
         self.state().publish(to, &incoming)
     }
@@ -386,6 +397,15 @@ impl Bench {
         change(&mut definition);
         self.state().subscribe(definition).unwrap().source
     }
+}
+
+/// Opens a store by force and lets go of it; what the open reported.
+pub(super) fn force(disk: &SimDisk, options: &StateOptions, now: Now) -> RecoveryReport {
+    let mut options = options.clone();
+    options.log.force_start = true;
+    let (state, report) = State::open(Arc::new(disk.clone()), options, now).unwrap();
+    drop(state);
+    report
 }
 
 pub(super) fn selector(text: &str) -> Option<Arc<Selector>> {

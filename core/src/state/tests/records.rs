@@ -251,10 +251,7 @@ fn a_forced_start_drops_and_reports_what_cannot_be_decoded_and_the_next_plain_on
     let (mut bench, queue) = with_unreadable_records();
     let refused = bench.open().unwrap_err();
     assert!(refused.to_string().contains("version 9"), "{refused}");
-    bench.disk.kill_process();
-    let mut options = bench.options.clone();
-    options.log.force_start = true;
-    let (state, report) = State::open(Arc::new(bench.disk.clone()), options, bench.now).unwrap();
+    let report = bench.force();
     let why: Vec<&str> = report.dropped.iter().map(|dropped| dropped.why.as_str()).collect();
     assert!(why.iter().any(|why| why.contains("version 9")), "{why:?}");
     assert!(
@@ -262,8 +259,6 @@ fn a_forced_start_drops_and_reports_what_cannot_be_decoded_and_the_next_plain_on
         "{:?}",
         report.dropped
     );
-    drop(state);
-    bench.disk.kill_process();
     bench.open().unwrap();
     assert_eq!(bench.texts(queue.source()), ["before", "kept"]);
     bench.send(queue, &Message::text("after"));
@@ -293,17 +288,12 @@ fn a_forced_start_drops_what_cannot_be_decoded_of_sealed_segments_too() {
         bench.disk.kill_process();
     }
     assert!(bench.open().is_err());
-    bench.disk.kill_process();
-    let mut options = bench.options.clone();
-    options.log.force_start = true;
-    let (state, report) = State::open(Arc::new(bench.disk.clone()), options, bench.now).unwrap();
+    let report = bench.force();
     assert!(
         report.dropped.iter().any(|dropped| dropped.records == Some(3)),
         "{:?}",
         report.dropped
     );
-    drop(state);
-    bench.disk.kill_process();
     bench.open().unwrap();
     let texts = bench.texts(queue.source());
     assert_eq!(texts[..2], ["before", "kept"], "{}", texts.len());
@@ -332,6 +322,29 @@ fn an_epoch_gives_out_no_identity_that_the_next_one_has() {
     options.log.mode = OpenMode::Active { epoch: Some(1 << 32) };
     let opened = State::open(Arc::new(SimDisk::new(2)), options, bench.now);
     assert!(matches!(opened, Err(StateError::Exhausted(_))));
+}
+
+#[test]
+fn an_epoch_that_is_refused_leaves_the_present_one_without_identities_to_give() {
+    let mut options = small_options();
+    options.incarnation_bits = 4;
+    let mut bench = Bench::on(SimDisk::new(1), options);
+    let mut given = std::collections::BTreeSet::new();
+    while let Ok(incarnation) = bench.state().next_incarnation() {
+        assert!(given.insert(incarnation));
+    }
+    let epoch = bench.state().epoch();
+    for refused in [0, epoch, 1 << 32, u64::MAX] {
+        assert!(
+            bench.state().begin_epoch(refused, Start::default()).is_err(),
+            "{refused}"
+        );
+        let next = bench.state().next_incarnation();
+        assert!(matches!(next, Err(StateError::Exhausted(_))), "{refused}: {next:?}");
+    }
+    bench.state().begin_epoch(epoch + 1, Start::default()).unwrap();
+    let next = bench.state().next_incarnation().unwrap();
+    assert!(next > *given.last().unwrap(), "{next}");
 }
 
 #[test]
@@ -378,9 +391,7 @@ fn a_transaction_gets_no_number_that_the_log_names() {
 fn a_number_whose_definition_is_lost_is_given_to_nobody_else_and_a_forced_start_tells_of_its_messages() {
     let disk = SimDisk::new(11);
     write_raw(&disk, &[(kinds::MESSAGE, released_head(3, 0, 0, 1))]);
-    let mut options = small_options();
-    options.log.force_start = true;
-    let (state, report) = State::open(Arc::new(disk.clone()), options, Now::default()).unwrap();
+    let report = force(&disk, &small_options(), Now::default());
     assert!(
         report
             .dropped
@@ -389,7 +400,6 @@ fn a_number_whose_definition_is_lost_is_given_to_nobody_else_and_a_forced_start_
         "{:?}",
         report.dropped
     );
-    drop(state);
     disk.kill_process();
     let mut bench = Bench::on(disk, small_options());
     let public = bench.queue("public", Properties::default());

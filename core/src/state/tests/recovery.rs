@@ -240,3 +240,35 @@ fn totals_count_from_the_start_and_not_what_the_log_tells_of_before() {
     let counted = bench.state().source(queue.source()).unwrap().statistics;
     assert_eq!((counted.delivered_total, counted.acknowledged_total), (1, 1));
 }
+
+#[test]
+fn a_checkpoint_of_several_records_is_a_whole_one_when_it_is_read() {
+    let mut options = small_options();
+    options.log.record_bytes_max = 8 * 1024;
+    let mut bench = Bench::on(SimDisk::new(1), options);
+    for number in 0..400 {
+        let name = format!("a.subscription.with.quite.a.long.name.{number}");
+        bench.subscribe(&name, "news", |_| {});
+    }
+    bench.state().checkpoint().unwrap();
+    bench.settle();
+    let checkpoint = bench.state().tables.checkpoint;
+    assert_ne!(checkpoint, Position::ZERO);
+    assert!(
+        bench.state().log().end().0 - checkpoint.0 > 2 * 8 * 1024,
+        "it is several records"
+    );
+    bench.restart();
+    assert_eq!(bench.state().tables.checkpoint, checkpoint);
+}
+
+#[test]
+fn a_message_without_a_delay_is_ready_also_when_the_clock_was_set_back() {
+    let mut bench = Bench::new();
+    let queue = bench.queue("orders", Properties::default());
+    bench.send(queue, &Message::text("at once"));
+    bench.settle();
+    bench.now.wall_ms -= 60_000;
+    bench.restart();
+    assert_eq!(bench.texts(queue.source()), ["at once"]);
+}

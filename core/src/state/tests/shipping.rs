@@ -214,3 +214,84 @@ fn a_standby_removes_what_lies_below_a_checkpoint_when_that_is_written() {
     assert_eq!(follower.dump(), bench.state().dump());
     assert!(follower.log().start() > start, "and now it is");
 }
+
+#[test]
+fn a_standby_that_cannot_read_a_record_stops_for_good_and_says_why() {
+    let mut bench = Bench::new();
+    let queue = bench.queue("orders", Properties::default());
+    bench.send(queue, &Message::text("a"));
+    bench.settle();
+    let disk = SimDisk::new(2);
+    let (mut follower, _) = State::open(Arc::new(disk.clone()), follower_options(), bench.now).unwrap();
+    let mut from = follower.log().end();
+    follow(&mut bench, &mut follower, &mut from);
+    let before = follower.dump();
+    // A newer leader knows more.
+    let strange = bench.state().log.append(99, b"newer", b"").unwrap();
+    bench.send(queue, &Message::text("b"));
+    bench.settle();
+    for _ in 0..3 {
+        let chunk = bench.state().read_log(from, 32 * 1024).unwrap();
+        let error = follower.append_log(&chunk).unwrap_err().to_string();
+        assert!(
+            error.contains(&format!("position {}", strange.get())) && error.contains("newer version"),
+            "{error}"
+        );
+        assert!(follower.failed().is_some());
+    }
+    assert_eq!(
+        (follower.log().end(), follower.dump()),
+        (from, before),
+        "nothing of it was taken"
+    );
+    assert!(follower.maintenance().unwrap().is_none());
+    // With a version that can read it, it would go on from there.
+    drop(follower);
+    disk.kill_process();
+    let (follower, _) = State::open(Arc::new(disk), follower_options(), bench.now).unwrap();
+    assert_eq!(follower.log().end(), from);
+}
+
+// What tells of the queue lies behind its messages: in a checkpoint, since the record that made it is gone.
+#[test]
+fn a_standby_that_restarts_before_it_has_heard_of_a_queue_keeps_its_messages() {
+    let mut bench = Bench::new();
+    let queue = bench.queue("orders", Properties::default());
+    for number in 0..100 {
+        bench.send(queue, &Message::text(format!("{number} {}", "x".repeat(8_000))));
+        bench.settle();
+    }
+    for _ in 0..95 {
+        let (_, sequence, _) = bench.take(queue.source()).unwrap();
+        bench.acknowledge(queue.source(), sequence);
+    }
+    bench.settle();
+    bench.state().checkpoint().unwrap();
+    bench.settle();
+    assert!(
+        bench.state().log().start() > Position::FIRST,
+        "its record is still there"
+    );
+    let disk = SimDisk::new(2);
+    let (mut follower, _) = State::open(Arc::new(disk.clone()), follower_options(), bench.now).unwrap();
+    for _ in 0..3 {
+        let chunk = bench.state().read_log(follower.log().end(), 1024).unwrap();
+        follower.append_log(&chunk).unwrap();
+        write(&mut follower);
+    }
+    let before = logged_messages(&follower);
+    assert!(before.len() > 1 && follower.destination(Kind::Queue, "orders").is_none());
+    drop(follower);
+    disk.kill_process();
+    let (mut follower, _) = State::open(Arc::new(disk.clone()), follower_options(), bench.now).unwrap();
+    assert_eq!(logged_messages(&follower), before);
+    let mut from = follower.log().end();
+    follow(&mut bench, &mut follower, &mut from);
+    assert_eq!(follower.dump(), bench.state().dump());
+}
+
+fn logged_messages(state: &State) -> Vec<String> {
+    let dump = state.dump();
+    let messages = dump.lines().filter(|line| line.starts_with("message "));
+    messages.map(str::to_owned).collect()
+}

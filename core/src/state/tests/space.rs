@@ -1,5 +1,6 @@
 //! A full disk: nothing is lost, and taking messages out makes room again.
 
+use crate::log::disk::Disk as _;
 use crate::sim::Faults;
 
 use super::*;
@@ -69,4 +70,187 @@ fn nothing_is_discarded_for_a_message_that_finds_no_room_itself() {
     let refused = bench.try_send(rolling, &Message::text("x".repeat(8_000)));
     assert!(matches!(refused, Err(PublishError::Append(_))));
     assert_eq!(bench.texts(rolling.source()), ["a", "b"]);
+}
+
+/// A store that is full of small messages which came many to a write.
+fn full_of_small_ones(space_bytes: u64) -> (Bench, DestinationId, u64) {
+    let mut bench = Bench::new();
+    let queue = bench.queue("orders", Properties::default());
+    bench.disk.set_faults(Faults {
+        space_bytes: Some(space_bytes),
+        ..Faults::default()
+    });
+    let body = "x".repeat(1_000);
+    for sent in 0..100_000 {
+        if bench.try_send(queue, &Message::text(body.clone())).is_err() {
+            bench.settle();
+            return (bench, queue, sent);
+        }
+        if sent % 32 == 0 {
+            bench.settle();
+        }
+    }
+    panic!("the disk is never full");
+}
+
+impl Bench {
+    /// Acknowledges one message, alone in its write; where there is no room, again in the host's next seconds.
+    fn acknowledge_alone(&mut self, source: SourceId, sequence: u64) -> Result<(), u64> {
+        for seconds in 0..20 {
+            let acknowledged = self.acknowledge(source, sequence);
+            self.settle();
+            if acknowledged.count == 1 {
+                return Ok(());
+            }
+            assert!(acknowledged.short_of_room, "{sequence} after {seconds} s");
+            self.state().request_watermark_sync();
+            self.settle();
+        }
+        Err(sequence)
+    }
+
+    /// Takes everything, and acknowledges it one by one, in this order.
+    fn drain_alone(&mut self, source: SourceId, order: impl FnOnce(&mut Vec<u64>)) -> usize {
+        let mut sequences: Vec<u64> =
+            std::iter::from_fn(|| self.take(source).map(|(_, sequence, _)| sequence)).collect();
+        order(&mut sequences);
+        let count = sequences.len();
+        for (done, sequence) in sequences.into_iter().enumerate() {
+            let acknowledged = self.acknowledge_alone(source, sequence);
+            assert_eq!(acknowledged, Ok(()), "stuck after {done} of {count}");
+            if done % 64 == 0 {
+                self.state().request_watermark_sync();
+                self.settle();
+            }
+        }
+        count
+    }
+}
+
+#[test]
+fn a_full_disk_is_drained_by_single_acknowledgements_to_the_end() {
+    let (mut bench, queue, sent) = full_of_small_ones(6_000_000);
+    assert!(sent > 3_000, "{sent}");
+    assert_eq!(bench.drain_alone(queue.source(), |_| {}) as u64, sent);
+    for _ in 0..5 {
+        bench.state().request_watermark_sync();
+        bench.settle();
+    }
+    let again = fill(&mut bench, queue);
+    assert!(again * 8 > sent / 2, "only {again} of 8 kB after {sent} of 1 kB");
+}
+
+#[test]
+fn a_full_disk_is_drained_by_single_acknowledgements_in_whatever_order() {
+    let (mut bench, queue, sent) = full_of_small_ones(6_000_000);
+    let mut random = crate::sim::Random::new(7);
+    let drained = bench.drain_alone(queue.source(), |sequences| {
+        for at in (1..sequences.len()).rev() {
+            sequences.swap(at, random.below(at as u64 + 1) as usize);
+        }
+    });
+    assert_eq!(drained as u64, sent);
+}
+
+#[test]
+fn a_broker_that_dies_at_any_point_of_draining_a_full_disk_starts_and_goes_on() {
+    let (mut bench, queue, sent) = full_of_small_ones(4_000_000);
+    let mut random = crate::sim::Random::new(3);
+    let mut taken = 0;
+    while let Some((_, sequence, _)) = bench.take(queue.source()) {
+        assert_eq!(
+            bench.acknowledge_alone(queue.source(), sequence),
+            Ok(()),
+            "stuck after {taken} of {sent}"
+        );
+        taken += 1;
+        match random.below(60) {
+            0 => bench.restart(),
+            1 => bench.restart_cleanly(),
+            _ => {}
+        }
+    }
+    assert_eq!(taken, sent);
+}
+
+/// Nothing but acknowledgements, without upkeep between them: the reserve goes as far as it may.
+fn exhaust_the_reserve(bench: &mut Bench, queue: DestinationId) -> u64 {
+    let mut taken = 0;
+    while let Some((_, sequence, _)) = bench.take(queue.source()) {
+        let acknowledged = bench.acknowledge(queue.source(), sequence);
+        if acknowledged.short_of_room {
+            return taken;
+        }
+        taken += 1;
+        let job = bench.state().next_write().unwrap().unwrap();
+        bench.state().complete_write(job.run()).unwrap();
+    }
+    panic!("the reserve has no end");
+}
+
+#[test]
+fn a_reserve_that_acknowledgements_used_up_lets_upkeep_make_room() {
+    let (mut bench, queue, sent) = full_of_small_ones(4_000_000);
+    let taken = exhaust_the_reserve(&mut bench, queue);
+    assert!(taken > 60, "{taken}");
+    let rest = bench.drain_alone(queue.source(), |_| {}) as u64;
+    // One was in flight when it was refused.
+    assert_eq!(taken + rest + 1, sent);
+}
+
+#[test]
+fn a_reserve_that_acknowledgements_used_up_leaves_room_for_starts() {
+    let (mut bench, queue, sent) = full_of_small_ones(4_000_000);
+    let taken = exhaust_the_reserve(&mut bench, queue);
+    // Others have taken what the spare kept: only the log's own room is left.
+    bench.disk.remove("spare").unwrap();
+    bench.disk.set_faults(Faults {
+        space_bytes: Some(4_000_000 - 2 * 256 * 1024),
+        ..Faults::default()
+    });
+    for _ in 0..5 {
+        // Upkeep gets no turn in these lives.
+        bench.state = None;
+        bench.disk.kill_process();
+        let (state, _) = State::open(Arc::new(bench.disk.clone()), bench.options.clone(), bench.now).unwrap();
+        bench.state = Some(state);
+    }
+    bench.disk.set_faults(Faults {
+        space_bytes: Some(4_000_000),
+        ..Faults::default()
+    });
+    bench.restart();
+    assert_eq!(bench.drain_alone(queue.source(), |_| {}) as u64, sent - taken);
+}
+
+#[test]
+fn a_reserve_that_acknowledgements_used_up_leaves_room_for_a_purge() {
+    let (mut bench, queue, sent) = full_of_small_ones(4_000_000);
+    let taken = exhaust_the_reserve(&mut bench, queue);
+    let purged = bench.state().purge(queue.source(), "test").unwrap();
+    assert_eq!(purged, sent - taken);
+    for _ in 0..5 {
+        bench.state().request_watermark_sync();
+        bench.settle();
+    }
+    assert!(fill(&mut bench, queue) > 50);
+}
+
+#[test]
+fn the_reserve_that_acknowledgements_began_is_not_for_messages() {
+    let (mut bench, queue, _) = full_of_small_ones(4_000_000);
+    // Once what was left of the last segment is used up, the next one has room for many.
+    for _ in 0..70 {
+        let (_, sequence, _) = bench.take(queue.source()).unwrap();
+        assert!(!bench.acknowledge(queue.source(), sequence).short_of_room);
+        let job = bench.state().next_write().unwrap().unwrap();
+        bench.state().complete_write(job.run()).unwrap();
+    }
+    let state = bench.state();
+    assert!(state.log().space() == crate::log::Space::Full && !state.log().has_room(1));
+    assert!(bench.try_send(queue, &Message::text("small")).is_err());
+    let (_, sequence, _) = bench.take(queue.source()).unwrap();
+    assert!(!bench.acknowledge(queue.source(), sequence).short_of_room);
+    // Nor in a commit that acknowledgements began.
+    assert!(bench.try_send(queue, &Message::text("small")).is_err());
 }

@@ -325,3 +325,51 @@ fn a_commit_that_needs_no_record_does_not_overtake_one_that_does() {
     bench.settle();
     assert_eq!(bench.take_all(source), ["logged", "first", "second"]);
 }
+
+#[test]
+fn what_a_transaction_held_is_counted_no_more_when_it_is_decided() {
+    let mut bench = Bench::new();
+    let (queue, other) = (
+        bench.queue("orders", Properties::default()),
+        bench.queue("other", Properties::default()),
+    );
+    for commits in [true, false] {
+        bench.send(queue, &Message::text("taken"));
+        bench.settle();
+        let (_, sequence, _) = bench.take(queue.source()).unwrap();
+        bench.send_in(TX, other, &Message::text("sent")).unwrap();
+        bench
+            .state()
+            .acknowledge(queue.source(), &[(sequence, sequence)], |_| true, Some(TX))
+            .unwrap();
+        bench.state().prepare(TX, xid(1)).unwrap().unwrap();
+        let pending = bench
+            .state()
+            .source(other.source())
+            .unwrap()
+            .statistics
+            .pending_messages;
+        let in_flight = bench
+            .state()
+            .source(queue.source())
+            .unwrap()
+            .statistics
+            .in_flight_messages;
+        assert_eq!((pending, in_flight), (1, 1));
+        if commits {
+            bench.state().commit_prepared(&xid(1)).unwrap();
+        } else {
+            bench.state().rollback_prepared(&xid(1)).unwrap();
+        }
+        bench.settle();
+        for id in [queue, other] {
+            let counted = &bench.state().source(id.source()).unwrap().statistics;
+            assert_eq!((counted.pending_messages, counted.pending_bytes), (0, 0), "{commits}");
+            assert_eq!(
+                (counted.in_flight_messages, counted.in_flight_bytes),
+                (0, 0),
+                "{commits}"
+            );
+        }
+    }
+}

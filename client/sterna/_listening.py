@@ -1,0 +1,91 @@
+"""A consumer's listener: messages handed to a function of the application, one at a time (EMS-CLI-A27).
+
+When it raises, the message is given back, counts as delivered and comes again; the connection's `on_error` hears of it.
+When nothing more will be handed to it although the application has not closed anything, it is told that, too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from sterna import errors
+from sterna._in_hand import HOLDER
+from sterna.events import logger
+from sterna.messages import Message
+from sterna.modes import AcknowledgeMode
+
+if TYPE_CHECKING:
+    from sterna.consumers import Consumer
+
+#: A function or coroutine function of one message.
+Listener = Callable[[Message], Any]
+
+
+class Listening:
+    """The task that feeds one listener. `is_busy`: the listener has a message at this moment."""
+
+    def __init__(self, consumer: Consumer, listener: Listener) -> None:
+        self.is_busy = False
+        self._consumer = consumer
+        self._task = asyncio.create_task(self._run(listener), name="sterna-listener")
+
+    @property
+    def is_current(self) -> bool:
+        """Whether it is the listener that asks."""
+        return asyncio.current_task() is self._task
+
+    async def end(self) -> None:
+        """Lets the listener finish with what it has; it gets nothing more."""
+        if not self.is_busy:
+            self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self, listener: Listener) -> None:
+        HOLDER.set(None)  # this task has what the listener is given, whoever made it
+        consumer = self._consumer
+        while True:
+            try:
+                message = await consumer.__anext__()
+                self.is_busy = True
+            except errors.TransactionRolledBackError as error:
+                # What the listener has done in it so far comes to nothing; it is told so, and gets everything again.
+                consumer.session._lifeline.report(error)
+                await consumer.session.rollback()
+                continue
+            except (StopAsyncIteration, errors.SternaError):
+                self._ended()
+                return
+            try:
+                outcome = listener(message)
+                if inspect.isawaitable(outcome):
+                    await outcome
+            except Exception as error:  # noqa: BLE001 - whatever the application's listener raises is reported
+                self._failed(message, error)
+            finally:
+                self.is_busy = False
+
+    def _ended(self) -> None:
+        """Nothing is handed to the listener any more. Where the application did not ask for that, it is told."""
+        consumer = self._consumer
+        if consumer._is_left or consumer.closed is None:
+            return
+        where = consumer.destination
+        cause = f"the listener of {where} has ended, and will not go on by itself: {consumer.closed.cause}"
+        error = errors.ClosedError(cause, subject=str(where), remedy="open a consumer again")
+        error.__cause__ = consumer.closed
+        logger.error("%s", error)
+        if consumer.session._lifeline.on_error:
+            consumer.session._lifeline.on_error.emit(error)
+
+    def _failed(self, message: Message, error: Exception) -> None:
+        session = self._consumer.session
+        session._lifeline.report(error)
+        if session._transacted or session.mode == AcknowledgeMode.NONE or session.closed is not None:
+            return
+        try:
+            message.release()
+        except errors.NotAllowedError:
+            return  # the listener had settled it before it failed

@@ -1,0 +1,270 @@
+//! Damage: at any moment of a run a copy of the broker's disk, as a crash leaves it, is damaged in one place, and what a
+//! start makes of it is compared with what it makes of the sound copy.
+//!
+//! Nothing is excused that the damage does not explain. A start that says nothing has found everything. One that refuses
+//! says "damaged", and a forced one names what is lost: no message is missing beside that, but those whose transaction or
+//! destination is among it. What can be read has the right bytes. Only the last write may be cut as torn in silence
+//! (`docs/log-format.md`, "The window that remains"). And what a forced start leaves needs no force.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::broker::World;
+use super::env::Env;
+use crate::log::{LogError, Position, RecoveryReport};
+use crate::sim::SimDisk;
+use crate::state::{Payload, ReadJob, Start, State, StateError, StateOptions};
+
+/// What a loss of one sector takes.
+const SECTOR_BYTES: u64 = 512;
+
+/// What is wrong with one place.
+#[derive(Clone, Copy, Debug)]
+enum Wrong {
+    /// A bit is another one.
+    Bit,
+    /// A sector is empty.
+    Sector,
+    /// The disk cannot give the block back.
+    Unreadable,
+}
+
+impl World {
+    /// See the module's documentation.
+    pub fn probe_damage(&mut self) {
+        let proven = self.machine.proven();
+        if self.machine.is_finished() || proven == Position::ZERO {
+            return;
+        }
+        let sound = self.machine.disk.fork(self.env.random.next_u64());
+        if self.env.random.one_in(2) {
+            sound.power_cycle();
+        }
+        let damaged = sound.fork(self.env.random.next_u64());
+        let Some(what) = damage(&mut self.env, &damaged) else {
+            return;
+        };
+        let mut options = self.machine.options().clone();
+        options.start = Start {
+            id: self.env.random.next_u64() | 1,
+            secret: [99; crate::state::SECRET_BYTES],
+        };
+        let mut probe = Probe {
+            env: &mut self.env,
+            options,
+            proven,
+            what,
+        };
+        probe.run(&sound, &damaged);
+        self.probes += 1;
+    }
+}
+
+/// Damages one place of a disk; what it did, in words.
+fn damage(env: &mut Env, disk: &SimDisk) -> Option<String> {
+    let names: Vec<String> = disk.names().into_iter().filter(|name| name != "lock").collect();
+    let name = env.pick(&names)?;
+    let bytes = disk.contents(&name).filter(|bytes| !bytes.is_empty())?;
+    // Most of a file is empty: what holds something is more interesting, and what holds nothing is looked at, too.
+    let mut offset = 0;
+    for _ in 0..env.pick(&[1, 40, 40])? {
+        offset = env.random.below(bytes.len() as u64);
+        if bytes[offset as usize] != 0 {
+            break;
+        }
+    }
+    let wrong = env.pick(&[Wrong::Bit, Wrong::Sector, Wrong::Unreadable])?;
+    match wrong {
+        Wrong::Bit => disk.edit(&name, |bytes| bytes[offset as usize] ^= 1 << (offset % 8)),
+        Wrong::Sector => disk.edit(&name, |bytes| {
+            let from = (offset / SECTOR_BYTES * SECTOR_BYTES) as usize;
+            let to = bytes.len().min(from + SECTOR_BYTES as usize);
+            bytes[from..to].fill(0);
+        }),
+        Wrong::Unreadable => disk.make_unreadable(&name, offset),
+    }
+    Some(format!("{wrong:?} at {offset} of {name}"))
+}
+
+struct Probe<'a> {
+    env: &'a mut Env,
+    options: StateOptions,
+    /// What lies below is known to be durable by more than the last write.
+    proven: Position,
+    what: String,
+}
+
+impl Probe<'_> {
+    fn complain(&mut self, of: &str) {
+        let line = format!("damage ({}): {of}", self.what);
+        self.env.tell(|| line.clone());
+        self.env.complaints.push(line);
+    }
+
+    fn open(&self, disk: &SimDisk, forced: bool) -> Result<(State, RecoveryReport), StateError> {
+        let mut options = self.options.clone();
+        options.log.force_start = forced;
+        State::open(Arc::new(disk.clone()), options, self.env.now())
+    }
+
+    fn run(&mut self, sound: &SimDisk, damaged: &SimDisk) {
+        let mut reference = match self.open(sound, false) {
+            Ok((state, _)) => state,
+            Err(error) => return self.complain(&format!("the sound copy does not start: {error}")),
+        };
+        let first = damaged.fork(self.env.random.next_u64());
+        match self.open(&first, false) {
+            Ok((mut state, report)) => self.judge(&mut reference, &mut state, &report),
+            Err(StateError::Log(LogError::Damaged { .. })) => {
+                let (mut state, report) = match self.open(damaged, true) {
+                    Ok(opened) => opened,
+                    Err(error) => return self.complain(&format!("a forced start is refused: {error}")),
+                };
+                self.judge(&mut reference, &mut state, &report);
+                self.start_again(damaged, state);
+            }
+            Err(error) => self.complain(&format!("a start is refused otherwise: {error}")),
+        }
+    }
+
+    /// After a forced start a plain one finds the same.
+    fn start_again(&mut self, disk: &SimDisk, mut state: State) {
+        while let Ok(Some(job)) = state.next_write() {
+            if let Err(error) = state.complete_write(job.run()) {
+                return self.complain(&format!("nothing can be written after a forced start: {error}"));
+            }
+        }
+        let before = messages(&state);
+        drop(state);
+        disk.kill_process();
+        match self.open(disk, false) {
+            Ok((state, _)) if messages(&state) == before => {}
+            Ok(_) => self.complain("the start after a forced one finds other messages"),
+            Err(error) => self.complain(&format!("the start after a forced one is refused: {error}")),
+        }
+    }
+
+    fn judge(&mut self, reference: &mut State, state: &mut State, report: &RecoveryReport) {
+        self.env.tell(|| format!("damage ({}): {report:?}", self.what));
+        let (there, here) = (messages(reference), messages(state));
+        let (full, end) = (reference.log().end(), state.log().end());
+        if report.dropped.is_empty() {
+            if end >= full {
+                if there != here {
+                    let lost = there.iter().find(|(key, _)| !here.contains_key(*key));
+                    let new = here.iter().find(|(key, _)| !there.contains_key(*key));
+                    self.complain(&format!("nothing is reported, and {lost:?} is lost, {new:?} is new"));
+                }
+            } else if end < self.proven {
+                self.complain(&format!("cut at {end} in silence; {} was proven", self.proven));
+            }
+        } else {
+            self.judge_lost(reference, state, report, &there, &here);
+        }
+        self.judge_payloads(reference, state, report, &here);
+    }
+
+    /// What is missing is what was named as lost, or rested on it.
+    fn judge_lost(
+        &mut self,
+        reference: &mut State,
+        state: &State,
+        report: &RecoveryReport,
+        there: &Messages,
+        here: &Messages,
+    ) {
+        let end = state.log().end();
+        let lost: Vec<(Key, Position)> = there
+            .iter()
+            .filter(|(key, position)| !here.contains_key(*key) && !names(report, **position) && **position < end)
+            .map(|(key, position)| (*key, *position))
+            .collect();
+        for (key, position) in lost {
+            let source = state.source(crate::state::SourceId(key.0));
+            let defined = source.is_some_and(|source| {
+                source
+                    .destination
+                    .is_none_or(|id| state.destination_by_id(id).is_some())
+            });
+            let recognised = read(reference, position)
+                .ok()
+                .and_then(|bytes| self.env.recognise(&bytes));
+            let depends = recognised.is_none_or(|(key, _)| {
+                let facts = self.env.history.facts.message(key);
+                // Its commit may be what is lost; a bridge's copies are written behind their message.
+                facts.transaction.is_some()
+            });
+            let moved = key.2;
+            if defined && !depends && !moved {
+                self.complain(&format!(
+                    "{key:?} at {position} is lost, and not among {:?}",
+                    report.dropped
+                ));
+                return;
+            }
+        }
+    }
+
+    /// Whatever can be read is what was written; what cannot is said to be damaged.
+    fn judge_payloads(&mut self, reference: &mut State, state: &mut State, report: &RecoveryReport, here: &Messages) {
+        for (key, position) in here {
+            let sound = read(reference, *position);
+            let found = read(state, *position);
+            match (sound, found) {
+                (Ok(sound), Ok(found)) if sound == found => {}
+                // It is not there in the sound copy: its end is what was lost.
+                (Err(_), _) => {}
+                // One that was moved is still known by what moved it.
+                (Ok(_), Err(why)) if state.log().damaged_total() > 0 || names(report, *position) => {
+                    self.env.tell(|| format!("{key:?} at {position} cannot be read: {why}"));
+                }
+                (Ok(_), Err(why)) => {
+                    return self.complain(&format!(
+                        "{key:?} at {position} cannot be read, and nobody is told: {why}"
+                    ));
+                }
+                (Ok(_), Ok(_)) => return self.complain(&format!("{key:?} at {position} has other bytes")),
+            }
+        }
+    }
+}
+
+/// Whether a forced start says that what was at a position is lost.
+fn names(report: &RecoveryReport, position: Position) -> bool {
+    let within = |from: Position, bytes: u64| from.0 <= position.0 && position.0 < from.0.saturating_add(bytes.max(1));
+    report.dropped.iter().any(|lost| within(lost.position, lost.bytes))
+}
+
+/// A message in a source: source, sequence, and whether it came from another source.
+type Key = (u64, u64, bool);
+type Messages = BTreeMap<Key, Position>;
+
+/// The logged messages that a state holds, and where their records are.
+fn messages(state: &State) -> Messages {
+    let mut found = Messages::new();
+    for line in state.dump().lines().filter(|line| line.starts_with("message ")) {
+        let words: Vec<&str> = line.split(' ').collect();
+        let number = |at: usize| words.get(at).and_then(|word| word.parse::<u64>().ok());
+        if let (Some(source), Some(sequence), Some(position)) = (number(1), number(2), number(4)) {
+            found.insert((source, sequence, line.contains(" from ")), Position(position));
+        }
+    }
+    found
+}
+
+/// A message's bytes.
+fn read(state: &mut State, position: Position) -> Result<Vec<u8>, String> {
+    for _ in 0..100 {
+        match state.payload(position) {
+            Payload::Ready(message) => return Ok(message.bytes.to_vec()),
+            Payload::Damaged(why) => return Err(why),
+            Payload::Reading => {
+                let jobs: Vec<ReadJob> = state.take_reads();
+                for job in jobs {
+                    state.complete_read(job.run());
+                }
+            }
+        }
+    }
+    Err("it is read for ever".to_owned())
+}

@@ -1,0 +1,104 @@
+"""Seeds of the world that follow from the commit: nothing that was promised may break, whatever goes wrong."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.support.seeds import is_complete, seed
+from tests.world.__main__ import ROOT, played
+from tests.world.checker import problems
+from tests.world.facts import Facts, Handing, Sending, Transaction
+from tests.world.run import Scene
+
+_PARTS = 8
+_RUNS = 400 if is_complete() else 5
+
+
+@pytest.mark.parametrize("part", range(_PARTS))
+def test_no_promise_is_broken_whatever_goes_wrong(part: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = seed() * 1_000 + part * _RUNS
+    found = {}
+    for number in range(first, first + _RUNS):
+        if wrong := played(Scene.of(number)).problems:
+            found[f"python -m tests.world --first {number}"] = wrong
+    assert found == {}
+
+
+@pytest.mark.usefixtures("tier_broker")
+def test_a_seed_is_the_same_run_in_each_process() -> None:
+    number = seed() * 1_000
+    traces = set()
+    for hashes in ("1", "2"):
+        command = [sys.executable, "-m", "tests.world", "--first", str(number), "--seeds", "2", "--trace"]
+        environment = {**os.environ, "PYTHONHASHSEED": hashes}
+        told = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False).stdout
+        lines = told.splitlines()
+        assert len(lines) > 500
+        traces.add("\n".join(lines[:-1]))  # the last one says how long it took
+    assert len(traces) == 1
+
+
+def _sent(facts: Facts, key: str, outcome: str = "confirmed", transaction: Transaction | None = None) -> Sending:
+    sending = Sending(key, "q", "lane", len(facts.sendings), True, 1.0, transaction=transaction)
+    sending.outcome = outcome  # type: ignore[assignment]
+    facts.sendings[key] = sending
+    if transaction is not None:
+        transaction.sent.append(sending)
+    return sending
+
+
+def _handed(key: str, at_s: float, *, flag: bool = False, taken: str = "no", id: str = "1") -> Handing:
+    handing = Handing(key, "q", "c", f"{key}:{id}", flag, at_s)
+    handing.taken, handing.taken_s = taken, at_s  # type: ignore[assignment]
+    return handing
+
+
+def _judged(facts: Facts, *drained: Handing) -> list[str]:
+    return [one.partition(":")[0] for one in problems(facts, list(drained), restarted=False)]
+
+
+def test_the_checker_finds_each_thing_that_may_not_be() -> None:
+    facts = Facts()
+    _sent(facts, "a")
+    assert _judged(facts) == ["lost"]
+    assert _judged(facts, _handed("a", 9)) == []
+    facts.handings.append(_handed("a", 2))
+    assert _judged(facts) == ["lost"], "it was in hand, and never acknowledged"
+    assert _judged(facts, _handed("a", 9)) == ["twice without the flag"]
+    assert _judged(facts, _handed("a", 9, flag=True)) == []
+    assert _judged(facts, _handed("a", 9, flag=True, id="2")) == ["stored twice"]
+    facts.handings = [_handed("a", 2, taken="yes")]
+    assert _judged(facts) == []
+    assert _judged(facts, _handed("a", 9, flag=True)) == ["acknowledged at 2.000 and there again at 9.000"]
+
+
+def test_the_checker_holds_refusals_and_transactions_to_their_word() -> None:
+    facts = Facts()
+    _sent(facts, "a", "refused")
+    assert _judged(facts, _handed("a", 9)) == ["it was refused, and is there"]
+    facts = Facts()
+    transaction = Transaction("w")
+    facts.transactions.append(transaction)
+    _sent(facts, "in")
+    taken = _handed("in", 2)
+    taken.transaction = transaction
+    transaction.handed.append(taken)
+    facts.handings.append(taken)
+    _sent(facts, "one", "open", transaction)
+    _sent(facts, "two", "open", transaction)
+    transaction.ending = "rolled back"
+    assert _judged(facts, _handed("in", 9, flag=True)) == []
+    assert _judged(facts, _handed("in", 9, flag=True), _handed("one", 9)) == ["it was rolled back, and is there"]
+    assert _judged(facts) == ["lost"]
+    transaction.ending = "committed"
+    assert _judged(facts, _handed("one", 9), _handed("two", 9)) == []
+    assert _judged(facts, _handed("one", 9)) == ["lost"]
+    transaction.ending = "in doubt"
+    assert _judged(facts, _handed("one", 9), _handed("two", 9)) == []
+    assert _judged(facts, _handed("in", 9, flag=True)) == []
+    assert _judged(facts, _handed("one", 9)) == ["half a transaction of w"]
+    assert _judged(facts) == ["a transaction of w was not committed, and in is gone"]
