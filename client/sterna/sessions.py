@@ -537,7 +537,7 @@ class Session:
         self.closed = error
         self._lifeline.forget(self)
         self._void()
-        for consumer in list(self._consumers):
+        for consumer in [*self._consumers, *self._branches.followers_of(self)]:
             consumer._fail(error)
         for producer in list(self._producers):
             producer._fail(error)
@@ -557,13 +557,15 @@ class Session:
         """
         if self.closed is not None:
             return
-        for branch in self._parts[1:]:
-            await branch.close(failed=failed)
+        await self._branches.leave(self)
         failure = await self._flush_producers()
         for consumer in list(self._consumers):
             await consumer._stop_listening()
             if not failed:
                 consumer._finish()
+        # The last before the end: what is on its way to another broker makes a branch there.
+        while branches := self._parts[1:]:
+            await branches[0].close(failed=failed)
         link = self._link
         seen = self._seen()
         if link is not None:

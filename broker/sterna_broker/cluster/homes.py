@@ -50,7 +50,8 @@ GOING = RefusedError(
     "destination",
     "The cluster is being deleted, since it holds no message, and takes no more.",
     "Send to another cluster, or again when this one has been made anew.",
-    retryable=True,
+    # Waiting does not help: who is told that something may be tried again waits for it.
+    retryable=False,
 )
 
 
