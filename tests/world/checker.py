@@ -7,14 +7,23 @@ from collections import defaultdict
 from tests.world.facts import Facts, Handing, Sending, Taken
 
 
-def problems(facts: Facts, drained: list[Handing], *, restarted: bool) -> list[str]:
-    """Everything that was promised and does not hold. `restarted`: whether a broker was, whose memory was lost so."""
-    return [
+def problems(facts: Facts, drained: list[Handing], *, restarted: bool, given_up: bool = False) -> list[str]:
+    """Everything that was promised and does not hold. `restarted`: whether a broker was, whose memory was lost so.
+
+    `given_up`: whether homes were given away by force. What they held stays where it was, and what was under way then
+    may be in both places; nothing is lost, and nothing that was acknowledged or refused is there again.
+    """
+    found = [
         *facts.hung,
         *facts.odd,
         *_lost(facts, drained, restarted),
         *_refused_and_there(facts, drained),
         *_come_again(facts, drained),
+    ]
+    if given_up:
+        return found
+    return [
+        *found,
         *_unflagged(facts, drained),
         *_doubled(facts, drained),
         *_torn(facts, drained),

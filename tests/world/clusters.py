@@ -82,6 +82,13 @@ class Cluster:
         await self.client.put(LAYOUT.config(found), record.encode())
         return found
 
+    async def allow_all(self) -> None:
+        """Any queue and topic may be created, and every broker knows it."""
+        for kind in ("Queue", "Topic"):
+            await self.apply(kind, f"any-{kind.lower()}", name=">")
+        members = [self.member(name) for name in self.brokers]
+        await self.until(lambda: all(one.objects.allows(kind, "x") for one in members for kind in ("queue", "topic")))
+
     async def drain(self, broker: str, *, force: bool = False) -> None:
         """Has a broker emptied."""
         await self.client.put(LAYOUT.drain(broker), DrainRecord(force=force).encode())
@@ -89,6 +96,10 @@ class Cluster:
     async def undrain(self, broker: str) -> None:
         """Takes that back."""
         await self.client.delete(LAYOUT.drain(broker))
+
+    async def give(self, kind: str, name: str, broker: str) -> None:
+        """Gives a name a home, whatever it holds where it was."""
+        await self.client.put(LAYOUT.home(kind, name), HomeRecord(broker=broker).encode())
 
     async def give_up(self, broker: str, to: str) -> None:
         """Gives all that lives on a broker to another one without asking it: what is done when it is lost."""

@@ -7,7 +7,6 @@ from typing import Any
 
 import sterna
 
-from tests.world.clusters import Cluster
 from tests.world.stage import Stage, staged
 
 
@@ -21,19 +20,10 @@ async def drained(connection: sterna.Connection, name: str) -> list[str]:
     return found
 
 
-async def spread(cluster: Cluster) -> None:
-    """Any name may be created, and every broker knows it."""
-    for kind in ("Queue", "Topic"):
-        await cluster.apply(kind, f"any-{kind.lower()}", name=">")
-    revision = (await cluster.client.get("/")).revision
-    for name in cluster.brokers:
-        assert await cluster.member(name).settled(revision, 30)
-
-
 @staged
 async def test_names_have_one_home_each_and_all_brokers_lead_there(stage: Stage) -> None:
     cluster = await stage.cluster("b0", "b1")
-    await spread(cluster)
+    await cluster.allow_all()
     one, other = [await stage.connect(cluster.brokers[name]) for name in ("b0", "b1")]
     for number in range(6):
         await one.send(f"q{number}", f"from one {number}")
@@ -49,7 +39,7 @@ async def test_names_have_one_home_each_and_all_brokers_lead_there(stage: Stage)
 @staged
 async def test_a_broker_is_emptied_and_its_users_follow(stage: Stage) -> None:
     cluster = await stage.cluster("b0", "b1")
-    await spread(cluster)
+    await cluster.allow_all()
     await cluster.apply("Queue", "orders", broker="b1")
     await cluster.until_home("queue", "orders", "b1")
     connection = await stage.connect(cluster.brokers["b0"])
@@ -69,7 +59,7 @@ async def test_a_broker_is_emptied_and_its_users_follow(stage: Stage) -> None:
 @staged
 async def test_a_broker_starts_from_its_kept_copy_while_etcd_is_away(stage: Stage) -> None:
     cluster = await stage.cluster("b0", "b1")
-    await spread(cluster)
+    await cluster.allow_all()
     await cluster.apply("Queue", "orders", broker="b1")
     await cluster.until_home("queue", "orders", "b1")
     connection = await stage.connect(cluster.brokers["b1"])
@@ -84,4 +74,25 @@ async def test_a_broker_starts_from_its_kept_copy_while_etcd_is_away(stage: Stag
     assert any("etcd cannot be used" in warning for warning in cluster.member("b1").warnings)
     cluster.etcd.start()
     await stage.until(lambda: cluster.member("b1").warnings == [])
+    await connection.close()
+
+
+@staged
+async def test_a_session_that_reaches_over_brokers_recovers_on_all_of_them(stage: Stage) -> None:
+    cluster = await stage.cluster("b0", "b1")
+    for name in ("b0", "b1"):
+        await cluster.apply("Queue", f"at-{name}", broker=name)
+        await cluster.until_home("queue", f"at-{name}", name)
+    connection = await stage.connect(cluster.brokers["b0"])
+    session = await connection.session(sterna.AcknowledgeMode.CLIENT)
+    consumers = []
+    for name in ("b0", "b1"):
+        await connection.send(f"at-{name}", "first")
+        await connection.send(f"at-{name}", "second")
+        consumers.append(await session.consumer(f"at-{name}"))
+    for consumer in consumers:
+        assert await consumer.receive(5) is not None
+    await session.recover()
+    again = [await consumer.receive(5) for consumer in consumers]
+    assert [(one.body, one.redelivered) for one in again if one] == [("first", True), ("first", True)]
     await connection.close()

@@ -11,13 +11,13 @@ from sterna import AcknowledgeMode, errors
 
 from tests.world.clusters import Cluster
 from tests.world.stage import Stage, staged
-from tests.world.test_clusters import drained, spread
+from tests.world.test_clusters import drained
 
 
 async def emptied(stage: Stage) -> tuple[Cluster, sterna.Connection]:
     """A queue on b1 that holds a message, and is being emptied."""
     cluster = await stage.cluster("b0", "b1")
-    await spread(cluster)
+    await cluster.allow_all()
     await cluster.apply("Queue", "orders", broker="b1")
     await cluster.until_home("queue", "orders", "b1")
     connection = await stage.connect(cluster.brokers["b1"])

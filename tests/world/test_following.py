@@ -11,7 +11,6 @@ from sterna import errors
 
 from tests.world.clusters import LAYOUT, Cluster, HomeRecord
 from tests.world.stage import Stage, staged
-from tests.world.test_clusters import spread
 
 #: The move is told at some of these moments after it was ordered, and goes on for long: the new home does not answer.
 _DELAYS_S = (0.0, 0.0001, 0.0003, 0.001, 0.002, 0.004, 0.01, 0.02, 0.03, 0.1, 1.0, 5.0)
@@ -21,7 +20,7 @@ _TOLD = (errors.ClosedError, errors.UnreachableError, errors.MovedError)
 async def to_nowhere(stage: Stage) -> Cluster:
     """A queue on b1 whose next home is b0, which nobody can connect to."""
     cluster = await stage.cluster("b0", "b1")
-    await spread(cluster)
+    await cluster.allow_all()
     await cluster.apply("Queue", "orders", broker="b1")
     await cluster.until_home("queue", "orders", "b1")
     away = cluster.brokers["b0"].process
@@ -109,7 +108,7 @@ async def test_whoever_waits_for_a_confirmation_learns_of_the_end_although_the_p
 async def test_a_session_that_is_closed_while_its_producers_and_consumers_move_leaves_nothing(stage: Stage) -> None:
     """Here the new home answers: what was sent has come there, and nothing is open anywhere when the session is not."""
     cluster = await stage.cluster("b0", "b1")
-    await spread(cluster)
+    await cluster.allow_all()
     await cluster.apply("Queue", "orders", broker="b1")
     await cluster.until_home("queue", "orders", "b1")
     connection = await stage.connect(cluster.brokers["b1"])

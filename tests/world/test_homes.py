@@ -12,7 +12,7 @@ from sterna_etcd.records import HomeRecord
 
 from tests.world.clusters import LAYOUT, Cluster
 from tests.world.stage import Stage, staged
-from tests.world.test_clusters import drained, spread
+from tests.world.test_clusters import drained
 
 
 def held(cluster: Cluster, broker: str, kind: str = "queue") -> dict[str, int]:
@@ -43,7 +43,7 @@ async def sent_all(connection: sterna.Connection, name: str, count: int) -> list
 async def test_an_opening_that_waits_looks_at_the_home_again_before_it_answers(stage: Stage) -> None:
     """Whatever the moment at which its home moves while a name is being opened, it is not opened where it was."""
     cluster = await stage.cluster("b0", "b1")
-    await spread(cluster)
+    await cluster.allow_all()
     for number in range(12):
         name = f"t{number}"
         await cluster.apply("Topic", name, broker="b1")
@@ -69,7 +69,7 @@ def _produced(cluster: Cluster, broker: str, topic: str) -> bool:
 @staged
 async def test_a_name_that_was_given_away_by_force_is_served_by_nobody_but_its_home(stage: Stage) -> None:
     cluster = await stage.cluster("b0", "b1")
-    await spread(cluster)
+    await cluster.allow_all()
     await cluster.apply("Queue", "orders", broker="b1")
     await cluster.until_home("queue", "orders", "b1")
     connection = await stage.connect(cluster.brokers["b1"])
@@ -95,7 +95,7 @@ async def test_a_name_that_was_given_away_by_force_is_served_by_nobody_but_its_h
 @staged
 async def test_what_is_left_of_a_name_that_was_given_away_is_counted_and_keeps_its_broker(stage: Stage) -> None:
     cluster = await stage.cluster("b0", "b1")
-    await spread(cluster)
+    await cluster.allow_all()
     await cluster.apply("Queue", "orders", broker="b1")
     await cluster.until_home("queue", "orders", "b1")
     connection = await stage.connect(cluster.brokers["b1"])
@@ -128,7 +128,7 @@ def test_a_broker_that_was_away_serves_nothing_that_was_given_away(restarts: boo
     @staged
     async def shown(stage: Stage) -> None:
         cluster = await stage.cluster("b0", "b1")
-        await spread(cluster)
+        await cluster.allow_all()
         await cluster.apply("Queue", "orders", broker="b1")
         await cluster.until_home("queue", "orders", "b1")
         lost = cluster.brokers["b1"]

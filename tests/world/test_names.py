@@ -6,13 +6,13 @@ import asyncio
 
 from tests.world.clusters import Cluster
 from tests.world.stage import Stage, staged
-from tests.world.test_clusters import drained, spread
+from tests.world.test_clusters import drained
 
 
 async def prepared(stage: Stage) -> Cluster:
     """Two brokers; a queue with a message lives on b1."""
     cluster = await stage.cluster("b0", "b1")
-    await spread(cluster)
+    await cluster.allow_all()
     await cluster.apply("Queue", "orders", broker="b1")
     await cluster.until_home("queue", "orders", "b1")
     connection = await stage.connect(cluster.brokers["b1"])
