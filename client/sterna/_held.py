@@ -1,4 +1,4 @@
-"""What the broker refuses for now, and a lane sends again: a destination that is being emptied takes nothing for a while.
+"""What the broker refuses for now, and a lane sends again: a destination that is being emptied takes nothing.
 
 That is back-pressure, and no failure: nothing of it is kept there, so it is sent again, under the same numbers and in
 its order, after a pause that grows. Meanwhile the lane sends nothing, and its senders wait as for a full window. It is

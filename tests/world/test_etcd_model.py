@@ -1,4 +1,4 @@
-"""The model of etcd does what a real one does (`tests/etcd/test_model_cases.py`), and what no real one can be made to."""
+"""The model of etcd does what a real one does (`tests/etcd/test_model_cases.py`), and what none can be made to do."""
 
 from __future__ import annotations
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import sterna
 from sterna import errors
 
-from tests.world.clusters import LAYOUT, Cluster, HomeRecord
+from tests.world.clusters import Cluster
 from tests.world.stage import Stage, staged
 
 #: The move is told at some of these moments after it was ordered, and goes on for long: the new home does not answer.
@@ -31,7 +32,7 @@ async def to_nowhere(stage: Stage) -> Cluster:
 
 async def moves(cluster: Cluster, broker: str) -> None:
     """Has the queue live there."""
-    await cluster.client.put(LAYOUT.home("queue", "orders"), HomeRecord(broker=broker).encode())
+    await cluster.give("queue", "orders", broker)
 
 
 async def settled_again(cluster: Cluster) -> None:
@@ -45,6 +46,15 @@ async def ended(task: asyncio.Task[Any]) -> Any:
     done, _ = await asyncio.wait((task,), timeout=10)
     assert done, "it does not end"
     return task.exception() or task.result()
+
+
+async def _soon(check: Callable[[], bool]) -> None:
+    """Until it is so, looked at more often than anything happens."""
+    for _ in range(100_000):
+        if check():
+            return
+        await asyncio.sleep(0.0001)
+    raise AssertionError("it did not come true")
 
 
 async def _taken(consumer: sterna.Consumer) -> list[str]:
@@ -64,7 +74,7 @@ def test_whoever_waits_for_a_message_learns_of_the_end_although_the_consumer_fol
             receiving, iterating = asyncio.create_task(consumer.receive()), asyncio.create_task(_taken(other))
             await asyncio.sleep(0.01)
             moving = asyncio.create_task(moves(cluster, "b0"))
-            await stage.until(lambda consumer=consumer: not consumer.session._consumers or moving.done())
+            await _soon(lambda on=session, by=moving: not on._consumers or by.done())  # type: ignore[misc]
             await asyncio.sleep(delay_s)
             closing: dict[str, Any] = {"connection": connection, "session": session}
             if closes == "consumer":
@@ -91,7 +101,7 @@ async def test_whoever_waits_for_a_confirmation_learns_of_the_end_although_the_p
         session = await connection.session()
         producer = await session.producer("orders")
         await moves(cluster, "b0")
-        await stage.until(lambda producer=producer: producer._following)
+        await _soon(lambda one=producer: one._following)  # type: ignore[misc]
         sending = asyncio.create_task(producer.send("?"))
         told: list[Any] = []
         await producer.send_soon("??", on_completion=told.append)
@@ -119,8 +129,7 @@ async def test_a_session_that_is_closed_while_its_producers_and_consumers_move_l
         session = await connection.session()
         producer, consumer = await session.producer("orders"), await session.consumer("orders", prefetch=0)
         await moves(cluster, "b0")
-        while not producer._following and producer.session is session:
-            await asyncio.sleep(0.0001)
+        await _soon(lambda one=producer, on=session: one._following or one.session is not on)  # type: ignore[misc]
         await producer.send_soon("x")
         await asyncio.sleep(0.0001 * step)
         flushing = asyncio.create_task(session.flush())

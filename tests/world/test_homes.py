@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 import sterna
 from sterna import errors
-from sterna_etcd.records import HomeRecord
 
-from tests.world.clusters import LAYOUT, Cluster
+from tests.world.clusters import Cluster
 from tests.world.stage import Stage, staged
 from tests.world.test_clusters import drained
 
@@ -19,11 +18,6 @@ def held(cluster: Cluster, broker: str, kind: str = "queue") -> dict[str, int]:
     """What a broker's engine has of a kind, with its messages."""
     rows = cluster.brokers[broker].listed(kind)
     return {row["name"]: row["statistics"]["messages"] for row in rows if not row["name"].startswith("$")}
-
-
-async def lives_at(cluster: Cluster, name: str, broker: str, kind: str = "queue") -> None:
-    """Gives a name a home by force, whatever it holds where it was."""
-    await cluster.client.put(LAYOUT.home(kind, name), HomeRecord(broker=broker).encode())
 
 
 async def sent_all(connection: sterna.Connection, name: str, count: int) -> list[str]:
@@ -52,7 +46,7 @@ async def test_an_opening_that_waits_looks_at_the_home_again_before_it_answers(s
         connection = await stage.connect(cluster.brokers["b1"])
         opening = asyncio.create_task(connection.producer(sterna.Topic(name)))
         await asyncio.sleep(0.0004 * number)
-        await lives_at(cluster, name, "b0", "topic")
+        await cluster.give("topic", name, "b0")
         await asyncio.wait((opening,))
         await asyncio.sleep(2)
         producer = opening.result()
@@ -101,7 +95,7 @@ async def test_what_is_left_of_a_name_that_was_given_away_is_counted_and_keeps_i
     connection = await stage.connect(cluster.brokers["b1"])
     for number in range(3):
         await connection.send("orders", f"before {number}")
-    await lives_at(cluster, "orders", "b0")
+    await cluster.give("queue", "orders", "b0")
     await asyncio.sleep(3)
     assert any("orders" in warning for warning in cluster.member("b1").warnings)
     await cluster.drain("b1")
@@ -116,7 +110,7 @@ async def test_what_is_left_of_a_name_that_was_given_away_is_counted_and_keeps_i
     assert "orders" in left.waits_for
     # Given back, it is had again where it is.
     await cluster.undrain("b1")
-    await lives_at(cluster, "orders", "b1")
+    await cluster.give("queue", "orders", "b1")
     await asyncio.sleep(3)
     assert sorted(await drained(connection, "orders")) == [f"before {number}" for number in range(3)]
     assert cluster.member("b1").warnings == []

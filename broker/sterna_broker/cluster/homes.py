@@ -78,7 +78,7 @@ class Homes:
         told.set()
 
     def epoch(self, key: HomeKey) -> int:
-        """etcd's revision of a name's home, when that is this broker and stays so for now; else 0.
+        """Etcd's revision of a name's home, when that is this broker and stays so for now; else 0.
 
         Whoever has looked at a home and waited since compares it: under another epoch it is another claim.
         """

@@ -17,7 +17,5 @@ def homeless(view: View, rows: dict[HomeKey, dict[str, Any]]) -> list[HomeKey]:
     return [
         key
         for key, row in rows.items()
-        if not key.name.startswith("$")
-        and row.get("origin") != "temporary"
-        and view.home(key.kind, key.name) is None
+        if not key.name.startswith("$") and row.get("origin") != "temporary" and view.home(key.kind, key.name) is None
     ]

@@ -105,8 +105,10 @@ class EngineView:
         self._pump.touch()
 
     def serve_elsewhere(self, key: HomeKey, told: RefusedError | None) -> None:
-        """Serves a destination to nobody, telling who uses it `told`; or with None serves it again. One that is gone
-        needs neither."""
+        """Serves a destination to nobody, telling who uses it `told`; or with None serves it again.
+
+        One that is gone needs neither.
+        """
         text = json.dumps(error_of(told)) if told else ""
         try:
             self._pump.tick().serve_elsewhere(key.kind, key.name, text)

@@ -71,8 +71,9 @@ class Engine:
         """
 
     def serve_elsewhere(self, kind: str, name: str, reason: str) -> None:
-        """Serves a "queue" or "topic" to nobody, telling all who use or open it `reason`, an error as JSON; empty:
-        serves it again. What it holds stays.
+        """Serves a "queue" or "topic" to nobody, telling all who use or open it `reason`, an error as JSON.
+
+        What it holds stays. Empty: serves it again.
 
         Raises EngineError.
         """
