@@ -126,7 +126,7 @@ class Drain:
                 continue
             group = self._group(key, groups)
             seen |= group
-            mine = sorted((one for one in group if view.home(one.kind, one.name) == name), key=lambda one: one.name)
+            mine = sorted((one for one in group if view.home(one.kind, one.name) == name), key=_by_name)
             here = {one: held[one] for one in mine if one in held}
             if not force and any(one.messages or one.durables for one in here.values()):
                 self._close(here, CLOSED)
@@ -312,8 +312,8 @@ def _strayed(key: HomeKey, messages: int) -> str:
     return f"{key.kind} '{key.name}' lives on another broker, and {messages} of its messages are here"
 
 
-def _by_name(key: HomeKey) -> str:
-    return key.name
+def _by_name(key: HomeKey) -> tuple[str, str]:
+    return key.name, key.kind
 
 
 def _durables(key: HomeKey, count: int) -> str:

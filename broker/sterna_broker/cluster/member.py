@@ -298,7 +298,8 @@ class Member:
         """Carries out what is to be deleted here."""
         view, engine = self.link.view, self._engine
         assert engine is not None  # rounds begin with `serve`
-        wanted = {claim for claim, stored in view.configs.items() if stored.record.deleting is not None}
+        # In their order: what is done first is not to depend on how names hash.
+        wanted = dict.fromkeys(claim for claim, stored in view.configs.items() if stored.record.deleting is not None)
         self._deleting = {claim: told for claim, told in self._deleting.items() if claim in wanted}
         fresh = []
         for number, claim in enumerate(wanted):
@@ -419,7 +420,8 @@ class Member:
         for claim, why in users.items():
             uid = view.users[claim.name].record.owner.uid if claim.name in view.users else ""
             self._statuses.say(claim, _refused(uid, 0, Refusal("Invalid", why)))
-        for claim in self._statuses.said - view.configs.keys() - users.keys():
+        over = self._statuses.said - view.configs.keys() - users.keys()
+        for claim in sorted(over, key=lambda one: (one.kind, one.name)):
             self._statuses.forget(claim)
 
     def _say_of_broker(self, revision: int) -> None:
