@@ -163,3 +163,32 @@ def test_a_broker_that_was_away_serves_nothing_that_was_given_away(restarts: boo
         await connection.close()
 
     shown()
+
+
+@staged
+async def test_what_is_opened_while_its_broker_is_emptied_is_opened_where_it_goes(stage: Stage) -> None:
+    """Names that are placed on a broker that is being emptied, and used at once: each message is at its home."""
+    cluster = await stage.cluster("b0", "b1")
+    await cluster.allow_all()
+    connections = [await stage.connect(cluster.brokers[name]) for name in ("b0", "b1")]
+    await cluster.drain("b1")
+    sending: list[asyncio.Task[Any]] = []
+    names = [f"q{number}" for number in range(40)]
+    for number, name in enumerate(names):
+        await cluster.apply("Queue", name, broker="b1")
+        await asyncio.sleep(stage.random.random() * 0.03)
+        connection = connections[number % 2]
+        sending += [asyncio.create_task(connection.send(name, f"{count}", timeout=30)) for count in range(3)]
+        if number % 5 == 4:
+            await cluster.undrain("b1")
+            await cluster.drain("b1")
+    done, _ = await asyncio.wait(sending)
+    assert [one.exception() for one in done if one.exception()] == []
+    await asyncio.sleep(5)
+    for name in names:
+        home = await cluster.home("queue", name)
+        other = "b0" if home == "b1" else "b1"
+        assert held(cluster, home)[name] == 3, name
+        assert name not in held(cluster, other), name
+    for connection in connections:
+        await connection.close()
