@@ -112,8 +112,8 @@ class Faults:
 
     async def _compact(self) -> None:
         assert self.cluster is not None
-        got = await self.cluster.client.get("/")
         with contextlib.suppress(EtcdError):
+            got = await self.cluster.client.get("/")
             await self.cluster.client.compact(got.revision)
 
     async def _drain(self) -> None:

@@ -27,7 +27,7 @@ from tests.world.surroundings import installed
 
 _QUEUES = ("in.one", "in.two", "out")
 
-_BROKERS = (1, 1, 1, 2, 3)
+_BROKERS = (1, 1, 1, 1, 1, 1, 2, 3)
 
 _NAMES = ("one", "two", "three")
 
