@@ -215,13 +215,15 @@ class Node:
         )
         pump.start()
         losses.start()
+        if self.member is not None and isinstance(self.live, ClusterConfiguration):
+            self.member.attach(pump, self.live)
         gate.start(pump)
         connect.start()
         self.monitor = await monitor.start(settings.monitor)
         self.messaging = await listener.start(settings.messaging)
         if self.member is not None and isinstance(self.live, ClusterConfiguration):
             addresses = [f"sterna{'s' if gate.tls else ''}://{self.messaging}"]
-            self.member.serve(pump, self.live, addresses, self._leave)
+            self.member.serve(self.live, addresses, self._leave)
 
     def readiness(self) -> Readiness:
         """Whether clients should come, and why not."""

@@ -48,7 +48,7 @@ class Pump:
     """See the module."""
 
     def __init__(
-        self, engine: Engine, answer: Callable[[Ticket], Answer | Awaitable[Answer]], failed: Callable[[str], None]
+        self, engine: Engine, answer: Callable[[Ticket], Answer | Awaitable[Any]], failed: Callable[[str], None]
     ) -> None:
         self.engine = engine
         self.ports: dict[int, Port] = {}
@@ -66,7 +66,7 @@ class Pump:
         self._timer_ms: int | None = None
         # Who waits for the log, with how far.
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
-        self._answering: dict[asyncio.Future[Answer], None] = {}
+        self._answering: dict[asyncio.Future[Any], None] = {}
         self.on_damage: Callable[[], None] = lambda: None
         self._damaged = 0
         self._looking: asyncio.TimerHandle | None = None
@@ -205,17 +205,27 @@ class Pump:
         if isinstance(answer, dict):
             self.engine.answer(ticket["ticket"], json.dumps(answer))
             return
+        self._wait_for(ticket, answer)
+
+    def _wait_for(self, ticket: Ticket, answer: Awaitable[Any]) -> None:
         # It takes a while: the session waits for it, nobody else does.
         task = asyncio.ensure_future(answer)
         self._answering[task] = None
         task.add_done_callback(lambda done: self._answer_late(ticket, done))
 
-    def _answer_late(self, ticket: Ticket, done: "asyncio.Future[Answer]") -> None:
+    def _answer_late(self, ticket: Ticket, done: "asyncio.Future[Any]") -> None:
         self._answering.pop(done, None)
         if done.cancelled() or not self._running:
             return
-        error = done.exception()
-        answer = _failed(ticket, error) if isinstance(error, Exception) else done.result()
+        try:
+            answer = done.result()
+            # Nothing can come between this and the engine.
+            answer = answer() if callable(answer) else answer
+        except Exception as error:  # noqa: BLE001, a defect must not park a session for ever
+            answer = _failed(ticket, error)
+        if not isinstance(answer, dict):
+            self._wait_for(ticket, answer)
+            return
         self.tick().answer(ticket["ticket"], json.dumps(answer))
         self.touch()
 

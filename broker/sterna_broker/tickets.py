@@ -8,7 +8,7 @@ from typing import Any
 
 from sterna_resources import names
 
-from sterna_broker.cluster.desk import ClusterDesk
+from sterna_broker.cluster.desk import Answer, ClusterDesk, Late
 from sterna_broker.configuration.inheritance import Kind
 from sterna_broker.configuration.objects import ObjectSet
 
@@ -26,7 +26,7 @@ class TicketDesk:
         self._greet = greet
         self._cluster = cluster
 
-    def answer(self, ticket: dict[str, Any]) -> dict[str, Any] | Awaitable[dict[str, Any]]:
+    def answer(self, ticket: dict[str, Any]) -> dict[str, Any] | Awaitable[Answer | Late]:
         """The engine's answer to `ticket`: `{"ok": …}` or `{"error": …}`, perhaps later."""
         match ticket["kind"]:
             case "hello":
@@ -40,7 +40,7 @@ class TicketDesk:
             case other:
                 raise ValueError(f"a ticket of an unknown kind: {other}")
 
-    def _destination(self, kind: Kind, name: str) -> dict[str, Any] | Awaitable[dict[str, Any]]:
+    def _destination(self, kind: Kind, name: str) -> dict[str, Any] | Awaitable[Answer | Late]:
         if fault := names.name_fault(name):
             return _refused("INVALID_NAME", name[:64], f"Not a name: {fault}.", "Choose a name within the rules.")
         objects = self._objects()

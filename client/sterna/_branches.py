@@ -19,6 +19,7 @@ from sterna._proto.sterna.v1 import messaging_pb2 as pb
 
 if TYPE_CHECKING:
     from sterna._lifeline import Lifeline
+    from sterna.consumers import Consumer
     from sterna.sessions import Session
 
 Made = TypeVar("Made")
@@ -29,6 +30,9 @@ class Branches:
 
     def __init__(self, root: Session) -> None:
         self.root = root
+        self.followers: dict[Consumer, None] = {}
+        """The consumers that are on their way to another broker, and belong to no part meanwhile."""
+
         self._by_lifeline: dict[Lifeline, Session] = {}
         self._making = asyncio.Lock()
 
@@ -36,6 +40,16 @@ class Branches:
     def parts(self) -> list[Session]:
         """The session on all its brokers, the root first."""
         return [self.root, *(branch for branch in self._by_lifeline.values() if branch.closed is None)]
+
+    def followers_of(self, session: Session) -> list[Consumer]:
+        """Those that end with this session: the root's."""
+        return list(self.followers) if session is self.root else []
+
+    async def leave(self, session: Session) -> None:
+        """Ends the followers: the session is being closed, and none of them is to open anything any more."""
+        for consumer in self.followers_of(session):
+            await consumer._stop_listening()
+            consumer._fail(errors.ClosedError("the session was closed", subject="session"))
 
     async def at(self, lifeline: Lifeline) -> Session:
         """The session's part on another broker."""

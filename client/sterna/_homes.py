@@ -12,7 +12,7 @@ transacted session goes to the home of its first destination as a whole, and ref
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakValueDictionary
 
@@ -110,11 +110,21 @@ class Homes:
         self.root._adopt(opened)
         return opened
 
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Runs something that nobody waits for, until the connection is closed."""
+    def spawn(self, work: Coroutine[Any, Any, None], given_up: Callable[[], None]) -> asyncio.Task[None]:
+        """Runs something that nobody waits for, until the connection is closed.
+
+        `given_up` is called when it was cancelled, also before it had begun: nobody else would tell who waits.
+        """
+
+        def done(task: asyncio.Task[None]) -> None:
+            self._tasks.pop(task, None)
+            if task.cancelled():
+                given_up()
+
         task = asyncio.create_task(work, name="sterna-following")
         self._tasks[task] = None
-        task.add_done_callback(lambda done: self._tasks.pop(done, None))
+        task.add_done_callback(done)
+        return task
 
     async def close(self, *, failed: bool, timeout_s: float) -> None:
         """Ends the connections to other brokers."""

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sterna import errors
 from sterna._encode import encode_destination, field
+from sterna._held import Held
 from sterna._link import Link, LinkLostError, Run
 from sterna._proto.sterna.v1 import message_pb2
 from sterna._proto.sterna.v1 import messaging_pb2 as pb
@@ -125,6 +126,8 @@ class Lane:
         self._handed = 0
         # What was unconfirmed when the link came up and has not been sent again yet, for want of credit.
         self._again: deque[tuple[int, bytes | Entry]] = deque()
+        # What the broker refused for now.
+        self._held = Held(self._again_after_pause)
         self._waiters: deque[tuple[asyncio.Future[None], int]] = deque()
         #: So many messages may be numbered before anybody looks for room again.
         self.budget = 0
@@ -195,6 +198,8 @@ class Lane:
     def _send_again(self) -> None:
         """Sends what a break left unconfirmed, as far as the credit goes; new messages wait behind it."""
         again = self._again
+        if self._held.waits:
+            return
         while again and self.bytes_left > 0:
             sequence, entry = again.popleft()
             self._spend(entry)
@@ -204,6 +209,24 @@ class Lane:
                 # The last numbers before the break were settled: what comes next does not follow on.
                 self.run = None
             self.look_for_room()
+
+    def _again_after_pause(self, numbers: list[int]) -> None:
+        """Sends what was refused for now, but what its sender does not wait for any more."""
+        found: list[tuple[int, bytes | Entry]] = []
+        for sequence in numbers:
+            entry = self.unconfirmed.get(sequence)
+            if entry is None:
+                continue
+            if type(entry) is Entry and isinstance(entry.settle, asyncio.Future) and entry.settle.cancelled():
+                # Nothing of it is kept there, and its number is used up: so it never was.
+                del self.unconfirmed[sequence]
+                self._flow.release(len(entry))
+                continue
+            found.append((sequence, entry))
+        self._again = deque([*found, *self._again])
+        if self._link is not None:
+            self._send_again()
+        self._check_flushed()
 
     def _spend(self, entry: bytes | Entry) -> None:
         size = len(entry.message) if isinstance(entry, Entry) else len(entry)
@@ -238,6 +261,7 @@ class Lane:
         self.budget = 0
         self.bytes_left = self._sequence_limit = _UNLIMITED
         self._again.clear()
+        self._held.clear()
         if self.session._transacted:
             self.look_for_room()
 
@@ -299,6 +323,7 @@ class Lane:
             and self.bytes_left > 0
             and self.next <= self._sequence_limit
             and not self._again
+            and not self._held.waits
             and self._flow.has_room(size)
         )
 
@@ -410,6 +435,7 @@ class Lane:
     def on_confirmed(self, confirmed: Any) -> None:
         """A range is as safe as it says; its messages may be forgotten here."""
         unconfirmed = self.unconfirmed
+        self._held.taken()
         last = confirmed.last or confirmed.first
         freed = 0
         settled: list[tuple[int, int, Settle]] = []
@@ -433,10 +459,20 @@ class Lane:
         self._check_flushed()
 
     def on_rejected(self, rejected: Any) -> None:
-        """A range was refused: each of its messages fails."""
+        """A range was refused: each of its messages fails, or is sent again."""
         error = errors.from_proto(rejected.error)
         if self.moved(error):
             return  # nothing of it is kept there; it is sent again where the destination lives
+        if (
+            self.confirmed
+            and not self.session._transacted
+            and self.closed is None
+            and self._held.may_hold(error, self.lifeline.options.reconnect.give_up_after_s)
+        ):
+            self.budget = 0
+            self.run = None
+            self._held.hold(rejected.first, rejected.last or rejected.first)
+            return
         if self.session._transacted:
             self.session._transaction_failed(error)
         for sequence in range(rejected.first, (rejected.last or rejected.first) + 1):
@@ -500,6 +536,7 @@ class Lane:
             if self.session._transacted:
                 # What it had sent in the transaction under way may not have been taken.
                 self.session._transaction_failed(error)
+        self._held.clear()
         self._forgotten(error)
         self.budget = 0
         waiters, self._waiters = self._waiters, deque()

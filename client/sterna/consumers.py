@@ -99,6 +99,8 @@ class Consumer:
         #: What `async for` handed out and the session acknowledges by itself.
         self._in_hand = InHand()
         self.closed: errors.SternaError | None = None
+        #: What takes it to another broker, once it was told to go.
+        self._follower: asyncio.Task[None] | None = None
         #: Whether the application has closed it, or what it belongs to.
         self._is_left = False
         self._buffer: deque[Any] = deque()
@@ -182,7 +184,8 @@ class Consumer:
         self._interrupted()
         self.session._lifeline.unroute(self)
         self.session._consumers.pop(self, None)
-        homes.spawn(self._follow(error))
+        self.session._branches.followers[self] = None
+        self._follower = homes.spawn(self._follow(error), self._given_up)
         return True
 
     async def _follow(self, moved: errors.MovedError) -> None:
@@ -201,10 +204,14 @@ class Consumer:
         except errors.SternaError as error:
             self._fail(error)
             self.session._lifeline.report(error)
-        except asyncio.CancelledError:
-            # The connection is being closed: nobody else would tell whoever waits.
+        finally:
+            self.session._branches.followers.pop(self, None)
+
+    def _given_up(self) -> None:
+        """It was on its way to another broker when the connection was closed, or itself."""
+        self.session._branches.followers.pop(self, None)
+        if self.closed is None:
             self._fail(errors.ClosedError("the connection was closed", subject=str(self.destination)))
-            raise
 
     async def _go_to(self, session: Session) -> None:
         """Opens itself in a session on another broker."""
@@ -505,6 +512,8 @@ class Consumer:
     def _fail(self, error: errors.SternaError) -> None:
         """The consumer is over: whoever waits on it gets `error`."""
         self.closed = error
+        if self._follower is not None and self._follower is not asyncio.current_task():
+            self._follower.cancel()
         self._buffer.clear()
         self.session._lifeline.unroute(self)
         self.session._consumers.pop(self, None)

@@ -123,6 +123,8 @@ class Producer:
         """Opens the lanes on a new link; a lane that the broker refuses now fails with that, for good."""
         from sterna._link import LinkLostError
 
+        if self._following:
+            return  # it opens itself, where it has come to
         for lane in list(self._lanes.values()):
             try:
                 await self._open_lane(lane, link, again=True)
@@ -168,7 +170,7 @@ class Producer:
             lane.interrupted()
         if not self._following:
             self._following = True
-            homes.spawn(self._follow(error))
+            homes.spawn(self._follow(error), self._given_up)
         return True
 
     async def _follow(self, moved: errors.MovedError) -> None:
@@ -182,26 +184,26 @@ class Producer:
                 except errors.MovedError as again:
                     moved = again
                     continue
-                session._producers[self] = None
                 return
             raise moved
         except errors.SternaError as error:
-            for lane in self._lanes.values():
-                lane.fail(error)
+            self._fail(error)
             self._lifeline.report(error)
-        except asyncio.CancelledError:
-            # The connection is being closed: nobody else would tell what became of what was sent.
-            for lane in self._lanes.values():
-                lane.fail(errors.ClosedError("the connection was closed", subject=str(self.destination)))
-            raise
         finally:
             self._following = False
+
+    def _given_up(self) -> None:
+        """It was on its way to another broker when the connection was closed."""
+        self._following = False
+        self._fail(errors.ClosedError("the connection was closed", subject=str(self.destination)))
 
     def _move(self, session: Session) -> None:
         self.session._producers.pop(self, None)
         for lane in self._lanes.values():
             self._lifeline.unroute(lane)
         self.session, self._lifeline = session, session._lifeline
+        # At once: who closes the session, or flushes it, waits for what is on its way, too.
+        session._producers[self] = None
         for lane in self._lanes.values():
             lane.move(self._lifeline, session)
 

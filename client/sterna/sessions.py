@@ -379,14 +379,14 @@ class Session:
                 sets.setdefault(consumer._source, set()).update(consumer._in_hand.sequences())
         return [seen_set(source, kept) for source, kept in sets.items() if kept and only in (None, source)]
 
-    async def _redeliver(self, recover: pb.Recover, before: pb.ClientFrame | None = None) -> None:
+    def _redeliver(self, recover: pb.Recover, before: pb.ClientFrame | None = None) -> Settled:
         """Asks for redelivery of everything unsettled. Deliveries that come before the reply to `recover` are void.
 
         A rollback goes `before`: its own reply waits for the disk, and its redeliveries might overtake it.
         """
         link = self._open_link()
         if link is None:
-            return
+            return Settled(True)
         self._gather(link)
         for consumer in self._consumers:
             consumer._begin_dropping()
@@ -402,7 +402,7 @@ class Session:
         if before is not None:
             link.post(before.SerializeToString())
         link.begin(self._number, "recover", recover, settle)
-        await settled
+        return settled
 
     async def recover(self) -> None:
         """Has everything that is unacknowledged delivered again, in order, flagged as redelivered.
@@ -414,7 +414,8 @@ class Session:
         """
         if self._transacted:
             raise errors.NotAllowedError("a transacted session does not recover", remedy="call rollback()")
-        await self._redeliver(pb.Recover(seen=self._seen()))
+        for begun in [part._redeliver(pb.Recover(seen=part._seen())) for part in self._branches.parts]:
+            await begun
 
     # --- Transactions
 
@@ -537,7 +538,7 @@ class Session:
         self.closed = error
         self._lifeline.forget(self)
         self._void()
-        for consumer in list(self._consumers):
+        for consumer in [*self._consumers, *self._branches.followers_of(self)]:
             consumer._fail(error)
         for producer in list(self._producers):
             producer._fail(error)
@@ -557,13 +558,14 @@ class Session:
         """
         if self.closed is not None:
             return
-        for branch in self._parts[1:]:
-            await branch.close(failed=failed)
+        await self._branches.leave(self)
         failure = await self._flush_producers()
         for consumer in list(self._consumers):
             await consumer._stop_listening()
             if not failed:
                 consumer._finish()
+        while branches := self._parts[1:]:
+            await branches[0].close(failed=failed)
         link = self._link
         seen = self._seen()
         if link is not None:

@@ -67,7 +67,7 @@ class Broker:
         self._loop = loop
         self._network = network
         self._random = random
-        self._port = 7000 + len(name) + random.randrange(100)
+        self._port = network.free_port()
         self._disk = SimulatedDisk(random.getrandbits(63))
         self._engine: SteppedEngine | None = None
         self._watching: asyncio.Task[Any] | None = None
@@ -85,6 +85,10 @@ class Broker:
     @property
     def _is_dead(self) -> bool:
         return self.process is None or self.process.is_dead
+
+    def copy_disk_of(self, other: Broker) -> None:
+        """Has what the other's disk has now; before the first start."""
+        self._disk = other._disk.fork(self._random.getrandbits(63))
 
     async def start(self) -> None:
         """A new process; returns when it serves.
@@ -112,6 +116,11 @@ class Broker:
     async def _watch(self, node: Node) -> None:
         await node.failed.wait()
         self.failures.append(node.failure)
+        # As the process does.
+        node.hurry()
+        await node.stop()
+        if self.node is node:
+            self.kill()
 
     def _open(self, _folder: str, settings: str, wall_ms: int, monotonic_ms: int) -> Any:
         secret = f"{self.name} {self.starts}".encode()

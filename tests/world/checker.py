@@ -7,14 +7,23 @@ from collections import defaultdict
 from tests.world.facts import Facts, Handing, Sending, Taken
 
 
-def problems(facts: Facts, drained: list[Handing], *, restarted: bool) -> list[str]:
-    """Everything that was promised and does not hold. `restarted`: whether a broker was, whose memory was lost so."""
-    return [
+def problems(facts: Facts, drained: list[Handing], *, restarted: bool, given_up: bool = False) -> list[str]:
+    """Everything that was promised and does not hold. `restarted`: whether a broker was, whose memory was lost so.
+
+    `given_up`: whether homes were given away by force. What they held stays where it was, and what was under way then
+    may be in both places; nothing is lost, and nothing that was acknowledged or refused is there again.
+    """
+    found = [
         *facts.hung,
         *facts.odd,
         *_lost(facts, drained, restarted),
         *_refused_and_there(facts, drained),
-        *_come_again(facts, drained),
+        *_come_again(facts, drained, given_up=given_up),
+    ]
+    if given_up:
+        return found
+    return [
+        *found,
         *_unflagged(facts, drained),
         *_doubled(facts, drained),
         *_torn(facts, drained),
@@ -68,11 +77,16 @@ def _refused_and_there(facts: Facts, drained: list[Handing]) -> list[str]:
     return found
 
 
-def _come_again(facts: Facts, drained: list[Handing]) -> list[str]:
-    done = {one.key: one.taken_s for one in facts.handings if one.taken == "yes"}
-    again = [one for one in (*facts.handings, *drained) if one.key in done and one.at_s > done[one.key]]
+def _come_again(facts: Facts, drained: list[Handing], *, given_up: bool) -> list[str]:
+    def which(one: Handing) -> tuple[str, str]:
+        """A second copy, under another id, is another message where it may be in both places."""
+        return one.key, one.message_id if given_up else ""
+
+    done = {which(one): one.taken_s for one in facts.handings if one.taken == "yes"}
+    again = [one for one in (*facts.handings, *drained) if which(one) in done and one.at_s > done[which(one)]]
     return [
-        f"acknowledged at {done[one.key]:.3f} and there again at {one.at_s:.3f}: {one.key}{_handings(facts, one.key)}"
+        f"acknowledged at {done[which(one)]:.3f} and there again at {one.at_s:.3f}: "
+        f"{one.key}{_handings(facts, one.key)}"
         for one in again
     ]
 

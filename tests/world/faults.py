@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
 from random import Random
-from typing import Final
+from typing import Any, Final
+
+from sterna_etcd import EtcdError
 
 from tests.world.brokers import Broker
+from tests.world.clusters import Cluster
 from tests.world.loop import SimulatedLoop
 from tests.world.network import Network
 from tests.world.processes import Process
@@ -20,6 +25,10 @@ class Faults:
     ) -> None:
         self.told: list[str] = []
         self.restarted = False
+        self.given_up_s: float | None = None
+        """When a home was first given away by force."""
+
+        self.cluster: Cluster | None = None
         self._loop = loop
         self._network = network
         self._random = random
@@ -28,6 +37,8 @@ class Faults:
 
     async def run(self, count: int, kinds: tuple[str, ...]) -> None:
         """Until all are done."""
+        if self.cluster is not None:
+            kinds = (*kinds, *CLUSTER_KINDS)
         for _ in range(count):
             await asyncio.sleep(self._random.choice((0.005, 0.05, 0.5)) * self._random.random())
             kind = self._random.choice(kinds)
@@ -80,11 +91,64 @@ class Faults:
             await asyncio.sleep(self._random.choice((0.1, 2.0, 60.0)) * self._random.random())
             self._network.heal()
 
+    # --- Of a cluster alone
+
+    async def _etcd_away(self) -> None:
+        assert self.cluster is not None
+        self.cluster.etcd.kill()
+        await asyncio.sleep(self._random.choice((0.1, 3.0, 30.0)) * self._random.random())
+        self.cluster.etcd.start()
+
+    async def _no_leader(self) -> None:
+        assert self.cluster is not None
+        self.cluster.etcd.has_leader = False
+        self.cluster.etcd.written()
+        await asyncio.sleep(self._random.choice((0.1, 3.0, 30.0)) * self._random.random())
+        self.cluster.etcd.has_leader = True
+
+    async def _lose_answers(self) -> None:
+        assert self.cluster is not None
+        self.cluster.etcd.lose_answers += self._random.randrange(1, 4)
+
+    async def _compact(self) -> None:
+        assert self.cluster is not None
+        with contextlib.suppress(EtcdError):
+            got = await self.cluster.client.get("/")
+            await self.cluster.client.compact(got.revision)
+
+    async def _drain(self) -> None:
+        """A broker is emptied for a while; nobody insists."""
+        assert self.cluster is not None
+        name = self._random.choice(self._brokers).name
+        with contextlib.suppress(EtcdError):
+            await self.cluster.drain(name)
+        await asyncio.sleep(self._random.choice((0.5, 5.0, 20.0)) * self._random.random())
+        await self._surely(lambda: self.cluster.undrain(name))  # type: ignore[union-attr]
+
+    async def _give_up(self) -> None:
+        """All that lives on a broker is given to another by force."""
+        assert self.cluster is not None
+        one, other = self._random.sample([broker.name for broker in self._brokers], 2)
+        self.given_up_s = self.given_up_s or self._loop.time()
+        with contextlib.suppress(EtcdError):
+            await self.cluster.give_up(one, other)
+
+    async def _surely(self, write: Callable[[], Awaitable[Any]]) -> None:
+        while True:
+            try:
+                await write()
+            except EtcdError:
+                await asyncio.sleep(1)
+            else:
+                return
+
     async def _step_clock(self) -> None:
         broker = self._random.choice(self._brokers)
         if broker.process is not None:
             broker.process.clock_ms += self._random.choice((-60_000, -500, 500, 60_000))
 
+
+CLUSTER_KINDS: Final = ("etcd_away", "no_leader", "lose_answers", "compact", "drain", "drain", "give_up")
 
 KINDS: Final = (
     "break_link",

@@ -109,6 +109,12 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     def _write_to_self(self) -> None:
         """There is no other thread that would have to be woken."""
 
+    def _asyncgen_finalizer_hook(self, agen: Any) -> None:
+        """A generator that nobody needs any more is closed by whose step it is; of the dead nothing is."""
+        process = CURRENT.get(None)
+        if self.is_running() and process is not None and not process.is_dead:
+            self.call_soon(self.create_task, agen.aclose())
+
     def _process_events(self, event_list: Any) -> None:
         """There is nothing outside."""
 
@@ -182,7 +188,8 @@ def _what(handle: asyncio.Handle) -> str:
     callback = handle._callback  # type: ignore[attr-defined]
     owner = getattr(callback, "__self__", None)
     if isinstance(owner, asyncio.Task):
-        return f"task {owner.get_coro().__qualname__}"  # type: ignore[union-attr]
+        work = owner.get_coro()  # of a generator that is closed by nobody in particular it has no name
+        return f"task {getattr(work, '__qualname__', type(work).__name__)}"
     return getattr(callback, "__qualname__", type(callback).__name__)
 
 

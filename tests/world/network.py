@@ -36,12 +36,17 @@ class Network:
         self._links: list[Link] = []
         self._apart: list[tuple[Process, Process]] = []
         self._ports = itertools.count(40_000)
+        self._free_ports = itertools.count(7_000)
 
     def latency_s(self) -> float:
         """How long a packet takes now."""
         if self.random.random() < self.slow:
             return self.random.uniform(0.001, 0.05)
         return self.random.uniform(0.00002, 0.0004)
+
+    def free_port(self) -> int:
+        """One to listen on that nobody else has."""
+        return next(self._free_ports)
 
     def listen(self, address: str, server: Server) -> None:
         """A server is to be had there from now on."""

@@ -17,6 +17,7 @@ from sterna import AcknowledgeMode, Queue, Topic, errors
 
 from tests.world import checker
 from tests.world.brokers import Broker
+from tests.world.clusters import Cluster
 from tests.world.facts import Facts, Handing, Subscription
 from tests.world.faults import KINDS, Faults
 from tests.world.loop import SimulatedLoop, StuckError
@@ -28,12 +29,16 @@ from tests.world.surroundings import installed
 
 _QUEUES = ("in.one", "in.two", "out")
 
+_BROKERS = (1, 1, 1, 1, 1, 1, 2, 3)
+
+_NAMES = ("one", "two", "three")
+
 _WHOLE_S = 3_000.0
 """What a run may take in the world's time, drained and all."""
 
 
 #: What of a scene may be given, to make a failing run shorter.
-NUMBERS = ("clients", "programs", "steps", "faults")
+NUMBERS = ("clients", "programs", "steps", "faults", "brokers")
 
 
 @dataclass
@@ -47,6 +52,8 @@ class Scene:
     faults: int = 0
     cut_share: float = 0.0
     kinds: tuple[str, ...] = ()
+    brokers: int = 1
+    """More than one are a cluster."""
 
     @staticmethod
     def of(seed: int) -> Scene:
@@ -61,6 +68,8 @@ class Scene:
             faults=random.randrange(0, 9),
             cut_share=random.choice((0.0, 0.05, 0.2)),
             kinds=kinds,
+            # Drawn by itself, so that what was drawn before there were clusters stays what it was.
+            brokers=Random(f"cluster {seed}").choice(_BROKERS),
         )
 
 
@@ -110,15 +119,16 @@ class _World:
         self.doing = "beginning"
         self.loop = SimulatedLoop(Random(f"loop {seed}"))
         self.network = Network(self.loop, Random(f"network {seed}"))
-        self.brokers = [Broker(self.loop, self.network, Random(f"broker {seed}"), "one", folder / "one")]
+        self.brokers: list[Broker] = []
+        self.cluster: Cluster | None = None
+        self._folder = folder
         self.processes: list[Process] = []
         self.faults = Faults(self.loop, self.network, Random(f"faults {seed}"), self.brokers, self.processes)
         self.applications: list[Application] = []
 
     async def main(self) -> None:
         """The run, from the first start to the verdict."""
-        for broker in self.brokers:
-            await broker.start()
+        await self._start_brokers()
         running = [self._begin(number) for number in range(self.scene.clients)]
         self.doing = "faults"
         faults = asyncio.create_task(self.faults.run(self.scene.faults, self.scene.kinds))
@@ -133,11 +143,26 @@ class _World:
         self.verdict.problems += [f"{one.get_name()} does not end" for one in pending]
         await self._judge()
 
+    async def _start_brokers(self) -> None:
+        seed, count = self.scene.seed, self.scene.brokers
+        if count == 1:
+            self.brokers.append(Broker(self.loop, self.network, Random(f"broker {seed}"), "one", self._folder / "one"))
+            await self.brokers[0].start()
+            return
+        self.cluster = self.faults.cluster = Cluster(self.loop, self.network, seed, self._folder)
+        self.brokers.extend(self.cluster.add(name) for name in _NAMES[:count])
+        for broker in self.brokers:
+            await broker.start()
+        await self.cluster.until_live()
+        await self.cluster.allow_all()
+
     def _begin(self, number: int) -> asyncio.Task[None]:
         random = Random(f"client {number} of {self.scene.seed}")
         process = Process(f"client{number}", random)
         self.processes.append(process)
-        url = f"sterna://{self.brokers[0].address}"
+        # Of several each client begins at another.
+        first = number % len(self.brokers)
+        url = "sterna://" + "+".join(broker.address for broker in self.brokers[first:] + self.brokers[:first])
         application = Application(process.name, url, random, self.facts, _QUEUES, self.scene.cut_share, self._audit)
         self.applications.append(application)
         work = client(application, PROGRAMS, self.scene.programs, self.scene.steps)
@@ -160,17 +185,19 @@ class _World:
         await asyncio.sleep(60)  # what broke without a word is noticed
         for broker in self.brokers:
             found += await self._leaks(broker)
-        drain = Process("drain", Random(0))
         drained: list[Handing] = []
-        for broker in self.brokers:
-            await self._alive(drain, self._drain(broker, drained))
+        await self._drain_all(drained)
         self.facts.copy_published()
-        found += checker.problems(self.facts, drained, restarted=self.faults.restarted)
+        found += checker.problems(
+            self.facts, drained, restarted=self.faults.restarted, given_up=self.faults.given_up_s is not None
+        )
         for process in (*self.processes, *(one.process for one in self.brokers if one.process is not None)):
             found += [f"in {process}: {fault}" for fault in process.faults]
         found += [f"{broker.name} failed: {why}" for broker in self.brokers for why in broker.failures]
         for broker in self.brokers:
             await broker.stop()
+        if self.cluster is not None:
+            await self.cluster.end()
         self.doing = "done"
 
     async def _audit(self, connection: sterna.Connection) -> None:
@@ -182,7 +209,8 @@ class _World:
             await asyncio.sleep(0.5)
             if not connection.connected:
                 return
-            rows = [one for broker in self.brokers for one in broker.connections() if broker.is_running]
+            here = [one for one in self.brokers if one.is_running and one.name == connection.broker]
+            rows = [one for broker in here for one in broker.connections()]
             row = next((one for one in rows if one["client_id"] == connection.client_id), None)
             kept = {key: row[key] for key in ("sessions", "consumers", "producers")} if row is not None else {}
             sessions = lifeline.sessions
@@ -194,6 +222,19 @@ class _World:
             if row is None or kept == own:
                 return
         self.facts.odd.append(f"{connection.client_id}: the broker keeps {kept}, the SDK has {own}")
+
+    async def _drain_all(self, drained: list[Handing]) -> None:
+        """What is left, wherever it is: of homes that were given away, what stayed where they had been, too."""
+        drain = Process("drain", Random(0))
+        places = list(self.brokers) if self.faults.given_up_s is not None else []
+        await self._alive(drain, self._drain(self.brokers[0], drained))
+        for broker in places:
+            assert self.cluster is not None
+            for name in _QUEUES:
+                await self.cluster.give("queue", name, broker.name)
+            await asyncio.sleep(5)
+            again = Process("drain", Random(0))
+            await self._alive(again, self._drain(broker, drained))
 
     async def _leaks(self, broker: Broker) -> list[str]:
         left = [row for row in broker.connections() if not str(row.get("peer", "")).startswith("internal:")]

@@ -22,6 +22,7 @@ import grpc.aio  # noqa: F401 - the SDK imports it in a thread, if nobody has be
 import sterna
 
 from tests.world.brokers import Broker
+from tests.world.clusters import Cluster
 from tests.world.loop import SimulatedLoop
 from tests.world.network import Network
 from tests.world.processes import Process
@@ -40,6 +41,7 @@ class Stage:
         self.here = Process("test", Random(f"test {seed}"))
         self.brokers: list[Broker] = []
         self._others: list[Process] = []
+        self._cluster: Cluster | None = None
         self._folder = folder
 
     async def broker(self, name: str = "one", **options: Any) -> Broker:
@@ -55,6 +57,21 @@ class Stage:
         folder.mkdir()
         (folder / "all.yaml").write_text("---\n".join(documents))
         return folder
+
+    async def cluster(self, *names: str, members: int = 1, **options: Any) -> Cluster:
+        """An etcd with brokers of these names that serve and know each other; `options` are those of BrokerOptions."""
+        made = self._cluster = Cluster(self.loop, self.network, 1, self._folder, members=members)
+        for name in names:
+            await self.start(made.add(name, **options))
+        await made.until_live()
+        return made
+
+    async def start(self, broker: Broker) -> Broker:
+        """Starts a broker of a cluster."""
+        if broker not in self.brokers:
+            self.brokers.append(broker)
+        await broker.start()
+        return broker
 
     async def connect(self, broker: Broker, **options: Any) -> sterna.Connection:
         """A connection of this process."""
@@ -78,8 +95,17 @@ class Stage:
         """What went wrong in any process where nobody caught it."""
         return [fault for process in self._all() for fault in process.faults]
 
+    async def leave(self) -> None:
+        """Everybody ends as one should."""
+        for broker in self.brokers:
+            await broker.stop()
+        if self._cluster is not None:
+            await self._cluster.end()
+
     def end(self) -> None:
         """Everybody is gone, without a word."""
+        if self._cluster is not None:
+            self._cluster.etcd.kill()
         for broker in self.brokers:
             broker.kill()
         for process in self._all():
@@ -113,8 +139,7 @@ def staged(test: Callable[[Stage], Awaitable[None]]) -> Callable[[], None]:
 
             async def acts() -> None:
                 await test(stage)
-                for broker in stage.brokers:
-                    await broker.stop()
+                await stage.leave()
 
             try:
                 with installed(stage.loop, stage.network):

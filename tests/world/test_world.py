@@ -74,6 +74,9 @@ def test_the_checker_finds_each_thing_that_may_not_be() -> None:
     facts.handings = [_handed("a", 2, taken="yes")]
     assert _judged(facts) == []
     assert _judged(facts, _handed("a", 9, flag=True)) == ["acknowledged at 2.000 and there again at 9.000"]
+    for id, expected in (("1", 1), ("2", 0)):
+        left = [_handed("a", 9, flag=True, id=id)]
+        assert len(problems(facts, left, restarted=False, given_up=True)) == expected
 
 
 def test_the_checker_holds_refusals_and_transactions_to_their_word() -> None:

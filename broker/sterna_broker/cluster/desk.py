@@ -18,6 +18,10 @@ from sterna_broker.configuration.objects import Entry, ObjectSet
 from sterna_broker.refusals import RefusedError
 
 Answer = dict[str, Any]
+Late = Callable[[], Answer | Awaitable[Any]]
+"""An answer that is made at the moment at which the engine takes it: what it rests on may have changed since it was
+waited for. It may have to be waited for anew."""
+
 _NAMED = {"Queue": "queue", "Topic": "topic"}
 
 
@@ -36,29 +40,39 @@ class ClusterDesk:
         """Whether a destination is known to have its home on another broker."""
         return self._homes.view.home(kind, name) not in (None, self._homes.name)
 
-    async def destination(self, kind: Kind, name: str) -> Answer:
+    async def destination(self, kind: Kind, name: str) -> Answer | Late:
         """A destination that the configuration allows: created here, or where it lives."""
+        key = HomeKey(kind, name)
         try:
-            home = await self._homes.of(HomeKey(kind, name))
+            home = await self._homes.of(key)
         except RefusedError as refused:
             return {"error": error_of(refused)}
         if home != self._homes.name:
             return {"error": error_of(self.moved(f"the {kind} '{name}'", name, home))}
-        if not await self._is_told(HomeKey(kind, name)):
+        epoch = self._homes.epoch(key)
+        if not await self._is_told(key):
             return {"error": error_of(_too_early(f"The {kind} '{name}'", name))}
-        objects = self._objects()
-        static = objects.destination(kind, name) is not None
-        return {"ok": {**objects.effective(kind, name).values, "static": static}}
 
-    async def pattern(self, pattern: str) -> Answer:
+        def late() -> Answer | Awaitable[Answer | Late]:
+            if not epoch or self._homes.epoch(key) != epoch:
+                return self.destination(kind, name)
+            objects = self._objects()
+            static = objects.destination(kind, name) is not None
+            return {"ok": {**objects.effective(kind, name).values, "static": static}}
+
+        return late
+
+    async def pattern(self, pattern: str) -> Answer | Late:
         """A pattern that somebody wants to subscribe to."""
+        key = HomeKey("pattern", pattern)
         try:
-            home = await self._homes.of(HomeKey("pattern", pattern))
+            home = await self._homes.of(key)
         except RefusedError as refused:
             return {"error": error_of(refused)}
         if home != self._homes.name:
             return {"error": error_of(self.moved(f"what matches '{pattern}'", pattern, home))}
-        return {"ok": {}}
+        epoch = self._homes.epoch(key)
+        return lambda: {"ok": {}} if epoch and self._homes.epoch(key) == epoch else self.pattern(pattern)
 
     def elsewhere(self, kind: str, name: str, entry: Entry | None) -> RefusedError | None:
         """The refusal for what is known to live on another broker; None: it lives here, or nowhere.

@@ -126,7 +126,7 @@ class Drain:
                 continue
             group = self._group(key, groups)
             seen |= group
-            mine = sorted((one for one in group if view.home(one.kind, one.name) == name), key=lambda one: one.name)
+            mine = sorted((one for one in group if view.home(one.kind, one.name) == name), key=_by_name)
             here = {one: held[one] for one in mine if one in held}
             if not force and any(one.messages or one.durables for one in here.values()):
                 self._close(here, CLOSED)
@@ -147,16 +147,19 @@ class Drain:
     def _left(self, held: dict[HomeKey, _Held], why: str, *, force: bool) -> Draining:
         """What is still here, and why; by default the first thing that keeps a destination other than its messages.
 
-        The broker's own destinations count while they hold messages; whoever forces it lets go of these, too.
+        The broker's own destinations count while they hold messages, and so do those that live elsewhere by now;
+        whoever forces it lets go of these, too.
         """
         left = self._homes.view.homes_on(self._homes.name)
-        own = [] if force else sorted((key for key in held if self._is_own(key, held[key])), key=lambda key: key.name)
+        stray = [] if force else sorted((key for key in held if self._is_stray(key, held[key])), key=_by_name)
+        own = [] if force else sorted((key for key in held if self._is_own(key, held[key])), key=_by_name)
         kept = sorted((key.name, text) for key in left if (text := self._stays.get(key)))
         reasons = [why] if why and left else [text for _, text in kept]
         reasons += [_own(key, held[key].messages) for key in own]
+        reasons += [_strayed(key, held[key].messages) for key in stray]
         return Draining(
-            destinations=len(left) + len(own),
-            messages=sum(held[key].messages for key in [*left, *own] if key in held),
+            destinations=len(left) + len(own) + len(stray),
+            messages=sum(held[key].messages for key in [*left, *own, *stray] if key in held),
             waits_for=reasons[0] if reasons else "",
         )
 
@@ -167,6 +170,10 @@ class Drain:
         """
         is_homeless = self._homes.view.home(key.kind, key.name) is None
         return held.messages > 0 and is_homeless and not key.name.startswith(names.TEMPORARY_PREFIX)
+
+    def _is_stray(self, key: HomeKey, held: _Held) -> bool:
+        """Whether messages are here of what lives on another broker: see `served`."""
+        return held.messages > 0 and self._homes.view.home(key.kind, key.name) not in (None, self._homes.name)
 
     def _group(self, key: HomeKey, groups: Groups) -> set[HomeKey]:
         """All that has to move with a name, found step by step."""
@@ -298,6 +305,15 @@ def _sources(objects: ObjectSet) -> dict[HomeKey, set[Claim]]:
 def _own(key: HomeKey, messages: int) -> str:
     """What a destination that moves nowhere still has."""
     return f"{key.kind} '{key.name}' holds {messages} message{'' if messages == 1 else 's'} of its own"
+
+
+def _strayed(key: HomeKey, messages: int) -> str:
+    """What is here of a destination that lives elsewhere."""
+    return f"{key.kind} '{key.name}' lives on another broker, and {messages} of its messages are here"
+
+
+def _by_name(key: HomeKey) -> tuple[str, str]:
+    return key.name, key.kind
 
 
 def _durables(key: HomeKey, count: int) -> str:

@@ -50,7 +50,8 @@ GOING = RefusedError(
     "destination",
     "The cluster is being deleted, since it holds no message, and takes no more.",
     "Send to another cluster, or again when this one has been made anew.",
-    retryable=True,
+    # Waiting does not help: who is told that something may be tried again waits for it.
+    retryable=False,
 )
 
 
@@ -75,6 +76,14 @@ class Homes:
         """The view has heard of something new."""
         told, self._told = self._told, asyncio.Event()
         told.set()
+
+    def epoch(self, key: HomeKey) -> int:
+        """Etcd's revision of a name's home, when that is this broker and stays so for now; else 0.
+
+        Whoever has looked at a home and waited since compares it: under another epoch it is another claim.
+        """
+        stored = self.view.homes.get(key)
+        return stored.revision if stored and stored.record.broker == self.name and key not in self._leaving else 0
 
     async def of(self, key: HomeKey) -> str:
         """The broker of a name; one without a home gets one.

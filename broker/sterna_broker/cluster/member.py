@@ -28,8 +28,9 @@ from sterna_broker.cluster.link import StoreLink
 from sterna_broker.cluster.naming import Naming
 from sterna_broker.cluster.options import ClusterOptions
 from sterna_broker.cluster.registration import Registration
+from sterna_broker.cluster.served import Served
 from sterna_broker.cluster.statuses import Statuses
-from sterna_broker.cluster.strays import Strays, find
+from sterna_broker.cluster.strays import homeless
 from sterna_broker.cluster.upkeep import EngineView
 from sterna_broker.cluster.view import Stored
 from sterna_broker.configuration.checks import SelectorCheck
@@ -102,7 +103,8 @@ class Member:
         self._todo: set[str] = {"configs", "users"}
         self._unplaced = False
         self._deleting: dict[Claim, Deletion] = {}
-        self._strays = Strays()
+        self._served: Served | None = None
+        self._fail: Callable[[str], None] = lambda _: None
         self.applied_revision = 0
 
     # --- Beginning and end
@@ -123,17 +125,21 @@ class Member:
         await self._examine()
         self._tell_users()
 
-    def serve(
-        self, pump: Pump, configuration: EngineConfiguration, addresses: list[str], fail: Callable[[str], None]
-    ) -> None:
+    def attach(self, pump: Pump, configuration: EngineConfiguration) -> None:
+        """Before anybody can connect: what the engine has of names that live elsewhere is served to nobody."""
+        self._engine = EngineView(pump, configuration.discard)
+        self._served = Served(self.homes, self.desk, self._engine)
+        self._drain = Drain(self.homes, self.desk, self._engine)
+        self._served.compare()
+
+    def serve(self, configuration: EngineConfiguration, addresses: list[str], fail: Callable[[str], None]) -> None:
         """From now on the engine follows the cluster, and the cluster knows that this broker is there.
 
-        `fail` is told when another broker of this name was quicker after all.
+        `fail` is told when another broker has this name: it was quicker after all, or has taken it over.
         """
+        assert self._drain is not None  # `attach` comes first
         self._naming.keep()
-        self._registration.on_rival = lambda other: fail(self._naming.complaint(other))
-        self._engine = EngineView(pump, configuration.discard)
-        self._drain = Drain(self.homes, self.desk, self._engine)
+        self._fail = fail
         drain = self.link.view.drains.get(self.name)
         if drain is not None and drain.record.closes_only:
             # Not only in the first round: what this broker has said before it was started anew may still be believed.
@@ -170,9 +176,8 @@ class Member:
     @property
     def warnings(self) -> list[str]:
         """What people should know, although the broker is ready."""
-        rival = self._registration.rival
-        complaints = [self._naming.complaint(rival)] if rival else []
-        return [*self.link.faults, *complaints, *self._strays.warnings, *self.local_objects.bridge_warnings]
+        served = self._served.warnings if self._served is not None else []
+        return [*self.link.faults, *served, *self.local_objects.bridge_warnings]
 
     def shows(self, certificate: str) -> None:
         """The digest of the certificate that clients are shown from now on."""
@@ -225,6 +230,11 @@ class Member:
         revision = view.revision
         todo |= view.changed
         view.changed.clear()
+        if self._served is not None:
+            self._served.compare()
+        if (rival := self._naming.rival(view)) is not None:
+            self._fail(self._naming.complaint(rival))
+            return
         if "configs" in todo:
             await self._examine()
             # Before anything is made of the objects: what was deleted may have been made anew since.
@@ -289,7 +299,8 @@ class Member:
         """Carries out what is to be deleted here."""
         view, engine = self.link.view, self._engine
         assert engine is not None  # rounds begin with `serve`
-        wanted = {claim for claim, stored in view.configs.items() if stored.record.deleting is not None}
+        # In their order: what is done first is not to depend on how names hash.
+        wanted = dict.fromkeys(claim for claim, stored in view.configs.items() if stored.record.deleting is not None)
         self._deleting = {claim: told for claim, told in self._deleting.items() if claim in wanted}
         fresh = []
         for number, claim in enumerate(wanted):
@@ -356,17 +367,18 @@ class Member:
         if now_s < self._next_prune_s or self.link.fault is not None:
             return
         self._next_prune_s = now_s + _PRUNE_S
-        engine, view = self._engine, self.link.view
+        engine, view, served = self._engine, self.link.view, self._served
         assert engine is not None  # rounds begin with `serve`
+        assert served is not None
         rows = {
             HomeKey(kind, name): row
             for kind in ("queue", "topic")
             for name, row in (await engine.rows_by_and_by(kind)).items()
         }
-        self._strays = find(view, self.name, rows)
-        if self._strays.homeless:
-            _log.warning("homeless_destinations", claimed=[key.name for key in self._strays.homeless[:10]])
-            await self.homes.claim_all(dict.fromkeys(self._strays.homeless, self.name), ())
+        served.compare_all(rows)
+        if strays := homeless(view, rows):
+            _log.warning("homeless_destinations", claimed=[key.name for key in strays[:10]])
+            await self.homes.claim_all(dict.fromkeys(strays, self.name), ())
         needed = placement.wanted(self.objects)
         unused = [
             key
@@ -409,7 +421,8 @@ class Member:
         for claim, why in users.items():
             uid = view.users[claim.name].record.owner.uid if claim.name in view.users else ""
             self._statuses.say(claim, _refused(uid, 0, Refusal("Invalid", why)))
-        for claim in self._statuses.said - view.configs.keys() - users.keys():
+        over = self._statuses.said - view.configs.keys() - users.keys()
+        for claim in sorted(over, key=lambda one: (one.kind, one.name)):
             self._statuses.forget(claim)
 
     def _say_of_broker(self, revision: int) -> None:

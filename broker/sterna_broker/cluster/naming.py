@@ -4,6 +4,10 @@ Who lives under a name stands in etcd, with an incarnation that is made anew at 
 incarnation there than the one that it had before (kept in its data folder, which only one process can have open) waits
 until that one's lease must have run out, and gives up if it is still there then. So a broker that was killed starts
 again at once, one that lost its disk a few seconds later, and a second one of the same name not at all.
+
+A copy of a data folder has the incarnation, too: a broker that starts from it takes the name over, as the same broker
+started again would. So what is registered is compared each round, and who finds another incarnation than its own is
+beaten, and stops: of several brokers of one name the last one that has registered goes on.
 """
 
 import asyncio
@@ -48,7 +52,7 @@ class Naming:
         self.before = await asyncio.to_thread(self._read)
         deadline = asyncio.get_running_loop().time() + wait_s
         is_said = False
-        while (other := self._other(view)) is not None:
+        while (other := self.rival(view)) is not None:
             if asyncio.get_running_loop().time() > deadline:
                 raise NameTakenError(self.complaint(other))
             if not is_said:
@@ -71,10 +75,11 @@ class Naming:
         where = ", ".join(other.addresses) or "an unknown address"
         return (
             f"the name '{self._name}' belongs to another broker of the cluster '{self._cluster}', "
-            f"which lives at {where}: give each broker a --name of its own, or stop that one first"
+            f"which lives at {where}: give each broker a --name and a data folder of its own, or stop that one first"
         )
 
-    def _other(self, view: View) -> BrokerRecord | None:
+    def rival(self, view: View) -> BrokerRecord | None:
+        """The other broker that is registered under this name; None: there is none."""
         stored = view.brokers.get(self._name)
         return None if stored is None or self.is_ours(stored.record) else stored.record
 

@@ -3,8 +3,8 @@
 When the lease is lost (etcd was away for longer than it lives) another one is taken; meanwhile clients that are told
 to come here come by the address that was known last.
 
-The key is written only over our own, or where there is none: what another broker of the same name has written stays,
-and is told as `rival`.
+The key is written only over our own, or where there is none: what another broker of the same name has written stays.
+Whoever follows etcd finds it there (`naming`).
 """
 
 import asyncio
@@ -44,15 +44,8 @@ class Registration:
         name: str,
         is_ours: Callable[[BrokerRecord], bool],
     ) -> None:
-        self.rival: BrokerRecord | None = None
-        """The broker of the same name that is registered in our place."""
-
-        self.on_rival: Callable[[BrokerRecord], None] = lambda _: None
-        """Told of a rival by a broker that was never registered itself."""
-
         self._is_ours = is_ours
         self._revision = 0
-        self._has_registered = False
         self._etcd = etcd
         self._identity = identity
         self._key = layout.broker(name)
@@ -114,7 +107,7 @@ class Registration:
             if not self._learn(done.results[0] if done.results else None):
                 await asyncio.sleep(_RETRY_S)
             return
-        self._revision, self._has_registered, self.rival = done.revision, True, None
+        self._revision = done.revision
         lost, changed = asyncio.create_task(lease.lost.wait()), asyncio.create_task(self._changed.wait())
         try:
             await asyncio.wait((lost, changed), return_when=asyncio.FIRST_COMPLETED)
@@ -129,7 +122,7 @@ class Registration:
         It cannot while etcd is not ours any more, or for the moment, nor while the key is somebody else's.
         """
         if not isinstance(found, KeyValue):
-            is_news, self._revision, self.rival = self._revision != 0, 0, None
+            is_news, self._revision = self._revision != 0, 0
             return is_news
         try:
             record = BrokerRecord.decode(found.key, found.value)
@@ -137,11 +130,7 @@ class Registration:
             _log.warning("registration_unreadable", error=str(error))
             record = None
         if record is not None and not self._is_ours(record):
-            if self.rival != record:
-                _log.error("name_taken", addresses=record.addresses)
-                self.rival = record
-                if not self._has_registered:
-                    self.on_rival(record)
+            _log.error("name_taken", addresses=record.addresses)
             return False
         is_news, self._revision = self._revision != found.mod_revision, found.mod_revision
         return is_news

@@ -104,6 +104,19 @@ class EngineView:
         self._pump.tick().close_subscribers(topic, json.dumps(error_of(told)))
         self._pump.touch()
 
+    def serve_elsewhere(self, key: HomeKey, told: RefusedError | None) -> None:
+        """Serves a destination to nobody, telling who uses it `told`; or with None serves it again.
+
+        One that is gone needs neither.
+        """
+        text = json.dumps(error_of(told)) if told else ""
+        try:
+            self._pump.tick().serve_elsewhere(key.kind, key.name, text)
+        except EngineError as error:
+            if error.code != "NO_SUCH_DESTINATION":
+                raise
+        self._pump.touch()
+
     def close_to_producers(self, key: HomeKey, reason: RefusedError | None) -> None:
         """Refuses, or takes again, what is sent to a destination; one that is gone needs neither."""
         text = json.dumps(error_of(reason)) if reason else ""

@@ -70,6 +70,14 @@ class Engine:
         was deleted.
         """
 
+    def serve_elsewhere(self, kind: str, name: str, reason: str) -> None:
+        """Serves a "queue" or "topic" to nobody, telling all who use or open it `reason`, an error as JSON.
+
+        What it holds stays. Empty: serves it again.
+
+        Raises EngineError.
+        """
+
     def close_to_producers(self, kind: str, name: str, reason: str) -> None:
         """Refuses what is sent to a "queue" or "topic" with `reason`, an error as JSON; empty: takes it again.
 

@@ -276,16 +276,52 @@ impl Engine {
             return Err(missing(kind, name));
         };
         let deleted = self.delete_known(id, with_messages, reason)?;
-        let bound: Vec<u64> = self
+        self.expel_producers_of(id, reason);
+        Ok(deleted)
+    }
+
+    fn expel_producers_of(&mut self, id: DestinationId, reason: &Refused) {
+        let mut bound: Vec<u64> = self
             .producers
             .iter()
             .filter(|(_, producer)| producer.target.as_ref().is_some_and(|target| target.destination == id))
             .map(|(key, _)| *key)
             .collect();
+        bound.sort_unstable();
         for key in bound {
             self.expel_producer(key, reason.clone());
         }
-        Ok(deleted)
+    }
+
+    /// Serves a destination to nobody, since it lives on another broker, as `reason` says: who uses it is told, and who
+    /// opens it. What it holds stays, and can be browsed. Who subscribes to a topic gets what there is for it first:
+    /// see `close_subscribers`. With none it is served again.
+    ///
+    /// # Errors
+    /// It does not exist.
+    pub fn serve_elsewhere(&mut self, kind: Kind, name: &str, reason: Option<Refused>) -> Result<(), Refused> {
+        let Some(id) = self.state.destination(kind, name).map(|found| found.id) else {
+            return Err(missing(kind, name));
+        };
+        let Some(reason) = reason else {
+            self.elsewhere.remove(&id);
+            return Ok(());
+        };
+        self.elsewhere.insert(id, reason.clone());
+        self.expel_producers_of(id, &reason);
+        match kind {
+            Kind::Queue => self.close_consumers_of(id.source(), &reason, true),
+            Kind::Topic => self.close_subscribers(name, &reason),
+        }
+        Ok(())
+    }
+
+    /// How who wants to use a destination is told that it lives on another broker.
+    pub(super) fn lives_here(&self, id: DestinationId) -> Result<(), Refused> {
+        match self.elsewhere.get(&id) {
+            Some(reason) => Err(reason.clone()),
+            None => Ok(()),
+        }
     }
 
     /// Refuses from now on what is sent to a destination, with `reason`; or with none takes it again. What it holds can
@@ -306,6 +342,7 @@ impl Engine {
 
     /// Why nothing may be sent to a destination at present.
     pub(super) fn closed_to_producers(&self, id: DestinationId) -> Result<(), Refused> {
+        self.lives_here(id)?;
         match self.closed.get(&id) {
             Some(reason) => Err(reason.clone()),
             None => Ok(()),
@@ -319,7 +356,8 @@ impl Engine {
             .delete_destination(id, with_messages, "administrator")
             .map_err(|error| of_state(&error))?;
         self.closed.remove(&id);
-        self.close_consumers_of(id.source(), reason);
+        self.elsewhere.remove(&id);
+        self.close_consumers_of(id.source(), reason, false);
         Ok(deleted)
     }
 
@@ -349,7 +387,7 @@ impl Engine {
             name_excerpt(name),
             "The subscription was deleted.",
         );
-        self.close_consumers_of(source, &reason);
+        self.close_consumers_of(source, &reason, false);
         self.state
             .unsubscribe(source, "administrator")
             .map_err(|error| of_state(&error))

@@ -410,6 +410,7 @@ impl Engine {
                 name_excerpt(name),
                 "The subscription ended.",
             ),
+            false,
         );
         self.state
             .unsubscribe(source, "client")
@@ -430,12 +431,13 @@ impl Engine {
             })
             .collect();
         for source in empty {
-            self.close_consumers_of(source, reason);
+            self.close_consumers_of(source, reason, false);
         }
     }
 
-    /// Closes every consumer and browser of a source that is about to go, and tells their clients.
-    pub fn close_consumers_of(&mut self, source: SourceId, reason: &Refused) {
+    /// Closes every consumer and browser of a source, which is about to go or is not served here any more, and tells
+    /// their clients. `seen`: what they were sent counts as seen.
+    pub fn close_consumers_of(&mut self, source: SourceId, reason: &Refused, seen: bool) {
         let Some(receivers) = self.receivers.get(&source) else {
             return;
         };
@@ -448,7 +450,7 @@ impl Engine {
             self.take_back(key);
             if !browses {
                 for sequence in self.state.in_flight(source, |holder| holder == key) {
-                    self.give_back(session_key, source, sequence, false);
+                    self.give_back(session_key, source, sequence, seen);
                 }
             }
             let target = self

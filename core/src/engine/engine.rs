@@ -62,6 +62,8 @@ pub struct Engine {
     pub(super) tickets: FxHashMap<u64, Ticket>,
     /// Destinations that nothing may be sent to, and why.
     pub(super) closed: FxHashMap<DestinationId, Refused>,
+    /// Destinations that live on another broker, although something of them is here, and how clients are told.
+    pub(super) elsewhere: FxHashMap<DestinationId, Refused>,
     pub(super) asked: Vec<TicketRequest>,
     /// What temporary queues and topics get; none: nothing is configured.
     pub(super) temporary_properties: [Option<Properties>; 2],
@@ -120,6 +122,7 @@ impl Engine {
             failed: None,
             tickets: FxHashMap::default(),
             closed: FxHashMap::default(),
+            elsewhere: FxHashMap::default(),
             asked: Vec::new(),
             temporary_properties: [None, None],
             pending: Pending::default(),

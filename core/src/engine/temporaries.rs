@@ -109,7 +109,7 @@ impl Engine {
             "temporary",
             "The temporary destination was deleted.",
         );
-        self.close_consumers_of(id.source(), &reason);
+        self.close_consumers_of(id.source(), &reason, false);
         // It is in memory only, and with its messages: nothing can keep it.
         let _ = self.state.delete_destination(id, true, "client");
     }

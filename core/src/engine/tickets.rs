@@ -154,6 +154,12 @@ impl Engine {
         name: &str,
         purpose: Purpose,
     ) -> Result<Resolved, Refused> {
+        // Who only looks may see what is left here.
+        if let Some(known) = self.state.destination(kind, name).map(|found| found.id)
+            && !matches!(purpose, Purpose::Browse)
+        {
+            self.lives_here(known)?;
+        }
         // The properties of a dynamic destination are asked for again after a restart, and under another configuration.
         if let Some(destination) = self.state.destination(kind, name)
             && (destination.settled || destination.origin != Origin::Dynamic)
@@ -270,6 +276,8 @@ impl Engine {
                 let verdict = match (answer, existing) {
                     (Answer::Create(properties), _) => self.make_destination(kind, &name, properties).err(),
                     (Answer::Admitted { .. }, _) => Some(misanswered()),
+                    // It is here, and lives on another broker: nobody gets it here.
+                    (Answer::Refused(refused), Some(_)) if refused.code == ErrorCode::Moved as i32 => Some(refused),
                     // It exists: it is used as it is until nobody needs it.
                     (Answer::Refused(_), Some(id)) => {
                         self.state.settle_destination(id);

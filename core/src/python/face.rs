@@ -215,6 +215,14 @@ impl Engine {
         closed.map_err(|error| errors::refused(py, &error))
     }
 
+    fn serve_elsewhere(&self, py: Python<'_>, kind: &str, name: &str, reason: &str) -> PyResult<()> {
+        let reason = json::reason(reason).map_err(|error| errors::refused(py, &error))?;
+        let told = self.with(py, |host| {
+            kind_of(kind).and_then(|kind| host.engine_mut().serve_elsewhere(kind, name, reason))
+        })?;
+        told.map_err(|error| errors::refused(py, &error))
+    }
+
     fn close_subscribers(&self, py: Python<'_>, topic: &str, reason: &str) -> PyResult<()> {
         let reason = json::reason(reason).map_err(|error| errors::refused(py, &error))?;
         self.with(py, |host| {

@@ -222,3 +222,55 @@ fn a_bridges_target_that_is_deleted_is_there_again_at_once() {
     assert_eq!(bench.engine().configure(configuration()).refused.len(), 0);
     assert!(bench.engine().state().destination(Kind::Queue, "copies").is_some());
 }
+
+#[test]
+fn what_lives_elsewhere_is_served_to_nobody_and_stays() {
+    let mut bench = Bench::new(Properties::default());
+    bench.connect_as(AcknowledgeMode::Client);
+    bench.producer(0, 0);
+    bench.publish(1, "a");
+    bench.publish(2, "b");
+    bench.consumer(1, 1);
+    bench.settle();
+    bench.frames.clear();
+    let reason = refuse(ErrorCode::Moved, "orders", "It lives elsewhere.");
+    bench
+        .engine()
+        .serve_elsewhere(Kind::Queue, "orders", Some(reason))
+        .unwrap();
+    bench.settle();
+    let told: Vec<ErrorCode> = bench
+        .frames
+        .iter()
+        .filter_map(|frame| match &frame.frame {
+            Some(Got::ProducerClosed(closed)) => Some(closed.reason.as_ref()?.code()),
+            Some(Got::ConsumerClosed(closed)) => Some(closed.reason.as_ref()?.code()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(told, [ErrorCode::Moved, ErrorCode::Moved]);
+    bench.frames.clear();
+    bench.producer(0, 0);
+    bench.consumer(2, 1);
+    bench.settle();
+    let opened = bench.frames.iter().any(|frame| match &frame.frame {
+        Some(Got::Reply(reply)) => !matches!(reply.result, Some(proto::reply::Result::Error(_))),
+        _ => false,
+    });
+    assert!(!opened, "nobody opens it: {:?}", bench.frames);
+    assert_eq!(bench.held(), Some(2));
+    bench.engine().serve_elsewhere(Kind::Queue, "orders", None).unwrap();
+    bench.frames.clear();
+    bench.consumer(3, 1);
+    bench.settle();
+    let flags: Vec<bool> = bench
+        .frames
+        .iter()
+        .filter_map(|frame| match &frame.frame {
+            Some(Got::Deliver(deliver)) => Some(deliver.deliveries.iter().map(|one| one.redelivered)),
+            _ => None,
+        })
+        .flatten()
+        .collect();
+    assert_eq!(flags, [true], "the first one had been sent to somebody");
+}

@@ -1,0 +1,140 @@
+"""Senders to a queue that is being emptied: it takes nothing for now, which they feel as back-pressure."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+import sterna
+from sterna import AcknowledgeMode, errors
+
+from tests.world.clusters import Cluster
+from tests.world.stage import Stage, staged
+from tests.world.test_clusters import drained
+
+
+async def emptied(stage: Stage) -> tuple[Cluster, sterna.Connection]:
+    """A queue on b1 that holds a message, and is being emptied."""
+    cluster = await stage.cluster("b0", "b1")
+    await cluster.allow_all()
+    await cluster.apply("Queue", "orders", broker="b1")
+    await cluster.until_home("queue", "orders", "b1")
+    connection = await stage.connect(cluster.brokers["b1"])
+    await connection.send("orders", "before")
+    await cluster.drain("b1")
+    await cluster.until(lambda: _left(cluster))
+    return cluster, connection
+
+
+async def _left(cluster: Cluster) -> bool:
+    status = await cluster.status("b1")
+    return status is not None and status.draining is not None and status.draining.messages == 1
+
+
+@staged
+async def test_what_is_sent_to_a_queue_that_is_being_emptied_comes_where_it_goes_in_order(stage: Stage) -> None:
+    cluster, connection = await emptied(stage)
+    producer = await connection.producer("orders")
+    told: list[Any] = []
+    for number in range(300):
+        await producer.send_soon(f"{number}", on_completion=told.append)
+    large = asyncio.create_task(producer.send("x" * 700_000))
+    one = asyncio.create_task(connection.send("orders", "by nobody in particular"))
+    await asyncio.sleep(5)
+    assert told == []
+    assert not large.done()
+    assert not one.done()
+    consumer = await connection.consumer("orders")
+    message = await consumer.receive(5)
+    assert message is not None
+    await consumer.close()
+    await cluster.until_home("queue", "orders", "b0")
+    await large
+    await one
+    await producer.flush()
+    assert [type(outcome) for outcome in told] == [sterna.Sent] * 300
+    left = await drained(connection, "orders")
+    assert [body for body in left if body.isdigit()] == [str(number) for number in range(300)]
+    assert len(left) == 302
+    await connection.close()
+
+
+@staged
+async def test_it_goes_on_where_it_is_when_nobody_wants_the_broker_emptied_any_more(stage: Stage) -> None:
+    cluster, connection = await emptied(stage)
+    sending = asyncio.create_task(connection.send("orders", "after"))
+    await asyncio.sleep(20)
+    assert not sending.done()
+    await cluster.undrain("b1")
+    await sending
+    assert await drained(connection, "orders") == ["before", "after"]
+    await connection.close()
+
+
+@staged
+async def test_the_time_limit_of_a_send_holds_and_what_it_gave_up_is_not_sent_later(stage: Stage) -> None:
+    cluster, connection = await emptied(stage)
+    producer = await connection.producer("orders")
+    began_s = stage.loop.time()
+    for number in range(3):
+        with pytest.raises(errors.SendTimeoutError):
+            await producer.send(f"given up {number}", timeout=2)
+    assert stage.loop.time() - began_s == pytest.approx(6, abs=0.1)
+    sending = asyncio.create_task(producer.send("after", timeout=30))
+    await asyncio.sleep(1)
+    await cluster.undrain("b1")
+    await sending
+    assert await drained(connection, "orders") == ["before", "after"]
+    await connection.close()
+
+
+@staged
+async def test_a_break_meanwhile_changes_nothing(stage: Stage) -> None:
+    cluster, connection = await emptied(stage)
+    producer = await connection.producer("orders")
+    sending = [asyncio.create_task(producer.send(f"{number}")) for number in range(5)]
+    await asyncio.sleep(2)
+    await stage.broken(connection)
+    await asyncio.sleep(2)
+    assert not any(one.done() for one in sending)
+    await cluster.undrain("b1")
+    await asyncio.wait(sending)
+    assert all(one.result() for one in sending)
+    assert await drained(connection, "orders") == ["before", "0", "1", "2", "3", "4"]
+    await connection.close()
+
+
+@staged
+async def test_who_gives_up_reconnecting_gives_this_up_as_late_and_a_closed_producer_tells(stage: Stage) -> None:
+    cluster, connection = await emptied(stage)
+    await connection.close()
+    policy = sterna.Reconnect(give_up_after_s=5)
+    connection = await stage.connect(cluster.brokers["b1"], reconnect=policy)
+    began_s = stage.loop.time()
+    with pytest.raises(errors.UnavailableError):
+        await connection.send("orders", "?")
+    assert 5 <= stage.loop.time() - began_s < 7
+    producer = await connection.producer("orders")
+    sending = asyncio.create_task(producer.send("?"))
+    await asyncio.sleep(1)
+    await connection.close(failed=True)
+    with pytest.raises(errors.SternaError):
+        await sending
+
+
+@staged
+async def test_a_transaction_that_was_to_hold_such_a_message_is_rolled_back(stage: Stage) -> None:
+    """It is the application's to do again, as whenever it is told so."""
+    cluster, connection = await emptied(stage)
+    session = await connection.session(AcknowledgeMode.TRANSACTED)
+    producer = await session.producer("orders")
+    await producer.send("in a transaction")
+    with pytest.raises(errors.TransactionRolledBackError):
+        await session.commit()
+    await cluster.undrain("b1")
+    await asyncio.sleep(2)
+    await producer.send("again")
+    await session.commit()
+    assert await drained(connection, "orders") == ["before", "again"]
+    await connection.close()

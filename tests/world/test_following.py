@@ -1,0 +1,199 @@
+"""Who follows a destination to another broker, and is interrupted on the way."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import sterna
+from sterna import errors
+
+from tests.world.clusters import Cluster
+from tests.world.stage import Stage, staged
+
+#: The move is told at some of these moments after it was ordered, and goes on for long: the new home does not answer.
+_DELAYS_S = (0.0, 0.0001, 0.0003, 0.001, 0.002, 0.004, 0.01, 0.02, 0.03, 0.1, 1.0, 5.0)
+_TOLD = (errors.ClosedError, errors.UnreachableError, errors.MovedError)
+
+
+async def to_nowhere(stage: Stage) -> Cluster:
+    """A queue on b1 whose next home is b0, which nobody can connect to."""
+    cluster = await stage.cluster("b0", "b1")
+    await cluster.allow_all()
+    await cluster.apply("Queue", "orders", broker="b1")
+    await cluster.until_home("queue", "orders", "b1")
+    away = cluster.brokers["b0"].process
+    assert away is not None
+    stage.network.part(stage.here, away)
+    return cluster
+
+
+async def moves(cluster: Cluster, broker: str) -> None:
+    """Has the queue live there."""
+    await cluster.give("queue", "orders", broker)
+
+
+async def settled_again(cluster: Cluster) -> None:
+    """Back where it was, and served there."""
+    await moves(cluster, "b1")
+    await asyncio.sleep(2)
+
+
+async def ended(task: asyncio.Task[Any]) -> Any:
+    """How a call ended, which it has to do soon."""
+    done, _ = await asyncio.wait((task,), timeout=10)
+    assert done, "it does not end"
+    return task.exception() or task.result()
+
+
+async def _soon(check: Callable[[], bool]) -> None:
+    """Until it is so, looked at more often than anything happens."""
+    for _ in range(100_000):
+        if check():
+            return
+        await asyncio.sleep(0.0001)
+    raise AssertionError("it did not come true")
+
+
+async def _taken(consumer: sterna.Consumer) -> list[str]:
+    return [message.body async for message in consumer]
+
+
+@pytest.mark.parametrize("closes", ["connection", "session", "consumer"])
+def test_whoever_waits_for_a_message_learns_of_the_end_although_the_consumer_follows_a_move(closes: str) -> None:
+    @staged
+    async def shown(stage: Stage) -> None:
+        cluster = await to_nowhere(stage)
+        for delay_s in _DELAYS_S:
+            connection = await stage.connect(cluster.brokers["b1"])
+            session = await connection.session()
+            consumer = await session.consumer("orders")
+            other = await session.consumer("orders")
+            receiving, iterating = asyncio.create_task(consumer.receive()), asyncio.create_task(_taken(other))
+            await asyncio.sleep(0.01)
+            moving = asyncio.create_task(moves(cluster, "b0"))
+            await _soon(lambda on=session, by=moving: not on._consumers or by.done())  # type: ignore[misc]
+            await asyncio.sleep(delay_s)
+            closing: dict[str, Any] = {"connection": connection, "session": session}
+            if closes == "consumer":
+                await asyncio.wait_for(asyncio.gather(consumer.close(), other.close()), 20)
+            else:
+                await asyncio.wait_for(closing[closes].close(), 20)
+            assert isinstance(await ended(receiving), _TOLD), delay_s
+            found = await ended(iterating)
+            assert isinstance(found, list | errors.SternaError), delay_s
+            await moving
+            await connection.close()
+            await settled_again(cluster)
+
+    shown()
+
+
+@staged
+async def test_whoever_waits_for_a_confirmation_learns_of_the_end_although_the_producer_follows_a_move(
+    stage: Stage,
+) -> None:
+    cluster = await to_nowhere(stage)
+    for delay_s in _DELAYS_S:
+        connection = await stage.connect(cluster.brokers["b1"])
+        session = await connection.session()
+        producer = await session.producer("orders")
+        await moves(cluster, "b0")
+        await _soon(lambda one=producer: one._following)  # type: ignore[misc]
+        sending = asyncio.create_task(producer.send("?"))
+        told: list[Any] = []
+        await producer.send_soon("??", on_completion=told.append)
+        await asyncio.sleep(delay_s)
+        await asyncio.wait_for(connection.close(failed=True), 20)
+        assert isinstance(await ended(sending), errors.SternaError), delay_s
+        assert [isinstance(one, errors.SternaError) for one in told] == [True], delay_s
+        with pytest.raises(errors.SternaError):
+            await asyncio.wait_for(producer.send("?"), 5)
+        await settled_again(cluster)
+
+
+@staged
+async def test_a_session_that_is_closed_while_its_producers_and_consumers_move_leaves_nothing(stage: Stage) -> None:
+    """Here the new home answers: what was sent has come there, and nothing is open anywhere when the session is not."""
+    cluster = await stage.cluster("b0", "b1")
+    await cluster.allow_all()
+    await cluster.apply("Queue", "orders", broker="b1")
+    await cluster.until_home("queue", "orders", "b1")
+    connection = await stage.connect(cluster.brokers["b1"])
+    there = await stage.connect(cluster.brokers["b0"])
+    await connection.send("other", "for both to be connected")
+    sent = 0
+    for step in range(60):
+        session = await connection.session()
+        producer, consumer = await session.producer("orders"), await session.consumer("orders", prefetch=0)
+        await moves(cluster, "b0")
+        await _soon(lambda one=producer, on=session: one._following or one.session is not on)  # type: ignore[misc]
+        await producer.send_soon("x")
+        await asyncio.sleep(0.0001 * step)
+        flushing = asyncio.create_task(session.flush())
+        await asyncio.sleep(0)
+        if step % 2:
+            await consumer.close()
+        await asyncio.wait_for(session.close(), 20)
+        await asyncio.wait_for(flushing, 20)
+        sent += 1
+        await asyncio.sleep(0.5)
+        for name in ("b0", "b1"):
+            rows = {row["name"]: row for row in cluster.brokers[name].listed("queue")}
+            if "orders" in rows:
+                used = {key: rows["orders"]["statistics"].get(key) for key in ("consumers", "producers", "in_flight")}
+                assert not any(used.values()), (step, name, used)
+        await moves(cluster, "b1")
+        await asyncio.sleep(1)
+    held = next(row for row in cluster.brokers["b0"].listed("queue") if row["name"] == "orders")
+    assert held["statistics"]["messages"] == sent
+    await there.close()
+    await connection.close()
+
+
+@staged
+async def test_a_move_and_the_end_of_a_connection_in_one_turn_of_the_loop(stage: Stage) -> None:
+    """The task that was to follow is cancelled before it has done anything."""
+    cluster = await to_nowhere(stage)
+    connection = await stage.connect(cluster.brokers["b1"])
+    consumer, producer = await connection.consumer("orders"), await connection.producer("orders")
+    receiving = asyncio.create_task(consumer.receive())
+    await asyncio.sleep(0.1)
+    moved = errors.MovedError("it lives elsewhere")
+    moved.addresses = (f"sterna://{cluster.brokers['b0'].address}",)
+    assert consumer._moved(moved)
+    assert producer._moved(moved)
+    told: list[Any] = []
+    await producer.send_soon("?", on_completion=told.append)
+    await asyncio.wait_for(connection.close(failed=True), 20)
+    assert isinstance(await ended(receiving), errors.ClosedError)
+    assert [isinstance(one, errors.SternaError) for one in told] == [True]
+
+
+@staged
+async def test_one_dead_broker_holds_up_nobody_who_sends_to_others(stage: Stage) -> None:
+    cluster = await to_nowhere(stage)
+    await cluster.apply("Queue", "here", broker="b1")
+    await cluster.until_home("queue", "here", "b1")
+    connection = await stage.connect(cluster.brokers["b1"])
+    await moves(cluster, "b0")
+    await asyncio.sleep(2)
+    lost = asyncio.create_task(connection.send("orders", "?", timeout=20))
+    asked = asyncio.create_task(connection.request("orders", "?", timeout=20))
+    await asyncio.sleep(1)
+    began_s = stage.loop.time()
+    for _ in range(10):
+        await connection.send("here", "x", timeout=5)
+    assert stage.loop.time() - began_s < 1
+    began_s = stage.loop.time()
+    assert isinstance(await asyncio.wait_for(_outcome(lost), 25), errors.SendTimeoutError)
+    assert isinstance(await asyncio.wait_for(_outcome(asked), 25), errors.RequestTimeoutError)
+    assert stage.loop.time() - began_s < 20
+    await connection.close(failed=True)
+
+
+async def _outcome(task: asyncio.Task[Any]) -> Any:
+    await asyncio.wait((task,))
+    return task.exception() or task.result()

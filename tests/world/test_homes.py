@@ -1,0 +1,194 @@
+"""One name has one home: what a broker serves is what etcd says lives there, whenever homes move."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+import sterna
+from sterna import errors
+
+from tests.world.clusters import Cluster
+from tests.world.stage import Stage, staged
+from tests.world.test_clusters import drained
+
+
+def held(cluster: Cluster, broker: str, kind: str = "queue") -> dict[str, int]:
+    """What a broker's engine has of a kind, with its messages."""
+    rows = cluster.brokers[broker].listed(kind)
+    return {row["name"]: row["statistics"]["messages"] for row in rows if not row["name"].startswith("$")}
+
+
+async def sent_all(connection: sterna.Connection, name: str, count: int) -> list[str]:
+    """Sends so many, one after the other, and goes on whatever becomes of one; what was confirmed."""
+    confirmed = []
+    for number in range(count):
+        try:
+            async with asyncio.timeout(20):
+                await connection.send(name, f"{name} {number}")
+        except (errors.SternaError, TimeoutError):
+            continue
+        confirmed.append(f"{name} {number}")
+    return confirmed
+
+
+@staged
+async def test_an_opening_that_waits_looks_at_the_home_again_before_it_answers(stage: Stage) -> None:
+    """Whatever the moment at which its home moves while a name is being opened, it is not opened where it was."""
+    cluster = await stage.cluster("b0", "b1")
+    await cluster.allow_all()
+    for number in range(12):
+        name = f"t{number}"
+        await cluster.apply("Topic", name, broker="b1")
+        await cluster.apply("DurableSubscription", f"d{number}", topic=name, clientId="c", name=f"d{number}")
+        await cluster.until_home("topic", name, "b1")
+        connection = await stage.connect(cluster.brokers["b1"])
+        opening = asyncio.create_task(connection.producer(sterna.Topic(name)))
+        await asyncio.sleep(0.0004 * number)
+        await cluster.give("topic", name, "b0")
+        await asyncio.wait((opening,))
+        await asyncio.sleep(2)
+        producer = opening.result()
+        await producer.send("x")
+        assert not _produced(cluster, "b1", name), number
+        await connection.close()
+
+
+def _produced(cluster: Cluster, broker: str, topic: str) -> bool:
+    rows = cluster.brokers[broker].listed("topic")
+    return any(row["name"] == topic and row["statistics"].get("producers") for row in rows)
+
+
+@staged
+async def test_a_name_that_was_given_away_by_force_is_served_by_nobody_but_its_home(stage: Stage) -> None:
+    cluster = await stage.cluster("b0", "b1")
+    await cluster.allow_all()
+    await cluster.apply("Queue", "orders", broker="b1")
+    await cluster.until_home("queue", "orders", "b1")
+    connection = await stage.connect(cluster.brokers["b1"])
+    for number in range(20):
+        await connection.send("orders", f"before {number}")
+    producer = await connection.producer("orders")
+    consumer = await connection.consumer("orders", prefetch=1)
+    first = await consumer.receive(5)
+    assert first is not None
+    await cluster.drain("b1", force=True)
+    await cluster.until_home("queue", "orders", "b0")
+    await asyncio.sleep(2)  # the next round of the broker that has lost it
+    await producer.send("after")
+    await connection.send("orders", "after, by nobody in particular")
+    assert held(cluster, "b0")["orders"] == 2
+    again = await consumer.receive(10)
+    assert again is not None
+    assert again.body == "after"
+    assert held(cluster, "b1")["orders"] in (19, 20)
+    await connection.close()
+
+
+@staged
+async def test_what_is_left_of_a_name_that_was_given_away_is_counted_and_keeps_its_broker(stage: Stage) -> None:
+    cluster = await stage.cluster("b0", "b1")
+    await cluster.allow_all()
+    await cluster.apply("Queue", "orders", broker="b1")
+    await cluster.until_home("queue", "orders", "b1")
+    connection = await stage.connect(cluster.brokers["b1"])
+    for number in range(3):
+        await connection.send("orders", f"before {number}")
+    await cluster.give("queue", "orders", "b0")
+    await asyncio.sleep(3)
+    assert any("orders" in warning for warning in cluster.member("b1").warnings)
+    await cluster.drain("b1")
+    await asyncio.sleep(20)
+
+    async def said() -> Any:
+        status = await cluster.status("b1")
+        return status.draining if status is not None else None
+
+    left = await cluster.until(said)
+    assert (left.destinations, left.messages) == (1, 3)
+    assert "orders" in left.waits_for
+    # Given back, it is had again where it is.
+    await cluster.undrain("b1")
+    await cluster.give("queue", "orders", "b1")
+    await asyncio.sleep(3)
+    assert sorted(await drained(connection, "orders")) == [f"before {number}" for number in range(3)]
+    assert cluster.member("b1").warnings == []
+    await connection.close()
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_broker_that_was_away_serves_nothing_that_was_given_away(restarts: bool) -> None:
+    @staged
+    async def shown(stage: Stage) -> None:
+        cluster = await stage.cluster("b0", "b1")
+        await cluster.allow_all()
+        await cluster.apply("Queue", "orders", broker="b1")
+        await cluster.until_home("queue", "orders", "b1")
+        lost = cluster.brokers["b1"]
+        connection = await stage.connect(lost)
+        producer = await connection.producer("orders")
+        await producer.send("before")
+        await asyncio.sleep(3)
+        # It is cut off from etcd, which gives what it has to another; then it is back.
+        etcd = cluster.etcd.members[0].process
+        assert etcd is not None
+        if restarts:
+            lost.kill()
+        else:
+            assert lost.process is not None
+            stage.network.part(lost.process, etcd)
+            await asyncio.sleep(15)
+        await cluster.give_up("b1", "b0")
+        await cluster.apply("Queue", "other", broker="b0")
+        if restarts:
+            cluster.etcd.kill()
+            await lost.start()
+        else:
+            await producer.send("while it is cut off")  # it goes on serving
+        assert cluster.member("b1").link.fault is not None
+        cluster.etcd.start()
+        stage.network.heal()
+        await stage.until(lambda: cluster.member("b1").link.fault is None)
+        await asyncio.sleep(2)
+        assert any("orders" in warning for warning in cluster.member("b1").warnings)
+        stranded = held(cluster, "b1")["orders"]
+        await producer.send("after")
+        assert held(cluster, "b1")["orders"] == stranded
+        assert held(cluster, "b0")["orders"] == 1
+        other = await stage.connect(lost)
+        assert await sent_all(other, "orders", 3) == [f"orders {number}" for number in range(3)]
+        assert held(cluster, "b1")["orders"] == stranded
+        await other.close()
+        await connection.close()
+
+    shown()
+
+
+@staged
+async def test_what_is_opened_while_its_broker_is_emptied_is_opened_where_it_goes(stage: Stage) -> None:
+    """Names that are placed on a broker that is being emptied, and used at once: each message is at its home."""
+    cluster = await stage.cluster("b0", "b1")
+    await cluster.allow_all()
+    connections = [await stage.connect(cluster.brokers[name]) for name in ("b0", "b1")]
+    await cluster.drain("b1")
+    sending: list[asyncio.Task[Any]] = []
+    names = [f"q{number}" for number in range(40)]
+    for number, name in enumerate(names):
+        await cluster.apply("Queue", name, broker="b1")
+        await asyncio.sleep(stage.random.random() * 0.03)
+        connection = connections[number % 2]
+        sending += [asyncio.create_task(connection.send(name, f"{count}", timeout=30)) for count in range(3)]
+        if number % 5 == 4:
+            await cluster.undrain("b1")
+            await cluster.drain("b1")
+    done, _ = await asyncio.wait(sending)
+    assert [one.exception() for one in done if one.exception()] == []
+    await asyncio.sleep(5)
+    for name in names:
+        home = await cluster.home("queue", name)
+        other = "b0" if home == "b1" else "b1"
+        assert held(cluster, home)[name] == 3, name
+        assert name not in held(cluster, other), name
+    for connection in connections:
+        await connection.close()
