@@ -217,7 +217,8 @@ class _World:
             own = {
                 "sessions": len(sessions),
                 "consumers": sum(len(one._consumers) for one in sessions),
-                "producers": len(lifeline._lanes),
+                # One that has failed stays with the application until that closes it.
+                "producers": sum(lane.closed is None for lane in lifeline._lanes.values()),
             }
             if row is None or kept == own:
                 return
