@@ -158,6 +158,11 @@ class Broker:
         await self._in(process, node.stop())
         self.kill()
 
+    def end(self) -> None:
+        """The machine is gone, with what its disk held: whatever is left of its processes keeps no memory of that."""
+        self.kill()
+        self._disk = SimulatedDisk(0)
+
     def kill(self, *, power: bool = False) -> None:
         """SIGKILL; with `power` the machine's, which forgets what was not synced."""
         if self.process is not None and not self.process.is_dead:

@@ -102,6 +102,8 @@ def run(scene: Scene, folder: Path, *, traced: bool = False) -> Verdict:
         world.verdict.problems.append(f"stuck: {error}; {world.doing}")
     finally:
         gc.enable()
+        for broker in world.brokers:
+            broker.end()
         world.loop.close()
     verdict = world.verdict
     verdict.faults, verdict.calls, verdict.steps = world.faults.told, world.facts.calls, world.loop.steps

@@ -107,7 +107,7 @@ class Stage:
         if self._cluster is not None:
             self._cluster.etcd.kill()
         for broker in self.brokers:
-            broker.kill()
+            broker.end()
         for process in self._all():
             process.kill()
         self.loop.close()
