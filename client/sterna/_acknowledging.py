@@ -11,6 +11,14 @@ from collections.abc import Callable, Generator, Iterable
 
 from sterna import errors
 from sterna._proto.sterna.v1 import messaging_pb2 as pb
+from sterna.modes import AcknowledgeMode
+
+AT_ONCE = frozenset({AcknowledgeMode.AUTO, AcknowledgeMode.DUPS_OK})
+LAZY = frozenset({AcknowledgeMode.DUPS_OK, AcknowledgeMode.EXPLICIT_CLIENT_DUPS_OK})
+#: Lazy acknowledgements leave when so many have gathered, or when their consumer runs dry.
+LAZY_COUNT = 256
+#: So many sources without a consumer are kept in the books.
+SOURCES_SPARE = 16
 
 
 class Ranges:

@@ -20,6 +20,7 @@ from sterna._proto.sterna.v1 import messaging_pb2 as pb
 if TYPE_CHECKING:
     from sterna._lifeline import Lifeline
     from sterna.consumers import Consumer
+    from sterna.producers import Producer
     from sterna.sessions import Session
 
 Made = TypeVar("Made")
@@ -123,3 +124,18 @@ async def _go_to(session: Session, lifeline: Lifeline, moved: errors.MovedError)
         producer._move(session)
         await lifeline.retrying(producer._open_first, session)
         session._producers[producer] = None
+
+
+def keep(session: Session, made: Consumer | Producer) -> None:
+    """Raises ClosedError, and lets go of what was made, when the session was closed while that was being opened."""
+    if session.closed is not None:
+        made._fail(session.closed)
+        raise session.closed
+
+
+def abandon(session: Session) -> None:
+    """Ends a session without waiting for the broker's word: whoever was making it was cancelled."""
+    link = session._link
+    session._fail(errors.ClosedError("the session was given up", subject="session"))
+    if link is not None:
+        link.tell(session._number, "close_session", pb.CloseSession())

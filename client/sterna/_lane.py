@@ -93,6 +93,8 @@ class Flow:
             waiting, self.waiting = self.waiting, {}
             for lane in waiting:
                 lane.look_for_room()
+                if lane.is_waited_for:
+                    self.waiting[lane] = None  # what there is does not do for its first: it is looked at again
 
 
 class Lane:
@@ -157,23 +159,29 @@ class Lane:
             opening.first_unconfirmed = next(iter(self.unconfirmed), self.next)
             opening.token = self._token
             opening.left_out.extend(pb.SequenceRange(first=first, last=last) for first, last in self._settled_since())
+        number = self.session._number
 
         def undo(_: Any) -> None:
             if not again:
-                link.tell(self.session._number, "close_producer", pb.CloseProducer(producer=opening.producer))
+                link.tell(number, "close_producer", pb.CloseProducer(producer=opening.producer))
+
+        def at_once(reply: Any) -> None:
+            # What stands behind the answer may end the producer again, as when its destination moves.
+            self._opened(link, reply.producer_opened, anew=not known)
 
         try:
-            reply = await link.request(self.session._number, "open_producer", opening, undo=undo)
+            await link.request(number, "open_producer", opening, at_once=at_once, undo=undo)
         except errors.UnknownProducerError as error:
             if not known:
                 raise
             self.lifeline.in_doubt += self._forgotten(error, self._handed)
             await self.open(link, again=False)
-            return
-        if not known:
+
+    def _opened(self, link: Link, opened: Any, *, anew: bool) -> None:
+        """The broker has opened it: what is unconfirmed is sent."""
+        if anew:
             # A new incarnation counts from 1. What was numbered before the first link came up keeps its numbers.
             self._renumber()
-        opened = reply.producer_opened
         self.incarnation, self._token = opened.incarnation, opened.token
         # A broker from before ids had a prefix gives none.
         self._id_prefix = opened.message_id_prefix or f"ID:{self.lifeline.broker}.{self.incarnation:X}:"
@@ -349,6 +357,11 @@ class Lane:
                 # This one's turn. Whoever waits behind it is looked at again when this message was numbered.
                 asyncio.get_running_loop().call_soon(self.look_for_room)
                 return
+
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether somebody waits for room."""
+        return bool(self._waiters)
 
     def look_for_room(self) -> None:
         """Lets the first who waits look again."""

@@ -403,6 +403,9 @@ class Lifeline:
         if consumer is not None:
             error = errors.from_proto(frame.consumer_closed.reason)
             if not consumer._moved(error):
+                if consumer.session._handed.get(consumer._source):
+                    # What it took in the transaction under way has gone back.
+                    consumer.session._transaction_failed(error)
                 consumer._fail(error)
 
     def _on_producer_closed(self, frame: Any) -> None:

@@ -244,6 +244,11 @@ class Link:
         self.fail(reason)
         await self.abort()
 
+    @property
+    def has_left(self) -> bool:
+        """Whether the Goodbye is said."""
+        return self._finishing
+
     def fail(self, reason: errors.SternaError) -> None:
         """Ends the link for whoever uses it, for this reason; the first one counts."""
         if self.lost is not None:

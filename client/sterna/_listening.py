@@ -41,7 +41,8 @@ class Listening:
         """Lets the listener finish with what it has; it gets nothing more."""
         if not self.is_busy:
             self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+        # Not gathered: whoever is cancelled here leaves the listener its message.
+        await asyncio.wait((self._task,))
 
     async def _run(self, listener: Listener) -> None:
         HOLDER.set(None)  # this task has what the listener is given, whoever made it
@@ -53,7 +54,8 @@ class Listening:
             except errors.TransactionRolledBackError as error:
                 # What the listener has done in it so far comes to nothing; it is told so, and gets everything again.
                 consumer.session._lifeline.report(error)
-                await consumer.session.rollback()
+                if not await self._rolled_back():
+                    return
                 continue
             except (StopAsyncIteration, errors.SternaError):
                 self._ended()
@@ -62,10 +64,22 @@ class Listening:
                 outcome = listener(message)
                 if inspect.isawaitable(outcome):
                     await outcome
+            except asyncio.CancelledError as error:
+                if (task := asyncio.current_task()) is None or task.cancelling():
+                    raise
+                self._failed(message, error)  # the listener's own: it awaited what was cancelled
             except Exception as error:  # noqa: BLE001 - whatever the application's listener raises is reported
                 self._failed(message, error)
             finally:
                 self.is_busy = False
+
+    async def _rolled_back(self) -> bool:
+        try:
+            await self._consumer.session.rollback()
+        except errors.SternaError:
+            self._ended()
+            return False
+        return True
 
     def _ended(self) -> None:
         """Nothing is handed to the listener any more. Where the application did not ask for that, it is told."""
@@ -80,7 +94,7 @@ class Listening:
         if consumer.session._lifeline.on_error:
             consumer.session._lifeline.on_error.emit(error)
 
-    def _failed(self, message: Message, error: Exception) -> None:
+    def _failed(self, message: Message, error: BaseException) -> None:
         session = self._consumer.session
         session._lifeline.report(error)
         if session._transacted or session.mode == AcknowledgeMode.NONE or session.closed is not None:

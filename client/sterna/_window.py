@@ -7,6 +7,8 @@ Without a prefetch (0) a message is asked for only while somebody waits; one tha
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class Window:
     """`messages` and `bytes` are how much may be ahead; 0 bytes: no bound in bytes."""
@@ -54,3 +56,8 @@ class Window:
             return None
         self._limit, self._limit_bytes = max(messages, self._limit), size
         return self._limit, size
+
+
+def size_of(delivery: Any) -> int:
+    """What a delivery takes of the credit in bytes: the message, with what was uploaded of it."""
+    return len(delivery.message) + int(delivery.uploaded_bytes)

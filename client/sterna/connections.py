@@ -13,10 +13,12 @@ from types import TracebackType
 from typing import Any
 
 from sterna import errors
+from sterna._branches import abandon
 from sterna._homes import TEMPORARY_PREFIX, Homes
 from sterna._lifeline import Lifeline
 from sterna._listening import Listener
 from sterna._secrets import Secret
+from sterna._surroundings import monotonic_s
 from sterna._version import __version__
 from sterna.bodies import Body
 from sterna.consumers import Consumer
@@ -245,14 +247,24 @@ class Connection:
         try:
             consumer = await session.consumer(destination, listener=listener, **options)
         except BaseException:
-            session._abandon()
+            abandon(session)
             raise
         consumer._owns_session = True
         return consumer
 
-    async def send(self, destination: DestinationLike, body: Body = None, **options: Any) -> Sent:
+    async def send(
+        self, destination: DestinationLike, body: Body = None, *, timeout: float | None = None, **options: Any
+    ) -> Sent:
         """Sends one message with the connection's own anonymous producer; see `Producer.send`."""
-        return await (await self._anonymous()).send(body, destination=destination, **options)
+        began_s = monotonic_s()
+        try:
+            async with asyncio.timeout(timeout):
+                producer = await self._anonymous()
+        except TimeoutError as error:
+            cause = f"not sent within {timeout:g} s"
+            raise errors.SendTimeoutError(cause, subject=str(destination), retryable=True) from error
+        left_s = None if timeout is None else max(timeout - (monotonic_s() - began_s), 0.0)
+        return await producer.send(body, destination=destination, timeout=left_s, **options)
 
     async def _anonymous(self) -> Producer:
         session = await self.default_session()

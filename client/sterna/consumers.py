@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Coroutine
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -16,12 +17,12 @@ from sterna._acknowledging import Ranges
 from sterna._branches import homed
 from sterna._encode import length, varint
 from sterna._homes import HOPS_MAX, pause_s
-from sterna._in_hand import InHand, holder
+from sterna._in_hand import Holder, InHand, holder
 from sterna._link import Link, LinkLostError
 from sterna._listening import Listener, Listening
 from sterna._proto.sterna.v1 import message_pb2
 from sterna._proto.sterna.v1 import messaging_pb2 as pb
-from sterna._window import Window
+from sterna._window import Window, size_of
 from sterna.destinations import Destination
 from sterna.messages import Message
 from sterna.modes import AcknowledgeMode
@@ -31,11 +32,6 @@ if TYPE_CHECKING:
 
 _BROWSE_WINDOW = 256
 _RETRIES = 40
-
-
-def _size(delivery: Any) -> int:
-    """What a delivery takes of the credit in bytes: the message, with what was uploaded of it."""
-    return len(delivery.message) + int(delivery.uploaded_bytes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +135,7 @@ class Consumer:
             opening.subscription.CopyFrom(subscription)
         if options.browse:
             self._window.messages = _BROWSE_WINDOW
-        messages, size = self._window.begin(len(self._buffer), sum(_size(one) for one in self._buffer))
+        messages, size = self._window.begin(len(self._buffer), sum(size_of(one) for one in self._buffer))
         self._drained = False
         if messages:
             opening.credit.message_limit, opening.credit.bytes_limit = messages, size
@@ -148,6 +144,8 @@ class Consumer:
         def at_once(reply: Any) -> None:
             # Deliveries may stand right behind the reply: they must find their source and epoch, or they would be
             # acknowledged under those of the broken link.
+            if link.has_left:
+                return  # behind a Goodbye nothing is handed out; the next link opens it anew
             opened = reply.consumer_opened
             self._source, self._epoch, self.replaced = opened.source, opened.epoch, opened.replaced
             self._ranges = self.session._ranges_of(self._source, self._epoch)
@@ -238,13 +236,15 @@ class Consumer:
 
     def _on_deliver(self, deliver: Any) -> None:
         """A batch of deliveries."""
+        if self.closed is not None:
+            return  # they go back, unseen
         if deliver.time_ms:
             self.session._lifeline.told_time(deliver.time_ms)
         deliveries = self._assembled(deliver.deliveries)
         count = len(deliveries)
         self._window.received(count)
         if self._dropping:
-            self._window.took(count, sum(_size(one) for one in deliveries))
+            self._window.took(count, sum(size_of(one) for one in deliveries))
             return
         if self._link is None:
             self._early.extend(deliveries)  # the reply that tells the source is still to come
@@ -283,6 +283,13 @@ class Consumer:
         self._window.raised_to(drained.message_limit)
         self._wake_all()
 
+    def _wake_one(self) -> None:
+        while self._waiters:
+            waiter = self._waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                return
+
     def _wake_all(self) -> None:
         waiters, self._waiters = self._waiters, deque()
         for waiter in waiters:
@@ -292,9 +299,9 @@ class Consumer:
     def _begin_dropping(self) -> None:
         """Recover or rollback is under way: what was prefetched, and comes before the reply, is void."""
         if self._partial is not None:
-            self._window.took(1, _size(self._partial))
+            self._window.took(1, size_of(self._partial))
             self._forget_partial()
-        self._window.took(len(self._buffer), sum(_size(one) for one in self._buffer))
+        self._window.took(len(self._buffer), sum(size_of(one) for one in self._buffer))
         self._buffer.clear()
         self._generation += 1
         self._in_hand.clear()
@@ -346,18 +353,18 @@ class Consumer:
         return False
 
     def _expired(self, delivery: Any) -> None:
-        self._window.took(1, _size(delivery))
+        self._window.took(1, size_of(delivery))
         if self.prefetch:
             self._schedule()
         link = self._link
         if link is not None and self.session.mode != AcknowledgeMode.NONE:
             self.session._give_back(link, self._source, delivery.sequence, seen=False)
 
-    def _hand_out(self, *, done: bool) -> Message:
+    def _hand_out(self, *, done: bool, who: Holder | None = None) -> Message:
         """The next message. With `done` the session, if it acknowledges by itself, does so at once."""
         delivery = self._buffer.popleft()
         window = self._window
-        if window.took(1, _size(delivery) if window.bytes else 0) and not self._gathering:
+        if window.took(1, size_of(delivery) if window.bytes else 0) and not self._gathering:
             self._schedule()
         session = self.session
         if self.options.browse:
@@ -366,15 +373,15 @@ class Consumer:
             if done:
                 self._done_with(delivery.sequence)
             else:
-                self._in_hand.take(holder(), delivery.sequence)
+                self._in_hand.take(who, delivery.sequence)
         elif session._keeps_track:
             session._hand(self._source, delivery.sequence)
         return Message(self, delivery, self._generation)
 
-    def _finish(self) -> None:
-        """Acknowledges what whoever asks was handed last, in a session that does so itself."""
+    def _finish(self, who: Holder | None = None) -> None:
+        """Acknowledges what `who` (whoever asks) was handed last, in a session that does so itself."""
         if self._in_hand:
-            for sequence in self._in_hand.finished(holder()):
+            for sequence in self._in_hand.finished(who or holder()):
                 self._done_with(sequence)
 
     def _done_with(self, sequence: int) -> None:
@@ -407,9 +414,8 @@ class Consumer:
         except asyncio.CancelledError:
             if waiter in self._waiters:
                 self._waiters.remove(waiter)
-            elif self._waiters:
-                # Woken and cancelled at once: the message is somebody else's.
-                self._waiters.popleft().set_result(None)
+            else:
+                self._wake_one()  # woken and cancelled at once: the message is somebody else's
             raise
 
     def _check_explicit(self) -> None:
@@ -462,8 +468,12 @@ class Consumer:
     def __aiter__(self) -> Consumer:
         return self
 
-    async def __anext__(self) -> Message:
-        self._finish()
+    def __anext__(self) -> Coroutine[Any, Any, Message]:
+        # Whose the message will be is seen here: a time limit around the call may run the rest in a task of its own.
+        return self._next(holder())
+
+    async def _next(self, who: Holder | None) -> Message:
+        self._finish(who)
         while not self._ready():
             if self.options.browse:
                 await self._browse_on()
@@ -473,7 +483,7 @@ class Consumer:
                 await self._wait()
             except errors.ClosedError:
                 raise StopAsyncIteration from None
-        return self._hand_out(done=False)
+        return self._hand_out(done=False, who=who)
 
     async def _browse_on(self) -> None:
         if self._link is None and self.closed is None and not self._drained:

@@ -42,7 +42,7 @@ Completion: TypeAlias = Callable[["Sent | errors.SternaError"], None]
 
 #: So many messages are sent without a pause before the event loop gets a turn to write them.
 _BURST = 128
-#: So many destinations an anonymous producer keeps open in a cluster.
+#: So many destinations an anonymous producer keeps open in a cluster; more only where all have messages under way.
 _BOUND_MAX = 256
 #: Room in a frame for what surrounds a message.
 _FRAME_SLACK = 1024
@@ -221,10 +221,19 @@ class Producer:
                     session = await self.session._branches.at(other._lifeline) if other is not None else session
                 bound = await session._producer(destination, self.options)
                 if len(self._bound) >= _BOUND_MAX:
-                    oldest = next(iter(self._bound))
-                    await self._bound.pop(oldest).close()
+                    self._let_one_go()
                 self._bound[destination] = bound
             return bound
+
+    def _let_one_go(self) -> None:
+        """Ends the bound producer that was made first, of those that nobody waits for; there may be none."""
+        for destination, bound in self._bound.items():
+            if not (bound.unconfirmed or bound._following or any(one.is_waited_for for one in bound._lanes.values())):
+                del self._bound[destination]
+                bound.session._producers.pop(bound, None)
+                for lane in bound._lanes.values():
+                    lane.leave().add_done_callback(lambda told: told.cancelled() or told.exception())
+                return
 
     # --- Sending
 

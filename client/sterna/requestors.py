@@ -10,6 +10,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from sterna import errors
+from sterna._branches import abandon
 from sterna._surroundings import random_bits
 from sterna.bodies import Body
 from sterna.destinations import Destination, Queue
@@ -49,7 +50,7 @@ class Requestor:
                 self._producer = await session.producer()
                 self._consumer = await session.consumer(queue, prefetch=_REPLY_WINDOW, listener=self._on_reply)
             except BaseException:
-                session._abandon()
+                abandon(session)
                 if queue is not None:
                     self._connection._lifeline.abandon_temporary(queue)
                 raise

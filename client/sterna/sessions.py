@@ -15,8 +15,18 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from sterna import errors
-from sterna._acknowledging import Ranges, Settled, ack_set, ranges_of, seen_set
-from sterna._branches import Branches, following
+from sterna._acknowledging import (
+    AT_ONCE,
+    LAZY,
+    LAZY_COUNT,
+    SOURCES_SPARE,
+    Ranges,
+    Settled,
+    ack_set,
+    ranges_of,
+    seen_set,
+)
+from sterna._branches import Branches, following, keep
 from sterna._link import Link, LinkLostError
 from sterna._listening import Listener
 from sterna._proto.sterna.v1 import messaging_pb2 as pb
@@ -29,13 +39,6 @@ from sterna.producers import Producer, ProducerOptions
 if TYPE_CHECKING:
     from sterna._lifeline import Lifeline
 
-_AT_ONCE = frozenset({AcknowledgeMode.AUTO, AcknowledgeMode.DUPS_OK})
-_LAZY = frozenset({AcknowledgeMode.DUPS_OK, AcknowledgeMode.EXPLICIT_CLIENT_DUPS_OK})
-#: Lazy acknowledgements leave when so many have gathered, or when their consumer runs dry.
-_LAZY_COUNT = 256
-#: So many sources without a consumer are kept in the books.
-_SOURCES_SPARE = 16
-
 
 class Session:
     """An ordered conversation inside a connection; made by `connection.session()`. Close it, or use `async with`."""
@@ -45,8 +48,8 @@ class Session:
         self.mode = mode
         self._number = 0
         self._transacted = mode == AcknowledgeMode.TRANSACTED
-        self._acknowledges_itself = mode in _AT_ONCE
-        self._keeps_track = mode not in _AT_ONCE and mode != AcknowledgeMode.NONE
+        self._acknowledges_itself = mode in AT_ONCE
+        self._keeps_track = mode not in AT_ONCE and mode != AcknowledgeMode.NONE
         self.closed: errors.SternaError | None = None
         # Ordered, here and elsewhere: whatever is done for each of them is done in the same order in each run.
         self._consumers: dict[Consumer, None] = {}
@@ -57,7 +60,7 @@ class Session:
         self._settled: Settled | None = None
         self._outstanding: list[Settled] = []
         self._gathering = False
-        self._lazy = mode in _LAZY
+        self._lazy = mode in LAZY
         self._lazy_count = 0
         self._link: Link | None = None
         self._transaction = 0
@@ -124,6 +127,7 @@ class Session:
         async def make(session: Session) -> Producer:
             producer = Producer(session, target, options)
             await session._lifeline.retrying(producer._open_first, session)
+            keep(session, producer)
             session._producers[producer] = None
             return producer
 
@@ -156,6 +160,7 @@ class Session:
 
     async def _add(self, consumer: Consumer) -> None:
         await self._lifeline.retrying(consumer._open, self)
+        keep(self, consumer)
         self._consumers[consumer] = None
 
     @property
@@ -244,7 +249,7 @@ class Session:
         """Something was added to the ranges."""
         if self._lazy:
             self._lazy_count += 1
-            if self._lazy_count < _LAZY_COUNT:
+            if self._lazy_count < LAZY_COUNT:
                 return
         self._schedule()
 
@@ -263,7 +268,7 @@ class Session:
         self._gathering = False
         self._lazy_count = 0
         sets = [ack_set(one.source, one.take(), one.epoch) for one in self._ranges.values() if one]
-        if len(self._ranges) > 2 * len(self._consumers) + _SOURCES_SPARE:
+        if len(self._ranges) > 2 * len(self._consumers) + SOURCES_SPARE:
             # Most are of consumers that were closed: going through them each time would cost more and more.
             used = {consumer._source for consumer in self._consumers}
             self._ranges = {source: one for source, one in self._ranges.items() if source in used}
@@ -542,13 +547,6 @@ class Session:
             consumer._fail(error)
         for producer in list(self._producers):
             producer._fail(error)
-
-    def _abandon(self) -> None:
-        """Ends it without waiting for the broker's word: whoever was making it was cancelled."""
-        link = self._link
-        self._fail(errors.ClosedError("the session was given up", subject="session"))
-        if link is not None:
-            link.tell(self._number, "close_session", pb.CloseSession())
 
     async def close(self, *, failed: bool = False) -> None:
         """Ends the session: an open transaction is rolled back, what is unacknowledged is delivered again to others.

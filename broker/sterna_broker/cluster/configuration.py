@@ -7,6 +7,7 @@ other broker.
 """
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import structlog
@@ -65,9 +66,14 @@ class ClusterConfiguration(LiveConfiguration):
     def _local_objects(self) -> ObjectSet:
         return self._member.local_objects
 
-    async def hand_over(self, objects: ObjectSet) -> list[dict[str, Any]] | None:
-        """For the member: makes the engine's configuration so; what it refuses of it. None: it is so already."""
+    async def hand_over(self, objects: ObjectSet, before: Callable[[], None]) -> list[dict[str, Any]] | None:
+        """For the member: makes the engine's configuration so; what it refuses of it. None: it is so already.
+
+        `before` is called just before, when nothing is waited for any more: what has moved meanwhile is told so, and
+        not taken for deleted.
+        """
         prepared = await self._prepare(objects)
+        before()
         return self._hand_over(prepared) if prepared is not None and prepared.is_news else None
 
     async def restore(self) -> None:

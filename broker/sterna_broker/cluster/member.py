@@ -57,7 +57,7 @@ _PAUSE_EVERY = 250
 class EngineConfiguration(Protocol):
     """The broker's live configuration: the one way to the engine's."""
 
-    async def hand_over(self, objects: ObjectSet) -> list[dict[str, Any]] | None:
+    async def hand_over(self, objects: ObjectSet, before: Callable[[], None]) -> list[dict[str, Any]] | None:
         """Makes it so; what is refused of it, as rows with kind, name and error. None: it is so already."""
 
     def discard(self, word: str, name: str, client_id: str = "") -> None:
@@ -289,7 +289,8 @@ class Member:
         parted = self._drain.parted if self._drain is not None else frozenset()
         view, objects = self.link.view.copy(), locality.without(self.objects, set(parted))
         local = await asyncio.to_thread(locality.local, view, objects, self.name)
-        refused = await self._configuration.hand_over(local)
+        assert self._served is not None  # rounds begin with `serve`
+        refused = await self._configuration.hand_over(local, self._served.compare)
         if refused is None:
             return
         self._refused_by_engine = {(str(row["kind"]), str(row["name"])): row["error"] for row in refused}

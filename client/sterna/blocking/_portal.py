@@ -92,7 +92,11 @@ class Portal:
 
         def stand_for() -> Any:
             HOLDER.set(listening)
-            return callback(*arguments)
+            try:
+                return callback(*arguments)
+            except (SystemExit, KeyboardInterrupt) as error:
+                # It would end the loop, on which everybody else waits.
+                raise RuntimeError(f"the listener raised {error!r}") from error
 
         run = contextvars.Context().run
         return await asyncio.get_running_loop().run_in_executor(self._listeners, run, stand_for)
