@@ -141,7 +141,7 @@ fn a_follower_whose_disk_is_full_can_take_over() {
         leader.maintain(&KeepAll).unwrap();
         let disk = SimDisk::new(seed);
         disk.set_faults(crate::sim::Faults {
-            space_bytes: Some(600_000 + seed * 1_000),
+            space_bytes: Some(600_000 + seed % 20 * 1_000),
             ..Default::default()
         });
         let mut other = Host::open(&disk, follower()).unwrap();
