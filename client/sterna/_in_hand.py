@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import threading
 from typing import Final
 
 Holder = object
@@ -19,7 +20,12 @@ HOLDER: Final[contextvars.ContextVar[Holder | None]] = contextvars.ContextVar("s
 
 def holder() -> Holder | None:
     """Who asks: a thread of the blocking face, or the task."""
-    return HOLDER.get() or asyncio.current_task()
+    if (named := HOLDER.get()) is not None:
+        return named
+    try:
+        return asyncio.current_task()
+    except RuntimeError:
+        return threading.current_thread()  # the blocking face asks from outside of the loop
 
 
 class InHand:
