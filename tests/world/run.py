@@ -15,7 +15,7 @@ from typing import Any
 import sterna
 from sterna import AcknowledgeMode, Queue, Topic, errors
 
-from tests.world import checker
+from tests.world import awaits, checker
 from tests.world.brokers import Broker
 from tests.world.clusters import Cluster
 from tests.world.facts import Facts, Handing, Subscription
@@ -89,6 +89,7 @@ class Verdict:
 
 def run(scene: Scene, folder: Path, *, traced: bool = False) -> Verdict:
     """Runs a scene; what it leaves below `folder` is of no use to anybody."""
+    awaits.never(Counter())  # the SDK's files are read once, and not within a step of the loop
     world = _World(scene, folder)
     if traced:
         world.loop.trace = []
