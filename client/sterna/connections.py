@@ -18,7 +18,6 @@ from sterna._homes import TEMPORARY_PREFIX, Homes
 from sterna._lifeline import Lifeline
 from sterna._listening import Listener
 from sterna._secrets import Secret
-from sterna._surroundings import monotonic_s
 from sterna._version import __version__
 from sterna.bodies import Body
 from sterna.consumers import Consumer
@@ -26,7 +25,7 @@ from sterna.destinations import QUEUE_KIND, TOPIC_KIND, Destination, Destination
 from sterna.messages import Message, Sent
 from sterna.modes import AcknowledgeMode, DeliveryMode
 from sterna.options import Options, Reconnect
-from sterna.producers import Producer
+from sterna.producers import Producer, within
 from sterna.requestors import Requestor
 from sterna.sessions import Session
 from sterna.targets import Given, Target, resolve
@@ -256,15 +255,11 @@ class Connection:
         self, destination: DestinationLike, body: Body = None, *, timeout: float | None = None, **options: Any
     ) -> Sent:
         """Sends one message with the connection's own anonymous producer; see `Producer.send`."""
-        began_s = monotonic_s()
-        try:
-            async with asyncio.timeout(timeout):
-                producer = await self._anonymous()
-        except TimeoutError as error:
-            cause = f"not sent within {timeout:g} s"
-            raise errors.SendTimeoutError(cause, subject=str(destination), retryable=True) from error
-        left_s = None if timeout is None else max(timeout - (monotonic_s() - began_s), 0.0)
-        return await producer.send(body, destination=destination, timeout=left_s, **options)
+        sending = self._send(body, {**options, "destination": destination})
+        return await (sending if timeout is None else within(timeout, sending, str(destination)))
+
+    async def _send(self, body: Body, options: dict[str, Any]) -> Sent:
+        return await (await self._anonymous())._send(body, options)
 
     async def _anonymous(self) -> Producer:
         session = await self.default_session()

@@ -9,7 +9,7 @@ call.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -230,9 +230,9 @@ class Producer:
         for destination, bound in self._bound.items():
             if not (bound.unconfirmed or bound._following or any(one.is_waited_for for one in bound._lanes.values())):
                 del self._bound[destination]
-                bound.session._producers.pop(bound, None)
-                for lane in bound._lanes.values():
-                    lane.leave().add_done_callback(lambda told: told.cancelled() or told.exception())
+                for told in bound._leave():
+                    # Looked at, since nobody waits for it.
+                    told.add_done_callback(lambda done: done.cancelled() or done.exception())
                 return
 
     # --- Sending
@@ -293,14 +293,8 @@ class Producer:
             SendTimeoutError: it was not confirmed in time.
             SternaError: the broker refused it, or the connection was given up before it was confirmed.
         """
-        if timeout is None:
-            return await self._send(body, options)
-        try:
-            async with asyncio.timeout(timeout):
-                return await self._send(body, options)
-        except TimeoutError as error:
-            cause = f"not confirmed within {timeout:g} s"
-            raise errors.SendTimeoutError(cause, subject=str(self.destination or "send"), retryable=True) from error
+        sending = self._send(body, options)
+        return await (sending if timeout is None else within(timeout, sending, str(self.destination or "send")))
 
     async def _send(self, body: Body, options: dict[str, Any]) -> Sent:
         if self.destination is None and self._lifeline.cluster and options.get("destination") is not None:
@@ -456,6 +450,11 @@ class Producer:
             lane.fail(error)
             self._lifeline.unroute(lane)
 
+    def _leave(self) -> list[asyncio.Future[None]]:
+        """Ends the lanes at once; each answer of the broker is a future."""
+        self.session._producers.pop(self, None)
+        return [lane.leave() for lane in self._lanes.values()]
+
     async def close(self) -> None:
         """Flushes, then ends the producer.
 
@@ -468,10 +467,8 @@ class Producer:
             for bound in list(self._bound.values()):
                 await bound.close()
         finally:
-            self.session._producers.pop(self, None)
             # All are over before any answer is waited for, which may be cut off.
-            left = [lane.leave() for lane in self._lanes.values()]
-            await asyncio.gather(*left)
+            await asyncio.gather(*self._leave())
 
     async def __aenter__(self) -> Producer:
         return self
@@ -480,3 +477,18 @@ class Producer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+
+async def within(timeout_s: float, sending: Awaitable[Sent], subject: str) -> Sent:
+    """What `sending` gives, if it does in time.
+
+    Raises:
+        SendTimeoutError: it does not.
+    """
+    try:
+        async with asyncio.timeout(timeout_s):
+            return await sending
+    except TimeoutError as error:
+        raise errors.SendTimeoutError(
+            f"not confirmed within {timeout_s:g} s", subject=subject, retryable=True
+        ) from error

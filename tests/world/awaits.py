@@ -39,8 +39,14 @@ def note(cuts: Counter[str], task: asyncio.Task[Any]) -> None:
 
 def never(cuts: Counter[str]) -> list[str]:
     """The awaits of the SDK that were not cut."""
+    return [name for name in read() if name not in cuts]
+
+
+@cache
+def read() -> tuple[str, ...]:
+    """All awaits of the SDK. Reads its files, once: before a run, and not within a step of its loop."""
     files = [one for one in sorted(_SDK.rglob("*.py")) if one.relative_to(_SDK).parts[0] not in _LEFT_OUT]
-    return [name for file in files for name, _, _ in _awaits(file) if name not in cuts]
+    return tuple(name for file in files for name, _, _ in _awaits(file))
 
 
 def _await_of(file: Path, line: int) -> str | None:

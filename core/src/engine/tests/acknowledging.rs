@@ -161,9 +161,8 @@ fn a_session_at_its_limit_gets_no_more_until_it_acknowledges() {
     assert_eq!(bench.took(), [(3, false)]);
 }
 
-// covers: EMS-DEST-A23
-#[test]
-fn a_recover_flags_what_the_application_saw_and_nothing_else() {
+/// Two messages that were delivered, and that the first was handed to the application.
+fn two_of_which_one_was_seen() -> (Bench, Vec<proto::SeenSet>) {
     let mut bench = Bench::new(Properties::default());
     bench.connect();
     bench.producer(0, 0);
@@ -171,10 +170,17 @@ fn a_recover_flags_what_the_application_saw_and_nothing_else() {
     bench.publish(2, "b");
     let queue = bench.consumer_of_orders();
     assert_eq!(bench.took(), [(1, false), (2, false)]);
-    let seen = vec![proto::SeenSet {
+    let seen = proto::SeenSet {
         source: queue,
         ranges: vec![proto::SequenceRange { first: 1, last: 1 }],
-    }];
+    };
+    (bench, vec![seen])
+}
+
+// covers: EMS-DEST-A23
+#[test]
+fn a_recover_flags_what_the_application_saw_and_nothing_else() {
+    let (mut bench, seen) = two_of_which_one_was_seen();
     bench.send(1, Sent::Recover(proto::Recover { seen }));
     assert_eq!(bench.took(), [(1, true), (2, false)]);
 }
@@ -182,17 +188,7 @@ fn a_recover_flags_what_the_application_saw_and_nothing_else() {
 // covers: EMS-DEST-A23
 #[test]
 fn a_goodbye_flags_what_the_application_has_in_hand_and_nothing_else() {
-    let mut bench = Bench::new(Properties::default());
-    bench.connect();
-    bench.producer(0, 0);
-    bench.publish(1, "a");
-    bench.publish(2, "b");
-    let queue = bench.consumer_of_orders();
-    assert_eq!(bench.took(), [(1, false), (2, false)]);
-    let seen = vec![proto::SeenSet {
-        source: queue,
-        ranges: vec![proto::SequenceRange { first: 1, last: 1 }],
-    }];
+    let (mut bench, seen) = two_of_which_one_was_seen();
     bench.send(0, Sent::Goodbye(proto::Goodbye { seen }));
     bench.connect();
     bench.consumer_of_orders();
