@@ -3,11 +3,16 @@
 Fixtures stand in the conftest.py of the folder that needs them.
 """
 
+import signal
+
 from hypothesis import settings
 from sterna._grpc_experiments import choose_experiments
 
 # As the entry points do, before anything imports grpc: what is tested is what runs.
 choose_experiments()
+
+# A shell that starts a run in the background has it ignore SIGINT, and commands started by tests would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 pytest_plugins = [
     "tests.plugins.tiers",

@@ -5,6 +5,8 @@ and gives a home away once it is to be emptied and nothing is left in it. What i
 the pod.
 """
 
+import asyncio
+
 from sterna_etcd import Batch, Claim, HomeKey, Lease, Put
 from sterna_etcd.records import BrokerRecord, BrokerStatus, Draining, DrainRecord, HomeRecord
 
@@ -24,6 +26,7 @@ class PodDouble(BrokerDouble):
         self._version = version
         self._addresses = [f"sterna://{name}:7222"]
         self._lease: Lease | None = None
+        self._putting = asyncio.Lock()
         self._homes: dict[HomeKey, str] = {}
         self._drains: dict[str, DrainRecord] = {}
         self._live: set[str] = set()
@@ -53,8 +56,10 @@ class PodDouble(BrokerDouble):
         await self._put_record(self._lease)
 
     async def _put_record(self, lease: Lease) -> None:
-        record = BrokerRecord(addresses=self._addresses, version=self._version, incarnation=self.uid, started_ms=1)
-        await self._client.put(self.layout.broker(self.name), record.encode(), lease=lease.id)
+        # One after the other: of two that are under way at once either may be what stays.
+        async with self._putting:
+            record = BrokerRecord(addresses=self._addresses, version=self._version, incarnation=self.uid, started_ms=1)
+            await self._client.put(self.layout.broker(self.name), record.encode(), lease=lease.id)
 
     async def _take(self, key: str, value: bytes | None) -> None:
         layout = self.layout

@@ -147,9 +147,16 @@ class Tale:
 
     @property
     def log(self) -> str:
-        """What the operators have said last."""
+        """What the operators have said last, and what the cluster and its pods show."""
         said = self.operator.log[-3000:]
-        return said if self._frozen is None else f"{said}\nand the one that was frozen:\n{self._frozen.log[-3000:]}"
+        if self._frozen is not None:
+            said += f"\nand the one that was frozen:\n{self._frozen.log[-3000:]}"
+        shown = [
+            {"kind": one["kind"], "metadata": one["metadata"], "status": one.get("status")}
+            for one in self.everything()
+            if one["kind"] in ("MessagingCluster", "Pod")
+        ]
+        return f"{said}\nand the objects say:\n{json.dumps(shown)}"
 
     # What people do
 
