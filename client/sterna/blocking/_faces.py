@@ -364,11 +364,17 @@ class Connection:
         self._portal.run(self._twin.delete_temporary(destination))
 
     def request(
-        self, destination: DestinationLike, body: Body = None, *, timeout: float | None = 30.0, **options: Any
+        self,
+        destination: DestinationLike,
+        body: Body = None,
+        *,
+        timeout: float | None = 30.0,
+        needs_responder: bool = True,
+        **options: Any,
     ) -> Message:
         """See `sterna.Connection.request`."""
-        found = self._portal.run(self._twin.request(destination, body, timeout=timeout, **options))
-        return Message(found, self._portal)
+        asking = self._twin.request(destination, body, timeout=timeout, needs_responder=needs_responder, **options)
+        return Message(self._portal.run(asking), self._portal)
 
     def reply(self, request: messages.Message, body: Body = None, **options: Any) -> Sent | None:
         """See `sterna.Connection.reply`."""
