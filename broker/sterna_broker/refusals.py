@@ -48,6 +48,7 @@ _STATUS = {
     "UNAVAILABLE": grpc.StatusCode.UNAVAILABLE,
     "SLOW_CONSUMER": grpc.StatusCode.RESOURCE_EXHAUSTED,
     "IDLE": grpc.StatusCode.ABORTED,
+    "NO_RESPONDERS": grpc.StatusCode.FAILED_PRECONDITION,
     "INTERNAL": grpc.StatusCode.INTERNAL,
 }
 

@@ -26,7 +26,7 @@ from sterna.messages import Message, Sent
 from sterna.modes import AcknowledgeMode, DeliveryMode
 from sterna.options import Options, Reconnect
 from sterna.producers import Producer, within
-from sterna.requestors import Requestor
+from sterna.requestors import NEEDS_RESPONDER, Requestor
 from sterna.sessions import Session
 from sterna.targets import Given, Target, resolve
 from sterna.tls import Tls
@@ -145,9 +145,12 @@ class Connection:
         Raises:
             FlushError: messages of `send_soon` failed.
         """
+        failure: errors.SternaError | None = None
         if self._homes.root is self:
-            await self._homes.close(failed=failed, timeout_s=timeout_s)
+            failure = await self._homes.close(failed=failed, timeout_s=timeout_s)
         await self._close_alone(failed=failed, timeout_s=timeout_s)
+        if failure is not None:
+            raise failure
 
     async def _close_alone(self, *, failed: bool, timeout_s: float) -> None:
         await self._lifeline.close(failed=failed, timeout_s=timeout_s)
@@ -302,7 +305,13 @@ class Connection:
         await self._lifeline.delete_temporary(destination)
 
     async def request(
-        self, destination: DestinationLike, body: Body = None, *, timeout: float | None = 30.0, **options: Any
+        self,
+        destination: DestinationLike,
+        body: Body = None,
+        *,
+        timeout: float | None = 30.0,
+        needs_responder: bool = True,
+        **options: Any,
     ) -> Message:
         """Sends a request and returns its reply; `timeout` in seconds, other options are those of `send_soon`.
 
@@ -310,7 +319,11 @@ class Connection:
         nobody waits for any more. All requests of a connection share one temporary queue for replies; the correlation
         id tells them apart.
 
+        Where nobody consumes from the destination, nor from where bridges lead from it, it is not kept, and fails at
+        once; with `needs_responder=False` it waits in its queue or durable subscription for somebody to come in time.
+
         Raises:
+            NoRespondersError: nobody is there who could answer; also while who answers is between two brokers.
             RequestTimeoutError: no reply in time.
             ConnectionLostError: the connection broke, and with it the place for the reply.
         """
@@ -318,6 +331,8 @@ class Connection:
         options.setdefault("delivery_mode", DeliveryMode.NON_PERSISTENT)
         if timeout is not None:
             options.setdefault("time_to_live_ms", max(1, round(timeout * 1000)))
+        if needs_responder:
+            options["properties"] = {**(options.get("properties") or {}), NEEDS_RESPONDER: True}
         try:
             async with asyncio.timeout(timeout):
                 return await self._request(target, body, options)

@@ -33,6 +33,7 @@
      │    ├── MessageDamagedError        MESSAGE_DAMAGED
      │    ├── UnavailableError           UNAVAILABLE
      │    │    └── ShuttingDownError     SHUTTING_DOWN
+     │    ├── NoRespondersError          NO_RESPONDERS
      │    └── InternalError              INTERNAL
      ├── ConnectionError                 between here and there (also the builtin ConnectionError)
      │    ├── UnreachableError           no broker answered at any address
@@ -96,6 +97,7 @@ class ErrorCode(enum.IntEnum):
     UNAVAILABLE = 46
     SLOW_CONSUMER = 47
     IDLE = 48
+    NO_RESPONDERS = 49
     INTERNAL = 63
 
 
@@ -316,6 +318,12 @@ class ShuttingDownError(UnavailableError):
     default_code = ErrorCode.SHUTTING_DOWN
 
 
+class NoRespondersError(BrokerError):
+    """Nobody consumes where a request went: it was not kept, and nobody will answer it."""
+
+    default_code = ErrorCode.NO_RESPONDERS
+
+
 class InternalError(BrokerError):
     """A defect of the broker."""
 
@@ -440,6 +448,7 @@ BY_CODE: dict[ErrorCode, type[SternaError]] = {
     ErrorCode.UNAVAILABLE: UnavailableError,
     ErrorCode.SLOW_CONSUMER: SlowConsumerError,
     ErrorCode.IDLE: IdleError,
+    ErrorCode.NO_RESPONDERS: NoRespondersError,
     ErrorCode.INTERNAL: InternalError,
 }
 

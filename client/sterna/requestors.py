@@ -7,7 +7,7 @@ the requests under way; whether to ask again is the application's to decide.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from sterna import errors
 from sterna._branches import abandon
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from sterna.consumers import Consumer
     from sterna.producers import Producer
     from sterna.sessions import Session
+
+#: By this property of a request the broker refuses it where nobody could answer it now.
+NEEDS_RESPONDER: Final = "JMS_STERNA_NEEDS_RESPONDER"
 
 _REPLY_WINDOW = 256
 

@@ -61,18 +61,35 @@ def test_what_is_refused_is_no_measurement(cli: Cli) -> None:
     assert _bodies(cli, "t.small") == []
 
 
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["SIGINT", "SIGTERM"])
 @pytest.mark.parametrize("arguments", [("both",), ("pub",), ("pub", "t.broken.pub"), ("both", "t.broken.both")])
-def test_an_interruption_cleans_up_too(cli: Cli, broker: Broker, arguments: tuple[str, ...]) -> None:
+def test_an_interruption_cleans_up_too(
+    cli: Cli, broker: Broker, arguments: tuple[str, ...], number: int, code: int
+) -> None:
     queues = arguments[1:]
     for queue in queues:
         cli("send", queue, "precious", "-n", "5")
     before = _queues(cli)
     with Command("bench", *arguments, "--duration", "60", "--rate", "200", "-s", broker.url) as bench:
-        bench.until(lambda: _published(cli, queues[0] if queues else "sterna-bench-") > 100)
-        bench.signal(signal.SIGINT)
-        assert bench.wait() == 130, "".join(bench.err)
+        first = _published(cli, queues[0] if queues else "sterna-bench-")
+        bench.until(lambda: _published(cli, queues[0] if queues else "sterna-bench-") > first + 100)
+        bench.signal(number)
+        assert bench.wait() == code, "".join(bench.err)
     assert _queues(cli) == before
     assert all(_bodies(cli, queue) == ["precious"] * 5 for queue in queues)
+    for queue in queues:
+        cli("purge", "queue", queue, "--yes")
+
+
+def test_an_interruption_says_how_many_are_kept(cli: Cli, broker: Broker) -> None:
+    arguments = ("pub", "t.kept.partly", "--keep", "--duration", "60", "--rate", "200")
+    with Command("bench", *arguments, "-s", broker.url) as bench:
+        bench.until(lambda: _published(cli, "t.kept.partly") > 100)
+        bench.signal(signal.SIGTERM)
+        assert bench.wait() == 143, "".join(bench.err)
+    left = _published(cli, "t.kept.partly")
+    assert left > 100
+    assert f"{left:,} messages are left in queue:t.kept.partly" in "".join(bench.err)
 
 
 def _published(cli: Cli, prefix: str) -> int:

@@ -56,17 +56,47 @@ def test_what_is_refused_in_between_is_told_from_what_is_confirmed(cli: Cli, tmp
     assert "1 confirmed, go on from line 2" in ran.err
 
 
-def test_an_interruption_says_how_far_it_came(cli: Cli, broker: Broker) -> None:
-    with Command("send", "t.interrupted", "--lines", "-", "-s", broker.url) as sending:
+#: How a command may be ended from outside, and the exit code when nothing was done by then.
+ENDINGS = pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["SIGINT", "SIGTERM"]
+)
+
+
+@ENDINGS
+def test_an_interruption_says_how_far_it_came(cli: Cli, broker: Broker, number: int, code: int) -> None:
+    queue = f"t.interrupted.{code}"
+    with Command("send", queue, "--lines", "-", "-s", broker.url) as sending:
         sending.write("one\n\ntwo\n")
         # What has come is sent, though more may come.
-        sending.until(lambda: len(_bodies(cli, "t.interrupted")) == 2)
+        sending.until(lambda: len(_bodies(cli, queue)) == 2)
         sending.write("three\n")
-        sending.until(lambda: len(_bodies(cli, "t.interrupted")) == 3)
-        sending.signal(signal.SIGINT)
+        sending.until(lambda: len(_bodies(cli, queue)) == 3)
+        sending.signal(number)
         assert sending.wait() == 3
     assert "3 confirmed, go on from line 5" in "".join(sending.err)
-    assert _bodies(cli, "t.interrupted") == ["one", "two", "three"]
+    assert _bodies(cli, queue) == ["one", "two", "three"]
+
+
+@ENDINGS
+def test_a_receive_that_got_nothing_says_so_too(cli: Cli, broker: Broker, number: int, code: int) -> None:
+    with Command("receive", "t.idle", "--timeout", "60", "-s", broker.url) as receiving:
+        receiving.until(lambda: _consumers(cli, "t.idle") == 1)
+        receiving.signal(number)
+        assert receiving.wait() == code
+    assert "0 received" in "".join(receiving.err)
+
+
+@ENDINGS
+def test_an_interruption_of_receive_says_how_many_it_took(cli: Cli, broker: Broker, number: int, code: int) -> None:
+    queue = f"t.taking.{code}"
+    for more, ends, left in (["-n", "5"], 3, []), (["--follow"], 0, []), (["-n", "5", "--leave"], 3, ["a", "b"]):
+        cli("send", queue, "a", "b")
+        with Command("receive", queue, *more, "--timeout", "60", "--raw", "-s", broker.url) as receiving:
+            receiving.until(lambda said=receiving.out: said == ["a\n", "b\n"])  # type: ignore[misc]
+            receiving.signal(number)
+            assert receiving.wait() == ends, more
+        assert "2 received" in "".join(receiving.err), more
+        assert _bodies(cli, queue) == left, more
 
 
 def test_what_tail_gives_ends_with_it(cli: Cli, broker: Broker) -> None:
@@ -100,6 +130,11 @@ def test_a_broker_that_has_gone_leaves_a_count(sterna: Cli, tmp_path: Path) -> N
     said = "".join(sending.err)
     assert "1 confirmed, go on from line 2" in said
     assert ("1 were sent and not answered" in said) is ("interrupt again" in said)
+
+
+def _consumers(cli: Cli, queue: str) -> int:
+    found = [row["status"] for row in rows(cli("get", "queues", "-o", "jsonl")) if row["status"]["name"] == queue]
+    return int(found[0]["statistics"].get("consumers", 0)) if found else 0
 
 
 def _held(sterna: Cli, broker: Broker) -> list[object]:

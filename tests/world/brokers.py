@@ -8,6 +8,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from prometheus_client.parser import text_string_to_metric_families
 from sterna_broker.addresses import Address
 from sterna_broker.monitor.application import Monitor
 from sterna_broker.node import Makers, Node
@@ -70,6 +71,7 @@ class Broker:
         self._port = network.free_port()
         self._disk = SimulatedDisk(random.getrandbits(63))
         self._engine: SteppedEngine | None = None
+        self._monitor: _SilentMonitor | None = None
         self._watching: asyncio.Task[Any] | None = None
 
     @property
@@ -105,7 +107,7 @@ class Broker:
         await self._in(process, self._start())
 
     async def _start(self) -> None:
-        makers = Makers(engine=self._open, listener=self._listener, monitor=_SilentMonitor)
+        makers = Makers(engine=self._open, listener=self._listener, monitor=self._silent)
         options = BrokerOptions(
             data=self.folder, listen=self.address, monitor="127.0.0.1:7280", name=self.name, **self.options
         )
@@ -127,6 +129,21 @@ class Broker:
         small = json.dumps({**json.loads(settings), "segment_bytes": self.segment_bytes})
         self._engine = SteppedEngine(self._loop, self._random, self._disk, secret, small, wall_ms, monotonic_ms)
         return self._engine
+
+    def _silent(self, *arguments: Any) -> _SilentMonitor:
+        self._monitor = _SilentMonitor(*arguments)
+        return self._monitor
+
+    def metrics(self) -> dict[str, float]:
+        """What /metrics of the process says, of what has no labels."""
+        assert self._monitor is not None
+        families = text_string_to_metric_families(self._monitor._metrics.text().decode())
+        return {one.name: one.value for family in families for one in family.samples if not one.labels}
+
+    def readyz(self) -> dict[str, Any]:
+        """What /readyz of the process says."""
+        assert self.node is not None
+        return self.node.readiness().document(self.node.state)
 
     def _listener(self, services: Any, _frame_bytes: int, **_: Any) -> Any:
         return _Listener(self._network, services)

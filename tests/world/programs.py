@@ -414,7 +414,7 @@ async def asker(app: Application, connection: sterna.Connection, steps: int) -> 
             break
         try:
             reply = await app.call("request", connection.request(queue, f"{count}", timeout=2.0))
-        except (CutError, errors.RequestTimeoutError, errors.ConnectionLostError):
+        except (CutError, errors.RequestTimeoutError, errors.ConnectionLostError, errors.NoRespondersError):
             continue
         if reply.body != f"re {count}":
             app.facts.odd.append(f"{app.name} asked {count} and was answered {reply.body!r}")

@@ -8,13 +8,14 @@ import pytest
 import sterna
 from sterna import DeliveryMode, errors
 
+from tests.running import manifest
 from tests.world.brokers import Broker
 from tests.world.stage import Stage, staged
 
 
 async def _asks(stage: Stage, broker: Broker) -> None:
     connection = await stage.connect(broker)
-    await connection.request("questions", "?", timeout=3600)
+    await connection.request("questions", "?", timeout=3600, needs_responder=False)
 
 
 @pytest.mark.covers("EMS-CLI-A28")
@@ -58,14 +59,14 @@ async def test_a_reply_to_a_place_that_is_not_temporary_and_does_not_exist_is_an
 async def test_a_request_is_gone_when_its_asker_has_given_up(stage: Stage) -> None:
     connection = await stage.connect(await stage.broker())
     with pytest.raises(errors.RequestTimeoutError):
-        await connection.request("questions", "?", timeout=2)
+        await connection.request("questions", "?", timeout=2, needs_responder=False)
     await asyncio.sleep(1)
     await connection.send("questions", "last")
     consumer = await connection.consumer("questions")
     message = await consumer.receive(5)
     assert message is not None
     assert message.body == "last"
-    waiting = asyncio.create_task(connection.request("other", "?", timeout=30))
+    waiting = asyncio.create_task(connection.request("other", "?", timeout=30, needs_responder=False))
     asked = await (await connection.consumer("other")).receive(5)
     assert asked is not None
     assert asked.delivery_mode is DeliveryMode.NON_PERSISTENT
@@ -73,3 +74,70 @@ async def test_a_request_is_gone_when_its_asker_has_given_up(stage: Stage) -> No
     await connection.reply(asked, "!")
     assert (await waiting).body == "!"
     await connection.close()
+
+
+@staged
+async def test_a_request_to_nobody_is_told_so_at_once_and_is_not_kept(stage: Stage) -> None:
+    broker = await stage.broker()
+    asker, listener = await stage.connect(broker), await stage.connect(broker)
+    began_s = stage.loop.time()
+    for _ in range(2):
+        with pytest.raises(errors.NoRespondersError) as told:
+            await asker.request("questions", "?", timeout=30)
+        assert told.value.retryable
+        assert told.value.subject == "questions"
+    with pytest.raises(errors.NoRespondersError):
+        await asker.request(sterna.Topic("questions.topic"), "?", timeout=30)
+    assert stage.loop.time() - began_s < 1
+    # Who only looks answers nothing.
+    async with asker.browser("questions") as browser:
+        assert [message.body async for message in browser] == []
+
+    async def answer(message: sterna.Message) -> None:
+        await listener.reply(message, f"re {message.body}")
+
+    for destination in (sterna.Queue("questions"), sterna.Topic("questions.topic")):
+        consumer = await listener.consumer(destination, listener=answer)
+        assert (await asker.request(destination, "1", timeout=5)).body == "re 1"
+        await consumer.close()
+        with pytest.raises(errors.NoRespondersError):
+            await asker.request(destination, "2", timeout=30)
+    await asker.close()
+    await listener.close()
+
+
+@staged
+async def test_a_durable_subscription_answers_nothing_while_nobody_consumes_from_it(stage: Stage) -> None:
+    broker = await stage.broker()
+    asker, listener = await stage.connect(broker), await stage.connect(broker, client_id="listener")
+    news = sterna.Topic("news")
+    durable = await listener.consumer(news, durable="d")
+    await durable.close()
+    with pytest.raises(errors.NoRespondersError):
+        await asker.request(news, "?", timeout=30)
+    waiting = asyncio.create_task(asker.request(news, "?", timeout=30, needs_responder=False))
+    await asyncio.sleep(1)
+    message = await (await listener.consumer(news, durable="d")).receive(5)
+    assert message is not None
+    await listener.reply(message, "!")
+    assert (await waiting).body == "!"
+    await asker.close()
+    await listener.close()
+
+
+@staged
+async def test_who_consumes_at_the_end_of_a_bridge_may_answer(stage: Stage) -> None:
+    bridge = manifest("Bridge", "over", "source: {queue: asked}, targets: [{queue: answered}]")
+    queues = [manifest("Queue", name) for name in ("asked", "answered")]
+    broker = await stage.broker(config=stage.manifests(bridge, *queues))
+    asker, listener = await stage.connect(broker), await stage.connect(broker)
+    with pytest.raises(errors.NoRespondersError):
+        await asker.request("asked", "?", timeout=30)
+
+    async def answer(message: sterna.Message) -> None:
+        await listener.reply(message, "!")
+
+    await listener.consumer("answered", listener=answer)
+    assert (await asker.request("asked", "?", timeout=5)).body == "!"
+    await asker.close()
+    await listener.close()

@@ -192,7 +192,7 @@ async def test_what_is_cancelled_while_it_is_being_made_is_not_made(stage: Stage
         "producer": lambda: session.producer("q"),
         "temporary": connection.temporary_queue,
         "consumer with its session": lambda: connection.consumer("q", acknowledge_mode=AcknowledgeMode.CLIENT),
-        "request": lambda: connection.request("nobody", "?", timeout=5),
+        "request": lambda: connection.request("nobody", "?", timeout=5, needs_responder=False),
     }
     for what, make in made.items():
         await connection.send("other", "settled")

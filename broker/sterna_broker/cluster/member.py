@@ -174,6 +174,11 @@ class Member:
         return locality.local(self.link.view, self.objects, self.name)
 
     @property
+    def stray(self) -> dict[HomeKey, int]:
+        """What is here of names that live on other brokers, with how many messages; it is given to nobody."""
+        return self._served.stray if self._served is not None else {}
+
+    @property
     def warnings(self) -> list[str]:
         """What people should know, although the broker is ready."""
         served = self._served.warnings if self._served is not None else []

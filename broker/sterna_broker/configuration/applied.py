@@ -96,17 +96,22 @@ class AppliedFolder:
         return records
 
     def write(self, records: Iterable[Record]) -> None:
-        """Keeps these changes, each in the place of an older one of the same object."""
+        """Keeps these changes, each in the place of an older one of the same object; all, or none when one cannot be."""
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for record in records:
-            kind, name = record.key
-            content = {
-                "kind": kind,
-                "name": name,
-                "base": record.base,
-                "manifest": record.manifest.resource.document() if record.manifest else None,
-            }
-            self._replace(self._file(record.key), json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+        written: list[tuple[Path, Path]] = []
+        try:
+            for record in records:
+                file, text = self._file(record.key), _text(record)
+                if not file.exists() or file.read_text("utf-8") != text:
+                    temporary = file.with_name(f".{file.name}.new")
+                    written.append((temporary, file))
+                    _write_synced(temporary, text)
+        except BaseException:
+            for temporary, _ in written:
+                temporary.unlink(missing_ok=True)
+            raise
+        for temporary, file in written:
+            temporary.replace(file)
         self._sync_folder()
 
     def remove(self, keys: Iterable[Key]) -> None:
@@ -122,20 +127,30 @@ class AppliedFolder:
             name = f"{name[:_FILE_NAME_CHARACTERS_MAX]}-{hashlib.sha256(name.encode()).hexdigest()[:16]}"
         return self.folder / f"{kind}.{name}{_SUFFIX}"
 
-    def _replace(self, file: Path, text: str) -> None:
-        temporary = file.with_name(f".{file.name}.new")
-        with temporary.open("w", encoding="utf-8") as stream:
-            stream.write(text)
-            stream.flush()
-            os.fsync(stream.fileno())
-        temporary.replace(file)
-
     def _sync_folder(self) -> None:
         descriptor = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+def _text(record: Record) -> str:
+    kind, name = record.key
+    content = {
+        "kind": kind,
+        "name": name,
+        "base": record.base,
+        "manifest": record.manifest.resource.document() if record.manifest else None,
+    }
+    return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+
+
+def _write_synced(file: Path, text: str) -> None:
+    with file.open("w", encoding="utf-8") as stream:
+        stream.write(text)
+        stream.flush()
+        os.fsync(stream.fileno())
 
 
 def _record(content: dict[str, Any], file: Path) -> Record:

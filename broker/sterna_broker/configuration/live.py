@@ -1,9 +1,9 @@
 """The configuration of a running broker, and the one way to change it.
 
 A change goes: read and check; compare with what is there; keep it on disk (in a thread); hand the whole to the
-engine; take the new set. When the engine refuses, what was kept is undone and the old set stays. Changes wait for one
-another, so each sees the outcome of the one before. While a change is being kept, requests are answered from the old
-set.
+engine; take the new set. When the engine refuses, or the disk, what was kept is undone and the old set stays. From the
+keeping on a change happens whole, whether or not its caller is still there. Changes wait for one another, so each sees
+the outcome of the one before. While a change is being kept, requests are answered from the old set.
 """
 
 import asyncio
@@ -27,6 +27,7 @@ from sterna_broker.configuration.handover import Configure, Handover, Prepared
 from sterna_broker.configuration.objects import Entry, Key, ObjectSet
 from sterna_broker.configuration.source import Source
 from sterna_broker.refusals import RefusedError
+from sterna_broker.whole import to_its_end
 
 _log = structlog.get_logger(part="configuration")
 
@@ -113,7 +114,8 @@ class LiveConfiguration:
             below, objects, retired = await self._read()
             self._hand_over(await self._prepare(objects))
             self._below, self.objects = below, objects
-            await asyncio.to_thread(self._applied.remove, [record.key for record in retired])
+            # The next change must not keep what this one is about to remove.
+            await to_its_end(asyncio.to_thread(self._applied.remove, [record.key for record in retired]))
             _log.info("configuration_reloaded", objects=len(objects.entries))
 
     async def apply(self, manifests: str, source: str, *, dry_run: bool = False) -> list[Outcome]:
@@ -208,11 +210,27 @@ class LiveConfiguration:
     async def _change(self, objects: ObjectSet, records: list[Record], actor: str) -> list[dict[str, Any]]:
         """Keeps the records, hands the configuration to the engine, takes it.
 
-        What the engine refuses of the objects concerned undoes the whole change, and is returned.
+        What the engine refuses of the objects concerned undoes the whole change, and is returned. Whoever goes away
+        before the keeping has changed nothing, later all of it.
         """
         prepared = await self._prepare(objects)
         former = {record.key: record for record in await asyncio.to_thread(self._applied.load)}
-        await asyncio.to_thread(self._applied.write, records)
+        return await to_its_end(self._keep(objects, records, actor, prepared, former))
+
+    async def _keep(
+        self,
+        objects: ObjectSet,
+        records: list[Record],
+        actor: str,
+        prepared: Prepared | None,
+        former: dict[Key, Record],
+    ) -> list[dict[str, Any]]:
+        try:
+            await asyncio.to_thread(self._applied.write, records)
+        except BaseException:
+            # Of several records some may be there, and would hold from the next start on.
+            await asyncio.to_thread(self._undo, records, former)
+            raise
         concerned = {(ENGINE_WORDS.get(key[0]), _engine_name(objects.entries.get(key))) for key in _keys(records)}
         try:
             refused = [row for row in self._hand_over(prepared) if (row["kind"], row["name"]) in concerned]
@@ -228,8 +246,15 @@ class LiveConfiguration:
         return []
 
     def _undo(self, records: list[Record], former: dict[Key, Record]) -> None:
-        self._applied.write([former[key] for key in _keys(records) if key in former])
-        self._applied.remove([key for key in _keys(records) if key not in former])
+        """Each by itself: on a disk that takes nothing any more what is new goes all the same."""
+        for key in _keys(records):
+            try:
+                if key in former:
+                    self._applied.write([former[key]])
+                else:
+                    self._applied.remove([key])
+            except OSError as error:
+                _log.error("change_not_undone", kind=key[0], name=key[1], error=str(error), applies="at the next start")
 
     async def _prepare(self, objects: ObjectSet) -> Prepared | None:
         """What the engine has to be given for these objects; compared in a thread, since there may be thousands."""

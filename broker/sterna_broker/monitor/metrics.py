@@ -13,6 +13,7 @@ all.
 | `sterna_certificate_not_after_seconds` | | when the certificate ends, seconds since 1970; only with TLS |
 | `sterna_etcd_followed` | | in a cluster: 1 while etcd is there and is the one that is known |
 | `sterna_cluster_applied_revision`, `sterna_cluster_brokers`, `sterna_cluster_homes` | | in a cluster |
+| `sterna_stray_destinations`, `sterna_stray_messages` | | in a cluster: what is here of names that live elsewhere |
 | `sterna_resident_memory_bytes` | | memory of the process |
 | `sterna_connections`, `sterna_sessions`, `sterna_producers`, `sterna_consumers` | | how many there are |
 | `sterna_queues`, `sterna_topics`, `sterna_subscriptions` | | how many there are |
@@ -194,6 +195,10 @@ def _of_cluster(member: Member) -> Iterator[Metric]:
     yield GaugeMetricFamily("sterna_cluster_brokers", "Brokers of the cluster that live.", value=float(len(view.live)))
     homes = float(len(view.homes_on(member.name)))
     yield GaugeMetricFamily("sterna_cluster_homes", "Names that have their home on this broker.", value=homes)
+    text = "Destinations with messages here that live on other brokers; nobody is given them."
+    yield GaugeMetricFamily("sterna_stray_destinations", text, value=float(len(member.stray)))
+    text = "Messages of those destinations."
+    yield GaugeMetricFamily("sterna_stray_messages", text, value=float(sum(member.stray.values())))
 
 
 def _stores(stores: Iterable[admin.StoreStatistics]) -> Iterator[Metric]:

@@ -23,6 +23,7 @@ from sterna_broker.server import browsing
 from sterna_broker.server.listing import ENGINE_KINDS, Listing
 from sterna_broker.server.rows import fill
 from sterna_broker.statistics import StatisticsSource
+from sterna_broker.whole import to_its_end
 
 _log = structlog.get_logger(part="admin")
 
@@ -76,11 +77,20 @@ class Administration:
         if entry is None and row is None:
             raise _no_such(kind, request.name)
         revision = 0 if entry is None else await self._live.prepare_delete(entry)
+        held = await to_its_end(self._delete(kind, entry, row, revision, with_messages=request.with_messages))
+        await self._pump.durable()
+        _log.info("deleted", kind=kind, name=request.name, messages=held, actor=OWNER)
+        return admin.DeleteResponse(messages=held)
+
+    async def _delete(
+        self, kind: str, entry: Entry | None, row: dict[str, Any] | None, revision: int, *, with_messages: bool
+    ) -> int:
+        """Deletes what is there in the engine and in the configuration; how many messages went with it."""
         held = 0
         if row is not None:
             # The engine first: it refuses while messages remain, and then nothing has changed.
             word, client_id = ENGINE_KINDS[kind], str(row.get("client_id", ""))
-            held = self._pump.tick().delete(word, str(row["name"]), request.with_messages, client_id)
+            held = self._pump.tick().delete(word, str(row["name"]), with_messages, client_id)
             self._live.discard(word, str(row["name"]), client_id)
             self._pump.touch()
         if entry is not None:
@@ -90,9 +100,7 @@ class Administration:
             # Where a bridge leads to it, it is to be there all the same.
             await self._live.restore()
             self._pump.touch()
-        await self._pump.durable()
-        _log.info("deleted", kind=kind, name=request.name, messages=held, actor=OWNER)
-        return admin.DeleteResponse(messages=held)
+        return held
 
     async def purge(self, request: admin.PurgeRequest) -> admin.PurgeResponse:
         """Drops all messages of a queue or durable subscription."""

@@ -9,11 +9,16 @@ from typing import Any
 
 from sterna import _listening as listening
 from sterna import connections, consumers, messages, producers, sessions
+from sterna.blocking._batches import Batch
 from sterna.blocking._portal import Portal
 from sterna.bodies import Body
 from sterna.destinations import Destination, DestinationLike, Queue, Topic
 from sterna.messages import Sent
 from sterna.modes import AcknowledgeMode, Durability
+
+
+# What fails is not to be held up by what it has sent before.
+_FAILED_S = 1.0
 
 
 class Message(messages.Message):
@@ -63,6 +68,8 @@ class Producer:
 
     def __init__(self, twin: producers.Producer, portal: Portal) -> None:
         self._twin, self._portal = twin, portal
+        self._batch = Batch(twin, portal.take)
+        portal.batch(self._batch)
 
     @property
     def destination(self) -> Destination | None:
@@ -72,26 +79,48 @@ class Producer:
     @property
     def unconfirmed(self) -> int:
         """How many messages are waiting for their confirmation."""
-        return self._twin.unconfirmed
+        return self._twin.unconfirmed + self._batch.pending
 
     def send(self, body: Body = None, **options: Any) -> Sent:
         """Sends a message and returns when it is confirmed; see `sterna.Producer.send`."""
+        self._settle()
         return self._portal.run(self._twin.send(body, **options))
 
     def send_soon(self, body: Body = None, **options: Any) -> int:
-        """Queues a message; see `sterna.Producer.send_soon`. Completions are called in another thread."""
+        """Queues a message; see `sterna.Producer.send_soon`. Completions are called in another thread.
+
+        It returns when the message is checked, and waits only while very many are on their way to the loop's thread.
+        What stops one there (the producer was closed meanwhile) is given to its completion, or raised by `flush`; the
+        numbers of those behind it are less by one then. A body or properties that are changed afterwards stay as sent.
+        """
         completion = options.get("on_completion")
         if completion is not None:
             options["on_completion"] = lambda outcome: self._portal.submit(completion, outcome)
-        return self._portal.run(self._twin.send_soon(body, **options))
+        self._portal.check()
+        if (left := self._batch.leave(body, options)) is not None:
+            number, ticket = left
+            self._portal.left(self._batch, ticket)
+            return number
+        self._settle()
+        number = self._portal.run(self._twin.send_soon(body, **options))
+        self._batch.hopped(number, options)
+        return number
+
+    def _settle(self) -> None:
+        self._portal.check()
+        self._batch.wait()
 
     def flush(self) -> None:
         """Waits until everything sent so far is confirmed; see `sterna.Producer.flush`."""
+        self._settle()
         self._portal.run(self._twin.flush())
+        self._batch.raise_failures()
 
     def close(self) -> None:
         """Flushes, then ends the producer."""
+        self._settle()
         self._portal.run(self._twin.close())
+        self._batch.raise_failures()
 
     def __enter__(self) -> Producer:
         return self
@@ -227,7 +256,9 @@ class Session:
 
     def flush(self) -> None:
         """See `sterna.Session.flush`."""
+        self._portal.settle_all()
         self._portal.run(self._twin.flush())
+        self._portal.raise_failures()
 
     def commit(self) -> Durability | None:
         """See `sterna.Session.commit`."""
@@ -250,6 +281,7 @@ class Session:
 
     def close(self, *, failed: bool = False) -> None:
         """See `sterna.Session.close`."""
+        self._portal.settle_all(_FAILED_S if failed else None)
         self._portal.run(self._twin.close(failed=failed))
 
     def __enter__(self) -> Session:
@@ -364,11 +396,17 @@ class Connection:
         self._portal.run(self._twin.delete_temporary(destination))
 
     def request(
-        self, destination: DestinationLike, body: Body = None, *, timeout: float | None = 30.0, **options: Any
+        self,
+        destination: DestinationLike,
+        body: Body = None,
+        *,
+        timeout: float | None = 30.0,
+        needs_responder: bool = True,
+        **options: Any,
     ) -> Message:
         """See `sterna.Connection.request`."""
-        found = self._portal.run(self._twin.request(destination, body, timeout=timeout, **options))
-        return Message(found, self._portal)
+        asking = self._twin.request(destination, body, timeout=timeout, needs_responder=needs_responder, **options)
+        return Message(self._portal.run(asking), self._portal)
 
     def reply(self, request: messages.Message, body: Body = None, **options: Any) -> Sent | None:
         """See `sterna.Connection.reply`."""
@@ -376,16 +414,21 @@ class Connection:
 
     def flush(self) -> None:
         """See `sterna.Connection.flush`."""
+        self._portal.settle_all()
         self._portal.run(self._twin.flush())
+        self._portal.raise_failures()
 
     def close(self, *, failed: bool = False, timeout_s: float = 30.0) -> None:
         """See `sterna.Connection.close`."""
         if self._portal.is_stopped:
             return
         try:
+            self._portal.settle_all(_FAILED_S if failed else timeout_s)
             self._portal.run(self._twin.close(failed=failed, timeout_s=timeout_s))
         finally:
             self._portal.stop()
+        if not failed:
+            self._portal.raise_failures()
 
     def __enter__(self) -> Connection:
         return self

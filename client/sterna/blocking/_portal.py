@@ -2,7 +2,7 @@
 
 Every blocking call is its asynchronous twin, run there. Callbacks of the application leave the loop's thread, so that
 they may call back into the blocking interface without locking it up: each listener has a thread while it has a message,
-hooks and completions have one together, which calls them in order.
+hooks and completions have one together, which calls them in order. What `send_soon` sends is handed over in batches.
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ import contextvars
 import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 from sterna import errors
 from sterna._in_hand import HOLDER
 from sterna._loop import new_event_loop
+from sterna.blocking._batches import Batch
 from sterna.events import logger
 
 T = TypeVar("T")
@@ -32,6 +34,9 @@ class Portal:
         self._thread = threading.Thread(target=self._run, name="sterna-loop", daemon=True)
         self._listeners = concurrent.futures.ThreadPoolExecutor(_LISTENER_THREADS, thread_name_prefix="sterna-listener")
         self._callbacks = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="sterna-callback")
+        self._batches: WeakKeyDictionary[Batch, None] = WeakKeyDictionary()
+        # What this thread has left in batches, by the last ticket of each.
+        self._here = threading.local()
         self._stopped = False
         self._thread.start()
 
@@ -51,18 +56,77 @@ class Portal:
         """Whether the loop has ended, or is about to."""
         return self._stopped
 
-    def _check(self) -> None:
+    def check(self) -> None:
+        """Whether calls are possible, from this thread.
+
+        Raises:
+            ClosedError: the connection was closed.
+            NotAllowedError: it is the loop's own thread.
+        """
         if self._stopped:
             raise errors.ClosedError("the connection was closed", subject="connection")
         if threading.current_thread() is self._thread:
             cause = "the blocking interface was called from its own event loop, which would wait for itself"
             raise errors.NotAllowedError(cause, remedy="use the asynchronous interface there")
 
+    # --- Batches
+
+    def batch(self, batch: Batch) -> None:
+        """One more batch of messages for the loop."""
+        self._batches[batch] = None
+
+    def take(self, batch: Batch) -> None:
+        """Has the loop's thread take what there is of a batch."""
+        try:
+            self._loop.call_soon_threadsafe(self._begin, batch)
+        except RuntimeError:
+            batch.give_up()
+
+    def _begin(self, batch: Batch) -> None:
+        task = self._loop.create_task(batch.drain(), name="sterna-batch")
+        task.add_done_callback(lambda done: batch.give_up() if done.cancelled() or done.exception() else None)
+
+    def left(self, batch: Batch, ticket: int) -> None:
+        """What this thread does next comes behind this message."""
+        tickets: dict[Batch, int] | None = getattr(self._here, "tickets", None)
+        if tickets is None:
+            tickets = self._here.tickets = {}
+        tickets[batch] = ticket
+
+    def settle(self) -> None:
+        """Waits until the loop's thread has taken what this thread has left for it."""
+        tickets: dict[Batch, int] | None = getattr(self._here, "tickets", None)
+        if tickets and threading.current_thread() is not self._thread:
+            for batch, ticket in tickets.items():
+                batch.wait(ticket)
+            tickets.clear()
+
+    def settle_all(self, timeout_s: float | None = None) -> None:
+        """Waits until the loop's thread has taken what anybody has left for it; for each batch at most so long."""
+        if threading.current_thread() is self._thread:
+            return
+        for batch in list(self._batches):
+            batch.wait(timeout_s=timeout_s)
+        if tickets := getattr(self._here, "tickets", None):
+            tickets.clear()
+
+    def raise_failures(self) -> None:
+        """What could not be handed over.
+
+        Raises:
+            FlushError: with the errors of the first batch that has any.
+        """
+        for batch in list(self._batches):
+            batch.raise_failures()
+
+    # --- Calls
+
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """The result of a coroutine that runs in the loop; an interrupted wait (Ctrl-C) cancels it."""
         try:
-            self._check()
-        except errors.SternaError:
+            self.check()
+            self.settle()
+        except BaseException:
             coroutine.close()
             raise
         # What an iteration hands out is in this thread's hands, not in those of the task that fetches it; a thread that
@@ -93,7 +157,10 @@ class Portal:
         def stand_for() -> Any:
             HOLDER.set(listening)
             try:
-                return callback(*arguments)
+                result = callback(*arguments)
+                # Before the message counts as done with.
+                self.settle()
+                return result
             except (SystemExit, KeyboardInterrupt) as error:
                 # It would end the loop, on which everybody else waits.
                 raise RuntimeError(f"the listener raised {error!r}") from error
@@ -113,6 +180,8 @@ class Portal:
         self._loop.call_soon_threadsafe(self._loop.stop)
         if threading.current_thread() is not self._thread:
             self._thread.join()
+        for batch in list(self._batches):
+            batch.give_up()
         self._listeners.shutdown(wait=False)
         self._callbacks.shutdown(wait=False)
 

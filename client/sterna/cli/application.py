@@ -12,6 +12,7 @@ import typer
 
 from sterna.cli.commands import apply, bench, broker, browse, context, delete, get, hash_password, purge, receive, send
 from sterna.cli.exits import CommandError, Exit, PartlyDoneError, complain, describe, exit_code_of
+from sterna.cli.running import Terminated
 from sterna.cli.servers import with_server
 from sterna.errors import ConnectionLostError, SternaError, UnreachableError
 
@@ -95,6 +96,8 @@ def _code_of(error: BaseException) -> int:
             # The reader of a pipe left ("| head"): no fault of anybody's. What is still buffered has nowhere to go.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return Exit.OK
+        case Terminated():
+            return int(error.code or 0)
         case _:
             return 130
 

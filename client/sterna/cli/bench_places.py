@@ -46,6 +46,7 @@ class Place:
         run: what marks the messages of this run.
         sent: how many were confirmed so far.
         received: how many came back so far.
+        is_whole: whether these two are all there was; not when the bench was interrupted while it sent.
     """
 
     destination: Destination
@@ -54,6 +55,7 @@ class Place:
     run: str = field(default_factory=_new_run)
     sent: int = 0
     received: int = 0
+    is_whole: bool = True
 
     @classmethod
     def of(cls, name: str, *, takes_any: bool) -> "Place":
@@ -93,6 +95,9 @@ async def cleaned_up(
         await _make(place, server)
     try:
         yield
+    except BaseException:
+        place.is_whole = False
+        raise
     finally:
         try:
             if place.is_own:
@@ -127,21 +132,27 @@ async def _empty(place: Place, connection: "sterna.Connection", *, keep: bool) -
     """Takes the run's own messages out of a queue that others use, and says what became of the rest."""
     queue = spelled(place.destination)
     if keep:
-        complain(f"{place.sent:,} messages are left in {queue} (--keep): 'sterna bench sub {queue}' takes them")
+        kept = place.sent if place.is_whole else await _count(place, connection)
+        complain(f"{kept:,} messages are left in {queue} (--keep): 'sterna bench sub {queue}' takes them")
         return
     async with await connection.session() as session:
         consumer = await session.consumer(place.destination, selector=place.mine, prefetch=4_096)
         removed = (await consume(session, consumer, Until(), idle_s=_IDLE_S)).messages
-    if place.received + removed == place.sent:
+    if place.is_whole and place.received + removed == place.sent:
         return
-    left = 0
+    if left := await _count(place, connection):
+        complain(f"{left:,} messages of this bench are left in {queue}: 'sterna bench sub {queue}' takes them")
+    if place.is_whole and (gone := place.sent - place.received - removed - left) > 0:
+        complain(f"{gone:,} messages of this bench were taken from {queue} by others, or expired")
+
+
+async def _count(place: Place, connection: "sterna.Connection") -> int:
+    """How many messages of this run are there."""
+    count = 0
     async with connection.browser(place.destination, selector=place.mine) as browser:
         async for _ in browser:
-            left += 1
-    if left:
-        complain(f"{left:,} messages of this bench are left in {queue}: 'sterna bench sub {queue}' takes them")
-    if (gone := place.sent - place.received - removed - left) > 0:
-        complain(f"{gone:,} messages of this bench were taken from {queue} by others, or expired")
+            count += 1
+    return count
 
 
 def _left_behind(place: Place, error: BaseException) -> str:

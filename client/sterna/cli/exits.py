@@ -58,7 +58,7 @@ class PartlyDoneError(Exception):
     """A command was stopped while some of what it does was done already.
 
     Args:
-        cause: what stopped it: an error that ends a command, or a KeyboardInterrupt.
+        cause: what stopped it: an error that ends a command, or an interruption.
         report: how far it is, and from where to go on.
         is_partly: whether something was done at all; else the cause decides the exit code.
     """

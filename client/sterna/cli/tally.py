@@ -7,10 +7,12 @@ confirmation is remembered, which is no more than may be unconfirmed at once.
 import asyncio
 from typing import NamedTuple
 
-from sterna.errors import SternaError
+from sterna.errors import ClosedError, ConnectionError, SternaError, UnknownProducerError
 from sterna.messages import Sent
 
 _RANGES_SHOWN = 20
+# By these a connection ends a message that it has sent: they are no word of the broker's about it.
+_UNANSWERED = (ConnectionError, ClosedError, UnknownProducerError)
 
 
 class Place(NamedTuple):
@@ -39,6 +41,7 @@ class Tally:
         self._places: dict[int, Place] = {}
         self._confirmed_behind: dict[int, None] = {}
         self._answers_open = 0
+        self._never_answered = 0
         self._floor = 0
 
     @property
@@ -62,15 +65,21 @@ class Tally:
         self._next = Place(place.round, place.number + 1)
         return number
 
-    def settle(self, number: int, outcome: Sent | SternaError) -> None:
-        """Notes the answer to a message."""
+    def fail(self, error: SternaError) -> None:
+        """Notes that the message that was begun last could not be sent."""
         self._answers_open -= 1
+        if self.error is None:
+            self.error = error
+        if not self.refused.done():
+            self.refused.set_result(None)
+
+    def settle(self, number: int, outcome: Sent | SternaError) -> None:
+        """Notes the answer to a message, or that there will be none."""
         if isinstance(outcome, SternaError):
-            if self.error is None:
-                self.error = outcome
-            if not self.refused.done():
-                self.refused.set_result(None)
+            self._never_answered += isinstance(outcome, _UNANSWERED)
+            self.fail(outcome)
             return
+        self._answers_open -= 1
         self.confirmed += 1
         self.last = outcome
         if number != self._floor:
@@ -98,8 +107,8 @@ class Tally:
         lines = [f"{self.confirmed} confirmed, go on from {self._noun} {place.number}{again}"]
         if self._confirmed_behind:
             lines.append(f"  of these are confirmed already: {self._named(sorted(self._confirmed_behind))}")
-        if self._answers_open:
-            lines.append(f"  {self._answers_open} were sent and not answered: they may have arrived")
+        if unanswered := self._answers_open + self._never_answered:
+            lines.append(f"  {unanswered} were sent and not answered: they may have arrived")
         return "\n".join(lines)
 
     def _named(self, numbers: list[int]) -> str:

@@ -9,6 +9,7 @@ use super::frames::SetsFrame;
 use super::intake::{Handled, Outcome};
 use super::owed::{Holder, outcome};
 use super::session::session_of;
+use super::withdrawn;
 use crate::proto::{AcknowledgeMode, ErrorCode};
 use crate::state::{SourceId, Tx};
 
@@ -38,7 +39,9 @@ impl Engine {
     }
 
     fn acknowledge_within(&mut self, key: u64, tx: Tx, frame: &SetsFrame) -> Result<(), Refused> {
+        let mut misses = false;
         for (source, ranges) in self.named_now(frame) {
+            misses |= self.misses_withdrawn(key, source, ranges);
             let acknowledged = self
                 .state
                 .acknowledge(source, ranges, |holder| session_of(holder) == key, Some(tx))
@@ -46,7 +49,36 @@ impl Engine {
             self.acknowledged(key, acknowledged.count);
             self.count_in_transaction(key, tx.number, acknowledged.count)?;
         }
+        if misses && let Some(session) = self.sessions.get_mut(&key) {
+            let limit = self.settings.limits.transactions;
+            session.transactions.doom(tx.number, limit, &withdrawn::refusal());
+        }
         Ok(())
+    }
+
+    /// Whether something is acknowledged that was taken from the session without its doing, and not sent to it again.
+    fn misses_withdrawn(&mut self, key: u64, source: SourceId, ranges: &[(u64, u64)]) -> bool {
+        let Some(session) = self.sessions.get(&key).filter(|session| !session.withdrawn.is_empty()) else {
+            return false;
+        };
+        if session.withdrawn.has_overflowed() {
+            let held = self
+                .state
+                .in_flight_within(source, ranges, |holder| session_of(holder) == key);
+            let count = |(first, last): &(u64, u64)| last.saturating_sub(*first).saturating_add(1);
+            return (held.len() as u64) < ranges.iter().map(count).fold(0, u64::saturating_add);
+        }
+        let named = session.withdrawn.within(source, ranges);
+        let is_held = |holder| session_of(holder) == key;
+        let (held, missed): (Vec<u64>, Vec<u64>) = named
+            .into_iter()
+            .partition(|sequence| self.state.holder(source, *sequence).is_some_and(is_held));
+        if let Some(session) = self.sessions.get_mut(&key) {
+            for sequence in held {
+                session.withdrawn.forget(source, sequence);
+            }
+        }
+        !missed.is_empty()
     }
 
     /// The ranges that a frame names, source by source; those of another epoch name deliveries that nobody holds.

@@ -449,8 +449,14 @@ impl Engine {
             let (number, session_key, browses) = (consumer.number, consumer.session, consumer.browsing.is_some());
             self.take_back(key);
             if !browses {
-                for sequence in self.state.in_flight(source, |holder| holder == key) {
-                    self.give_back(session_key, source, sequence, seen);
+                let held = self.state.in_flight(source, |holder| holder == key);
+                for sequence in &held {
+                    self.give_back(session_key, source, *sequence, seen);
+                }
+                if let Some(session) = self.sessions.get_mut(&session_key)
+                    && session.mode == AcknowledgeMode::Transacted
+                {
+                    session.withdrawn.add(source, held);
                 }
             }
             let target = self

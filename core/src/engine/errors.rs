@@ -165,6 +165,11 @@ pub const REGISTRY: &[Entry] = &[
         true,
         "Send heartbeats within the agreed time; then connect again.",
     ),
+    entry(
+        ErrorCode::NoResponders,
+        true,
+        "Start what answers, then ask again; or let the request wait (needs_responder=False).",
+    ),
     entry(ErrorCode::Internal, false, "Report this as a defect of the broker."),
 ];
 
@@ -235,6 +240,7 @@ pub fn of_publish(error: &PublishError) -> Refused {
         PublishError::Append(error) => of_append(error),
         PublishError::UnknownProducer => refuse(ErrorCode::UnknownProducer, "incarnation", text),
         PublishError::TooManyCopies(..) => refuse(ErrorCode::LimitExceeded, "bridges", text),
+        PublishError::NoResponders { name, .. } => refuse(ErrorCode::NoResponders, name.clone(), text),
     }
 }
 

@@ -40,6 +40,7 @@ mod transact;
 mod transactions;
 mod unused;
 mod uploads;
+mod withdrawn;
 
 #[cfg(test)]
 mod tests;

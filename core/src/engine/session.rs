@@ -3,6 +3,7 @@
 use super::errors::Refused;
 use super::stream::Parked;
 use super::transactions::Transactions;
+use super::withdrawn::Withdrawn;
 use crate::proto::AcknowledgeMode;
 use crate::state::SourceId;
 
@@ -63,6 +64,8 @@ pub struct Session {
     pub unacknowledged: u64,
     /// Transactions that have begun.
     pub transactions: Transactions,
+    /// What a transacted one was sent and does not hold any more, though it may think so.
+    pub withdrawn: Withdrawn,
     /// The ticket it waits for.
     pub ticket: Option<u64>,
     /// What came behind the frame that waits for the ticket, that frame first.
@@ -93,6 +96,7 @@ impl Session {
             sources: Vec::new(),
             unacknowledged: 0,
             transactions: Transactions::default(),
+            withdrawn: Withdrawn::default(),
             ticket: None,
             parked: Parked::default(),
             stalled: false,

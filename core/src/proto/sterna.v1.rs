@@ -1004,7 +1004,8 @@ pub struct Unsubscribe {
 }
 /// A message of a transaction that is refused (Rejected) dooms it: COMMIT then answers TRANSACTION_ROLLED_BACK. What was acknowledged
 /// in a transaction that is rolled back goes back to its sources as seen. ROLLBACK also gives back what else the session
-/// has not acknowledged, as Recover does.
+/// has not acknowledged, as Recover does. An Ack in a transaction that names what the broker took from the session by
+/// itself (ConsumerClosed), before it was sent there again, dooms the transaction: somebody else may have it.
 ///
 /// A transaction is lost with its stream, and with the broker's process, unless it was prepared. What was sent in it is
 /// then not sent again under its old numbers, which are used up, but under new ones in a new transaction: a broker that
@@ -1285,6 +1286,8 @@ pub enum ErrorCode {
     SlowConsumer = 47,
     /// cut off: no heartbeat
     Idle = 48,
+    /// nobody is there who could answer the request
+    NoResponders = 49,
     /// a defect of the broker
     Internal = 63,
 }
@@ -1328,6 +1331,7 @@ impl ErrorCode {
             Self::Unavailable => "UNAVAILABLE",
             Self::SlowConsumer => "SLOW_CONSUMER",
             Self::Idle => "IDLE",
+            Self::NoResponders => "NO_RESPONDERS",
             Self::Internal => "INTERNAL",
         }
     }
@@ -1367,6 +1371,7 @@ impl ErrorCode {
             "UNAVAILABLE" => Some(Self::Unavailable),
             "SLOW_CONSUMER" => Some(Self::SlowConsumer),
             "IDLE" => Some(Self::Idle),
+            "NO_RESPONDERS" => Some(Self::NoResponders),
             "INTERNAL" => Some(Self::Internal),
             _ => None,
         }

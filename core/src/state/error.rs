@@ -95,6 +95,14 @@ pub enum PublishError {
     /// Too many numbers of this producer were refused to tell whether this one arrived.
     #[error("whether this message arrived before cannot be told any more")]
     UnknownProducer,
+    /// It wants an answer, and nobody consumes where it would come to.
+    #[error("nobody consumes from {kind} {name} who could answer")]
+    NoResponders {
+        /// Queue or topic.
+        kind: Kind,
+        /// The name.
+        name: String,
+    },
     /// More bridges than a message can have copies.
     #[error("more than {0} bridges copy from {1}")]
     TooManyCopies(usize, String),

@@ -26,6 +26,9 @@ use super::terminal_record::Reason;
 /// The boolean property that keeps a message from being dropped (EMS-MSG-A08), under the names it is known by.
 const PRESERVE_PROPERTIES: [&str; 2] = ["JMS_STERNA_PRESERVE_UNDELIVERED", "JMS_TIBCO_PRESERVE_UNDELIVERED"];
 
+/// The boolean property by which a request (it has a `reply_to`) is refused where nobody could answer it now.
+const NEEDS_RESPONDER: &str = "JMS_STERNA_NEEDS_RESPONDER";
+
 /// A message as it comes from a producer.
 #[derive(Clone, Copy, Debug)]
 pub struct Incoming<'a> {
@@ -92,6 +95,8 @@ pub(super) struct Planning {
     /// Sources that must make room first.
     discarding: SmallVec<[Discarding; 2]>,
     sync: bool,
+    /// Somebody consumes where a copy comes to.
+    consumed: bool,
 }
 
 impl Planning {
@@ -126,6 +131,7 @@ impl Planning {
             }
             Room::Full(_) => return Ok(()),
         }
+        self.consumed |= source.consumers > 0;
         let reference = Reference {
             copy,
             source: source.id,
@@ -247,11 +253,12 @@ impl State {
             unlogged,
             discarding,
             sync,
+            consumed,
         } = planning;
         head.clear();
         unlogged.clear();
         discarding.clear();
-        *sync = false;
+        (*sync, *consumed) = (false, false);
         let view = incoming.view;
         head.priority = view.priority();
         head.arrived_ms = self.tables.now.wall_ms;
@@ -266,6 +273,27 @@ impl State {
         head.preserve = view.property_count() > 0 && PRESERVE_PROPERTIES.iter().any(|property| view.has_flag(property));
         self.tables.catalogue.refresh_routes(to);
         self.plan_copy(planning, to, incoming, None)?;
+        self.plan_bridges(planning, to, incoming)?;
+        if planning.consumed || !needs_responder(view) {
+            return Ok(());
+        }
+        match self.tables.catalogue.destination(to) {
+            Some(Destination { kind, name, .. }) => Err(PublishError::NoResponders {
+                kind: *kind,
+                name: name.as_str().to_owned(),
+            }),
+            None => Ok(()),
+        }
+    }
+
+    /// Adds the copies that bridges make.
+    fn plan_bridges(
+        &mut self,
+        planning: &mut Planning,
+        to: DestinationId,
+        incoming: &Incoming<'_>,
+    ) -> Result<(), PublishError> {
+        let view = incoming.view;
         let bridges = match self.tables.catalogue.destination(to) {
             Some(destination) if !destination.routes.bridges.is_empty() => destination.routes.bridges.clone(),
             _ => return Ok(()),
@@ -526,6 +554,10 @@ impl State {
         }
         Ok(())
     }
+}
+
+fn needs_responder(view: &MessageView<'_>) -> bool {
+    view.reply_to().is_some() && view.property_count() > 0 && view.has_flag(NEEDS_RESPONDER)
 }
 
 fn is_wanted(found: &Match, incoming: &Incoming<'_>, known: &Circumstances<'_>) -> bool {

@@ -6,10 +6,10 @@ from typing import Annotated, Any
 
 import typer
 
-from sterna._loop import run as run_loop
 from sterna.cli import options
 from sterna.cli.exits import Exit, complain, describe, usage
 from sterna.cli.output import Column, Format, print_rows
+from sterna.cli.running import run as run_loop
 from sterna.cli.servers import THIS_MACHINE, Server
 from sterna.inventory import Applied, Change
 

@@ -7,7 +7,6 @@ from typing import Annotated, Any
 import typer
 
 import sterna
-from sterna._loop import run as run_loop
 from sterna._measuring.latencies import Latencies
 from sterna._measuring.loads import MIN_BODY_BYTES, Load, Until, consume, send_pipelined
 from sterna.cli import options
@@ -16,6 +15,7 @@ from sterna.cli.exits import Exit, complain, describe, usage
 from sterna.cli.messages import delivery_mode, spelled
 from sterna.cli.output import Column, Format, print_rows
 from sterna.cli.progress import progress
+from sterna.cli.running import run as run_loop
 from sterna.cli.servers import THIS_MACHINE, Server
 
 EXAMPLES = options.examples(

@@ -5,11 +5,11 @@ from typing import Annotated
 
 import typer
 
-from sterna._loop import run as run_loop
 from sterna.cli import messages, options
 from sterna.cli.destinations import destination
 from sterna.cli.exits import usage
 from sterna.cli.output import Format, Printer
+from sterna.cli.running import run as run_loop
 from sterna.cli.servers import THIS_MACHINE, Server
 
 EXAMPLES = options.examples(

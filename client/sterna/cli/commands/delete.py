@@ -5,11 +5,11 @@ from typing import Annotated, Any
 import typer
 
 from sterna import admin
-from sterna._loop import run as run_loop
 from sterna.cli import asking, options
 from sterna.cli.destinations import resource_kind, spoken
 from sterna.cli.exits import Exit, complain, describe, usage
 from sterna.cli.output import Column, Format, print_rows
+from sterna.cli.running import run as run_loop
 from sterna.cli.servers import THIS_MACHINE, Server
 from sterna.errors import ExistenceError, NoSuchDestinationError, NoSuchSubscriptionError, SternaError
 

@@ -7,10 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
-from sterna._loop import run as run_loop
 from sterna.cli import options
 from sterna.cli.destinations import resource_kind
 from sterna.cli.output import Column, Format, Row, at, print_rows
+from sterna.cli.running import run as run_loop
 from sterna.cli.servers import THIS_MACHINE, Server
 from sterna.inventory import BrokerStatistics, ConnectionInfo, Resource
 

@@ -4,10 +4,10 @@ from typing import Annotated
 
 import typer
 
-from sterna._loop import run as run_loop
 from sterna.cli import asking, options
 from sterna.cli.destinations import resource_kind, spoken
 from sterna.cli.output import Column, Format, print_rows
+from sterna.cli.running import run as run_loop
 from sterna.cli.servers import THIS_MACHINE, Server
 
 EXAMPLES = options.examples("sterna purge queue orders", "sterna purge durable audit --client-id auditor --yes")

@@ -5,10 +5,11 @@ from typing import Annotated, Any
 
 import typer
 
-from sterna._loop import run as run_loop
 from sterna.cli import messages, options
-from sterna.cli.exits import Exit, usage
+from sterna.cli.exits import Exit, PartlyDoneError, complain, usage
 from sterna.cli.output import Format, Printer
+from sterna.cli.running import INTERRUPTIONS
+from sterna.cli.running import run as run_loop
 from sterna.cli.servers import THIS_MACHINE, Server
 from sterna.messages import Message
 from sterna.modes import AcknowledgeMode
@@ -56,7 +57,8 @@ def receive(
 ) -> None:
     """Receive messages and print them; each is acknowledged once it was printed: what could not be printed comes again.
 
-    Ends with 3 when fewer came than asked for, with 4 when none did.
+    Ends with 3 when fewer came than asked for, with 4 when none did. Interrupted or terminated, it says how many it has
+    received, and ends with 3 if there were any; with --follow that is how it ends, with 0.
     """
     mode = _mode(ack_mode)
     if leave and mode not in _ACKNOWLEDGED_HERE:
@@ -67,24 +69,47 @@ def receive(
     printer = Printer(output, messages.COLUMNS, streaming=True)
     subscription: dict[str, Any] = {"durable": durable, "shared": shared, "no_local": no_local}
     taking = {name: value for name, value in {"selector": selector, **subscription}.items() if value}
-    received = 0
+    taken = _Taken()
     is_done = False
     try:
-        received = run_loop(
+        run_loop(
             _receive(
-                destination, wanted, None if follow else timeout, taking, mode, server, client_id, printer, raw, leave
+                destination,
+                wanted,
+                None if follow else timeout,
+                taking,
+                mode,
+                server,
+                client_id,
+                printer,
+                taken,
+                raw=raw,
+                leave=leave,
             )
         )
         is_done = True
-    except KeyboardInterrupt:
+    except INTERRUPTIONS as error:
         if not follow:
-            raise
+            raise PartlyDoneError(error, taken.report(leave=leave), is_partly=taken.count > 0) from error
+        complain(taken.report(leave=leave))
         is_done = True
     finally:
         if not raw and (is_done or printer.count):
             printer.close()
+    received = taken.count
     if wanted is not None and not is_open_ended and received < wanted:
         raise typer.Exit(Exit.PARTIAL if received else Exit.NOT_FOUND)
+
+
+class _Taken:
+    """How many messages were received and printed so far."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def report(self, *, leave: bool) -> str:
+        """What to say when it ends before its time."""
+        return f"{self.count} received" + (", none acknowledged" if leave else "")
 
 
 async def _receive(
@@ -96,23 +121,23 @@ async def _receive(
     server: Server,
     client_id: str,
     printer: Printer,
+    taken: _Taken,
+    *,
     raw: bool,
     leave: bool,
-) -> int:
-    received = 0
+) -> None:
     async with server.connect(client_id=client_id) as connection, await connection.session(mode) as session:
         consumer = await session.consumer(messages.sdk_destination(destination), **taking)
-        while wanted is None or received < wanted:
+        while wanted is None or taken.count < wanted:
             message = await consumer.receive(timeout=timeout)
             if message is None:
                 break
             _show(message, printer, raw=raw)
-            received += 1
+            taken.count += 1
             if mode in _ACKNOWLEDGED_HERE and not leave:
                 message.acknowledge()
         if not leave:
             await session.flush()
-    return received
 
 
 def _show(message: Message, printer: Printer, *, raw: bool) -> None:

@@ -11,7 +11,6 @@ from typing import Annotated, Any
 import typer
 
 import sterna
-from sterna._loop import run as run_loop
 from sterna._measuring.schedules import Schedule
 from sterna.cli import messages, options
 from sterna.cli.exits import CommandError, PartlyDoneError, complain
@@ -19,6 +18,8 @@ from sterna.cli.messages import Outgoing, sdk_destination, spelled
 from sterna.cli.output import Column, Format, print_rows
 from sterna.cli.progress import progress
 from sterna.cli.properties import parse_properties
+from sterna.cli.running import INTERRUPTIONS
+from sterna.cli.running import run as run_loop
 from sterna.cli.servers import THIS_MACHINE, Server
 from sterna.cli.sources import Placed, Sources
 from sterna.cli.tally import Tally
@@ -83,8 +84,8 @@ def send(
     """Send messages, and end when the broker has confirmed them all.
 
     The message comes from the arguments, from stdin, or from --file, --lines or --jsonl. One message prints its id;
-    several print how many went, and how fast. What --lines and --jsonl read is sent as it comes. Refused or
-    interrupted in between, it says how many are confirmed and from which line to go on, and ends with 3.
+    several print how many went, and how fast. What --lines and --jsonl read is sent as it comes. Refused, interrupted or
+    terminated in between, it says how many are confirmed and from which line to go on, and ends with 3.
     """
     headers = {
         "correlation_id": correlation_id,
@@ -103,7 +104,7 @@ def send(
     sending = _Sending(sdk_destination(destination), rate, tally, server, timeout)
     try:
         row = run_loop(sending.run(sources.messages(defaults, count)))
-    except (CommandError, SternaError, KeyboardInterrupt) as error:
+    except (CommandError, SternaError, *INTERRUPTIONS) as error:
         if not sources.is_lined and not tally.confirmed:
             raise
         raise PartlyDoneError(error, tally.report(), is_partly=tally.confirmed > 0) from error
@@ -183,7 +184,7 @@ class _Sending:
                         message.body, properties=message.properties, on_completion=settled, **headers
                     )
             except SternaError as error:
-                tally.settle(number, error)
+                tally.fail(error)
                 return
             advance(tally.sent)
             one = await anext(found, None)

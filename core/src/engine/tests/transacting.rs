@@ -214,3 +214,107 @@ fn a_transaction_that_acknowledges_more_than_it_may_hold_is_rolled_back() {
     );
     assert_eq!(bench.held(), Some(2), "nothing of it was taken out");
 }
+
+impl Bench {
+    /// A transacted session that was sent the two messages of `orders`, which is then served elsewhere for a moment.
+    fn with_withdrawn() -> (Self, SourceId) {
+        let mut bench = Bench::new(Properties::default());
+        bench.connect();
+        bench.producer(0, 0);
+        bench.publish(1, "a");
+        bench.publish(2, "b");
+        bench.connect_as(AcknowledgeMode::Transacted);
+        let open = proto::OpenProducer {
+            producer: 2,
+            ..proto::OpenProducer::default()
+        };
+        bench.send(1, Sent::OpenProducer(open));
+        bench.consumer(1, 10);
+        let source = bench.source();
+        (bench, source)
+    }
+
+    fn withdraw(&mut self, source: SourceId) {
+        let reason = errors::refuse(ErrorCode::Moved, "orders", "It lives elsewhere.");
+        self.engine().close_consumers_of(source, &reason, true);
+        self.settle();
+    }
+
+    fn acknowledge_of(&mut self, source: SourceId, first: u64, last: u64, transaction: u64) {
+        let sets = vec![proto::AckSet {
+            source: source.0,
+            ranges: vec![proto::SequenceRange { first, last }],
+            epoch: 0,
+        }];
+        self.send(1, Sent::Acknowledge(proto::Ack { sets, transaction }));
+    }
+
+    fn held_by(&mut self, name: &str) -> u64 {
+        let state = self.engine().state();
+        let found = state.destination(Kind::Queue, name).map(|found| found.id);
+        found.map_or(0, |id| state.held_messages(id))
+    }
+}
+
+// covers: EMS-TX-A02
+#[test]
+fn what_was_taken_from_a_session_without_its_doing_is_acknowledged_by_no_transaction() {
+    for (verb, answered) in [(Verb::Commit, 2), (Verb::Prepare, 2)] {
+        let (mut bench, source) = Bench::with_withdrawn();
+        bench.withdraw(source);
+        // The client has not heard of it: it has worked on the first message, and sends what came of it.
+        bench.publish_to("results", 1, 7);
+        bench.acknowledge_of(source, 1, 1, 7);
+        let Answered::Error(error) = bench.decided(7, verb) else {
+            panic!("somebody else is given the message, too");
+        };
+        assert_eq!(
+            (error.code(), error.subject.as_str()),
+            (ErrorCode::TransactionRolledBack, "acknowledge")
+        );
+        assert_eq!((bench.held_by("results"), bench.held()), (0, Some(answered)));
+        // Nothing else of the session is concerned; and what it is sent again it acknowledges as ever.
+        bench.publish_to("results", 2, 8);
+        assert!(matches!(bench.decided(8, Verb::Commit), Answered::Transacted(done) if !done.rolled_back));
+        bench.consumer(2, 10);
+        bench.publish_to("results", 3, 9);
+        bench.acknowledge_of(source, 1, 2, 9);
+        assert!(matches!(bench.decided(9, Verb::Commit), Answered::Transacted(done) if !done.rolled_back));
+        assert_eq!((bench.held_by("results"), bench.held()), (2, Some(0)));
+        // It is over with: to name it once more is passed over, as ever.
+        bench.acknowledge_of(source, 1, 2, 10);
+        assert!(matches!(bench.decided(10, Verb::Commit), Answered::Transacted(done) if !done.rolled_back));
+    }
+}
+
+// covers: EMS-TX-A02
+#[test]
+fn what_was_acknowledged_in_a_transaction_before_its_consumer_was_closed_is_the_transactions() {
+    let (mut bench, source) = Bench::with_withdrawn();
+    bench.publish_to("results", 1, 7);
+    bench.acknowledge_of(source, 1, 1, 7);
+    bench.withdraw(source);
+    assert!(matches!(bench.decided(7, Verb::Commit), Answered::Transacted(done) if !done.rolled_back));
+    assert_eq!((bench.held_by("results"), bench.held()), (1, Some(1)));
+    // The second one is not.
+    bench.publish_to("results", 2, 8);
+    bench.acknowledge_of(source, 1, 2, 8);
+    assert!(matches!(bench.decided(8, Verb::Commit), Answered::Error(_)));
+    assert_eq!((bench.held_by("results"), bench.held()), (1, Some(1)));
+}
+
+#[test]
+fn where_more_was_taken_than_is_remembered_nothing_is_committed_that_is_not_held() {
+    let (mut bench, source) = Bench::with_withdrawn();
+    let session = bench
+        .engine()
+        .sessions
+        .values_mut()
+        .find(|session| session.number == 1 && session.mode == AcknowledgeMode::Transacted);
+    session.unwrap().withdrawn.add(SourceId(source.0 + 1), 1..=70_000);
+    bench.acknowledge_of(source, 1, 1, 7);
+    assert!(matches!(bench.decided(7, Verb::Commit), Answered::Transacted(done) if !done.rolled_back));
+    bench.acknowledge_of(source, 1, 2, 8);
+    assert!(matches!(bench.decided(8, Verb::Commit), Answered::Error(_)));
+    assert_eq!(bench.held(), Some(1));
+}

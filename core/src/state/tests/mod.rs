@@ -13,6 +13,7 @@ mod reads;
 mod records;
 mod recovery;
 mod refusals;
+mod responders;
 mod round_trips;
 mod shipping;
 mod space;
@@ -39,6 +40,7 @@ pub(super) struct Message {
     pub ttl_ms: u64,
     pub delay_ms: u64,
     pub properties: Vec<(&'static str, Value)>,
+    pub reply_to: &'static str,
     pub text: String,
 }
 
@@ -86,6 +88,12 @@ impl Message {
         self.with("JMS_STERNA_PRESERVE_UNDELIVERED", Value::Bool(true))
     }
 
+    /// A request, that is of no use where nobody could answer it.
+    pub fn asking(mut self) -> Self {
+        self.reply_to = "replies";
+        self.with("JMS_STERNA_NEEDS_RESPONDER", Value::Bool(true))
+    }
+
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         put_varint_field(&mut out, 1, self.mode);
@@ -95,6 +103,12 @@ impl Message {
         }
         put_varint_field(&mut out, 3, self.ttl_ms);
         put_varint_field(&mut out, 4, self.delay_ms);
+        if !self.reply_to.is_empty() {
+            let mut destination = Vec::new();
+            put_varint_field(&mut destination, 1, 1);
+            put_bytes_field(&mut destination, 2, self.reply_to.as_bytes());
+            put_bytes_field(&mut out, 6, &destination);
+        }
         for (name, value) in &self.properties {
             let mut encoded = Vec::new();
             match value {

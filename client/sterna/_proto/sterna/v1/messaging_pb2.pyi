@@ -42,6 +42,7 @@ class ErrorCode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     UNAVAILABLE: _ClassVar[ErrorCode]
     SLOW_CONSUMER: _ClassVar[ErrorCode]
     IDLE: _ClassVar[ErrorCode]
+    NO_RESPONDERS: _ClassVar[ErrorCode]
     INTERNAL: _ClassVar[ErrorCode]
 
 class AcknowledgeMode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
@@ -93,6 +94,7 @@ SHUTTING_DOWN: ErrorCode
 UNAVAILABLE: ErrorCode
 SLOW_CONSUMER: ErrorCode
 IDLE: ErrorCode
+NO_RESPONDERS: ErrorCode
 INTERNAL: ErrorCode
 AUTO: AcknowledgeMode
 CLIENT: AcknowledgeMode

@@ -1,0 +1,206 @@
+"""A change of the configuration whose caller goes away, or whose disk fails, in the middle: it is whole or it is not."""
+
+import asyncio
+import json
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from sterna_broker.configuration import applied
+from sterna_broker.configuration.applied import AppliedFolder
+from sterna_broker.contract import admin
+from sterna_broker.server.admin import Administration
+from sterna_broker.whole import to_its_end
+
+from tests.unit.test_live_configuration import House, manifest
+
+TWO = manifest("Queue", "a", "maxMessages: 2") + "---\n" + manifest("Queue", "b")
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> House:
+    made = House(tmp_path)
+    made.write(manifest("Queue", "a", "maxMessages: 1"))
+    return made
+
+
+class _Gate:
+    """Holds a function up in its thread."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+        self.came, self.goes = threading.Event(), threading.Event()
+        function: Callable[..., Any] = getattr(AppliedFolder, name)
+
+        def held(*arguments: Any) -> Any:
+            self.came.set()
+            assert self.goes.wait(20)
+            return function(*arguments)
+
+        monkeypatch.setattr(AppliedFolder, name, held)
+
+    async def cancel_there(self, task: "asyncio.Task[Any]") -> None:
+        """Cancels a task that waits there, more than once, and lets the function go on."""
+        await asyncio.to_thread(self.came.wait, 20)
+        for _ in range(3):
+            task.cancel()
+            await asyncio.sleep(0.01)
+        self.goes.set()
+        await asyncio.wait((task,))
+
+
+def _running(house: House) -> dict[str, int]:
+    return {name: row["maxMessages"] for name, row in house.engine.queues.items()}
+
+
+async def _after_a_restart(house: House) -> dict[str, int]:
+    await house.start()
+    return _running(house)
+
+
+async def test_a_change_whose_caller_goes_while_it_is_kept_happens_whole(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    live = await house.start()
+    gate = _Gate(monkeypatch, "write")
+    applying = asyncio.create_task(live.apply(TWO, "x"))
+    await asyncio.to_thread(gate.came.wait, 20)
+    # What comes behind it waits until it is over, and not only until its caller has gone.
+    next_one = asyncio.create_task(live.apply(manifest("Queue", "c"), "x"))
+    await gate.cancel_there(applying)
+    assert applying.cancelled()
+    await next_one
+    assert {key[1] for key in live.objects.entries} == {"a", "b", "c"}
+    assert _running(house) == {"a": 2, "b": 0, "c": 0}
+    assert await _after_a_restart(house) == {"a": 2, "b": 0, "c": 0}
+
+
+async def test_a_change_whose_caller_goes_before_it_is_kept_does_not_happen(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    live = await house.start()
+    gate = _Gate(monkeypatch, "load")
+    applying = asyncio.create_task(live.apply(TWO, "x"))
+    await gate.cancel_there(applying)
+    assert applying.cancelled()
+    assert house.kept() == []
+    assert {key[1] for key in live.objects.entries} == {"a"}
+    assert _running(house) == {"a": 1}
+    assert await _after_a_restart(house) == {"a": 1}
+
+
+@pytest.mark.parametrize("at", ["write", "remove"])
+async def test_a_change_that_the_engine_refuses_is_undone_whoever_has_gone(
+    house: House, monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    live = await house.start()
+    house.engine.refuse = {"b"}
+    gate = _Gate(monkeypatch, at)
+    applying = asyncio.create_task(live.apply(TWO, "x"))
+    await gate.cancel_there(applying)
+    assert applying.cancelled()
+    assert house.kept() == []
+    assert _running(house) == {"a": 1}
+    assert await _after_a_restart(house) == {"a": 1}
+
+
+@pytest.mark.parametrize("failing", ["a", "b"])
+async def test_of_a_change_that_cannot_be_kept_whole_nothing_is(
+    house: House, monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    live = await house.start()
+    write = applied._write_synced
+
+    def full(file: Path, text: str) -> None:
+        write(file, text)
+        if json.loads(text)["name"] == failing:
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(applied, "_write_synced", full)
+    with pytest.raises(OSError, match="No space"):
+        await live.apply(TWO, "x")
+    assert house.kept() == []
+    assert _running(house) == {"a": 1}
+    monkeypatch.undo()
+    assert await _after_a_restart(house) == {"a": 1}
+
+
+async def test_what_cannot_be_undone_is_said(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    live = await house.start()
+    house.engine.refuse = {"b"}
+
+    def stuck(*_: Any) -> None:
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(AppliedFolder, "remove", stuck)
+    [_, refused] = await live.apply(TWO, "x")
+    assert refused.change == "refused"
+    # The old set holds all the same.
+    assert _running(house) == {"a": 1}
+    assert {key[1] for key in live.objects.entries} == {"a"}
+
+
+async def test_what_a_reload_has_overtaken_is_removed_before_the_next_change(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    live = await house.start()
+    await live.apply(manifest("Queue", "a", "maxMessages: 2"), "x")
+    house.write(manifest("Queue", "a", "maxMessages: 3"))
+    gate = _Gate(monkeypatch, "remove")
+    reloading = asyncio.create_task(live.reload())
+    await asyncio.to_thread(gate.came.wait, 20)
+    reloading.cancel()
+    next_one = asyncio.create_task(live.apply(manifest("Queue", "a", "maxMessages: 4"), "x"))
+    await asyncio.sleep(0.05)
+    gate.goes.set()
+    await next_one
+    assert _running(house) == {"a": 4}
+    # Had it come first, it would have been removed as what the folder has overtaken.
+    assert await _after_a_restart(house) == {"a": 4}
+
+
+async def test_a_deletion_whose_caller_goes_happens_in_the_engine_and_in_the_configuration(house: House) -> None:
+    live = await house.start()
+    came, deleted = asyncio.Event(), []
+    delete = live.delete
+
+    async def slow(*arguments: Any) -> None:
+        came.set()
+        await asyncio.sleep(0.05)
+        await delete(*arguments)
+
+    cast("Any", live).delete = slow
+
+    def tick() -> Any:
+        return SimpleNamespace(delete=lambda *arguments: deleted.append(arguments) or 7)
+
+    async def durable() -> None:
+        raise AssertionError("its caller has gone")
+
+    pump: Any = SimpleNamespace(tick=tick, touch=lambda: None, durable=durable)
+    administration = Administration(pump, live, cast("Any", SimpleNamespace()))
+    cast("Any", administration)._listing = SimpleNamespace(row=lambda *_: {"name": "a"})
+    deleting = asyncio.create_task(administration.delete(admin.DeleteRequest(kind="Queue", name="a", with_messages=True)))
+    await came.wait()
+    deleting.cancel()
+    await asyncio.wait((deleting,))
+    assert deleting.cancelled()
+    assert len(deleted) == 1
+    assert not live.objects.entries
+    assert await _after_a_restart(house) == {}
+
+
+async def test_a_cancellation_waits_for_the_end_and_an_error_is_the_callers() -> None:
+    async def fails() -> None:
+        await asyncio.sleep(0.01)
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        await to_its_end(fails())
+    waiting = asyncio.create_task(to_its_end(fails()))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting

@@ -1,0 +1,64 @@
+"""A bridge in a cluster with an end that nobody has described: it is said wherever people look."""
+
+from __future__ import annotations
+
+import sterna
+from sterna_etcd import Claim
+from sterna_etcd.records import ObjectStatus
+
+from tests.world.clusters import LAYOUT, Cluster
+from tests.world.stage import Stage, staged
+from tests.world.test_clusters import drained
+
+
+async def _said(cluster: Cluster, claim: Claim) -> ObjectStatus | None:
+    """What is said in etcd of an object, which the operator puts into its status."""
+    found = (await cluster.client.get(LAYOUT.object_status(claim, "b1"))).found
+    return ObjectStatus.decode(found.key, found.value) if found is not None else None
+
+
+@staged
+async def test_a_bridge_that_dangles_shows_in_status_readiness_and_metrics_until_it_does_not(stage: Stage) -> None:
+    cluster = await stage.cluster("b0", "b1")
+    await cluster.apply("Topic", "news", broker="b1")
+    await cluster.until_home("topic", "news", "b1")
+    claim = await cluster.apply("Bridge", "over", source={"topic": "news"}, targets=[{"queue": "copies"}])
+    text = "no manifest describes the queue 'copies'"
+
+    async def is_said() -> bool:
+        said = await _said(cluster, claim)
+        return said is not None and text in said.message
+
+    await cluster.until(is_said)
+    said = await _said(cluster, claim)
+    assert said is not None
+    assert (said.state, said.home) == ("applied", "b1")
+    # The broker that has it says so, and no other.
+    counts = {name: broker.metrics()["sterna_dangling_bridges"] for name, broker in cluster.brokers.items()}
+    assert counts == {"b0": 0, "b1": 1}
+    warned = {name: broker.readyz()["warnings"] for name, broker in cluster.brokers.items()}
+    assert warned["b0"] == []
+    assert [text in one and "'over'" in one for one in warned["b1"]] == [True]
+    assert cluster.brokers["b1"].readyz()["ready"]
+
+    async def status_warns() -> bool:
+        status = await cluster.status("b1")
+        return status is not None and any(text in one for one in status.warnings)
+
+    await cluster.until(status_warns)
+    # It leads there all the same, and its target has the home that it has.
+    assert await cluster.home("queue", "copies") == "b1"
+    connection = await stage.connect(cluster.brokers["b0"])
+    await connection.send(sterna.Topic("news"), "x")
+    assert await drained(connection, "copies") == ["x"]
+    # Once the target is described there is nothing to say.
+    await cluster.apply("Queue", "copies")
+
+    async def is_silent() -> bool:
+        status, said = await cluster.status("b1"), await _said(cluster, claim)
+        return status is not None and status.warnings == [] and said is not None and said.message == ""
+
+    await cluster.until(is_silent)
+    assert cluster.brokers["b1"].metrics()["sterna_dangling_bridges"] == 0
+    assert cluster.brokers["b1"].readyz()["warnings"] == []
+    await connection.close()
