@@ -1,8 +1,8 @@
 """Looks into wheels of the engine for what must not be shipped: simulated disks and engines on them (feature `sim`).
 
-`python -m tools.shipped WHEEL …` is behind `make wheels`; it ends with 1 and the wheel's name if one has them, or is of no
-use: what is in it is imported, in a process of its own, and opens a store. The engine that `make setup` builds for tests
-has them, so `python -m tools.shipped FILE` of that one fails.
+`python -m tools.shipped WHEEL …` is behind `make wheels`; it ends with 1 and the wheel's name if one has them, or is of
+no use: what is in it is imported, in a process of its own, and opens a store. The engine that `make setup` builds for
+tests has them, so `python -m tools.shipped FILE` of that one fails.
 """
 
 import subprocess

@@ -1,4 +1,4 @@
-"""What cannot be delivered in a cluster: the deadLetterQueue may live on another broker, and anything may end meanwhile."""
+"""What cannot be delivered: its deadLetterQueue may live on another broker, and anything may end meanwhile."""
 
 from __future__ import annotations
 

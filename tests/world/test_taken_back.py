@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import itertools
 from random import Random
 
@@ -58,15 +59,14 @@ def test_emptying_that_is_begun_and_taken_back_keeps_order_and_doubles_nothing(s
         consumed, confirmed = _Consumed(), list[int]()
         consuming = asyncio.create_task(consumed.consume(receiving, _COUNT - 1))
 
+        def told(number: int, outcome: object) -> None:
+            if isinstance(outcome, sterna.Sent):
+                confirmed.append(number)
+
         async def send() -> None:
             producer = await sending.producer("orders", window=50)
             for number in range(_COUNT):
-                await producer.send_soon(
-                    str(number),
-                    on_completion=lambda sent, number=number: confirmed.append(number)
-                    if isinstance(sent, sterna.Sent)
-                    else None,
-                )
+                await producer.send_soon(str(number), on_completion=functools.partial(told, number))
                 await asyncio.sleep(random.random() * 0.01)
             await producer.flush()
 
@@ -104,9 +104,7 @@ def test_a_forced_hand_over_that_is_taken_back_loses_nothing_and_may_leave_two_o
 
         async def send(count: int) -> None:
             for number in itertools.islice(numbers, count):
-                await producer.send_soon(
-                    str(number), on_completion=lambda sent, number=number: outcomes.update({number: sent})
-                )
+                await producer.send_soon(str(number), on_completion=functools.partial(outcomes.__setitem__, number))
 
         await send(100)
         flooding = asyncio.create_task(send(400))

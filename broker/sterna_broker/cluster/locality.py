@@ -19,7 +19,6 @@ from sterna_broker.cluster.view import View
 from sterna_broker.configuration.objects import ObjectSet
 from sterna_broker.configuration.patterns import matches
 
-
 _NAMED_MAX = 5
 
 
@@ -69,10 +68,11 @@ def dead_letters_elsewhere(view: View, resource: Resource, name: str) -> str:
 
 def dead_letter_warnings(view: View, objects: ObjectSet, name: str) -> list[str]:
     """A line for each of the first few queues here whose deadLetterQueue is not."""
-    found = []
-    for resource in objects.destinations():
-        if text := dead_letters_elsewhere(view, resource, name):
-            found.append(f"queue '{resource.subject}': {text}")
+    found = [
+        f"queue '{resource.subject}': {text}"
+        for resource in objects.destinations()
+        if (text := dead_letters_elsewhere(view, resource, name))
+    ]
     more = len(found) - _NAMED_MAX
     return [*found[:_NAMED_MAX], *([f"{more} more queues have their deadLetterQueue elsewhere"] if more > 0 else [])]
 
