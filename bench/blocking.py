@@ -1,13 +1,13 @@
 """How fast `send_soon` is in the blocking twin, beside the asynchronous one, against a broker in a process of its own.
 
-`python -m bench.blocking` prints both and how many times slower the blocking one is: it hands messages over to the loop's
-thread, which is what it should not do one by one.
+`python -m bench.blocking` prints both and how many times slower the blocking one is: it hands messages over to the
+loop's thread, which is what it should not do one by one.
 """
 
 from __future__ import annotations
 
 import tempfile
-import time
+import time  # noqa: TID251 - measures real time
 from pathlib import Path
 
 import sterna

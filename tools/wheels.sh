@@ -5,6 +5,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 mkdir -p dist
 if [ "${1:-core}" = core ]; then
+    # Others than what is built now are nobody's to ship.
+    rm -f dist/sterna_core-*.whl
     .venv/bin/maturin build --release --locked --quiet --interpreter .venv/bin/python --manifest-path core/Cargo.toml --out dist
     # What simulations need is for tests: an engine that is shipped cannot be told to forget what it wrote.
     .venv/bin/python -m tools.shipped dist/sterna_core-*.whl

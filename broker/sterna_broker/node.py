@@ -187,7 +187,8 @@ class Node:
         pump = Pump(engine, TicketDesk(lambda: self.live.objects, gate.greet, desk).answer, self._fail)
         statistics = StatisticsSource(pump, VERSION, wall_ms(), self.recovery, self.options.data)
         pump.on_damage = lambda: self._tell_damage(statistics.engine())
-        self.live.connect(lambda text: pump.tick().configure(text), lambda text: pump.tick().reconfigure(text))
+        # Whole, as at the start: what became due meanwhile is judged by what holds, so that this comes before the time.
+        self.live.connect(pump.engine.configure, lambda text: pump.tick().reconfigure(text))
         limits = settings.limits
         connect = Connect(
             pump,

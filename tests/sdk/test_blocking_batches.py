@@ -1,10 +1,10 @@
-"""What the blocking twin's `send_soon` leaves for the loop's thread: in order, checked, bounded, and never lost silently."""
+"""What the blocking `send_soon` leaves for the loop's thread: in order, checked, bounded, and never lost silently."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
-import time  # noqa: TID251 - threads and real time are what is shown
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -31,8 +31,10 @@ def _slowed(producer: blocking.Producer, wait: Callable[[], Any]) -> list[Any]:
     return taken
 
 
-def _a_moment() -> Any:
-    return asyncio.sleep(0.05)
+async def _a_moment() -> None:
+    """Many turns of the loop, longer than a thread needs to go on."""
+    for _ in range(3_000):
+        await asyncio.sleep(0)
 
 
 def test_messages_keep_their_order_their_numbers_and_their_content(url: str, name: str) -> None:
@@ -97,14 +99,18 @@ def test_what_a_thread_does_next_comes_behind_what_it_has_sent(url: str, name: s
         # If the message went first and the process ended here, nothing would be left of the work.
         message.acknowledge(wait=False)
         assert taken == ["a", "b", "c"]
-        producer.send_soon("d")
         # Another thread waits for nothing of this one's.
+        slow = session.producer(f"{name}.results")
+        goes = asyncio.Event()
+        left = _slowed(slow, goes.wait)
+        slow.send_soon("d")
         other = threading.Thread(target=lambda: connection.browser(f"{name}.empty").close())
         other.start()
         other.join()
-        assert taken == ["a", "b", "c"]
+        assert left == []
+        connection._portal._loop.call_soon_threadsafe(goes.set)
         session.flush()
-        assert taken == ["a", "b", "c", "d"]
+        assert left == ["d"]
 
 
 def test_what_a_listener_sends_is_handed_over_before_its_message_is_done_with(url: str, name: str) -> None:
@@ -129,7 +135,7 @@ def test_what_cannot_be_handed_over_is_told(url: str, name: str) -> None:
         producer = connection.producer(name)
 
         async def refused(body: Any = None, **_: Any) -> int:
-            await asyncio.sleep(0.05)
+            await _a_moment()
             raise errors.ClosedError("the producer was closed", subject="producer")
 
         send_soon = producer._twin.send_soon

@@ -115,3 +115,20 @@ def test_a_wheel_with_simulated_disks_is_refused(tmp_path: Path) -> None:
     with zipfile.ZipFile(wheel, "w") as made:
         made.writestr("sterna_core/_core.abi3.so", b"an engine")
     assert shipped.problems(wheel) == []
+
+
+@pytest.mark.usefixtures("tier_broker")
+def test_a_wheel_of_the_engine_is_tried_before_it_is_shipped(tmp_path: Path) -> None:
+    wheel = tmp_path / "sterna_core-1-any.whl"
+    package = Path(_core.__file__).parent
+    with zipfile.ZipFile(wheel, "w") as made:
+        for file in package.iterdir():
+            if file.suffix in (".py", ".so"):
+                made.write(file, f"sterna_core/{file.name}")
+    # The engine of the tests can be used, and simulates.
+    assert shipped.unusable(wheel) == [f"{wheel}: AssertionError: it has open_simulated"]
+    with zipfile.ZipFile(wheel, "w") as made:
+        made.writestr("sterna_core/__init__.py", "from sterna_core import _core")
+        made.writestr("sterna_core/_core.abi3.so", b"an engine")
+    (why,) = shipped.unusable(wheel)
+    assert "ImportError" in why

@@ -1,4 +1,4 @@
-"""A change of the configuration whose caller goes away, or whose disk fails, in the middle: it is whole or it is not."""
+"""A change of the configuration whose caller goes away, or whose disk fails, in the middle: whole, or not at all."""
 
 import asyncio
 import json
@@ -27,6 +27,12 @@ def house(tmp_path: Path) -> House:
     return made
 
 
+async def _turns() -> None:
+    """Gives everybody else a few turns."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
 class _Gate:
     """Holds a function up in its thread."""
 
@@ -46,7 +52,7 @@ class _Gate:
         await asyncio.to_thread(self.came.wait, 20)
         for _ in range(3):
             task.cancel()
-            await asyncio.sleep(0.01)
+            await _turns()
         self.goes.set()
         await asyncio.wait((task,))
 
@@ -153,7 +159,7 @@ async def test_what_a_reload_has_overtaken_is_removed_before_the_next_change(
     await asyncio.to_thread(gate.came.wait, 20)
     reloading.cancel()
     next_one = asyncio.create_task(live.apply(manifest("Queue", "a", "maxMessages: 4"), "x"))
-    await asyncio.sleep(0.05)
+    await _turns()
     gate.goes.set()
     await next_one
     assert _running(house) == {"a": 4}
@@ -163,18 +169,22 @@ async def test_what_a_reload_has_overtaken_is_removed_before_the_next_change(
 
 async def test_a_deletion_whose_caller_goes_happens_in_the_engine_and_in_the_configuration(house: House) -> None:
     live = await house.start()
-    came, deleted = asyncio.Event(), []
+    came, goes, deleted = asyncio.Event(), asyncio.Event(), list[Any]()
     delete = live.delete
 
     async def slow(*arguments: Any) -> None:
         came.set()
-        await asyncio.sleep(0.05)
+        await goes.wait()
         await delete(*arguments)
 
     cast("Any", live).delete = slow
 
     def tick() -> Any:
-        return SimpleNamespace(delete=lambda *arguments: deleted.append(arguments) or 7)
+        return SimpleNamespace(delete=delete_there)
+
+    def delete_there(*arguments: Any) -> int:
+        deleted.append(arguments)
+        return 7
 
     async def durable() -> None:
         raise AssertionError("its caller has gone")
@@ -182,9 +192,13 @@ async def test_a_deletion_whose_caller_goes_happens_in_the_engine_and_in_the_con
     pump: Any = SimpleNamespace(tick=tick, touch=lambda: None, durable=durable)
     administration = Administration(pump, live, cast("Any", SimpleNamespace()))
     cast("Any", administration)._listing = SimpleNamespace(row=lambda *_: {"name": "a"})
-    deleting = asyncio.create_task(administration.delete(admin.DeleteRequest(kind="Queue", name="a", with_messages=True)))
+    deleting = asyncio.create_task(
+        administration.delete(admin.DeleteRequest(kind="Queue", name="a", with_messages=True))
+    )
     await came.wait()
     deleting.cancel()
+    await _turns()
+    goes.set()
     await asyncio.wait((deleting,))
     assert deleting.cancelled()
     assert len(deleted) == 1
@@ -194,7 +208,7 @@ async def test_a_deletion_whose_caller_goes_happens_in_the_engine_and_in_the_con
 
 async def test_a_cancellation_waits_for_the_end_and_an_error_is_the_callers() -> None:
     async def fails() -> None:
-        await asyncio.sleep(0.01)
+        await _turns()
         raise ValueError("no")
 
     with pytest.raises(ValueError, match="no"):

@@ -7,15 +7,19 @@ else has no home are everybody's.
 from dataclasses import dataclass
 
 from sterna_etcd import Claim, HomeKey
+from sterna_resources import names
 from sterna_resources.bridge import Bridge
 from sterna_resources.destination import DestinationResource
 from sterna_resources.durable_subscription import DurableSubscription
+from sterna_resources.queue import Queue
 from sterna_resources.resource import Resource
 
 from sterna_broker.cluster.placement import key_of_durable, spanning
 from sterna_broker.cluster.view import View
 from sterna_broker.configuration.objects import ObjectSet
 from sterna_broker.configuration.patterns import matches
+
+_NAMED_MAX = 5
 
 
 def home_key(resource: Resource) -> HomeKey | None:
@@ -45,6 +49,32 @@ def local(view: View, objects: ObjectSet, name: str) -> ObjectSet:
             and not (isinstance(entry.resource, Bridge) and spanning(view, entry.resource))
         }
     )
+
+
+def dead_letters_elsewhere(view: View, resource: Resource, name: str) -> str:
+    """What to know of a queue here whose deadLetterQueue is not: brokers pass nothing to each other. Empty: nothing."""
+    named = resource.spec.dead_letter_queue if isinstance(resource, Queue) and not resource.is_pattern else None
+    if not named or named == names.UNDELIVERED:
+        return ""
+    home = view.home("queue", named)
+    if home == name:
+        return ""
+    where = f"lives on {home}" if home else "has no home yet"
+    return (
+        f"the deadLetterQueue '{named}' {where}: what cannot be delivered goes to '{names.UNDELIVERED}' of {name}; "
+        "one spec.broker for both brings them together"
+    )
+
+
+def dead_letter_warnings(view: View, objects: ObjectSet, name: str) -> list[str]:
+    """A line for each of the first few queues here whose deadLetterQueue is not."""
+    found = [
+        f"queue '{resource.subject}': {text}"
+        for resource in objects.destinations()
+        if (text := dead_letters_elsewhere(view, resource, name))
+    ]
+    more = len(found) - _NAMED_MAX
+    return [*found[:_NAMED_MAX], *([f"{more} more queues have their deadLetterQueue elsewhere"] if more > 0 else [])]
 
 
 @dataclass(frozen=True)

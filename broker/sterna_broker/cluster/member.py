@@ -182,7 +182,9 @@ class Member:
     def warnings(self) -> list[str]:
         """What people should know, although the broker is ready."""
         served = self._served.warnings if self._served is not None else []
-        return [*self.link.faults, *served, *self.local_objects.bridge_warnings]
+        objects = self.local_objects
+        dead_letters = locality.dead_letter_warnings(self.link.view, objects, self.name)
+        return [*self.link.faults, *served, *objects.bridge_warnings, *dead_letters]
 
     def shows(self, certificate: str) -> None:
         """The digest of the certificate that clients are shown from now on."""
@@ -487,6 +489,8 @@ class Member:
         message = ""
         if isinstance(resource, Bridge):
             message = "; ".join(self.local_objects.dangling_bridges.get(resource.metadata.name, ()))[:2_000]
+        else:
+            message = locality.dead_letters_elsewhere(view, resource, self.name)
         return ObjectStatus(
             uid=uid,
             generation=record.generation,

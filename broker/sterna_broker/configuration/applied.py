@@ -96,7 +96,7 @@ class AppliedFolder:
         return records
 
     def write(self, records: Iterable[Record]) -> None:
-        """Keeps these changes, each in the place of an older one of the same object; all, or none when one cannot be."""
+        """Keeps these changes, each in the place of an older one of its object; all, or none when one cannot be."""
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         written: list[tuple[Path, Path]] = []
         try:

@@ -16,7 +16,6 @@ from sterna.destinations import Destination, DestinationLike, Queue, Topic
 from sterna.messages import Sent
 from sterna.modes import AcknowledgeMode, Durability
 
-
 # What fails is not to be held up by what it has sent before.
 _FAILED_S = 1.0
 

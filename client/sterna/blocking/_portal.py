@@ -83,6 +83,10 @@ class Portal:
             batch.give_up()
 
     def _begin(self, batch: Batch) -> None:
+        if self._stopped:
+            # Nobody would see this task to its end.
+            batch.give_up()
+            return
         task = self._loop.create_task(batch.drain(), name="sterna-batch")
         task.add_done_callback(lambda done: batch.give_up() if done.cancelled() or done.exception() else None)
 

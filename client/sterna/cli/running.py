@@ -16,7 +16,7 @@ from sterna._loop import new_event_loop
 T = TypeVar("T")
 
 
-class Terminated(SystemExit):  # noqa: N818 - as KeyboardInterrupt: no error, somebody wants it so
+class Terminated(SystemExit):
     """SIGTERM ended the command; the exit code is that of a shell's child that a signal has ended."""
 
     def __init__(self) -> None:

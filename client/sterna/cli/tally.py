@@ -7,12 +7,13 @@ confirmation is remembered, which is no more than may be unconfirmed at once.
 import asyncio
 from typing import NamedTuple
 
-from sterna.errors import ClosedError, ConnectionError, SternaError, UnknownProducerError
+from sterna import errors
+from sterna.errors import SternaError
 from sterna.messages import Sent
 
 _RANGES_SHOWN = 20
 # By these a connection ends a message that it has sent: they are no word of the broker's about it.
-_UNANSWERED = (ConnectionError, ClosedError, UnknownProducerError)
+_UNANSWERED = (errors.ConnectionError, errors.ClosedError, errors.UnknownProducerError)
 
 
 class Place(NamedTuple):

@@ -305,9 +305,11 @@ impl Engine {
         };
         let Some(reason) = reason else {
             self.elsewhere.remove(&id);
+            self.state.set_elsewhere(id, false);
             return Ok(());
         };
         self.elsewhere.insert(id, reason.clone());
+        self.state.set_elsewhere(id, true);
         self.expel_producers_of(id, &reason);
         match kind {
             Kind::Queue => self.close_consumers_of(id.source(), &reason, true),
@@ -357,6 +359,7 @@ impl Engine {
             .map_err(|error| of_state(&error))?;
         self.closed.remove(&id);
         self.elsewhere.remove(&id);
+        self.state.set_elsewhere(id, false);
         self.close_consumers_of(id.source(), reason, false);
         Ok(deleted)
     }

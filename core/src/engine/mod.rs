@@ -23,6 +23,7 @@ mod limits;
 mod message_ids;
 mod output;
 mod owed;
+mod postponed;
 mod producer;
 mod producing;
 mod publishing;

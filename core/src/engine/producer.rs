@@ -4,6 +4,7 @@
 //! is settled, which is: confirmed, rejected, or taken into a transaction. A grant is told again when a quarter of the
 //! window has been settled since the last one, so a producer that keeps up hears of it seldom and never waits for it.
 
+use super::postponed::Postponed;
 use crate::proto::Durability;
 use crate::state::DestinationId;
 use rustc_hash::FxHashMap;
@@ -61,6 +62,8 @@ pub struct Producer {
     pub next_sequence: u64,
     /// Numbers from there on that will not come, ascending: first and last.
     pub left_out: VecDeque<(u64, u64)>,
+    /// What is to come again before anything later.
+    pub postponed: Postponed,
     /// Bytes published since it was opened.
     pub published_bytes: u64,
     /// The window in bytes.
@@ -104,6 +107,7 @@ impl Producer {
             again_below: 0,
             next_sequence,
             left_out: VecDeque::new(),
+            postponed: Postponed::default(),
             published_bytes: 0,
             window_bytes,
             settled_sequence: before,

@@ -8,6 +8,7 @@ use super::engine::Engine;
 use super::errors::{Refused, over_limit, refuse};
 use super::frames::{self, PublishFrame};
 use super::intake::{Handled, Outcome};
+use super::postponed;
 use super::producer::Confirmed;
 use super::tickets::Purpose;
 use crate::log::Position;
@@ -77,7 +78,7 @@ impl Engine {
             return Ok(Outcome::Done);
         };
         let destination = match self.destination_of(key, producer_key, frame) {
-            Ok(Some(destination)) => match self.closed_to_producers(destination) {
+            Ok(Some(destination)) => match self.takes_now(producer_key, destination, frame) {
                 Ok(()) => destination,
                 Err(refused) => return self.reject_known(id, key, producer_key, Some(destination), frame, refused),
             },
@@ -104,6 +105,7 @@ impl Engine {
         self.flush(&mut batch);
         if let Some(producer) = self.producers.get_mut(&producer_key) {
             producer.next_sequence = producer.next_sequence.max(last.saturating_add(1));
+            producer.postponed.taken(frame.first_sequence, last);
         }
         if let Some(connection) = self.connections.get_mut(&sender.connection) {
             connection.published_total += frame.count;
@@ -115,6 +117,35 @@ impl Engine {
             self.reject(id, key, frame, batch.rejected);
         }
         Ok(Outcome::AnswerCommitted(Answered::Done(proto::Done {})))
+    }
+
+    /// Whether a destination takes a frame at present: it does not while it is closed, nor before what it refused then.
+    fn takes_now(
+        &mut self,
+        producer_key: u64,
+        destination: DestinationId,
+        frame: &PublishFrame<'_>,
+    ) -> Result<(), Refused> {
+        let closed = self.closed_to_producers(destination);
+        let now_ms = self.now.monotonic_ms;
+        let Some(producer) = self.producers.get_mut(&producer_key) else {
+            return closed;
+        };
+        // In a transaction all of it is over; an anonymous producer's numbers go to several destinations.
+        if frame.transaction != 0 || producer.target.is_none() {
+            return closed;
+        }
+        let postpones = match &closed {
+            // What is refused for good does not come again.
+            Err(refused) => refused.code() == ErrorCode::Unavailable && refused.retryable,
+            Ok(()) => producer.postponed.is_overtaken_by(frame.first_sequence, now_ms),
+        };
+        if !postpones {
+            return closed;
+        }
+        producer.postponed.add(&told_of(frame), closed.is_err(), now_ms);
+        let number = producer.number;
+        closed.and_then(|()| Err(postponed::refusal(number)))
     }
 
     fn destination_of(
@@ -398,16 +429,8 @@ impl Engine {
 
     /// Refuses all messages of a frame but the RELIABLE ones, of which nobody hears.
     fn reject_all(&mut self, id: u64, key: u64, frame: &PublishFrame<'_>, refused: Refused) -> Handled {
-        let mut rejected: Vec<(u64, u64, Refused)> = Vec::new();
-        for (offset, message) in (0u64..).zip(frame.messages()) {
-            let reliable = MessageView::parse(message).is_ok_and(|view| view.delivery_mode() == DeliveryMode::Reliable);
-            let sequence = frame.first_sequence.saturating_add(offset);
-            match rejected.last_mut() {
-                _ if reliable => {}
-                Some((_, last, _)) if last.saturating_add(1) == sequence => *last = sequence,
-                _ => rejected.push((sequence, sequence, refused.clone())),
-            }
-        }
+        let told = told_of(frame).into_iter();
+        let rejected = told.map(|(first, last)| (first, last, refused.clone())).collect();
         self.doom(key, frame, &refused);
         self.reject(id, key, frame, rejected);
         Ok(Outcome::Done)
@@ -439,6 +462,21 @@ impl Engine {
             self.send(id, number, server_frame::Frame::Rejected(rejected));
         }
     }
+}
+
+/// The numbers of a frame but those of RELIABLE messages, of which nobody hears.
+fn told_of(frame: &PublishFrame<'_>) -> Vec<(u64, u64)> {
+    let mut ranges: Vec<(u64, u64)> = Vec::new();
+    for (offset, message) in (0u64..).zip(frame.messages()) {
+        let reliable = MessageView::parse(message).is_ok_and(|view| view.delivery_mode() == DeliveryMode::Reliable);
+        let sequence = frame.first_sequence.saturating_add(offset);
+        match ranges.last_mut() {
+            _ if reliable => {}
+            Some((_, last)) if last.saturating_add(1) == sequence => *last = sequence,
+            _ => ranges.push((sequence, sequence)),
+        }
+    }
+    ranges
 }
 
 /// Whether receivers could decode a message: what they could not is refused here, and harms nobody behind it.

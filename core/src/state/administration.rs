@@ -394,6 +394,15 @@ impl State {
         Ok(self.tables.drop_subscription(&mut self.log, id))
     }
 
+    /// What is here of a destination lives on another broker (or does no more): nothing is put aside into it.
+    pub fn set_elsewhere(&mut self, id: DestinationId, elsewhere: bool) {
+        if elsewhere {
+            self.tables.elsewhere.insert(id);
+        } else {
+            self.tables.elsewhere.remove(&id);
+        }
+    }
+
     /// One more consumer takes from a source.
     pub fn attach(&mut self, id: SourceId, has_selector: bool) {
         let Some(source) = self.tables.sources.get_mut(&id) else {

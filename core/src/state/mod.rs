@@ -44,6 +44,7 @@ pub mod ranges;
 mod records;
 mod refusals;
 mod rewriting;
+mod room;
 mod selecting;
 mod source;
 mod spill;

@@ -16,9 +16,9 @@ use super::error::PublishError;
 use super::facade::State;
 use super::ids::{DestinationId, Kind, SourceId, Tx};
 use super::message_record::{COPIES_MAX, MessageCopy, MessageHead, Reference};
-use super::properties::{OverflowPolicy, Properties};
 use super::records::check_appended;
 use super::refusals::Refusal;
+use super::room::{Room, refuses, room};
 use super::selecting::{Circumstances, wants};
 use super::source::Source;
 use super::terminal_record::Reason;
@@ -156,13 +156,6 @@ impl Planning {
         let references = self.head.references.iter().chain(&self.unlogged);
         references.filter(|reference| reference.source == id).count() as u64
     }
-}
-
-/// Why a source cannot take a message.
-enum Room {
-    Enough,
-    Full(&'static str),
-    AfterDiscarding,
 }
 
 impl State {
@@ -571,49 +564,4 @@ fn is_wanted(found: &Match, incoming: &Incoming<'_>, known: &Circumstances<'_>) 
             .selector
             .as_ref()
             .is_none_or(|selector| wants(selector, incoming.view, known))
-}
-
-/// Whether a full source refuses the message for everybody, as opposed to going without it (EMS-DEST-A24).
-fn refuses(properties: &Properties, kind: Kind, delayed: bool) -> bool {
-    match (kind, properties.overflow) {
-        (Kind::Queue, _) | (Kind::Topic, OverflowPolicy::RejectIncoming) => true,
-        (Kind::Topic, OverflowPolicy::Default) => delayed,
-        (Kind::Topic, OverflowPolicy::DiscardOld) => false,
-    }
-}
-
-/// Whether a source has room for one more message of this size, beside so many copies of it. Delayed messages have the same room once more
-/// (EMS-DEST-A63).
-fn room(source: &Source, properties: &Properties, (bytes, others): (u64, u64), delayed: bool) -> Room {
-    let Properties {
-        messages_max,
-        bytes_max,
-        overflow,
-        ..
-    } = properties;
-    if *messages_max == 0 && *bytes_max == 0 {
-        return Room::Enough;
-    }
-    let totals = &source.statistics;
-    let (messages, total) = if delayed {
-        (totals.delayed_messages, totals.delayed_bytes)
-    } else {
-        (
-            totals.messages - totals.delayed_messages,
-            totals.bytes - totals.delayed_bytes,
-        )
-    };
-    let over_messages = *messages_max > 0 && messages + totals.pending_messages + others + 1 > *messages_max;
-    let over_bytes = *bytes_max > 0 && total + totals.pending_bytes + bytes * (others + 1) > *bytes_max;
-    if !over_messages && !over_bytes {
-        return Room::Enough;
-    }
-    let limit = if over_messages { "maxMessages" } else { "maxBytes" };
-    if *overflow != OverflowPolicy::DiscardOld || delayed {
-        return Room::Full(limit);
-    }
-    // What is handed out is never dropped, so it must leave room enough.
-    let fits = (*messages_max == 0 || totals.in_flight_messages < *messages_max)
-        && (*bytes_max == 0 || totals.in_flight_bytes + bytes <= *bytes_max);
-    if fits { Room::AfterDiscarding } else { Room::Full(limit) }
 }

@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::log::{Log, Position};
 
@@ -83,6 +83,8 @@ pub(super) struct Tables {
     pub live: bool,
     pub committed: Position,
     pub catalogue: Catalogue,
+    /// Served to nobody, since they live on another broker; known only as long as the host says so.
+    pub elsewhere: FxHashSet<DestinationId>,
     pub sources: FxHashMap<SourceId, Source>,
     pub transactions: Transactions,
     /// By the record that prepared it, for as long as one that knows nothing of the decision may be on disk.
@@ -117,6 +119,7 @@ impl Tables {
             live: false,
             committed: Position::ZERO,
             catalogue: Catalogue::new(),
+            elsewhere: FxHashSet::default(),
             sources: FxHashMap::default(),
             transactions: Transactions::default(),
             decided: FxHashMap::default(),
@@ -357,7 +360,8 @@ impl Tables {
 
     /// Where a message that cannot stay in its source goes; none: it is destroyed. That is the queue's business first
     /// (`deadLetterQueue`), then its sender's. What was put aside or moved before is never destroyed for being delivered
-    /// too often. A queue that is not here, or goes with its client, cannot be gone to: `$sys.undelivered` always is.
+    /// too often. A queue that is not here, lives elsewhere or goes with its client cannot be gone to: `$sys.undelivered`
+    /// always can.
     pub fn aside(&self, id: SourceId, entry: &Entry) -> Option<SourceId> {
         if !Self::may_preserve(id) {
             return None;
@@ -375,6 +379,7 @@ impl Tables {
             .id_of(Kind::Queue, named)
             .and_then(|target| self.catalogue.destination(target))
             .filter(|target| target.origin != Origin::Temporary && target.id.source() != id)
+            .filter(|target| !self.elsewhere.contains(&target.id))
             .map_or(UNDELIVERED, |target| target.id);
         Some(target.source())
     }

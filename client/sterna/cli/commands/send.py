@@ -84,8 +84,8 @@ def send(
     """Send messages, and end when the broker has confirmed them all.
 
     The message comes from the arguments, from stdin, or from --file, --lines or --jsonl. One message prints its id;
-    several print how many went, and how fast. What --lines and --jsonl read is sent as it comes. Refused, interrupted or
-    terminated in between, it says how many are confirmed and from which line to go on, and ends with 3.
+    several print how many went, and how fast. What --lines and --jsonl read is sent as it comes. Refused, interrupted
+    or terminated in between, it says how many are confirmed and from which line to go on, and ends with 3.
     """
     headers = {
         "correlation_id": correlation_id,

@@ -286,3 +286,52 @@ fn a_number_that_comes_again_is_unknown_when_its_producer_left_the_table_after_i
         }
     }
 }
+
+#[test]
+fn what_was_under_way_when_a_queue_takes_again_waits_for_what_it_refused_before() {
+    let mut bench = Bench::new(Properties::default());
+    bench.connect();
+    bench.producer(0, 0);
+    bench.publish(1, "1");
+    let closed = || errors::refuse(ErrorCode::Unavailable, "destination", "It is being emptied.");
+    let close = |bench: &mut Bench, reason| {
+        bench
+            .engine()
+            .close_to_producers(Kind::Queue, "orders", reason)
+            .unwrap()
+    };
+    close(&mut bench, Some(closed()));
+    bench.publish(2, "2");
+    bench.publish(3, "3");
+    close(&mut bench, None);
+    // These were on their way, and would be taken before those that have to be sent again.
+    bench.publish(4, "4");
+    bench.publish(5, "5");
+    assert_eq!(bench.confirmed(), [1]);
+    let unavailable = |first| (first, ErrorCode::Unavailable);
+    assert_eq!(bench.rejected(), [2, 3, 4, 5].map(unavailable));
+    bench.publish(2, "2");
+    bench.publish(6, "6");
+    for sequence in 3..=6 {
+        bench.publish(sequence, &sequence.to_string());
+    }
+    assert_eq!(bench.confirmed(), [1, 2, 3, 4, 5, 6]);
+    assert_eq!(bench.rejected().len(), 5, "and 6, once");
+    assert_eq!(bench.held(), Some(6));
+    // Whoever gives up what was refused goes on, after a moment.
+    close(&mut bench, Some(closed()));
+    bench.publish(7, "7");
+    close(&mut bench, None);
+    bench.publish(8, "8");
+    bench.advance(2_001);
+    bench.publish(9, "9");
+    assert_eq!((bench.confirmed().last(), bench.held()), (Some(&9), Some(7)));
+    // What is refused for good is not waited for.
+    let mut for_good = closed();
+    for_good.retryable = false;
+    close(&mut bench, Some(for_good));
+    bench.publish(10, "10");
+    close(&mut bench, None);
+    bench.publish(11, "11");
+    assert_eq!((bench.confirmed().last(), bench.held()), (Some(&11), Some(8)));
+}

@@ -57,6 +57,32 @@ fn what_exhausts_its_deliveries_or_expires_goes_where_its_queue_wants_it() {
     }
 }
 
+#[test]
+fn what_lives_on_another_broker_is_not_gone_to_although_some_of_it_is_here() {
+    let mut bench = Bench::new();
+    let dead = bench.queue("orders.dead", Properties::default());
+    let properties = Properties {
+        redelivery_max: 2,
+        dead_letter: "orders.dead".to_owned(),
+        ..Properties::default()
+    };
+    let queue = bench.queue("orders", properties);
+    for (elsewhere, to, other) in [(true, UNDELIVERED, dead), (false, dead, UNDELIVERED)] {
+        bench.state().set_elsewhere(dead, elsewhere);
+        bench.send(queue, &Message::text("exhausted"));
+        bench.send(queue, &Message::text("expired").ttl(10));
+        bench.settle();
+        for _ in 0..2 {
+            let (_, sequence, _) = bench.take(queue.source()).unwrap();
+            bench.state().release(queue.source(), sequence, true);
+        }
+        bench.advance(11);
+        bench.settle();
+        assert_eq!(bench.take_all(to.source()).len(), 2, "{elsewhere}");
+        assert!(bench.take_all(other.source()).is_empty(), "{elsewhere}");
+    }
+}
+
 // covers: EMS-DEST-A23
 #[test]
 fn what_was_put_aside_survives_a_restart_and_is_not_destroyed_there() {
