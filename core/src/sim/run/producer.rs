@@ -92,6 +92,7 @@ impl Producer {
             first_unconfirmed: if self.incarnation == 0 { 0 } else { self.first_kept() },
             token: self.token.clone(),
             left_out: self.settled(),
+            ..proto::OpenProducer::default()
         })
     }
 

@@ -9,6 +9,7 @@ mod ends;
 mod limits;
 mod messages;
 mod model;
+mod names;
 mod reads;
 mod records;
 mod recovery;
