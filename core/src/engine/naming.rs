@@ -65,16 +65,18 @@ impl Engine {
         destination: DestinationId,
         user: &str,
     ) -> Result<Named, Refused> {
-        let known = self.state.named_producer(user, &open.name, destination);
-        let Some(named) = known.filter(|named| named.incarnation == open.incarnation) else {
-            let message = "The broker does not know this name under this incarnation: its store is another one or an older \
-                           copy, or it has forgotten the name.";
-            return Err(refuse(ErrorCode::UnknownProducer, "name", message));
+        let unknown = || {
+            let message = "The broker does not know this opening of the name: its store is another one or an older copy, or it \
+                           has forgotten the name.";
+            refuse(ErrorCode::UnknownProducer, "name", message)
         };
-        let is_last = self
-            .state
-            .is_opening_token(&open.token, named.incarnation, named.opening, user);
-        if is_last { Ok(named) } else { Err(taken_over()) }
+        let shown = self.state.opening_of_token(&open.token, open.incarnation, user);
+        let known = self.state.named_producer(user, &open.name, destination);
+        match (shown, known.filter(|named| named.incarnation == open.incarnation)) {
+            (Some(shown), Some(named)) if shown == named.opening => Ok(named),
+            (Some(shown), Some(named)) if shown < named.opening => Err(taken_over()),
+            _ => Err(unknown()),
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use super::producer::{Producer, Target, WINDOW_BYTES_MAX, WINDOW_BYTES_MIN, WIND
 use super::tickets::{Purpose, Resolved};
 use crate::proto::reply::Result as Answered;
 use crate::proto::{self, ErrorCode, server_frame};
-use crate::state::{ProducerKnowledge, message_id_prefix};
+use crate::state::{Named, ProducerKnowledge, message_id_prefix};
 use std::collections::VecDeque;
 
 impl Engine {
@@ -56,10 +56,7 @@ impl Engine {
             .and_then(|target| self.state.destination_by_id(target.destination));
         let opened = proto::ProducerOpened {
             incarnation,
-            token: self
-                .state
-                .opening_token(incarnation, named.map_or(0, |named| named.opening), &user)
-                .map_or_else(Vec::new, |token| token.to_vec()),
+            token: self.token_of(incarnation, named, &user),
             message_id_prefix: message_id_prefix(
                 &self.settings.broker,
                 incarnation,
@@ -94,6 +91,15 @@ impl Engine {
             Some(_) => Outcome::AnswerCommitted(answer),
             None => Outcome::Answer(answer),
         })
+    }
+
+    /// With what a producer comes back. Empty: with nothing.
+    fn token_of(&self, incarnation: u64, named: Option<Named>, user: &str) -> Vec<u8> {
+        let token = match named {
+            Some(named) => self.state.opening_token(incarnation, named.opening, user),
+            None => self.state.producer_token(incarnation, user).map(|token| token.to_vec()),
+        };
+        token.unwrap_or_default()
     }
 
     /// Whether the connection may open this producer; the window it gets. The sum of all windows stays at the

@@ -332,7 +332,7 @@ impl Tables {
             Item::Start { epoch, id } => self.starts.note(epoch, id),
             Item::Secret(secret) => self.starts.keep(secret),
             Item::Name { head, sequence } => {
-                self.take_name(&head, sequence);
+                self.restore_name(&head, sequence);
                 reading.map(|reading| reading.names.insert((head.incarnation, head.destination)));
             }
             Item::NamesForgotten(user) => {

@@ -248,14 +248,20 @@ impl Names {
 impl Tables {
     /// A producer was opened by its name.
     pub(super) fn apply_name(&mut self, head: &NameHead) {
-        self.take_name(head, 0);
+        if let Some(before) = self.names.put(head) {
+            self.producers.let_go(before);
+        }
+        self.producers.keep(head.key(), 0);
         self.bound_names();
     }
 
-    /// Takes a name, and that numbers up to this one have arrived under it.
-    pub(super) fn take_name(&mut self, head: &NameHead, sequence: u64) {
-        if let Some(before) = self.names.put(head) {
-            self.producers.let_go(before);
+    /// A checkpoint says that a producer has a name, and up to where numbers have arrived under it. Nothing is put out for it:
+    /// what records from before it say of others would take the place of what it says.
+    pub(super) fn restore_name(&mut self, head: &NameHead, sequence: u64) {
+        if let Some(before) = self.names.put(head)
+            && let Some(row) = self.producers.kept_mut().remove(&before)
+        {
+            self.producers.put_row_unbounded(before, row);
         }
         self.producers.keep(head.key(), sequence);
     }
@@ -282,7 +288,7 @@ impl Tables {
     pub(super) fn drop_names_at(&mut self, destination: DestinationId) {
         if self.names.count > 0 {
             for key in self.names.remove(|(_, at)| at == destination) {
-                self.producers.let_go(key);
+                self.producers.kept_mut().remove(&key);
             }
         }
     }

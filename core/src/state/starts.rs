@@ -160,31 +160,38 @@ impl State {
     /// By what a producer of this user shows that it was given its incarnation here; None: nothing could show it.
     #[must_use]
     pub fn producer_token(&self, incarnation: u64, user: &str) -> Option<[u8; TOKEN_BYTES]> {
-        self.opening_token(incarnation, 0, user)
+        let whole = self.producer_mac(incarnation, 0, user)?.finalize().into_bytes();
+        whole[..TOKEN_BYTES].try_into().ok()
     }
 
-    /// As [`State::producer_token`], of a producer that was opened by its name: which opening that was.
+    /// As [`State::producer_token`], of a producer that was opened by its name: the same of that opening, and its number.
     #[must_use]
-    pub fn opening_token(&self, incarnation: u64, opening: u64, user: &str) -> Option<[u8; TOKEN_BYTES]> {
-        let mac = self.producer_mac(incarnation, opening, user)?;
-        let whole = mac.finalize().into_bytes();
-        whole[..TOKEN_BYTES].try_into().ok()
+    pub fn opening_token(&self, incarnation: u64, opening: u64, user: &str) -> Option<Vec<u8>> {
+        let whole = self.producer_mac(incarnation, opening, user)?.finalize().into_bytes();
+        Some([&whole[..TOKEN_BYTES], &opening.to_le_bytes()].concat())
     }
 
     /// Whether it was given this incarnation, in this store, for this user.
     #[must_use]
     pub fn is_producer_token(&self, token: &[u8], incarnation: u64, user: &str) -> bool {
-        self.is_opening_token(token, incarnation, 0, user)
+        self.is_mac(token, incarnation, 0, user)
     }
 
-    /// The same of a producer that was opened by its name: whether it was this opening.
+    /// Which opening of a producer by its name gave out this token; None: none did, in this store, for this user.
     #[must_use]
-    pub fn is_opening_token(&self, token: &[u8], incarnation: u64, opening: u64, user: &str) -> bool {
+    pub fn opening_of_token(&self, token: &[u8], incarnation: u64, user: &str) -> Option<u64> {
+        let (mac, opening) = token.split_at_checked(TOKEN_BYTES)?;
+        let opening = u64::from_le_bytes(opening.try_into().ok()?);
+        let known = opening > 0 && self.is_mac(mac, incarnation, opening, user);
+        known.then_some(opening)
+    }
+
+    fn is_mac(&self, shown: &[u8], incarnation: u64, opening: u64, user: &str) -> bool {
         // The length is compared first: the library takes any part of the whole, an empty one too.
-        token.len() == TOKEN_BYTES
+        shown.len() == TOKEN_BYTES
             && self
                 .producer_mac(incarnation, opening, user)
-                .is_some_and(|mac| mac.verify_truncated_left(token).is_ok())
+                .is_some_and(|mac| mac.verify_truncated_left(shown).is_ok())
     }
 
     fn producer_mac(&self, incarnation: u64, opening: u64, user: &str) -> Option<Hmac<Sha256>> {

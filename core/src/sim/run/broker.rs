@@ -1,15 +1,15 @@
 //! The world of a run: clients, the machine, and the wires between them, one step at a time.
 
 use super::client::Client;
-use super::env::Env;
+use super::env::{Beside, Env};
 use super::follower::Follower;
 use super::link::{Down, Link};
 use super::machine::Machine;
 use super::places::Places;
 use super::scene;
 use crate::proto::ServerBatch;
-use crate::sim::Worker;
 use crate::sim::history::Event;
+use crate::sim::{Random, Worker};
 use prost::Message as _;
 
 /// See the module's documentation.
@@ -63,7 +63,10 @@ impl World {
         let queues = scene::places(&mut env);
         let mut machine = Machine::new(&mut env, seed);
         let mut producers = 0;
-        let plans = scene::clients(&mut env);
+        let mut plans = scene::clients(&mut env);
+        if env.beside == Beside::Names {
+            scene::name_producers(&mut plans, &mut Random::new(seed));
+        }
         env.tell(|| format!("{plans:#?}"));
         let clients = (0u32..)
             .zip(plans)
