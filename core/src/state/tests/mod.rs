@@ -14,6 +14,7 @@ mod reads;
 mod records;
 mod recovery;
 mod refusals;
+mod rooms;
 mod round_trips;
 mod shipping;
 mod space;
