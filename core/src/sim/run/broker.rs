@@ -125,6 +125,10 @@ impl World {
 
     fn client_acts(&mut self) {
         let index = self.env.random.below(self.clients.len() as u64) as usize;
+        if self.env.beside == Beside::Rooms {
+            let host = self.machine.host.as_ref();
+            self.env.room = host.map(|host| host.engine().state().log().room_left());
+        }
         if self.clients[index].link.is_some() {
             self.clients[index].act(&mut self.env);
         } else {

@@ -63,6 +63,8 @@ pub struct Env {
     pub prepared: Vec<Prepared>,
     /// What must never happen, and did: errors that no client caused, requests without an answer.
     pub complaints: Vec<String>,
+    /// Where records are to end with their segment, or a little before: what is left of it.
+    pub room: Option<u64>,
     /// What this run has that others do not.
     pub beside: Beside,
     /// What happened, in words, when somebody wants to read it.
@@ -81,6 +83,7 @@ impl Env {
             decided: BTreeSet::new(),
             prepared: Vec::new(),
             complaints: Vec::new(),
+            room: None,
             beside: Beside::of(seed),
             told: std::env::var_os("TELL").map(|_| Vec::new()),
         }

@@ -59,6 +59,22 @@ pub struct Producer {
     sent_bytes: u64,
 }
 
+/// What a record of a message has beside its filler, about.
+const OVERHEAD_BYTES: u64 = 180;
+
+/// How many bytes a message is filled with; where rooms are of interest, mostly as many as leave 0 to 300 of its segment.
+fn filler(env: &mut Env) -> usize {
+    let plain = env.pick(&[10, 40, 40, 300, 300, 5000]).unwrap_or(10);
+    let Some(room) = env.room else { return plain };
+    let left = room.saturating_sub(OVERHEAD_BYTES + env.random.below(300));
+    // Larger records than half a segment there are not.
+    if (10..7_000).contains(&left) && !env.random.one_in(4) {
+        left as usize
+    } else {
+        plain
+    }
+}
+
 impl Producer {
     /// A producer that has never been open.
     #[must_use]
@@ -270,7 +286,7 @@ impl Producer {
         let mut run = Vec::new();
         let mut bytes = self.sent_bytes;
         for _ in 0..count {
-            let filler = env.pick(&[10, 40, 40, 300, 300, 5000]).unwrap_or(10);
+            let filler = filler(env);
             if self.next > self.sequence_limit || bytes + filler as u64 + 200 > self.bytes_limit {
                 break;
             }
