@@ -21,6 +21,7 @@ mod greeting;
 mod intake;
 mod limits;
 mod message_ids;
+mod naming;
 mod output;
 mod owed;
 mod postponed;

@@ -7,7 +7,7 @@ use super::producer::{Producer, Target, WINDOW_BYTES_MAX, WINDOW_BYTES_MIN, WIND
 use super::tickets::{Purpose, Resolved};
 use crate::proto::reply::Result as Answered;
 use crate::proto::{self, ErrorCode, server_frame};
-use crate::state::{ProducerKnowledge, message_id_prefix};
+use crate::state::{Named, ProducerKnowledge, message_id_prefix};
 use std::collections::VecDeque;
 
 impl Engine {
@@ -16,6 +16,7 @@ impl Engine {
             return Ok(Outcome::Done);
         };
         let window = self.check_producer(connection_key, open)?;
+        self.check_name(key, open)?;
         let target = match &open.destination {
             None => None,
             Some(destination) => match self.target(key, destination, Purpose::Produce)? {
@@ -27,18 +28,22 @@ impl Engine {
             Some(connection) => connection.identity.user.clone(),
             None => return Ok(Outcome::Done),
         };
-        let (incarnation, last) = self.incarnation(open, target.as_ref(), &user)?;
-        let next = if open.incarnation == 0 {
-            1
-        } else {
-            open.first_unconfirmed.max(1)
+        // Before a name is opened for it: what is refused changes nothing.
+        let left_out = left_out(open)?;
+        let named = match &target {
+            Some(target) if !open.name.is_empty() => Some(self.open_by_name(open, target.destination, &user)?),
+            _ => None,
         };
-        let left_out = left_out(open, next)?;
+        let (incarnation, last) = match named {
+            Some(named) => (named.incarnation, named.last),
+            None => self.incarnation(open, target.as_ref(), &user)?,
+        };
+        let next = first_number(open, last);
         let producer_key = self.next_key();
         let mut producer = Producer::new(open.producer, key, target, incarnation, next, window);
-        producer.resumed = open.incarnation != 0;
-        producer.again_below = match (open.incarnation, &producer.target) {
-            (0, _) => 0,
+        producer.resumed = open.incarnation != 0 || named.is_some();
+        producer.again_below = match (producer.resumed, &producer.target) {
+            (false, _) => 0,
             // What is above had not arrived; from now on it is known what comes.
             (_, Some(_)) => last.saturating_add(1),
             // Wherever it sent to, it was not further ahead than its credit.
@@ -51,10 +56,7 @@ impl Engine {
             .and_then(|target| self.state.destination_by_id(target.destination));
         let opened = proto::ProducerOpened {
             incarnation,
-            token: self
-                .state
-                .producer_token(incarnation, &user)
-                .map_or_else(Vec::new, |token| token.to_vec()),
+            token: self.token_of(incarnation, named, &user),
             message_id_prefix: message_id_prefix(
                 &self.settings.broker,
                 incarnation,
@@ -73,6 +75,9 @@ impl Engine {
             self.state.attach_producer(target.destination);
         }
         self.producers.insert(producer_key, producer);
+        if named.is_some() {
+            self.named.insert(incarnation, producer_key);
+        }
         if let Some(session) = self.sessions.get_mut(&key) {
             session.producers.push(producer_key);
         }
@@ -80,7 +85,21 @@ impl Engine {
             connection.window_bytes += window;
             connection.producers.insert(open.producer, producer_key);
         }
-        Ok(Outcome::Answer(Answered::ProducerOpened(opened)))
+        let answer = Answered::ProducerOpened(opened);
+        Ok(match named {
+            // Whoever goes on from a number relies on it.
+            Some(_) => Outcome::AnswerCommitted(answer),
+            None => Outcome::Answer(answer),
+        })
+    }
+
+    /// With what a producer comes back. Empty: with nothing.
+    fn token_of(&self, incarnation: u64, named: Option<Named>, user: &str) -> Vec<u8> {
+        let token = match named {
+            Some(named) => self.state.opening_token(incarnation, named.opening, user),
+            None => self.state.producer_token(incarnation, user).map(|token| token.to_vec()),
+        };
+        token.unwrap_or_default()
     }
 
     /// Whether the connection may open this producer; the window it gets. The sum of all windows stays at the
@@ -190,6 +209,9 @@ impl Engine {
         let Some(producer) = self.producers.remove(&key) else {
             return;
         };
+        if self.named.get(&producer.incarnation) == Some(&key) {
+            self.named.remove(&producer.incarnation);
+        }
         if let Some(target) = &producer.target {
             self.state.detach_producer(target.destination);
         }
@@ -247,10 +269,19 @@ impl Engine {
     }
 }
 
+/// The number that the first message of a producer has.
+fn first_number(open: &proto::OpenProducer, last: u64) -> u64 {
+    match (open.incarnation, open.first_unconfirmed) {
+        (0, _) if open.name.is_empty() => 1,
+        (0, 0) => last.saturating_add(1),
+        (_, first) => first.max(1),
+    }
+}
+
 /// What a producer that comes back leaves out.
-fn left_out(open: &proto::OpenProducer, next: u64) -> Result<VecDeque<(u64, u64)>, Refused> {
+fn left_out(open: &proto::OpenProducer) -> Result<VecDeque<(u64, u64)>, Refused> {
     let mut ranges = VecDeque::with_capacity(open.left_out.len());
-    let mut from = next;
+    let mut from = open.first_unconfirmed.max(1);
     for range in &open.left_out {
         let last = if range.last == 0 { range.first } else { range.last };
         if open.incarnation == 0 || range.first < from || last < range.first || last == u64::MAX {

@@ -86,6 +86,13 @@ impl Log {
         bytes + 2 * BLOCK_BYTES <= room
     }
 
+    /// How many bytes are left behind the last record in the segment being written.
+    #[must_use]
+    pub fn room_left(&self) -> u64 {
+        let limit = self.segments.last().map_or(0, |segment| segment.limit().0);
+        limit.saturating_sub(self.end().0)
+    }
+
     /// Whether records with heads and payloads of these lengths can all be appended now for this purpose, in this order.
     /// Whoever appends several asks before the first, so that none of them fails when others have taken effect.
     ///

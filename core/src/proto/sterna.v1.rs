@@ -703,13 +703,31 @@ pub struct OpenProducer {
     /// before; ascending. No others may be left out.
     #[prost(message, repeated, tag = "6")]
     pub left_out: ::prost::alloc::vec::Vec<SequenceRange>,
+    /// A name of the application's own, of at most 255 characters, none of them a control character. It stands for one
+    /// incarnation, for this user at this destination, for as long as the broker keeps the name: over links, programs and
+    /// starts of the broker. Only bound producers have one, at destinations that are not temporary, in sessions that are not
+    /// transacted.
+    ///
+    /// With `incarnation` 0 the producer is opened by its name: whoever had it open before is told ProducerClosed (CONFLICT).
+    /// Its messages follow on from the highest number that is stored or, with `first_unconfirmed`, begin with that one: what
+    /// was stored before is confirmed and not stored again. With an incarnation it goes on after its link broke, unless the
+    /// name was opened since (CONFLICT).
+    ///
+    /// A broker keeps a bounded number of names. When it had to forget one of this user's, a name that it does not know is
+    /// refused (UNKNOWN_PRODUCER), since nobody can tell whether it is new...
+    #[prost(string, tag = "7")]
+    pub name: ::prost::alloc::string::String,
+    /// ...unless this is set: then it is new.
+    #[prost(bool, tag = "8")]
+    pub unknown_is_new: bool,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ProducerOpened {
     /// A number that only grows in a store.
     #[prost(fixed64, tag = "1")]
     pub incarnation: u64,
-    /// The highest number that the broker has from this incarnation (0: none), bound producers only.
+    /// The highest number that the broker has from this incarnation (0: none), bound producers only. To a producer that was
+    /// opened by its name it is told when it is durable.
     #[prost(uint64, tag = "2")]
     pub last_sequence: u64,
     #[prost(uint64, tag = "3")]

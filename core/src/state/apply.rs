@@ -12,6 +12,7 @@ use super::codec::HeadError;
 use super::destroyed::DELETED;
 use super::ids::{Kind, SourceId};
 use super::message_record::{MessageHead, Reference};
+use super::names::NameHead;
 use super::queue::{DELAYED, EXPIRES, Entry, GATED, IN_FLIGHT, MOVED, PRESERVE};
 use super::source::{Moved, Source};
 use super::starts::StartHead;
@@ -49,6 +50,7 @@ impl Tables {
             kinds::TRANSACTION => self.apply_transaction(liveness, position, TransactionHead::decode(head)?),
             kinds::CHECKPOINT => self.apply_checkpoint(liveness, position, head)?,
             kinds::START => self.apply_start(epoch, &StartHead::decode(head)?),
+            kinds::PRODUCER_NAME => self.apply_name(&NameHead::decode(head)?),
             _ => return Err(HeadError::Kind(kind)),
         }
         Ok(())
@@ -313,6 +315,7 @@ impl Tables {
             self.note_destroyed(id.source(), DELETED, messages);
         }
         self.catalogue.remove_destination(id);
+        self.drop_names_at(id);
         messages
     }
 

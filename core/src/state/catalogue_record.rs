@@ -29,6 +29,8 @@ pub mod kinds {
     pub const CHECKPOINT: u8 = 23;
     /// An epoch begins under a start id.
     pub const START: u8 = 25;
+    /// A producer was opened by its name.
+    pub const PRODUCER_NAME: u8 = 26;
 }
 
 /// Where a destination comes from (EMS-DEST-A03).

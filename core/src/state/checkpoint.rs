@@ -7,6 +7,8 @@
 //! Recovery takes each item on top of what it knows (an incomplete checkpoint does no harm), and at the last chunk of a
 //! complete one drops what the checkpoint does not name: its end was told by records that are gone.
 
+use std::collections::BTreeSet;
+
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::log::{AppendError, HEADER_BYTES, Position, Purpose, Space};
@@ -36,6 +38,9 @@ pub(super) struct CheckpointReading {
     rows: FxHashMap<Key, bool>,
     forgotten_up_to: u64,
     refused: FxHashSet<Key>,
+    /// Producers with names, and users whose names were forgotten; and whether it is everybody's.
+    names: FxHashSet<Key>,
+    names_forgotten: (BTreeSet<String>, bool),
 }
 
 impl State {
@@ -201,6 +206,14 @@ impl Tables {
                 })?;
             }
         }
+        for head in self.names.iter() {
+            let last = self.producers.kept_sequence((head.incarnation, head.destination));
+            chunks.item(&Item::Name { head, sequence: last })?;
+        }
+        let (users, of_all) = self.names.marks();
+        for user in users.map(|user| Some(user.to_owned())).chain(of_all.then_some(None)) {
+            chunks.item(&Item::NamesForgotten(user))?;
+        }
         for ((incarnation, destination), ranges) in self.producers.refused_snapshot() {
             chunks.item(&Item::Refused {
                 incarnation,
@@ -234,6 +247,8 @@ impl Tables {
                 rows: FxHashMap::default(),
                 forgotten_up_to: 0,
                 refused: FxHashSet::default(),
+                names: FxHashSet::default(),
+                names_forgotten: (BTreeSet::new(), false),
             }),
             // The beginning is missing: what it says still holds, what it does not say means nothing.
             _ => None,
@@ -248,8 +263,11 @@ impl Tables {
             self.checkpoint = reading.begin;
             self.checkpoint_bytes = reading.bytes;
             self.drop_unlisted(liveness, &reading.named);
+            let (users, of_all) = reading.names_forgotten;
+            self.keep_names(&reading.names, users, of_all);
             self.producers.keep_rows(&reading.rows, reading.forgotten_up_to);
             self.producers.keep_refused(&reading.refused);
+            self.bound_names();
         } else {
             self.reading = Some(reading);
         }
@@ -313,6 +331,19 @@ impl Tables {
             Item::Retired { id, kind, name } => self.catalogue.retire(id, kind, name),
             Item::Start { epoch, id } => self.starts.note(epoch, id),
             Item::Secret(secret) => self.starts.keep(secret),
+            Item::Name { head, sequence } => {
+                self.restore_name(&head, sequence);
+                reading.map(|reading| reading.names.insert((head.incarnation, head.destination)));
+            }
+            Item::NamesForgotten(user) => {
+                self.names.mark(user.as_deref());
+                if let Some(reading) = reading {
+                    match user {
+                        Some(user) => reading.names_forgotten.0.extend([user]),
+                        None => reading.names_forgotten.1 = true,
+                    }
+                }
+            }
         }
         Ok(())
     }

@@ -6,6 +6,7 @@ use crate::name::DestinationName;
 use super::catalogue_record::{DestinationHead, SubscriptionHead};
 use super::codec::{Decoder, HeadError, put_byte, put_bytes, put_flag, put_number, put_ranges, put_text};
 use super::ids::{DestinationId, Kind, SourceId};
+use super::names::NameHead;
 use super::refusals::Ranges;
 use super::starts::SECRET_BYTES;
 
@@ -21,6 +22,8 @@ const REFUSED: u8 = 7;
 const REFUSALS_FORGOTTEN: u8 = 8;
 const START: u8 = 9;
 const SECRET: u8 = 10;
+const NAME: u8 = 11;
+const NAMES_FORGOTTEN: u8 = 12;
 
 /// What stands before a chunk's items.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -122,6 +125,15 @@ pub enum Item {
     },
     /// The key of producers' tokens.
     Secret([u8; SECRET_BYTES]),
+    /// A producer has a name.
+    Name {
+        /// Which, as it was opened last.
+        head: NameHead,
+        /// The highest number that arrived.
+        sequence: u64,
+    },
+    /// A name was forgotten: this user's, or (none) anybody's.
+    NamesForgotten(Option<String>),
 }
 
 impl Item {
@@ -183,6 +195,16 @@ impl Item {
                 put_byte(out, SECRET);
                 put_bytes(out, secret);
             }
+            Self::Name { head, sequence } => {
+                put_byte(out, NAME);
+                head.encode_fields(out);
+                put_number(out, *sequence);
+            }
+            Self::NamesForgotten(user) => {
+                put_byte(out, NAMES_FORGOTTEN);
+                put_flag(out, user.is_some());
+                user.iter().for_each(|user| put_text(out, user));
+            }
         }
         Ok(())
     }
@@ -235,6 +257,14 @@ impl Item {
                 id: u64::from_le_bytes(decoder.array("start id")?),
             },
             SECRET => Self::Secret(decoder.array("secret")?),
+            NAME => Self::Name {
+                head: NameHead::decode_fields(decoder)?,
+                sequence: decoder.number("a named producer's last number")?,
+            },
+            NAMES_FORGOTTEN => Self::NamesForgotten(match decoder.flag("forgotten names")? {
+                true => Some(decoder.text("forgotten names")?.to_owned()),
+                false => None,
+            }),
             _ => return Err(HeadError::Range("an item")),
         })
     }

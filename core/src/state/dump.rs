@@ -100,6 +100,13 @@ impl State {
         for (incarnation, destination, sequence) in old.into_iter().chain(young) {
             lines.push(format!("producer {incarnation:x} to {} last {sequence}", destination.0));
         }
+        for head in tables.names.iter() {
+            let last = tables.producers.kept_sequence((head.incarnation, head.destination));
+            lines.push(format!("{head:?} last {last}"));
+        }
+        let (users, of_all) = tables.names.marks();
+        lines.extend(users.map(|user| format!("names of {user:?} forgotten")));
+        lines.push(format!("names of all forgotten: {of_all}"));
         lines.push(format!(
             "producers forgotten up to {:x}",
             tables.producers.forgotten_up_to()

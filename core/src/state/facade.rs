@@ -14,6 +14,7 @@ use super::catalogue_record::kinds;
 use super::destroyed::Destroyed;
 use super::error::StateError;
 use super::ids::{DestinationId, EPOCH_END, Kind, Now, SourceId, within_epoch};
+use super::names::Names;
 use super::producers::{ProducerKnowledge, Producers};
 use super::properties::Stores;
 use super::publishing::Planning;
@@ -36,6 +37,8 @@ pub struct StateOptions {
     pub volatile_bytes: u64,
     /// Producers that are remembered, per destination. Default 100,000.
     pub producers_max: usize,
+    /// Producers that are known by their names. Default 10,000.
+    pub named_producers_max: usize,
     /// Producers of which refused numbers are remembered, per destination. Default 65,536.
     pub refusals_max: usize,
     /// Bits of an incarnation that count within an epoch, 32 at most. Default 32; stores from before began with 24, and what
@@ -60,6 +63,7 @@ impl Default for StateOptions {
             log: Options::default(),
             volatile_bytes: 64 * 1024 * 1024,
             producers_max: 100_000,
+            named_producers_max: 10_000,
             refusals_max: 65_536,
             incarnation_bits: 32,
             redelivery_reserve: 8192,
@@ -133,7 +137,10 @@ impl State {
         let spill = SpillFiles::new(Arc::clone(&disk));
         let mut tables = Tables::new(
             now,
-            Producers::new(options.producers_max, options.refusals_max),
+            (
+                Producers::new(options.producers_max, options.refusals_max),
+                Names::new(options.named_producers_max),
+            ),
             VolatileStore::new(options.volatile_bytes, spill),
             Starts::new(options.incarnation_bits.clamp(1, 32)),
         );

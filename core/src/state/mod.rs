@@ -7,7 +7,7 @@
 //!
 //! Smallest first: [`ids`], `codec`; the record heads `message_record`, `terminal_record`, `catalogue_record`,
 //! `checkpoint_record`, all of them in `records`; `queue`
-//! (entries), `source`, `timers`, `producers`, `refusals`, `starts`, `volatile` with `spill`; `properties`, `bridge`, `catalogue`, `destroyed`; `transaction`;
+//! (entries), `source`, `timers`, `producers`, `refusals`, `names`, `starts`, `volatile` with `spill`; `properties`, `bridge`, `catalogue`, `destroyed`; `transaction`;
 //! `tables` with `apply`, `deciding`, `checkpoint`, `rewriting`; and the `facade` with `publishing`, `ending`, `dispatching`,
 //! `acknowledging`, `transacting`, `administration`, `looking`, `upkeep`, `dump`.
 //!
@@ -36,6 +36,7 @@ mod facade;
 pub mod ids;
 mod looking;
 mod message_record;
+mod names;
 mod producers;
 mod properties;
 mod publishing;
@@ -74,6 +75,7 @@ pub use facade::{State, StateOptions, Totals};
 pub use ids::{DestinationId, Kind, Now, SourceId, Tx, UNDELIVERED, XID_PART_BYTES_MAX, Xid};
 pub use looking::{BrowseCursor, BrowseNext};
 pub use message_record::{MessageCopy, MessageHead, Reference};
+pub use names::{NameError, Named, PRODUCER_NAME_CHARS_MAX};
 pub use producers::ProducerKnowledge;
 pub use properties::{OverflowPolicy, Properties, Store, StoreDefinition, StoreIndex, Stores};
 pub use publishing::{Accepted, Durability, Incoming};

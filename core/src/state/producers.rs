@@ -25,7 +25,7 @@ pub enum ProducerKnowledge {
 }
 
 /// What the table keeps.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct LastArrival {
     /// The highest number.
     pub sequence: u64,
@@ -40,6 +40,8 @@ pub struct LastArrival {
 pub struct Producers {
     young: FxHashMap<Key, LastArrival>,
     old: FxHashMap<Key, LastArrival>,
+    /// Rows of producers that have a name, which nobody pushes out: [`super::names`] bounds them.
+    kept: FxHashMap<Key, LastArrival>,
     forgotten_up_to: u64,
     /// As `forgotten_up_to`, of what was only ever in memory: it ends with the process, like those messages.
     forgotten_unlogged: u64,
@@ -58,6 +60,7 @@ impl Producers {
         Self {
             young: FxHashMap::default(),
             old: FxHashMap::default(),
+            kept: FxHashMap::default(),
             forgotten_up_to: 0,
             forgotten_unlogged: 0,
             refusals: Refusals::new(refusals_max),
@@ -71,7 +74,7 @@ impl Producers {
     #[must_use]
     pub fn last(&self, incarnation: u64, destination: DestinationId) -> Option<LastArrival> {
         let key = (incarnation, destination);
-        let logged = self.young.get(&key).or_else(|| self.old.get(&key)).copied();
+        let logged = self.row(&key).copied();
         let unlogged = self.unlogged.iter().find_map(|half| half.get(&key)).copied();
         match (logged, unlogged) {
             (logged, None) => logged,
@@ -81,6 +84,51 @@ impl Producers {
                 position: logged.position,
                 untold: logged.untold.max(unlogged.untold),
             }),
+        }
+    }
+
+    fn row(&self, key: &Key) -> Option<&LastArrival> {
+        let row = self.young.get(key).or_else(|| self.old.get(key));
+        match row {
+            None if !self.kept.is_empty() => self.kept.get(key),
+            row => row,
+        }
+    }
+
+    fn row_mut(&mut self, key: &Key) -> Option<&mut LastArrival> {
+        let row = self.young.get_mut(key).or_else(|| self.old.get_mut(key));
+        row.or_else(|| self.kept.get_mut(key))
+    }
+
+    /// The row of a producer that has a name.
+    pub(super) fn kept_row(&self, key: &Key) -> Option<&LastArrival> {
+        self.kept.get(key)
+    }
+
+    /// Rows of producers that have a name.
+    pub(super) const fn kept_mut(&mut self) -> &mut FxHashMap<Key, LastArrival> {
+        &mut self.kept
+    }
+
+    /// Takes a row out from among the others.
+    pub(super) fn take_row(&mut self, key: Key) -> Option<LastArrival> {
+        self.young.remove(&key).or_else(|| self.old.remove(&key))
+    }
+
+    /// Puts a row among the others.
+    pub(super) fn put_row(&mut self, key: Key, row: LastArrival) {
+        self.young.insert(key, row);
+        self.bound();
+    }
+
+    /// As [`Producers::put_row`], where it is said afterwards which rows stay.
+    pub(super) fn put_row_unbounded(&mut self, key: Key, row: LastArrival) {
+        self.young.insert(key, row);
+    }
+
+    fn bound(&mut self) {
+        if self.young.len() >= self.half_max {
+            self.rotate();
         }
     }
 
@@ -176,7 +224,7 @@ impl Producers {
             self.marked = true;
             let [young, old] = self.unlogged.as_mut();
             let mut found = false;
-            for half in [&mut self.young, &mut self.old, young, old] {
+            for half in [&mut self.young, &mut self.old, &mut self.kept, young, old] {
                 if let Some(last) = half.get_mut(&key) {
                     last.untold = last.untold.max(up_to);
                     found = true;
@@ -232,7 +280,11 @@ impl Producers {
             position,
             untold,
         };
-        if let Some(last) = self.young.get_mut(&key) {
+        let kept = match self.kept.is_empty() {
+            true => None,
+            false => self.kept.get_mut(&key),
+        };
+        if let Some(last) = kept.or_else(|| self.young.get_mut(&key)) {
             if sequence >= last.sequence {
                 *last = arrival;
             } else {
@@ -246,10 +298,7 @@ impl Producers {
             Some(before) => LastArrival { untold, ..before },
             None => arrival,
         };
-        self.young.insert(key, row);
-        if self.young.len() >= self.half_max {
-            self.rotate();
-        }
+        self.put_row(key, row);
     }
 
     fn note_unlogged(&mut self, key: Key, sequence: u64, untold: u64) {
@@ -271,7 +320,11 @@ impl Producers {
         );
         if young.len() >= self.half_max {
             let evicted = std::mem::replace(old, std::mem::take(young));
-            let known = |key: &Key| self.young.contains_key(key) || self.old.contains_key(key);
+            let known = |key: &Key| {
+                [&self.young, &self.old, &self.kept]
+                    .iter()
+                    .any(|rows| rows.contains_key(key))
+            };
             // Logged messages keep it known, and then only with all of its numbers.
             let (kept, gone): (FxHashMap<_, _>, FxHashMap<_, _>) = evicted.into_iter().partition(|(key, _)| known(key));
             let highest = gone.keys().map(|(incarnation, _)| *incarnation).max().unwrap_or(0);
@@ -325,7 +378,7 @@ impl Producers {
         if self.is_plain() {
             return Vec::new();
         }
-        let marked = [&self.old, &self.young]
+        let marked = [&self.old, &self.young, &self.kept]
             .into_iter()
             .flatten()
             .filter(|(key, last)| last.untold > 0 && self.refusals.get(**key).is_none());
@@ -357,7 +410,7 @@ impl Producers {
         let key = (incarnation, destination);
         self.set_refused(key, refused);
         let untold = refused.unknown_up_to();
-        match self.young.get_mut(&key).or_else(|| self.old.get_mut(&key)) {
+        match self.row_mut(&key) {
             Some(last) => last.untold = untold,
             None if untold > 0 => self.refusals.set(key, refused.clone()),
             None => {}
@@ -380,6 +433,7 @@ impl Producers {
             .young
             .iter_mut()
             .chain(&mut self.old)
+            .chain(&mut self.kept)
             .filter(|(key, _)| !named.contains(key))
         {
             last.untold = 0;
@@ -397,12 +451,11 @@ impl Producers {
     /// Takes a row of a checkpoint, unless the table knows better.
     pub fn restore(&mut self, young: bool, incarnation: u64, destination: DestinationId, sequence: u64) {
         let key = (incarnation, destination);
-        if self
-            .young
-            .get(&key)
-            .or_else(|| self.old.get(&key))
-            .is_some_and(|last| last.sequence >= sequence)
-        {
+        if let Some(last) = self.kept.get_mut(&key) {
+            last.sequence = last.sequence.max(sequence);
+            return;
+        }
+        if self.row(&key).is_some_and(|last| last.sequence >= sequence) {
             return;
         }
         // It stands in one half: an earlier message's number in the other would hide this one.

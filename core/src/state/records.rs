@@ -5,6 +5,7 @@ use super::catalogue_record::{DestinationHead, SubscriptionHead, TransactionHead
 use super::checkpoint_record;
 use super::codec::HeadError;
 use super::message_record::MessageHead;
+use super::names::NameHead;
 use super::starts::StartHead;
 use super::terminal_record::{MoveHead, TerminalHead};
 
@@ -22,6 +23,7 @@ pub fn check(kind: u8, head: &[u8]) -> Result<(), HeadError> {
         kinds::WATERMARK => WatermarkHead::decode(head).map(|_| ()),
         kinds::TRANSACTION => TransactionHead::decode(head).map(|_| ()),
         kinds::START => StartHead::decode(head).map(|_| ()),
+        kinds::PRODUCER_NAME => NameHead::decode(head).map(|_| ()),
         kinds::CHECKPOINT => checkpoint_record::check(head),
         _ => Err(HeadError::Kind(kind)),
     }

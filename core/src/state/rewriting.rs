@@ -25,7 +25,12 @@ impl Rewriter for Tables {
                 Ok(head) => self.rewrite_transaction(record.position, head),
                 Err(_) => Rewrite::Keep,
             },
-            kinds::DESTINATION | kinds::SUBSCRIPTION | kinds::WATERMARK | kinds::CHECKPOINT | kinds::START
+            kinds::DESTINATION
+            | kinds::SUBSCRIPTION
+            | kinds::WATERMARK
+            | kinds::CHECKPOINT
+            | kinds::START
+            | kinds::PRODUCER_NAME
                 if superseded =>
             {
                 Rewrite::Drop

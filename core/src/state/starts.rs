@@ -160,26 +160,51 @@ impl State {
     /// By what a producer of this user shows that it was given its incarnation here; None: nothing could show it.
     #[must_use]
     pub fn producer_token(&self, incarnation: u64, user: &str) -> Option<[u8; TOKEN_BYTES]> {
-        let mac = self.producer_mac(incarnation, user)?;
-        let whole = mac.finalize().into_bytes();
+        let whole = self.producer_mac(incarnation, 0, user)?.finalize().into_bytes();
         whole[..TOKEN_BYTES].try_into().ok()
+    }
+
+    /// As [`State::producer_token`], of a producer that was opened by its name: the same of that opening, and its number.
+    #[must_use]
+    pub fn opening_token(&self, incarnation: u64, opening: u64, user: &str) -> Option<Vec<u8>> {
+        let whole = self.producer_mac(incarnation, opening, user)?.finalize().into_bytes();
+        Some([&whole[..TOKEN_BYTES], &opening.to_le_bytes()].concat())
     }
 
     /// Whether it was given this incarnation, in this store, for this user.
     #[must_use]
     pub fn is_producer_token(&self, token: &[u8], incarnation: u64, user: &str) -> bool {
-        // The length is compared first: the library takes any part of the whole, an empty one too.
-        token.len() == TOKEN_BYTES
-            && self
-                .producer_mac(incarnation, user)
-                .is_some_and(|mac| mac.verify_truncated_left(token).is_ok())
+        self.is_mac(token, incarnation, 0, user)
     }
 
-    fn producer_mac(&self, incarnation: u64, user: &str) -> Option<Hmac<Sha256>> {
+    /// Which opening of a producer by its name gave out this token; None: none did, in this store, for this user.
+    #[must_use]
+    pub fn opening_of_token(&self, token: &[u8], incarnation: u64, user: &str) -> Option<u64> {
+        let (mac, opening) = token.split_at_checked(TOKEN_BYTES)?;
+        let opening = u64::from_le_bytes(opening.try_into().ok()?);
+        let known = opening > 0 && self.is_mac(mac, incarnation, opening, user);
+        known.then_some(opening)
+    }
+
+    fn is_mac(&self, shown: &[u8], incarnation: u64, opening: u64, user: &str) -> bool {
+        // The length is compared first: the library takes any part of the whole, an empty one too.
+        shown.len() == TOKEN_BYTES
+            && self
+                .producer_mac(incarnation, opening, user)
+                .is_some_and(|mac| mac.verify_truncated_left(shown).is_ok())
+    }
+
+    fn producer_mac(&self, incarnation: u64, opening: u64, user: &str) -> Option<Hmac<Sha256>> {
         let start = self.start_id_of(incarnation)?;
         let secret = self.tables.starts.secret()?;
         let mut mac = Hmac::<Sha256>::new_from_slice(&secret).ok()?;
-        mac.update(b"sterna producer\0");
+        // Of tokens that were given out before there were names the text is as it was.
+        if opening == 0 {
+            mac.update(b"sterna producer\0");
+        } else {
+            mac.update(b"sterna named producer\0");
+            mac.update(&opening.to_le_bytes());
+        }
         mac.update(&self.log.store_id());
         mac.update(&start.to_le_bytes());
         mac.update(&incarnation.to_le_bytes());

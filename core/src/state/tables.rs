@@ -14,6 +14,7 @@ use super::catalogue_record::{Decision, Origin};
 use super::checkpoint::CheckpointReading;
 use super::destroyed::Destroyed;
 use super::ids::{DestinationId, Kind, Now, SourceId, UNDELIVERED};
+use super::names::Names;
 use super::producers::Producers;
 use super::properties::Stores;
 use super::queue::{DELAYED, EXPIRES, Entry, MOVED, PRESERVE};
@@ -90,6 +91,7 @@ pub(super) struct Tables {
     /// By the record that prepared it, for as long as one that knows nothing of the decision may be on disk.
     pub decided: FxHashMap<Position, Decided>,
     pub producers: Producers,
+    pub names: Names,
     pub starts: Starts,
     pub volatile: VolatileStore,
     pub timers: Timers,
@@ -112,7 +114,7 @@ pub(super) struct Tables {
 }
 
 impl Tables {
-    pub fn new(now: Now, producers: Producers, volatile: VolatileStore, starts: Starts) -> Self {
+    pub fn new(now: Now, (producers, names): (Producers, Names), volatile: VolatileStore, starts: Starts) -> Self {
         let mut tables = Self {
             now,
             epoch: 0,
@@ -124,6 +126,7 @@ impl Tables {
             transactions: Transactions::default(),
             decided: FxHashMap::default(),
             producers,
+            names,
             starts,
             volatile,
             timers: Timers::default(),

@@ -72,11 +72,17 @@ impl State {
             }
         }
         // Mostly there is room enough without the reserve, and how much it is exactly need not be known.
-        let mut roughly = others.clone();
+        let mut roughly = Vec::new();
         for (_, sequences) in &acknowledged {
             put_lengths_max(sequences.len() as u64, &mut roughly);
         }
-        if self.log.check_room(&roughly, Purpose::Fill).is_ok() {
+        // In the order in which they are appended, as what fits depends on it; and for their own purpose, too, which leaves
+        // alone what is kept for upkeep: where no reserve is prepared yet, others know nothing of that.
+        roughly.extend(&others);
+        if [Purpose::Fill, Purpose::Drain]
+            .into_iter()
+            .all(|purpose| self.log.check_room(&roughly, purpose).is_ok())
+        {
             return Ok(());
         }
         let mut lengths = Vec::new();

@@ -4,6 +4,7 @@ mod acknowledging;
 mod configuring;
 mod detaching;
 mod dispatching;
+mod naming;
 mod producers;
 mod refusing;
 mod room;
@@ -33,6 +34,10 @@ struct Bench {
     limits: Limits,
     /// How many producers' numbers the next start remembers.
     producers_max: usize,
+    /// How many producers have names, in the next start.
+    named_producers_max: usize,
+    /// Who connects.
+    user: String,
     /// Memory for what is not logged, in the next start.
     volatile_bytes: u64,
     frames: Vec<proto::ServerFrame>,
@@ -56,6 +61,8 @@ impl Bench {
             properties,
             limits: Limits::default(),
             producers_max: StateOptions::default().producers_max,
+            named_producers_max: StateOptions::default().named_producers_max,
+            user: String::new(),
             volatile_bytes: StateOptions::default().volatile_bytes,
             frames: Vec::new(),
             ready: Vec::new(),
@@ -77,6 +84,7 @@ impl Bench {
             },
             start: self.draw(),
             producers_max: self.producers_max,
+            named_producers_max: self.named_producers_max,
             volatile_bytes: self.volatile_bytes,
             ..StateOptions::default()
         };
@@ -147,7 +155,9 @@ impl Bench {
             let polled = self.engine().poll();
             for request in polled.tickets {
                 let answer = match request.question {
-                    Question::Hello { .. } | Question::Pattern { .. } => Answer::Admitted { user: String::new() },
+                    Question::Hello { .. } | Question::Pattern { .. } => Answer::Admitted {
+                        user: self.user.clone(),
+                    },
                     Question::Destination { .. } => Answer::Create(self.properties.clone()),
                 };
                 self.engine().answer(request.ticket, answer);
@@ -229,6 +239,7 @@ impl Bench {
             token: self.token(incarnation),
             left_out: Vec::new(),
             first_unconfirmed,
+            ..proto::OpenProducer::default()
         };
         self.send(1, Sent::OpenProducer(open));
     }

@@ -17,6 +17,7 @@ impl Bench {
             first_unconfirmed: 1,
             token,
             left_out: Vec::new(),
+            ..proto::OpenProducer::default()
         };
         self.frames.clear();
         let frame = proto::ClientFrame {
@@ -210,6 +211,7 @@ fn a_producer_that_comes_back_leaves_out_what_it_declares_and_nothing_else() {
                 first_unconfirmed: 2,
                 token: token.clone(),
                 left_out,
+                ..proto::OpenProducer::default()
             }),
         );
     };

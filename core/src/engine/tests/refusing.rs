@@ -11,6 +11,7 @@ impl Bench {
             first_unconfirmed,
             token: self.token(incarnation),
             left_out: Vec::new(),
+            ..proto::OpenProducer::default()
         };
         self.send(1, Sent::OpenProducer(open));
     }

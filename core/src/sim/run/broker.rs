@@ -1,15 +1,15 @@
 //! The world of a run: clients, the machine, and the wires between them, one step at a time.
 
 use super::client::Client;
-use super::env::Env;
+use super::env::{Beside, Env};
 use super::follower::Follower;
 use super::link::{Down, Link};
 use super::machine::Machine;
 use super::places::Places;
 use super::scene;
 use crate::proto::ServerBatch;
-use crate::sim::Worker;
 use crate::sim::history::Event;
+use crate::sim::{Random, Worker};
 use prost::Message as _;
 
 /// See the module's documentation.
@@ -63,7 +63,10 @@ impl World {
         let queues = scene::places(&mut env);
         let mut machine = Machine::new(&mut env, seed);
         let mut producers = 0;
-        let plans = scene::clients(&mut env);
+        let mut plans = scene::clients(&mut env);
+        if env.beside == Beside::Names {
+            scene::name_producers(&mut plans, &mut Random::new(seed));
+        }
         env.tell(|| format!("{plans:#?}"));
         let clients = (0u32..)
             .zip(plans)
@@ -122,6 +125,10 @@ impl World {
 
     fn client_acts(&mut self) {
         let index = self.env.random.below(self.clients.len() as u64) as usize;
+        if self.env.beside == Beside::Rooms {
+            let host = self.machine.host.as_ref();
+            self.env.room = host.map(|host| host.engine().state().log().room_left());
+        }
         if self.clients[index].link.is_some() {
             self.clients[index].act(&mut self.env);
         } else {

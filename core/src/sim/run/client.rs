@@ -464,6 +464,7 @@ impl Client {
                 .push(format!("an answer to request {} that nobody waits for", reply.request));
             return;
         };
+        env.tell(|| format!("client {} is answered, {asked:?}: {:?}", self.id, reply.result));
         let error = match &reply.result {
             Some(Answered::Error(error)) => Some(error.clone()),
             _ => None,
@@ -477,11 +478,18 @@ impl Client {
             }
             (Asked::Producer(at), Some(Answered::ProducerOpened(opened))) => {
                 let frames = session.producers[at].opened(env, &opened);
-                self.send(index, frames.into_iter().map(|frame| (frame, None)).collect());
+                // What could not go on from there is closed, and opened again when that is answered.
+                let closes = !session.producers[at].is_open();
+                let asked = |frame| (frame, closes.then_some(Asked::CloseProducer(at)));
+                self.send(index, frames.into_iter().map(asked).collect());
             }
             (Asked::Producer(at), _) => {
                 let frames = producer_refused(session, at, error.map(|error| error.code()));
                 self.send(index, frames);
+            }
+            (Asked::CloseProducer(at), _) => {
+                let open = session.producers[at].open_frame();
+                self.send(index, vec![(open, Some(Asked::Producer(at)))]);
             }
             (Asked::Consumer(number), _) => consumer_answered(env, session, number, error.is_some()),
             (Asked::Ack(deliveries), Some(Answered::Done(_))) => {
@@ -536,8 +544,9 @@ impl Client {
         for index in 0..self.sessions.len() {
             let session = &self.sessions[index];
             let asks = |asked: usize| {
-                let about =
-                    |(of, what): &(usize, Asked)| *of == index && matches!(what, Asked::Producer(at) if *at == asked);
+                let about = |(of, what): &(usize, Asked)| {
+                    *of == index && matches!(what, Asked::Producer(at) | Asked::CloseProducer(at) if *at == asked)
+                };
                 self.asked.values().any(about)
             };
             let closed = |(at, producer): &(usize, &Producer)| session.open && !producer.is_open() && !asks(*at);

@@ -5,6 +5,9 @@
 //! says "damaged", and a forced one names what is lost: no message is missing beside that, but those whose transaction or
 //! destination is among it. What can be read has the right bytes. Only the last write may be cut as torn in silence
 //! (`docs/log-format.md`, "The window that remains"). And what a forced start leaves needs no force.
+//!
+//! A store that is open when it is damaged goes on: it reads, scrubs, compacts and writes its checkpoint. Only what is
+//! damaged cannot be read, and that is known; it does not fail; and its next start finds what one on the damaged copy has to.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -58,7 +61,35 @@ impl World {
         probe.run(&sound, &damaged);
         self.probes += 1;
     }
+
+    /// The same of a copy that is open when it is damaged.
+    pub fn probe_live(&mut self) {
+        let proven = self.machine.proven();
+        if self.machine.is_finished() || proven == Position::ZERO {
+            return;
+        }
+        let sound = self.machine.disk.fork(self.env.random.next_u64());
+        sound.kill_process();
+        let live = sound.fork(self.env.random.next_u64());
+        let mut options = self.machine.options().clone();
+        options.start = Start {
+            id: self.env.random.next_u64() | 1,
+            secret: [99; crate::state::SECRET_BYTES],
+        };
+        let mut probe = Probe {
+            env: &mut self.env,
+            options,
+            proven,
+            what: "nothing yet".to_owned(),
+        };
+        probe.run_live(&sound, &live);
+        self.probes += 1;
+    }
 }
+
+/// Seconds that a store lives on after it was damaged, and jobs that it does in each.
+const LIVED_SECONDS: u64 = 8;
+const JOBS_A_SECOND: u32 = 40;
 
 /// Damages one place of a disk; what it did, in words.
 fn damage(env: &mut Env, disk: &SimDisk) -> Option<String> {
@@ -125,6 +156,36 @@ impl Probe<'_> {
             }
             Err(error) => self.complain(&format!("a start is refused otherwise: {error}")),
         }
+    }
+
+    /// Damages a store that is open, and lets it live on; then it is started again.
+    fn run_live(&mut self, sound: &SimDisk, disk: &SimDisk) {
+        let (mut reference, mut state) = match (self.open(sound, false), self.open(disk, false)) {
+            (Ok((reference, _)), Ok((state, _))) => (reference, state),
+            // What is wrong then, the run itself says.
+            _ => return,
+        };
+        let Some(what) = damage(self.env, disk) else { return };
+        self.what = format!("live, {what}");
+        let here = messages(&state);
+        for _ in 0..LIVED_SECONDS {
+            // Comes once a second, and is what scrubbing counts by. No message's time passes.
+            state.request_watermark_sync();
+            if let Err(error) = live_on(&mut state) {
+                return self.complain(&format!("it fails: {error}"));
+            }
+            self.judge_payloads(&mut reference, &mut state, &RecoveryReport::default(), &here);
+        }
+        // It may find no room for one.
+        let _ = state.checkpoint();
+        if let Err(error) = live_on(&mut state) {
+            return self.complain(&format!("it fails: {error}"));
+        }
+        drop(state);
+        disk.kill_process();
+        sound.kill_process();
+        drop(reference);
+        self.run(sound, disk);
     }
 
     /// After a forced start a plain one finds the same.
@@ -226,6 +287,31 @@ impl Probe<'_> {
                 (Ok(_), Ok(_)) => return self.complain(&format!("{key:?} at {position} has other bytes")),
             }
         }
+    }
+}
+
+/// Writes what there is to write, and does upkeep.
+fn live_on(state: &mut State) -> Result<(), String> {
+    for _ in 0..JOBS_A_SECOND {
+        let written = match state.next_write() {
+            Ok(Some(job)) => state.complete_write(job.run()).map(|_| true),
+            Ok(None) => Ok(false),
+            Err(error) => Err(error),
+        };
+        let kept = match state.maintenance() {
+            Ok(Some(job)) => state.complete_maintenance(job.run()).map(|_| true),
+            Ok(None) => Ok(false),
+            Err(error) => Err(error),
+        };
+        match (written, kept) {
+            (Ok(false), Ok(false)) => break,
+            (Err(error), _) | (_, Err(error)) => return Err(error.to_string()),
+            _ => {}
+        }
+    }
+    match state.failed() {
+        Some(why) => Err(why.to_owned()),
+        None => Ok(()),
     }
 }
 

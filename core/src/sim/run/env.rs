@@ -23,6 +23,30 @@ pub struct Prepared {
     pub decision: Option<bool>,
 }
 
+/// What some runs have beside what all have. It is drawn by itself, so that what other seeds do does not change with it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Beside {
+    /// Nothing.
+    Nothing,
+    /// Programs that name their producers.
+    Names,
+    /// Records that end where segments and the store's space do, or a little before.
+    Rooms,
+}
+
+impl Beside {
+    /// Chosen among all numbers so that the reduced runs in `tests/defects` have nothing beside.
+    const SALT: u64 = 66;
+
+    fn of(seed: u64) -> Self {
+        match Random::new(seed ^ Self::SALT).below(6) {
+            0 => Self::Names,
+            1 => Self::Rooms,
+            _ => Self::Nothing,
+        }
+    }
+}
+
 /// See the module's documentation.
 pub struct Env {
     /// Random numbers.
@@ -39,6 +63,10 @@ pub struct Env {
     pub prepared: Vec<Prepared>,
     /// What must never happen, and did: errors that no client caused, requests without an answer.
     pub complaints: Vec<String>,
+    /// Where records are to end with their segment, or a little before: what is left of it.
+    pub room: Option<u64>,
+    /// What this run has that others do not.
+    pub beside: Beside,
     /// What happened, in words, when somebody wants to read it.
     pub told: Option<Vec<String>>,
 }
@@ -55,6 +83,8 @@ impl Env {
             decided: BTreeSet::new(),
             prepared: Vec::new(),
             complaints: Vec::new(),
+            room: None,
+            beside: Beside::of(seed),
             told: std::env::var_os("TELL").map(|_| Vec::new()),
         }
     }

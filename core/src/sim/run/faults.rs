@@ -1,6 +1,7 @@
 //! What goes wrong in a run: power, process, disk, wires, readers, clocks.
 
 use super::broker::World;
+use super::env::Beside;
 use crate::sim::history::Event;
 use crate::sim::{Faults, Worker};
 
@@ -121,7 +122,8 @@ impl World {
                 ..lasting()
             },
             13 => {
-                let left = self.env.between(0, 100_000);
+                let left_max = if self.env.beside == Beside::Rooms { 300 } else { 100_000 };
+                let left = self.env.between(0, left_max);
                 self.env.tell(|| format!("the disk has {left} bytes left"));
                 Faults {
                     space_bytes: Some(self.machine.disk.used_bytes() + left),
@@ -186,7 +188,11 @@ impl World {
                 self.stalled.background = self.env.between(1, 60);
                 self.env.tell(|| "upkeep and reads are stalled".to_owned());
             }
-            24 | 25 => self.probe_damage(),
+            24 => self.probe_damage(),
+            25 => {
+                self.probe_damage();
+                self.probe_live();
+            }
             16 => self.jump_wall(1),
             17 | 18 => {
                 let index = self.env.random.below(self.clients.len() as u64) as usize;

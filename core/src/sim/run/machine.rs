@@ -70,6 +70,8 @@ fn options(env: &mut Env) -> StateOptions {
         selector_cache_bytes: env.pick(&[0, 2 << 10, 1 << 20]).unwrap_or(0),
         producers_max: env.pick(&[3, 100_000, 100_000]).unwrap_or(3),
         refusals_max: env.pick(&[1, 2, 65_536]).unwrap_or(2),
+        // Not drawn, so that all that is drawn stays as it was: see `Beside`.
+        named_producers_max: if segment_bytes > 16 << 10 { 10_000 } else { 2 },
         incarnation_bits: env.pick(&[4, 24, 32]).unwrap_or(32),
         checkpoint_chunk_bytes: env.pick(&[300, 128 << 10]).unwrap_or(300),
         checkpoint_bytes: env

@@ -28,6 +28,19 @@ struct Kept {
     standing: Standing,
 }
 
+/// What is known of a producer that has a name, also when its program was started again.
+#[derive(Default)]
+struct Named {
+    /// Under what the name was known when it was last opened.
+    incarnation: u64,
+    /// The highest number that was sent under it.
+    highest: u64,
+    /// The program goes on from where the broker says, and sends nothing of before again but what is not there.
+    goes_on: bool,
+    /// Where the broker cannot tell whether the name is new, it is.
+    unknown_is_new: bool,
+}
+
 /// See the module's documentation.
 pub struct Producer {
     /// Its number for the checker.
@@ -37,12 +50,29 @@ pub struct Producer {
     plan: ProducerPlan,
     incarnation: u64,
     token: Vec<u8>,
+    named: Named,
     next: u64,
     kept: BTreeMap<u64, Kept>,
     open: bool,
     sequence_limit: u64,
     bytes_limit: u64,
     sent_bytes: u64,
+}
+
+/// What a record of a message has beside its filler, about.
+const OVERHEAD_BYTES: u64 = 180;
+
+/// How many bytes a message is filled with; where rooms are of interest, mostly as many as leave 0 to 300 of its segment.
+fn filler(env: &mut Env) -> usize {
+    let plain = env.pick(&[10, 40, 40, 300, 300, 5000]).unwrap_or(10);
+    let Some(room) = env.room else { return plain };
+    let left = room.saturating_sub(OVERHEAD_BYTES + env.random.below(300));
+    // Larger records than half a segment there are not.
+    if (10..7_000).contains(&left) && !env.random.one_in(4) {
+        left as usize
+    } else {
+        plain
+    }
 }
 
 impl Producer {
@@ -55,6 +85,7 @@ impl Producer {
             plan,
             incarnation: 0,
             token: Vec::new(),
+            named: Named::default(),
             next: 1,
             kept: BTreeMap::new(),
             open: false,
@@ -64,8 +95,12 @@ impl Producer {
         }
     }
 
-    /// The connection is gone.
-    pub fn disconnected(&mut self) {
+    /// The connection is gone, or the program is, which names its producer when it is started again.
+    pub fn disconnected(&mut self, env: &mut Env) {
+        if self.plan.name.is_some() && env.random.one_in(2) {
+            (self.incarnation, self.named.goes_on) = (0, env.random.one_in(2));
+            self.token.clear();
+        }
         self.open = false;
         self.sent_bytes = 0;
     }
@@ -89,10 +124,17 @@ impl Producer {
             producer: self.number,
             destination: self.plan.at.as_ref().map(At::to_proto),
             incarnation: self.incarnation,
-            first_unconfirmed: if self.incarnation == 0 { 0 } else { self.first_kept() },
+            first_unconfirmed: if self.is_new() { 0 } else { self.first_kept() },
             token: self.token.clone(),
             left_out: self.settled(),
+            name: self.plan.name.clone().unwrap_or_default(),
+            unknown_is_new: self.named.unknown_is_new,
         })
+    }
+
+    /// Whether it does not say where it begins.
+    fn is_new(&self) -> bool {
+        self.incarnation == 0 && (self.plan.name.is_none() || self.named.goes_on)
     }
 
     /// Numbers behind the first kept one that are not sent again.
@@ -117,6 +159,10 @@ impl Producer {
 
     /// Takes the answer to its opening; what has to be sent again.
     pub fn opened(&mut self, env: &mut Env, opened: &proto::ProducerOpened) -> Vec<client_frame::Frame> {
+        if self.plan.name.is_some() && !self.name_opened(env, opened) {
+            let close = proto::CloseProducer { producer: self.number };
+            return vec![client_frame::Frame::CloseProducer(close)];
+        }
         self.incarnation = opened.incarnation;
         self.token.clone_from(&opened.token);
         self.open = true;
@@ -145,9 +191,71 @@ impl Producer {
             .collect()
     }
 
+    /// Takes the answer to the opening of a name. Whether it can go on from there: numbers follow on.
+    fn name_opened(&mut self, env: &mut Env, opened: &proto::ProducerOpened) -> bool {
+        let last = opened.last_sequence;
+        let named = &mut self.named;
+        let is_same = named.incarnation == opened.incarnation;
+        let is_lasting = self
+            .plan
+            .at
+            .as_ref()
+            .is_some_and(|at| !scene::DYNAMIC.contains(&at.name.as_str()));
+        if !is_same {
+            let is_forgotten = named.unknown_is_new || named.incarnation == 0 || !is_lasting;
+            if !is_forgotten {
+                env.complaints
+                    .push(format!("a name of producer {} stands for another one", self.logical));
+            }
+            (named.incarnation, named.highest) = (opened.incarnation, 0);
+        } else if last > named.highest {
+            env.complaints.push(format!(
+                "number {last} of producer {} is known, and was not sent",
+                self.logical
+            ));
+        }
+        let durable = |kept: &Kept| kept.standing == Standing::Durable;
+        if is_same
+            && self
+                .kept
+                .iter()
+                .any(|(sequence, kept)| *sequence > last && durable(kept))
+        {
+            env.complaints.push(format!(
+                "producer {} is told that {last} is the last, and had more confirmed",
+                self.logical
+            ));
+        }
+        // It says so of one opening: later it may send again what it could not tell of.
+        self.named.unknown_is_new = false;
+        if !self.is_new() {
+            return true;
+        }
+        // Of what is not above the last one nothing is sent again; only of that itself is it known that it is there.
+        for (sequence, kept) in self.kept.range_mut(..=last) {
+            if matches!(kept.standing, Standing::Waiting | Standing::Rejected) {
+                if *sequence == last {
+                    kept.standing = Standing::Accepted;
+                    env.note(Event::Confirmed(kept.key, false));
+                } else {
+                    kept.standing = Standing::Doubted;
+                }
+            }
+        }
+        self.kept.retain(|sequence, _| *sequence > last);
+        if self.kept.is_empty() {
+            self.next = last + 1;
+        }
+        // Between them would be a gap: it says where it begins.
+        self.named.goes_on = self.first_kept() == last + 1;
+        self.named.goes_on
+    }
+
     /// The broker has forgotten it: what became of what is unconfirmed cannot be known.
     pub fn forgotten(&mut self) {
         self.incarnation = 0;
+        self.token.clear();
+        (self.named.goes_on, self.named.unknown_is_new) = (true, true);
         self.next = 1;
         self.kept.clear();
     }
@@ -161,6 +269,7 @@ impl Producer {
             env.note(Event::Sent(*key));
         }
         let (first, _, at) = &run[0];
+        self.named.highest = self.named.highest.max(*first + run.len() as u64 - 1);
         client_frame::Frame::Publish(proto::Publish {
             producer: self.number,
             first_sequence: *first,
@@ -177,7 +286,7 @@ impl Producer {
         let mut run = Vec::new();
         let mut bytes = self.sent_bytes;
         for _ in 0..count {
-            let filler = env.pick(&[10, 40, 40, 300, 300, 5000]).unwrap_or(10);
+            let filler = filler(env);
             if self.next > self.sequence_limit || bytes + filler as u64 + 200 > self.bytes_limit {
                 break;
             }

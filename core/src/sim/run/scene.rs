@@ -7,6 +7,7 @@ use super::env::Env;
 use crate::name::{DestinationName, Pattern};
 use crate::proto::AcknowledgeMode;
 use crate::selector::Selector;
+use crate::sim::Random;
 use crate::sim::facts::{BridgeFacts, Place, PlaceId, Predicate, Sort};
 use crate::sim::history::Event;
 use crate::state::{Bridge, BridgeTarget, Kind, OverflowPolicy, Properties, UNDELIVERED_NAME};
@@ -71,6 +72,8 @@ impl At {
 pub struct ProducerPlan {
     /// Where to; none: anonymous, to any of `Scene::targets`.
     pub at: Option<At>,
+    /// Its name, if its program names it.
+    pub name: Option<String>,
 }
 
 /// A consumer that a session opens whenever it is connected.
@@ -250,6 +253,7 @@ pub fn clients(env: &mut Env) -> Vec<ClientPlan> {
                 // Somebody sends in every run.
                 plans[0].producers.push(ProducerPlan {
                     at: Some(At::queue("plain")),
+                    name: None,
                 });
             }
             ClientPlan {
@@ -260,6 +264,17 @@ pub fn clients(env: &mut Env) -> Vec<ClientPlan> {
         .collect()
 }
 
+/// Some of those who send name their producers. Not in transacted sessions, where nobody may.
+pub fn name_producers(plans: &mut [ClientPlan], random: &mut Random) {
+    let sessions = plans.iter_mut().flat_map(|client| client.sessions.iter_mut());
+    let sessions = sessions.filter(|session| session.mode != AcknowledgeMode::Transacted);
+    for (number, producer) in (0_u32..).zip(sessions.flat_map(|session| session.producers.iter_mut())) {
+        if producer.at.is_some() && !random.one_in(4) {
+            producer.name = Some(format!("program {number}"));
+        }
+    }
+}
+
 /// Messages go from one queue to the next by transactions alone: what holds a segment is gone with a single commit, and
 /// nothing else ends anything.
 fn relay(env: &mut Env) -> Vec<ClientPlan> {
@@ -267,6 +282,7 @@ fn relay(env: &mut Env) -> Vec<ClientPlan> {
     let hops = env.between(1, 3) as usize;
     let producer = |name: &str| ProducerPlan {
         at: Some(At::queue(name)),
+        name: None,
     };
     let taking = |name: &str| ConsumerPlan {
         at: At::queue(name),
@@ -322,10 +338,12 @@ fn producer(env: &mut Env) -> ProducerPlan {
     if env.random.one_in(60) {
         return ProducerPlan {
             at: Some(At::topic(WIDE)),
+            name: None,
         };
     }
     ProducerPlan {
         at: if env.random.one_in(4) { None } else { Some(target(env)) },
+        name: None,
     }
 }
 

@@ -19,6 +19,8 @@ pub enum Asked {
     Session,
     /// A producer was opened, by its index.
     Producer(usize),
+    /// A producer was closed, by its index.
+    CloseProducer(usize),
     /// A consumer was opened, by its number.
     Consumer(u32),
     /// These were acknowledged, outside of transactions.
@@ -97,7 +99,9 @@ impl Session {
         for consumer in self.consumers.drain(..) {
             env.consumer_down(consumer.id, consumer.place);
         }
-        self.producers.iter_mut().for_each(Producer::disconnected);
+        for producer in &mut self.producers {
+            producer.disconnected(env);
+        }
         self.held = Held::default();
         self.open = false;
         self.barriers = 0;

@@ -2,6 +2,7 @@
 //! beginning is.
 
 use super::super::catalogue_record::{Decision, TransactionHead, kinds};
+use super::super::names::Names;
 use super::super::producers::Producers;
 use super::super::spill::SpillFiles;
 use super::super::starts::Starts;
@@ -30,7 +31,7 @@ impl Story {
         Self {
             tables: Tables::new(
                 now,
-                Producers::new(10, 10),
+                (Producers::new(10, 10), Names::new(10)),
                 VolatileStore::new(1, spill),
                 Starts::new(32),
             ),

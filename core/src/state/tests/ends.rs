@@ -234,3 +234,59 @@ fn what_a_message_takes_the_place_of_ends_behind_it_in_the_log() {
     let (message, end) = (kinds::MESSAGE, kinds::TERMINAL);
     assert_eq!(found, [message, message, end, message, end]);
 }
+
+// The sibling of an acknowledgement that waits behind another write: what takes a value's place ends it at once in memory.
+#[test]
+fn a_value_is_there_until_what_takes_its_place_is_durable() {
+    let mut options = small_options();
+    options.log.segment_bytes = 64 * 1024;
+    options.log.record_bytes_max = 16 * 1024;
+    let mut bench = Bench::on(SimDisk::new(3), options);
+    let last = Properties {
+        messages_max: 1,
+        overflow: OverflowPolicy::DiscardOld,
+        ..Properties::default()
+    };
+    let queue = bench.queue("last", last);
+    let other = bench.queue("other", Properties::default());
+    bench.send(queue, &Message::text("old"));
+    // Its segment is sealed, holds nothing else that counts, and no checkpoint needs it.
+    for _ in 0..20 {
+        bench.send(other, &Message::text("x".repeat(8_000)));
+        bench.settle();
+        let (_, sequence, _) = bench.take(other.source()).unwrap();
+        bench.acknowledge(other.source(), sequence);
+    }
+    bench.settle();
+    bench.state().checkpoint().unwrap();
+    bench.settle();
+    let before = bench.state().log().start();
+    bench.send(queue, &Message::text("new"));
+    // Its write waits; upkeep goes on.
+    let upkeep = |bench: &mut Bench| {
+        while let Some(job) = bench.state().maintenance().unwrap() {
+            bench.state().complete_maintenance(job.run()).unwrap();
+        }
+    };
+    upkeep(&mut bench);
+    assert_eq!(
+        bench.state().log().start(),
+        before,
+        "the only copy that is durable went"
+    );
+    let disk = std::mem::replace(&mut bench.disk, SimDisk::new(0));
+    let lost = disk.fork(4);
+    lost.power_cycle();
+    let mut after = Bench::on(lost, bench.options.clone());
+    after.queues = bench.queues.clone();
+    after.restart();
+    assert_eq!(after.texts(queue.source()), ["old"]);
+    bench.disk = disk;
+    bench.settle();
+    upkeep(&mut bench);
+    assert!(
+        bench.state().log().start() > before,
+        "its segment goes when the new one is durable"
+    );
+    assert_eq!(bench.texts(queue.source()), ["new"]);
+}

@@ -14,6 +14,7 @@ use crate::state::catalogue_record::{
 use crate::state::checkpoint_record::{ChunkHead, Item};
 use crate::state::codec::{Decoder, HeadError};
 use crate::state::message_record::COPIES_MAX;
+use crate::state::names::NameHead;
 use crate::state::records::check;
 use crate::state::refusals::{RANGES_MAX, Ranges};
 use crate::state::starts::StartHead;
@@ -215,6 +216,18 @@ fn transaction() -> impl Strategy<Value = TransactionHead> {
     })
 }
 
+fn name_head() -> impl Strategy<Value = NameHead> {
+    (text(), text(), number(), number(), number()).prop_map(|(user, name, destination, incarnation, opening)| {
+        NameHead {
+            user,
+            name,
+            destination: DestinationId(destination),
+            incarnation,
+            opening,
+        }
+    })
+}
+
 fn item() -> impl Strategy<Value = Item> {
     prop_oneof![
         (number(), number(), number()).prop_map(|(next_id, generations, forgotten_up_to)| Item::Counters {
@@ -250,6 +263,8 @@ fn item() -> impl Strategy<Value = Item> {
         (number(), number()).prop_map(|(unseen, anywhere)| Item::RefusalsForgotten([unseen, anywhere])),
         (number(), number()).prop_map(|(epoch, id)| Item::Start { epoch, id }),
         byte().prop_map(|byte| Item::Secret([byte; SECRET_BYTES])),
+        (name_head(), number()).prop_map(|(head, sequence)| Item::Name { head, sequence }),
+        proptest::option::of(text()).prop_map(Item::NamesForgotten),
     ]
 }
 
@@ -313,6 +328,14 @@ proptest! {
         head.encode(&mut bytes);
         prop_assert_eq!(check(kinds::START, &bytes), Ok(()));
         prop_assert!(StartHead::decode(&bytes) == Ok(head));
+    }
+
+    #[test]
+    fn names(head in name_head()) {
+        let mut bytes = Vec::new();
+        head.encode(&mut bytes);
+        prop_assert_eq!(check(kinds::PRODUCER_NAME, &bytes), Ok(()));
+        prop_assert_eq!(NameHead::decode(&bytes), Ok(head));
     }
 
     #[test]

@@ -67,7 +67,7 @@ fn busy(bench: &mut Bench) {
     bench.settle();
 }
 
-fn follow(bench: &mut Bench, follower: &mut State, from: &mut Position) {
+pub(super) fn follow(bench: &mut Bench, follower: &mut State, from: &mut Position) {
     loop {
         let end = bench.state().log().durable();
         if *from >= end {
