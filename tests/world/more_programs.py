@@ -1,28 +1,27 @@
-"""More applications: durable subscriptions that come and go, and an administrator who empties queues."""
+"""More applications: durable subscriptions that come and go, and who fiddles with all there is."""
 
 from __future__ import annotations
 
-import math
-
 import sterna
-import sterna.admin
 from sterna import AcknowledgeMode, DeliveryMode, Queue, Topic, errors
 
+from tests.world.administrators import administrator, bridger, configurer, mortal
 from tests.world.facts import Subscription
 from tests.world.programs import (
     Application,
     CutError,
     acknowledger,
+    answerer,
     asker,
     body_of,
     connected,
     listener,
-    looker,
     looper,
     receiver,
     sender,
     worker,
 )
+from tests.world.unary import caller, looker
 
 NEWS = "news"
 
@@ -98,23 +97,6 @@ async def _read(app: Application, own: sterna.Connection, subscription: Subscrip
     await app.call("consumer.close", consumer.close())
 
 
-async def administrator(app: Application, connection: sterna.Connection, steps: int) -> None:
-    """Empties a queue now and then: what was in it before is gone by order."""
-    del connection
-    async with sterna.admin.connect(app.url) as admin:
-        for _ in range(steps // 8 + 1):
-            await app.pause()
-            queue = app.random.choice(app.queues)
-            if app.is_over or app.random.random() < 0.5:
-                break
-            app.facts.emptied[queue] = math.inf
-            try:
-                await app.call("purge", admin.purge_queue(queue))
-            except (CutError, errors.SternaError):
-                pass  # it may take effect all the same, a little later
-            app.facts.emptied[queue] = app.now_s() + 1.0
-
-
 async def fiddler(app: Application, connection: sterna.Connection, steps: int) -> None:
     """What else there is: sessions that stop and start, temporary topics, reliable sends, what is left at once."""
     session = await app.call("session", connection.session())
@@ -171,12 +153,19 @@ PROGRAMS = (
     *(worker,) * 3,
     listener,
     asker,
+    asker,
+    answerer,
     looker,
+    caller,
+    caller,
     publisher,
     publisher,
     subscriber,
     subscriber,
     administrator,
+    configurer,
+    bridger,
+    mortal,
     fiddler,
     fiddler,
 )

@@ -20,7 +20,10 @@ T = TypeVar("T")
 CALL_S = 400.0
 """What no call may take, since a connection gives up after 120 s."""
 
-_BODY_LARGE = 700_000
+BODY_LARGE = 700_000
+
+_TOO_OFTEN = 25
+"""So often no message is handed out again within one run, unless it goes in a circle."""
 
 
 class CutError(Exception):
@@ -46,7 +49,9 @@ class Application:
     def now_s(self) -> float:
         return asyncio.get_running_loop().time()
 
-    async def call(self, what: str, work: Coroutine[Any, Any, T] | Awaitable[T], *, may_cut: bool = True) -> T:
+    async def call(
+        self, what: str, work: Coroutine[Any, Any, T] | Awaitable[T], *, may_cut: bool = True
+    ) -> T:
         """Makes a call of the SDK, which may be cancelled at any of its awaits.
 
         Raises:
@@ -82,8 +87,6 @@ class Application:
                 continue
 
     def _cut(self, task: asyncio.Future[Any]) -> None:
-        if isinstance(task, asyncio.Task) and not task.done():
-            awaits.note(self.facts.cuts, task)
         task.cancel()
 
     async def pause(self) -> None:
@@ -126,6 +129,12 @@ class Application:
             self.facts.odd.append(f"{consumer} was given a message that nobody sent: {body[:80]!r}")
         return handing
 
+    @staticmethod
+    def is_certain(error: errors.SternaError) -> bool:
+        """Whether an error says that nothing took effect."""
+        doubts = (errors.UnknownProducerError, errors.ConnectionLostError, errors.ClosedError, errors.FlushError)
+        return not isinstance(error, doubts)
+
     def taken(self, handing: Handing, how: str) -> None:
         """Notes that it may have been, or was, acknowledged."""
         if how == "yes":
@@ -134,11 +143,11 @@ class Application:
             handing.taken = "maybe"
 
 
-def body_of(random: Random, key: str) -> str:
+def body_of(random: Random, key: str, *, large: bool = True) -> str:
     """A body that begins with the key; some are large."""
     draw = random.random()
-    if draw < 0.01:
-        return key + " " + "x" * _BODY_LARGE
+    if draw < 0.01 and large:
+        return key + " " + "x" * BODY_LARGE
     return key + " " + "x" * random.randrange(200) if draw < 0.3 else key
 
 
@@ -173,7 +182,7 @@ async def sender(app: Application, connection: sterna.Connection, steps: int) ->
         except CutError:
             sending.outcome = "unknown"
         except errors.SternaError as error:
-            sending.outcome = "refused" if _is_certain(error) else "unknown"
+            sending.outcome = "refused" if Application.is_certain(error) else "unknown"
             if isinstance(error, errors.ClosedError | errors.ConnectionLostError) and connection.closed is not None:
                 return
         else:
@@ -188,7 +197,7 @@ async def _send_soon(
 ) -> None:
     def told(outcome: Any) -> None:
         if isinstance(outcome, errors.SternaError):
-            sending.outcome = "refused" if _is_certain(outcome) else "unknown"
+            sending.outcome = "refused" if Application.is_certain(outcome) else "unknown"
         else:
             sending.outcome = "confirmed"
             sending.durable = outcome.durability is not None and outcome.durability >= sterna.Durability.DURABLE
@@ -200,13 +209,7 @@ async def _send_soon(
     except CutError:
         pass  # it may have been queued all the same: then its outcome is told
     except errors.SternaError as error:
-        sending.outcome = "refused" if _is_certain(error) else "unknown"
-
-
-def _is_certain(error: errors.SternaError) -> bool:
-    """Whether an error says that nothing took effect."""
-    doubts = (errors.UnknownProducerError, errors.ConnectionLostError, errors.ClosedError, errors.FlushError)
-    return not isinstance(error, doubts)
+        sending.outcome = "refused" if Application.is_certain(error) else "unknown"
 
 
 async def receiver(app: Application, connection: sterna.Connection, steps: int) -> None:
@@ -391,54 +394,68 @@ async def listener(app: Application, connection: sterna.Connection, steps: int) 
             raise ValueError("the application's own failure")
         app.taken(handing, "maybe")
 
-    connection.on_error(lambda _: None)
+    told: list[BaseException] = []
+    connection.on_error(told.append)
     consumer = await app.call("consumer", connection.consumer(Queue(queue), listener=on_message))
     while not enough.is_set() and not app.is_over and consumer.closed is None:
         await asyncio.wait((asyncio.ensure_future(enough.wait()),), timeout=0.5)
         if app.random.random() < 0.1:
             break
+    if (ended := consumer.closed) is not None and connection.closed is None:
+        await asyncio.sleep(1)
+        if connection.closed is None and not any(one.__cause__ is ended for one in told):
+            app.facts.odd.append(f"{app.name}: nobody was told that a listener has ended: {ended!r}")
     await app.call("consumer.close", consumer.close())
 
 
+ASKED = "asked"
+
+
+async def answerer(app: Application, connection: sterna.Connection, steps: int) -> None:
+    """Answers whoever asks, also those who have gone meanwhile."""
+    await _answering(app, connection, Queue(ASKED), app.random.random() * steps / 4)
+
+
 async def asker(app: Application, connection: sterna.Connection, steps: int) -> None:
-    """Asks itself, by request and reply over a queue of its own."""
-    queue = Queue(f"ask.{app.key()}")
+    """Asks whoever answers, or itself, by request and reply; does not always wait for the answer."""
+    queue = Queue(f"ask.{app.key()}" if app.random.random() < 0.5 else ASKED)
+    own = None if queue.name == ASKED else asyncio.create_task(
+        _guarded(app, "answering", _answering(app, connection, queue, 1e9))
+    )
+    for count in range(steps // 4):
+        if app.is_over:
+            break
+        question = f"{app.name} {count}"
+        try:
+            reply = await app.call("request", connection.request(queue, question, timeout=2.0))
+        except (CutError, errors.RequestTimeoutError, errors.ConnectionLostError):
+            continue
+        if reply.body != f"re {question}":
+            app.facts.odd.append(f"{app.name} asked {question} and was answered {reply.body!r}")
+    if own is not None:
+        own.cancel()
+        await asyncio.wait((own,))
+
+
+async def _answering(app: Application, connection: sterna.Connection, queue: Queue, seconds: float) -> None:
+    times: dict[str, int] = {}
 
     async def answer(message: Message) -> None:
+        times[message.message_id] = times.get(message.message_id, 0) + 1
+        if times[message.message_id] == _TOO_OFTEN:
+            app.facts.odd.append(f"{app.name} was asked the same again and again: {message.body!r}")
+        if app.random.random() < 0.2:
+            await app.pause()
         await connection.reply(message, f"re {message.body}")
 
     connection.on_error(lambda _: None)
     consumer = await app.call("consumer", connection.consumer(queue, listener=answer))
-    for count in range(steps // 4):
-        if app.is_over:
-            break
-        try:
-            reply = await app.call("request", connection.request(queue, f"{count}", timeout=2.0))
-        except (CutError, errors.RequestTimeoutError, errors.ConnectionLostError):
-            continue
-        if reply.body != f"re {count}":
-            app.facts.odd.append(f"{app.name} asked {count} and was answered {reply.body!r}")
-    await app.call("consumer.close", consumer.close())
-
-
-async def looker(app: Application, connection: sterna.Connection, steps: int) -> None:
-    """Browses, which takes nothing."""
-    for _ in range(steps // 10 + 1):
-        if app.is_over:
-            break
-
-        async def browse() -> int:
-            count = 0
-            async with connection.browser(Queue(app.random.choice(app.queues))) as browser:
-                async for _ in browser:
-                    count += 1
-            return count
-
-        try:
-            await app.call("browse", browse())
-        except CutError:
-            pass
-        await app.pause()
+    until_s = app.now_s() + seconds
+    try:
+        while app.now_s() < until_s and not app.is_over and consumer.closed is None:
+            await asyncio.sleep(0.2)
+    finally:
+        await app.surely("consumer.close", consumer.close)
 
 
 Program = Callable[[Application, sterna.Connection, int], Coroutine[Any, Any, None]]
@@ -451,8 +468,16 @@ async def client(app: Application, programs: Sequence[Program], count: int, step
         return
     chosen = [app.random.choice(programs) for _ in range(count)]
     tasks = [asyncio.create_task(_guarded(app, one.__name__, one(app, connection, steps))) for one in chosen]
+    if app.random.random() < 0.15:
+        # As a handler of SIGTERM does: whatever the others are at.
+        await asyncio.wait(tasks, timeout=app.random.choice((0.05, 0.5, 3.0)) * app.random.random())
+        await _closed(app, connection)
     await asyncio.wait(tasks)
     await app.audit(connection)
+    await _closed(app, connection)
+
+
+async def _closed(app: Application, connection: sterna.Connection) -> None:
     try:
         await app.surely("connection.close", connection.close)
     except errors.SternaError:
