@@ -37,7 +37,7 @@ class Folder:
     def synced(self, path: Path, descriptor: int) -> None:
         """A file or folder below this was synced."""
         if path.is_dir():
-            self._names[path] = {one.name: one.stat().st_ino for one in sorted(path.iterdir())}
+            self._names[path] = _files(path)
             return
         number = os.fstat(descriptor).st_ino
         self._contents[number] = path.read_bytes()
@@ -51,7 +51,7 @@ class Folder:
             self._lose(path, random)
 
     def _lose(self, path: Path, random: Random) -> None:
-        now = {one.name: one.stat().st_ino for one in sorted(path.iterdir()) if one.is_file()}
+        now = _files(path)
         durable = self._names.get(path, {})
         for name in sorted({*now, *durable}):
             number = now.get(name)
@@ -68,12 +68,16 @@ class Folder:
             file.write_bytes(content)
             # It has another number from now on, and is durable as it is.
             self._contents[file.stat().st_ino] = content
-        self._names[path] = {one.name: one.stat().st_ino for one in sorted(path.iterdir()) if one.is_file()}
+        self._names[path] = _files(path)
         for name in self._names[path]:
             held = self._shadow / str((path / name).stat().st_ino)
             self._shadow.mkdir(exist_ok=True)
             if not held.exists():
                 os.link(path / name, held)
+
+
+def _files(path: Path) -> dict[str, int]:
+    return {one.name: one.stat().st_ino for one in sorted(path.iterdir()) if one.is_file()}
 
 
 def fsync(descriptor: int) -> None:

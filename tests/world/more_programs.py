@@ -56,17 +56,19 @@ async def subscriber(app: Application, connection: sterna.Connection, steps: int
     own = await connected(app, app.url, client_id=subscription.client_id)
     if own is None:
         return
-    for _ in range(3):
-        if app.is_over:
-            break
-        try:
-            await _read(app, own, subscription, steps // 3 + 1)
-        except (CutError, errors.InUseError):
-            await app.pause()
-    if app.random.random() < 0.3:
-        subscription.ended_s = app.now_s()
-        await app.call("unsubscribe", own.unsubscribe(name))
-    await app.surely("connection.close", own.close)
+    try:
+        for _ in range(3):
+            if app.is_over:
+                break
+            try:
+                await _read(app, own, subscription, steps // 3 + 1)
+            except (CutError, errors.InUseError):
+                await app.pause()
+        if app.random.random() < 0.3:
+            subscription.ended_s = app.now_s()
+            await app.call("unsubscribe", own.unsubscribe(name))
+    finally:
+        await app.surely("connection.close", own.close)
 
 
 async def _read(app: Application, own: sterna.Connection, subscription: Subscription, steps: int) -> None:

@@ -29,7 +29,7 @@ from tests.world.watch import Watch
 
 _QUEUES = ("in.one", "in.two", "out")
 
-_BROKERS = (1, 1, 1, 1, 1, 1, 2, 3)
+_BROKERS = (1, 1, 1, 2, 2, 3)
 
 _NAMES = ("one", "two", "three")
 
@@ -62,10 +62,10 @@ class Scene:
         kinds = tuple(kind for kind in dict.fromkeys(KINDS) if random.random() < 0.6) or KINDS
         return Scene(
             seed,
-            clients=random.randrange(2, 5),
-            programs=random.randrange(1, 4),
-            steps=random.randrange(8, 40),
-            faults=random.randrange(0, 9),
+            clients=random.randrange(2, 6),
+            programs=random.randrange(2, 6),
+            steps=random.randrange(10, 60),
+            faults=random.randrange(0, 11),
             cut_share=random.choice((0.0, 0.05, 0.2)),
             kinds=kinds,
             # Drawn by itself, so that what was drawn before there were clusters stays what it was.
@@ -139,6 +139,8 @@ class _World:
         faults = asyncio.create_task(self.faults.run(self.scene.faults, self.scene.kinds))
         await asyncio.wait([faults, *running], timeout=_WHOLE_S / 3)
         await asyncio.wait([faults])
+        if (error := faults.exception()) is not None:
+            self.verdict.problems.append(f"after {self.faults.told[-1]}: {error!r}")
         self.doing = "applications"
         await asyncio.wait(running, timeout=_WHOLE_S / 3)
         for application in self.applications:
@@ -265,7 +267,7 @@ class _World:
             sessions = lifeline.sessions
             own = {
                 "sessions": len(sessions),
-                "consumers": sum(len(one._consumers) for one in sessions),
+                "consumers": sum(other.closed is None for one in sessions for other in one._consumers),
                 # One that has failed stays with the application until that closes it.
                 "producers": sum(lane.closed is None for lane in lifeline._lanes.values()),
             }
