@@ -265,9 +265,11 @@ class _World:
             row = next((one for one in rows if one["client_id"] == connection.client_id), None)
             kept = {key: row[key] for key in ("sessions", "consumers", "producers")} if row is not None else {}
             sessions = lifeline.sessions
+            if any(other.closed is not None for one in sessions for other in one._consumers):
+                return  # one that was closed while it was being opened stays with its session
             own = {
                 "sessions": len(sessions),
-                "consumers": sum(other.closed is None for one in sessions for other in one._consumers),
+                "consumers": sum(len(one._consumers) for one in sessions),
                 # One that has failed stays with the application until that closes it.
                 "producers": sum(lane.closed is None for lane in lifeline._lanes.values()),
             }
