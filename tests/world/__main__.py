@@ -131,7 +131,9 @@ def _tell_awaits(counts: awaits.Counts) -> None:
     known = set(awaits.read())
     for what, counted in asdict(counts).items():
         never = awaits.never(counted)
-        print(f"{len(known & counted.keys())} of {len(known)} awaits were {what}, {len(never)} never:", *never, sep="\n  ")
+        print(
+            f"{len(known & counted.keys())} of {len(known)} awaits were {what}, {len(never)} never:", *never, sep="\n  "
+        )
 
 
 def _quiet(*, verbose: bool) -> None:

@@ -181,9 +181,8 @@ class Faults:
         self._brokers.append(clone)  # both are looked at
         with contextlib.suppress(NameTakenError):
             await clone.start()
-        until_s = self._loop.time() + 60
-        while first.is_running and clone.is_running and self._loop.time() < until_s:
-            await asyncio.sleep(0.5)
+        with contextlib.suppress(AssertionError):  # then they serve side by side, which is looked for
+            await self.cluster.until(lambda: not (first.is_running and clone.is_running))
         beaten, left = (clone, first) if first.is_running else (first, clone)
         await beaten.stop()
         beaten.end()
@@ -210,7 +209,17 @@ class Faults:
                 self.clock_steps.append((self._loop.time(), step_ms / 1000))
 
 
-CLUSTER_KINDS: Final = ("etcd_away", "no_leader", "lose_answers", "compact", "drain", "drain", "give_up", "scale", "clone")
+CLUSTER_KINDS: Final = (
+    "etcd_away",
+    "no_leader",
+    "lose_answers",
+    "compact",
+    "drain",
+    "drain",
+    "give_up",
+    "scale",
+    "clone",
+)
 
 KINDS: Final = (
     "break_link",

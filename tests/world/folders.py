@@ -1,9 +1,9 @@
 """The broker's own files, on a machine that can lose its power: what was not synced may be gone then.
 
-They lie in real folders, since the broker reads and writes them as it does everywhere. Beside each this module remembers
-what is durable: of a file what it held when it was synced, of a folder which names it had when that was synced. When the
-power goes, each name and each content that is newer is there or not, as the seed chooses; a file that was never synced
-may be empty. (The engine's files are on a disk of its own that forgets: `SimulatedDisk`.)
+They lie in real folders, since the broker reads and writes them as it does everywhere. Beside each this module
+remembers what is durable: of a file what it held when it was synced, of a folder which names it had when that was
+synced. When the power goes, each name and each content that is newer is there or not, as the seed chooses; a file that
+was never synced may be empty. (The engine's files are on a disk of its own that forgets: `SimulatedDisk`.)
 """
 
 from __future__ import annotations

@@ -44,14 +44,15 @@ class Application:
     """Compares what the broker keeps for a connection with what the SDK has on it."""
 
     is_over: bool = False
+    is_closing: bool = False
+    """Whether it has begun to close its connection."""
+
     keys: int = 0
 
     def now_s(self) -> float:
         return asyncio.get_running_loop().time()
 
-    async def call(
-        self, what: str, work: Coroutine[Any, Any, T] | Awaitable[T], *, may_cut: bool = True
-    ) -> T:
+    async def call(self, what: str, work: Coroutine[Any, Any, T] | Awaitable[T], *, may_cut: bool = True) -> T:
         """Makes a call of the SDK, which may be cancelled at any of its awaits.
 
         Raises:
@@ -401,9 +402,9 @@ async def listener(app: Application, connection: sterna.Connection, steps: int) 
         await asyncio.wait((asyncio.ensure_future(enough.wait()),), timeout=0.5)
         if app.random.random() < 0.1:
             break
-    if (ended := consumer.closed) is not None and connection.closed is None:
+    if (ended := consumer.closed) is not None and not app.is_closing:
         await asyncio.sleep(1)
-        if connection.closed is None and not any(one.__cause__ is ended for one in told):
+        if connection.closed is None and not app.is_closing and not any(one.__cause__ is ended for one in told):
             app.facts.odd.append(f"{app.name}: nobody was told that a listener has ended: {ended!r}")
     await app.call("consumer.close", consumer.close())
 
@@ -419,13 +420,18 @@ async def answerer(app: Application, connection: sterna.Connection, steps: int) 
 async def asker(app: Application, connection: sterna.Connection, steps: int) -> None:
     """Asks whoever answers, or itself, by request and reply; does not always wait for the answer."""
     queue = Queue(f"ask.{app.key()}" if app.random.random() < 0.5 else ASKED)
-    own = None if queue.name == ASKED else asyncio.create_task(
-        _guarded(app, "answering", _answering(app, connection, queue, 1e9))
+    own = (
+        None
+        if queue.name == ASKED
+        else asyncio.create_task(_guarded(app, "answering", _answering(app, connection, queue, 1e6)))
     )
     for count in range(steps // 4):
         if app.is_over:
             break
         question = f"{app.name} {count}"
+        if app.random.random() < 0.15:
+            await _asked_and_gone(app, queue, question)
+            continue
         try:
             reply = await app.call("request", connection.request(queue, question, timeout=2.0))
         except (CutError, errors.RequestTimeoutError, errors.ConnectionLostError):
@@ -435,6 +441,18 @@ async def asker(app: Application, connection: sterna.Connection, steps: int) -> 
     if own is not None:
         own.cancel()
         await asyncio.wait((own,))
+
+
+async def _asked_and_gone(app: Application, queue: Queue, question: str) -> None:
+    """Asks over a connection of its own, and leaves without waiting."""
+    other = await connected(app, app.url)
+    if other is None:
+        return
+    asking = asyncio.create_task(other.request(queue, question, timeout=2.0))
+    await app.pause()
+    await _closed(app, other)
+    await asyncio.wait((asking,))
+    asking.exception()
 
 
 async def _answering(app: Application, connection: sterna.Connection, queue: Queue, seconds: float) -> None:
@@ -450,9 +468,10 @@ async def _answering(app: Application, connection: sterna.Connection, queue: Que
 
     connection.on_error(lambda _: None)
     consumer = await app.call("consumer", connection.consumer(queue, listener=answer))
-    until_s = app.now_s() + seconds
     try:
-        while app.now_s() < until_s and not app.is_over and consumer.closed is None:
+        for _ in range(round(seconds * 5)):
+            if app.is_over or consumer.closed is not None:
+                break
             await asyncio.sleep(0.2)
     finally:
         await app.surely("consumer.close", consumer.close)
@@ -471,6 +490,7 @@ async def client(app: Application, programs: Sequence[Program], count: int, step
     if app.random.random() < 0.15:
         # As a handler of SIGTERM does: whatever the others are at.
         await asyncio.wait(tasks, timeout=app.random.choice((0.05, 0.5, 3.0)) * app.random.random())
+        app.is_closing = True
         await _closed(app, connection)
     await asyncio.wait(tasks)
     await app.audit(connection)

@@ -1,4 +1,4 @@
-"""Applications without a session: people with grpcurl, who make one call after another, and consoles that look at queues."""
+"""Applications without a session: people with grpcurl, who make single calls, and consoles that look at queues."""
 
 from __future__ import annotations
 

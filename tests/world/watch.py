@@ -58,9 +58,7 @@ class Watch:
 
     def _look_at_connections(self, broker: Broker) -> None:
         here = {
-            link.peer
-            for link in self._network.links
-            if link.server.process is broker.process and not link.server_knows
+            link.peer for link in self._network.links if link.server.process is broker.process and not link.server_knows
         }
         for row in broker.connections():
             peer = str(row.get("peer", ""))

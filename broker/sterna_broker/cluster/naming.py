@@ -16,8 +16,8 @@ from pathlib import Path
 import structlog
 from sterna_etcd.records import BrokerRecord
 
-from sterna_broker.cluster.registration import LEASE_S
 from sterna_broker.cluster.kept import replace
+from sterna_broker.cluster.registration import LEASE_S
 from sterna_broker.cluster.view import View
 from sterna_broker.surroundings import random_hex
 
