@@ -77,21 +77,29 @@ def played(scene: Scene, *, traced: bool = False) -> Verdict:
 
 
 def hunt(numbers: list[int], first: int, seeds: int) -> int:
-    """Looks for defects that are put back, and writes down the reduced run that shows each."""
-    missing = 0
-    for number in numbers:
-        found = defects.hunt(number, first, max(seeds, 1000), played)
-        if found is None:
-            missing += 1
-            print(f"{number}: not found in {max(seeds, 1000)} seeds from {first} on")
+    """Looks for defects that are put back, all in each seed, and writes down the reduced run that shows each."""
+    missing = list(numbers)
+    for seed in range(first, first + max(seeds, 1000)):
+        if not missing:
+            break
+        if played(Scene.of(seed)).problems:
             continue
-        with defects.put_back(number):
-            short = reduced(found)
-        if played(short.scene).problems:
-            short = found
-        defects.keep(number, short.scene)
-        after = found.scene.seed - first + 1
-        print(f"{number}: {defects.DEFECTS[number][0]}: after {after} seeds; {short.problems[:1]}", flush=True)
+        for number in list(missing):
+            if number in defects.OF_CLUSTERS and Scene.of(seed).brokers == 1:
+                continue
+            with defects.put_back(number):
+                found = played(Scene.of(seed))
+                if not found.problems:
+                    continue
+                short = reduced(found)
+            if played(short.scene).problems:
+                short = found
+            missing.remove(number)
+            defects.keep(number, short.scene)
+            after = seed - first + 1
+            print(f"{number}: {defects.DEFECTS[number][0]}: after {after} seeds; {short.problems[:1]}", flush=True)
+    for number in missing:
+        print(f"{number}: not found in {max(seeds, 1000)} seeds from {first} on")
     return 1 if missing else 0
 
 

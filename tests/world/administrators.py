@@ -1,4 +1,4 @@
-"""Administrators: who empties and deletes queues, and who makes bridges and durable subscriptions and takes them away."""
+"""Administrators: who empties and deletes queues, who makes bridges and durable subscriptions and takes them away."""
 
 from __future__ import annotations
 
@@ -8,12 +8,9 @@ import sterna
 import sterna.admin
 from sterna import DeliveryMode, Queue, errors
 
+from tests.running import manifest
 from tests.world.facts import Sending
 from tests.world.programs import Application, CutError
-
-
-def _manifest(kind: str, name: str, spec: str) -> str:
-    return f"apiVersion: sterna.dev/v1alpha1\nkind: {kind}\nmetadata: {{name: {name}}}\nspec: {{{spec}}}\n"
 
 
 async def administrator(app: Application, connection: sterna.Connection, steps: int) -> None:
@@ -47,7 +44,7 @@ async def configurer(app: Application, connection: sterna.Connection, steps: int
             listed = f"client.{name}/{name}"
             spec = f"topic: weather, clientId: client.{name}, name: {name}"
             try:
-                applied = await app.call("apply", admin.apply(_manifest("DurableSubscription", name, spec)))
+                applied = await app.call("apply", admin.apply(manifest("DurableSubscription", name, spec)))
                 if not all(one.error is None for one in applied):
                     return  # in a cluster only the operator does
                 app.facts.configured[listed] = True
@@ -67,7 +64,7 @@ async def bridger(app: Application, connection: sterna.Connection, steps: int) -
     source, target = f"from.{app.key()}", f"to.{app.key()}"
     spec = f"source: {{queue: {source}}}, targets: [{{queue: {target}}}]"
     async with sterna.admin.connect(app.url) as admin:
-        applied = await app.call("apply", admin.apply(_manifest("Bridge", app.key(), spec)))
+        applied = await app.call("apply", admin.apply(manifest("Bridge", app.key(), spec)))
         if not all(one.error is None for one in applied):
             return  # in a cluster only the operator does
         producer = await app.call("producer", connection.producer(Queue(source)))

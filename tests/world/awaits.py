@@ -21,8 +21,8 @@ import sterna
 import sterna_broker
 import sterna_etcd
 
-#: What is looked at, and what of it is not simulated: the command line, what measures, the threads of the blocking face,
-#: the program around the broker, and who is let in.
+#: What is looked at, and what of it is not simulated: the command line, what measures, the threads of the blocking
+#: face, the program around the broker, and who is let in.
 _ROOMS: Final = (
     (Path(sterna.__file__).parent, ("cli", "_measuring", "blocking", "_proto", "__main__.py", "tls.py", "_secrets.py")),
     (Path(sterna_broker.__file__).parent, ("main.py", "access", "monitor")),

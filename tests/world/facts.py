@@ -88,6 +88,9 @@ class Facts:
     configured: dict[str, bool] = field(default_factory=dict)
     """Durable subscriptions (`client/name`) that an administrator was told are there, or are gone."""
 
+    placed: list[str] = field(default_factory=list)
+    """The topics that an operator has given a broker."""
+
     clock_steps: list[tuple[float, float]] = field(default_factory=list)
     """When a broker's clock was set forward, and by how many seconds."""
 

@@ -33,6 +33,9 @@ class Faults:
         self.copied = False
         """Whether two brokers of one name have run side by side."""
 
+        self.placed: list[str] = []
+        """The topics that an operator has given a broker."""
+
         self.clock_steps: list[tuple[float, float]] = []
 
         self.cluster: Cluster | None = None
@@ -169,6 +172,25 @@ class Faults:
             await self.cluster.do(step)
         return decided.replicas
 
+    async def _place(self) -> None:
+        """Topics get a broker, that may be about to be emptied, and durable subscriptions that everybody shall find."""
+        assert self.cluster is not None
+        broker = self._random.choice(self._brokers).name
+        drains = self._random.random() < 0.7
+        with contextlib.suppress(EtcdError):
+            if drains:
+                await self.cluster.drain(broker)
+            for _ in range(self._random.randrange(4, 12)):
+                name = f"placed.{len(self.placed)}"
+                durable = name.replace(".", "-")
+                await self.cluster.apply("Topic", name, broker=broker)
+                await self.cluster.apply("DurableSubscription", durable, topic=name, clientId="placed", name=durable)
+                self.placed.append(name)
+                await asyncio.sleep(self._random.random() * 0.03)
+                if self._random.random() < 0.2:
+                    await self.cluster.undrain(broker)
+        await self._surely(lambda: self.cluster.undrain(broker))  # type: ignore[union-attr]
+
     async def _clone(self) -> None:
         """A second machine with a copy of a broker's folder: one of both stops by itself."""
         assert self.cluster is not None
@@ -219,6 +241,7 @@ CLUSTER_KINDS: Final = (
     "give_up",
     "scale",
     "clone",
+    "place",
 )
 
 KINDS: Final = (

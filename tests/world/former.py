@@ -10,6 +10,7 @@ from typing import Any
 import sterna
 from sterna import errors
 from sterna._homes import Homes
+from sterna._lane import Lane
 from sterna._link import Link
 from sterna.messages import Message
 from sterna_broker.cluster.desk import error_of
@@ -20,6 +21,13 @@ from sterna_broker.server.internal_stream import InternalStream, Pieces
 from sterna_etcd import HomeKey
 
 from tests.world.engines import SteppedEngine
+
+_room = Lane._room
+
+
+def asks_for_all(self: Lane, size: int) -> bool:
+    """5: a message waits until all of it is within the credit."""
+    return _room(self, size) and (self.closed is not None or size <= self.bytes_left)
 
 
 def ends_silently(_: Any) -> None:

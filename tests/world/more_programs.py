@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import sterna
 from sterna import AcknowledgeMode, DeliveryMode, Queue, Topic, errors
 
@@ -99,6 +101,29 @@ async def _read(app: Application, own: sterna.Connection, subscription: Subscrip
     await app.call("consumer.close", consumer.close())
 
 
+async def opener(app: Application, connection: sterna.Connection, steps: int) -> None:
+    """Opens what an operator has just placed, wherever that is, and keeps it open for a while."""
+    opened: set[str] = set()
+    for _ in range(steps):
+        if app.is_over:
+            break
+        await asyncio.sleep(app.random.random() * 0.1)
+        for name in app.facts.placed:
+            if name in opened:
+                continue
+            opened.add(name)
+            try:
+                producer = await app.call("open what is placed", connection.producer(Topic(name)))
+                await app.call("publish to what is placed", producer.send("x", timeout=30.0))
+            except CutError:
+                continue
+            except errors.SternaError:
+                if connection.closed is not None:
+                    return
+    if opened:
+        await asyncio.sleep(20)
+
+
 async def fiddler(app: Application, connection: sterna.Connection, steps: int) -> None:
     """What else there is: sessions that stop and start, temporary topics, reliable sends, what is left at once."""
     session = await app.call("session", connection.session())
@@ -170,4 +195,6 @@ PROGRAMS = (
     mortal,
     fiddler,
     fiddler,
+    opener,
+    opener,
 )

@@ -14,6 +14,7 @@ from typing import Any
 import sterna
 from sterna import AcknowledgeMode, Queue, Topic, errors
 
+from tests.running import ANYTHING, manifest
 from tests.world import awaits, checker
 from tests.world.brokers import Broker
 from tests.world.clusters import Cluster
@@ -128,6 +129,7 @@ class _World:
         self.processes: list[Process] = []
         self.faults = Faults(self.loop, self.network, Random(f"faults {seed}"), self.brokers, self.processes)
         self.applications: list[Application] = []
+        self.facts.placed = self.faults.placed
         self.watch = Watch(self.loop, self.network, self.brokers)
 
     async def main(self) -> None:
@@ -157,7 +159,9 @@ class _World:
     async def _start_brokers(self) -> None:
         seed, count = self.scene.seed, self.scene.brokers
         if count == 1:
-            self.brokers.append(Broker(self.loop, self.network, Random(f"broker {seed}"), "one", self._folder / "one"))
+            config = self._narrow() if Random(f"limits {seed}").random() < 0.15 else None
+            random = Random(f"broker {seed}")
+            self.brokers.append(Broker(self.loop, self.network, random, "one", self._folder / "one", config=config))
             await self.brokers[0].start()
             return
         self.cluster = self.faults.cluster = self.watch.cluster = Cluster(self.loop, self.network, seed, self._folder)
@@ -166,6 +170,14 @@ class _World:
             await broker.start()
         await self.cluster.until_live()
         await self.cluster.allow_all()
+
+    def _narrow(self) -> Path:
+        """A configuration with frames that take large messages whole, which are larger than a producer's window."""
+        folder = self._folder / "config"
+        folder.mkdir()
+        limits = manifest("Broker", "narrow", "limits: {frameBytes: 16777216, inflightBytes: 2097152}")
+        (folder / "all.yaml").write_text("---\n".join((*ANYTHING, limits)))
+        return folder
 
     def _begin(self, number: int) -> asyncio.Task[None]:
         random = Random(f"client {number} of {self.scene.seed}")
