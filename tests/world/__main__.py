@@ -91,7 +91,7 @@ def hunt(numbers: list[int], first: int, seeds: int) -> int:
                 found = played(Scene.of(seed))
                 if not found.problems:
                     continue
-                short = reduced(found)
+                short = reduced(found, finely=False)
             if played(short.scene).problems:
                 short = found
             missing.remove(number)
@@ -103,15 +103,16 @@ def hunt(numbers: list[int], first: int, seeds: int) -> int:
     return 1 if missing else 0
 
 
-def reduced(verdict: Verdict) -> Verdict:
-    """A shorter run that fails as well: each number is lowered as far as that lasts."""
+def reduced(verdict: Verdict, *, finely: bool = True) -> Verdict:
+    """A shorter run that fails as well: each number is lowered as far as that lasts; not `finely`: by halves."""
     best = verdict
     for name in NUMBERS:
         if name == "brokers":
             continue  # one fewer is another run
         low = 0 if name == "faults" else 1
         while (value := getattr(best.scene, name)) > low:
-            tries = (replace(best.scene, **{name: less}) for less in sorted({low, value // 2, value - 1}))
+            lower = {low, value // 2, value - 1} if finely else {low, max(low, value // 2)}
+            tries = (replace(best.scene, **{name: less}) for less in sorted(lower))
             found = next((one for one in map(played, tries) if one.problems), None)
             if found is None:
                 break

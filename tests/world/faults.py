@@ -205,7 +205,8 @@ class Faults:
             await clone.start()
         with contextlib.suppress(AssertionError):  # then they serve side by side, which is looked for
             await self.cluster.until(lambda: not (first.is_running and clone.is_running))
-        beaten, left = (clone, first) if first.is_running else (first, clone)
+        left = next((one for one in (first, clone) if one.is_running), clone)
+        beaten = clone if left is first else first
         await beaten.stop()
         beaten.end()
         self._brokers.remove(beaten)

@@ -8,13 +8,12 @@ import sterna
 from sterna import AcknowledgeMode, DeliveryMode, Queue, Topic, errors
 
 from tests.world.administrators import administrator, bridger, configurer, mortal
+from tests.world.asking import answerer, asker
 from tests.world.facts import Subscription
 from tests.world.programs import (
     Application,
     CutError,
     acknowledger,
-    answerer,
-    asker,
     body_of,
     connected,
     listener,

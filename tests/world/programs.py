@@ -22,9 +22,6 @@ CALL_S = 400.0
 
 BODY_LARGE = 700_000
 
-_TOO_OFTEN = 25
-"""So often no message is handed out again within one run, unless it goes in a circle."""
-
 
 class CutError(Exception):
     """The application has cancelled its own call."""
@@ -402,79 +399,12 @@ async def listener(app: Application, connection: sterna.Connection, steps: int) 
         await asyncio.wait((asyncio.ensure_future(enough.wait()),), timeout=0.5)
         if app.random.random() < 0.1:
             break
-    if (ended := consumer.closed) is not None and not app.is_closing:
+    if (ended := consumer.closed) is not None:
         await asyncio.sleep(1)
-        if connection.closed is None and not app.is_closing and not any(one.__cause__ is ended for one in told):
+        has_closed = app.is_closing or connection.closed is not None
+        if not has_closed and not any(one.__cause__ is ended for one in told):
             app.facts.odd.append(f"{app.name}: nobody was told that a listener has ended: {ended!r}")
     await app.call("consumer.close", consumer.close())
-
-
-ASKED = "asked"
-
-
-async def answerer(app: Application, connection: sterna.Connection, steps: int) -> None:
-    """Answers whoever asks, also those who have gone meanwhile."""
-    await _answering(app, connection, Queue(ASKED), app.random.random() * steps / 4)
-
-
-async def asker(app: Application, connection: sterna.Connection, steps: int) -> None:
-    """Asks whoever answers, or itself, by request and reply; does not always wait for the answer."""
-    queue = Queue(f"ask.{app.key()}" if app.random.random() < 0.5 else ASKED)
-    own = (
-        None
-        if queue.name == ASKED
-        else asyncio.create_task(_guarded(app, "answering", _answering(app, connection, queue, 1e6)))
-    )
-    for count in range(steps // 4):
-        if app.is_over:
-            break
-        question = f"{app.name} {count}"
-        if app.random.random() < 0.15:
-            await _asked_and_gone(app, queue, question)
-            continue
-        try:
-            reply = await app.call("request", connection.request(queue, question, timeout=2.0))
-        except (CutError, errors.RequestTimeoutError, errors.ConnectionLostError):
-            continue
-        if reply.body != f"re {question}":
-            app.facts.odd.append(f"{app.name} asked {question} and was answered {reply.body!r}")
-    if own is not None:
-        own.cancel()
-        await asyncio.wait((own,))
-
-
-async def _asked_and_gone(app: Application, queue: Queue, question: str) -> None:
-    """Asks over a connection of its own, and leaves without waiting."""
-    other = await connected(app, app.url)
-    if other is None:
-        return
-    asking = asyncio.create_task(other.request(queue, question, timeout=2.0))
-    await app.pause()
-    await _closed(app, other)
-    await asyncio.wait((asking,))
-    asking.exception()
-
-
-async def _answering(app: Application, connection: sterna.Connection, queue: Queue, seconds: float) -> None:
-    times: dict[str, int] = {}
-
-    async def answer(message: Message) -> None:
-        times[message.message_id] = times.get(message.message_id, 0) + 1
-        if times[message.message_id] == _TOO_OFTEN:
-            app.facts.odd.append(f"{app.name} was asked the same again and again: {message.body!r}")
-        if app.random.random() < 0.2:
-            await app.pause()
-        await connection.reply(message, f"re {message.body}")
-
-    connection.on_error(lambda _: None)
-    consumer = await app.call("consumer", connection.consumer(queue, listener=answer))
-    try:
-        for _ in range(round(seconds * 5)):
-            if app.is_over or consumer.closed is not None:
-                break
-            await asyncio.sleep(0.2)
-    finally:
-        await app.surely("consumer.close", consumer.close)
 
 
 Program = Callable[[Application, sterna.Connection, int], Coroutine[Any, Any, None]]
@@ -486,18 +416,19 @@ async def client(app: Application, programs: Sequence[Program], count: int, step
     if connection is None:
         return
     chosen = [app.random.choice(programs) for _ in range(count)]
-    tasks = [asyncio.create_task(_guarded(app, one.__name__, one(app, connection, steps))) for one in chosen]
+    tasks = [asyncio.create_task(guarded(app, one.__name__, one(app, connection, steps))) for one in chosen]
     if app.random.random() < 0.15:
         # As a handler of SIGTERM does: whatever the others are at.
         await asyncio.wait(tasks, timeout=app.random.choice((0.05, 0.5, 3.0)) * app.random.random())
         app.is_closing = True
-        await _closed(app, connection)
+        await closed(app, connection)
     await asyncio.wait(tasks)
     await app.audit(connection)
-    await _closed(app, connection)
+    await closed(app, connection)
 
 
-async def _closed(app: Application, connection: sterna.Connection) -> None:
+async def closed(app: Application, connection: sterna.Connection) -> None:
+    """Closes a connection, as often as that is cut."""
     try:
         await app.surely("connection.close", connection.close)
     except errors.SternaError:
@@ -522,7 +453,8 @@ async def _entered(connection: sterna.Connection) -> None:
     await connection
 
 
-async def _guarded(app: Application, name: str, program: Coroutine[Any, Any, None]) -> None:
+async def guarded(app: Application, name: str, program: Coroutine[Any, Any, None]) -> None:
+    """Runs a program to its end, or to an error of the SDK's."""
     try:
         await program
     except (CutError, errors.SternaError):

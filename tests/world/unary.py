@@ -87,7 +87,8 @@ def _judge(app: Application, sending: Sending, told: Any, *, is_large: bool) -> 
 
 def _told(error: grpc.RpcError) -> Any:
     """The contract's error; None: the network's."""
-    for key, value in error.trailing_metadata() or ():
+    metadata: Any = error.trailing_metadata() or ()
+    for key, value in metadata:
         if key == _ERROR:
             return messaging_pb2.Error.FromString(value)
     return None
