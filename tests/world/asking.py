@@ -23,11 +23,7 @@ async def answerer(app: Application, connection: sterna.Connection, steps: int) 
 async def asker(app: Application, connection: sterna.Connection, steps: int) -> None:
     """Asks whoever answers, or itself, by request and reply; does not always wait for the answer."""
     queue = Queue(f"ask.{app.key()}" if app.random.random() < 0.5 else ASKED)
-    own = (
-        None
-        if queue.name == ASKED
-        else asyncio.create_task(guarded(app, "answering", _answering(app, connection, queue, 1e6)))
-    )
+    own = None if queue.name == ASKED else asyncio.create_task(_answering_itself(app, connection, queue))
     for count in range(steps // 4):
         if app.is_over:
             break
@@ -56,6 +52,10 @@ async def _asked_and_gone(app: Application, queue: Queue, question: str) -> None
     await closed(app, other)
     await asyncio.wait((asking,))
     asking.exception()
+
+
+async def _answering_itself(app: Application, connection: sterna.Connection, queue: Queue) -> None:
+    await guarded(app, "answering", _answering(app, connection, queue, 1e6))
 
 
 async def _answering(app: Application, connection: sterna.Connection, queue: Queue, seconds: float) -> None:
