@@ -141,7 +141,9 @@ class _World:
         faults = asyncio.create_task(self.faults.run(self.scene.faults, self.scene.kinds))
         await asyncio.wait([faults, *running], timeout=_WHOLE_S / 3)
         await asyncio.wait([faults])
-        if (error := faults.exception()) is not None:
+        if faults.cancelled():
+            self.verdict.problems.append(f"cut off: {self.faults.told[-1]}")
+        elif (error := faults.exception()) is not None:
             self.verdict.problems.append(f"after {self.faults.told[-1]}: {error!r}")
         self.doing = "applications"
         await asyncio.wait(running, timeout=_WHOLE_S / 3)
