@@ -127,6 +127,12 @@ class Application:
             self.facts.odd.append(f"{consumer} was given a message that nobody sent: {body[:80]!r}")
         return handing
 
+    def failed(self, sending: Sending, error: errors.SternaError) -> None:
+        """Notes that a message could not be sent. What cannot be taken now is no failure: it is waited for."""
+        sending.outcome = "refused" if self.is_certain(error) else "unknown"
+        if isinstance(error, errors.UnavailableError):
+            self.facts.odd.append(f"{self.name} was told that {sending.queue} is not to be had: {error}")
+
     @staticmethod
     def is_certain(error: errors.SternaError) -> bool:
         """Whether an error says that nothing took effect."""
@@ -180,7 +186,7 @@ async def sender(app: Application, connection: sterna.Connection, steps: int) ->
         except CutError:
             sending.outcome = "unknown"
         except errors.SternaError as error:
-            sending.outcome = "refused" if Application.is_certain(error) else "unknown"
+            app.failed(sending, error)
             if isinstance(error, errors.ClosedError | errors.ConnectionLostError) and connection.closed is not None:
                 return
         else:
@@ -195,7 +201,7 @@ async def _send_soon(
 ) -> None:
     def told(outcome: Any) -> None:
         if isinstance(outcome, errors.SternaError):
-            sending.outcome = "refused" if Application.is_certain(outcome) else "unknown"
+            app.failed(sending, outcome)
         else:
             sending.outcome = "confirmed"
             sending.durable = outcome.durability is not None and outcome.durability >= sterna.Durability.DURABLE

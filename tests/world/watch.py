@@ -2,6 +2,7 @@
 
 - A connection that the broker's engine has is one of the network's, or ended a moment ago.
 - What a broker knows to live on another one is used by nobody there, and gets no more messages.
+- Messages do not go out and come back, again and again, without anybody's getting on.
 - Of two brokers of one name that are in touch with etcd one stops.
 - Who says that nothing is left on it, and is to be emptied, has no messages.
 """
@@ -23,6 +24,9 @@ _NOTICE_S: Final = 5.0
 _ROUNDS_S: Final = 12.0
 _RIVALS_S: Final = 25.0
 
+_CIRCLE: Final = 500
+"""So many deliveries within a second, none of which is acknowledged, are the same messages."""
+
 
 class Watch:
     """See the module. `found`: each thing once, in the order in which it was seen."""
@@ -35,6 +39,7 @@ class Watch:
         self._brokers = brokers
         self._since: dict[tuple[Any, ...], float] = {}
         self._seen: dict[tuple[Any, ...], float] = {}
+        self._figures: dict[tuple[Any, ...], tuple[int, int]] = {}
         self._messages: dict[tuple[Any, ...], int] = {}
 
     async def run(self) -> None:
@@ -45,6 +50,7 @@ class Watch:
             for broker in self._brokers:
                 if broker.is_running:
                     self._look_at_connections(broker)
+                    self._look_for_circles(broker)
                     if broker.node is not None and broker.node.member is not None:
                         self._look_at_homes(broker)
             self._look_for_rivals()
@@ -66,6 +72,17 @@ class Watch:
                 continue
             if self._for_s("gone", broker, peer) > _NOTICE_S:
                 self.found[f"{broker.name} keeps a connection that has ended: {row['client_id']} at {peer}"] = None
+
+    def _look_for_circles(self, broker: Broker) -> None:
+        """Whether messages are handed out and come back, again and again, and nobody is done with any."""
+        for row in broker.listed("queue"):
+            figures = row["statistics"]
+            what = (broker.process, row["id"])
+            now = (int(figures["delivered_total"]), int(figures["acknowledged_total"]))
+            before = self._figures.get(what, now)
+            self._figures[what] = now
+            if now[0] - before[0] > _CIRCLE and now[1] == before[1]:
+                self.found[f"messages of the queue {row['name']} go in a circle on {broker.name}"] = None
 
     def _look_at_homes(self, broker: Broker) -> None:
         assert broker.node is not None
