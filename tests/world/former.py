@@ -13,12 +13,9 @@ from sterna._homes import Homes
 from sterna._lane import Lane
 from sterna._link import Link
 from sterna.messages import Message
-from sterna_broker.cluster.desk import error_of
 from sterna_broker.contract import messaging
-from sterna_broker.refusals import RefusedError
 from sterna_broker.server.connect import Call
 from sterna_broker.server.internal_stream import InternalStream, Pieces
-from sterna_etcd import HomeKey
 
 from tests.world.engines import SteppedEngine
 
@@ -109,21 +106,6 @@ def takes_output(self: SteppedEngine, stream: int, size: int) -> Any:
         if frame.WhichOneof("frame") == "deliver":
             frame.deliver.ClearField("time_ms")
     return batch.SerializeToString()
-
-
-async def answers_early(self: Any, kind: Any, name: str) -> Any:
-    """22a: the home is not looked at again behind the awaits of an opening."""
-    key = HomeKey(kind, name)
-    try:
-        home = await self._homes.of(key)
-    except RefusedError as refused:
-        return {"error": error_of(refused)}
-    if home != self._homes.name:
-        return {"error": error_of(self.moved(f"the {kind} '{name}'", name, home))}
-    await self._is_told(key)
-    objects = self._objects()
-    static = objects.destination(kind, name) is not None
-    return {"ok": {**objects.effective(kind, name).values, "static": static}}
 
 
 def compares_nothing(*_: Any) -> None:
