@@ -224,7 +224,7 @@ class Node:
         self.messaging = await listener.start(settings.messaging)
         if self.member is not None and isinstance(self.live, ClusterConfiguration):
             addresses = [f"sterna{'s' if gate.tls else ''}://{self.messaging}"]
-            self.member.serve(self.live, addresses, self._leave)
+            await self.member.serve(self.live, addresses, self._leave)
 
     def readiness(self) -> Readiness:
         """Whether clients should come, and why not."""

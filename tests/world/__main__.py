@@ -50,12 +50,12 @@ def main() -> int:
     book = _read()
     first = book["next"] if arguments.first is None else arguments.first
     given = {name: value for name in NUMBERS if (value := getattr(arguments, name)) is not None}
-    began, bad, seed, cuts = time.monotonic(), 0, first, Counter(book["cuts"])
+    began, bad, seed, counts = time.monotonic(), 0, first, book["awaits"]
     while seed < first + arguments.seeds and time.monotonic() - began < arguments.seconds:
         verdict = played(replace(Scene.of(seed), **given), traced=arguments.trace)
         _tell(verdict, arguments)
         bad += bool(verdict.problems)
-        cuts.update(verdict.cuts)
+        counts.add(verdict.counts)
         if verdict.problems and arguments.reduce:
             _tell(reduced(verdict), arguments)
         seed += 1
@@ -63,10 +63,10 @@ def main() -> int:
     if arguments.first is None:
         BOOK.parent.mkdir(exist_ok=True)
         total = book["runs"] + seed - first
-        BOOK.write_text(json.dumps({"next": seed, "runs": total, "bad": book["bad"] + bad, "cuts": cuts}))
-        never = awaits.never(cuts)
-        print(f"{total} runs in all, {book['bad'] + bad} of them bad")
-        print(f"{len(cuts)} awaits of the SDK were cut, {len(never)} never:", *never, sep="\n  ")
+        book = {"next": seed, "runs": total, "bad": book["bad"] + bad, "awaits": asdict(counts)}
+        BOOK.write_text(json.dumps(book))
+        print(f"{total} runs in all, {book['bad']} of them bad")
+        _tell_awaits(counts)
     return 1 if bad else 0
 
 
@@ -77,33 +77,42 @@ def played(scene: Scene, *, traced: bool = False) -> Verdict:
 
 
 def hunt(numbers: list[int], first: int, seeds: int) -> int:
-    """Looks for defects that are put back, and writes down the reduced run that shows each."""
-    missing = 0
-    for number in numbers:
-        found = defects.hunt(number, first, max(seeds, 1000), played)
-        if found is None:
-            missing += 1
-            print(f"{number}: not found in {max(seeds, 1000)} seeds from {first} on")
+    """Looks for defects that are put back, all in each seed, and writes down the reduced run that shows each."""
+    missing = list(numbers)
+    for seed in range(first, first + max(seeds, 1000)):
+        if not missing:
+            break
+        if played(Scene.of(seed)).problems:
             continue
-        with defects.put_back(number):
-            short = reduced(found)
-        if played(short.scene).problems:
-            short = found
-        defects.keep(number, short.scene)
-        after = found.scene.seed - first + 1
-        print(f"{number}: {defects.DEFECTS[number][0]}: after {after} seeds; {short.problems[:1]}", flush=True)
+        for number in list(missing):
+            if number in defects.OF_CLUSTERS and Scene.of(seed).brokers == 1:
+                continue
+            with defects.put_back(number):
+                found = played(Scene.of(seed))
+                if not found.problems:
+                    continue
+                short = reduced(found, finely=False)
+            if played(short.scene).problems:
+                short = found
+            missing.remove(number)
+            defects.keep(number, short.scene)
+            after = seed - first + 1
+            print(f"{number}: {defects.DEFECTS[number][0]}: after {after} seeds; {short.problems[:1]}", flush=True)
+    for number in missing:
+        print(f"{number}: not found in {max(seeds, 1000)} seeds from {first} on")
     return 1 if missing else 0
 
 
-def reduced(verdict: Verdict) -> Verdict:
-    """A shorter run that fails as well: each number is lowered as far as that lasts."""
+def reduced(verdict: Verdict, *, finely: bool = True) -> Verdict:
+    """A shorter run that fails as well: each number is lowered as far as that lasts; not `finely`: by halves."""
     best = verdict
     for name in NUMBERS:
         if name == "brokers":
             continue  # one fewer is another run
         low = 0 if name == "faults" else 1
         while (value := getattr(best.scene, name)) > low:
-            tries = (replace(best.scene, **{name: less}) for less in sorted({low, value // 2, value - 1}))
+            lower = {low, value // 2, value - 1} if finely else {low, max(low, value // 2)}
+            tries = (replace(best.scene, **{name: less}) for less in sorted(lower))
             found = next((one for one in map(played, tries) if one.problems), None)
             if found is None:
                 break
@@ -126,6 +135,16 @@ def _tell(verdict: Verdict, arguments: Any) -> None:
         print(verdict.scene.seed, verdict.steps, f"{verdict.took_s:.1f}", dict(sorted(verdict.calls.items())))
 
 
+def _tell_awaits(counts: awaits.Counts) -> None:
+    """What no run has reached."""
+    known = set(awaits.read())
+    for what, counted in asdict(counts).items():
+        never = awaits.never(counted)
+        print(
+            f"{len(known & counted.keys())} of {len(known)} awaits were {what}, {len(never)} never:", *never, sep="\n  "
+        )
+
+
 def _quiet(*, verbose: bool) -> None:
     level = logging.INFO if verbose else logging.CRITICAL
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(level))
@@ -135,9 +154,11 @@ def _quiet(*, verbose: bool) -> None:
 
 def _read() -> dict[str, Any]:
     if not BOOK.exists():
-        return {"next": 1, "runs": 0, "bad": 0, "cuts": {}}
+        return {"next": 1, "runs": 0, "bad": 0, "awaits": awaits.Counts()}
     book: dict[str, Any] = json.loads(BOOK.read_text())
-    return book
+    # One of before they were counted for all rooms has none.
+    counts = {what: Counter(counted) for what, counted in book.get("awaits", {}).items()}
+    return {**book, "awaits": awaits.Counts(**counts)}
 
 
 if __name__ == "__main__":

@@ -1,6 +1,9 @@
-"""Which awaits of the SDK the world has cut: a call that is cancelled there is what tests by hand do not reach.
+"""What happened to which await of the SDK, of the broker's server and cluster, and of etcd's client.
 
-A cut raises through all awaits of the call, from the innermost one of the SDK on: each of them has been cut then.
+What tests by hand do not reach are the awaits times what can go wrong at each. Three things are counted for each await:
+how often a task was *cut* there (cancelled: by the application, by a time limit, by the server whose client has gone),
+how often it was *killed* there with its process, and how often it was *moved under*: the home of some destination
+changed while it waited. What goes wrong raises through all awaits of a call, so that each of them counts.
 """
 
 from __future__ import annotations
@@ -8,55 +11,92 @@ from __future__ import annotations
 import ast
 import asyncio
 from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import sterna
+import sterna_broker
+import sterna_etcd
 
-_SDK = Path(sterna.__file__).parent
-#: Not simulated: the command line, what measures, and the threads of the blocking face.
-_LEFT_OUT = ("cli", "_measuring", "blocking", "_proto")
+#: What is looked at, and what of it is not simulated: the command line, what measures, the threads of the blocking
+#: face, the program around the broker, and who is let in.
+_ROOMS: Final = (
+    (Path(sterna.__file__).parent, ("cli", "_measuring", "blocking", "_proto", "__main__.py", "tls.py", "_secrets.py")),
+    (Path(sterna_broker.__file__).parent, ("main.py", "access", "monitor")),
+    (Path(sterna_etcd.__file__).parent, ("proto",)),
+)
+
+
+@dataclass
+class Counts:
+    """How often each, by the name of the await."""
+
+    cut: Counter[str] = field(default_factory=Counter)
+    killed: Counter[str] = field(default_factory=Counter)
+    moved: Counter[str] = field(default_factory=Counter)
+
+    def add(self, other: Counts) -> None:
+        """Those of another run, too."""
+        self.cut.update(other.cut)
+        self.killed.update(other.killed)
+        self.moved.update(other.moved)
 
 
 def frames(task: asyncio.Task[Any]) -> list[tuple[Path, int]]:
     """Where a task waits: files and lines, the outermost first."""
+    return [(Path(file), line) for file, line in _frames(task)]
+
+
+def _frames(task: asyncio.Task[Any]) -> list[tuple[str, int]]:
     found = []
     coroutine: Any = task.get_coro()
     while coroutine is not None and hasattr(coroutine, "cr_frame"):
         if coroutine.cr_frame is not None:
-            found.append((Path(coroutine.cr_frame.f_code.co_filename), coroutine.cr_frame.f_lineno))
+            found.append((coroutine.cr_frame.f_code.co_filename, coroutine.cr_frame.f_lineno))
         coroutine = coroutine.cr_await
     return found
 
 
-def note(cuts: Counter[str], task: asyncio.Task[Any]) -> None:
-    """Counts the awaits of the SDK in which a task waits, which is about to be cancelled."""
-    for file, line in frames(task):
-        if file.is_relative_to(_SDK) and (found := _await_of(file, line)) is not None:
-            cuts[found] += 1
+def note(counts: Counter[str], tasks: Iterable[asyncio.Task[Any]]) -> None:
+    """Counts the awaits in which these tasks wait."""
+    for task in tasks:
+        if not task.done():
+            for place in _frames(task):
+                if (found := _await_of(*place)) is not None:
+                    counts[found] += 1
 
 
-def never(cuts: Counter[str]) -> list[str]:
-    """The awaits of the SDK that were not cut."""
-    return [name for name in read() if name not in cuts]
+def never(counts: Counter[str]) -> list[str]:
+    """The awaits to which it has not happened."""
+    return [name for name in read() if name not in counts]
 
 
 @cache
 def read() -> tuple[str, ...]:
-    """All awaits of the SDK. Reads its files, once: before a run, and not within a step of its loop."""
-    files = [one for one in sorted(_SDK.rglob("*.py")) if one.relative_to(_SDK).parts[0] not in _LEFT_OUT]
-    return tuple(name for file in files for name, _, _ in _awaits(file))
+    """All awaits. Reads the files, once: before a run, and not within a step of its loop."""
+    found = []
+    for room, _ in _ROOMS:
+        for file in sorted(room.rglob("*.py")):
+            found += [name for name, _, _ in _awaits(str(file))]
+    return tuple(found)
 
 
-def _await_of(file: Path, line: int) -> str | None:
+@cache
+def _await_of(file: str, line: int) -> str | None:
     inside = [(last - first, name) for name, first, last in _awaits(file) if first <= line <= last]
     return min(inside)[1] if inside else None
 
 
 @cache
-def _awaits(file: Path) -> tuple[tuple[str, int, int], ...]:
+def _awaits(path: str) -> tuple[tuple[str, int, int], ...]:
     """Each with a name that outlives a change elsewhere in the file: the function, and what is awaited."""
+    file = Path(path)
+    room, left_out = next(((one, left_out) for one, left_out in _ROOMS if file.is_relative_to(one)), (file, ()))
+    if room == file or file.relative_to(room).parts[0] in left_out:
+        return ()
     found = []
     source = file.read_text()
     for function in ast.walk(ast.parse(source)):
@@ -64,6 +104,6 @@ def _awaits(file: Path) -> tuple[tuple[str, int, int], ...]:
             for node in ast.walk(function):
                 if isinstance(node, ast.Await):
                     what = " ".join((ast.get_source_segment(source, node.value) or "").split())[:60]
-                    name = f"{file.relative_to(_SDK)} {function.name}: {what}"
+                    name = f"{file.relative_to(room.parent)} {function.name}: {what}"
                     found.append((name, node.lineno, node.end_lineno or node.lineno))
     return tuple(dict.fromkeys(found))

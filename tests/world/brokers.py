@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -15,6 +16,7 @@ from sterna_broker.node import Makers, Node
 from sterna_broker.options import BrokerOptions
 from sterna_core._core import SimulatedDisk
 
+from tests.world import folders
 from tests.world.engines import SteppedEngine
 from tests.world.loop import SimulatedLoop
 from tests.world.network import Network
@@ -61,6 +63,7 @@ class Broker:
         self.segment_bytes = options.pop("segment_bytes", 2 * 1024 * 1024)
         self.options = {"drain_ms": 2_000, **options}
         self.folder = folder
+        self.files = folders.Folder(folder)
         self.starts = 0
         self.node: Node | None = None
         self.process: Process | None = None
@@ -87,6 +90,12 @@ class Broker:
     @property
     def _is_dead(self) -> bool:
         return self.process is None or self.process.is_dead
+
+    def replace_disk(self) -> None:
+        """A new machine: nothing that the last one had is here. Not while it runs."""
+        assert self._is_dead
+        self._disk = SimulatedDisk(self._random.getrandbits(63))
+        shutil.rmtree(self.folder, ignore_errors=True)
 
     def copy_disk_of(self, other: Broker) -> None:
         """Has what the other's disk has now; before the first start."""
@@ -178,12 +187,15 @@ class Broker:
     def end(self) -> None:
         """The machine is gone, with what its disk held: whatever is left of its processes keeps no memory of that."""
         self.kill()
+        self.files.forget()
         self._disk = SimulatedDisk(0)
 
     def kill(self, *, power: bool = False) -> None:
         """SIGKILL; with `power` the machine's, which forgets what was not synced."""
         if self.process is not None and not self.process.is_dead:
-            self.process.kill()
+            self._loop.kill(self.process)
+        if power and self.folder.exists():
+            self.files.lose_power(self._random)
         if self._engine is not None:
             self._engine.kill()
             self._engine = None

@@ -16,6 +16,9 @@ EOF: Final = grpc.aio.EOF
 #: What may be on the way in one direction of a call before its writer waits.
 _WINDOW_BYTES: Final = 128 * 1024
 
+#: How soon a handler is cancelled after the end of what it reads: mostly within a few turns of the loop.
+_CANCEL_S: Final = (0.00001, 0.0001, 0.002)
+
 Status = tuple[grpc.StatusCode, str, tuple[tuple[str, Any], ...]]
 
 
@@ -160,7 +163,7 @@ class Call:
         if self.handler is not None and not self.handler.done():
             # That there will be no more to read is seen before the call is cancelled.
             loop = self.link.network.loop
-            loop.call_later(loop.random.random() * 0.002, self._cancel_handler)
+            loop.call_later(loop.random.random() * loop.random.choice(_CANCEL_S), self._cancel_handler)
         self._forget()
 
     def _cancel_handler(self) -> None:

@@ -7,12 +7,17 @@ from collections import defaultdict
 from tests.world.facts import Facts, Handing, Sending, Taken
 
 
-def problems(facts: Facts, drained: list[Handing], *, restarted: bool, given_up: bool = False) -> list[str]:
+def problems(
+    facts: Facts, drained: list[Handing], *, restarted: bool, given_up: bool = False, copied: bool = False
+) -> list[str]:
     """Everything that was promised and does not hold. `restarted`: whether a broker was, whose memory was lost so.
 
     `given_up`: whether homes were given away by force. What they held stays where it was, and what was under way then
-    may be in both places; nothing is lost, and nothing that was acknowledged or refused is there again.
+    may be in both places; nothing is lost, and nothing that was acknowledged or refused is there again. `copied`:
+    whether a data folder was: what its brokers did until one of them stopped has happened to one of them alone.
     """
+    if copied:
+        return [*facts.hung, *facts.odd]
     found = [
         *facts.hung,
         *facts.odd,
@@ -53,6 +58,7 @@ def _lost(facts: Facts, drained: list[Handing], restarted: bool) -> list[str]:
         if _is_promised(one, restarted)
         and one.key not in left | gone
         and facts.emptied.get(one.queue, -1.0) < one.began_s
+        and not facts.may_have_expired(one)
     ]
 
 
@@ -139,6 +145,7 @@ def _again(facts: Facts, left: set[str], handing: Handing) -> bool:
     promised = sending is not None and sending.persistent and _is_promised(sending, restarted=True)
     later = any(one.key == handing.key and one.at_s > handing.at_s for one in facts.handings)
     emptied = sending is not None and facts.emptied.get(sending.queue, -1.0) >= sending.began_s
+    emptied = emptied or (sending is not None and facts.may_have_expired(sending))
     return not promised or emptied or later or handing.key in left
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -13,7 +14,9 @@ from sterna_broker.cluster.member import Member
 from sterna_broker.cluster.options import ClusterOptions
 from sterna_etcd import Claim, EtcdError, EtcdSettings, Layout
 from sterna_etcd import Etcd as Client
-from sterna_etcd.records import BrokerStatus, ConfigRecord, DrainRecord, HomeRecord, Owner
+from sterna_etcd.records import BrokerRecord, BrokerStatus, ConfigRecord, DrainRecord, HomeRecord, Owner
+from sterna_operator.kinds.cluster_scaling import Members
+from sterna_operator.plans import PutDrain, RemoveBroker, RemoveDrain, Step
 
 from tests.world.brokers import Broker
 from tests.world.etcd_model import Etcd
@@ -43,6 +46,9 @@ class Cluster:
         self._seed = seed
         self._folder = folder
         self._generation = 0
+        self._homes: dict[str, str] = {}
+        self._seen = 0
+        self.etcd.on_written.append(self._written)
 
     def add(self, name: str, folder: str = "", **options: Any) -> Broker:
         """One more broker, not started yet; `folder`: another data folder than the one of its name."""
@@ -71,6 +77,17 @@ class Cluster:
         assert node is not None
         assert node.member is not None
         return node.member
+
+    def _written(self) -> None:
+        """A home that has changed has changed under all that wait."""
+        first = LAYOUT.homes.encode()
+        store = self.etcd.store
+        for event in store.events(first, first[:-1] + bytes([first[-1] + 1]), self._seen + 1):
+            broker = HomeRecord.decode("", event.kv.value).broker if event.kv.value else ""
+            if self._homes.get(event.kv.key, broker) != broker:
+                self._loop.moved()
+            self._homes[event.kv.key] = broker
+        self._seen = store.revision
 
     # --- What the operator does
 
@@ -107,6 +124,34 @@ class Cluster:
             record = HomeRecord.decode(pair.key, pair.value)
             if record.broker == broker:
                 await self.client.put(pair.key, HomeRecord(broker=to, static=record.static).encode())
+
+    async def members(self) -> Members:
+        """What the operator knows of the brokers."""
+        found = {
+            prefix: {pair.key.removeprefix(prefix): pair for pair in (await self.client.list_all(prefix)).values}
+            for prefix in (LAYOUT.brokers, LAYOUT.broker_statuses, LAYOUT.drains)
+        }
+        homes: Counter[str] = Counter()
+        for pair in (await self.client.list_all(LAYOUT.homes)).values:
+            homes[HomeRecord.decode(pair.key, pair.value).broker] += 1
+        live, statuses, drains = found.values()
+        return Members(
+            {name: BrokerRecord.decode(pair.key, pair.value) for name, pair in live.items()},
+            {name: BrokerStatus.decode(pair.key, pair.value) for name, pair in statuses.items()},
+            {name: DrainRecord.decode(pair.key, pair.value) for name, pair in drains.items()},
+            homes,
+        )
+
+    async def do(self, step: Step) -> None:
+        """Carries out a step of the operator's."""
+        match step:
+            case PutDrain():
+                await self.drain(step.broker, force=step.force)
+            case RemoveDrain():
+                await self.undrain(step.broker)
+            case RemoveBroker():
+                for key in (LAYOUT.broker_status(step.broker), LAYOUT.drain(step.broker)):
+                    await self.client.delete(key)
 
     # --- What there is
 

@@ -13,13 +13,26 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import sterna
 from sterna._acknowledging import Settled
+from sterna._held import Held
+from sterna._homes import Homes
 from sterna._in_hand import InHand
 from sterna._lane import Entry, Lane
 from sterna._lifeline import Lifeline
 from sterna._link import Link, Run
+from sterna._listening import Listening
 from sterna.sessions import Session
+from sterna_broker.cluster.draining import Drain
+from sterna_broker.cluster.naming import Naming
+from sterna_broker.cluster.served import Served
+from sterna_broker.configuration.live import LiveConfiguration
+from sterna_broker.configuration.objects import ObjectSet
+from sterna_broker.server.connect import Call
+from sterna_broker.server.internal_stream import InternalStream, Pieces
 
+from tests.world import former
+from tests.world.engines import SteppedEngine
 from tests.world.run import NUMBERS, Scene, Verdict
 
 
@@ -68,15 +81,49 @@ async def _without_undo(
     return await _request(self, session, name, content, at_once=at_once)
 
 
-#: By number: what it is, and what takes the place of what.
-DEFECTS: dict[int, tuple[str, list[tuple[Any, str, Callable[..., Any]]]]] = {
+#: By number: what it is, and what takes the place of what. Points with several parts have two digits more.
+DEFECTS: dict[int, tuple[str, list[tuple[Any, str, Any]]]] = {
     1: ("what is sent again is numbered on, over gaps", [(Lane, "_queue", _numbered_on)]),
     2: ("a transaction that a break has undone goes on receiving", [(Session, "_check_transaction", _may_receive)]),
     3: ("a Goodbye does not say what is in hand", [(Lifeline, "_seen", _nothing_seen)]),
     4: ("a close acknowledges what another task works on", [(InHand, "finished", _all_in_hand_is_done)]),
+    5: ("a message waits for credit for all of it", [(Lane, "_room", former.asks_for_all)]),
     6: ("what a cancelled call had made is not undone", [(Link, "request", _without_undo)]),
+    7: ("a listener's end is told to nobody", [(Listening, "_ended", former.ends_silently)]),
     8: ("a lazy acknowledgement that is waited for does not leave", [(Settled, "__init__", _never_hurried)]),
+    9: ("what follows a move and is cancelled tells nobody", [(Homes, "spawn", former.spawns)]),
+    10: ("a look shows pieces of large bodies as messages", [(Pieces, "whole", former.pieces)]),
+    13: ("a reply to an asker that has gone is an error", [(sterna.Connection, "reply", former.replies)]),
+    15: ("a closed connection keeps its socket", [(Link, "_cut", former.keeps_channel)]),
+    16: ("the engine's close stands behind an await", [(Call, "serve", former.serves)]),
+    17: ("an oversize call ends the stream of all", [(InternalStream, "send", former.sends_whatever)]),
+    19: (
+        "a durable subscription is known by its object's name alone",
+        [(ObjectSet, "_by_subject", property(former.by_subject))],
+    ),
+    20: ("the broker's time comes once", [(SteppedEngine, "take_output", former.takes_output)]),
+    2202: (
+        "what is served is not compared with the homes",
+        [(Served, "compare", former.compares_nothing), (Served, "compare_all", former.compares_nothing)],
+    ),
+    2204: ("what is stray is not counted", [(Drain, "_is_stray", former.is_never_stray)]),
+    23: ("a copied data folder has no rival", [(Naming, "rival", former.has_no_rival)]),
+    24: (
+        "what a bridge leads to can be deleted",
+        [
+            (SteppedEngine, "delete", former.deletes),
+            (ObjectSet, "targets", property(former.has_no_targets)),
+            (LiveConfiguration, "restore", former.restores_nothing),
+        ],
+    ),
+    25: ("what is refused for now has failed", [(Held, "may_hold", former.holds_nothing)]),
 }
+
+#: They show in clusters alone: no other seed is looked at for them.
+OF_CLUSTERS = (9, 23, 25, 2202, 2204)
+
+#: Not found in the first fifty to three hundred seeds that were looked at: there is no run of them yet.
+SOUGHT = (3, 5, 7, 9, 13, 20, 2204)
 
 FILE = Path(__file__).with_name("defects.json")
 
@@ -113,6 +160,8 @@ def put_back(number: int) -> Iterator[None]:
 def hunt(number: int, first: int, seeds: int, play: Callable[[Scene], Verdict]) -> Verdict | None:
     """The first seed that finds it, and that finds nothing without it; None: none of so many does."""
     for seed in range(first, first + seeds):
+        if number in OF_CLUSTERS and Scene.of(seed).brokers == 1:
+            continue
         with put_back(number):
             verdict = play(Scene.of(seed))
         if verdict.problems and not play(Scene.of(seed)).problems:

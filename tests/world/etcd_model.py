@@ -38,6 +38,7 @@ class Etcd:
         """So many of the next writes take effect without an answer: the connection breaks in its place."""
 
         self.has_leader = True
+        self.on_written: list[Callable[[], None]] = []
         self.members = [Member(self, loop, network, random, number) for number in range(members)]
         self._changed = asyncio.Event()
 
@@ -68,6 +69,8 @@ class Etcd:
 
     def written(self) -> None:
         """Something has changed: watches look."""
+        for told in self.on_written:
+            told()
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 

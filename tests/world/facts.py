@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -33,6 +32,9 @@ class Sending:
     began_s: float
     outcome: Outcome = "open"
     durable: bool = False
+    lives_s: float = 0.0
+    """By the broker's clock; 0: for ever."""
+
     transaction: Transaction | None = None
 
 
@@ -83,14 +85,23 @@ class Facts:
     emptied: dict[str, float] = field(default_factory=dict)
     """When an administrator last may have thrown away what a queue held."""
 
+    configured: dict[str, bool] = field(default_factory=dict)
+    """Durable subscriptions (`client/name`) that an administrator was told are there, or are gone."""
+
+    placed: list[str] = field(default_factory=list)
+    """The topics that an operator has given a broker."""
+
+    clock_steps: list[tuple[float, float]] = field(default_factory=list)
+    """When a broker's clock was set forward, and by how many seconds."""
+
+    ended_s: float = 0.0
+    """When the last was drained."""
+
     hung: list[str] = field(default_factory=list)
     """Calls that did not end."""
 
     odd: list[str] = field(default_factory=list)
     """What an application saw that no call may do."""
-
-    cuts: Counter[str] = field(default_factory=Counter)
-    """How often each await of the SDK was cut."""
 
     calls: dict[str, int] = field(default_factory=dict)
     """How often each call ended how."""
@@ -103,6 +114,13 @@ class Facts:
                 if copy.outcome == "confirmed" and not subscription.holds(sending):
                     copy.outcome = "unknown"
                 self.sendings[copy.key] = copy
+
+    def may_have_expired(self, sending: Sending) -> bool:
+        """Whether the time that a message had may have passed, by any broker's clock."""
+        if not sending.lives_s:
+            return False
+        passed_s = self.ended_s - sending.began_s
+        return passed_s + sum(by_s for at_s, by_s in self.clock_steps if at_s >= sending.began_s) >= sending.lives_s
 
     def count(self, what: str) -> None:
         """One more of it."""

@@ -8,7 +8,9 @@ from collections.abc import Awaitable, Callable
 from random import Random
 from typing import Any, Final
 
+from sterna_broker.cluster.naming import NameTakenError
 from sterna_etcd import EtcdError
+from sterna_operator.kinds.cluster_scaling import decide
 
 from tests.world.brokers import Broker
 from tests.world.clusters import Cluster
@@ -27,6 +29,14 @@ class Faults:
         self.restarted = False
         self.given_up_s: float | None = None
         """When a home was first given away by force."""
+
+        self.copied = False
+        """Whether two brokers of one name have run side by side."""
+
+        self.placed: list[str] = []
+        """The topics that an operator has given a broker."""
+
+        self.clock_steps: list[tuple[float, float]] = []
 
         self.cluster: Cluster | None = None
         self._loop = loop
@@ -59,7 +69,7 @@ class Faults:
     async def _kill_client(self) -> None:
         living = [one for one in self._clients if not one.is_dead]
         if len(living) > 1:
-            self._random.choice(living).kill()
+            self._loop.kill(self._random.choice(living))
 
     async def _kill_broker(self) -> None:
         await self._crash(power=False)
@@ -133,6 +143,77 @@ class Faults:
         with contextlib.suppress(EtcdError):
             await self.cluster.give_up(one, other)
 
+    async def _scale(self) -> None:
+        """One broker fewer, for a while; when it says that it is empty its machine goes, and a new one comes later."""
+        assert self.cluster is not None
+        names = dict(enumerate(broker.name for broker in self._brokers))
+        standing = len(names)
+        last = self._brokers[-1]
+        until_s = self._loop.time() + self._random.choice((1.0, 10.0, 40.0))
+        while standing == len(names) and self._loop.time() < until_s:
+            with contextlib.suppress(EtcdError):
+                standing = await self._scaled(standing - 1, standing, names)
+            await asyncio.sleep(0.5)
+        if standing < len(names):
+            self.restarted = True
+            await last.stop()
+            last.replace_disk()
+            await asyncio.sleep(self._random.choice((0.0, 3.0)) * self._random.random())
+            await last.start()
+        await self._surely(lambda: self._scaled(len(names), len(names), names))
+
+    async def _scaled(self, wanted: int, standing: int, names: dict[int, str]) -> int:
+        """As the operator does; how many there are to be now."""
+        assert self.cluster is not None
+        members = await self.cluster.members()
+        pods = frozenset(broker.name for broker in self._brokers if broker.process is not None)
+        decided = decide(wanted, standing, names, members, pods, force=False)
+        for step in decided.steps:
+            await self.cluster.do(step)
+        return decided.replicas
+
+    async def _place(self) -> None:
+        """Topics get a broker, that may be about to be emptied, and durable subscriptions that everybody shall find."""
+        assert self.cluster is not None
+        broker = self._random.choice(self._brokers).name
+        drains = self._random.random() < 0.7
+        with contextlib.suppress(EtcdError):
+            if drains:
+                await self.cluster.drain(broker)
+            for _ in range(self._random.randrange(4, 12)):
+                name = f"placed.{len(self.placed)}"
+                durable = name.replace(".", "-")
+                await self.cluster.apply("Topic", name, broker=broker)
+                await self.cluster.apply("DurableSubscription", durable, topic=name, clientId="placed", name=durable)
+                self.placed.append(name)
+                await asyncio.sleep(self._random.random() * 0.03)
+                if self._random.random() < 0.2:
+                    await self.cluster.undrain(broker)
+        await self._surely(lambda: self.cluster.undrain(broker))  # type: ignore[union-attr]
+
+    async def _clone(self) -> None:
+        """A second machine with a copy of a broker's folder: one of both stops by itself."""
+        assert self.cluster is not None
+        number = self._random.randrange(len(self._brokers))
+        first = self._brokers[number]
+        if not first.is_running or self.copied:
+            return
+        self.copied = self.restarted = True
+        clone = self.cluster.cloned(first.name)
+        self._brokers.append(clone)  # both are looked at
+        with contextlib.suppress(NameTakenError):
+            await clone.start()
+        with contextlib.suppress(AssertionError):  # then they serve side by side, which is looked for
+            await self.cluster.until(lambda: not (first.is_running and clone.is_running))
+        left = next((one for one in (first, clone) if one.is_running), clone)
+        beaten = clone if left is first else first
+        await asyncio.sleep(5)  # it ends by itself
+        beaten.end()
+        self._brokers.remove(beaten)
+        if left is clone:
+            self._brokers.remove(clone)
+            self._brokers.insert(number, clone)
+
     async def _surely(self, write: Callable[[], Awaitable[Any]]) -> None:
         while True:
             try:
@@ -145,10 +226,24 @@ class Faults:
     async def _step_clock(self) -> None:
         broker = self._random.choice(self._brokers)
         if broker.process is not None:
-            broker.process.clock_ms += self._random.choice((-60_000, -500, 500, 60_000))
+            step_ms = self._random.choice((-3_600_000, -60_000, -500, 500, 60_000))
+            broker.process.clock_ms += step_ms
+            if step_ms > 0:
+                self.clock_steps.append((self._loop.time(), step_ms / 1000))
 
 
-CLUSTER_KINDS: Final = ("etcd_away", "no_leader", "lose_answers", "compact", "drain", "drain", "give_up")
+CLUSTER_KINDS: Final = (
+    "etcd_away",
+    "no_leader",
+    "lose_answers",
+    "compact",
+    "drain",
+    "drain",
+    "give_up",
+    "scale",
+    "clone",
+    "place",
+)
 
 KINDS: Final = (
     "break_link",

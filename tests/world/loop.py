@@ -14,6 +14,7 @@ from collections.abc import Callable, Coroutine, Generator
 from random import Random
 from typing import Any
 
+from tests.world import awaits
 from tests.world.processes import CURRENT, Process
 
 _STEP_S = 1e-6
@@ -35,8 +36,10 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self.random = random
         self.steps = 0
         self.trace: list[str] | None = None
+        self.awaits = awaits.Counts()
         self._now_s = begin_s
         self._queues: dict[Process, deque[asyncio.Handle]] = {}
+        self._processes: dict[Process, None] = {}
         self._readers: dict[int, asyncio.Handle] = {}
         self.set_task_factory(_task)
         self.set_exception_handler(_note)
@@ -158,18 +161,43 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         """Has a process do something later."""
         return self.call_later(delay_s, call, *arguments, context=process.context)
 
+    def kill(self, process: Process) -> None:
+        """SIGKILL."""
+        if not process.is_dead:
+            awaits.note(self.awaits.killed, process.tasks)
+        process.kill()
+
+    def moved(self) -> None:
+        """The home of some destination has changed, under all that wait now."""
+        for process in list(self._processes):
+            if process.is_dead:
+                del self._processes[process]
+            else:
+                awaits.note(self.awaits.moved, process.tasks)
+
     def spawn(self, process: Process, work: Coroutine[Any, Any, Any], name: str = "") -> asyncio.Task[Any]:
         """A task of a process, whoever asks for it."""
+        self._processes[process] = None
         task = _task(self, work, process.context.copy())
         task.set_name(name or task.get_name())
         return task
+
+
+class _Task(asyncio.Task[Any]):
+    """Counts where it is cancelled."""
+
+    def cancel(self, msg: Any = None) -> bool:
+        loop = self.get_loop()
+        if isinstance(loop, SimulatedLoop) and not loop.is_closed():
+            awaits.note(loop.awaits.cut, (self,))
+        return super().cancel(msg)
 
 
 def _task(
     loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, Any] | Generator[Any, None, Any], context: Any = None
 ) -> asyncio.Task[Any]:
     context = context or contextvars.copy_context()
-    task: asyncio.Task[Any] = asyncio.Task(work, loop=loop, context=context)
+    task: asyncio.Task[Any] = _Task(work, loop=loop, context=context)
     context[CURRENT].tasks[task] = None
     task.add_done_callback(_done, context=context)
     return task

@@ -1,28 +1,28 @@
-"""More applications: durable subscriptions that come and go, and an administrator who empties queues."""
+"""More applications: durable subscriptions that come and go, and who fiddles with all there is."""
 
 from __future__ import annotations
 
-import math
+import asyncio
 
 import sterna
-import sterna.admin
 from sterna import AcknowledgeMode, DeliveryMode, Queue, Topic, errors
 
+from tests.world.administrators import administrator, bridger, configurer, mortal
+from tests.world.asking import answerer, asker
 from tests.world.facts import Subscription
 from tests.world.programs import (
     Application,
     CutError,
     acknowledger,
-    asker,
     body_of,
     connected,
     listener,
-    looker,
     looper,
     receiver,
     sender,
     worker,
 )
+from tests.world.unary import caller, looker
 
 NEWS = "news"
 
@@ -57,17 +57,19 @@ async def subscriber(app: Application, connection: sterna.Connection, steps: int
     own = await connected(app, app.url, client_id=subscription.client_id)
     if own is None:
         return
-    for _ in range(3):
-        if app.is_over:
-            break
-        try:
-            await _read(app, own, subscription, steps // 3 + 1)
-        except (CutError, errors.InUseError):
-            await app.pause()
-    if app.random.random() < 0.3:
-        subscription.ended_s = app.now_s()
-        await app.call("unsubscribe", own.unsubscribe(name))
-    await app.surely("connection.close", own.close)
+    try:
+        for _ in range(3):
+            if app.is_over:
+                break
+            try:
+                await _read(app, own, subscription, steps // 3 + 1)
+            except (CutError, errors.InUseError):
+                await app.pause()
+        if app.random.random() < 0.3:
+            subscription.ended_s = app.now_s()
+            await app.call("unsubscribe", own.unsubscribe(name))
+    finally:
+        await app.surely("connection.close", own.close)
 
 
 async def _read(app: Application, own: sterna.Connection, subscription: Subscription, steps: int) -> None:
@@ -98,21 +100,27 @@ async def _read(app: Application, own: sterna.Connection, subscription: Subscrip
     await app.call("consumer.close", consumer.close())
 
 
-async def administrator(app: Application, connection: sterna.Connection, steps: int) -> None:
-    """Empties a queue now and then: what was in it before is gone by order."""
-    del connection
-    async with sterna.admin.connect(app.url) as admin:
-        for _ in range(steps // 8 + 1):
-            await app.pause()
-            queue = app.random.choice(app.queues)
-            if app.is_over or app.random.random() < 0.5:
-                break
-            app.facts.emptied[queue] = math.inf
+async def opener(app: Application, connection: sterna.Connection, steps: int) -> None:
+    """Opens what an operator has just placed, wherever that is, and keeps it open for a while."""
+    opened: set[str] = set()
+    for _ in range(steps):
+        if app.is_over:
+            break
+        await asyncio.sleep(app.random.random() * 0.1)
+        for name in app.facts.placed:
+            if name in opened:
+                continue
+            opened.add(name)
             try:
-                await app.call("purge", admin.purge_queue(queue))
-            except (CutError, errors.SternaError):
-                pass  # it may take effect all the same, a little later
-            app.facts.emptied[queue] = app.now_s() + 1.0
+                producer = await app.call("open what is placed", connection.producer(Topic(name)))
+                await app.call("publish to what is placed", producer.send("x", timeout=30.0))
+            except CutError:
+                continue
+            except errors.SternaError:
+                if connection.closed is not None:
+                    return
+    if opened:
+        await asyncio.sleep(20)
 
 
 async def fiddler(app: Application, connection: sterna.Connection, steps: int) -> None:
@@ -171,12 +179,21 @@ PROGRAMS = (
     *(worker,) * 3,
     listener,
     asker,
+    asker,
+    answerer,
     looker,
+    caller,
+    caller,
     publisher,
     publisher,
     subscriber,
     subscriber,
     administrator,
+    configurer,
+    bridger,
+    mortal,
     fiddler,
     fiddler,
+    opener,
+    opener,
 )

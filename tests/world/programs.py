@@ -20,7 +20,7 @@ T = TypeVar("T")
 CALL_S = 400.0
 """What no call may take, since a connection gives up after 120 s."""
 
-_BODY_LARGE = 700_000
+BODY_LARGE = 700_000
 
 
 class CutError(Exception):
@@ -41,6 +41,9 @@ class Application:
     """Compares what the broker keeps for a connection with what the SDK has on it."""
 
     is_over: bool = False
+    is_closing: bool = False
+    """Whether it has begun to close its connection."""
+
     keys: int = 0
 
     def now_s(self) -> float:
@@ -82,8 +85,6 @@ class Application:
                 continue
 
     def _cut(self, task: asyncio.Future[Any]) -> None:
-        if isinstance(task, asyncio.Task) and not task.done():
-            awaits.note(self.facts.cuts, task)
         task.cancel()
 
     async def pause(self) -> None:
@@ -126,6 +127,18 @@ class Application:
             self.facts.odd.append(f"{consumer} was given a message that nobody sent: {body[:80]!r}")
         return handing
 
+    def failed(self, sending: Sending, error: errors.SternaError) -> None:
+        """Notes that a message could not be sent. What cannot be taken now is no failure: it is waited for."""
+        sending.outcome = "refused" if self.is_certain(error) else "unknown"
+        if isinstance(error, errors.UnavailableError):
+            self.facts.odd.append(f"{self.name} was told that {sending.queue} is not to be had: {error}")
+
+    @staticmethod
+    def is_certain(error: errors.SternaError) -> bool:
+        """Whether an error says that nothing took effect."""
+        doubts = (errors.UnknownProducerError, errors.ConnectionLostError, errors.ClosedError, errors.FlushError)
+        return not isinstance(error, doubts)
+
     def taken(self, handing: Handing, how: str) -> None:
         """Notes that it may have been, or was, acknowledged."""
         if how == "yes":
@@ -134,11 +147,11 @@ class Application:
             handing.taken = "maybe"
 
 
-def body_of(random: Random, key: str) -> str:
+def body_of(random: Random, key: str, *, large: bool = True) -> str:
     """A body that begins with the key; some are large."""
     draw = random.random()
-    if draw < 0.01:
-        return key + " " + "x" * _BODY_LARGE
+    if draw < 0.01 and large:
+        return key + " " + "x" * BODY_LARGE
     return key + " " + "x" * random.randrange(200) if draw < 0.3 else key
 
 
@@ -173,7 +186,7 @@ async def sender(app: Application, connection: sterna.Connection, steps: int) ->
         except CutError:
             sending.outcome = "unknown"
         except errors.SternaError as error:
-            sending.outcome = "refused" if _is_certain(error) else "unknown"
+            app.failed(sending, error)
             if isinstance(error, errors.ClosedError | errors.ConnectionLostError) and connection.closed is not None:
                 return
         else:
@@ -188,7 +201,7 @@ async def _send_soon(
 ) -> None:
     def told(outcome: Any) -> None:
         if isinstance(outcome, errors.SternaError):
-            sending.outcome = "refused" if _is_certain(outcome) else "unknown"
+            app.failed(sending, outcome)
         else:
             sending.outcome = "confirmed"
             sending.durable = outcome.durability is not None and outcome.durability >= sterna.Durability.DURABLE
@@ -200,13 +213,7 @@ async def _send_soon(
     except CutError:
         pass  # it may have been queued all the same: then its outcome is told
     except errors.SternaError as error:
-        sending.outcome = "refused" if _is_certain(error) else "unknown"
-
-
-def _is_certain(error: errors.SternaError) -> bool:
-    """Whether an error says that nothing took effect."""
-    doubts = (errors.UnknownProducerError, errors.ConnectionLostError, errors.ClosedError, errors.FlushError)
-    return not isinstance(error, doubts)
+        sending.outcome = "refused" if Application.is_certain(error) else "unknown"
 
 
 async def receiver(app: Application, connection: sterna.Connection, steps: int) -> None:
@@ -391,54 +398,19 @@ async def listener(app: Application, connection: sterna.Connection, steps: int) 
             raise ValueError("the application's own failure")
         app.taken(handing, "maybe")
 
-    connection.on_error(lambda _: None)
+    told: list[BaseException] = []
+    connection.on_error(told.append)
     consumer = await app.call("consumer", connection.consumer(Queue(queue), listener=on_message))
     while not enough.is_set() and not app.is_over and consumer.closed is None:
         await asyncio.wait((asyncio.ensure_future(enough.wait()),), timeout=0.5)
         if app.random.random() < 0.1:
             break
+    if (ended := consumer.closed) is not None:
+        await asyncio.sleep(1)
+        has_closed = app.is_closing or connection.closed is not None
+        if not has_closed and not any(one.__cause__ is ended for one in told):
+            app.facts.odd.append(f"{app.name}: nobody was told that a listener has ended: {ended!r}")
     await app.call("consumer.close", consumer.close())
-
-
-async def asker(app: Application, connection: sterna.Connection, steps: int) -> None:
-    """Asks itself, by request and reply over a queue of its own."""
-    queue = Queue(f"ask.{app.key()}")
-
-    async def answer(message: Message) -> None:
-        await connection.reply(message, f"re {message.body}")
-
-    connection.on_error(lambda _: None)
-    consumer = await app.call("consumer", connection.consumer(queue, listener=answer))
-    for count in range(steps // 4):
-        if app.is_over:
-            break
-        try:
-            reply = await app.call("request", connection.request(queue, f"{count}", timeout=2.0))
-        except (CutError, errors.RequestTimeoutError, errors.ConnectionLostError, errors.NoRespondersError):
-            continue
-        if reply.body != f"re {count}":
-            app.facts.odd.append(f"{app.name} asked {count} and was answered {reply.body!r}")
-    await app.call("consumer.close", consumer.close())
-
-
-async def looker(app: Application, connection: sterna.Connection, steps: int) -> None:
-    """Browses, which takes nothing."""
-    for _ in range(steps // 10 + 1):
-        if app.is_over:
-            break
-
-        async def browse() -> int:
-            count = 0
-            async with connection.browser(Queue(app.random.choice(app.queues))) as browser:
-                async for _ in browser:
-                    count += 1
-            return count
-
-        try:
-            await app.call("browse", browse())
-        except CutError:
-            pass
-        await app.pause()
 
 
 Program = Callable[[Application, sterna.Connection, int], Coroutine[Any, Any, None]]
@@ -450,9 +422,19 @@ async def client(app: Application, programs: Sequence[Program], count: int, step
     if connection is None:
         return
     chosen = [app.random.choice(programs) for _ in range(count)]
-    tasks = [asyncio.create_task(_guarded(app, one.__name__, one(app, connection, steps))) for one in chosen]
+    tasks = [asyncio.create_task(guarded(app, one.__name__, one(app, connection, steps))) for one in chosen]
+    if app.random.random() < 0.15:
+        # As a handler of SIGTERM does: whatever the others are at.
+        await asyncio.wait(tasks, timeout=app.random.choice((0.05, 0.5, 3.0)) * app.random.random())
+        app.is_closing = True
+        await closed(app, connection)
     await asyncio.wait(tasks)
     await app.audit(connection)
+    await closed(app, connection)
+
+
+async def closed(app: Application, connection: sterna.Connection) -> None:
+    """Closes a connection, as often as that is cut."""
     try:
         await app.surely("connection.close", connection.close)
     except errors.SternaError:
@@ -477,7 +459,8 @@ async def _entered(connection: sterna.Connection) -> None:
     await connection
 
 
-async def _guarded(app: Application, name: str, program: Coroutine[Any, Any, None]) -> None:
+async def guarded(app: Application, name: str, program: Coroutine[Any, Any, None]) -> None:
+    """Runs a program to its end, or to an error of the SDK's."""
     try:
         await program
     except (CutError, errors.SternaError):

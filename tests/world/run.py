@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import tempfile
-from collections import Counter
 from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 import sterna
 from sterna import AcknowledgeMode, Queue, Topic, errors
 
+from tests.running import ANYTHING, manifest
 from tests.world import awaits, checker
 from tests.world.brokers import Broker
 from tests.world.clusters import Cluster
@@ -26,10 +26,11 @@ from tests.world.network import Network
 from tests.world.processes import Process
 from tests.world.programs import Application, client
 from tests.world.surroundings import installed
+from tests.world.watch import Watch
 
 _QUEUES = ("in.one", "in.two", "out")
 
-_BROKERS = (1, 1, 1, 1, 1, 1, 2, 3)
+_BROKERS = (1, 1, 1, 2, 2, 3)
 
 _NAMES = ("one", "two", "three")
 
@@ -62,10 +63,10 @@ class Scene:
         kinds = tuple(kind for kind in dict.fromkeys(KINDS) if random.random() < 0.6) or KINDS
         return Scene(
             seed,
-            clients=random.randrange(2, 5),
-            programs=random.randrange(1, 4),
-            steps=random.randrange(8, 40),
-            faults=random.randrange(0, 9),
+            clients=random.randrange(2, 6),
+            programs=random.randrange(2, 6),
+            steps=random.randrange(10, 60),
+            faults=random.randrange(0, 11),
             cut_share=random.choice((0.0, 0.05, 0.2)),
             kinds=kinds,
             # Drawn by itself, so that what was drawn before there were clusters stays what it was.
@@ -81,7 +82,7 @@ class Verdict:
     problems: list[str] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
     calls: dict[str, int] = field(default_factory=dict)
-    cuts: Counter[str] = field(default_factory=Counter)
+    counts: awaits.Counts = field(default_factory=awaits.Counts)
     steps: int = 0
     took_s: float = 0.0
     trace: list[str] | None = None
@@ -108,7 +109,7 @@ def run(scene: Scene, folder: Path, *, traced: bool = False) -> Verdict:
         world.loop.close()
     verdict = world.verdict
     verdict.faults, verdict.calls, verdict.steps = world.faults.told, world.facts.calls, world.loop.steps
-    verdict.cuts = world.facts.cuts
+    verdict.counts = world.loop.awaits
     verdict.took_s, verdict.trace = world.loop.time() - 1_000, world.loop.trace
     return verdict
 
@@ -128,15 +129,22 @@ class _World:
         self.processes: list[Process] = []
         self.faults = Faults(self.loop, self.network, Random(f"faults {seed}"), self.brokers, self.processes)
         self.applications: list[Application] = []
+        self.facts.placed = self.faults.placed
+        self.watch = Watch(self.loop, self.network, self.brokers)
 
     async def main(self) -> None:
         """The run, from the first start to the verdict."""
         await self._start_brokers()
+        watching = asyncio.create_task(self.watch.run())
         running = [self._begin(number) for number in range(self.scene.clients)]
         self.doing = "faults"
         faults = asyncio.create_task(self.faults.run(self.scene.faults, self.scene.kinds))
         await asyncio.wait([faults, *running], timeout=_WHOLE_S / 3)
         await asyncio.wait([faults])
+        if faults.cancelled():
+            self.verdict.problems.append(f"cut off: {self.faults.told[-1]}")
+        elif (error := faults.exception()) is not None:
+            self.verdict.problems.append(f"after {self.faults.told[-1]}: {error!r}")
         self.doing = "applications"
         await asyncio.wait(running, timeout=_WHOLE_S / 3)
         for application in self.applications:
@@ -145,19 +153,33 @@ class _World:
         _, pending = await asyncio.wait(running, timeout=_WHOLE_S)
         self.verdict.problems += [f"{one.get_name()} does not end" for one in pending]
         await self._judge()
+        watching.cancel()
+        await asyncio.wait((watching,))
+        self.verdict.problems += self.watch.found
+        await self._stop()
 
     async def _start_brokers(self) -> None:
         seed, count = self.scene.seed, self.scene.brokers
         if count == 1:
-            self.brokers.append(Broker(self.loop, self.network, Random(f"broker {seed}"), "one", self._folder / "one"))
+            config = self._narrow() if Random(f"limits {seed}").random() < 0.15 else None
+            random = Random(f"broker {seed}")
+            self.brokers.append(Broker(self.loop, self.network, random, "one", self._folder / "one", config=config))
             await self.brokers[0].start()
             return
-        self.cluster = self.faults.cluster = Cluster(self.loop, self.network, seed, self._folder)
+        self.cluster = self.faults.cluster = self.watch.cluster = Cluster(self.loop, self.network, seed, self._folder)
         self.brokers.extend(self.cluster.add(name) for name in _NAMES[:count])
         for broker in self.brokers:
             await broker.start()
         await self.cluster.until_live()
         await self.cluster.allow_all()
+
+    def _narrow(self) -> Path:
+        """A configuration with frames that take large messages whole, which are larger than a producer's window."""
+        folder = self._folder / "config"
+        folder.mkdir()
+        limits = manifest("Broker", "narrow", "limits: {frameBytes: 16777216, inflightBytes: 2097152}")
+        (folder / "all.yaml").write_text("---\n".join((*ANYTHING, limits)))
+        return folder
 
     def _begin(self, number: int) -> asyncio.Task[None]:
         random = Random(f"client {number} of {self.scene.seed}")
@@ -180,23 +202,63 @@ class _World:
         await ended.wait()
         if not process.is_dead and (error := task.exception()) is not None:
             raise error
-        process.kill()
+        if not process.is_dead:
+            await self._leave(process)
+        self.loop.kill(process)
+
+    async def _leave(self, process: Process) -> None:
+        """It has closed all its connections, and lives on: then nothing of them is left."""
+        await asyncio.sleep(2)
+        left = [link for link in self.network.links if link.client is process and not link.client_knows]
+        if left and not process.is_dead:
+            self.verdict.problems.append(f"{process} has closed what it had, and keeps {len(left)} sockets")
 
     async def _judge(self) -> None:
         self.doing = "draining"
         found = self.verdict.problems
         await asyncio.sleep(60)  # what broke without a word is noticed
+        found += [f"{broker.name} does not run" for broker in self.brokers if not broker.is_running]
+        if found:
+            return  # nothing can be said about what is left
         for broker in self.brokers:
             found += await self._leaks(broker)
         drained: list[Handing] = []
-        await self._drain_all(drained)
+        try:
+            await self._drain_all(drained)
+        except errors.SternaError as error:
+            found.append(f"draining: {error!r}")
+            return
         self.facts.copy_published()
+        self.facts.ended_s, self.facts.clock_steps = self.loop.time(), self.faults.clock_steps
         found += checker.problems(
-            self.facts, drained, restarted=self.faults.restarted, given_up=self.faults.given_up_s is not None
+            self.facts,
+            drained,
+            restarted=self.faults.restarted,
+            given_up=self.faults.given_up_s is not None,
+            copied=self.faults.copied,
         )
+        found += self._configured()
         for process in (*self.processes, *(one.process for one in self.brokers if one.process is not None)):
             found += [f"in {process}: {fault}" for fault in process.faults]
-        found += [f"{broker.name} failed: {why}" for broker in self.brokers for why in broker.failures]
+        failures = [(broker.name, why) for broker in self.brokers for why in broker.failures]
+        found += [f"{name} failed: {why}" for name, why in failures]
+
+    def _configured(self) -> list[str]:
+        """What an administrator was told is what there is."""
+        if self.cluster is not None:
+            return []
+        there = {f"{row['client_id']}/{row['name']}" for row in self.brokers[0].listed("durable")}
+        node = self.brokers[0].node
+        described = {one.claim for one in node.live.objects.durables()} if node is not None else set()
+        found = []
+        for name, is_there in self.facts.configured.items():
+            if (name in there) != is_there:
+                found.append(f"the durable subscription {name} {'is gone' if is_there else 'is there'}")
+            if (name in described) != (name in there):
+                found.append(f"the durable subscription {name} is described, or kept, and not both")
+        return found
+
+    async def _stop(self) -> None:
         for broker in self.brokers:
             await broker.stop()
         if self.cluster is not None:
@@ -217,6 +279,8 @@ class _World:
             row = next((one for one in rows if one["client_id"] == connection.client_id), None)
             kept = {key: row[key] for key in ("sessions", "consumers", "producers")} if row is not None else {}
             sessions = lifeline.sessions
+            if any(other.closed is not None for one in sessions for other in one._consumers):
+                return  # one that was closed while it was being opened stays with its session
             own = {
                 "sessions": len(sessions),
                 "consumers": sum(len(one._consumers) for one in sessions),

@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 import grpc.aio  # noqa: F401 - the SDK imports it in a thread, if nobody has before
 import sterna
 
+from tests.world import awaits
 from tests.world.brokers import Broker
 from tests.world.clusters import Cluster
 from tests.world.loop import SimulatedLoop
@@ -35,6 +36,7 @@ class Stage:
     """What a test has to play with. It runs in a process of its own, `here`."""
 
     def __init__(self, seed: int, folder: Path) -> None:
+        awaits.read()  # not within a step of the loop
         self.random = Random(seed)
         self.loop = SimulatedLoop(Random(f"loop {seed}"))
         self.network = Network(self.loop, Random(f"network {seed}"))

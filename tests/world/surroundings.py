@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -12,6 +13,7 @@ import sterna_broker.surroundings
 import sterna_etcd.endpoints
 import sterna_etcd.surroundings
 
+from tests.world import folders
 from tests.world.channels import Channel
 from tests.world.loop import SimulatedLoop
 from tests.world.network import Network
@@ -54,6 +56,7 @@ def installed(loop: SimulatedLoop, network: Network) -> Iterator[None]:
         return Channel(network, address)
 
     replaced: list[tuple[Any, str, Any]] = [
+        (os, "fsync", folders.fsync),
         (sterna._surroundings, "here", here),
         (sterna_etcd.surroundings, "here", here),
         (sterna_broker.surroundings, "here", here),

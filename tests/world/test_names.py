@@ -70,3 +70,17 @@ async def test_a_broker_that_starts_again_is_nobody_s_rival(stage: Stage) -> Non
     await again.start()
     await asyncio.sleep(30)
     assert again.failures == []
+
+
+@staged
+async def test_a_broker_that_has_lost_its_power_knows_its_own_registration(stage: Stage) -> None:
+    cluster = await prepared(stage)
+    again = cluster.brokers["b1"]
+    for _ in range(12):
+        again.kill(power=True)
+        before_s = stage.loop.time()
+        await again.start()
+        assert stage.loop.time() - before_s < 5, "it waited for its own registration to run out"
+        await asyncio.sleep(2)
+        assert again.is_running
+    assert again.failures == []

@@ -79,6 +79,27 @@ def test_the_checker_finds_each_thing_that_may_not_be() -> None:
         assert len(problems(facts, left, restarted=False, given_up=True)) == expected
 
 
+def test_the_checker_lets_go_what_may_have_expired_by_the_brokers_clock() -> None:
+    for lives_s, steps, expected in (
+        (0.0, [], ["lost"]),
+        (100.0, [], ["lost"]),
+        (10.0, [], []),
+        (100.0, [(2.0, 80.0)], []),
+        (100.0, [(0.5, 80.0)], ["lost"]),
+    ):
+        facts = Facts(ended_s=30.0, clock_steps=steps)
+        _sent(facts, "a").lives_s = lives_s
+        assert _judged(facts) == expected, (lives_s, steps)
+
+
+def test_what_two_brokers_of_one_name_did_is_not_judged_as_if_it_had_been_one() -> None:
+    facts = Facts()
+    _sent(facts, "a")
+    assert problems(facts, [], restarted=False, copied=True) == []
+    facts.hung.append("a call")
+    assert problems(facts, [], restarted=False, copied=True) == ["a call"]
+
+
 def test_the_checker_holds_refusals_and_transactions_to_their_word() -> None:
     facts = Facts()
     _sent(facts, "a", "refused")

@@ -84,21 +84,23 @@ class KeptFile:
     def save(self, text: str) -> None:
         """Replaces the file. A thread whose task has been cancelled may still be at it: the next one waits."""
         with self._saving:
-            self._save(text)
+            replace(self.path, text)
 
-    def _save(self, text: str) -> None:
-        temporary = self.path.with_name(f".{FILE}.new")
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
-            stream.write(text)
-            stream.flush()
-            os.fsync(stream.fileno())
-        temporary.replace(self.path)
-        folder = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+
+def replace(path: Path, text: str) -> None:
+    """Puts a file in the place of another: atomically, and so that it outlives a loss of power."""
+    temporary = path.with_name(f".{path.name}.new")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+        stream.write(text)
+        stream.flush()
+        os.fsync(stream.fileno())
+    temporary.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
 
 
 def content_of(view: View, identity: Remembered) -> dict[str, Any]:

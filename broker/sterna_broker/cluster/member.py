@@ -132,13 +132,15 @@ class Member:
         self._drain = Drain(self.homes, self.desk, self._engine)
         self._served.compare()
 
-    def serve(self, configuration: EngineConfiguration, addresses: list[str], fail: Callable[[str], None]) -> None:
+    async def serve(
+        self, configuration: EngineConfiguration, addresses: list[str], fail: Callable[[str], None]
+    ) -> None:
         """From now on the engine follows the cluster, and the cluster knows that this broker is there.
 
         `fail` is told when another broker has this name: it was quicker after all, or has taken it over.
         """
         assert self._drain is not None  # `attach` comes first
-        self._naming.keep()
+        await self._naming.keep()
         self._fail = fail
         drain = self.link.view.drains.get(self.name)
         if drain is not None and drain.record.closes_only:

@@ -16,6 +16,7 @@ from pathlib import Path
 import structlog
 from sterna_etcd.records import BrokerRecord
 
+from sterna_broker.cluster.kept import replace
 from sterna_broker.cluster.registration import LEASE_S
 from sterna_broker.cluster.view import View
 from sterna_broker.surroundings import random_hex
@@ -60,11 +61,12 @@ class Naming:
                 is_said = True
             await asyncio.sleep(_LOOK_S)
 
-    def keep(self) -> None:
-        """Remembers this incarnation, once the data folder is ours; before anybody is told of it."""
-        temporary = self._path.with_name(f".{FILE}.new")
-        temporary.write_text(self.here, "utf-8")
-        temporary.replace(self._path)
+    async def keep(self) -> None:
+        """Remembers this incarnation, once the data folder is ours; before anybody is told of it.
+
+        Durably: what forgets it in a loss of power would take its own registration for another broker's.
+        """
+        await asyncio.to_thread(replace, self._path, self.here)
 
     def is_ours(self, record: BrokerRecord) -> bool:
         """Whether a registration is this broker's, of this start or of the one before."""

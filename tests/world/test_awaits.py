@@ -1,0 +1,52 @@
+"""What happens to awaits is counted, by room and by what it is."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+from tests.world import awaits
+from tests.world.clusters import Cluster
+from tests.world.stage import Stage, staged
+
+
+async def _waits(cluster: Cluster, stage: Stage) -> None:
+    connection = await stage.connect(cluster.brokers["b1"])
+    await (await connection.consumer("orders")).receive(3600)
+
+
+def _places(counts: Counter[str]) -> set[str]:
+    return {name.partition(":")[0] for name in counts}
+
+
+@staged
+async def test_it_is_counted_where_tasks_are_cut_and_killed_and_where_homes_move_under_them(stage: Stage) -> None:
+    cluster = await stage.cluster("b0", "b1")
+    await cluster.allow_all()
+    await cluster.apply("Queue", "orders", broker="b1")
+    await cluster.until_home("queue", "orders", "b1")
+    counts = stage.loop.awaits
+    process, waiting = stage.process("waits", _waits(cluster, stage))
+    await stage.until(lambda: any(row["consumers"] for row in _statistics(cluster, "b1")))
+    assert "sterna/consumers.py receive" not in _places(counts.moved)
+    await cluster.give("queue", "orders", "b0")
+    assert "sterna/consumers.py receive" in _places(counts.moved)
+    assert "sterna_broker/server/connect.py serve" in _places(counts.moved)
+    assert any(name.startswith("sterna_etcd/") for name in counts.moved)
+    assert "sterna/consumers.py receive" not in _places(counts.cut)
+    waiting.cancel()
+    assert "sterna/consumers.py receive" in _places(counts.cut)
+    process, _ = stage.process("waits too", _waits(cluster, stage))
+    await asyncio.sleep(5)
+    stage.loop.kill(process)
+    assert "sterna/consumers.py receive" in _places(counts.killed)
+    assert not {*counts.cut, *counts.killed, *counts.moved} - set(awaits.read())
+
+
+def _statistics(cluster: Cluster, broker: str) -> list[dict[str, int]]:
+    return [row["statistics"] for row in cluster.brokers[broker].listed("queue") if row["name"] == "orders"]
+
+
+def test_every_room_is_looked_at() -> None:
+    rooms = {name.partition("/")[0] for name in awaits.read()}
+    assert rooms == {"sterna", "sterna_broker", "sterna_etcd"}
