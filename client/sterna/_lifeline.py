@@ -412,7 +412,7 @@ class Lifeline:
         lane = self._lanes.get(frame.producer_closed.producer)
         if lane is not None:
             error = errors.from_proto(frame.producer_closed.reason)
-            if not lane.moved(error):
+            if not lane.follows(error):
                 lane.fail(error)
 
     def _on_session_closed(self, frame: Any) -> None:

@@ -18,10 +18,12 @@ from weakref import WeakValueDictionary
 from sterna import errors
 from sterna._branches import homed
 from sterna._encode import (
+    encode_destination,
     encode_header,
     encode_links,
     encode_message,
     encode_uploaded,
+    field,
     not_unicode,
     uploadable,
     wants_compression,
@@ -76,6 +78,7 @@ class Producer:
         self.destination = destination
         self.options = options
         self._lifeline = session._lifeline
+        self._transacted = session._transacted
         self._headers: dict[tuple[int, int | None, int, int], bytes] = {}
         self._header = self._header_of(
             options.delivery_mode, options.priority, options.time_to_live_ms, options.delivery_delay_ms
@@ -131,9 +134,7 @@ class Producer:
             except LinkLostError:
                 raise
             except errors.SternaError as error:
-                if isinstance(error, errors.MovedError) and self._may_follow():
-                    lane.forget_unconfirmed()
-                    self._moved(error)
+                if isinstance(error, errors.MovedError) and self._moved(error):
                     return
                 lane.fail(error)
                 self._lifeline.report(error)
@@ -159,7 +160,7 @@ class Producer:
     # --- Following a destination to its broker
 
     def _may_follow(self) -> bool:
-        return self.destination is not None and self._lifeline.homes is not None and not self.session._transacted
+        return self.destination is not None and self._lifeline.homes is not None and not self._transacted
 
     def _moved(self, error: errors.MovedError) -> bool:
         """The destination lives elsewhere: goes there, with what is unconfirmed. Whether it can."""
@@ -167,7 +168,7 @@ class Producer:
         if not self._may_follow() or homes is None:
             return False
         for lane in self._lanes.values():
-            lane.interrupted()
+            lane.moved()
         if not self._following:
             self._following = True
             homes.spawn(self._follow(error), self._given_up)
@@ -267,21 +268,21 @@ class Producer:
         )
         return await self._lane_for(mode), header, delay_ms
 
-    def _target(self, destination: DestinationLike | None) -> Destination | None:
-        """The destination to write into the frame: an anonymous producer's."""
+    def _target(self, destination: DestinationLike | None) -> bytes:
+        """The destination as it is written into the frame: an anonymous producer's."""
         if self.destination is None:
             if destination is None:
                 raise errors.InvalidArgumentError(
                     "an anonymous producer needs a destination for each message", subject="destination"
                 )
-            return self._lifeline.current(destination_of(destination))
+            return field(b"\x22", encode_destination(self._lifeline.current(destination_of(destination))))
         if destination is not None and destination_of(destination) != self.destination:
             raise errors.NotAllowedError(
                 f"this producer sends to {self.destination} only",
                 subject="destination",
                 remedy="use an anonymous producer: session.producer()",
             )
-        return None
+        return b""
 
     async def send(self, body: Body = None, *, timeout: float | None = None, **options: Any) -> Sent:
         """Sends a message and waits until the broker has confirmed it; options are those of `send_soon`.
@@ -301,7 +302,7 @@ class Producer:
             destination = destination_of(options.pop("destination"))
             return await (await self._bound_to(self._lifeline.current(destination)))._send(body, options)
         mode = options.get("delivery_mode")
-        if self.session._transacted or (self.options.delivery_mode if mode is None else mode) == DeliveryMode.RELIABLE:
+        if self._transacted or (self.options.delivery_mode if mode is None else mode) == DeliveryMode.RELIABLE:
             return await self._send_unconfirmed(body, options)
         future: asyncio.Future[Sent] = asyncio.get_running_loop().create_future()
         # The lane knows what to do with a future: a callback around it would be a good part of what a send costs.
@@ -372,7 +373,7 @@ class Producer:
             links = encode_links(correlation_id, reply_to, type)
         if compress:
             properties = {**(properties or {}), "JMS_STERNA_COMPRESS": True}
-        target = None
+        target = b""
         if self.destination is None or destination is not None:
             target = self._target(destination)
         upload = None
@@ -384,12 +385,16 @@ class Producer:
             message = encode_message(header, links, properties, body)
             if len(message) > inline_bytes:
                 message, upload = self._large(lane, header, links, properties, body, len(message))
-        if self.session._transacted:
+        if self._transacted:
             await self._lifeline.ready()
         size = len(message) if upload is None else len(message) + len(upload[1])
-        if (lane.budget <= 0 or lane.bytes_left <= 0) and not lane.has_room(size):
+        machine = lane.machine
+        if (machine.budget <= 0 or machine.bytes_left <= 0) and not lane.has_room(size):
             await lane.room(size)
-        sequence = lane.send(message, on_completion, delay_ms, target, upload)
+        transaction = lane.transaction() if self._transacted else 0
+        sequence = machine.give(message, on_completion, delay_ms, target, upload, transaction)
+        if machine.frames:
+            lane.write()
         self._burst += 1
         if self._burst >= _BURST:
             self._burst = 0
@@ -438,7 +443,7 @@ class Producer:
     @property
     def unconfirmed(self) -> int:
         """How many messages are waiting for their confirmation."""
-        own = sum(len(lane.unconfirmed) for lane in self._lanes.values())
+        own = sum(len(lane.machine.unconfirmed) for lane in self._lanes.values())
         return own + sum(bound.unconfirmed for bound in self._bound.values())
 
     # --- Closing
@@ -462,7 +467,7 @@ class Producer:
             FlushError: what failed since the last flush; the producer is closed all the same.
         """
         try:
-            if not self.session._transacted:
+            if not self._transacted:
                 await self.flush()
             for bound in list(self._bound.values()):
                 await bound.close()
