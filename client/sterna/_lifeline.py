@@ -1,8 +1,9 @@
 """The life of a connection below its public face: one stream at a time, restored when it breaks.
 
-Sessions, lanes and consumers live here, not in the stream. When that ends the lifeline dials all addresses in turn,
-with growing, jittered pauses, and has everything re-create itself on the new link: temporary destinations, sessions,
-then producers (which send again what is unconfirmed), then consumers. Calls made meanwhile wait in `retrying`.
+Sessions, lanes and consumers live here, not in the stream. What to dial, when to rest and when to give up, the machine
+in `_machines/connecting` says; here that is done. On a new link everything re-creates itself: temporary destinations,
+sessions, then producers (which send again what is unconfirmed), then consumers. Calls made meanwhile wait in
+`retrying`.
 
 Within this package names with a leading underscore are shared between modules: they are no part of the SDK's public
 surface, and only of it are they private.
@@ -18,13 +19,13 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 from sterna import errors
 from sterna._lane import Flow, Lane
 from sterna._link import Link, LinkLostError
+from sterna._machines.connecting import Connecting, Dial, GiveUp, Phase, Rest, Restore, Serve, Step
 from sterna._proto.sterna.v1 import message_pb2
 from sterna._proto.sterna.v1 import messaging_pb2 as pb
 from sterna._surroundings import monotonic_s, uniform, wall_ms
 from sterna.destinations import Destination, destination_from
 from sterna.events import Closed, Hook, Interrupted, Restored, TemporaryReplaced, logger
 from sterna.options import Options
-from sterna.urls import named_address
 
 if TYPE_CHECKING:
     from sterna._homes import Homes
@@ -48,18 +49,17 @@ class Bystander(Protocol):
         """The connection is over."""
 
 
-def _permanent(error: errors.SternaError) -> bool:
-    """Whether dialling again is pointless."""
-    kinds = (errors.UsageError, errors.AccessError, errors.ProtocolError)
-    return isinstance(error, kinds) and not error.retryable
-
-
 class Lifeline:
     """See the module."""
 
     def __init__(self, addresses: tuple[str, ...], options: Options) -> None:
         self.options = options
-        self.addresses = addresses
+        self._machine = Connecting(
+            addresses,
+            secure=options.tls is not None,
+            rounds=options.connect_attempts,
+            patience_s=options.reconnect.give_up_after_s,
+        )
         self.broker = ""
         self.client_id = options.client_id
         self.epoch = 0
@@ -73,7 +73,6 @@ class Lifeline:
         self.flow = Flow(_INFLIGHT_BYTES)
         self.inline_bytes = (1 << 19) - _FRAME_SLACK
         self.message_bytes = 64 << 20
-        self.closed: errors.SternaError | None = None
         self.sessions: list[Session] = []
         #: Where destinations of other brokers are; None: this lifeline follows nobody.
         self.homes: Homes | None = None
@@ -81,6 +80,7 @@ class Lifeline:
         self.bystanders: list[Bystander] = []
         self._link: Link | None = None
         self._up = asyncio.Event()
+        self._over = asyncio.Event()
         self._consumers: dict[int, Consumer] = {}
         self._lanes: dict[int, Lane] = {}
         self._producer_ids = self._consumer_ids = 0
@@ -91,45 +91,67 @@ class Lifeline:
 
     # --- Beginning and end
 
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """Those of the URL."""
+        return self._machine.addresses
+
+    @property
+    def closed(self) -> errors.SternaError | None:
+        """Why it is over; None while it is not."""
+        return self._machine.closed
+
     async def open(self) -> None:
         """Dials for the first time; see `sterna.connect`."""
-        if self._supervisor is not None or self.closed is not None:
-            raise errors.NotAllowedError("the connection was opened before")
-        failure: errors.SternaError = errors.UnreachableError("no address was tried")
-        for attempt in range(self.options.connect_attempts):
-            if attempt:
-                await asyncio.sleep(0.5 * uniform(0.5, 1.0))
-            try:
-                self._use(await self._dial(self.addresses))
-            except errors.SternaError as error:
-                failure = error
-                if not error.retryable:
-                    break
-            else:
-                self._up.set()
-                self._supervisor = asyncio.create_task(self._supervise(), name="sterna-connection")
-                self._supervisor.add_done_callback(self._orphaned)
-                return
-        raise failure
+        step = self._machine.open()
+        try:
+            found = await self._search(step)
+        except BaseException:
+            self._machine.abandon()
+            raise
+        if isinstance(found, GiveUp):
+            raise found.error
+        self._up.set()
+        self._supervisor = asyncio.create_task(self._supervise(), name="sterna-connection")
+        self._supervisor.add_done_callback(self._orphaned)
 
-    async def _dial(self, addresses: tuple[str, ...]) -> Link:
-        """A greeted link to the first address that answers; follows a broker that names others."""
-        failure: errors.SternaError = errors.UnreachableError("no address was tried", retryable=True)
-        for address in addresses:
-            link = Link(address, self._on_frame, self.options.tls)
-            try:
-                await link.open(await self.options.hello(), self.options.connect_timeout_s)
-            except errors.MovedError as moved:
-                if addresses is self.addresses and moved.addresses:
-                    return await self._dial(self.named(moved.addresses))
-                failure = moved
-            except errors.SternaError as error:
-                if _permanent(error):
-                    raise
-                failure = error
-            else:
-                return link
-        raise failure
+    async def _search(self, step: Step) -> Serve | GiveUp:
+        """Does what the machine says, until there is a stream with everything on it, or no use in going on."""
+        while True:
+            match step:
+                case Dial(address):
+                    step = await self._dial(address)
+                case Restore():
+                    step = await self._restored()
+                case Rest(rounds):
+                    opens = self._machine.phase is Phase.WAITING
+                    pause_s = 0.5 * uniform(0.5, 1.0) if opens else self.options.reconnect.pause_s(rounds - 1)
+                    await asyncio.sleep(pause_s)
+                    step = self._machine.rested()
+                case _:
+                    return step
+
+    async def _dial(self, address: str) -> Step:
+        link = Link(address, self._on_frame, self.options.tls)
+        try:
+            await link.open(await self.options.hello(), self.options.connect_timeout_s)
+        except errors.SternaError as error:
+            return self._machine.refused(error, monotonic_s())
+        self._use(link)
+        return self._machine.welcomed()
+
+    async def _restored(self) -> Step:
+        link = self._link
+        if link is None:
+            return GiveUp(errors.ClosedError("the connection is not open"))
+        try:
+            await self._restore(link)
+        except errors.SternaError as error:
+            await link.abort()
+            for session in self.sessions:
+                session._interrupted()
+            return self._machine.refused(error, monotonic_s())
+        return self._machine.restored()
 
     def named(self, addresses: Iterable[str]) -> tuple[str, ...]:
         """Addresses that a broker named.
@@ -137,7 +159,7 @@ class Lifeline:
         Raises:
             UnreachableError: with TLS where this connection has none, or without where it has.
         """
-        return tuple(named_address(one, secure=self.options.tls is not None) for one in addresses)
+        return self._machine.named(addresses)
 
     def _use(self, link: Link) -> None:
         welcome = link.welcome
@@ -245,9 +267,17 @@ class Lifeline:
         except TimeoutError:
             cause = f"the broker did not answer within {timeout_s:g} s"
             failure = failure or errors.ConnectionLostError(f"closing: {cause}", subject=self.address)
-        self._supervisor.remove_done_callback(self._orphaned)
-        self._supervisor.cancel()
-        await asyncio.gather(self._supervisor, return_exceptions=True)
+        if self._machine.close():
+            await self._say_goodbye(self._supervisor)
+        else:
+            await self._over.wait()  # another call is about it, or reconnecting was given up meanwhile
+        if failure is not None and not failed:
+            raise failure
+
+    async def _say_goodbye(self, supervisor: asyncio.Task[None]) -> None:
+        supervisor.remove_done_callback(self._orphaned)
+        supervisor.cancel()
+        await asyncio.gather(supervisor, return_exceptions=True)
         if self._leaving is not None:
             self._leaving.cancel()
             await asyncio.gather(self._leaving, return_exceptions=True)
@@ -255,11 +285,12 @@ class Lifeline:
         if self._link is not None:
             await self._link.finish(2.0, reason, self._seen(self._link))
         self._end(reason, None)
-        if failure is not None and not failed:
-            raise failure
 
     def _end(self, reason: errors.SternaError, told: errors.SternaError | None) -> None:
-        self.closed = reason
+        if self._over.is_set():
+            return
+        self._over.set()
+        self._machine.ended(reason)
         for session in list(self.sessions):
             session._fail(reason)
         for bystander in self.bystanders:
@@ -299,51 +330,15 @@ class Lifeline:
             await link.abort()
             logger.warning("connection to %s interrupted: %s", link.address, reason)
             self.on_interrupted.emit(Interrupted(link.address, reason))
-            try:
-                if _permanent(reason) and not isinstance(reason, errors.ClosedError):
-                    raise reason
-                attempts = await self._reconnect(link, began)
-            except errors.SternaError as error:
-                self._end(error, error)
+            found = await self._search(self._machine.lost(reason, began))
+            if isinstance(found, GiveUp):
+                self._end(found.error, found.error)
                 return
             self._up.set()
             duration_s = monotonic_s() - began
             logger.info("connection restored at %s after %.3f s", self.address, duration_s)
             in_doubt, self.in_doubt = self.in_doubt, 0
-            self.on_restored.emit(Restored(self.address, self.epoch, attempts, duration_s, in_doubt))
-
-    async def _reconnect(self, broken: Link, began: float) -> int:
-        """Dials until everything is restored; returns how often."""
-        policy = self.options.reconnect
-        addresses = self.addresses
-        if broken.going_away is not None and broken.going_away.addresses:
-            named: tuple[str, ...] = ()
-            # Those that cannot be used are left out; there are the URL's own.
-            with contextlib.suppress(errors.UnreachableError):
-                named = self.named(broken.going_away.addresses)
-            addresses = named + tuple(one for one in addresses if one not in named)
-        rounds = 0
-        while True:
-            rounds += 1
-            link: Link | None = None
-            try:
-                link = await self._dial(addresses)
-                self._use(link)
-                await self._restore(link)
-            except errors.SternaError as error:
-                if link is not None:
-                    await link.abort()
-                    for session in self.sessions:
-                        session._interrupted()
-                if _permanent(error):
-                    raise
-                patience_s = policy.give_up_after_s
-                if patience_s is not None and monotonic_s() - began > patience_s:
-                    cause = f"no broker could be reached again within {patience_s:g} s: {error.cause}"
-                    raise errors.ConnectionLostError(cause, subject=", ".join(addresses)) from error
-                await asyncio.sleep(policy.pause_s(rounds - 1))
-            else:
-                return rounds
+            self.on_restored.emit(Restored(self.address, self.epoch, found.rounds, duration_s, in_doubt))
 
     async def _restore(self, link: Link) -> None:
         """Re-creates everything on a new link: sessions first, then what is in them."""
@@ -427,9 +422,10 @@ class Lifeline:
     def _on_go_away(self, frame: Any) -> None:
         link = self._link
         going = frame.go_away
-        if link is None or going.HasField("destination"):
+        if link is None or link.lost is not None or going.HasField("destination"):
             return  # that destination's producers and consumers are told on their own
         link.going_away = going
+        self._machine.going_away(going.addresses)
         if self._leaving is None or self._leaving.done():
             self._leaving = asyncio.create_task(self._leave(link, going.grace_ms / 1000), name="sterna-leaving")
 

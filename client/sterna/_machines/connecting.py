@@ -62,7 +62,7 @@ TRANSITIONS: Final[Mapping[Phase, Mapping[Event, Phase]]] = {
         Event.GIVEN_UP: Phase.UNOPENED,
         Event.ENDED: Phase.CLOSED,
     },
-    Phase.WAITING: {Event.RESTED: Phase.OPENING, Event.ENDED: Phase.CLOSED},
+    Phase.WAITING: {Event.RESTED: Phase.OPENING, Event.GIVEN_UP: Phase.UNOPENED, Event.ENDED: Phase.CLOSED},
     Phase.SERVING: {
         Event.GOING_AWAY: Phase.LEAVING,
         Event.LOST: Phase.DIALLING,
@@ -216,25 +216,32 @@ class Connecting:
     def refused(self, error: errors.SternaError, now_s: float) -> Step:
         """The address did not answer, or not with Welcome; or what was to be restored could not be."""
         self._failure = error
-        if is_permanent(error):
-            return self._give_up(error)
         if self.phase is Phase.RESTORING:
             self._next_addresses = ()  # what that broker had said holds no more
             return self._exhausted(now_s)
-        if isinstance(error, errors.MovedError) and error.addresses and not self._is_passed_on:
-            self._is_passed_on = True
-            try:
-                self._left = deque(self.named(error.addresses))
-            except errors.UnreachableError as unusable:
-                self._failure = unusable
-                self._left.clear()
+        if isinstance(error, errors.MovedError):
+            if error.addresses and not self._is_passed_on:
+                self._follow(error.addresses)
+        elif is_permanent(error):
+            return self._give_up(error)
         if not self._left:
             return self._exhausted(now_s)
         self._to(Event.PASSED_ON)
         return self._dial_next()
 
+    def _follow(self, addresses: tuple[str, ...]) -> None:
+        """A broker has named those to dial in its place."""
+        self._is_passed_on = True
+        try:
+            self._left = deque(self.named(addresses))
+        except errors.UnreachableError as unusable:
+            self._failure = unusable
+            self._left.clear()
+
     def _exhausted(self, now_s: float) -> Step:
         error = self._failure
+        if is_permanent(error):
+            return self._give_up(error)
         if self.phase is Phase.OPENING:
             if self._rounds >= self._opening_rounds or not error.retryable:
                 return self._give_up(error)
@@ -256,6 +263,11 @@ class Connecting:
         """The pause is over."""
         self._to(Event.RESTED)
         return self._begin_round()
+
+    def abandon(self) -> None:
+        """Whoever was opening it was cancelled; it may be opened again."""
+        if self.phase in (Phase.OPENING, Phase.WAITING):
+            self._to(Event.GIVEN_UP)
 
     # --- What happens to a stream
 
@@ -280,8 +292,8 @@ class Connecting:
     # --- The end
 
     def close(self) -> bool:
-        """The application ends it. Whether there is anything to end."""
-        if self.phase in (Phase.UNOPENED, Phase.OPENING, Phase.WAITING, Phase.CLOSED):
+        """The application ends it. Whether that is still to be done."""
+        if Event.CLOSE not in TRANSITIONS[self.phase] or self.phase is Phase.CLOSED:
             return False
         self._to(Event.CLOSE)
         return True
