@@ -1,0 +1,1 @@
+"""The SDK's rules, without asyncio: each machine takes events and returns frames and outcomes."""
