@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from sterna._acknowledging import Settled
-from sterna._in_hand import InHand
 from sterna._lifeline import Lifeline
 from sterna._link import Link
+from sterna._machines.consuming import InHand
 from sterna._machines.producing import Entry, Producing
 from sterna._machines.publishing import Ahead, Run
-from sterna.sessions import Session
+from sterna._machines.settling import SessionState
 
 from tests.world.run import NUMBERS, Scene, Verdict
 
@@ -34,7 +34,7 @@ def _nothing_seen(self: Lifeline, link: Link) -> list[Any]:
     return []
 
 
-def _may_receive(_: Session) -> None:
+def _may_receive(_: SessionState) -> None:
     return None
 
 
@@ -70,7 +70,7 @@ async def _without_undo(
 #: By number: what it is, and what takes the place of what.
 DEFECTS: dict[int, tuple[str, list[tuple[Any, str, Callable[..., Any]]]]] = {
     1: ("what is sent again is numbered on, over gaps", [(Producing, "_write", _numbered_on)]),
-    2: ("a transaction that a break has undone goes on receiving", [(Session, "_check_transaction", _may_receive)]),
+    2: ("a transaction that a break has undone goes on receiving", [(SessionState, "check_receive", _may_receive)]),
     3: ("a Goodbye does not say what is in hand", [(Lifeline, "_seen", _nothing_seen)]),
     4: ("a close acknowledges what another task works on", [(InHand, "finished", _all_in_hand_is_done)]),
     6: ("what a cancelled call had made is not undone", [(Link, "request", _without_undo)]),

@@ -1,0 +1,415 @@
+"""A session on one broker. In a cluster an application's session has such a part on each that has something of it.
+
+The rules are in `_machines.settling`; here are the requests, the promises of an answer and those who wait for them. The
+application's face of it is `sessions`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+from sterna import errors
+from sterna._acknowledging import Settled
+from sterna._branches import Branches, part_of
+from sterna._link import Link, LinkLostError
+from sterna._machines.consuming import ConsumerState
+from sterna._machines.settling import (
+    Acknowledged,
+    Answer,
+    Covers,
+    Effect,
+    SessionState,
+    Transaction,
+    failure_of_commit,
+)
+from sterna._proto.sterna.v1 import messaging_pb2 as pb
+from sterna.destinations import Destination
+from sterna.modes import AcknowledgeMode, Durability
+from sterna.producers import Producer, ProducerOptions
+
+if TYPE_CHECKING:
+    from sterna._feeds import Feed
+    from sterna._lifeline import Lifeline
+    from sterna.sessions import Session
+
+
+class Part:
+    """See the module. `session` is its face, `number` the broker's number for it on the link in use."""
+
+    def __init__(self, session: Session, lifeline: Lifeline, mode: AcknowledgeMode, *, is_stopped: bool) -> None:
+        self.session = session
+        self.lifeline = lifeline
+        self.state = SessionState(mode)
+        self.number = 0
+        self.link: Link | None = None
+        self.closed: errors.SternaError | None = None
+        self.is_stopped = is_stopped
+        # Ordered, here and elsewhere: whatever is done for each of them is done in the same order in each run.
+        self.feeds: dict[Feed, None] = {}
+        self.producers: dict[Producer, None] = {}
+        #: What this session has on other brokers. All its parts share one.
+        self.branches = Branches(self)
+        #: The promise of what leaves with the next frame, and those of frames without an answer.
+        self._next: Settled | None = None
+        self._outstanding: list[Settled] = []
+
+    # --- Opening, on each link anew
+
+    async def open(self, link: Link) -> None:
+        """Opens the session on `link`; its producers and consumers come after it."""
+        mode = int(self.state.mode)
+        opening = pb.OpenSession(acknowledge_mode=mode, stopped=self.is_stopped)  # type: ignore[arg-type]
+
+        def undo(reply: Any) -> None:
+            link.tell(reply.session_opened.session, "close_session", pb.CloseSession())
+
+        reply = await link.request(0, "open_session", opening, undo=undo)
+        if self.closed is not None:
+            undo(reply)  # it was closed while the connection was being restored
+            return
+        self.number = reply.session_opened.session
+        self.link = link
+        self.state.opened(link.welcome.epoch)
+
+    def interrupted(self) -> None:
+        """The link is gone, and with it every delivery that was not acknowledged."""
+        self.link = None
+        self.state.interrupted()
+        self._settle_next()
+        for feed in self.feeds:
+            feed.interrupted()
+            if self.state.transacted:
+                feed.wake_all()  # whoever waits learns that the transaction is lost
+        for producer in self.producers:
+            producer._interrupted()
+
+    def _settle_next(self) -> None:
+        if self._next is not None:
+            self._next.settle(False)
+            self._next = None
+
+    def _usable(self) -> Link | None:
+        if self.closed is not None:
+            raise self.closed
+        return self.link
+
+    # --- Making things
+
+    async def producer(self, target: Destination | None, options: ProducerOptions) -> Producer:
+        """A producer in this session, wherever its destination lives."""
+
+        async def make(part: Part) -> Producer:
+            producer = Producer(part.session, target, options)
+            await part.lifeline.retrying(producer._open_first, part.session)
+            if part.closed is not None:
+                producer._fail(part.closed)
+                raise part.closed
+            part.producers[producer] = None
+            return producer
+
+        return await self.branches.following(self, make)
+
+    async def add(self, feed: Feed) -> None:
+        """Opens a consumer in this part.
+
+        Raises:
+            ClosedError: the session was closed meanwhile.
+        """
+        await self.lifeline.retrying(feed.open, self.session)
+        if self.closed is not None:
+            feed.fail(self.closed)
+            raise self.closed
+        self.feeds[feed] = None
+
+    async def unsubscribe(self, name: str) -> None:
+        """See Session.unsubscribe."""
+        # A durable lives with its topic, and its name does not say where: whoever has it, among those in use, knows it.
+        for other in self.lifeline.homes.connections if self.lifeline.homes is not None else ():
+            await self.branches.part_at(other._lifeline)
+        missing: errors.NoSuchSubscriptionError | None = None
+        for part in self.parts:
+            try:
+                await part.request("unsubscribe", pb.Unsubscribe(name=name))
+            except errors.NoSuchSubscriptionError as error:
+                missing = error
+            else:
+                return
+        if missing is not None:
+            raise missing
+
+    async def start(self, *, stop: bool) -> None:
+        """Lets deliveries go on, or stops them."""
+        for part in self.parts:
+            part.is_stopped = stop
+            await part.request("start", pb.Start(stop=stop))
+
+    async def request(self, name: str, content: Any) -> None:
+        """Asks for what is the same on any link."""
+
+        async def ask(link: Link) -> None:
+            await link.request(self.number, name, content)
+
+        await self.lifeline.retrying(ask, self.session)
+
+    async def homed(self, moved: errors.MovedError) -> Part:
+        """The session's part at the broker where something lives."""
+        return await self.branches.homed(self, moved)
+
+    def another(self, lifeline: Lifeline) -> Part:
+        """A branch of it, for another broker."""
+        made = part_of(type(self.session)(lifeline, self.state.mode, stopped=self.is_stopped))
+        made.branches = self.branches
+        return made
+
+    @property
+    def parts(self) -> list[Part]:
+        """This session on its brokers, itself first; a branch has no others."""
+        return self.branches.parts if self.branches.root is self else [self]
+
+    # --- Acknowledging
+
+    def ask(self) -> None:
+        """Has what there is to acknowledge written with the next batch."""
+        state = self.state
+        state.is_due = False
+        if self.link is not None and not state.is_asked:
+            state.is_asked = True
+            self.link.gather(self.gather)
+
+    def hurry(self) -> None:
+        """Somebody waits: lazy acknowledgements may leave now."""
+        self.state.hurry()
+        if self.state.is_due:
+            self.ask()
+
+    def gather(self, link: Link) -> None:
+        """Posts what is to be acknowledged."""
+        acknowledge = self.state.gather()
+        if acknowledge is None:
+            return
+        settled, self._next = self._next or Settled(), None
+        self._outstanding.append(settled)
+
+        def settle(_: Any, error: errors.SternaError | None) -> None:
+            self._outstanding.remove(settled)
+            if error is None or isinstance(error, LinkLostError):
+                settled.settle(error is None)
+            else:
+                settled.settle(False, error)
+                self.lifeline.report(error)
+
+        link.begin(self.number, "acknowledge", acknowledge, settle)
+
+    def acknowledge(self, consumer: ConsumerState, sequence: int, generation: int) -> Settled:
+        """See Message.acknowledge."""
+        if self.closed is not None:
+            raise self.closed
+        state = self.state
+        if state.rule.covers is Covers.ALL_HANDED_OUT and not state.is_void(consumer, generation):
+            for part in self.branches.parts:
+                if part is not self:
+                    part.acknowledge_all()
+        outcome = state.acknowledge(consumer, sequence, generation)
+        if state.is_due:
+            self.ask()
+        if outcome is Acknowledged.NEXT:
+            if self._next is None:
+                self._next = Settled(hurry=self.hurry)
+            return self._next
+        return Settled(outcome is Acknowledged.DONE)
+
+    def acknowledge_all(self) -> None:
+        """Acknowledges what was handed out, in CLIENT mode, because another part of the session does."""
+        self.state.acknowledge_all()
+        if self.state.is_due:
+            self.ask()
+
+    def release(self, consumer: ConsumerState, sequence: int, generation: int, message_id: str) -> None:
+        """See Message.release."""
+        link = self._usable()
+        try:
+            released = self.state.release(consumer, sequence, generation)
+        except errors.NotAllowedError as error:
+            raise errors.NotAllowedError(error.cause, subject=message_id, remedy=error.remedy) from None
+        if released is not None and link is not None:
+            self.post(link, pb.ClientFrame(session=self.number, release=released))
+
+    def post(self, link: Link, frame: Any) -> None:
+        """A frame behind the acknowledgements gathered so far."""
+        self.gather(link)
+        link.post(frame.SerializeToString())
+
+    async def flush(self) -> None:
+        """See Session.flush."""
+        for branch in self.parts[1:]:
+            await branch.flush()
+        for producer in list(self.producers):
+            await producer.flush()
+        if self.link is not None:
+            self.gather(self.link)
+        for settled in list(self._outstanding):
+            await settled
+
+    # --- Recovering
+
+    def redeliver(self, recover: pb.Recover, before: pb.ClientFrame | None = None) -> Settled:
+        """Asks for redelivery of everything unsettled. Deliveries that come before the reply to `recover` are void.
+
+        A rollback goes `before`: its own reply waits for the disk, and its redeliveries might overtake it.
+        """
+        link = self._usable()
+        if link is None:
+            return Settled(True)
+        self.gather(link)
+        self.state.recover()
+        settled = Settled()
+
+        def settle(_: Any, error: errors.SternaError | None) -> None:
+            # Here and not after the await: deliveries that follow the reply are good again.
+            if self.link is link:
+                self.state.recovered()
+                for feed in self.feeds:
+                    if feed.state.is_due:
+                        feed.ask()
+            settled.settle(True, None if isinstance(error, LinkLostError) else error)
+
+        if before is not None:
+            link.post(before.SerializeToString())
+        link.begin(self.number, "recover", recover, settle)
+        return settled
+
+    async def recover(self) -> None:
+        """See Session.recover."""
+        for begun in [part.redeliver(pb.Recover(seen=part.state.seen())) for part in self.branches.parts]:
+            await begun
+
+    # --- Transactions
+
+    async def commit(self) -> Durability | None:
+        """See Session.commit."""
+        if self.state.stage is Transaction.NONE:
+            return None
+        link = self._usable()
+        seen = self.state.seen() if self.state.stage is Transaction.REFUSED else []
+        effect, acknowledge, failure = self.state.commit()
+        if effect is Effect.UNDO_AND_RAISE:
+            await self._undo(seen)
+        if failure is not None:
+            raise failure
+        if link is None:  # pragma: no cover - an interruption has said so
+            raise errors.TransactionRolledBackError("the connection is interrupted", retryable=True)
+        transaction = self.state.transaction
+        if acknowledge is not None:
+            self.post(link, pb.ClientFrame(session=self.number, acknowledge=acknowledge))
+        verb = pb.Transact(transaction=transaction, verb=pb.Transact.COMMIT)
+        answer, durability = Answer.TAKEN, 0
+        cause: errors.SternaError | None = None
+        try:
+            reply = await link.request(self.number, "transact", verb)
+            durability = reply.transacted.durability
+            if reply.transacted.rolled_back:
+                answer = Answer.UNDONE
+        except LinkLostError as error:
+            answer, cause = Answer.BREAK, error
+        except errors.SternaError as error:
+            answer, cause = Answer.REFUSED, error
+        failure = failure_of_commit(answer, cause)
+        if failure is None:
+            return Durability(durability)
+        if failure is cause:
+            raise failure
+        raise failure from cause
+
+    async def rollback(self) -> None:
+        """See Session.rollback."""
+        seen = self.state.seen()
+        if self.state.rollback() is Effect.UNDO:
+            await self._undo(seen)
+
+    async def _undo(self, seen: list[pb.SeenSet]) -> None:
+        verb = pb.Transact(transaction=self.state.transaction, verb=pb.Transact.ROLLBACK, seen=seen)
+        await self.redeliver(pb.Recover(), before=pb.ClientFrame(session=self.number, transact=verb))
+
+    # --- Closing
+
+    def fail(self, error: errors.SternaError) -> None:
+        """The session is over: whoever waits in it learns why."""
+        if self.closed is not None:
+            return
+        self.closed = self.session.closed = error
+        self.lifeline.forget(self.session)
+        self.state.closed()
+        self._settle_next()
+        for feed in [*self.feeds, *self.branches.followers_of(self)]:
+            feed.fail(error)
+        for producer in list(self.producers):
+            producer._fail(error)
+
+    async def close(self, *, failed: bool) -> None:
+        """See Session.close."""
+        if self.closed is not None:
+            return
+        await self.branches.leave(self)
+        failure = await self._flush_producers()
+        for feed in list(self.feeds):
+            await feed.stop_listening()
+            if not failed:
+                feed.finish()
+        while branches := self.parts[1:]:
+            await branches[0].close(failed=failed)
+        link = self.link
+        seen = self.state.seen()
+        if link is not None:
+            self.gather(link)
+        outstanding = list(self._outstanding)
+        self.fail(errors.ClosedError("the session was closed", subject="session"))
+        if link is not None:
+            with contextlib.suppress(LinkLostError, errors.ClosedError):
+                await link.request(self.number, "close_session", pb.CloseSession(seen=seen))
+            for one in outstanding:
+                with contextlib.suppress(errors.SternaError):
+                    await one  # a refusal was reported when it came
+        if failure is not None and not failed:
+            raise failure
+
+    async def _flush_producers(self) -> errors.SternaError | None:
+        failure: errors.SternaError | None = None
+        for producer in list(self.producers):
+            if not self.state.transacted:
+                try:
+                    await producer.flush()
+                except errors.SternaError as error:
+                    failure = failure or error
+        return failure
+
+    def abandon(self) -> None:
+        """Ends it without waiting for the broker's word: whoever was making it was cancelled."""
+        link = self.link
+        self.fail(errors.ClosedError("the session was given up", subject="session"))
+        if link is not None:
+            link.tell(self.number, "close_session", pb.CloseSession())
+
+    async def move(self, lifeline: Lifeline, moved: errors.MovedError) -> None:
+        """Takes a transacted session to another broker, as long as it has nothing where it is.
+
+        Raises:
+            SpansHomesError: it has.
+        """
+        anonymous = [one for one in self.producers if one.destination is None]
+        is_used = self.state.stage is not Transaction.NONE or self.feeds
+        if is_used or len(anonymous) < len(self.producers):
+            cause = f"a transaction cannot reach over brokers: {moved.cause}"
+            raise errors.SpansHomesError(cause, subject=moved.subject)
+        link = self.link
+        self.lifeline.forget(self.session)
+        if link is not None and link.lost is None:
+            with contextlib.suppress(LinkLostError):
+                await link.request(self.number, "close_session", pb.CloseSession())
+        self.lifeline, self.link = lifeline, None
+        await lifeline.retrying(self.open)
+        lifeline.sessions.append(self.session)
+        for producer in anonymous:
+            producer._move(self.session)
+            await lifeline.retrying(producer._open_first, self.session)
+            self.producers[producer] = None
