@@ -40,6 +40,8 @@ class Homes:
         # One for each broker: one that does not answer must not hold up who looks for another.
         self._dialing: WeakValueDictionary[tuple[str, ...], asyncio.Lock] = WeakValueDictionary()
         self._tasks: dict[asyncio.Task[None], None] = {}
+        # From then on nobody would close what is dialled.
+        self._is_closing = False
 
     @property
     def connections(self) -> list[Connection]:
@@ -92,6 +94,7 @@ class Homes:
         return opened
 
     async def _dial(self, addresses: tuple[str, ...]) -> Connection:
+        self._check()
         try:
             opened = await self.root._another(addresses, client_id=None)
         except errors.ClientIdInUseError:
@@ -104,11 +107,17 @@ class Homes:
                 raise
             return same
         same = next((one for one in self.connections if one.broker == opened.broker), None)
-        if same is not None:
+        if same is not None or self._is_closing:
             await opened.close()
+            self._check()
+        if same is not None:
             return same
         self.root._adopt(opened)
         return opened
+
+    def _check(self) -> None:
+        if self._is_closing:
+            raise errors.ClosedError("the connection was closed", subject="connection")
 
     def spawn(self, work: Coroutine[Any, Any, None], given_up: Callable[[], None]) -> asyncio.Task[None]:
         """Runs something that nobody waits for, until the connection is closed.
@@ -126,14 +135,31 @@ class Homes:
         task.add_done_callback(done)
         return task
 
-    async def close(self, *, failed: bool, timeout_s: float) -> None:
-        """Ends the connections to other brokers."""
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        for other in dict.fromkeys(self._others.values()):
-            if other is not self.root:
-                await other._close_alone(failed=failed, timeout_s=timeout_s)
+    async def close(self, *, failed: bool, timeout_s: float) -> errors.SternaError | None:
+        """Ends the connections to other brokers, also those that are being dialled; the first failure of any.
+
+        When it is cancelled all are over at once, the root too.
+        """
+        self._is_closing = True
+        failure: errors.SternaError | None = None
+        try:
+            for task in list(self._tasks):
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            for other in self._hidden:
+                try:
+                    await other._close_alone(failed=failed, timeout_s=timeout_s)
+                except errors.SternaError as error:
+                    failure = failure or error
+        except asyncio.CancelledError:
+            for one in [*self._hidden, self.root]:
+                one._lifeline._drop(errors.ClosedError("the connection was closed", subject=one.address))
+            raise
+        return failure
+
+    @property
+    def _hidden(self) -> list[Connection]:
+        return [one for one in dict.fromkeys(self._others.values()) if one is not self.root]
 
 
 def pause_s(hop: int) -> float:

@@ -145,9 +145,12 @@ class Connection:
         Raises:
             FlushError: messages of `send_soon` failed.
         """
+        failure: errors.SternaError | None = None
         if self._homes.root is self:
-            await self._homes.close(failed=failed, timeout_s=timeout_s)
+            failure = await self._homes.close(failed=failed, timeout_s=timeout_s)
         await self._close_alone(failed=failed, timeout_s=timeout_s)
+        if failure is not None:
+            raise failure
 
     async def _close_alone(self, *, failed: bool, timeout_s: float) -> None:
         await self._lifeline.close(failed=failed, timeout_s=timeout_s)
