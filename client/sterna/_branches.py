@@ -65,7 +65,7 @@ class Branches:
                     raise root.closed
                 branch = root.another(lifeline)
                 await lifeline.retrying(branch.open)
-                lifeline.sessions.append(branch.session)
+                lifeline.parts.append(branch)
                 self._by_lifeline[lifeline] = branch
             return branch
 
@@ -97,7 +97,7 @@ class Branches:
         homes = part.lifeline.homes
         if homes is None:
             raise moved
-        lifeline = (await homes.at(moved))._lifeline
+        lifeline = await homes.at(moved)
         if part.state.transacted:
             await part.move(lifeline, moved)
             return part

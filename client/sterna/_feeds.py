@@ -77,7 +77,7 @@ class Feed:
         messages, size = state.begin()
         if messages:
             opening.credit.message_limit, opening.credit.bytes_limit = messages, size
-        part.lifeline.route(self.consumer)
+        part.lifeline.route_feed(self)
 
         def at_once(reply: Any) -> None:
             # Deliveries may stand right behind the reply: they must find their source and epoch, or they would be
@@ -99,7 +99,7 @@ class Feed:
         try:
             await link.request(number, "open_consumer", opening, at_once=at_once, undo=undo)
         except BaseException:
-            part.lifeline.unroute(self.consumer)
+            part.lifeline.unroute_feed(self)
             state.refused()
             self.link = None
             raise
@@ -112,6 +112,9 @@ class Feed:
         Raises:
             LinkLostError: this link broke as well.
         """
+        if self.options.browse:
+            self.fail(errors.ConnectionLostError("the connection broke while the browser was open", retryable=True))
+            return
         delay_s = 0.05
         for _ in range(_RETRIES):
             try:
@@ -145,7 +148,7 @@ class Feed:
             return False
         self.state.interrupted()
         self.link = None
-        part.lifeline.unroute(self.consumer)
+        part.lifeline.unroute_feed(self)
         part.feeds.pop(self, None)
         part.branches.followers[self] = None
         self._follower = homes.spawn(self._follow(error), self._given_up)
@@ -182,7 +185,7 @@ class Feed:
         self.part, self.consumer.session = part, part.session
         self.id = part.lifeline.next_consumer_id()
         self.state.moved(part.state, part.lifeline.broker_time_ms)
-        await part.lifeline.retrying(self.open, part.session)
+        await part.lifeline.retrying(self.open, part)
         part.feeds[self] = None
 
     # --- From the broker
@@ -205,6 +208,15 @@ class Feed:
         """There is nothing more: a browser has seen everything."""
         self.state.drained(drained.message_limit)
         self.wake_all()
+
+    def on_closed(self, error: errors.SternaError) -> None:
+        """The broker has ended it."""
+        if self.moved(error):
+            return
+        if self.part.state.handed.get(self.state.source):
+            # What it took in the transaction under way has gone back.
+            self.part.state.refused(error)
+        self.fail(error)
 
     # --- Credit
 
@@ -328,7 +340,7 @@ class Feed:
         self.closed = self.consumer.closed = error
         if self._follower is not None and self._follower is not asyncio.current_task():
             self._follower.cancel()
-        self.part.lifeline.unroute(self.consumer)
+        self.part.lifeline.unroute_feed(self)
         self.part.feeds.pop(self, None)
         self.state.closed()
         self.wake_all()

@@ -16,13 +16,13 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from sterna import errors
 from sterna._held import Held
 from sterna._link import Link, LinkLostError
 from sterna._machines.producing import Opened, Outcomes, Producing
-from sterna._machines.publishing import Ahead, InFlight, Run
+from sterna._machines.publishing import Ahead, Run
 from sterna._proto.sterna.v1 import message_pb2
 from sterna._proto.sterna.v1 import messaging_pb2 as pb
 from sterna._surroundings import random_bits
@@ -31,9 +31,7 @@ from sterna.messages import Sent
 from sterna.modes import Durability
 
 if TYPE_CHECKING:
-    from sterna._lifeline import Lifeline
-    from sterna.producers import Producer
-    from sterna.sessions import Session
+    from sterna._parts import Part
 
 _UPLOAD_CHUNK_BYTES: Final = 192 * 1024
 _FAILURES_KEPT: Final = 1000
@@ -43,40 +41,32 @@ _FAILURES_KEPT: Final = 1000
 Settle = Callable[[Sent | errors.SternaError], None] | asyncio.Future[Sent]
 
 
-class Flow(InFlight):
-    """The bytes that a connection has in flight, all lanes together, and who waits for room."""
+class Owner(Protocol):
+    """Whose lane it is: the one who follows when the destination moves."""
 
-    __slots__ = ("waiting",)
+    is_following: bool
 
-    def __init__(self, limit: int) -> None:
-        super().__init__(limit)
-        self.waiting: dict[Lane, None] = {}
-
-    def wake(self) -> None:
-        """Something may have been taken off: wakes the lanes that waited for that."""
-        if self.waiting and self.bytes < self.limit:
-            waiting, self.waiting = self.waiting, {}
-            for lane in waiting:
-                lane.look_for_room()
-                if lane.is_waited_for:
-                    self.waiting[lane] = None  # what there is does not do for its first: it is looked at again
+    def moved(self, error: errors.MovedError) -> bool:
+        """The destination lives elsewhere: goes there. Whether it can."""
 
 
 class Lane:
     """See the module."""
 
     def __init__(
-        self, lifeline: Lifeline, session: Session, destination: Destination | None, window: int, confirmed: bool
+        self, owner: Owner, part: Part, destination: Destination | None, window: int, *, confirmed: bool
     ) -> None:
-        self.lifeline = lifeline
-        self.session = session
+        self.owner = owner
+        self.part = part
         self.destination = destination
         self.confirmed = confirmed
+        self.lifeline = lifeline = part.lifeline
+        self._transacted = part.state.transacted
         self.machine = Producing(
             lifeline.next_producer_id(),
             lifeline.flow,
             window,
-            keeps=confirmed and not session._transacted,
+            keeps=confirmed and not self._transacted,
             resumes=confirmed,
         )
         self.failures: list[tuple[str, errors.SternaError]] = []
@@ -88,8 +78,6 @@ class Lane:
         self._waiters: deque[tuple[asyncio.Future[None], int]] = deque()
         # Random, since a message that goes to another broker's lane keeps the number of its upload.
         self._upload_ids = random_bits(48)
-        #: Whose lane it is: the one who follows when the destination moves.
-        self.owner: Producer | None = None
 
     @property
     def id(self) -> int:
@@ -110,7 +98,7 @@ class Lane:
             LinkLostError: try again on the next link.
             SternaError: the broker refuses this producer.
         """
-        machine, number = self.machine, self.session._number
+        machine, number = self.machine, self.part.number
         opening = pb.OpenProducer(producer=machine.id)
         if self.destination is not None:
             opening.destination.CopyFrom(
@@ -167,7 +155,7 @@ class Lane:
         self._link = None
         self._held.clear()
         self.machine.lost()
-        if self.session._transacted:
+        if self._transacted:
             self.look_for_room()
 
     # --- Moving to another broker
@@ -177,11 +165,9 @@ class Lane:
 
         What was under way when the broker closed the producer for that reason is refused as sent to none.
         """
-        if self.owner is None:
-            return False
         if isinstance(error, errors.ClosedError):
-            return self.owner._following
-        return isinstance(error, errors.MovedError) and self.owner._moved(error)
+            return self.owner.is_following
+        return isinstance(error, errors.MovedError) and self.owner.moved(error)
 
     def moved(self) -> None:
         """The destination is elsewhere: what is unconfirmed goes there, but for what may be here as well."""
@@ -190,11 +176,11 @@ class Lane:
         cause = "the destination moved to another broker while the connection was broken"
         self._fail_each(self.machine.moved(), errors.UnknownProducerError(cause, subject=str(self.destination)))
 
-    def move(self, lifeline: Lifeline, session: Session) -> None:
+    def move(self, part: Part) -> None:
         """Belongs to another link from now on; what is unconfirmed is sent there, once it is opened."""
-        flow = self._flow
+        flow, lifeline = self._flow, part.lifeline
         self.machine.transfer(lifeline.next_producer_id(), lifeline.flow)
-        self.lifeline, self.session, self._flow = lifeline, session, lifeline.flow
+        self.part, self.lifeline, self._flow = part, lifeline, lifeline.flow
         flow.wake()
 
     # --- Sending
@@ -255,7 +241,7 @@ class Lane:
         """
         if self.machine.closed is not None:
             raise self.machine.closed
-        return self.session._transaction_for_send()
+        return self.part.state.transaction_for_send()
 
     def write(self) -> None:
         """Takes the machine's frames to the link."""
@@ -316,8 +302,8 @@ class Lane:
             if machine.put_off(first, last):
                 self._held.hold()
             return
-        if self.session._transacted:
-            self.session._transaction_failed(error)
+        if self._transacted:
+            self.part.state.refused(error)
         self._fail_each(machine.refused(first, last), error)
         self.look_for_room()
 
@@ -375,9 +361,9 @@ class Lane:
 
     def fail(self, error: errors.SternaError) -> None:
         """The lane is over: what is unconfirmed fails with `error`, and so does every later send."""
-        if self.machine.closed is None and self.session._transacted:
+        if self.machine.closed is None and self._transacted:
             # What it had sent in the transaction under way may not have been taken.
-            self.session._transaction_failed(error)
+            self.part.state.refused(error)
         self._held.clear()
         self._fail_each(self.machine.close(error), error)
         waiters, self._waiters = self._waiters, deque()
@@ -403,9 +389,9 @@ class Lane:
         link, is_open = self._link, self.closed is None
         if is_open:
             self.fail(errors.ClosedError("the producer was closed", subject=str(self.destination or "producer")))
-        self.lifeline.unroute(self)
+        self.lifeline.unroute_lane(self)
         if is_open and link is not None and link.lost is None:
-            link.begin(self.session._number, "close_producer", pb.CloseProducer(producer=self.id), settle)
+            link.begin(self.part.number, "close_producer", pb.CloseProducer(producer=self.id), settle)
         else:
             told.set_result(None)
         return told

@@ -4,9 +4,6 @@ Sessions, lanes and consumers live here, not in the stream. What to dial, when t
 in `_machines/connecting` says; here that is done. On a new link everything re-creates itself: temporary destinations,
 sessions, then producers (which send again what is unconfirmed), then consumers. Calls made meanwhile wait in
 `retrying`.
-
-Within this package names with a leading underscore are shared between modules: they are no part of the SDK's public
-surface, and only of it are they private.
 """
 
 from __future__ import annotations
@@ -14,39 +11,25 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterable
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 from sterna import errors
-from sterna._lane import Flow, Lane
+from sterna._flow import Flow
 from sterna._link import Link, LinkLostError
 from sterna._machines.connecting import Connecting, Dial, GiveUp, Phase, Rest, Restore, Serve, Step
 from sterna._proto.sterna.v1 import message_pb2
 from sterna._proto.sterna.v1 import messaging_pb2 as pb
+from sterna._roles import Bystander, Ending, FeedRole, HomesRole, LaneRole, PartRole
 from sterna._surroundings import monotonic_s, uniform, wall_ms
 from sterna.destinations import Destination, destination_from
 from sterna.events import Closed, Hook, Interrupted, Restored, TemporaryReplaced, logger
 from sterna.options import Options
-
-if TYPE_CHECKING:
-    from sterna._homes import Homes
-    from sterna.consumers import Consumer
-    from sterna.sessions import Session
 
 T = TypeVar("T")
 #: What surrounds a message in its frame takes less than this. Bodies beyond half a frame go ahead in chunks: one that
 #: took a whole frame would hold up all others, and a producer's whole credit in bytes may be one frame.
 _FRAME_SLACK: Final = 2048
 _INFLIGHT_BYTES: Final = 32 * 1024 * 1024
-
-
-class Bystander(Protocol):
-    """What wants to know when the stream breaks and when all is over."""
-
-    def interrupted(self, reason: errors.SternaError) -> None:
-        """The stream broke."""
-
-    def fail(self, error: errors.SternaError) -> None:
-        """The connection is over."""
 
 
 class Lifeline:
@@ -73,16 +56,17 @@ class Lifeline:
         self.flow = Flow(_INFLIGHT_BYTES)
         self.inline_bytes = (1 << 19) - _FRAME_SLACK
         self.message_bytes = 64 << 20
-        self.sessions: list[Session] = []
+        #: The parts of sessions that are on this broker.
+        self.parts: list[PartRole] = []
         #: Where destinations of other brokers are; None: this lifeline follows nobody.
-        self.homes: Homes | None = None
+        self.homes: HomesRole[Lifeline] | None = None
         self.cluster = ""
         self.bystanders: list[Bystander] = []
         self._link: Link | None = None
         self._up = asyncio.Event()
         self._over = asyncio.Event()
-        self._consumers: dict[int, Consumer] = {}
-        self._lanes: dict[int, Lane] = {}
+        self._feeds: dict[int, FeedRole] = {}
+        self._lanes: dict[int, LaneRole] = {}
         self._producer_ids = self._consumer_ids = 0
         self._temporaries: dict[Destination, Destination] = {}
         self._supervisor: asyncio.Task[None] | None = None
@@ -148,8 +132,8 @@ class Lifeline:
             await self._restore(link)
         except errors.SternaError as error:
             await link.abort()
-            for session in self.sessions:
-                session._interrupted()
+            for part in self.parts:
+                part.interrupted()
             return self._machine.refused(error, monotonic_s())
         return self._machine.restored()
 
@@ -211,12 +195,12 @@ class Lifeline:
             else:
                 await self._up.wait()
 
-    async def retrying(self, make: Callable[[Link], Awaitable[T]], session: Session | None = None) -> T:
-        """`make` on the link in use, and again on the next one when it breaks meanwhile."""
+    async def retrying(self, make: Callable[[Link], Awaitable[T]], scope: Ending | None = None) -> T:
+        """`make` on the link in use, and again on the next one when it breaks meanwhile; while `scope` is not over."""
         while True:
             link = await self.ready()
-            if session is not None and session.closed is not None:
-                raise session.closed
+            if scope is not None and scope.closed is not None:
+                raise scope.closed
             try:
                 return await make(link)
             except LinkLostError:
@@ -238,10 +222,10 @@ class Lifeline:
         try:
             await self._close(failed=failed, timeout_s=timeout_s)
         except asyncio.CancelledError:
-            self._drop(errors.ClosedError("the connection was closed", subject=self.address))
+            self.drop(errors.ClosedError("the connection was closed", subject=self.address))
             raise
 
-    def _drop(self, reason: errors.SternaError) -> None:
+    def drop(self, reason: errors.SternaError) -> None:
         """Is over, and waits for nothing."""
         for task in (self._supervisor, self._leaving):
             if task is not None:
@@ -259,9 +243,9 @@ class Lifeline:
         failure: errors.SternaError | None = None
         try:
             async with asyncio.timeout(timeout_s):
-                for session in list(self.sessions):
+                for part in list(self.parts):
                     try:
-                        await session.close(failed=failed)
+                        await part.close(failed=failed)
                     except errors.SternaError as error:
                         failure = failure or error
         except TimeoutError:
@@ -291,8 +275,8 @@ class Lifeline:
             return
         self._over.set()
         self._machine.ended(reason)
-        for session in list(self.sessions):
-            session._fail(reason)
+        for part in list(self.parts):
+            part.fail(reason)
         for bystander in self.bystanders:
             bystander.fail(reason)
         self._up.set()  # whoever waits for a link finds out
@@ -323,8 +307,8 @@ class Lifeline:
             began = monotonic_s()
             reason = link.lost or errors.ConnectionLostError("the stream ended")
             self._up.clear()
-            for session in self.sessions:
-                session._interrupted()
+            for part in self.parts:
+                part.interrupted()
             for bystander in self.bystanders:
                 bystander.interrupted(reason)
             await link.abort()
@@ -346,16 +330,10 @@ class Lifeline:
             made = await self.make_temporary(link, original.kind)
             self._temporaries[original] = made
             self.on_temporary_replaced.emit(TemporaryReplaced(current, made))
-        sessions = list(self.sessions)
-        await asyncio.gather(*(session._open(link) for session in sessions))
-        producers = [one._reopen(link) for session in sessions for one in list(session._producers)]
-        await asyncio.gather(*producers)
-        for session in sessions:
-            for consumer in list(session._consumers):
-                if consumer.options.browse:
-                    cause = "the connection broke while the browser was open"
-                    consumer._fail(errors.ConnectionLostError(cause, retryable=True))
-        await asyncio.gather(*(one._reopen(link) for session in sessions for one in list(session._consumers)))
+        parts = list(self.parts)
+        await asyncio.gather(*(part.open(link) for part in parts))
+        await asyncio.gather(*[one.reopen(link) for part in parts for one in list(part.producers)])
+        await asyncio.gather(*[one.reopen(link) for part in parts for one in list(part.feeds)])
         if link.lost is not None:
             raise LinkLostError(f"the connection broke: {link.lost.cause}", retryable=True)
 
@@ -368,9 +346,9 @@ class Lifeline:
             handler(self, frame)
 
     def _on_deliver(self, frame: Any) -> None:
-        consumer = self._consumers.get(frame.deliver.consumer)
-        if consumer is not None:
-            consumer._on_deliver(frame.deliver)
+        feed = self._feeds.get(frame.deliver.consumer)
+        if feed is not None:
+            feed.on_deliver(frame.deliver)
 
     def _on_confirm(self, frame: Any) -> None:
         for confirmed in frame.confirm.confirmed:
@@ -389,19 +367,14 @@ class Lifeline:
             lane.on_rejected(frame.rejected)
 
     def _on_drained(self, frame: Any) -> None:
-        consumer = self._consumers.get(frame.drained.consumer)
-        if consumer is not None:
-            consumer._on_drained(frame.drained)
+        feed = self._feeds.get(frame.drained.consumer)
+        if feed is not None:
+            feed.on_drained(frame.drained)
 
     def _on_consumer_closed(self, frame: Any) -> None:
-        consumer = self._consumers.get(frame.consumer_closed.consumer)
-        if consumer is not None:
-            error = errors.from_proto(frame.consumer_closed.reason)
-            if not consumer._moved(error):
-                if consumer.session._handed.get(consumer._source):
-                    # What it took in the transaction under way has gone back.
-                    consumer.session._transaction_failed(error)
-                consumer._fail(error)
+        feed = self._feeds.get(frame.consumer_closed.consumer)
+        if feed is not None:
+            feed.on_closed(errors.from_proto(frame.consumer_closed.reason))
 
     def _on_producer_closed(self, frame: Any) -> None:
         lane = self._lanes.get(frame.producer_closed.producer)
@@ -411,9 +384,9 @@ class Lifeline:
                 lane.fail(error)
 
     def _on_session_closed(self, frame: Any) -> None:
-        for session in list(self.sessions):
-            if session._number == frame.session:
-                session._fail(errors.from_proto(frame.session_closed.reason))
+        for part in list(self.parts):
+            if part.number == frame.session:
+                part.fail(errors.from_proto(frame.session_closed.reason))
 
     def _on_session_error(self, frame: Any) -> None:
         # The answer to a frame that asked for none; what follows from it comes in frames of its own.
@@ -433,8 +406,8 @@ class Lifeline:
         """The broker is about to stop: gives confirmations half of the grace, then leaves by itself."""
         with contextlib.suppress(TimeoutError, errors.SternaError):
             async with asyncio.timeout(grace_s / 2):
-                for session in list(self.sessions):
-                    session._gather(link)
+                for part in list(self.parts):
+                    part.gather(link)
                 for lane in list(self._lanes.values()):
                     await lane.settled()
         if link.lost is None:
@@ -442,15 +415,15 @@ class Lifeline:
             seen = self._seen(link)
             # Behind the Goodbye nothing counts: what were handed out now would come again without its flag.
             self._up.clear()
-            for session in self.sessions:
-                session._interrupted()
+            for part in self.parts:
+                part.interrupted()
             await link.finish(grace_s / 4, reason, seen)
 
     def _seen(self, link: Link) -> list[pb.SeenSet]:
         """What the application has in hand over all sessions, for the Goodbye; acknowledgements leave before it."""
-        for session in self.sessions:
-            session._gather(link)
-        return [one for session in self.sessions for one in session._seen()]
+        for part in self.parts:
+            part.gather(link)
+        return [one for part in self.parts for one in part.state.seen()]
 
     # --- For sessions, lanes and consumers
 
@@ -464,24 +437,31 @@ class Lifeline:
         self._consumer_ids += 1
         return self._consumer_ids
 
-    def route(self, what: Consumer | Lane) -> None:
+    @property
+    def lanes(self) -> list[LaneRole]:
+        """Those that frames go to."""
+        return list(self._lanes.values())
+
+    def route_lane(self, lane: LaneRole) -> None:
         """Frames for it go to it from now on."""
-        if isinstance(what, Lane):
-            self._lanes[what.id] = what
-        else:
-            self._consumers[what._id] = what
+        self._lanes[lane.id] = lane
 
-    def unroute(self, what: Consumer | Lane) -> None:
+    def unroute_lane(self, lane: LaneRole) -> None:
         """No more frames go to it."""
-        if isinstance(what, Lane):
-            self._lanes.pop(what.id, None)
-        else:
-            self._consumers.pop(what._id, None)
+        self._lanes.pop(lane.id, None)
 
-    def forget(self, session: Session) -> None:
-        """A session is over."""
-        if session in self.sessions:
-            self.sessions.remove(session)
+    def route_feed(self, feed: FeedRole) -> None:
+        """Frames for it go to it from now on."""
+        self._feeds[feed.id] = feed
+
+    def unroute_feed(self, feed: FeedRole) -> None:
+        """No more frames go to it."""
+        self._feeds.pop(feed.id, None)
+
+    def forget(self, part: PartRole) -> None:
+        """A session has nothing here any more."""
+        if part in self.parts:
+            self.parts.remove(part)
 
     def report(self, error: BaseException) -> None:
         """What no call could raise."""

@@ -16,7 +16,6 @@ from sterna import errors
 from sterna._branches import part_of
 from sterna._feeds import Feed
 from sterna._in_hand import holder
-from sterna._link import Link
 from sterna._listening import Listener
 from sterna._machines.consuming import Holder
 from sterna._proto.sterna.v1 import messaging_pb2 as pb
@@ -219,31 +218,6 @@ class Consumer:
     ) -> None:
         await self.close(failed=kind is not None)
 
-    # --- For the connection (`_lifeline`), which knows consumers by their face
-
-    @property
-    def _id(self) -> int:
-        return self._feed.id
-
-    @property
-    def _source(self) -> int:
-        return self._state.source
-
-    def _on_deliver(self, deliver: Any) -> None:
-        self._feed.on_deliver(deliver)
-
-    def _on_drained(self, drained: Any) -> None:
-        self._feed.on_drained(drained)
-
-    def _moved(self, error: errors.SternaError) -> bool:
-        return self._feed.moved(error)
-
-    def _fail(self, error: errors.SternaError) -> None:
-        self._feed.fail(error)
-
-    async def _reopen(self, link: Link) -> None:
-        await self._feed.reopen(link)
-
 
 async def opened(part: Part, destination: Destination, options: ConsumerOptions) -> Consumer:
     """A consumer that is open in this part of its session."""
@@ -255,3 +229,8 @@ async def opened(part: Part, destination: Destination, options: ConsumerOptions)
 def listen(consumer: Consumer, listener: Listener) -> None:
     """Hands the consumer's messages to a listener from now on."""
     consumer._start_listening(listener)
+
+
+def own_session(consumer: Consumer) -> None:
+    """The session was made for this consumer alone, and closes with it."""
+    consumer._owns_session = True

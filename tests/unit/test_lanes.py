@@ -5,7 +5,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from sterna import errors
-from sterna._lane import Flow, Lane
+from sterna._flow import Flow
+from sterna._lane import Lane
 from sterna._machines.producing import Opened
 from sterna._machines.publishing import Outbox
 
@@ -13,7 +14,9 @@ from sterna._machines.publishing import Outbox
 def lane_of(numbers: range, handed: int) -> Any:
     """With these numbers unconfirmed, of which those up to `handed` were given to a link that broke."""
     lifeline: Any = SimpleNamespace(flow=Flow(1 << 20), next_producer_id=lambda: 1, broker="b")
-    lane: Any = Lane(lifeline, SimpleNamespace(_transacted=False), None, 100, True)  # type: ignore[arg-type]
+    part: Any = SimpleNamespace(lifeline=lifeline, number=1, state=SimpleNamespace(transacted=False))
+    owner: Any = None
+    lane: Any = Lane(owner, part, None, 100, confirmed=True)
     machine = lane.machine
     machine.opened(Opened(5, b"token", "", 0, 0, 0), 1, Outbox(), anew=True)
     for _ in range(handed):

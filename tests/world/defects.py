@@ -29,8 +29,8 @@ def _all_in_hand_is_done(self: InHand, _: Any) -> list[int]:
 
 
 def _nothing_seen(self: Lifeline, link: Link) -> list[Any]:
-    for session in self.sessions:
-        session._gather(link)
+    for part in self.parts:
+        part.gather(link)
     return []
 
 

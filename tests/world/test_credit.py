@@ -98,5 +98,5 @@ async def test_a_session_forgets_the_subscriptions_that_it_had(stage: Stage) -> 
             pass
     await session.flush()
     assert session._part.state.sources < 40
-    assert len(session._handed) <= 1
+    assert len(session._part.state.handed) <= 1
     await connection.close()

@@ -163,8 +163,8 @@ async def test_a_move_and_the_end_of_a_connection_in_one_turn_of_the_loop(stage:
     await asyncio.sleep(0.1)
     moved = errors.MovedError("it lives elsewhere")
     moved.addresses = (f"sterna://{cluster.brokers['b0'].address}",)
-    assert consumer._moved(moved)
-    assert producer._moved(moved)
+    assert consumer._feed.moved(moved)
+    assert producer._sending.moved(moved)
     told: list[Any] = []
     await producer.send_soon("?", on_completion=told.append)
     await asyncio.wait_for(connection.close(failed=True), 20)
