@@ -95,11 +95,11 @@ async def test_no_more_is_sent_ahead_than_the_prefetch(connect: Connect, name: s
     connection = await connect()
     await send(connection, name, 30)
     first = await connection.consumer(name, prefetch=7, acknowledge_mode=AcknowledgeMode.CLIENT)
-    await eventually(lambda: len(first._buffer) == 7)
+    await eventually(lambda: len(first._state.buffer) == 7)
     # Everything else is there for others at once; only what the first was sent is not.
     others = await drain(await connection.consumer(name, prefetch=30), 23)
     assert [one.body for one in others] == [str(number) for number in range(7, 30)]
-    assert len(first._buffer) == 7
+    assert len(first._state.buffer) == 7
     assert [one.body for one in await drain(first, 7)] == [str(number) for number in range(7)]
 
 
