@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from sterna import errors
 from sterna._acknowledging import Settled
@@ -27,16 +27,41 @@ from sterna.messages import Message
 
 if TYPE_CHECKING:
     from sterna._parts import Part
-    from sterna.consumers import Consumer, ConsumerOptions
+    from sterna._roles import Session
 
 _BROWSE_WINDOW = 256
 _RETRIES = 40
 
 
+class Face(Protocol):
+    """The application's consumer."""
+
+    session: Session
+    closed: errors.SternaError | None
+    replaced: bool
+
+
+class Options(Protocol):
+    """As `sterna.consumers.ConsumerOptions`."""
+
+    @property
+    def selector(self) -> str: ...
+    @property
+    def no_local(self) -> bool: ...
+    @property
+    def browse(self) -> bool: ...
+    @property
+    def prefetch(self) -> int | None: ...
+    @property
+    def prefetch_bytes(self) -> int: ...
+    @property
+    def subscription(self) -> pb.Subscription | None: ...
+
+
 class Feed:
     """See the module. `part` is the part of the session that it belongs to now."""
 
-    def __init__(self, consumer: Consumer, part: Part, destination: Destination, options: ConsumerOptions) -> None:
+    def __init__(self, consumer: Face, part: Part, destination: Destination, options: Options) -> None:
         self.consumer = consumer
         self.part = part
         self.destination = destination

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from sterna._parts import Part
 
 _UPLOAD_CHUNK_BYTES: Final = 192 * 1024
+#: Room in a frame for what surrounds a chunk.
+_CHUNK_SLACK_BYTES: Final = 1024
 _FAILURES_KEPT: Final = 1000
 
 
@@ -257,8 +259,9 @@ class Lane:
     def _write_ahead(self, link: Link, ahead: Ahead) -> None:
         """Sends a large body ahead, in chunks. After a break it begins again: an unfinished one is worth little."""
         machine, data = self.machine, ahead.data
-        for offset in range(0, len(data), _UPLOAD_CHUNK_BYTES):
-            chunk = data[offset : offset + _UPLOAD_CHUNK_BYTES]
+        most = min(_UPLOAD_CHUNK_BYTES, link.frame_bytes - _CHUNK_SLACK_BYTES)
+        for offset in range(0, len(data), most):
+            chunk = data[offset : offset + most]
             upload = pb.Upload(producer=machine.id, upload_id=ahead.upload, offset=offset, data=chunk)
             link.post(pb.ClientFrame(session=machine.session, upload=upload).SerializeToString())
 
@@ -277,7 +280,8 @@ class Lane:
     def on_confirmed(self, confirmed: Any) -> None:
         """A range is as safe as it says; its messages may be forgotten here."""
         self._held.taken()
-        told = self.machine.confirmed(confirmed.first, confirmed.last or confirmed.first)
+        machine = self.machine
+        told = machine.confirmed(confirmed.first, confirmed.last or confirmed.first)
         if told:
             arrived_ms, durability = confirmed.arrived_ms, Durability(confirmed.durability)
             for sequence, entry in told:
@@ -287,9 +291,13 @@ class Lane:
                     self.lifeline.guarded(settle, sent)
                 elif not settle.done():
                     settle.set_result(sent)
-        self._flow.wake()
-        self.look_for_room()
-        self._check_flushed()
+        # Asked here: for a message alone, three calls for nothing would be a good part of what it costs.
+        if self._flow.waiting:
+            self._flow.wake()
+        if self._waiters:
+            self.look_for_room()
+        if machine.marks:
+            self._check_flushed()
 
     def on_rejected(self, rejected: Any) -> None:
         """A range was refused: each of its messages fails, or is sent again."""

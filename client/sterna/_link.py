@@ -225,7 +225,9 @@ class Link:
     def seal(self) -> None:
         """Closes the growing runs: what is posted next comes after them."""
         for run in self._runs:
-            run.seal()
+            grower = run.grower
+            if grower.run is run:
+                grower.run = None
         self._runs.clear()
 
     def post(self, frame: bytes) -> None:

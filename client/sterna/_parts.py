@@ -7,11 +7,12 @@ application's face of it is `sessions`.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from sterna import errors
 from sterna._acknowledging import Settled
-from sterna._branches import Branches, part_of
+from sterna._branches import Branches
 from sterna._link import Link, LinkLostError
 from sterna._machines.consuming import ConsumerState
 from sterna._machines.settling import (
@@ -24,13 +25,11 @@ from sterna._machines.settling import (
     failure_of_commit,
 )
 from sterna._proto.sterna.v1 import messaging_pb2 as pb
-from sterna._roles import SendingRole
+from sterna._roles import FeedRole, SendingRole, Session
 from sterna.modes import AcknowledgeMode, Durability
 
 if TYPE_CHECKING:
-    from sterna._feeds import Feed
     from sterna._lifeline import Lifeline
-    from sterna.sessions import Session
 
 
 class Part:
@@ -45,10 +44,10 @@ class Part:
         self.closed: errors.SternaError | None = None
         self.is_stopped = is_stopped
         # Ordered, here and elsewhere: whatever is done for each of them is done in the same order in each run.
-        self.feeds: dict[Feed, None] = {}
+        self.feeds: dict[FeedRole, None] = {}
         self.producers: dict[SendingRole, None] = {}
         #: What this session has on other brokers. All its parts share one.
-        self.branches = Branches(self)
+        self.branches: Branches[Part] = Branches(self)
         #: The promise of what leaves with the next frame, and those of frames without an answer.
         self._next: Settled | None = None
         self._outstanding: list[Settled] = []
@@ -107,7 +106,7 @@ class Part:
             raise self.closed
         self.producers[sending] = None
 
-    async def add(self, feed: Feed) -> None:
+    async def add(self, feed: FeedRole) -> None:
         """Opens a consumer in this part.
 
         Raises:
@@ -155,7 +154,8 @@ class Part:
 
     def another(self, lifeline: Lifeline) -> Part:
         """A branch of it, for another broker."""
-        made = part_of(type(self.session)(lifeline, self.state.mode, stopped=self.is_stopped))
+        face: Callable[..., Session] = type(self.session)
+        made = part_of(face(lifeline, self.state.mode, stopped=self.is_stopped))
         made.branches = self.branches
         return made
 
@@ -410,3 +410,14 @@ class Part:
             producer.move(self)
             await lifeline.retrying(producer.open_first, self)
             self.producers[producer] = None
+
+
+def part_of(session: Session) -> Part:
+    """What is behind an application's session."""
+    part: Part = session._part
+    return part
+
+
+def abandon(session: Session) -> None:
+    """Ends a session without waiting for the broker's word: whoever was making it was cancelled."""
+    part_of(session).abandon()

@@ -7,11 +7,15 @@ with them, and nothing else of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterable
+from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from sterna import errors
 from sterna._link import Link
+from sterna._machines.consuming import ConsumerState
 from sterna._machines.settling import SessionState
+from sterna.destinations import DestinationLike
+from sterna.modes import AcknowledgeMode, Durability
 
 if TYPE_CHECKING:
     import asyncio
@@ -65,11 +69,18 @@ class LaneRole(Ending, Protocol):
 
 
 class FeedRole(Protocol):
-    """A consumer as the broker knows it: what frames are for."""
+    """A consumer as the broker knows it: what frames are for, and what its part asks of it."""
 
     @property
     def id(self) -> int:
         """Its number on the connection."""
+
+    @property
+    def state(self) -> ConsumerState:
+        """Its rules."""
+
+    async def open(self, link: Link) -> None:
+        """Opens it on the link in use."""
 
     def on_deliver(self, deliver: Any) -> None:
         """Deliver."""
@@ -82,6 +93,24 @@ class FeedRole(Protocol):
 
     async def reopen(self, link: Link) -> None:
         """Opens it on a new link."""
+
+    def interrupted(self) -> None:
+        """The link is gone."""
+
+    def wake_all(self) -> None:
+        """Whoever waits for a message looks again."""
+
+    def ask(self) -> None:
+        """Has what there is to say written with the next batch."""
+
+    def finish(self) -> None:
+        """Whoever asks is done with what it was handed last."""
+
+    async def stop_listening(self) -> None:
+        """Lets its listener finish with the message it has."""
+
+    def fail(self, error: errors.SternaError) -> None:
+        """It is over."""
 
 
 class SendingRole(Protocol):
@@ -148,10 +177,49 @@ class PartRole(Ending, Protocol):
         """It is over."""
 
 
-class SessionRole(Protocol):
-    """The application's face of a session."""
+class Session(Protocol):
+    """What consumers and producers say of the `sterna.Session` that they belong to."""
 
+    mode: AcknowledgeMode
     closed: errors.SternaError | None
+    #: The part of it on its own broker, for `_parts.part_of`.
+    _part: Any
+
+    async def producer(self, destination: DestinationLike | None = None, **options: Any) -> Any:
+        """See Session.producer."""
+
+    async def consumer(self, destination: DestinationLike, *, listener: Any = None, **options: Any) -> Any:
+        """See Session.consumer."""
+
+    def browser(self, queue: DestinationLike, *, selector: str = "", durable: str = "") -> Any:
+        """See Session.browser."""
+
+    async def unsubscribe(self, name: str) -> None:
+        """See Session.unsubscribe."""
+
+    def transaction(self) -> AbstractAsyncContextManager[Any]:
+        """See Session.transaction."""
+
+    async def flush(self) -> None:
+        """See Session.flush."""
+
+    async def recover(self) -> None:
+        """See Session.recover."""
+
+    async def commit(self) -> Durability | None:
+        """See Session.commit."""
+
+    async def rollback(self) -> None:
+        """See Session.rollback."""
+
+    async def start(self) -> None:
+        """See Session.start."""
+
+    async def stop(self) -> None:
+        """See Session.stop."""
+
+    async def close(self, *, failed: bool = False) -> None:
+        """See Session.close."""
 
 
 class HomesRole(Protocol, Generic[Place]):

@@ -13,10 +13,10 @@ from types import TracebackType
 from typing import Any
 
 from sterna import _homes, errors
-from sterna._branches import abandon, part_of
 from sterna._homes import TEMPORARY_PREFIX, Homes
 from sterna._lifeline import Lifeline
 from sterna._listening import Listener
+from sterna._parts import abandon, part_of
 from sterna._secrets import Secret
 from sterna._version import __version__
 from sterna.bodies import Body

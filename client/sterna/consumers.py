@@ -10,21 +10,18 @@ from asyncio import timeout as time_limit
 from collections.abc import Coroutine
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sterna import errors
-from sterna._branches import part_of
 from sterna._feeds import Feed
 from sterna._in_hand import holder
 from sterna._listening import Listener
 from sterna._machines.consuming import Holder
+from sterna._parts import Part, part_of
 from sterna._proto.sterna.v1 import messaging_pb2 as pb
+from sterna._roles import Session
 from sterna.destinations import Destination
 from sterna.messages import Message
-
-if TYPE_CHECKING:
-    from sterna._parts import Part
-    from sterna.sessions import Session
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from weakref import WeakValueDictionary
 
 from sterna import errors
-from sterna._branches import part_of
 from sterna._encode import (
     encode_destination,
     encode_header,
@@ -30,6 +29,8 @@ from sterna._encode import (
 )
 from sterna._homes import TEMPORARY_PREFIX
 from sterna._lane import Lane
+from sterna._parts import Part, part_of
+from sterna._roles import Session
 from sterna._sending import Sending
 from sterna.bodies import Body
 from sterna.destinations import Destination, DestinationLike, destination_of
@@ -38,8 +39,6 @@ from sterna.modes import DeliveryMode
 
 if TYPE_CHECKING:
     from sterna._lifeline import Lifeline
-    from sterna._parts import Part
-    from sterna.sessions import Session
 
 #: Called with the outcome of a `send_soon` (EMS-CLI-A22).
 Completion: TypeAlias = Callable[["Sent | errors.SternaError"], None]

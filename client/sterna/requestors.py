@@ -10,7 +10,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Protocol
 
 from sterna import errors
-from sterna._branches import abandon
+from sterna._parts import abandon
 from sterna._surroundings import random_bits
 from sterna.bodies import Body
 from sterna.destinations import Destination, Queue

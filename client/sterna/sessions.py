@@ -184,10 +184,10 @@ class Session:
 
 async def opened(lifeline: Lifeline, mode: AcknowledgeMode, *, stopped: bool) -> Session:
     """A session that is open on this connection."""
-    part = Session(lifeline, mode, stopped=stopped)._part
-    await lifeline.retrying(part.open)
-    lifeline.parts.append(part)
-    return part.session
+    session = Session(lifeline, mode, stopped=stopped)
+    await lifeline.retrying(session._part.open)
+    lifeline.parts.append(session._part)
+    return session
 
 
 def check_transacted(session: Session) -> None:

@@ -149,7 +149,6 @@ class Producing:
         "_bytes_sent",
         "_had",
         "_handed",
-        "_marks",
         "_put_off",
         "_sequence_limit",
         "_token",
@@ -162,6 +161,7 @@ class Producing:
         "id_prefix",
         "incarnation",
         "keeps",
+        "marks",
         "next",
         "outbox",
         "resumes",
@@ -208,8 +208,8 @@ class Producing:
         self._again: deque[int] = deque()
         # Those that the broker refused for now.
         self._put_off: dict[int, None] = {}
-        # Who waits until everything up to a number is settled.
-        self._marks: list[tuple[int, Any]] = []
+        #: Who waits until everything up to a number is settled.
+        self.marks: list[tuple[int, Any]] = []
 
     def _to(self, event: Event) -> None:
         if self.serving:
@@ -340,7 +340,7 @@ class Producing:
         self.next = len(before) + 1
         self._handed = 0
         # So many of what is left had been numbered when the mark was set.
-        self._marks = [(bisect_right(before, mark), who) for mark, who in self._marks]
+        self.marks = [(bisect_right(before, mark), who) for mark, who in self.marks]
 
     def _catch_up(self) -> None:
         """Sends what is to be sent again, as far as the credit goes."""
@@ -477,15 +477,15 @@ class Producing:
         """Whether something numbered so far is unsettled; `who` is then among the `passed` when all of it is."""
         if not self.unconfirmed:
             return False
-        self._marks.append((self.next - 1, who))
+        self.marks.append((self.next - 1, who))
         return True
 
     def passed(self) -> list[Any]:
         """Those whose marks are passed; forgotten here."""
-        if not self._marks:
+        if not self.marks:
             return []
         oldest = next(iter(self.unconfirmed), UNLIMITED)
-        passed = [who for mark, who in self._marks if oldest > mark]
+        passed = [who for mark, who in self.marks if oldest > mark]
         if passed:
-            self._marks = [(mark, who) for mark, who in self._marks if oldest <= mark]
+            self.marks = [(mark, who) for mark, who in self.marks if oldest <= mark]
         return passed

@@ -37,11 +37,6 @@ class Run:
         """The number that the next message would have."""
         return self.first + len(self.messages)
 
-    def seal(self) -> None:
-        """It grows no more: what is written next comes behind it."""
-        if self.grower.run is self:
-            self.grower.run = None
-
     def take(self, parts: list[bytes], room: int) -> tuple[int, bool]:
         """Moves as many messages as fit into `room` to `parts`, as one frame; at least one when `parts` is empty.
 
