@@ -31,6 +31,8 @@ class Branches:
         self.followers: dict[Feed, None] = {}
         """The consumers that are on their way to another broker, and belong to no part meanwhile."""
 
+        #: Whether there ever was one besides the root.
+        self.has_any = False
         self._by_lifeline: dict[Lifeline, Part] = {}
         self._making = asyncio.Lock()
 
@@ -67,6 +69,7 @@ class Branches:
                 await lifeline.retrying(branch.open)
                 lifeline.sessions.append(branch.session)
                 self._by_lifeline[lifeline] = branch
+                self.has_any = True
             return branch
 
     async def following(self, part: Part, make: Callable[[Part], Awaitable[Made]]) -> Made:
