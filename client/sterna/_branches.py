@@ -56,6 +56,8 @@ class Branches(Generic[P]):
         self.followers: dict[Follower, None] = {}
         """The consumers that are on their way to another broker, and belong to no part meanwhile."""
 
+        #: Whether there ever was one besides the root.
+        self.has_any = False
         self._by_lifeline: dict[Lifeline, P] = {}
         self._making = asyncio.Lock()
 
@@ -88,6 +90,7 @@ class Branches(Generic[P]):
                 await lifeline.retrying(branch.open)
                 lifeline.parts.append(branch)
                 self._by_lifeline[lifeline] = branch
+                self.has_any = True
             return branch
 
     async def following(self, part: P, make: Callable[[P], Awaitable[Made]]) -> Made:

@@ -18,7 +18,7 @@ from sterna._homes import HOPS_MAX, pause_s
 from sterna._in_hand import has_ended_well, holder
 from sterna._link import Link, LinkLostError
 from sterna._listening import Listener, Listening
-from sterna._machines.consuming import ConsumerState, Holder
+from sterna._machines.consuming import ConsumerState
 from sterna._machines.window import Window
 from sterna._proto.sterna.v1 import message_pb2
 from sterna._proto.sterna.v1 import messaging_pb2 as pb
@@ -290,11 +290,11 @@ class Feed:
         Raises:
             SternaError: the end has come.
         """
+        self.part.hurry()
         if self.closed is not None:
             raise self.closed
         if self.part.closed is not None:
             raise self.part.closed
-        self.part.hurry()
         waiter = asyncio.get_running_loop().create_future()
         self.waiters.append(waiter)
         if self.state.is_due or not self.state.window.messages:
@@ -324,10 +324,10 @@ class Feed:
 
     # --- What the application says of a message
 
-    def finish(self, who: Holder | None = None) -> None:
-        """`who` (whoever asks) is done with what it was handed last, in a session that acknowledges by itself."""
+    def finish(self) -> None:
+        """Whoever asks is done with what it was handed last, in a session that acknowledges by itself."""
         if self.state.in_hand:
-            self.state.finish(who or holder())
+            self.state.finish(holder())
             if self.state.session.is_due:
                 self.part.ask()
 

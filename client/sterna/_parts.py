@@ -18,7 +18,6 @@ from sterna._machines.consuming import ConsumerState
 from sterna._machines.settling import (
     Acknowledged,
     Answer,
-    Covers,
     Effect,
     SessionState,
     Transaction,
@@ -203,11 +202,11 @@ class Part:
         if self.closed is not None:
             raise self.closed
         state = self.state
-        if state.rule.covers is Covers.ALL_HANDED_OUT and not state.is_void(consumer, generation):
+        outcome = state.acknowledge(consumer, sequence, generation)
+        if state.covers_all and self.branches.has_any and outcome is not Acknowledged.VOID:
             for part in self.branches.parts:
                 if part is not self:
                     part.acknowledge_all()
-        outcome = state.acknowledge(consumer, sequence, generation)
         if state.is_due:
             self.ask()
         if outcome is Acknowledged.NEXT:

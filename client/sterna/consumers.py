@@ -158,7 +158,7 @@ class Consumer:
     async def _next(self, who: Holder | None) -> Message:
         state = self._state
         if state.in_hand:
-            self._feed.finish(who)
+            state.finish(who)
         while not state.ready():
             if self.options.browse:
                 await self._browse_on()

@@ -244,6 +244,7 @@ class SessionState:
         "_ranges",
         "acknowledges_itself",
         "consumers",
+        "covers_all",
         "epoch",
         "failure",
         "handed",
@@ -267,6 +268,7 @@ class SessionState:
         self.transacted = rule.covers is Covers.TRANSACTION
         self.acknowledges_itself = rule.by is By.SESSION
         self.keeps_track = rule.by in (By.APPLICATION, By.COMMIT)
+        self.covers_all = rule.covers is Covers.ALL_HANDED_OUT
         self.is_lazy = rule.lazy
         #: Whether there is a link, and it is not closed. `epoch` is the broker's.
         self.is_open = False
@@ -380,13 +382,13 @@ class SessionState:
         """The application acknowledges a message."""
         if self.is_void(consumer, generation):
             return Acknowledged.VOID
-        if self.rule.by is By.SESSION:
+        if self.covers_all:
+            return self.acknowledge_all()
+        if self.acknowledges_itself:
             consumer.settled(sequence)
             return Acknowledged.DONE
         if self.rule.by is not By.APPLICATION:
             return Acknowledged.DONE  # never, or with the commit
-        if self.rule.covers is Covers.ALL_HANDED_OUT:
-            return self.acknowledge_all()
         if not self._taken_back(consumer.source, sequence):
             return Acknowledged.DONE
         if consumer.is_closed:
@@ -401,8 +403,11 @@ class SessionState:
             return Acknowledged.DONE
         handed, self.handed = self.handed, {}
         for source, kept in handed.items():
+            add = self.ranges_of(source, self.epoch).add
             for sequence in sorted(kept):
-                self.finished(source, sequence)
+                add(sequence)
+                if not self.is_asked:
+                    self.note()
         return Acknowledged.NEXT
 
     def release(self, consumer: Consuming, sequence: int, generation: int) -> pb.Release | None:
