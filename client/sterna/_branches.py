@@ -63,10 +63,14 @@ class Branches:
         async with self._making:
             branch = self._by_lifeline.get(lifeline)
             if branch is None or branch.closed is not None:
-                if root.closed is not None:
-                    raise root.closed
+                root.check_open()
                 branch = root.another(lifeline)
                 await lifeline.retrying(branch.open)
+                try:
+                    root.check_open()
+                except errors.SternaError:
+                    branch.abandon()  # it was closed meanwhile, without this one
+                    raise
                 lifeline.sessions.append(branch.session)
                 self._by_lifeline[lifeline] = branch
                 self.has_any = True

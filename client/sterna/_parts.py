@@ -88,9 +88,13 @@ class Part:
             self._next.settle(False)
             self._next = None
 
-    def _usable(self) -> Link | None:
+    def check_open(self) -> None:
+        """Raises why the session is over, when it is."""
         if self.closed is not None:
             raise self.closed
+
+    def _usable(self) -> Link | None:
+        self.check_open()
         return self.link
 
     # --- Making things
@@ -407,6 +411,7 @@ class Part:
                 await link.request(self.number, "close_session", pb.CloseSession())
         self.lifeline, self.link = lifeline, None
         await lifeline.retrying(self.open)
+        self.check_open()  # closed on the way, it belongs nowhere
         lifeline.sessions.append(self.session)
         for producer in anonymous:
             producer._move(self.session)
