@@ -9,53 +9,80 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from sterna import errors
 from sterna._homes import HOPS_MAX, pause_s
+from sterna._roles import PartRole
 
 if TYPE_CHECKING:
-    from sterna._feeds import Feed
     from sterna._lifeline import Lifeline
-    from sterna._parts import Part
-    from sterna.sessions import Session
 
 Made = TypeVar("Made")
 
 
-class Branches:
+class Rooted(PartRole, Protocol):
+    """A part, as its branches know it."""
+
+    @property
+    def lifeline(self) -> Lifeline:
+        """What it lives on."""
+
+    def check_open(self) -> None:
+        """Raises why it is over, when it is."""
+
+    def abandon(self) -> None:
+        """Ends it without waiting for the broker's word."""
+
+    def another(self: P, lifeline: Lifeline) -> P:
+        """A branch of it, for another broker."""
+
+    async def move(self, lifeline: Lifeline, moved: errors.MovedError) -> None:
+        """Takes a transacted session to another broker."""
+
+
+P = TypeVar("P", bound=Rooted)
+
+
+class Follower(Protocol):
+    """A consumer that is on its way."""
+
+    async def stop_listening(self) -> None:
+        """Lets its listener finish with the message it has."""
+
+    def fail(self, error: errors.SternaError) -> None:
+        """It is over."""
+
+
+class Branches(Generic[P]):
     """The branches of one root."""
 
-    def __init__(self, root: Part) -> None:
+    def __init__(self, root: P) -> None:
         self.root = root
-        self.followers: dict[Feed, None] = {}
+        self.followers: dict[Follower, None] = {}
         """The consumers that are on their way to another broker, and belong to no part meanwhile."""
 
         #: Whether there ever was one besides the root.
         self.has_any = False
-        self._by_lifeline: dict[Lifeline, Part] = {}
+        self._by_lifeline: dict[Lifeline, P] = {}
         self._making = asyncio.Lock()
 
     @property
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[P]:
         """The session on all its brokers, the root first."""
         return [self.root, *(branch for branch in self._by_lifeline.values() if branch.closed is None)]
 
-    def followers_of(self, part: Part) -> list[Feed]:
+    def followers_of(self, part: P) -> list[Follower]:
         """Those that end with this part: the root's."""
         return list(self.followers) if part is self.root else []
 
-    async def leave(self, part: Part) -> None:
+    async def leave(self, part: P) -> None:
         """Ends the followers: the session is being closed, and none of them is to open anything any more."""
         for feed in self.followers_of(part):
             await feed.stop_listening()
             feed.fail(errors.ClosedError("the session was closed", subject="session"))
 
-    async def at(self, lifeline: Lifeline) -> Session:
-        """The session as another broker knows it."""
-        return (await self.part_at(lifeline)).session
-
-    async def part_at(self, lifeline: Lifeline) -> Part:
+    async def part_at(self, lifeline: Lifeline) -> P:
         """The session's part on another broker."""
         root = self.root
         if lifeline is root.lifeline:
@@ -71,12 +98,12 @@ class Branches:
                 except errors.SternaError:
                     branch.abandon()  # it was closed meanwhile, without this one
                     raise
-                lifeline.sessions.append(branch.session)
+                lifeline.parts.append(branch)
                 self._by_lifeline[lifeline] = branch
                 self.has_any = True
             return branch
 
-    async def following(self, part: Part, make: Callable[[Part], Awaitable[Made]]) -> Made:
+    async def following(self, part: P, make: Callable[[P], Awaitable[Made]]) -> Made:
         """Makes something in the session, wherever it lives; a name that is moving at this moment is followed a while.
 
         Raises:
@@ -94,7 +121,7 @@ class Branches:
                 await asyncio.sleep(pause_s(hop - 1))
                 part = await self.homed(part, moved)
 
-    async def homed(self, part: Part, moved: errors.MovedError) -> Part:
+    async def homed(self, part: P, moved: errors.MovedError) -> P:
         """The part at the broker where something lives: a branch, or the same, gone there.
 
         Raises:
@@ -104,24 +131,8 @@ class Branches:
         homes = part.lifeline.homes
         if homes is None:
             raise moved
-        lifeline = (await homes.at(moved))._lifeline
+        lifeline = await homes.at(moved)
         if part.state.transacted:
             await part.move(lifeline, moved)
             return part
         return await self.part_at(lifeline)
-
-
-def part_of(session: Session) -> Part:
-    """What is behind an application's session."""
-    return session._part
-
-
-async def homed(session: Session, moved: errors.MovedError) -> Session:
-    """As `Branches.homed`, for sessions."""
-    part = part_of(session)
-    return (await part.homed(moved)).session
-
-
-def abandon(session: Session) -> None:
-    """Ends a session without waiting for the broker's word: whoever was making it was cancelled."""
-    part_of(session).abandon()

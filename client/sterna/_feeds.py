@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from sterna import errors
 from sterna._acknowledging import Settled
@@ -27,16 +27,41 @@ from sterna.messages import Message
 
 if TYPE_CHECKING:
     from sterna._parts import Part
-    from sterna.consumers import Consumer, ConsumerOptions
+    from sterna._roles import Session
 
 _BROWSE_WINDOW = 256
 _RETRIES = 40
 
 
+class Face(Protocol):
+    """The application's consumer."""
+
+    session: Session
+    closed: errors.SternaError | None
+    replaced: bool
+
+
+class Options(Protocol):
+    """As `sterna.consumers.ConsumerOptions`."""
+
+    @property
+    def selector(self) -> str: ...
+    @property
+    def no_local(self) -> bool: ...
+    @property
+    def browse(self) -> bool: ...
+    @property
+    def prefetch(self) -> int | None: ...
+    @property
+    def prefetch_bytes(self) -> int: ...
+    @property
+    def subscription(self) -> pb.Subscription | None: ...
+
+
 class Feed:
     """See the module. `part` is the part of the session that it belongs to now."""
 
-    def __init__(self, consumer: Consumer, part: Part, destination: Destination, options: ConsumerOptions) -> None:
+    def __init__(self, consumer: Face, part: Part, destination: Destination, options: Options) -> None:
         self.consumer = consumer
         self.part = part
         self.destination = destination
@@ -77,7 +102,7 @@ class Feed:
         messages, size = state.begin()
         if messages:
             opening.credit.message_limit, opening.credit.bytes_limit = messages, size
-        part.lifeline.route(self.consumer)
+        part.lifeline.route_feed(self)
 
         def at_once(reply: Any) -> None:
             # Deliveries may stand right behind the reply: they must find their source and epoch, or they would be
@@ -99,7 +124,7 @@ class Feed:
         try:
             await link.request(number, "open_consumer", opening, at_once=at_once, undo=undo)
         except BaseException:
-            part.lifeline.unroute(self.consumer)
+            part.lifeline.unroute_feed(self)
             state.refused()
             self.link = None
             raise
@@ -112,6 +137,9 @@ class Feed:
         Raises:
             LinkLostError: this link broke as well.
         """
+        if self.options.browse:
+            self.fail(errors.ConnectionLostError("the connection broke while the browser was open", retryable=True))
+            return
         delay_s = 0.05
         for _ in range(_RETRIES):
             try:
@@ -145,7 +173,7 @@ class Feed:
             return False
         self.state.interrupted()
         self.link = None
-        part.lifeline.unroute(self.consumer)
+        part.lifeline.unroute_feed(self)
         part.feeds.pop(self, None)
         part.branches.followers[self] = None
         self._follower = homes.spawn(self._follow(error), self._given_up)
@@ -182,7 +210,7 @@ class Feed:
         self.part, self.consumer.session = part, part.session
         self.id = part.lifeline.next_consumer_id()
         self.state.moved(part.state, part.lifeline.broker_time_ms)
-        await part.lifeline.retrying(self.open, part.session)
+        await part.lifeline.retrying(self.open, part)
         part.feeds[self] = None
 
     # --- From the broker
@@ -205,6 +233,15 @@ class Feed:
         """There is nothing more: a browser has seen everything."""
         self.state.drained(drained.message_limit)
         self.wake_all()
+
+    def on_closed(self, error: errors.SternaError) -> None:
+        """The broker has ended it."""
+        if self.moved(error):
+            return
+        if self.part.state.handed.get(self.state.source):
+            # What it took in the transaction under way has gone back.
+            self.part.state.refused(error)
+        self.fail(error)
 
     # --- Credit
 
@@ -328,7 +365,7 @@ class Feed:
         self.closed = self.consumer.closed = error
         if self._follower is not None and self._follower is not asyncio.current_task():
             self._follower.cancel()
-        self.part.lifeline.unroute(self.consumer)
+        self.part.lifeline.unroute_feed(self)
         self.part.feeds.pop(self, None)
         self.state.closed()
         self.wake_all()

@@ -9,25 +9,35 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from sterna import errors
 from sterna._in_hand import HOLDER, holder
+from sterna.destinations import Destination
 from sterna.events import logger
 from sterna.messages import Message
 from sterna.modes import AcknowledgeMode
 
 if TYPE_CHECKING:
-    from sterna._feeds import Feed
+    from sterna._parts import Part
 
 #: A function or coroutine function of one message.
 Listener = Callable[[Message], Any]
 
 
+class Listened(Protocol):
+    """The consumer, as its listener knows it."""
+
+    part: Part
+    is_left: bool
+    closed: errors.SternaError | None
+    destination: Destination
+
+
 class Listening:
     """The task that feeds one listener. `is_busy`: the listener has a message at this moment."""
 
-    def __init__(self, feed: Feed, take: Callable[[], Coroutine[Any, Any, Message]], listener: Listener) -> None:
+    def __init__(self, feed: Listened, take: Callable[[], Coroutine[Any, Any, Message]], listener: Listener) -> None:
         self.is_busy = False
         self._feed = feed
         self._take = take
@@ -75,7 +85,7 @@ class Listening:
 
     async def _rolled_back(self) -> bool:
         try:
-            await self._feed.session.rollback()
+            await self._feed.part.session.rollback()
         except errors.SternaError:
             self._ended()
             return False

@@ -7,11 +7,12 @@ application's face of it is `sessions`.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from sterna import errors
 from sterna._acknowledging import Settled
-from sterna._branches import Branches, part_of
+from sterna._branches import Branches
 from sterna._link import Link, LinkLostError
 from sterna._machines.consuming import ConsumerState
 from sterna._machines.settling import (
@@ -23,14 +24,11 @@ from sterna._machines.settling import (
     failure_of_commit,
 )
 from sterna._proto.sterna.v1 import messaging_pb2 as pb
-from sterna.destinations import Destination
+from sterna._roles import FeedRole, SendingRole, Session
 from sterna.modes import AcknowledgeMode, Durability
-from sterna.producers import Producer, ProducerOptions
 
 if TYPE_CHECKING:
-    from sterna._feeds import Feed
     from sterna._lifeline import Lifeline
-    from sterna.sessions import Session
 
 
 class Part:
@@ -45,10 +43,10 @@ class Part:
         self.closed: errors.SternaError | None = None
         self.is_stopped = is_stopped
         # Ordered, here and elsewhere: whatever is done for each of them is done in the same order in each run.
-        self.feeds: dict[Feed, None] = {}
-        self.producers: dict[Producer, None] = {}
+        self.feeds: dict[FeedRole, None] = {}
+        self.producers: dict[SendingRole, None] = {}
         #: What this session has on other brokers. All its parts share one.
-        self.branches = Branches(self)
+        self.branches: Branches[Part] = Branches(self)
         #: The promise of what leaves with the next frame, and those of frames without an answer.
         self._next: Settled | None = None
         self._outstanding: list[Settled] = []
@@ -81,7 +79,7 @@ class Part:
             if self.state.transacted:
                 feed.wake_all()  # whoever waits learns that the transaction is lost
         for producer in self.producers:
-            producer._interrupted()
+            producer.interrupted()
 
     def _settle_next(self) -> None:
         if self._next is not None:
@@ -99,27 +97,25 @@ class Part:
 
     # --- Making things
 
-    async def producer(self, target: Destination | None, options: ProducerOptions) -> Producer:
-        """A producer in this session, wherever its destination lives."""
+    async def add_producer(self, sending: SendingRole) -> None:
+        """Opens a producer in this part.
 
-        async def make(part: Part) -> Producer:
-            producer = Producer(part.session, target, options)
-            await part.lifeline.retrying(producer._open_first, part.session)
-            if part.closed is not None:
-                producer._fail(part.closed)
-                raise part.closed
-            part.producers[producer] = None
-            return producer
+        Raises:
+            ClosedError: the session was closed meanwhile.
+        """
+        await self.lifeline.retrying(sending.open_first, self)
+        if self.closed is not None:
+            sending.fail(self.closed)
+            raise self.closed
+        self.producers[sending] = None
 
-        return await self.branches.following(self, make)
-
-    async def add(self, feed: Feed) -> None:
+    async def add(self, feed: FeedRole) -> None:
         """Opens a consumer in this part.
 
         Raises:
             ClosedError: the session was closed meanwhile.
         """
-        await self.lifeline.retrying(feed.open, self.session)
+        await self.lifeline.retrying(feed.open, self)
         if self.closed is not None:
             feed.fail(self.closed)
             raise self.closed
@@ -128,8 +124,8 @@ class Part:
     async def unsubscribe(self, name: str) -> None:
         """See Session.unsubscribe."""
         # A durable lives with its topic, and its name does not say where: whoever has it, among those in use, knows it.
-        for other in self.lifeline.homes.connections if self.lifeline.homes is not None else ():
-            await self.branches.part_at(other._lifeline)
+        for other in self.lifeline.homes.lifelines if self.lifeline.homes is not None else ():
+            await self.branches.part_at(other)
         missing: errors.NoSuchSubscriptionError | None = None
         for part in self.parts:
             try:
@@ -153,7 +149,7 @@ class Part:
         async def ask(link: Link) -> None:
             await link.request(self.number, name, content)
 
-        await self.lifeline.retrying(ask, self.session)
+        await self.lifeline.retrying(ask, self)
 
     async def homed(self, moved: errors.MovedError) -> Part:
         """The session's part at the broker where something lives."""
@@ -161,7 +157,8 @@ class Part:
 
     def another(self, lifeline: Lifeline) -> Part:
         """A branch of it, for another broker."""
-        made = part_of(type(self.session)(lifeline, self.state.mode, stopped=self.is_stopped))
+        face: Callable[..., Session] = type(self.session)
+        made = part_of(face(lifeline, self.state.mode, stopped=self.is_stopped))
         made.branches = self.branches
         return made
 
@@ -341,13 +338,13 @@ class Part:
         if self.closed is not None:
             return
         self.closed = self.session.closed = error
-        self.lifeline.forget(self.session)
+        self.lifeline.forget(self)
         self.state.closed()
         self._settle_next()
         for feed in [*self.feeds, *self.branches.followers_of(self)]:
             feed.fail(error)
         for producer in list(self.producers):
-            producer._fail(error)
+            producer.fail(error)
 
     async def close(self, *, failed: bool) -> None:
         """See Session.close."""
@@ -405,15 +402,26 @@ class Part:
             cause = f"a transaction cannot reach over brokers: {moved.cause}"
             raise errors.SpansHomesError(cause, subject=moved.subject)
         link = self.link
-        self.lifeline.forget(self.session)
+        self.lifeline.forget(self)
         if link is not None and link.lost is None:
             with contextlib.suppress(LinkLostError):
                 await link.request(self.number, "close_session", pb.CloseSession())
         self.lifeline, self.link = lifeline, None
         await lifeline.retrying(self.open)
         self.check_open()  # closed on the way, it belongs nowhere
-        lifeline.sessions.append(self.session)
+        lifeline.parts.append(self)
         for producer in anonymous:
-            producer._move(self.session)
-            await lifeline.retrying(producer._open_first, self.session)
+            producer.move(self)
+            await lifeline.retrying(producer.open_first, self)
             self.producers[producer] = None
+
+
+def part_of(session: Session) -> Part:
+    """What is behind an application's session."""
+    part: Part = session._part
+    return part
+
+
+def abandon(session: Session) -> None:
+    """Ends a session without waiting for the broker's word: whoever was making it was cancelled."""
+    part_of(session).abandon()

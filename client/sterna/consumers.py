@@ -10,22 +10,18 @@ from asyncio import timeout as time_limit
 from collections.abc import Coroutine
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sterna import errors
-from sterna._branches import part_of
 from sterna._feeds import Feed
 from sterna._in_hand import holder
-from sterna._link import Link
 from sterna._listening import Listener
 from sterna._machines.consuming import Holder
+from sterna._parts import Part, part_of
 from sterna._proto.sterna.v1 import messaging_pb2 as pb
+from sterna._roles import Session
 from sterna.destinations import Destination
 from sterna.messages import Message
-
-if TYPE_CHECKING:
-    from sterna._parts import Part
-    from sterna.sessions import Session
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,31 +215,6 @@ class Consumer:
     ) -> None:
         await self.close(failed=kind is not None)
 
-    # --- For the connection (`_lifeline`), which knows consumers by their face
-
-    @property
-    def _id(self) -> int:
-        return self._feed.id
-
-    @property
-    def _source(self) -> int:
-        return self._state.source
-
-    def _on_deliver(self, deliver: Any) -> None:
-        self._feed.on_deliver(deliver)
-
-    def _on_drained(self, drained: Any) -> None:
-        self._feed.on_drained(drained)
-
-    def _moved(self, error: errors.SternaError) -> bool:
-        return self._feed.moved(error)
-
-    def _fail(self, error: errors.SternaError) -> None:
-        self._feed.fail(error)
-
-    async def _reopen(self, link: Link) -> None:
-        await self._feed.reopen(link)
-
 
 async def opened(part: Part, destination: Destination, options: ConsumerOptions) -> Consumer:
     """A consumer that is open in this part of its session."""
@@ -255,3 +226,8 @@ async def opened(part: Part, destination: Destination, options: ConsumerOptions)
 def listen(consumer: Consumer, listener: Listener) -> None:
     """Hands the consumer's messages to a listener from now on."""
     consumer._start_listening(listener)
+
+
+def own_session(consumer: Consumer) -> None:
+    """The session was made for this consumer alone, and closes with it."""
+    consumer._owns_session = True

@@ -263,6 +263,11 @@ class Message:
         }
 
 
+def made_of(message: Message) -> tuple[Origin, Any, int]:
+    """What a message was made of: where it was received, the delivery, and among which it counts."""
+    return message._consumer, message._delivery, message._generation
+
+
 _SHOWN_BYTES = 256
 
 

@@ -16,15 +16,14 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from sterna import errors
-from sterna._branches import Branches
-from sterna._link import Link
 from sterna._listening import Listener
 from sterna._parts import Part
-from sterna._proto.sterna.v1 import messaging_pb2 as pb
-from sterna.consumers import Consumer, ConsumerOptions, listen, opened
-from sterna.destinations import Destination, DestinationLike, destination_of
+from sterna.consumers import Consumer, ConsumerOptions, listen
+from sterna.consumers import opened as open_consumer
+from sterna.destinations import DestinationLike, destination_of
 from sterna.modes import AcknowledgeMode, Durability
 from sterna.producers import Producer, ProducerOptions
+from sterna.producers import opened as open_producer
 
 if TYPE_CHECKING:
     from sterna._lifeline import Lifeline
@@ -37,10 +36,7 @@ class Session:
         self.mode = mode
         self.closed: errors.SternaError | None = None
         self._part = part = Part(self, lifeline, mode, is_stopped=stopped)
-        # For producers, which ask at each message.
         self._transacted = part.state.transacted
-        self._transaction_for_send = part.state.transaction_for_send
-        self._transaction_failed = part.state.refused
 
     # --- Making things
 
@@ -51,7 +47,7 @@ class Session:
             NoSuchDestinationError: no such destination, and none may be created under this name.
         """
         target = None if destination is None else destination_of(destination)
-        return await self._part.producer(target, ProducerOptions(**options))
+        return await open_producer(self._part, target, ProducerOptions(**options))
 
     async def consumer(
         self, destination: DestinationLike, *, listener: Listener | None = None, **options: Any
@@ -69,7 +65,7 @@ class Session:
         target, chosen = destination_of(destination), ConsumerOptions(**options)
 
         async def make(part: Part) -> Consumer:
-            return await opened(part, target, chosen)
+            return await open_consumer(part, target, chosen)
 
         consumer = await self._part.branches.following(self._part, make)
         if listener is not None:
@@ -185,46 +181,15 @@ class Session:
     ) -> None:
         await self.close(failed=kind is not None)
 
-    # --- For the connection and the producers (`_lifeline`, `_lane`), which know sessions by their face
 
-    @property
-    def _lifeline(self) -> Lifeline:
-        return self._part.lifeline
+async def opened(lifeline: Lifeline, mode: AcknowledgeMode, *, stopped: bool) -> Session:
+    """A session that is open on this connection."""
+    session = Session(lifeline, mode, stopped=stopped)
+    await lifeline.retrying(session._part.open)
+    lifeline.parts.append(session._part)
+    return session
 
-    @property
-    def _number(self) -> int:
-        return self._part.number
 
-    @property
-    def _producers(self) -> dict[Producer, None]:
-        return self._part.producers
-
-    @property
-    def _consumers(self) -> list[Consumer]:
-        return [feed.consumer for feed in self._part.feeds]
-
-    @property
-    def _handed(self) -> dict[int, set[int]]:
-        return self._part.state.handed
-
-    @property
-    def _branches(self) -> Branches:
-        return self._part.branches
-
-    async def _producer(self, target: Destination | None, options: ProducerOptions) -> Producer:
-        return await self._part.producer(target, options)
-
-    async def _open(self, link: Link) -> None:
-        await self._part.open(link)
-
-    def _interrupted(self) -> None:
-        self._part.interrupted()
-
-    def _gather(self, link: Link) -> None:
-        self._part.gather(link)
-
-    def _seen(self) -> list[pb.SeenSet]:
-        return self._part.state.seen()
-
-    def _fail(self, error: errors.SternaError) -> None:
-        self._part.fail(error)
+def check_transacted(session: Session) -> None:
+    """Raises NotAllowedError when the session is not transacted."""
+    session._check_transacted()

@@ -17,14 +17,14 @@ async def test_deliveries_right_behind_the_reply_are_acknowledged_in_the_new_epo
     consumer = Consumer(session, Queue("orders"), ConsumerOptions(prefetch=10))
     link: Any = Link("127.0.0.1:1", lambda _: None)
     for epoch in (1, 2):
-        session._interrupted()
+        session._part.interrupted()
         session._part.state.opened(epoch)
-        opening = consumer._reopen(link)
+        opening = consumer._feed.reopen(link)
         opening.send(None)
-        opened = pb.ConsumerOpened(consumer=consumer._id, source=epoch * 10, epoch=epoch)
+        opened = pb.ConsumerOpened(consumer=consumer._feed.id, source=epoch * 10, epoch=epoch)
         link._handle(pb.ServerFrame(reply=pb.Reply(request=epoch, consumer_opened=opened)))
         delivery = pb.Delivery(sequence=7, message=message_pb2.Message(text="x").SerializeToString())
-        consumer._on_deliver(pb.Deliver(consumer=consumer._id, deliveries=[delivery], epoch=epoch))
+        consumer._feed.on_deliver(pb.Deliver(consumer=consumer._feed.id, deliveries=[delivery], epoch=epoch))
         assert consumer.receive_nowait() is not None
         acknowledged = session._part.state.gather()
         assert acknowledged is not None
@@ -40,4 +40,4 @@ async def test_an_interruption_forgets_what_the_old_link_was_to_gather() -> None
         part.link = link
         part.ask()
         assert part.gather in link._gathering
-        session._interrupted()
+        session._part.interrupted()

@@ -40,7 +40,7 @@ async def test_a_loop_that_goes_on_after_its_session_says_nothing_in_it(stage: S
         if closes == "close":
             await session.close()
         else:
-            session._fail(sterna.errors.ClosedError("the broker has closed it"))
+            session._part.fail(sterna.errors.ClosedError("the broker has closed it"))
         link: Any = connection._lifeline._link
         said: list[str] = []
         begin = link.begin
