@@ -28,6 +28,12 @@ class Rooted(PartRole, Protocol):
     def lifeline(self) -> Lifeline:
         """What it lives on."""
 
+    def check_open(self) -> None:
+        """Raises why it is over, when it is."""
+
+    def abandon(self) -> None:
+        """Ends it without waiting for the broker's word."""
+
     def another(self: P, lifeline: Lifeline) -> P:
         """A branch of it, for another broker."""
 
@@ -84,10 +90,14 @@ class Branches(Generic[P]):
         async with self._making:
             branch = self._by_lifeline.get(lifeline)
             if branch is None or branch.closed is not None:
-                if root.closed is not None:
-                    raise root.closed
+                root.check_open()
                 branch = root.another(lifeline)
                 await lifeline.retrying(branch.open)
+                try:
+                    root.check_open()
+                except errors.SternaError:
+                    branch.abandon()  # it was closed meanwhile, without this one
+                    raise
                 lifeline.parts.append(branch)
                 self._by_lifeline[lifeline] = branch
                 self.has_any = True

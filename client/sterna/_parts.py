@@ -86,9 +86,13 @@ class Part:
             self._next.settle(False)
             self._next = None
 
-    def _usable(self) -> Link | None:
+    def check_open(self) -> None:
+        """Raises why the session is over, when it is."""
         if self.closed is not None:
             raise self.closed
+
+    def _usable(self) -> Link | None:
+        self.check_open()
         return self.link
 
     # --- Making things
@@ -404,6 +408,7 @@ class Part:
                 await link.request(self.number, "close_session", pb.CloseSession())
         self.lifeline, self.link = lifeline, None
         await lifeline.retrying(self.open)
+        self.check_open()  # closed on the way, it belongs nowhere
         lifeline.parts.append(self)
         for producer in anonymous:
             producer.move(self)

@@ -9,6 +9,7 @@ import pytest
 import sterna
 from sterna import AcknowledgeMode
 
+from tests.world.brokers import Broker
 from tests.world.stage import Stage, staged
 
 
@@ -129,3 +130,34 @@ async def test_a_message_of_a_closed_consumer_is_void_behind_a_break_and_behind_
             assert [(one.body, one.redelivered) for one in found if one] == [("0", True), ("1", False)], name
             await again.close()
     await connection.close()
+
+
+@pytest.mark.parametrize("transacted", [False, True])
+@pytest.mark.parametrize("makes", ["consumer", "producer"])
+def test_what_is_made_elsewhere_while_its_session_is_closed_is_not_left_there(makes: str, transacted: bool) -> None:
+    @staged
+    async def play(stage: Stage) -> None:
+        cluster = await stage.cluster("b0", "b1")
+        await cluster.allow_all()
+        await cluster.apply("Queue", "there", broker="b0")
+        await cluster.until_home("queue", "there", "b0")
+        connection = await stage.connect(cluster.brokers["b1"])
+        await connection.send("there", "x")  # the connection to that broker stays
+        [before] = _sessions(cluster.brokers["b0"])
+        for step in range(40):
+            session = await connection.session(transacted=transacted)
+            making = asyncio.create_task(getattr(session, makes)("there"))
+            await asyncio.sleep(step / 10_000)
+            await session.close()
+            await asyncio.wait((making,))
+            assert making.exception() is None or isinstance(making.exception(), sterna.errors.ClosedError)
+            await asyncio.sleep(1)
+            assert _sessions(cluster.brokers["b0"]) == [before], step
+        await connection.close()
+
+    play()
+
+
+def _sessions(broker: Broker) -> list[int]:
+    """How many sessions the broker keeps for each connection."""
+    return [one["sessions"] for one in broker.connections() if not one["peer"].startswith("internal:")]
