@@ -241,9 +241,11 @@ def test_a_link_whose_end_nobody_told_of_is_lost_when_it_is_opened_on_the_next()
     machine.give(b"1")
     _runs(machine)
     known = machine.opening()
-    assert known is not None
+    assert (known is not None, machine.state) == (True, State.ADRIFT)
     _opened(machine, anew=False)
     assert _runs(machine) == [(1, [b"1"])]
+    # Nor does the broker know it: what it was sent is in doubt.
+    assert (machine.opening() is not None, machine.forgotten()) == (True, [(1, b"1")])
 
 
 def test_a_large_body_goes_ahead_of_its_message_and_closes_the_frame_before_it() -> None:

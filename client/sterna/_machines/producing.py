@@ -302,7 +302,9 @@ class Producing:
     # --- Opening, on each link anew
 
     def opening(self) -> Reopening | None:
-        """What the broker is to be told; None: it is a new producer there."""
+        """What the broker is to be told on a new link; None: it is a new producer there."""
+        if self.state in OPEN:
+            self.lost()  # nobody told it, since nobody knew of it yet
         if not self.resumes or not self.incarnation:
             return None
         first = next(iter(self.unconfirmed), self.next)
@@ -317,8 +319,6 @@ class Producing:
 
     def opened(self, opened: Opened, session: int, outbox: Outbox, *, anew: bool) -> None:
         """The broker has opened it, as a new producer or as what `opening` said: what is unconfirmed is sent."""
-        if self.state in OPEN:
-            self.lost()  # nobody told it, since nobody knew of it yet
         if self.state is State.CLOSED:
             return
         if anew:
