@@ -1,7 +1,8 @@
 """Style as a check: sizes, notes to self, waits in tests, and what must never be in the tree. Part of `make lint`.
 
 Functions that are too long already stand in tools/tidy_ratchet.txt with their length: they may shrink, not grow, and a
-line that is no longer needed there is an error too. Rust functions are measured by clippy (core/clippy.toml).
+line that is no longer needed there is an error too. So do the two counts of the SDK's inner order
+(tools/inner_order.py). Rust functions are measured by clippy (core/clippy.toml).
 """
 
 import ast
@@ -11,11 +12,15 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from tools import inner_order
 from tools.fingerprints import ROOT
 
 LINES_PER_FILE_MAX = 600
 LINES_PER_FUNCTION_MAX = 70
 RATCHET = ROOT / "tools" / "tidy_ratchet.txt"
+#: The keys of the two counts there.
+REACHES = f"{inner_order.ROOM}::reaches"
+CIRCLES = f"{inner_order.ROOM}::circles"
 
 GENERATED = (
     "client/sterna/_proto/",
@@ -98,8 +103,26 @@ def function_problems(sources: dict[str, str]) -> Iterator[str]:
             needed.add(key)
             if length > allowed.get(key, LINES_PER_FUNCTION_MAX):
                 yield f"{key}: {length} lines, at most {allowed.get(key, LINES_PER_FUNCTION_MAX)}: split it"
-    for key in sorted(allowed.keys() - needed):
+    for key in sorted(allowed.keys() - needed - {REACHES, CIRCLES}):
         yield f"{RATCHET.name}: {key} is short enough now: remove its line"
+
+
+def order_problems(sources: dict[str, str]) -> Iterator[str]:
+    """Reaches and circles of the SDK beyond what the ratchet allows, and where it allows more than there are."""
+    allowed = ratchet()
+    found, circles = inner_order.counts(sources)
+    most, count = allowed.get(REACHES, 0), found.total()
+    if count > most:
+        listed = ", ".join(f"{name} {one}" for name, one in sorted(found.items()))
+        yield f"{REACHES}: {count}, at most {most}: what a module needs of another has no underscore ({listed})"
+    elif count < most:
+        yield f"{RATCHET.name}: {REACHES} is {count} now: say so"
+    most = allowed.get(CIRCLES, 0)
+    if len(circles) > most:
+        listed = "; ".join(", ".join(one) for one in circles)
+        yield f"{CIRCLES}: {len(circles)}, at most {most}: a protocol can say what one needs of the other ({listed})"
+    elif len(circles) < most:
+        yield f"{RATCHET.name}: {CIRCLES} is {len(circles)} now: say so"
 
 
 def version_problems() -> Iterator[str]:
@@ -129,6 +152,7 @@ def problems() -> Iterator[str]:
         if name.endswith(".py") and not name.startswith(GENERATED):
             sources[name] = text
     yield from function_problems(sources)
+    yield from order_problems(sources)
     yield from version_problems()
 
 

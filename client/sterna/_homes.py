@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 from weakref import WeakValueDictionary
 
 from sterna import errors
@@ -21,7 +21,6 @@ from sterna._surroundings import monotonic_s
 
 if TYPE_CHECKING:
     from sterna._lifeline import Lifeline
-    from sterna.connections import Connection
 
 TEMPORARY_PREFIX: Final = "$TMP$."
 
@@ -31,12 +30,33 @@ _PAUSE_S: Final = 0.02
 _PAUSE_S_MAX: Final = 0.5
 
 
+class Home(Protocol):
+    """The connection to one broker, as the others of its application know it."""
+
+    @property
+    def lifeline(self) -> Lifeline:
+        """What it lives on."""
+
+    @property
+    def connection(self) -> Any:
+        """The face of it."""
+
+    async def another(self, addresses: tuple[str, ...], client_id: str | None) -> Home:
+        """A connection to another broker of the cluster, as the same client unless told otherwise."""
+
+    def adopt(self, other: Home) -> None:
+        """What happens to a connection that the application does not know of, it hears from this one."""
+
+    async def close(self, *, failed: bool = False, timeout_s: float = 30.0) -> None:
+        """Ends this connection alone."""
+
+
 class Homes:
     """The root connection and those to other brokers; all of them share one of these."""
 
-    def __init__(self, root: Connection) -> None:
+    def __init__(self, root: Home) -> None:
         self.root = root
-        self._others: dict[tuple[str, ...], Connection] = {}
+        self._others: dict[tuple[str, ...], Home] = {}
         # One for each broker: one that does not answer must not hold up who looks for another.
         self._dialing: WeakValueDictionary[tuple[str, ...], asyncio.Lock] = WeakValueDictionary()
         self._tasks: dict[asyncio.Task[None], None] = {}
@@ -44,76 +64,84 @@ class Homes:
         self._is_closing = False
 
     @property
-    def connections(self) -> list[Connection]:
+    def _open(self) -> list[Home]:
         """All that are open, the root first."""
         unique = dict.fromkeys([self.root, *self._others.values()])
-        return [one for one in unique if one.closed is None]
+        return [one for one in unique if one.lifeline.closed is None]
 
-    def of(self, lifeline: Lifeline) -> Connection:
+    @property
+    def lifelines(self) -> list[Lifeline]:
+        """Those of all that are open, the root's first."""
+        return [one.lifeline for one in self._open]
+
+    def of(self, lifeline: Lifeline) -> Home:
         """The connection with this lifeline."""
-        return next((one for one in self.connections if one._lifeline is lifeline), self.root)
+        return next((one for one in self._open if one.lifeline is lifeline), self.root)
 
-    def named(self, broker: str) -> Connection | None:
-        """The connection to the broker of this name, if there is one."""
-        return next((one for one in self.connections if one.broker == broker), None)
+    def named(self, broker: str) -> Lifeline | None:
+        """That of the connection to the broker of this name, if there is one."""
+        return next((one for one in self.lifelines if one.broker == broker), None)
 
-    async def at(self, moved: errors.MovedError) -> Connection:
-        """The connection to where something lives.
+    async def at(self, moved: errors.MovedError) -> Lifeline:
+        """That of the connection to where something lives.
 
         Its broker may be starting anew at this moment: it is tried for as long as a broken connection would be.
 
         Raises:
             SternaError: it cannot be had.
         """
-        addresses = self.root._lifeline.named(moved.addresses)
+        addresses = self.root.lifeline.named(moved.addresses)
         if not addresses:
             raise moved
-        reconnect = self.root._lifeline.options.reconnect
+        reconnect = self.root.lifeline.options.reconnect
         began_s, round_ = monotonic_s(), 0
         while True:
             try:
                 lock = self._dialing.setdefault(addresses, asyncio.Lock())
                 async with lock:
-                    return await self._known_or_dialled(addresses)
+                    return (await self._known_or_dialled(addresses)).lifeline
             except errors.UnreachableError:
                 limit_s = reconnect.give_up_after_s
                 has_ended = limit_s is not None and monotonic_s() - began_s > limit_s
-                if has_ended or self.root.closed is not None:
+                if has_ended or self.root.lifeline.closed is not None:
                     raise
             await asyncio.sleep(reconnect.pause_s(round_))
             round_ += 1
 
-    async def _known_or_dialled(self, addresses: tuple[str, ...]) -> Connection:
-        for one in self.connections:
-            if one.address in addresses:
+    async def _known_or_dialled(self, addresses: tuple[str, ...]) -> Home:
+        for one in self._open:
+            if one.lifeline.address in addresses:
                 return one
         known = self._others.get(addresses)
-        if known is not None and known.closed is None:
+        if known is not None and known.lifeline.closed is None:
             return known
         opened = self._others[addresses] = await self._dial(addresses)
         return opened
 
-    async def _dial(self, addresses: tuple[str, ...]) -> Connection:
+    async def _dial(self, addresses: tuple[str, ...]) -> Home:
         self._check()
         try:
-            opened = await self.root._another(addresses, client_id=None)
+            opened = await self.root.another(addresses, client_id=None)
         except errors.ClientIdInUseError:
             # Perhaps it is ourselves, connected to that broker under another of its addresses.
-            probe = await self.root._another(addresses, client_id="")
-            broker = probe.broker
+            probe = await self.root.another(addresses, client_id="")
+            broker = probe.lifeline.broker
             await probe.close()
-            same = self.named(broker)
+            same = self._to(broker)
             if same is None:
                 raise
             return same
-        same = next((one for one in self.connections if one.broker == opened.broker), None)
+        same = self._to(opened.lifeline.broker)
         if same is not None or self._is_closing:
             await opened.close()
             self._check()
         if same is not None:
             return same
-        self.root._adopt(opened)
+        self.root.adopt(opened)
         return opened
+
+    def _to(self, broker: str) -> Home | None:
+        return next((one for one in self._open if one.lifeline.broker == broker), None)
 
     def _check(self) -> None:
         if self._is_closing:
@@ -148,17 +176,17 @@ class Homes:
             await asyncio.gather(*self._tasks, return_exceptions=True)
             for other in self._hidden:
                 try:
-                    await other._close_alone(failed=failed, timeout_s=timeout_s)
+                    await other.close(failed=failed, timeout_s=timeout_s)
                 except errors.SternaError as error:
                     failure = failure or error
         except asyncio.CancelledError:
             for one in [*self._hidden, self.root]:
-                one._lifeline._drop(errors.ClosedError("the connection was closed", subject=one.address))
+                one.lifeline.drop(errors.ClosedError("the connection was closed", subject=one.lifeline.address))
             raise
         return failure
 
     @property
-    def _hidden(self) -> list[Connection]:
+    def _hidden(self) -> list[Home]:
         return [one for one in dict.fromkeys(self._others.values()) if one is not self.root]
 
 

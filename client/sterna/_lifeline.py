@@ -1,11 +1,9 @@
 """The life of a connection below its public face: one stream at a time, restored when it breaks.
 
-Sessions, lanes and consumers live here, not in the stream. When that ends the lifeline dials all addresses in turn,
-with growing, jittered pauses, and has everything re-create itself on the new link: temporary destinations, sessions,
-then producers (which send again what is unconfirmed), then consumers. Calls made meanwhile wait in `retrying`.
-
-Within this package names with a leading underscore are shared between modules: they are no part of the SDK's public
-surface, and only of it are they private.
+Sessions, lanes and consumers live here, not in the stream. What to dial, when to rest and when to give up, the machine
+in `_machines/connecting` says; here that is done. On a new link everything re-creates itself: temporary destinations,
+sessions, then producers (which send again what is unconfirmed), then consumers. Calls made meanwhile wait in
+`retrying`.
 """
 
 from __future__ import annotations
@@ -13,23 +11,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterable
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 from sterna import errors
-from sterna._lane import Flow, Lane
+from sterna._flow import Flow
 from sterna._link import Link, LinkLostError
+from sterna._machines.connecting import Connecting, Dial, GiveUp, Phase, Rest, Restore, Serve, Step
 from sterna._proto.sterna.v1 import message_pb2
 from sterna._proto.sterna.v1 import messaging_pb2 as pb
+from sterna._roles import Bystander, Ending, FeedRole, HomesRole, LaneRole, PartRole
 from sterna._surroundings import monotonic_s, uniform, wall_ms
 from sterna.destinations import Destination, destination_from
 from sterna.events import Closed, Hook, Interrupted, Restored, TemporaryReplaced, logger
 from sterna.options import Options
-from sterna.urls import named_address
-
-if TYPE_CHECKING:
-    from sterna._homes import Homes
-    from sterna.consumers import Consumer
-    from sterna.sessions import Session
 
 T = TypeVar("T")
 #: What surrounds a message in its frame takes less than this. Bodies beyond half a frame go ahead in chunks: one that
@@ -38,28 +32,17 @@ _FRAME_SLACK: Final = 2048
 _INFLIGHT_BYTES: Final = 32 * 1024 * 1024
 
 
-class Bystander(Protocol):
-    """What wants to know when the stream breaks and when all is over."""
-
-    def interrupted(self, reason: errors.SternaError) -> None:
-        """The stream broke."""
-
-    def fail(self, error: errors.SternaError) -> None:
-        """The connection is over."""
-
-
-def _permanent(error: errors.SternaError) -> bool:
-    """Whether dialling again is pointless."""
-    kinds = (errors.UsageError, errors.AccessError, errors.ProtocolError)
-    return isinstance(error, kinds) and not error.retryable
-
-
 class Lifeline:
     """See the module."""
 
     def __init__(self, addresses: tuple[str, ...], options: Options) -> None:
         self.options = options
-        self.addresses = addresses
+        self._machine = Connecting(
+            addresses,
+            secure=options.tls is not None,
+            rounds=options.connect_attempts,
+            patience_s=options.reconnect.give_up_after_s,
+        )
         self.broker = ""
         self.client_id = options.client_id
         self.epoch = 0
@@ -73,16 +56,17 @@ class Lifeline:
         self.flow = Flow(_INFLIGHT_BYTES)
         self.inline_bytes = (1 << 19) - _FRAME_SLACK
         self.message_bytes = 64 << 20
-        self.closed: errors.SternaError | None = None
-        self.sessions: list[Session] = []
+        #: The parts of sessions that are on this broker.
+        self.parts: list[PartRole] = []
         #: Where destinations of other brokers are; None: this lifeline follows nobody.
-        self.homes: Homes | None = None
+        self.homes: HomesRole[Lifeline] | None = None
         self.cluster = ""
         self.bystanders: list[Bystander] = []
         self._link: Link | None = None
         self._up = asyncio.Event()
-        self._consumers: dict[int, Consumer] = {}
-        self._lanes: dict[int, Lane] = {}
+        self._over = asyncio.Event()
+        self._feeds: dict[int, FeedRole] = {}
+        self._lanes: dict[int, LaneRole] = {}
         self._producer_ids = self._consumer_ids = 0
         self._temporaries: dict[Destination, Destination] = {}
         self._supervisor: asyncio.Task[None] | None = None
@@ -91,45 +75,67 @@ class Lifeline:
 
     # --- Beginning and end
 
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """Those of the URL."""
+        return self._machine.addresses
+
+    @property
+    def closed(self) -> errors.SternaError | None:
+        """Why it is over; None while it is not."""
+        return self._machine.closed
+
     async def open(self) -> None:
         """Dials for the first time; see `sterna.connect`."""
-        if self._supervisor is not None or self.closed is not None:
-            raise errors.NotAllowedError("the connection was opened before")
-        failure: errors.SternaError = errors.UnreachableError("no address was tried")
-        for attempt in range(self.options.connect_attempts):
-            if attempt:
-                await asyncio.sleep(0.5 * uniform(0.5, 1.0))
-            try:
-                self._use(await self._dial(self.addresses))
-            except errors.SternaError as error:
-                failure = error
-                if not error.retryable:
-                    break
-            else:
-                self._up.set()
-                self._supervisor = asyncio.create_task(self._supervise(), name="sterna-connection")
-                self._supervisor.add_done_callback(self._orphaned)
-                return
-        raise failure
+        step = self._machine.open()
+        try:
+            found = await self._search(step)
+        except BaseException:
+            self._machine.abandon()
+            raise
+        if isinstance(found, GiveUp):
+            raise found.error
+        self._up.set()
+        self._supervisor = asyncio.create_task(self._supervise(), name="sterna-connection")
+        self._supervisor.add_done_callback(self._orphaned)
 
-    async def _dial(self, addresses: tuple[str, ...]) -> Link:
-        """A greeted link to the first address that answers; follows a broker that names others."""
-        failure: errors.SternaError = errors.UnreachableError("no address was tried", retryable=True)
-        for address in addresses:
-            link = Link(address, self._on_frame, self.options.tls)
-            try:
-                await link.open(await self.options.hello(), self.options.connect_timeout_s)
-            except errors.MovedError as moved:
-                if addresses is self.addresses and moved.addresses:
-                    return await self._dial(self.named(moved.addresses))
-                failure = moved
-            except errors.SternaError as error:
-                if _permanent(error):
-                    raise
-                failure = error
-            else:
-                return link
-        raise failure
+    async def _search(self, step: Step) -> Serve | GiveUp:
+        """Does what the machine says, until there is a stream with everything on it, or no use in going on."""
+        while True:
+            match step:
+                case Dial(address):
+                    step = await self._dial(address)
+                case Restore():
+                    step = await self._restored()
+                case Rest(rounds):
+                    opens = self._machine.phase is Phase.WAITING
+                    pause_s = 0.5 * uniform(0.5, 1.0) if opens else self.options.reconnect.pause_s(rounds - 1)
+                    await asyncio.sleep(pause_s)
+                    step = self._machine.rested()
+                case _:
+                    return step
+
+    async def _dial(self, address: str) -> Step:
+        link = Link(address, self._on_frame, self.options.tls)
+        try:
+            await link.open(await self.options.hello(), self.options.connect_timeout_s)
+        except errors.SternaError as error:
+            return self._machine.refused(error, monotonic_s())
+        self._use(link)
+        return self._machine.welcomed()
+
+    async def _restored(self) -> Step:
+        link = self._link
+        if link is None:
+            return GiveUp(errors.ClosedError("the connection is not open"))
+        try:
+            await self._restore(link)
+        except errors.SternaError as error:
+            await link.abort()
+            for part in self.parts:
+                part.interrupted()
+            return self._machine.refused(error, monotonic_s())
+        return self._machine.restored()
 
     def named(self, addresses: Iterable[str]) -> tuple[str, ...]:
         """Addresses that a broker named.
@@ -137,7 +143,7 @@ class Lifeline:
         Raises:
             UnreachableError: with TLS where this connection has none, or without where it has.
         """
-        return tuple(named_address(one, secure=self.options.tls is not None) for one in addresses)
+        return self._machine.named(addresses)
 
     def _use(self, link: Link) -> None:
         welcome = link.welcome
@@ -189,12 +195,12 @@ class Lifeline:
             else:
                 await self._up.wait()
 
-    async def retrying(self, make: Callable[[Link], Awaitable[T]], session: Session | None = None) -> T:
-        """`make` on the link in use, and again on the next one when it breaks meanwhile."""
+    async def retrying(self, make: Callable[[Link], Awaitable[T]], scope: Ending | None = None) -> T:
+        """`make` on the link in use, and again on the next one when it breaks meanwhile; while `scope` is not over."""
         while True:
             link = await self.ready()
-            if session is not None and session.closed is not None:
-                raise session.closed
+            if scope is not None and scope.closed is not None:
+                raise scope.closed
             try:
                 return await make(link)
             except LinkLostError:
@@ -216,10 +222,10 @@ class Lifeline:
         try:
             await self._close(failed=failed, timeout_s=timeout_s)
         except asyncio.CancelledError:
-            self._drop(errors.ClosedError("the connection was closed", subject=self.address))
+            self.drop(errors.ClosedError("the connection was closed", subject=self.address))
             raise
 
-    def _drop(self, reason: errors.SternaError) -> None:
+    def drop(self, reason: errors.SternaError) -> None:
         """Is over, and waits for nothing."""
         for task in (self._supervisor, self._leaving):
             if task is not None:
@@ -237,17 +243,25 @@ class Lifeline:
         failure: errors.SternaError | None = None
         try:
             async with asyncio.timeout(timeout_s):
-                for session in list(self.sessions):
+                for part in list(self.parts):
                     try:
-                        await session.close(failed=failed)
+                        await part.close(failed=failed)
                     except errors.SternaError as error:
                         failure = failure or error
         except TimeoutError:
             cause = f"the broker did not answer within {timeout_s:g} s"
             failure = failure or errors.ConnectionLostError(f"closing: {cause}", subject=self.address)
-        self._supervisor.remove_done_callback(self._orphaned)
-        self._supervisor.cancel()
-        await asyncio.gather(self._supervisor, return_exceptions=True)
+        if self._machine.close():
+            await self._say_goodbye(self._supervisor)
+        else:
+            await self._over.wait()  # another call is about it, or reconnecting was given up meanwhile
+        if failure is not None and not failed:
+            raise failure
+
+    async def _say_goodbye(self, supervisor: asyncio.Task[None]) -> None:
+        supervisor.remove_done_callback(self._orphaned)
+        supervisor.cancel()
+        await asyncio.gather(supervisor, return_exceptions=True)
         if self._leaving is not None:
             self._leaving.cancel()
             await asyncio.gather(self._leaving, return_exceptions=True)
@@ -255,13 +269,14 @@ class Lifeline:
         if self._link is not None:
             await self._link.finish(2.0, reason, self._seen(self._link))
         self._end(reason, None)
-        if failure is not None and not failed:
-            raise failure
 
     def _end(self, reason: errors.SternaError, told: errors.SternaError | None) -> None:
-        self.closed = reason
-        for session in list(self.sessions):
-            session._fail(reason)
+        if self._over.is_set():
+            return
+        self._over.set()
+        self._machine.ended(reason)
+        for part in list(self.parts):
+            part.fail(reason)
         for bystander in self.bystanders:
             bystander.fail(reason)
         self._up.set()  # whoever waits for a link finds out
@@ -292,58 +307,22 @@ class Lifeline:
             began = monotonic_s()
             reason = link.lost or errors.ConnectionLostError("the stream ended")
             self._up.clear()
-            for session in self.sessions:
-                session._interrupted()
+            for part in self.parts:
+                part.interrupted()
             for bystander in self.bystanders:
                 bystander.interrupted(reason)
             await link.abort()
             logger.warning("connection to %s interrupted: %s", link.address, reason)
             self.on_interrupted.emit(Interrupted(link.address, reason))
-            try:
-                if _permanent(reason) and not isinstance(reason, errors.ClosedError):
-                    raise reason
-                attempts = await self._reconnect(link, began)
-            except errors.SternaError as error:
-                self._end(error, error)
+            found = await self._search(self._machine.lost(reason, began))
+            if isinstance(found, GiveUp):
+                self._end(found.error, found.error)
                 return
             self._up.set()
             duration_s = monotonic_s() - began
             logger.info("connection restored at %s after %.3f s", self.address, duration_s)
             in_doubt, self.in_doubt = self.in_doubt, 0
-            self.on_restored.emit(Restored(self.address, self.epoch, attempts, duration_s, in_doubt))
-
-    async def _reconnect(self, broken: Link, began: float) -> int:
-        """Dials until everything is restored; returns how often."""
-        policy = self.options.reconnect
-        addresses = self.addresses
-        if broken.going_away is not None and broken.going_away.addresses:
-            named: tuple[str, ...] = ()
-            # Those that cannot be used are left out; there are the URL's own.
-            with contextlib.suppress(errors.UnreachableError):
-                named = self.named(broken.going_away.addresses)
-            addresses = named + tuple(one for one in addresses if one not in named)
-        rounds = 0
-        while True:
-            rounds += 1
-            link: Link | None = None
-            try:
-                link = await self._dial(addresses)
-                self._use(link)
-                await self._restore(link)
-            except errors.SternaError as error:
-                if link is not None:
-                    await link.abort()
-                    for session in self.sessions:
-                        session._interrupted()
-                if _permanent(error):
-                    raise
-                patience_s = policy.give_up_after_s
-                if patience_s is not None and monotonic_s() - began > patience_s:
-                    cause = f"no broker could be reached again within {patience_s:g} s: {error.cause}"
-                    raise errors.ConnectionLostError(cause, subject=", ".join(addresses)) from error
-                await asyncio.sleep(policy.pause_s(rounds - 1))
-            else:
-                return rounds
+            self.on_restored.emit(Restored(self.address, self.epoch, found.rounds, duration_s, in_doubt))
 
     async def _restore(self, link: Link) -> None:
         """Re-creates everything on a new link: sessions first, then what is in them."""
@@ -351,16 +330,10 @@ class Lifeline:
             made = await self.make_temporary(link, original.kind)
             self._temporaries[original] = made
             self.on_temporary_replaced.emit(TemporaryReplaced(current, made))
-        sessions = list(self.sessions)
-        await asyncio.gather(*(session._open(link) for session in sessions))
-        producers = [one._reopen(link) for session in sessions for one in list(session._producers)]
-        await asyncio.gather(*producers)
-        for session in sessions:
-            for consumer in list(session._consumers):
-                if consumer.options.browse:
-                    cause = "the connection broke while the browser was open"
-                    consumer._fail(errors.ConnectionLostError(cause, retryable=True))
-        await asyncio.gather(*(one._reopen(link) for session in sessions for one in list(session._consumers)))
+        parts = list(self.parts)
+        await asyncio.gather(*(part.open(link) for part in parts))
+        await asyncio.gather(*[one.reopen(link) for part in parts for one in list(part.producers)])
+        await asyncio.gather(*[one.reopen(link) for part in parts for one in list(part.feeds)])
         if link.lost is not None:
             raise LinkLostError(f"the connection broke: {link.lost.cause}", retryable=True)
 
@@ -373,9 +346,9 @@ class Lifeline:
             handler(self, frame)
 
     def _on_deliver(self, frame: Any) -> None:
-        consumer = self._consumers.get(frame.deliver.consumer)
-        if consumer is not None:
-            consumer._on_deliver(frame.deliver)
+        feed = self._feeds.get(frame.deliver.consumer)
+        if feed is not None:
+            feed.on_deliver(frame.deliver)
 
     def _on_confirm(self, frame: Any) -> None:
         for confirmed in frame.confirm.confirmed:
@@ -394,31 +367,26 @@ class Lifeline:
             lane.on_rejected(frame.rejected)
 
     def _on_drained(self, frame: Any) -> None:
-        consumer = self._consumers.get(frame.drained.consumer)
-        if consumer is not None:
-            consumer._on_drained(frame.drained)
+        feed = self._feeds.get(frame.drained.consumer)
+        if feed is not None:
+            feed.on_drained(frame.drained)
 
     def _on_consumer_closed(self, frame: Any) -> None:
-        consumer = self._consumers.get(frame.consumer_closed.consumer)
-        if consumer is not None:
-            error = errors.from_proto(frame.consumer_closed.reason)
-            if not consumer._moved(error):
-                if consumer.session._handed.get(consumer._source):
-                    # What it took in the transaction under way has gone back.
-                    consumer.session._transaction_failed(error)
-                consumer._fail(error)
+        feed = self._feeds.get(frame.consumer_closed.consumer)
+        if feed is not None:
+            feed.on_closed(errors.from_proto(frame.consumer_closed.reason))
 
     def _on_producer_closed(self, frame: Any) -> None:
         lane = self._lanes.get(frame.producer_closed.producer)
         if lane is not None:
             error = errors.from_proto(frame.producer_closed.reason)
-            if not lane.moved(error):
+            if not lane.follows(error):
                 lane.fail(error)
 
     def _on_session_closed(self, frame: Any) -> None:
-        for session in list(self.sessions):
-            if session._number == frame.session:
-                session._fail(errors.from_proto(frame.session_closed.reason))
+        for part in list(self.parts):
+            if part.number == frame.session:
+                part.fail(errors.from_proto(frame.session_closed.reason))
 
     def _on_session_error(self, frame: Any) -> None:
         # The answer to a frame that asked for none; what follows from it comes in frames of its own.
@@ -427,9 +395,10 @@ class Lifeline:
     def _on_go_away(self, frame: Any) -> None:
         link = self._link
         going = frame.go_away
-        if link is None or going.HasField("destination"):
+        if link is None or link.lost is not None or going.HasField("destination"):
             return  # that destination's producers and consumers are told on their own
         link.going_away = going
+        self._machine.going_away(going.addresses)
         if self._leaving is None or self._leaving.done():
             self._leaving = asyncio.create_task(self._leave(link, going.grace_ms / 1000), name="sterna-leaving")
 
@@ -437,8 +406,8 @@ class Lifeline:
         """The broker is about to stop: gives confirmations half of the grace, then leaves by itself."""
         with contextlib.suppress(TimeoutError, errors.SternaError):
             async with asyncio.timeout(grace_s / 2):
-                for session in list(self.sessions):
-                    session._gather(link)
+                for part in list(self.parts):
+                    part.gather(link)
                 for lane in list(self._lanes.values()):
                     await lane.settled()
         if link.lost is None:
@@ -446,15 +415,15 @@ class Lifeline:
             seen = self._seen(link)
             # Behind the Goodbye nothing counts: what were handed out now would come again without its flag.
             self._up.clear()
-            for session in self.sessions:
-                session._interrupted()
+            for part in self.parts:
+                part.interrupted()
             await link.finish(grace_s / 4, reason, seen)
 
     def _seen(self, link: Link) -> list[pb.SeenSet]:
         """What the application has in hand over all sessions, for the Goodbye; acknowledgements leave before it."""
-        for session in self.sessions:
-            session._gather(link)
-        return [one for session in self.sessions for one in session._seen()]
+        for part in self.parts:
+            part.gather(link)
+        return [one for part in self.parts for one in part.state.seen()]
 
     # --- For sessions, lanes and consumers
 
@@ -468,24 +437,31 @@ class Lifeline:
         self._consumer_ids += 1
         return self._consumer_ids
 
-    def route(self, what: Consumer | Lane) -> None:
+    @property
+    def lanes(self) -> list[LaneRole]:
+        """Those that frames go to."""
+        return list(self._lanes.values())
+
+    def route_lane(self, lane: LaneRole) -> None:
         """Frames for it go to it from now on."""
-        if isinstance(what, Lane):
-            self._lanes[what.id] = what
-        else:
-            self._consumers[what._id] = what
+        self._lanes[lane.id] = lane
 
-    def unroute(self, what: Consumer | Lane) -> None:
+    def unroute_lane(self, lane: LaneRole) -> None:
         """No more frames go to it."""
-        if isinstance(what, Lane):
-            self._lanes.pop(what.id, None)
-        else:
-            self._consumers.pop(what._id, None)
+        self._lanes.pop(lane.id, None)
 
-    def forget(self, session: Session) -> None:
-        """A session is over."""
-        if session in self.sessions:
-            self.sessions.remove(session)
+    def route_feed(self, feed: FeedRole) -> None:
+        """Frames for it go to it from now on."""
+        self._feeds[feed.id] = feed
+
+    def unroute_feed(self, feed: FeedRole) -> None:
+        """No more frames go to it."""
+        self._feeds.pop(feed.id, None)
+
+    def forget(self, part: PartRole) -> None:
+        """A session has nothing here any more."""
+        if part in self.parts:
+            self.parts.remove(part)
 
     def report(self, error: BaseException) -> None:
         """What no call could raise."""

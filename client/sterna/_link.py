@@ -18,22 +18,19 @@ import importlib
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from sterna import errors
 from sterna._channels import open_channel, unreachable
-from sterna._encode import length, varint
+from sterna._encode import length
+from sterna._machines.publishing import Outbox, Run
 from sterna._proto.sterna.v1 import messaging_pb2 as pb
 from sterna.events import logger
 from sterna.tls import Tls
 
-if TYPE_CHECKING:
-    from sterna._lane import Lane
-
 _METHOD: Final = "/sterna.v1.Messaging/Connect"
 #: Batches are cut here although the broker takes more: several in a pipeline keep both sides at work.
 BATCH_BYTES: Final = 256 * 1024
-_FRAME_OVERHEAD: Final = 64
 _HEARTBEAT: Final = pb.ClientFrame(heartbeat=pb.Heartbeat()).SerializeToString()
 
 #: Posts what its owner has to say in the next batch, as it stands when that is put together.
@@ -48,57 +45,6 @@ _closing: dict[asyncio.Future[None], None] = {}
 
 class LinkLostError(errors.ConnectionLostError):
     """The link broke before the reply came; the connection tries again where that is safe."""
-
-
-class Run:
-    """A Publish frame that is still growing."""
-
-    __slots__ = ("destination", "first", "lane", "messages", "size", "transaction")
-
-    def __init__(self, lane: Lane, first: int, destination: bytes, transaction: int) -> None:
-        self.lane = lane
-        self.first = first
-        self.destination = destination
-        self.transaction = transaction
-        self.messages: list[bytes] = []
-
-    @property
-    def end(self) -> int:
-        """The number that the next message would have."""
-        return self.first + len(self.messages)
-
-    def take(self, parts: list[bytes], room: int) -> tuple[int, bool]:
-        """Moves as many messages as fit into `room` to `parts`, as one frame; at least one when `parts` is empty.
-
-        Returns the frame's size and whether the run is used up.
-        """
-        messages = self.messages
-        body: list[bytes] = []
-        size = count = 0
-        room -= _FRAME_OVERHEAD + len(self.destination)
-        for message in messages:
-            entry = b"\x1a" + length(len(message))
-            size += len(entry) + len(message)
-            if size > room and (count or parts):
-                size -= len(entry) + len(message)
-                break
-            body.append(entry)
-            body.append(message)
-            count += 1
-        if not count:
-            return 0, False
-        publish = b"\x08" + varint(self.lane.id) + b"\x10" + varint(self.first)
-        tail = self.destination
-        if self.transaction:
-            tail += b"\x28" + varint(self.transaction)
-        size += len(publish) + len(tail)
-        frame = b"\x08" + varint(self.lane.session._number) + b"\x1a" + length(size)
-        size += len(frame)
-        parts += (b"\x0a", length(size), frame, publish, *body, tail)
-        self.first += count
-        done = count == len(messages)
-        self.messages = [] if done else messages[count:]
-        return size + 6, done
 
 
 class Link:
@@ -125,7 +71,8 @@ class Link:
         self._idle: asyncio.Future[None] | None = None
         self._drained: asyncio.Future[None] | None = None
         self._finishing = False
-        self._unsent_bytes = 0
+        #: What its runs hold that was not written yet, of lanes that no confirm holds back.
+        self.outbox = Outbox()
         self._tasks: list[asyncio.Task[None]] = []
         self._heard = self._wrote = self._loop.time()
 
@@ -278,7 +225,9 @@ class Link:
     def seal(self) -> None:
         """Closes the growing runs: what is posted next comes after them."""
         for run in self._runs:
-            run.lane.run = None
+            grower = run.grower
+            if grower.run is run:
+                grower.run = None
         self._runs.clear()
 
     def post(self, frame: bytes) -> None:
@@ -300,15 +249,6 @@ class Link:
         """Has `source` post its frames when the next batch is put together; it asks once per batch."""
         self._gathering.append(source)
         self._wake()
-
-    @property
-    def unsent_bytes(self) -> int:
-        """An estimate of what the runs hold that was not written yet, for lanes that no confirm holds back."""
-        return self._unsent_bytes
-
-    def count_unsent(self, size: int) -> None:
-        """A lane without confirms says how much it added."""
-        self._unsent_bytes += size
 
     def drained(self) -> asyncio.Future[None]:
         """Done when the outbox is empty, or the link gone."""
@@ -346,7 +286,7 @@ class Link:
                 size += len(item) + 6
             items.popleft()
         if not items:
-            self._unsent_bytes = 0
+            self.outbox.bytes = 0
         return b"".join(parts)
 
     async def _write_loop(self) -> None:

@@ -8,28 +8,39 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Protocol
 
 from sterna import errors
 from sterna._in_hand import HOLDER, holder
+from sterna.destinations import Destination
 from sterna.events import logger
 from sterna.messages import Message
 from sterna.modes import AcknowledgeMode
 
 if TYPE_CHECKING:
-    from sterna.consumers import Consumer
+    from sterna._parts import Part
 
 #: A function or coroutine function of one message.
 Listener = Callable[[Message], Any]
 
 
+class Listened(Protocol):
+    """The consumer, as its listener knows it."""
+
+    part: Part
+    is_left: bool
+    closed: errors.SternaError | None
+    destination: Destination
+
+
 class Listening:
     """The task that feeds one listener. `is_busy`: the listener has a message at this moment."""
 
-    def __init__(self, consumer: Consumer, listener: Listener) -> None:
+    def __init__(self, feed: Listened, take: Callable[[], Coroutine[Any, Any, Message]], listener: Listener) -> None:
         self.is_busy = False
-        self._consumer = consumer
+        self._feed = feed
+        self._take = take
         self._task = asyncio.create_task(self._run(listener), name="sterna-listener")
 
     @property
@@ -46,14 +57,13 @@ class Listening:
 
     async def _run(self, listener: Listener) -> None:
         HOLDER.set(None)  # this task has what the listener is given, whoever made it
-        consumer = self._consumer
         while True:
             try:
-                message = await consumer.__anext__()
+                message = await self._take()
                 self.is_busy = True
             except errors.TransactionRolledBackError as error:
                 # What the listener has done in it so far comes to nothing; it is told so, and gets everything again.
-                consumer.session._lifeline.report(error)
+                self._feed.part.lifeline.report(error)
                 if not await self._rolled_back():
                     return
                 continue
@@ -75,7 +85,7 @@ class Listening:
 
     async def _rolled_back(self) -> bool:
         try:
-            await self._consumer.session.rollback()
+            await self._feed.part.session.rollback()
         except errors.SternaError:
             self._ended()
             return False
@@ -83,21 +93,21 @@ class Listening:
 
     def _ended(self) -> None:
         """Nothing is handed to the listener any more. Where the application did not ask for that, it is told."""
-        consumer = self._consumer
-        if consumer._is_left or consumer.closed is None:
+        feed = self._feed
+        if feed.is_left or feed.closed is None:
             return
-        where = consumer.destination
-        cause = f"the listener of {where} has ended, and will not go on by itself: {consumer.closed.cause}"
+        where = feed.destination
+        cause = f"the listener of {where} has ended, and will not go on by itself: {feed.closed.cause}"
         error = errors.ClosedError(cause, subject=str(where), remedy="open a consumer again")
-        error.__cause__ = consumer.closed
+        error.__cause__ = feed.closed
         logger.error("%s", error)
-        if consumer.session._lifeline.on_error:
-            consumer.session._lifeline.on_error.emit(error)
+        if feed.part.lifeline.on_error:
+            feed.part.lifeline.on_error.emit(error)
 
     def _failed(self, message: Message, error: BaseException) -> None:
-        session = self._consumer.session
-        session._lifeline.report(error)
-        if session._transacted or session.mode == AcknowledgeMode.NONE or session.closed is not None:
+        part = self._feed.part
+        part.lifeline.report(error)
+        if part.state.transacted or part.state.mode is AcknowledgeMode.NONE or part.closed is not None:
             return
         try:
             message.release()

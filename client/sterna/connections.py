@@ -12,22 +12,23 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
-from sterna import errors
-from sterna._branches import abandon
+from sterna import _homes, errors
 from sterna._homes import TEMPORARY_PREFIX, Homes
 from sterna._lifeline import Lifeline
 from sterna._listening import Listener
+from sterna._parts import abandon, part_of
 from sterna._secrets import Secret
 from sterna._version import __version__
 from sterna.bodies import Body
-from sterna.consumers import Consumer
+from sterna.consumers import Consumer, own_session
 from sterna.destinations import QUEUE_KIND, TOPIC_KIND, Destination, DestinationLike, Queue, Topic, destination_of
-from sterna.messages import Message, Sent
+from sterna.messages import Message, Sent, made_of
 from sterna.modes import AcknowledgeMode, DeliveryMode
 from sterna.options import Options, Reconnect
-from sterna.producers import Producer, within
+from sterna.producers import Producer, home_of, within
 from sterna.requestors import NEEDS_RESPONDER, Requestor
 from sterna.sessions import Session
+from sterna.sessions import opened as open_session
 from sterna.targets import Given, Target, resolve
 from sterna.tls import Tls
 
@@ -119,7 +120,8 @@ class Connection:
         self._sender: Producer | None = None
         self._requestor: Requestor | None = None
         self._making = asyncio.Lock()
-        self._homes = homes or Homes(self)
+        self._home = Home(self, lifeline)
+        self._homes = homes or Homes(self._home)
         lifeline.homes = self._homes
 
     # --- Beginning and end
@@ -146,27 +148,11 @@ class Connection:
             FlushError: messages of `send_soon` failed.
         """
         failure: errors.SternaError | None = None
-        if self._homes.root is self:
+        if self._homes.root is self._home:
             failure = await self._homes.close(failed=failed, timeout_s=timeout_s)
-        await self._close_alone(failed=failed, timeout_s=timeout_s)
+        await self._lifeline.close(failed=failed, timeout_s=timeout_s)
         if failure is not None:
             raise failure
-
-    async def _close_alone(self, *, failed: bool, timeout_s: float) -> None:
-        await self._lifeline.close(failed=failed, timeout_s=timeout_s)
-
-    async def _another(self, addresses: tuple[str, ...], client_id: str | None) -> Connection:
-        """A connection to another broker of the cluster, as the same client unless told otherwise."""
-        options = self._lifeline.options
-        if client_id is not None:
-            options = replace(options, client_id=client_id)
-        return await Connection(addresses, options, self._homes)
-
-    def _adopt(self, other: Connection) -> None:
-        """What happens to a connection that the application does not know of, it hears from this one."""
-        other.on_interrupted(self.on_interrupted.emit)
-        other.on_restored(self.on_restored.emit)
-        other.on_error(self._lifeline.report)
 
     @property
     def broker(self) -> str:
@@ -218,10 +204,7 @@ class Connection:
     ) -> Session:
         """A session; `transacted=True` is short for AcknowledgeMode.TRANSACTED (EMS-CLI-A05)."""
         mode = AcknowledgeMode.TRANSACTED if transacted else AcknowledgeMode(acknowledge_mode)
-        session = Session(self._lifeline, mode, stopped=stopped)
-        await self._lifeline.retrying(session._open)
-        self._lifeline.sessions.append(session)
-        return session
+        return await open_session(self._lifeline, mode, stopped=stopped)
 
     async def default_session(self) -> Session:
         """The session in AUTO mode that the connection's own shortcuts use."""
@@ -251,7 +234,7 @@ class Connection:
         except BaseException:
             abandon(session)
             raise
-        consumer._owns_session = True
+        own_session(consumer)
         return consumer
 
     async def send(
@@ -262,7 +245,7 @@ class Connection:
         return await (sending if timeout is None else within(timeout, sending, str(destination)))
 
     async def _send(self, body: Body, options: dict[str, Any]) -> Sent:
-        return await (await self._anonymous())._send(body, options)
+        return await (await self._anonymous()).send(body, **options)
 
     async def _anonymous(self) -> Producer:
         session = await self.default_session()
@@ -281,8 +264,8 @@ class Connection:
 
     async def flush(self) -> None:
         """Waits until all that was sent is confirmed and all that was acknowledged dealt with, in every session."""
-        for session in list(self._lifeline.sessions):
-            await session.flush()
+        for part in list(self._lifeline.parts):
+            await part.flush()
 
     # --- Temporary destinations, requests and replies
 
@@ -342,20 +325,21 @@ class Connection:
             ) from error
 
     async def _request(self, target: Destination, body: Body, options: dict[str, Any]) -> Message:
-        if self._lifeline.cluster and self._homes.root is self:
+        if self._lifeline.cluster and self._homes.root is self._home:
             # Question and answer go over the broker that the destination lives on.
             home = await self._home_of(target)
             if home is not self:
                 return await home._request(target, body, options)
         if self._requestor is None:
-            self._requestor = Requestor(self)
+            self._requestor = Requestor(self, self._lifeline)
             self._lifeline.bystanders.append(self._requestor)
         return await self._requestor.request(target, body, options)
 
     async def _home_of(self, destination: Destination) -> Connection:
         """The connection to the broker that a destination lives on."""
-        producer = await (await self._anonymous())._bound_to(destination)
-        return self._homes.of(producer._lifeline)
+        lifeline = await home_of(await self._anonymous(), destination)
+        home: Connection = self._homes.of(lifeline).connection
+        return home
 
     async def reply(self, request: Message, body: Body = None, **options: Any) -> Sent | None:
         """Answers a request at its `reply_to`, with its correlation id (or else its message id).
@@ -370,13 +354,38 @@ class Connection:
             raise errors.InvalidArgumentError("the message names no place for replies", subject="reply_to")
         options.setdefault("correlation_id", request.correlation_id or request.message_id)
         # The asker's place for replies is on the broker that the request came over.
-        home = self._homes.of(request._consumer.session._lifeline)
+        home: Connection = self._homes.of(part_of(made_of(request)[0].session).lifeline).connection
         try:
             return await home.send(request.reply_to, body, **options)
         except errors.NoSuchDestinationError:
             if request.reply_to.name.startswith(TEMPORARY_PREFIX):
                 return None
             raise
+
+
+class Home:
+    """A connection, as the others of its application know it; see `_homes`."""
+
+    def __init__(self, connection: Connection, lifeline: Lifeline) -> None:
+        self.connection = connection
+        self.lifeline = lifeline
+
+    async def another(self, addresses: tuple[str, ...], client_id: str | None) -> Home:
+        """A connection to another broker of the cluster, as the same client unless told otherwise."""
+        options = self.lifeline.options
+        if client_id is not None:
+            options = replace(options, client_id=client_id)
+        return (await Connection(addresses, options, self.connection._homes))._home
+
+    def adopt(self, other: _homes.Home) -> None:
+        """What happens to a connection that the application does not know of, it hears from this one."""
+        other.lifeline.on_interrupted(self.lifeline.on_interrupted.emit)
+        other.lifeline.on_restored(self.lifeline.on_restored.emit)
+        other.lifeline.on_error(self.lifeline.report)
+
+    async def close(self, *, failed: bool = False, timeout_s: float = 30.0) -> None:
+        """Ends this connection alone."""
+        await self.lifeline.close(failed=failed, timeout_s=timeout_s)
 
 
 class Browsing:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import builtins
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from sterna._decode import body_of, parse_message, properties_of
 from sterna.bodies import Object, Properties, StreamBody
@@ -18,7 +18,6 @@ from sterna.modes import DeliveryMode, Durability
 
 if TYPE_CHECKING:
     from sterna._acknowledging import Settled
-    from sterna.consumers import Consumer
 
 _UNREAD: Any = object()
 DEFAULT_PRIORITY = 4
@@ -42,12 +41,28 @@ class Sent:
     durability: Durability | None
 
 
+class Origin(Protocol):
+    """Where a message was received, and is settled."""
+
+    destination: Destination
+
+    @property
+    def session(self) -> Any:
+        """The session that it belongs to."""
+
+    def acknowledge(self, sequence: int, generation: int) -> Settled:
+        """See Message.acknowledge."""
+
+    def release(self, sequence: int, generation: int, message_id: str) -> None:
+        """See Message.release."""
+
+
 class Message:
     """A received message: header fields, `properties` and `body` (EMS-MSG-A01)."""
 
     __slots__ = ("_body", "_consumer", "_delivery", "_generation", "_parsed", "_properties")
 
-    def __init__(self, consumer: Consumer, delivery: Any, generation: int) -> None:
+    def __init__(self, consumer: Origin, delivery: Any, generation: int) -> None:
         self._consumer = consumer
         self._delivery = delivery
         self._generation = generation
@@ -190,11 +205,11 @@ class Message:
         Raises:
             ClosedError: after the session was closed.
         """
-        return self._consumer.session._acknowledge(self)
+        return self._consumer.acknowledge(self._delivery.sequence, self._generation)
 
     def release(self) -> None:
         """Gives it back: it is delivered again, to anybody, and counts as delivered (EMS-DEST-A23)."""
-        self._consumer.session._release(self)
+        self._consumer.release(self.sequence, self._generation, self.message_id)
 
     async def __aenter__(self) -> Message:
         return self
@@ -246,6 +261,11 @@ class Message:
             "JMSExpiration": self.expiration_ms,
             "JMSPriority": self.priority,
         }
+
+
+def made_of(message: Message) -> tuple[Origin, Any, int]:
+    """What a message was made of: where it was received, the delivery, and among which it counts."""
+    return message._consumer, message._delivery, message._generation
 
 
 _SHOWN_BYTES = 256

@@ -16,26 +16,29 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from weakref import WeakValueDictionary
 
 from sterna import errors
-from sterna._branches import homed
 from sterna._encode import (
+    encode_destination,
     encode_header,
     encode_links,
     encode_message,
     encode_uploaded,
+    field,
     not_unicode,
     uploadable,
     wants_compression,
 )
-from sterna._homes import HOPS_MAX, TEMPORARY_PREFIX, pause_s
+from sterna._homes import TEMPORARY_PREFIX
 from sterna._lane import Lane
-from sterna._link import Link
+from sterna._parts import Part, part_of
+from sterna._roles import Session
+from sterna._sending import Sending
 from sterna.bodies import Body
 from sterna.destinations import Destination, DestinationLike, destination_of
 from sterna.messages import Sent
 from sterna.modes import DeliveryMode
 
 if TYPE_CHECKING:
-    from sterna.sessions import Session
+    from sterna._lifeline import Lifeline
 
 #: Called with the outcome of a `send_soon` (EMS-CLI-A22).
 Completion: TypeAlias = Callable[["Sent | errors.SternaError"], None]
@@ -75,137 +78,24 @@ class Producer:
         self.session = session
         self.destination = destination
         self.options = options
-        self._lifeline = session._lifeline
+        part = part_of(session)
+        self._lifeline = part.lifeline
+        self._transacted = part.state.transacted
         self._headers: dict[tuple[int, int | None, int, int], bytes] = {}
         self._header = self._header_of(
             options.delivery_mode, options.priority, options.time_to_live_ms, options.delivery_delay_ms
         )
-        # Each lane is opened when it is first needed; a producer of RELIABLE messages has no confirmed one.
-        self._lanes: dict[bool, Lane] = {}
-        self._opening = asyncio.Lock()
+        confirmed = options.delivery_mode != DeliveryMode.RELIABLE
+        self._sending = Sending(part, destination, options.window, confirmed=confirmed, on_move=self._on_move)
+        self._lane = self._sending.lane
         # One for each destination: finding one broker must not hold up what goes to others.
         self._binding: WeakValueDictionary[Destination, asyncio.Lock] = WeakValueDictionary()
-        self._default_confirmed = options.delivery_mode != DeliveryMode.RELIABLE
-        self._lane = self._new_lane(self._default_confirmed)
         self._burst = 0
-        self._following = False
         # In a cluster an anonymous producer has a bound one for each destination: only opening tells where it lives.
         self._bound: dict[Destination, Producer] = {}
 
-    # --- Opening, on each link anew
-
-    def _new_lane(self, confirmed: bool) -> Lane:
-        lane = Lane(self.session._lifeline, self.session, self.destination, self.options.window, confirmed)
-        lane.owner = self
-        self._lanes[confirmed] = lane
-        return lane
-
-    async def _open(self, link: Link, *, again: bool) -> None:
-        """Opens the lanes on `link`."""
-        for lane in list(self._lanes.values()):
-            await self._open_lane(lane, link, again=again)
-
-    async def _open_first(self, link: Link) -> None:
-        """Opens the lanes where they have not been before."""
-        await self._open(link, again=False)
-
-    async def _open_lane(self, lane: Lane, link: Link, *, again: bool) -> None:
-        lane.destination = None if self.destination is None else self._lifeline.current(self.destination)
-        self._lifeline.route(lane)
-        try:
-            await lane.open(link, again=again)
-        except BaseException:
-            if not again:
-                self._lifeline.unroute(lane)
-            raise
-
-    async def _reopen(self, link: Link) -> None:
-        """Opens the lanes on a new link; a lane that the broker refuses now fails with that, for good."""
-        from sterna._link import LinkLostError
-
-        if self._following:
-            return  # it opens itself, where it has come to
-        for lane in list(self._lanes.values()):
-            try:
-                await self._open_lane(lane, link, again=True)
-            except LinkLostError:
-                raise
-            except errors.SternaError as error:
-                if isinstance(error, errors.MovedError) and self._may_follow():
-                    lane.forget_unconfirmed()
-                    self._moved(error)
-                    return
-                lane.fail(error)
-                self._lifeline.report(error)
-
-    def _interrupted(self) -> None:
-        """The link is gone."""
-        for lane in self._lanes.values():
-            lane.interrupted()
-
-    async def _lane_for(self, delivery_mode: int) -> Lane:
-        confirmed = delivery_mode != DeliveryMode.RELIABLE
-        lane = self._lanes.get(confirmed)
-        if lane is None:
-            async with self._opening:
-                lane = self._lanes.get(confirmed)
-                if lane is None:
-                    made = Lane(self._lifeline, self.session, self.destination, self.options.window, confirmed)
-                    made.owner = self
-                    await self._lifeline.retrying(lambda link: self._open_lane(made, link, again=False), self.session)
-                    lane = self._lanes[confirmed] = made
-        return lane
-
-    # --- Following a destination to its broker
-
-    def _may_follow(self) -> bool:
-        return self.destination is not None and self._lifeline.homes is not None and not self.session._transacted
-
-    def _moved(self, error: errors.MovedError) -> bool:
-        """The destination lives elsewhere: goes there, with what is unconfirmed. Whether it can."""
-        homes = self._lifeline.homes
-        if not self._may_follow() or homes is None:
-            return False
-        for lane in self._lanes.values():
-            lane.interrupted()
-        if not self._following:
-            self._following = True
-            homes.spawn(self._follow(error), self._given_up)
-        return True
-
-    async def _follow(self, moved: errors.MovedError) -> None:
-        try:
-            for hop in range(HOPS_MAX):
-                await asyncio.sleep(pause_s(hop))
-                session = await homed(self.session, moved)
-                self._move(session)
-                try:
-                    await self._lifeline.retrying(self._open_first, session)
-                except errors.MovedError as again:
-                    moved = again
-                    continue
-                return
-            raise moved
-        except errors.SternaError as error:
-            self._fail(error)
-            self._lifeline.report(error)
-        finally:
-            self._following = False
-
-    def _given_up(self) -> None:
-        """It was on its way to another broker when the connection was closed."""
-        self._following = False
-        self._fail(errors.ClosedError("the connection was closed", subject=str(self.destination)))
-
-    def _move(self, session: Session) -> None:
-        self.session._producers.pop(self, None)
-        for lane in self._lanes.values():
-            self._lifeline.unroute(lane)
-        self.session, self._lifeline = session, session._lifeline
-        # At once: who closes the session, or flushes it, waits for what is on its way, too.
-        session._producers[self] = None
-        for lane in self._lanes.values():
-            lane.move(self._lifeline, session)
+    def _on_move(self, part: Part) -> None:
+        self.session, self._lifeline = part.session, part.lifeline
 
     async def _bound_to(self, destination: Destination) -> Producer:
         """The producer that an anonymous one uses for a destination, in a cluster."""
@@ -213,13 +103,13 @@ class Producer:
         async with lock:
             bound = self._bound.get(destination)
             if bound is None or bound._lane.closed is not None:
-                session = self.session
-                if destination.name.startswith(TEMPORARY_PREFIX) and self._lifeline.homes is not None:
+                part, homes = self._sending.part, self._lifeline.homes
+                if destination.name.startswith(TEMPORARY_PREFIX) and homes is not None:
                     # A place for replies is on the broker of whoever asked; its name says which.
                     broker = destination.name.removeprefix(TEMPORARY_PREFIX).rpartition(".")[0].rpartition(".")[0]
-                    other = self._lifeline.homes.named(broker)
-                    session = await self.session._branches.at(other._lifeline) if other is not None else session
-                bound = await session._producer(destination, self.options)
+                    other = homes.named(broker)
+                    part = await part.branches.part_at(other) if other is not None else part
+                bound = await opened(part, destination, self.options)
                 if len(self._bound) >= _BOUND_MAX:
                     self._let_one_go()
                 self._bound[destination] = bound
@@ -228,9 +118,9 @@ class Producer:
     def _let_one_go(self) -> None:
         """Ends the bound producer that was made first, of those that nobody waits for; there may be none."""
         for destination, bound in self._bound.items():
-            if not (bound.unconfirmed or bound._following or any(one.is_waited_for for one in bound._lanes.values())):
+            if bound._sending.is_idle:
                 del self._bound[destination]
-                for told in bound._leave():
+                for told in bound._sending.leave():
                     # Looked at, since nobody waits for it.
                     told.add_done_callback(lambda done: done.cancelled() or done.exception())
                 return
@@ -265,23 +155,23 @@ class Producer:
             options.time_to_live_ms if time_to_live_ms is None else time_to_live_ms,
             delay_ms,
         )
-        return await self._lane_for(mode), header, delay_ms
+        return await self._sending.lane_for(confirmed=mode != DeliveryMode.RELIABLE), header, delay_ms
 
-    def _target(self, destination: DestinationLike | None) -> Destination | None:
-        """The destination to write into the frame: an anonymous producer's."""
+    def _target(self, destination: DestinationLike | None) -> bytes:
+        """The destination as it is written into the frame: an anonymous producer's."""
         if self.destination is None:
             if destination is None:
                 raise errors.InvalidArgumentError(
                     "an anonymous producer needs a destination for each message", subject="destination"
                 )
-            return self._lifeline.current(destination_of(destination))
+            return field(b"\x22", encode_destination(self._lifeline.current(destination_of(destination))))
         if destination is not None and destination_of(destination) != self.destination:
             raise errors.NotAllowedError(
                 f"this producer sends to {self.destination} only",
                 subject="destination",
                 remedy="use an anonymous producer: session.producer()",
             )
-        return None
+        return b""
 
     async def send(self, body: Body = None, *, timeout: float | None = None, **options: Any) -> Sent:
         """Sends a message and waits until the broker has confirmed it; options are those of `send_soon`.
@@ -301,7 +191,7 @@ class Producer:
             destination = destination_of(options.pop("destination"))
             return await (await self._bound_to(self._lifeline.current(destination)))._send(body, options)
         mode = options.get("delivery_mode")
-        if self.session._transacted or (self.options.delivery_mode if mode is None else mode) == DeliveryMode.RELIABLE:
+        if self._transacted or (self.options.delivery_mode if mode is None else mode) == DeliveryMode.RELIABLE:
             return await self._send_unconfirmed(body, options)
         future: asyncio.Future[Sent] = asyncio.get_running_loop().create_future()
         # The lane knows what to do with a future: a callback around it would be a good part of what a send costs.
@@ -316,7 +206,8 @@ class Producer:
         if delay_ms is None:
             delay_ms = self.options.delivery_delay_ms
         now_ms = self._lifeline.broker_time_ms()
-        return Sent(self._lanes[confirmed].message_id(sequence), now_ms, now_ms + delay_ms, None)
+        lane = await self._sending.lane_for(confirmed=confirmed)
+        return Sent(lane.message_id(sequence), now_ms, now_ms + delay_ms, None)
 
     async def send_soon(
         self,
@@ -372,7 +263,7 @@ class Producer:
             links = encode_links(correlation_id, reply_to, type)
         if compress:
             properties = {**(properties or {}), "JMS_STERNA_COMPRESS": True}
-        target = None
+        target = b""
         if self.destination is None or destination is not None:
             target = self._target(destination)
         upload = None
@@ -384,12 +275,16 @@ class Producer:
             message = encode_message(header, links, properties, body)
             if len(message) > inline_bytes:
                 message, upload = self._large(lane, header, links, properties, body, len(message))
-        if self.session._transacted:
+        if self._transacted:
             await self._lifeline.ready()
         size = len(message) if upload is None else len(message) + len(upload[1])
-        if (lane.budget <= 0 or lane.bytes_left <= 0) and not lane.has_room(size):
+        machine = lane.machine
+        if (machine.budget <= 0 or machine.bytes_left <= 0) and not lane.has_room(size):
             await lane.room(size)
-        sequence = lane.send(message, on_completion, delay_ms, target, upload)
+        transaction = lane.transaction() if self._transacted else 0
+        sequence = machine.give(message, on_completion, delay_ms, target, upload, transaction)
+        if machine.frames:
+            lane.write()
         self._burst += 1
         if self._burst >= _BURST:
             self._burst = 0
@@ -431,29 +326,14 @@ class Producer:
         """
         for bound in list(self._bound.values()):
             await bound.flush()
-        for lane in list(self._lanes.values()):
-            if lane.confirmed:
-                await lane.flush()
+        await self._sending.flush()
 
     @property
     def unconfirmed(self) -> int:
         """How many messages are waiting for their confirmation."""
-        own = sum(len(lane.unconfirmed) for lane in self._lanes.values())
-        return own + sum(bound.unconfirmed for bound in self._bound.values())
+        return self._sending.unconfirmed + sum(bound.unconfirmed for bound in self._bound.values())
 
     # --- Closing
-
-    def _fail(self, error: errors.SternaError) -> None:
-        """The producer is over: what is unconfirmed fails with `error`."""
-        self.session._producers.pop(self, None)
-        for lane in self._lanes.values():
-            lane.fail(error)
-            self._lifeline.unroute(lane)
-
-    def _leave(self) -> list[asyncio.Future[None]]:
-        """Ends the lanes at once; each answer of the broker is a future."""
-        self.session._producers.pop(self, None)
-        return [lane.leave() for lane in self._lanes.values()]
 
     async def close(self) -> None:
         """Flushes, then ends the producer.
@@ -462,13 +342,13 @@ class Producer:
             FlushError: what failed since the last flush; the producer is closed all the same.
         """
         try:
-            if not self.session._transacted:
+            if not self._transacted:
                 await self.flush()
             for bound in list(self._bound.values()):
                 await bound.close()
         finally:
             # All are over before any answer is waited for, which may be cut off.
-            await asyncio.gather(*self._leave())
+            await asyncio.gather(*self._sending.leave())
 
     async def __aenter__(self) -> Producer:
         return self
@@ -477,6 +357,22 @@ class Producer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+
+async def opened(part: Part, destination: Destination | None, options: ProducerOptions) -> Producer:
+    """A producer in this part of its session, or where its destination lives."""
+
+    async def make(part: Part) -> Producer:
+        producer = Producer(part.session, destination, options)
+        await part.add_producer(producer._sending)
+        return producer
+
+    return await part.branches.following(part, make)
+
+
+async def home_of(producer: Producer, destination: Destination) -> Lifeline:
+    """The lifeline to the broker that a destination lives on, as an anonymous producer finds it."""
+    return (await producer._bound_to(destination))._lifeline
 
 
 async def within(timeout_s: float, sending: Awaitable[Sent], subject: str) -> Sent:

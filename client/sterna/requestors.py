@@ -7,17 +7,17 @@ the requests under way; whether to ask again is the application's to decide.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from sterna import errors
-from sterna._branches import abandon
+from sterna._parts import abandon
 from sterna._surroundings import random_bits
 from sterna.bodies import Body
 from sterna.destinations import Destination, Queue
 from sterna.messages import Message
 
 if TYPE_CHECKING:
-    from sterna.connections import Connection
+    from sterna._lifeline import Lifeline
     from sterna.consumers import Consumer
     from sterna.producers import Producer
     from sterna.sessions import Session
@@ -28,11 +28,22 @@ NEEDS_RESPONDER: Final = "JMS_STERNA_NEEDS_RESPONDER"
 _REPLY_WINDOW = 256
 
 
+class Asker(Protocol):
+    """The connection, as far as requests need it."""
+
+    async def session(self) -> Session:
+        """A session of their own."""
+
+    async def temporary_queue(self) -> Queue:
+        """The place for replies."""
+
+
 class Requestor:
     """The requests of one connection that wait for replies."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Asker, lifeline: Lifeline) -> None:
         self._connection = connection
+        self._lifeline = lifeline
         self._waiting: dict[str, asyncio.Future[Message]] = {}
         self._prefix = f"{random_bits(48):012x}"
         self._count = 0
@@ -55,7 +66,7 @@ class Requestor:
             except BaseException:
                 abandon(session)
                 if queue is not None:
-                    self._connection._lifeline.abandon_temporary(queue)
+                    self._lifeline.abandon_temporary(queue)
                 raise
             self._queue, self._session = queue, session
 

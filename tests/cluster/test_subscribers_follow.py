@@ -136,13 +136,13 @@ async def test_what_was_sent_without_acknowledgement_is_not_lost_on_the_way(
     for text in texts:
         await producer.send(text)
     # The broker has forgotten them, and the application has not come to them yet.
-    await eventually(lambda: len(consumer._buffer) == len(texts), what="all to be here")
+    await eventually(lambda: len(consumer._state.buffer) == len(texts), what="all to be here")
     await drain(operator, "b1")
     await until_left(operator, "b1", 0, 0)
 
     async def is_heard() -> bool:
         await producer.send("after")
-        return len(consumer._buffer) > len(texts)
+        return len(consumer._state.buffer) > len(texts)
 
     await waited(is_heard, 30, "the subscription to hold at the new home")
     received = [await consumer.receive(10) for _ in range(len(texts) + 1)]

@@ -95,11 +95,11 @@ async def test_no_more_is_sent_ahead_than_the_prefetch(connect: Connect, name: s
     connection = await connect()
     await send(connection, name, 30)
     first = await connection.consumer(name, prefetch=7, acknowledge_mode=AcknowledgeMode.CLIENT)
-    await eventually(lambda: len(first._buffer) == 7)
+    await eventually(lambda: len(first._state.buffer) == 7)
     # Everything else is there for others at once; only what the first was sent is not.
     others = await drain(await connection.consumer(name, prefetch=30), 23)
     assert [one.body for one in others] == [str(number) for number in range(7, 30)]
-    assert len(first._buffer) == 7
+    assert len(first._state.buffer) == 7
     assert [one.body for one in await drain(first, 7)] == [str(number) for number in range(7)]
 
 
@@ -112,7 +112,7 @@ async def test_without_prefetch_a_message_is_fetched_by_receive_alone(connect: C
         assert [one.body for one in await drain(other, 3)] == ["0", "1", "2"]
     assert await consumer.receive(0.05) is None  # this one has asked now, and may hold one
     await send(connection, name, 2)
-    await eventually(lambda: len(consumer._buffer) == 1)
+    await eventually(lambda: len(consumer._state.buffer) == 1)
     assert [one.body for one in await drain(await connection.consumer(name), 1)] == ["1"]
     held = await consumer.receive(5)
     assert held is not None
@@ -158,7 +158,7 @@ async def test_a_cancelled_receive_loses_nothing(connect: Connect, name: str) ->
     connection = await connect()
     consumer = await connection.consumer(name, prefetch=2)
     first, second = (asyncio.create_task(consumer.receive(5)) for _ in range(2))
-    await eventually(lambda: len(consumer._waiters) == 2)
+    await eventually(lambda: len(consumer._feed.waiters) == 2)
     first.cancel()
     await connection.send(name, "x")
     message = await second
@@ -206,7 +206,7 @@ async def test_whoever_waits_hears_of_the_close(connect: Connect, name: str) -> 
     consumer = await connection.consumer(name)
     receiving = asyncio.create_task(consumer.receive())
     iterating = asyncio.create_task(anext(consumer, None))
-    await eventually(lambda: len(consumer._waiters) == 2)
+    await eventually(lambda: len(consumer._feed.waiters) == 2)
     await connection.close()
     with pytest.raises(errors.ClosedError):
         await receiving
@@ -234,8 +234,8 @@ async def test_what_expires_while_it_waits_here_is_not_handed_out(connect: Conne
     keep = {"JMS_STERNA_PRESERVE_UNDELIVERED": True}
     await connection.send(name, "short-lived", properties=keep, time_to_live_ms=300)
     await connection.send(name, "lasting")
-    await eventually(lambda: len(consumer._buffer) == 2, what="both sent ahead")
-    expires_ms = consumer._buffer[0].expiration_ms
+    await eventually(lambda: len(consumer._state.buffer) == 2, what="both sent ahead")
+    expires_ms = consumer._state.buffer[0].expiration_ms
     await eventually(lambda: connection._lifeline.broker_time_ms() > expires_ms, what="the first one's end")
     message = consumer.receive_nowait()
     assert message is not None

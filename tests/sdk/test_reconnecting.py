@@ -57,7 +57,7 @@ async def test_a_store_that_was_lost_puts_what_was_under_way_in_doubt_and_takes_
         await producer.send_soon(f"under way {number}")
     link = connection._lifeline._link
     assert link is not None
-    await eventually(lambda: link.unsent_bytes == 0)
+    await eventually(lambda: link.outbox.bytes == 0)
     await asyncio.to_thread(own_broker.kill)
     await eventually(lambda: any(isinstance(event, Interrupted) for event in events))
     for number in range(3):
@@ -89,7 +89,7 @@ async def test_sends_go_on_over_a_killed_broker(own_broker: RunningBroker, conne
         await producer.flush()
 
     sending = asyncio.create_task(send_all())
-    await eventually(lambda: producer._lane.next > 1000)
+    await eventually(lambda: producer._lane.machine.next > 1000)
     await restart(own_broker)
     await asyncio.wait_for(sending, 60)
     assert [type(one) for one in events] == [Interrupted, Restored]
@@ -340,7 +340,7 @@ async def test_what_was_confirmed_between_others_leaves_a_gap_that_nothing_else_
         await producer.send("before")
         supervised.delay_s = 1.0
         slow = asyncio.create_task(producer.send("waits for the disk"))
-        await eventually(lambda: producer._lane.next == 3)
+        await eventually(lambda: producer._lane.machine.next == 3)
         await producer.send("quick", delivery_mode=DeliveryMode.NON_PERSISTENT)
         await cut(connection)
         supervised.delay_s = 0.0

@@ -17,25 +17,27 @@ async def test_deliveries_right_behind_the_reply_are_acknowledged_in_the_new_epo
     consumer = Consumer(session, Queue("orders"), ConsumerOptions(prefetch=10))
     link: Any = Link("127.0.0.1:1", lambda _: None)
     for epoch in (1, 2):
-        session._interrupted()
-        consumer._interrupted()
-        opening = consumer._open(link)
+        session._part.interrupted()
+        session._part.state.opened(epoch)
+        opening = consumer._feed.reopen(link)
         opening.send(None)
-        opened = pb.ConsumerOpened(consumer=consumer._id, source=epoch * 10, epoch=epoch)
+        opened = pb.ConsumerOpened(consumer=consumer._feed.id, source=epoch * 10, epoch=epoch)
         link._handle(pb.ServerFrame(reply=pb.Reply(request=epoch, consumer_opened=opened)))
         delivery = pb.Delivery(sequence=7, message=message_pb2.Message(text="x").SerializeToString())
-        consumer._on_deliver(pb.Deliver(consumer=consumer._id, deliveries=[delivery], epoch=epoch))
+        consumer._feed.on_deliver(pb.Deliver(consumer=consumer._feed.id, deliveries=[delivery], epoch=epoch))
         assert consumer.receive_nowait() is not None
-        gathered = {(one.source, one.epoch) for one in session._ranges.values() if one}
-        assert gathered == {(epoch * 10, epoch)}
+        acknowledged = session._part.state.gather()
+        assert acknowledged is not None
+        assert {(one.source, one.epoch) for one in acknowledged.sets} == {(epoch * 10, epoch)}
         opening.close()
 
 
 async def test_an_interruption_forgets_what_the_old_link_was_to_gather() -> None:
     session = Session(connect("sterna://127.0.0.1:1")._lifeline, AcknowledgeMode.AUTO)
     links: list[Any] = [Link("127.0.0.1:1", lambda _: None) for _ in range(2)]
+    part = session._part
     for link in links:
-        session._link = link
-        session._schedule()
-        assert session._gather in link._gathering
-        session._interrupted()
+        part.link = link
+        part.ask()
+        assert part.gather in link._gathering
+        session._part.interrupted()

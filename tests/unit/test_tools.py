@@ -108,6 +108,35 @@ def test_a_long_function_is_a_problem_and_so_is_a_needless_allowance(monkeypatch
     ]
 
 
+def _order(**modules: str) -> list[str]:
+    return list(tidy.order_problems({f"client/sterna/{name}.py": source for name, source in modules.items()}))
+
+
+def test_what_reaches_into_another_module_is_counted_and_what_stays_within_one_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(tidy, "ratchet", dict)
+    own = "class A:\n    def f(self, other):\n        self._x = other._x\n        super()._y\n        other.__dict__\n"
+    assert _order(a=own) == []
+    (found,) = _order(a=own, b="def f(a):\n    a._x\n    a.b._z()\n")
+    assert "2, at most 0" in found
+    assert "client/sterna/b.py 2" in found
+    monkeypatch.setattr(tidy, "ratchet", lambda: {tidy.REACHES: 3})
+    assert _order(b="def f(a):\n    a._x\n") == ["tidy_ratchet.txt: client/sterna/::reaches is 1 now: say so"]
+
+
+def test_modules_that_import_one_another_are_a_circle_whatever_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tidy, "ratchet", dict)
+    back = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from sterna.a import A\n"
+    chain = {"a": "from sterna.b import B\n", "b": "def f():\n    from sterna import c\n"}
+    assert _order(**chain, c="import asyncio\n") == []
+    (found,) = _order(**chain, c=back)
+    assert "1, at most 0" in found
+    assert "sterna.a, sterna.b, sterna.c" in found
+    monkeypatch.setattr(tidy, "ratchet", lambda: {tidy.CIRCLES: 1})
+    assert _order(**chain) == ["tidy_ratchet.txt: client/sterna/::circles is 0 now: say so"]
+
+
 @pytest.mark.usefixtures("tier_broker")
 def test_what_is_missing_for_a_build_is_said_in_one_line(tmp_path: Path) -> None:
     for tool in ("bash", "sed", "dirname"):

@@ -17,12 +17,13 @@ import sterna
 from sterna._acknowledging import Settled
 from sterna._held import Held
 from sterna._homes import Homes
-from sterna._in_hand import InHand
-from sterna._lane import Entry, Lane
 from sterna._lifeline import Lifeline
-from sterna._link import Link, Run
+from sterna._link import Link
 from sterna._listening import Listening
-from sterna.sessions import Session
+from sterna._machines.consuming import InHand
+from sterna._machines.producing import Entry, Producing
+from sterna._machines.publishing import Ahead, Run
+from sterna._machines.settling import SessionState
 from sterna_broker.cluster.draining import Drain
 from sterna_broker.cluster.naming import Naming
 from sterna_broker.cluster.served import Served
@@ -41,27 +42,25 @@ def _all_in_hand_is_done(self: InHand, _: Any) -> list[int]:
 
 
 def _nothing_seen(self: Lifeline, link: Link) -> list[Any]:
-    for session in self.sessions:
-        session._gather(link)
+    for part in self.parts:
+        part.gather(link)
     return []
 
 
-def _may_receive(_: Session) -> None:
+def _may_receive(_: SessionState) -> None:
     return None
 
 
-def _numbered_on(self: Lane, sequence: int, entry: bytes | Entry, transaction: int) -> None:
+def _numbered_on(self: Producing, sequence: int, entry: bytes | Entry, transaction: int = 0) -> None:
     """What is sent again goes into the growing frame, whatever its number: a frame knows the first one only."""
-    link = self._link
-    if link is None:
-        return
     message, target = (entry.message, entry.destination) if isinstance(entry, Entry) else (entry, b"")
     if isinstance(entry, Entry) and entry.upload is not None:
-        self._queue_upload(link, *entry.upload)
+        self.run = None
+        self.frames.append(Ahead(*entry.upload))
     run = self.run
     if run is None or run.destination != target or run.transaction != transaction:
-        run = self.run = Run(self, sequence, target, transaction)
-        link.open_run(run)
+        run = self.run = Run(self, self.id, self.session, sequence, target, transaction)
+        self.frames.append(run)
     run.messages.append(message)
 
 
@@ -83,11 +82,11 @@ async def _without_undo(
 
 #: By number: what it is, and what takes the place of what. Points with several parts have two digits more.
 DEFECTS: dict[int, tuple[str, list[tuple[Any, str, Any]]]] = {
-    1: ("what is sent again is numbered on, over gaps", [(Lane, "_queue", _numbered_on)]),
-    2: ("a transaction that a break has undone goes on receiving", [(Session, "_check_transaction", _may_receive)]),
+    1: ("what is sent again is numbered on, over gaps", [(Producing, "_write", _numbered_on)]),
+    2: ("a transaction that a break has undone goes on receiving", [(SessionState, "check_receive", _may_receive)]),
     3: ("a Goodbye does not say what is in hand", [(Lifeline, "_seen", _nothing_seen)]),
     4: ("a close acknowledges what another task works on", [(InHand, "finished", _all_in_hand_is_done)]),
-    5: ("a message waits for credit for all of it", [(Lane, "_room", former.asks_for_all)]),
+    5: ("a message waits for credit for all of it", [(Producing, "has_room", former.asks_for_all)]),
     6: ("what a cancelled call had made is not undone", [(Link, "request", _without_undo)]),
     7: ("a listener's end is told to nobody", [(Listening, "_ended", former.ends_silently)]),
     8: ("a lazy acknowledgement that is waited for does not leave", [(Settled, "__init__", _never_hurried)]),

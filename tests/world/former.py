@@ -10,19 +10,20 @@ from typing import Any
 import sterna
 from sterna import errors
 from sterna._homes import Homes
-from sterna._lane import Lane
 from sterna._link import Link
-from sterna.messages import Message
+from sterna._machines.producing import Producing
+from sterna._parts import part_of
+from sterna.messages import Message, made_of
 from sterna_broker.contract import messaging
 from sterna_broker.server.connect import Call
 from sterna_broker.server.internal_stream import InternalStream, Pieces
 
 from tests.world.engines import SteppedEngine
 
-_room = Lane._room
+_room = Producing.has_room
 
 
-def asks_for_all(self: Lane, size: int) -> bool:
+def asks_for_all(self: Producing, size: int) -> bool:
     """5: a message waits until all of it is within the credit."""
     return _room(self, size) and (self.closed is not None or size <= self.bytes_left)
 
@@ -49,7 +50,7 @@ async def replies(self: sterna.Connection, request: Message, body: Any = None, *
     if request.reply_to is None:
         raise errors.InvalidArgumentError("the message names no place for replies", subject="reply_to")
     options.setdefault("correlation_id", request.correlation_id or request.message_id)
-    home = self._homes.of(request._consumer.session._lifeline)
+    home = self._homes.of(part_of(made_of(request)[0].session).lifeline).connection
     return await home.send(request.reply_to, body, **options)
 
 

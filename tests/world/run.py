@@ -278,14 +278,12 @@ class _World:
             rows = [one for broker in here for one in broker.connections()]
             row = next((one for one in rows if one["client_id"] == connection.client_id), None)
             kept = {key: row[key] for key in ("sessions", "consumers", "producers")} if row is not None else {}
-            sessions = lifeline.sessions
-            if any(other.closed is not None for one in sessions for other in one._consumers):
-                return  # one that was closed while it was being opened stays with its session
+            parts = lifeline.parts
             own = {
-                "sessions": len(sessions),
-                "consumers": sum(len(one._consumers) for one in sessions),
+                "sessions": len(parts),
+                "consumers": sum(len(list(one.feeds)) for one in parts),
                 # One that has failed stays with the application until that closes it.
-                "producers": sum(lane.closed is None for lane in lifeline._lanes.values()),
+                "producers": sum(lane.closed is None for lane in lifeline.lanes),
             }
             if row is None or kept == own:
                 return

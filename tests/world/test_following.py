@@ -74,7 +74,7 @@ def test_whoever_waits_for_a_message_learns_of_the_end_although_the_consumer_fol
             receiving, iterating = asyncio.create_task(consumer.receive()), asyncio.create_task(_taken(other))
             await asyncio.sleep(0.01)
             moving = asyncio.create_task(moves(cluster, "b0"))
-            await _soon(lambda on=session, by=moving: not on._consumers or by.done())  # type: ignore[misc]
+            await _soon(lambda on=session, by=moving: not on._part.feeds or by.done())  # type: ignore[misc]
             await asyncio.sleep(delay_s)
             closing: dict[str, Any] = {"connection": connection, "session": session}
             if closes == "consumer":
@@ -101,7 +101,7 @@ async def test_whoever_waits_for_a_confirmation_learns_of_the_end_although_the_p
         session = await connection.session()
         producer = await session.producer("orders")
         await moves(cluster, "b0")
-        await _soon(lambda one=producer: one._following)  # type: ignore[misc]
+        await _soon(lambda one=producer: one._sending.is_following)  # type: ignore[misc]
         sending = asyncio.create_task(producer.send("?"))
         told: list[Any] = []
         await producer.send_soon("??", on_completion=told.append)
@@ -129,7 +129,7 @@ async def test_a_session_that_is_closed_while_its_producers_and_consumers_move_l
         session = await connection.session()
         producer, consumer = await session.producer("orders"), await session.consumer("orders", prefetch=0)
         await moves(cluster, "b0")
-        await _soon(lambda one=producer, on=session: one._following or one.session is not on)  # type: ignore[misc]
+        await _soon(lambda one=producer, on=session: one._sending.is_following or one.session is not on)  # type: ignore[misc]
         await producer.send_soon("x")
         await asyncio.sleep(0.0001 * step)
         flushing = asyncio.create_task(session.flush())
@@ -163,8 +163,8 @@ async def test_a_move_and_the_end_of_a_connection_in_one_turn_of_the_loop(stage:
     await asyncio.sleep(0.1)
     moved = errors.MovedError("it lives elsewhere")
     moved.addresses = (f"sterna://{cluster.brokers['b0'].address}",)
-    assert consumer._moved(moved)
-    assert producer._moved(moved)
+    assert consumer._feed.moved(moved)
+    assert producer._sending.moved(moved)
     told: list[Any] = []
     await producer.send_soon("?", on_completion=told.append)
     await asyncio.wait_for(connection.close(failed=True), 20)

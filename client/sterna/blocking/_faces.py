@@ -26,7 +26,7 @@ class Message(messages.Message):
     __slots__ = ("_portal",)
 
     def __init__(self, twin: messages.Message, portal: Portal) -> None:
-        super().__init__(twin._consumer, twin._delivery, twin._generation)
+        super().__init__(*messages.made_of(twin))
         self._portal = portal
 
     def acknowledge(self, *, wait: bool = True) -> bool:  # type: ignore[override]
@@ -270,7 +270,7 @@ class Session:
     @contextlib.contextmanager
     def transaction(self) -> Iterator[Session]:
         """See `sterna.Session.transaction`."""
-        self._portal.call(self._twin._check_transacted)
+        self._portal.call(sessions.check_transacted, self._twin)
         try:
             yield self
         except BaseException:

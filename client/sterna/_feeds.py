@@ -1,0 +1,392 @@
+"""What stands between a consumer and its link: opening, following its destination to another broker, waiting, closing.
+
+The rules are in `_machines.consuming`; here are the tasks, the requests and those who wait. The application's
+face of it is `consumers`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Protocol
+
+from sterna import errors
+from sterna._acknowledging import Settled
+from sterna._encode import length, varint
+from sterna._homes import HOPS_MAX, pause_s
+from sterna._in_hand import has_ended_well, holder
+from sterna._link import Link, LinkLostError
+from sterna._listening import Listener, Listening
+from sterna._machines.consuming import ConsumerState
+from sterna._machines.window import Window
+from sterna._proto.sterna.v1 import message_pb2
+from sterna._proto.sterna.v1 import messaging_pb2 as pb
+from sterna.destinations import Destination
+from sterna.messages import Message
+
+if TYPE_CHECKING:
+    from sterna._parts import Part
+    from sterna._roles import Session
+
+_BROWSE_WINDOW = 256
+_RETRIES = 40
+
+
+class Face(Protocol):
+    """The application's consumer."""
+
+    session: Session
+    closed: errors.SternaError | None
+    replaced: bool
+
+
+class Options(Protocol):
+    """As `sterna.consumers.ConsumerOptions`."""
+
+    @property
+    def selector(self) -> str: ...
+    @property
+    def no_local(self) -> bool: ...
+    @property
+    def browse(self) -> bool: ...
+    @property
+    def prefetch(self) -> int | None: ...
+    @property
+    def prefetch_bytes(self) -> int: ...
+    @property
+    def subscription(self) -> pb.Subscription | None: ...
+
+
+class Feed:
+    """See the module. `part` is the part of the session that it belongs to now."""
+
+    def __init__(self, consumer: Face, part: Part, destination: Destination, options: Options) -> None:
+        self.consumer = consumer
+        self.part = part
+        self.destination = destination
+        self.options = options
+        self.id = part.lifeline.next_consumer_id()
+        self.state = ConsumerState(
+            part.state,
+            Window(_BROWSE_WINDOW if options.browse else options.prefetch or 0, options.prefetch_bytes),
+            browses=options.browse,
+            now_ms=part.lifeline.broker_time_ms,
+            has_ended_well=has_ended_well,
+        )
+        self.closed: errors.SternaError | None = None
+        #: Whether the application has closed it, or what it belongs to.
+        self.is_left = False
+        self.link: Link | None = None
+        self.listening: Listening | None = None
+        self.waiters: deque[asyncio.Future[None]] = deque()
+        #: What takes it to another broker, once it was told to go.
+        self._follower: asyncio.Task[None] | None = None
+
+    # --- Opening, on each link anew
+
+    async def open(self, link: Link) -> None:
+        """Opens the consumer on `link`, with its window as first credit."""
+        options, part, state = self.options, self.part, self.state
+        name = part.lifeline.current(self.destination).name
+        opening = pb.OpenConsumer(
+            consumer=self.id,
+            destination=message_pb2.Destination(kind=self.destination.kind, name=name),  # type: ignore[arg-type]
+            selector=options.selector,
+            no_local=options.no_local,
+            browse=options.browse,
+        )
+        subscription = options.subscription
+        if subscription is not None:
+            opening.subscription.CopyFrom(subscription)
+        messages, size = state.begin()
+        if messages:
+            opening.credit.message_limit, opening.credit.bytes_limit = messages, size
+        part.lifeline.route_feed(self)
+
+        def at_once(reply: Any) -> None:
+            # Deliveries may stand right behind the reply: they must find their source and epoch, or they would be
+            # acknowledged under those of the broken link.
+            if link.has_left:
+                return  # behind a Goodbye nothing is handed out; the next link opens it anew
+            opened = reply.consumer_opened
+            self.consumer.replaced = opened.replaced
+            recommended = opened.prefetch if options.prefetch is None and not options.browse else None
+            state.opened(opened.source, opened.epoch, recommended)
+            self.link = link
+            self.wake_all()
+
+        number = part.number
+
+        def undo(_: Any) -> None:
+            link.tell(number, "close_consumer", pb.CloseConsumer(consumer=opening.consumer))
+
+        try:
+            await link.request(number, "open_consumer", opening, at_once=at_once, undo=undo)
+        except BaseException:
+            part.lifeline.unroute_feed(self)
+            state.refused()
+            self.link = None
+            raise
+        if state.is_due or self.waiters:
+            self.ask()
+
+    async def reopen(self, link: Link) -> None:
+        """Opens the consumer on a new link; while its subscription is still held by the old one, tries again.
+
+        Raises:
+            LinkLostError: this link broke as well.
+        """
+        if self.options.browse:
+            self.fail(errors.ConnectionLostError("the connection broke while the browser was open", retryable=True))
+            return
+        delay_s = 0.05
+        for _ in range(_RETRIES):
+            try:
+                await self.open(link)
+            except LinkLostError:
+                raise
+            except errors.SternaError as error:
+                if self.moved(error):
+                    return
+                if not (error.retryable or isinstance(error, errors.InUseError)):
+                    self.fail(error)
+                    self.part.lifeline.report(error)
+                    return
+                await asyncio.sleep(delay_s)
+                delay_s = min(delay_s * 1.5, 2.0)
+            else:
+                return
+        self.fail(errors.InUseError(f"{self.destination} could not be consumed again", subject=str(self.destination)))
+
+    def interrupted(self) -> None:
+        """The link is gone; the machine hears of it from its session's."""
+        self.link = None
+
+    # --- Following a destination to its broker
+
+    def moved(self, error: errors.SternaError) -> bool:
+        """Whether `error` says that the destination lives elsewhere now, and the consumer goes there."""
+        part = self.part
+        homes = part.lifeline.homes
+        if homes is None or not isinstance(error, errors.MovedError) or part.state.transacted:
+            return False
+        self.state.interrupted()
+        self.link = None
+        part.lifeline.unroute_feed(self)
+        part.feeds.pop(self, None)
+        part.branches.followers[self] = None
+        self._follower = homes.spawn(self._follow(error), self._given_up)
+        return True
+
+    async def _follow(self, moved: errors.MovedError) -> None:
+        try:
+            for hop in range(HOPS_MAX):
+                await asyncio.sleep(pause_s(hop))
+                if self.closed is not None:
+                    return
+                try:
+                    await self.go_to(moved)
+                except errors.MovedError as again:
+                    moved = again
+                    continue
+                return
+            raise moved
+        except errors.SternaError as error:
+            self.fail(error)
+            self.part.lifeline.report(error)
+        finally:
+            self.part.branches.followers.pop(self, None)
+
+    def _given_up(self) -> None:
+        """It was on its way to another broker when the connection was closed, or itself."""
+        self.part.branches.followers.pop(self, None)
+        if self.closed is None:
+            self.fail(errors.ClosedError("the connection was closed", subject=str(self.destination)))
+
+    async def go_to(self, moved: errors.MovedError) -> None:
+        """Opens itself in the session's part on another broker."""
+        part = await self.part.homed(moved)
+        self.part, self.consumer.session = part, part.session
+        self.id = part.lifeline.next_consumer_id()
+        self.state.moved(part.state, part.lifeline.broker_time_ms)
+        await part.lifeline.retrying(self.open, part)
+        part.feeds[self] = None
+
+    # --- From the broker
+
+    def on_deliver(self, deliver: Any) -> None:
+        """A batch of deliveries."""
+        if self.closed is not None:
+            return  # they go back, unseen
+        if deliver.time_ms:
+            self.part.lifeline.told_time(deliver.time_ms)
+        count = self.state.delivered(deliver.deliveries)
+        waiters = self.waiters
+        while waiters and count:
+            count -= 1
+            waiter = waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def on_drained(self, drained: Any) -> None:
+        """There is nothing more: a browser has seen everything."""
+        self.state.drained(drained.message_limit)
+        self.wake_all()
+
+    def on_closed(self, error: errors.SternaError) -> None:
+        """The broker has ended it."""
+        if self.moved(error):
+            return
+        if self.part.state.handed.get(self.state.source):
+            # What it took in the transaction under way has gone back.
+            self.part.state.refused(error)
+        self.fail(error)
+
+    # --- Credit
+
+    def ask(self) -> None:
+        """Has what there is to say written with the next batch."""
+        state = self.state
+        state.is_due = False
+        if self.link is not None and not state.is_asked:
+            state.is_asked = True
+            self.link.gather(self._gather)
+
+    def _gather(self, link: Link) -> None:
+        """Posts the credit as it now stands, and what goes back."""
+        if self.link is not link or self.closed is not None:
+            self.state.is_asked = False
+            return
+        released, wanted = self.state.gather(is_awaited=bool(self.waiters))
+        if released is not None:
+            self.part.post(link, pb.ClientFrame(session=self.part.number, release=released))
+        if wanted is None:
+            return
+        messages, size = wanted
+        content = b"\x08" + varint(self.id) + b"\x10" + varint(messages)
+        if size:
+            content += b"\x18" + varint(size)
+        frame = b"\x08" + varint(self.part.number) + b"\x2a" + length(len(content)) + content
+        link.post(frame)
+
+    # --- Listening and waiting
+
+    def listen(self, listener: Listener, take: Callable[[], Coroutine[Any, Any, Message]]) -> None:
+        """Hands what `take` returns to a listener from now on."""
+        if self.listening is not None:
+            raise errors.NotAllowedError("the consumer has a listener already")
+        self.listening = Listening(self, take, listener)
+
+    def runs_dry(self) -> None:
+        """There was nothing to hand out: what was held back may leave now."""
+        self.part.hurry()
+        if self.state.is_due:
+            self.ask()
+
+    async def wait(self) -> None:
+        """Until there is a message, or the end.
+
+        Raises:
+            SternaError: the end has come.
+        """
+        self.part.hurry()
+        if self.closed is not None:
+            raise self.closed
+        if self.part.closed is not None:
+            raise self.part.closed
+        waiter = asyncio.get_running_loop().create_future()
+        self.waiters.append(waiter)
+        if self.state.is_due or not self.state.window.messages:
+            self.ask()
+        try:
+            await waiter
+        except asyncio.CancelledError:
+            if waiter in self.waiters:
+                self.waiters.remove(waiter)
+            else:
+                self._wake_one()  # woken and cancelled at once: the message is somebody else's
+            raise
+
+    def _wake_one(self) -> None:
+        while self.waiters:
+            waiter = self.waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                return
+
+    def wake_all(self) -> None:
+        """Whoever waits looks again."""
+        waiters, self.waiters = self.waiters, deque()
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    # --- What the application says of a message
+
+    def finish(self) -> None:
+        """Whoever asks is done with what it was handed last, in a session that acknowledges by itself."""
+        if self.state.in_hand:
+            self.state.finish(holder())
+            if self.state.session.is_due:
+                self.part.ask()
+
+    @property
+    def session(self) -> Any:
+        """The session that its messages belong to."""
+        return self.consumer.session
+
+    def acknowledge(self, sequence: int, generation: int) -> Settled:
+        """See Message.acknowledge."""
+        return self.part.acknowledge(self.state, sequence, generation)
+
+    def release(self, sequence: int, generation: int, message_id: str) -> None:
+        """See Message.release."""
+        self.part.release(self.state, sequence, generation, message_id)
+
+    # --- Closing
+
+    async def stop_listening(self) -> None:
+        """Lets the listener finish with the message it has, then hands out no more."""
+        self.is_left = True
+        listening, self.listening = self.listening, None
+        if listening is None or listening.is_current:
+            return
+        if listening.is_busy:
+            # The iterator ends at its next step.
+            self.state.buffer.clear()
+            if self.closed is None:
+                error = errors.ClosedError("the consumer was closed", subject=str(self.destination))
+                self.closed = self.consumer.closed = error
+        await listening.end()
+
+    def fail(self, error: errors.SternaError) -> None:
+        """The consumer is over: whoever waits on it gets `error`."""
+        self.closed = self.consumer.closed = error
+        if self._follower is not None and self._follower is not asyncio.current_task():
+            self._follower.cancel()
+        self.part.lifeline.unroute_feed(self)
+        self.part.feeds.pop(self, None)
+        self.state.closed()
+        self.wake_all()
+
+    async def close(self, *, failed: bool) -> None:
+        """See Consumer.close."""
+        await self.stop_listening()
+        released = self.state.leave(holder(), failed=failed)
+        link, self.link = self.link, None
+        part = self.part
+        if self.closed is None:
+            self.fail(errors.ClosedError("the consumer was closed", subject=str(self.destination)))
+        else:
+            self.fail(self.closed)
+        if link is None or link.lost is not None or part.closed is not None:
+            return
+        part.gather(link)
+        closing = pb.CloseConsumer(consumer=self.id, seen=part.state.seen(self.state.source))
+        if released is not None:
+            part.post(link, pb.ClientFrame(session=part.number, release=released))
+        try:
+            await link.request(part.number, "close_consumer", closing)
+        except (LinkLostError, errors.ClosedError):
+            pass  # with the link or the session the consumer is gone as well

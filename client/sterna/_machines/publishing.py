@@ -1,0 +1,102 @@
+"""What a producer has to write: growing Publish frames, and bodies that go ahead of their message."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from sterna._encode import length, varint
+
+_FRAME_OVERHEAD: Final = 64
+
+
+class Grower(Protocol):
+    """Who adds to a run, as long as it is the one that it names."""
+
+    run: Run | None
+
+
+class Run:
+    """A Publish frame that is still growing: messages numbered on from its first, of one producer on one link."""
+
+    __slots__ = ("destination", "first", "grower", "messages", "producer", "session", "transaction")
+
+    def __init__(
+        self, grower: Grower, producer: int, session: int, first: int, destination: bytes, transaction: int
+    ) -> None:
+        self.grower = grower
+        self.producer = producer
+        self.session = session
+        self.first = first
+        self.destination = destination
+        self.transaction = transaction
+        self.messages: list[bytes] = []
+
+    @property
+    def end(self) -> int:
+        """The number that the next message would have."""
+        return self.first + len(self.messages)
+
+    def take(self, parts: list[bytes], room: int) -> tuple[int, bool]:
+        """Moves as many messages as fit into `room` to `parts`, as one frame; at least one when `parts` is empty.
+
+        Returns the frame's size and whether the run is used up.
+        """
+        messages = self.messages
+        body: list[bytes] = []
+        size = count = 0
+        room -= _FRAME_OVERHEAD + len(self.destination)
+        for message in messages:
+            entry = b"\x1a" + length(len(message))
+            size += len(entry) + len(message)
+            if size > room and (count or parts):
+                size -= len(entry) + len(message)
+                break
+            body.append(entry)
+            body.append(message)
+            count += 1
+        if not count:
+            return 0, False
+        publish = b"\x08" + varint(self.producer) + b"\x10" + varint(self.first)
+        tail = self.destination
+        if self.transaction:
+            tail += b"\x28" + varint(self.transaction)
+        size += len(publish) + len(tail)
+        frame = b"\x08" + varint(self.session) + b"\x1a" + length(size)
+        size += len(frame)
+        parts += (b"\x0a", length(size), frame, publish, *body, tail)
+        self.first += count
+        done = count == len(messages)
+        self.messages = [] if done else messages[count:]
+        return size + 6, done
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """A large body, to be written in chunks before the message that names it by its number."""
+
+    upload: int
+    data: bytes
+
+
+class InFlight:
+    """The bytes that all producers of a connection have in flight, and how many may be."""
+
+    __slots__ = ("bytes", "limit")
+
+    def __init__(self, limit: int) -> None:
+        self.bytes = 0
+        self.limit = limit
+
+    def has_room(self, size: int) -> bool:
+        """Whether `size` more bytes may be in flight; one message always may."""
+        return self.bytes == 0 or self.bytes + size <= self.limit
+
+
+class Outbox:
+    """An estimate of what a link's runs hold that was not written yet, of producers that no confirm holds back."""
+
+    __slots__ = ("bytes",)
+
+    def __init__(self) -> None:
+        self.bytes = 0

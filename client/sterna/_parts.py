@@ -1,0 +1,427 @@
+"""A session on one broker. In a cluster an application's session has such a part on each that has something of it.
+
+The rules are in `_machines.settling`; here are the requests, the promises of an answer and those who wait for them. The
+application's face of it is `sessions`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from sterna import errors
+from sterna._acknowledging import Settled
+from sterna._branches import Branches
+from sterna._link import Link, LinkLostError
+from sterna._machines.consuming import ConsumerState
+from sterna._machines.settling import (
+    Acknowledged,
+    Answer,
+    Effect,
+    SessionState,
+    Transaction,
+    failure_of_commit,
+)
+from sterna._proto.sterna.v1 import messaging_pb2 as pb
+from sterna._roles import FeedRole, SendingRole, Session
+from sterna.modes import AcknowledgeMode, Durability
+
+if TYPE_CHECKING:
+    from sterna._lifeline import Lifeline
+
+
+class Part:
+    """See the module. `session` is its face, `number` the broker's number for it on the link in use."""
+
+    def __init__(self, session: Session, lifeline: Lifeline, mode: AcknowledgeMode, *, is_stopped: bool) -> None:
+        self.session = session
+        self.lifeline = lifeline
+        self.state = SessionState(mode)
+        self.number = 0
+        self.link: Link | None = None
+        self.closed: errors.SternaError | None = None
+        self.is_stopped = is_stopped
+        # Ordered, here and elsewhere: whatever is done for each of them is done in the same order in each run.
+        self.feeds: dict[FeedRole, None] = {}
+        self.producers: dict[SendingRole, None] = {}
+        #: What this session has on other brokers. All its parts share one.
+        self.branches: Branches[Part] = Branches(self)
+        #: The promise of what leaves with the next frame, and those of frames without an answer.
+        self._next: Settled | None = None
+        self._outstanding: list[Settled] = []
+
+    # --- Opening, on each link anew
+
+    async def open(self, link: Link) -> None:
+        """Opens the session on `link`; its producers and consumers come after it."""
+        mode = int(self.state.mode)
+        opening = pb.OpenSession(acknowledge_mode=mode, stopped=self.is_stopped)  # type: ignore[arg-type]
+
+        def undo(reply: Any) -> None:
+            link.tell(reply.session_opened.session, "close_session", pb.CloseSession())
+
+        reply = await link.request(0, "open_session", opening, undo=undo)
+        if self.closed is not None:
+            undo(reply)  # it was closed while the connection was being restored
+            return
+        self.number = reply.session_opened.session
+        self.link = link
+        self.state.opened(link.welcome.epoch)
+
+    def interrupted(self) -> None:
+        """The link is gone, and with it every delivery that was not acknowledged."""
+        self.link = None
+        self.state.interrupted()
+        self._settle_next()
+        for feed in self.feeds:
+            feed.interrupted()
+            if self.state.transacted:
+                feed.wake_all()  # whoever waits learns that the transaction is lost
+        for producer in self.producers:
+            producer.interrupted()
+
+    def _settle_next(self) -> None:
+        if self._next is not None:
+            self._next.settle(False)
+            self._next = None
+
+    def check_open(self) -> None:
+        """Raises why the session is over, when it is."""
+        if self.closed is not None:
+            raise self.closed
+
+    def _usable(self) -> Link | None:
+        self.check_open()
+        return self.link
+
+    # --- Making things
+
+    async def add_producer(self, sending: SendingRole) -> None:
+        """Opens a producer in this part.
+
+        Raises:
+            ClosedError: the session was closed meanwhile.
+        """
+        await self.lifeline.retrying(sending.open_first, self)
+        if self.closed is not None:
+            sending.fail(self.closed)
+            raise self.closed
+        self.producers[sending] = None
+
+    async def add(self, feed: FeedRole) -> None:
+        """Opens a consumer in this part.
+
+        Raises:
+            ClosedError: the session was closed meanwhile.
+        """
+        await self.lifeline.retrying(feed.open, self)
+        if self.closed is not None:
+            feed.fail(self.closed)
+            raise self.closed
+        self.feeds[feed] = None
+
+    async def unsubscribe(self, name: str) -> None:
+        """See Session.unsubscribe."""
+        # A durable lives with its topic, and its name does not say where: whoever has it, among those in use, knows it.
+        for other in self.lifeline.homes.lifelines if self.lifeline.homes is not None else ():
+            await self.branches.part_at(other)
+        missing: errors.NoSuchSubscriptionError | None = None
+        for part in self.parts:
+            try:
+                await part.request("unsubscribe", pb.Unsubscribe(name=name))
+            except errors.NoSuchSubscriptionError as error:
+                missing = error
+            else:
+                return
+        if missing is not None:
+            raise missing
+
+    async def start(self, *, stop: bool) -> None:
+        """Lets deliveries go on, or stops them."""
+        for part in self.parts:
+            part.is_stopped = stop
+            await part.request("start", pb.Start(stop=stop))
+
+    async def request(self, name: str, content: Any) -> None:
+        """Asks for what is the same on any link."""
+
+        async def ask(link: Link) -> None:
+            await link.request(self.number, name, content)
+
+        await self.lifeline.retrying(ask, self)
+
+    async def homed(self, moved: errors.MovedError) -> Part:
+        """The session's part at the broker where something lives."""
+        return await self.branches.homed(self, moved)
+
+    def another(self, lifeline: Lifeline) -> Part:
+        """A branch of it, for another broker."""
+        face: Callable[..., Session] = type(self.session)
+        made = part_of(face(lifeline, self.state.mode, stopped=self.is_stopped))
+        made.branches = self.branches
+        return made
+
+    @property
+    def parts(self) -> list[Part]:
+        """This session on its brokers, itself first; a branch has no others."""
+        return self.branches.parts if self.branches.root is self else [self]
+
+    # --- Acknowledging
+
+    def ask(self) -> None:
+        """Has what there is to acknowledge written with the next batch."""
+        state = self.state
+        state.is_due = False
+        if self.link is not None and not state.is_asked:
+            state.is_asked = True
+            self.link.gather(self.gather)
+
+    def hurry(self) -> None:
+        """Somebody waits: lazy acknowledgements may leave now."""
+        self.state.hurry()
+        if self.state.is_due:
+            self.ask()
+
+    def gather(self, link: Link) -> None:
+        """Posts what is to be acknowledged."""
+        acknowledge = self.state.gather()
+        if acknowledge is None:
+            return
+        settled, self._next = self._next or Settled(), None
+        self._outstanding.append(settled)
+
+        def settle(_: Any, error: errors.SternaError | None) -> None:
+            self._outstanding.remove(settled)
+            if error is None or isinstance(error, LinkLostError):
+                settled.settle(error is None)
+            else:
+                settled.settle(False, error)
+                self.lifeline.report(error)
+
+        link.begin(self.number, "acknowledge", acknowledge, settle)
+
+    def acknowledge(self, consumer: ConsumerState, sequence: int, generation: int) -> Settled:
+        """See Message.acknowledge."""
+        if self.closed is not None:
+            raise self.closed
+        state = self.state
+        outcome = state.acknowledge(consumer, sequence, generation)
+        if state.covers_all and self.branches.has_any and outcome is not Acknowledged.VOID:
+            for part in self.branches.parts:
+                if part is not self:
+                    part.acknowledge_all()
+        if state.is_due:
+            self.ask()
+        if outcome is Acknowledged.NEXT:
+            if self._next is None:
+                self._next = Settled(hurry=self.hurry)
+            return self._next
+        return Settled(outcome is Acknowledged.DONE)
+
+    def acknowledge_all(self) -> None:
+        """Acknowledges what was handed out, in CLIENT mode, because another part of the session does."""
+        self.state.acknowledge_all()
+        if self.state.is_due:
+            self.ask()
+
+    def release(self, consumer: ConsumerState, sequence: int, generation: int, message_id: str) -> None:
+        """See Message.release."""
+        link = self._usable()
+        try:
+            released = self.state.release(consumer, sequence, generation)
+        except errors.NotAllowedError as error:
+            raise errors.NotAllowedError(error.cause, subject=message_id, remedy=error.remedy) from None
+        if released is not None and link is not None:
+            self.post(link, pb.ClientFrame(session=self.number, release=released))
+
+    def post(self, link: Link, frame: Any) -> None:
+        """A frame behind the acknowledgements gathered so far."""
+        self.gather(link)
+        link.post(frame.SerializeToString())
+
+    async def flush(self) -> None:
+        """See Session.flush."""
+        for branch in self.parts[1:]:
+            await branch.flush()
+        for producer in list(self.producers):
+            await producer.flush()
+        if self.link is not None:
+            self.gather(self.link)
+        for settled in list(self._outstanding):
+            await settled
+
+    # --- Recovering
+
+    def redeliver(self, recover: pb.Recover, before: pb.ClientFrame | None = None) -> Settled:
+        """Asks for redelivery of everything unsettled. Deliveries that come before the reply to `recover` are void.
+
+        A rollback goes `before`: its own reply waits for the disk, and its redeliveries might overtake it.
+        """
+        link = self._usable()
+        if link is None:
+            return Settled(True)
+        self.gather(link)
+        self.state.recover()
+        settled = Settled()
+
+        def settle(_: Any, error: errors.SternaError | None) -> None:
+            # Here and not after the await: deliveries that follow the reply are good again.
+            if self.link is link:
+                self.state.recovered()
+                for feed in self.feeds:
+                    if feed.state.is_due:
+                        feed.ask()
+            settled.settle(True, None if isinstance(error, LinkLostError) else error)
+
+        if before is not None:
+            link.post(before.SerializeToString())
+        link.begin(self.number, "recover", recover, settle)
+        return settled
+
+    async def recover(self) -> None:
+        """See Session.recover."""
+        for begun in [part.redeliver(pb.Recover(seen=part.state.seen())) for part in self.branches.parts]:
+            await begun
+
+    # --- Transactions
+
+    async def commit(self) -> Durability | None:
+        """See Session.commit."""
+        if self.state.stage is Transaction.NONE:
+            return None
+        link = self._usable()
+        seen = self.state.seen() if self.state.stage is Transaction.REFUSED else []
+        effect, acknowledge, failure = self.state.commit()
+        if effect is Effect.UNDO_AND_RAISE:
+            await self._undo(seen)
+        if failure is not None:
+            raise failure
+        if link is None:  # pragma: no cover - an interruption has said so
+            raise errors.TransactionRolledBackError("the connection is interrupted", retryable=True)
+        transaction = self.state.transaction
+        if acknowledge is not None:
+            self.post(link, pb.ClientFrame(session=self.number, acknowledge=acknowledge))
+        verb = pb.Transact(transaction=transaction, verb=pb.Transact.COMMIT)
+        answer, durability = Answer.TAKEN, 0
+        cause: errors.SternaError | None = None
+        try:
+            reply = await link.request(self.number, "transact", verb)
+            durability = reply.transacted.durability
+            if reply.transacted.rolled_back:
+                answer = Answer.UNDONE
+        except LinkLostError as error:
+            answer, cause = Answer.BREAK, error
+        except errors.SternaError as error:
+            answer, cause = Answer.REFUSED, error
+        failure = failure_of_commit(answer, cause)
+        if failure is None:
+            return Durability(durability)
+        if failure is cause:
+            raise failure
+        raise failure from cause
+
+    async def rollback(self) -> None:
+        """See Session.rollback."""
+        seen = self.state.seen()
+        if self.state.rollback() is Effect.UNDO:
+            await self._undo(seen)
+
+    async def _undo(self, seen: list[pb.SeenSet]) -> None:
+        verb = pb.Transact(transaction=self.state.transaction, verb=pb.Transact.ROLLBACK, seen=seen)
+        await self.redeliver(pb.Recover(), before=pb.ClientFrame(session=self.number, transact=verb))
+
+    # --- Closing
+
+    def fail(self, error: errors.SternaError) -> None:
+        """The session is over: whoever waits in it learns why."""
+        if self.closed is not None:
+            return
+        self.closed = self.session.closed = error
+        self.lifeline.forget(self)
+        self.state.closed()
+        self._settle_next()
+        for feed in [*self.feeds, *self.branches.followers_of(self)]:
+            feed.fail(error)
+        for producer in list(self.producers):
+            producer.fail(error)
+
+    async def close(self, *, failed: bool) -> None:
+        """See Session.close."""
+        if self.closed is not None:
+            return
+        await self.branches.leave(self)
+        failure = await self._flush_producers()
+        for feed in list(self.feeds):
+            await feed.stop_listening()
+            if not failed:
+                feed.finish()
+        while branches := self.parts[1:]:
+            await branches[0].close(failed=failed)
+        link = self.link
+        seen = self.state.seen()
+        if link is not None:
+            self.gather(link)
+        outstanding = list(self._outstanding)
+        self.fail(errors.ClosedError("the session was closed", subject="session"))
+        if link is not None:
+            with contextlib.suppress(LinkLostError, errors.ClosedError):
+                await link.request(self.number, "close_session", pb.CloseSession(seen=seen))
+            for one in outstanding:
+                with contextlib.suppress(errors.SternaError):
+                    await one  # a refusal was reported when it came
+        if failure is not None and not failed:
+            raise failure
+
+    async def _flush_producers(self) -> errors.SternaError | None:
+        failure: errors.SternaError | None = None
+        for producer in list(self.producers):
+            if not self.state.transacted:
+                try:
+                    await producer.flush()
+                except errors.SternaError as error:
+                    failure = failure or error
+        return failure
+
+    def abandon(self) -> None:
+        """Ends it without waiting for the broker's word: whoever was making it was cancelled."""
+        link = self.link
+        self.fail(errors.ClosedError("the session was given up", subject="session"))
+        if link is not None:
+            link.tell(self.number, "close_session", pb.CloseSession())
+
+    async def move(self, lifeline: Lifeline, moved: errors.MovedError) -> None:
+        """Takes a transacted session to another broker, as long as it has nothing where it is.
+
+        Raises:
+            SpansHomesError: it has.
+        """
+        anonymous = [one for one in self.producers if one.destination is None]
+        is_used = self.state.stage is not Transaction.NONE or self.feeds
+        if is_used or len(anonymous) < len(self.producers):
+            cause = f"a transaction cannot reach over brokers: {moved.cause}"
+            raise errors.SpansHomesError(cause, subject=moved.subject)
+        link = self.link
+        self.lifeline.forget(self)
+        if link is not None and link.lost is None:
+            with contextlib.suppress(LinkLostError):
+                await link.request(self.number, "close_session", pb.CloseSession())
+        self.lifeline, self.link = lifeline, None
+        await lifeline.retrying(self.open)
+        self.check_open()  # closed on the way, it belongs nowhere
+        lifeline.parts.append(self)
+        for producer in anonymous:
+            producer.move(self)
+            await lifeline.retrying(producer.open_first, self)
+            self.producers[producer] = None
+
+
+def part_of(session: Session) -> Part:
+    """What is behind an application's session."""
+    part: Part = session._part
+    return part
+
+
+def abandon(session: Session) -> None:
+    """Ends a session without waiting for the broker's word: whoever was making it was cancelled."""
+    part_of(session).abandon()

@@ -1,0 +1,183 @@
+"""What stands between a producer and its links: its lanes, opened on each link anew, and its way to another broker.
+
+The application's face of it is `producers`. A lane each for messages that are confirmed and for RELIABLE ones is opened
+when it is first needed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from sterna import errors
+from sterna._homes import HOPS_MAX, pause_s
+from sterna._lane import Lane
+from sterna._link import Link, LinkLostError
+from sterna.destinations import Destination
+
+if TYPE_CHECKING:
+    from sterna._parts import Part
+
+
+class Sending:
+    """See the module. `part` is the part of the session that it belongs to now; `on_move` is told of each other one."""
+
+    def __init__(
+        self,
+        part: Part,
+        destination: Destination | None,
+        window: int,
+        *,
+        confirmed: bool,
+        on_move: Callable[[Part], None],
+    ) -> None:
+        self.part = part
+        self.destination = destination
+        self.is_following = False
+        self._window = window
+        self._on_move = on_move
+        # A producer of RELIABLE messages has no confirmed one until it sends another.
+        self._lanes: dict[bool, Lane] = {}
+        self._opening = asyncio.Lock()
+        #: That of messages with the producer's own mode.
+        self.lane = self._lanes[confirmed] = self._new_lane(confirmed)
+
+    def _new_lane(self, confirmed: bool) -> Lane:
+        return Lane(self, self.part, self.destination, self._window, confirmed=confirmed)
+
+    @property
+    def unconfirmed(self) -> int:
+        """How many messages are waiting for their confirmation."""
+        return sum(len(lane.machine.unconfirmed) for lane in self._lanes.values())
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nobody waits for anything of it."""
+        return not (self.unconfirmed or self.is_following or any(one.is_waited_for for one in self._lanes.values()))
+
+    # --- Opening, on each link anew
+
+    async def open_first(self, link: Link) -> None:
+        """Opens the lanes where they have not been before."""
+        for lane in list(self._lanes.values()):
+            await self._open(lane, link, again=False)
+
+    async def _open(self, lane: Lane, link: Link, *, again: bool) -> None:
+        lifeline = self.part.lifeline
+        lane.destination = None if self.destination is None else lifeline.current(self.destination)
+        lifeline.route_lane(lane)
+        try:
+            await lane.open(link, again=again)
+        except BaseException:
+            if not again:
+                lifeline.unroute_lane(lane)
+            raise
+
+    async def reopen(self, link: Link) -> None:
+        """Opens the lanes on a new link; a lane that the broker refuses now fails with that, for good."""
+        if self.is_following:
+            return  # it opens itself, where it has come to
+        for lane in list(self._lanes.values()):
+            try:
+                await self._open(lane, link, again=True)
+            except LinkLostError:
+                raise
+            except errors.SternaError as error:
+                if isinstance(error, errors.MovedError) and self.moved(error):
+                    return
+                lane.fail(error)
+                self.part.lifeline.report(error)
+
+    def interrupted(self) -> None:
+        """The link is gone."""
+        for lane in self._lanes.values():
+            lane.interrupted()
+
+    async def lane_for(self, *, confirmed: bool) -> Lane:
+        """The lane for messages of this kind, opened if it is the first."""
+        lane = self._lanes.get(confirmed)
+        if lane is None:
+            async with self._opening:
+                lane = self._lanes.get(confirmed)
+                if lane is None:
+                    made = self._new_lane(confirmed)
+                    part = self.part
+                    await part.lifeline.retrying(lambda link: self._open(made, link, again=False), part)
+                    lane = self._lanes[confirmed] = made
+        return lane
+
+    # --- Following a destination to its broker
+
+    def moved(self, error: errors.MovedError) -> bool:
+        """The destination lives elsewhere: goes there, with what is unconfirmed. Whether it can."""
+        part = self.part
+        homes = part.lifeline.homes
+        if self.destination is None or homes is None or part.state.transacted:
+            return False
+        for lane in self._lanes.values():
+            lane.moved()
+        if not self.is_following:
+            self.is_following = True
+            homes.spawn(self._follow(error), self._given_up)
+        return True
+
+    async def _follow(self, moved: errors.MovedError) -> None:
+        try:
+            for hop in range(HOPS_MAX):
+                await asyncio.sleep(pause_s(hop))
+                part = await self.part.homed(moved)
+                self.move(part)
+                try:
+                    await part.lifeline.retrying(self.open_first, part)
+                except errors.MovedError as again:
+                    moved = again
+                    continue
+                return
+            raise moved
+        except errors.SternaError as error:
+            self.fail(error)
+            self.part.lifeline.report(error)
+        finally:
+            self.is_following = False
+
+    def _given_up(self) -> None:
+        """It was on its way to another broker when the connection was closed."""
+        self.is_following = False
+        self.fail(errors.ClosedError("the connection was closed", subject=str(self.destination)))
+
+    def move(self, part: Part) -> None:
+        """Belongs to another part of the session from now on, or to one that has moved."""
+        self.part.producers.pop(self, None)
+        for lane in self._lanes.values():
+            lane.lifeline.unroute_lane(lane)
+        self.part = part
+        # At once: who closes the session, or flushes it, waits for what is on its way, too.
+        part.producers[self] = None
+        for lane in self._lanes.values():
+            lane.move(part)
+        self._on_move(part)
+
+    # --- Flushing and closing
+
+    async def flush(self) -> None:
+        """Waits until everything sent so far is confirmed.
+
+        Raises:
+            FlushError: what failed since the last flush.
+        """
+        for lane in list(self._lanes.values()):
+            if lane.confirmed:
+                await lane.flush()
+
+    def fail(self, error: errors.SternaError) -> None:
+        """It is over: what is unconfirmed fails with `error`."""
+        self.part.producers.pop(self, None)
+        for lane in self._lanes.values():
+            lane.fail(error)
+            lane.lifeline.unroute_lane(lane)
+
+    def leave(self) -> list[asyncio.Future[None]]:
+        """Ends the lanes at once; each answer of the broker is a future."""
+        self.part.producers.pop(self, None)
+        return [lane.leave() for lane in self._lanes.values()]
