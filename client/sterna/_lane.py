@@ -110,6 +110,8 @@ class Lane:
         self.confirmed = confirmed
         self.id = lifeline.next_producer_id()
         self.incarnation = 0
+        #: The highest number that the broker had when it opened a producer by its name.
+        self.last_number = 0
         self._token = b""
         self._id_prefix = ""
         self.next = 1
@@ -159,6 +161,11 @@ class Lane:
             opening.first_unconfirmed = next(iter(self.unconfirmed), self.next)
             opening.token = self._token
             opening.left_out.extend(pb.SequenceRange(first=first, last=last) for first, last in self._settled_since())
+        options = self.owner.options if self.owner is not None and self.confirmed else None
+        if options is not None and options.name:
+            opening.name, opening.unknown_is_new = options.name, options.unknown_is_new
+            if not again:
+                opening.first_unconfirmed = options.first_number
         number = self.session._number
 
         def undo(_: Any) -> None:
@@ -167,7 +174,7 @@ class Lane:
 
         def at_once(reply: Any) -> None:
             # What stands behind the answer may end the producer again, as when its destination moves.
-            self._opened(link, reply.producer_opened, anew=not known)
+            self._opened(link, reply.producer_opened, opening, anew=not known)
 
         try:
             await link.request(number, "open_producer", opening, at_once=at_once, undo=undo)
@@ -177,11 +184,11 @@ class Lane:
             self.lifeline.in_doubt += self._forgotten(error, self._handed)
             await self.open(link, again=False)
 
-    def _opened(self, link: Link, opened: Any, *, anew: bool) -> None:
+    def _opened(self, link: Link, opened: Any, opening: pb.OpenProducer, *, anew: bool) -> None:
         """The broker has opened it: what is unconfirmed is sent."""
         if anew:
-            # A new incarnation counts from 1. What was numbered before the first link came up keeps its numbers.
-            self._renumber()
+            # A new incarnation counts from 1, a named one from where its program is. What was numbered before the first link came up keeps its numbers.
+            self._renumber(opened.last_sequence, opening.first_unconfirmed if opening.name else 1)
         self.incarnation, self._token = opened.incarnation, opened.token
         # A broker from before ids had a prefix gives none.
         self._id_prefix = opened.message_id_prefix or f"ID:{self.lifeline.broker}.{self.incarnation:X}:"
@@ -251,13 +258,14 @@ class Lane:
         self._check_flushed()
         return len(entries)
 
-    def _renumber(self) -> None:
+    def _renumber(self, last: int, first: int) -> None:
+        self.last_number, first = last, first or last + 1
         before = list(self.unconfirmed)
-        self.unconfirmed = dict(enumerate(self.unconfirmed.values(), 1))
-        self.next = len(before) + 1
-        self._handed = 0
+        self.unconfirmed = dict(enumerate(self.unconfirmed.values(), first))
+        self.next = first + len(before)
+        self._handed = first - 1
         # So many of what is left had been numbered when the flush began.
-        self._flushers = [(bisect_right(before, mark), flusher) for mark, flusher in self._flushers]
+        self._flushers = [(first - 1 + bisect_right(before, mark), flusher) for mark, flusher in self._flushers]
 
     def interrupted(self) -> None:
         """The link is gone; numbering goes on without one."""

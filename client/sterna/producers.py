@@ -54,6 +54,12 @@ class ProducerOptions:
 
     `time_to_live_ms`: 0 is for ever. `priority`: 0 to 9, None is the contract's 4. `window`: how many messages may be
     unconfirmed before senders wait.
+
+    `name`: the producer's name of the application's own, at most 255 characters. It belongs to the user and the
+    destination, and the broker keeps its numbers, so that a program that is started again goes on after
+    `Producer.last_number`, or sends again from `first_number` on (0: does not), and each message is stored once
+    (EMS-MSG-E01). Where the broker had to forget names, one that it does not know is refused (`UnknownProducerError`),
+    unless `unknown_is_new`.
     """
 
     delivery_mode: DeliveryMode = DeliveryMode.PERSISTENT
@@ -61,10 +67,15 @@ class ProducerOptions:
     time_to_live_ms: int = 0
     delivery_delay_ms: int = 0
     window: int = 4000
+    name: str = ""
+    first_number: int = 0
+    unknown_is_new: bool = False
 
     def __post_init__(self) -> None:
         if self.window < 1:
             raise errors.InvalidArgumentError(f"{self.window} is no window", subject="window")
+        if self.first_number < 0 or (self.first_number and not self.name):
+            raise errors.InvalidArgumentError("numbers begin with 1, of producers with a name", subject="first_number")
         encode_header(self.delivery_mode, self.priority, self.time_to_live_ms, self.delivery_delay_ms)
 
 
@@ -72,6 +83,8 @@ class Producer:
     """Sends messages; made by `session.producer()`. Close it, or use `async with`."""
 
     def __init__(self, session: Session, destination: Destination | None, options: ProducerOptions) -> None:
+        if options.name and destination is None:
+            raise errors.InvalidArgumentError("a producer with a name is bound to a destination", subject="name")
         self.session = session
         self.destination = destination
         self.options = options
@@ -91,6 +104,14 @@ class Producer:
         self._following = False
         # In a cluster an anonymous producer has a bound one for each destination: only opening tells where it lives.
         self._bound: dict[Destination, Producer] = {}
+
+    @property
+    def last_number(self) -> int:
+        """The highest number that the broker had stored of a named producer when it was opened; 0: none.
+
+        The next message has the number behind it, or `first_number`; `send_soon` tells each.
+        """
+        return self._lane.last_number
 
     # --- Opening, on each link anew
 

@@ -573,10 +573,11 @@ impl Client {
 
 /// A producer was not opened: whether it asks again at once.
 fn producer_refused(session: &mut Session, at: usize, code: Option<ErrorCode>) -> Vec<Sending> {
-    if code != Some(ErrorCode::UnknownProducer) {
-        return Vec::new();
+    match code {
+        Some(ErrorCode::UnknownProducer) => session.producers[at].forgotten(),
+        Some(ErrorCode::Conflict) => session.producers[at].taken_over(),
+        _ => return Vec::new(),
     }
-    session.producers[at].forgotten();
     vec![(session.producers[at].open_frame(), Some(Asked::Producer(at)))]
 }
 

@@ -416,20 +416,24 @@ class SequenceRange(_message.Message):
     def __init__(self, first: _Optional[int] = ..., last: _Optional[int] = ...) -> None: ...
 
 class OpenProducer(_message.Message):
-    __slots__ = ("producer", "destination", "incarnation", "first_unconfirmed", "token", "left_out")
+    __slots__ = ("producer", "destination", "incarnation", "first_unconfirmed", "token", "left_out", "name", "unknown_is_new")
     PRODUCER_FIELD_NUMBER: _ClassVar[int]
     DESTINATION_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     FIRST_UNCONFIRMED_FIELD_NUMBER: _ClassVar[int]
     TOKEN_FIELD_NUMBER: _ClassVar[int]
     LEFT_OUT_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    UNKNOWN_IS_NEW_FIELD_NUMBER: _ClassVar[int]
     producer: int
     destination: _message_pb2.Destination
     incarnation: int
     first_unconfirmed: int
     token: bytes
     left_out: _containers.RepeatedCompositeFieldContainer[SequenceRange]
-    def __init__(self, producer: _Optional[int] = ..., destination: _Optional[_Union[_message_pb2.Destination, _Mapping]] = ..., incarnation: _Optional[int] = ..., first_unconfirmed: _Optional[int] = ..., token: _Optional[bytes] = ..., left_out: _Optional[_Iterable[_Union[SequenceRange, _Mapping]]] = ...) -> None: ...
+    name: str
+    unknown_is_new: bool
+    def __init__(self, producer: _Optional[int] = ..., destination: _Optional[_Union[_message_pb2.Destination, _Mapping]] = ..., incarnation: _Optional[int] = ..., first_unconfirmed: _Optional[int] = ..., token: _Optional[bytes] = ..., left_out: _Optional[_Iterable[_Union[SequenceRange, _Mapping]]] = ..., name: _Optional[str] = ..., unknown_is_new: bool = ...) -> None: ...
 
 class ProducerOpened(_message.Message):
     __slots__ = ("incarnation", "last_sequence", "destination_id", "generation", "credit", "token", "message_id_prefix")
