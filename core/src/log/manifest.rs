@@ -291,6 +291,10 @@ mod tests {
             entries: Vec::new(),
             ..manifest
         };
-        assert_eq!(Manifest::decode(3, &empty.encode()), Some(empty), "of a log without a segment");
+        assert_eq!(
+            Manifest::decode(3, &empty.encode()),
+            Some(empty),
+            "of a log without a segment"
+        );
     }
 }
