@@ -43,6 +43,22 @@ _FAILURES_KEPT: Final = 1000
 Settle = Callable[[Sent | errors.SternaError], None] | asyncio.Future[Sent]
 
 
+class Named(Protocol):
+    """What an application calls its producer, and where it begins; `ProducerOptions` say what each means."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+
+    @property
+    def first_number(self) -> int:
+        """The number of its first message; 0: the one behind what the broker has."""
+
+    @property
+    def unknown_is_new(self) -> bool:
+        """Whether a name that was perhaps forgotten is taken for a new one."""
+
+
 class Owner(Protocol):
     """Whose lane it is: the one who follows when the destination moves."""
 
@@ -56,7 +72,14 @@ class Lane:
     """See the module."""
 
     def __init__(
-        self, owner: Owner, part: Part, destination: Destination | None, window: int, *, confirmed: bool
+        self,
+        owner: Owner,
+        part: Part,
+        destination: Destination | None,
+        window: int,
+        *,
+        confirmed: bool,
+        named: Named | None = None,
     ) -> None:
         self.owner = owner
         self.part = part
@@ -71,6 +94,10 @@ class Lane:
             keeps=confirmed and not self._transacted,
             resumes=confirmed,
         )
+        self._named = named
+        self._was_opened = False
+        #: The highest number that the broker had when it first opened a producer by its name.
+        self.last_number = 0
         self.failures: list[tuple[str, errors.SternaError]] = []
         self.failures_count = 0
         self._flow = lifeline.flow
@@ -106,12 +133,17 @@ class Lane:
             opening.destination.CopyFrom(
                 message_pb2.Destination(kind=self.destination.kind, name=self.destination.name)  # type: ignore[arg-type]
             )
-        known = machine.opening()
+        known, named = machine.opening(), self._named
         if known is not None:
             opening.incarnation = known.incarnation
             opening.first_unconfirmed = known.first_unconfirmed
             opening.token = known.token
             opening.left_out.extend(pb.SequenceRange(first=first, last=last) for first, last in known.left_out)
+        if named is not None:
+            opening.name, opening.unknown_is_new = named.name, named.unknown_is_new
+            if known is None:
+                # Elsewhere, or where the name was forgotten, its numbers go on.
+                opening.first_unconfirmed = machine.first_left if self._was_opened else named.first_number
 
         def close() -> None:
             link.tell(number, "close_producer", pb.CloseProducer(producer=opening.producer))
@@ -123,7 +155,7 @@ class Lane:
         def at_once(reply: Any) -> None:
             # What stands behind the answer may end the producer again, as when its destination moves.
             if machine.closed is None:
-                self._opened(link, number, reply.producer_opened, anew=known is None)
+                self._opened(link, number, reply.producer_opened, opening, anew=known is None)
             else:
                 close()  # it was over before the broker had answered
 
@@ -135,15 +167,21 @@ class Lane:
             self.lifeline.in_doubt += self._fail_each(machine.forgotten(), error)
             await self.open(link, again=False)
 
-    def _opened(self, link: Link, session: int, answer: Any, *, anew: bool) -> None:
+    def _opened(self, link: Link, session: int, answer: Any, opening: pb.OpenProducer, *, anew: bool) -> None:
         """The broker has opened it: what is unconfirmed is sent."""
+        first = 1
+        if self._named is not None:
+            first = opening.first_unconfirmed or answer.last_sequence + 1
+            if not self._was_opened:
+                self.last_number = answer.last_sequence
+        self._was_opened = True
         credit = answer.credit  # none at all is no limit
         # A broker from before ids had a prefix gives none.
         prefix = answer.message_id_prefix or f"ID:{self.lifeline.broker}.{answer.incarnation:X}:"
         limits = credit.sequence_limit, credit.bytes_limit
         opened = Opened(answer.incarnation, answer.token, prefix, answer.last_sequence, *limits)
         self._link = link
-        self.machine.opened(opened, session, link.outbox, anew=anew)
+        self.machine.opened(opened, session, link.outbox, anew=anew, first=first)
         self._sent_again()
 
     def _sent_again(self) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from sterna import errors
 from sterna._homes import HOPS_MAX, pause_s
-from sterna._lane import Lane
+from sterna._lane import Lane, Named
 from sterna._link import Link, LinkLostError
 from sterna.destinations import Destination
 
@@ -31,12 +31,14 @@ class Sending:
         *,
         confirmed: bool,
         on_move: Callable[[Part], None],
+        named: Named | None = None,
     ) -> None:
         self.part = part
         self.destination = destination
         self.is_following = False
         self._window = window
         self._on_move = on_move
+        self._named = named
         # A producer of RELIABLE messages has no confirmed one until it sends another.
         self._lanes: dict[bool, Lane] = {}
         self._opening = asyncio.Lock()
@@ -44,7 +46,9 @@ class Sending:
         self.lane = self._lanes[confirmed] = self._new_lane(confirmed)
 
     def _new_lane(self, confirmed: bool) -> Lane:
-        return Lane(self, self.part, self.destination, self._window, confirmed=confirmed)
+        # What nobody confirms has no numbers that anybody keeps.
+        named = self._named if confirmed else None
+        return Lane(self, self.part, self.destination, self._window, confirmed=confirmed, named=named)
 
     @property
     def unconfirmed(self) -> int:

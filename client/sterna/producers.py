@@ -57,6 +57,12 @@ class ProducerOptions:
 
     `time_to_live_ms`: 0 is for ever. `priority`: 0 to 9, None is the contract's 4. `window`: how many messages may be
     unconfirmed before senders wait.
+
+    `name`: the producer's name of the application's own, at most 255 characters. It belongs to the user and the
+    destination, and the broker keeps its numbers, so that a program that is started again goes on after
+    `Producer.last_number`, or sends again from `first_number` on (0: does not), and each message is stored once
+    (EMS-MSG-E01). Where the broker had to forget names, one that it does not know is refused (`UnknownProducerError`),
+    unless `unknown_is_new`.
     """
 
     delivery_mode: DeliveryMode = DeliveryMode.PERSISTENT
@@ -64,10 +70,15 @@ class ProducerOptions:
     time_to_live_ms: int = 0
     delivery_delay_ms: int = 0
     window: int = 4000
+    name: str = ""
+    first_number: int = 0
+    unknown_is_new: bool = False
 
     def __post_init__(self) -> None:
         if self.window < 1:
             raise errors.InvalidArgumentError(f"{self.window} is no window", subject="window")
+        if self.first_number < 0 or (self.first_number and not self.name):
+            raise errors.InvalidArgumentError("numbers begin with 1, of producers with a name", subject="first_number")
         encode_header(self.delivery_mode, self.priority, self.time_to_live_ms, self.delivery_delay_ms)
 
 
@@ -75,6 +86,8 @@ class Producer:
     """Sends messages; made by `session.producer()`. Close it, or use `async with`."""
 
     def __init__(self, session: Session, destination: Destination | None, options: ProducerOptions) -> None:
+        if options.name and destination is None:
+            raise errors.InvalidArgumentError("a producer with a name is bound to a destination", subject="name")
         self.session = session
         self.destination = destination
         self.options = options
@@ -86,7 +99,10 @@ class Producer:
             options.delivery_mode, options.priority, options.time_to_live_ms, options.delivery_delay_ms
         )
         confirmed = options.delivery_mode != DeliveryMode.RELIABLE
-        self._sending = Sending(part, destination, options.window, confirmed=confirmed, on_move=self._on_move)
+        named = options if options.name else None
+        self._sending = Sending(
+            part, destination, options.window, confirmed=confirmed, on_move=self._on_move, named=named
+        )
         self._lane = self._sending.lane
         # One for each destination: finding one broker must not hold up what goes to others.
         self._binding: WeakValueDictionary[Destination, asyncio.Lock] = WeakValueDictionary()
@@ -96,6 +112,14 @@ class Producer:
 
     def _on_move(self, part: Part) -> None:
         self.session, self._lifeline = part.session, part.lifeline
+
+    @property
+    def last_number(self) -> int:
+        """The highest number that the broker had stored of a named producer when it was opened; 0: none.
+
+        The next message has the number behind it, or `first_number`; `send_soon` tells each.
+        """
+        return self._lane.last_number
 
     async def _bound_to(self, destination: Destination) -> Producer:
         """The producer that an anonymous one uses for a destination, in a cluster."""
@@ -388,3 +412,18 @@ async def within(timeout_s: float, sending: Awaitable[Sent], subject: str) -> Se
         raise errors.SendTimeoutError(
             f"not confirmed within {timeout_s:g} s", subject=subject, retryable=True
         ) from error
+
+
+def may_batch(producer: Producer, *, targeted: bool) -> bool:
+    """Whether messages may be given to it later than they are sent; `targeted`: they name their destinations.
+
+    In a cluster each destination has numbers of its own, and a transaction counts what it has at its commit.
+    """
+    if producer._transacted or producer._lane.closed is not None or targeted is (producer.destination is not None):
+        return False
+    return not (targeted and producer._lifeline.cluster)
+
+
+def last_given(producer: Producer) -> int:
+    """The number of the last message in its own mode; 0, or what a named one goes on from, before the first."""
+    return producer._lane.machine.next - 1

@@ -307,7 +307,7 @@ class Producing:
             self.lost()  # nobody told it, since nobody knew of it yet
         if not self.resumes or not self.incarnation:
             return None
-        first = next(iter(self.unconfirmed), self.next)
+        first = self.first_left
         return Reopening(self.incarnation, self._token, first, tuple(self._settled_since(first)))
 
     def _settled_since(self, expected: int) -> Iterator[tuple[int, int]]:
@@ -317,13 +317,21 @@ class Producing:
                 yield expected, sequence - 1
             expected = sequence + 1
 
-    def opened(self, opened: Opened, session: int, outbox: Outbox, *, anew: bool) -> None:
-        """The broker has opened it, as a new producer or as what `opening` said: what is unconfirmed is sent."""
+    @property
+    def first_left(self) -> int:
+        """The number that comes first of what is to be sent."""
+        return next(iter(self.unconfirmed), self.next)
+
+    def opened(self, opened: Opened, session: int, outbox: Outbox, *, anew: bool, first: int = 1) -> None:
+        """The broker has opened it, as a new producer or as what `opening` said: what is unconfirmed is sent.
+
+        A new one counts from `first`.
+        """
         if self.state is State.CLOSED:
             return
         if anew:
-            # A new incarnation counts from 1. What was numbered before the first link came up goes under those numbers.
-            self._renumber()
+            # What was numbered before the first link came up goes under the numbers of the new incarnation.
+            self._renumber(first)
         self.incarnation, self._token, self.id_prefix = opened.incarnation, opened.token, opened.id_prefix
         self.session, self.outbox = session, outbox
         self._bytes_sent = 0
@@ -334,13 +342,13 @@ class Producing:
         self._to(Event.OPENED)
         self._catch_up()
 
-    def _renumber(self) -> None:
+    def _renumber(self, first: int) -> None:
         before = list(self.unconfirmed)
-        self.unconfirmed = dict(enumerate(self.unconfirmed.values(), 1))
-        self.next = len(before) + 1
-        self._handed = 0
+        self.unconfirmed = dict(enumerate(self.unconfirmed.values(), first))
+        self.next = first + len(before)
+        self._handed = first - 1
         # So many of what is left had been numbered when the mark was set.
-        self.marks = [(bisect_right(before, mark), who) for mark, who in self.marks]
+        self.marks = [(first - 1 + bisect_right(before, mark), who) for mark, who in self.marks]
 
     def _catch_up(self) -> None:
         """Sends what is to be sent again, as far as the credit goes."""

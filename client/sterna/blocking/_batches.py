@@ -65,6 +65,7 @@ class Batch:
         # Whoever waits is woken when so many have been handed over.
         self._wake_at = math.inf
         self._numbers = {True: 0, False: 0}
+        self._numbers[twin.options.delivery_mode != DeliveryMode.RELIABLE] = producers.last_given(twin)
         self._failures: list[tuple[str, errors.SternaError]] = []
         self._failed = 0
 
@@ -109,13 +110,13 @@ class Batch:
 
     def _checked(self, body: Body, options: dict[str, Any]) -> int | None:
         """About how many bytes a message has; None: what is wrong with it, or special, is found out by a hop."""
-        twin = self.twin
-        if self._failed or twin.session._transacted or twin._lane.closed is not None or not options.keys() <= _OPTIONS:
+        twin, target = self.twin, options.get("destination")
+        if self._failed or not options.keys() <= _OPTIONS or not producers.may_batch(twin, targeted=target is not None):
             return None
         try:
-            if not self._is_plain_target(options.get("destination")):
-                return None
-            _check_header(twin, options)
+            if target is not None:
+                destination_of(target)
+            _check_header(options)
             if type(body) is bytes or body is None or (type(body) is str and body.isascii()):
                 size = len(body or b"")
                 if properties := options.get("properties"):
@@ -125,15 +126,6 @@ class Batch:
         except Exception:  # noqa: BLE001 - whatever it is, the hop raises it as it should be
             return None
         return size if size <= _BODY_BYTES_MAX else None
-
-    def _is_plain_target(self, destination: Any) -> bool:
-        if self.twin.destination is not None:
-            return destination is None
-        # In a cluster each destination has numbers of its own.
-        if destination is None or self.twin._lifeline.cluster:
-            return False
-        destination_of(destination)
-        return True
 
     def hopped(self, number: int, options: Mapping[str, Any]) -> None:
         """A message went the other way, and had this number."""
@@ -230,7 +222,7 @@ class Batch:
                 self._failures.append(("a message that was not sent", told))
 
 
-def _check_header(twin: producers.Producer, options: Mapping[str, Any]) -> None:
+def _check_header(options: Mapping[str, Any]) -> None:
     """Encodes what is not as the producer has it.
 
     Raises:

@@ -75,3 +75,27 @@ impl CommitHead {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_commit_with_one_impossible_length_is_refused_whichever_it_is() {
+        let (position, room) = (Position(8192), 8192);
+        let sound = CommitHead {
+            span: 4096,
+            used: 500,
+            durable: Position(0),
+            hash_before: 1,
+            hash_after: 2,
+            records: 3,
+        };
+        let verify = |commit: &CommitHead| CommitHead::verify(&commit.encode(position, 1), position, room).is_ok();
+        assert!(verify(&sound));
+        for (span, used) in [(4096, 10), (4096, 4097), (12_288, 500), (4000, 500), (0, 0)] {
+            let wrong = CommitHead { span, used, ..sound };
+            assert!(!verify(&wrong), "{span} {used}");
+        }
+    }
+}

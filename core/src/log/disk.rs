@@ -280,3 +280,36 @@ pub fn read_full(file: &dyn DiskFile, offset: u64, buffer: &mut [u8]) -> io::Res
     }
     Ok(filled)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_system_lacks_for_a_while_passes_and_a_bad_place_does_not() {
+        let of = |number: Errno| io::Error::from(number);
+        for number in [
+            Errno::MFILE,
+            Errno::NFILE,
+            Errno::NOMEM,
+            Errno::AGAIN,
+            Errno::NOSPC,
+            Errno::DQUOT,
+        ] {
+            assert!(passes(&of(number)) && !is_unreadable(&of(number)), "{number}");
+        }
+        for number in [
+            Errno::IO,
+            Errno::UCLEAN,
+            Errno::BADMSG,
+            Errno::REMOTEIO,
+            Errno::NODATA,
+            Errno::ILSEQ,
+        ] {
+            assert!(is_unreadable(&of(number)) && !passes(&of(number)), "{number}");
+        }
+        for error in [of(Errno::ROFS), io::Error::other("of no number")] {
+            assert!(!passes(&error) && !is_unreadable(&error), "{error}");
+        }
+    }
+}

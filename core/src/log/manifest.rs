@@ -287,5 +287,14 @@ mod tests {
         };
         assert_eq!(Manifest::decode(3, &manifest.encode()), Some(manifest.clone()));
         assert_eq!(Manifest::decode(3, &manifest.encode()[1..]), None);
+        let empty = Manifest {
+            entries: Vec::new(),
+            ..manifest
+        };
+        assert_eq!(
+            Manifest::decode(3, &empty.encode()),
+            Some(empty),
+            "of a log without a segment"
+        );
     }
 }

@@ -103,3 +103,21 @@ impl Options {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_may_fill_a_segment_but_for_its_head_and_its_commits_and_no_more() {
+        let of = |record_bytes_max| Options {
+            segment_bytes: 64 * 1024,
+            record_bytes_max,
+            commit_bytes_max: 16 * 1024,
+            ..Options::default()
+        };
+        let most = 64 * 1024 - DATA_OFFSET as u32 - COMMIT_BYTES as u32;
+        assert!(of(most).check().is_ok());
+        assert!(of(most + 1).check().is_err());
+    }
+}

@@ -58,9 +58,15 @@ impl State {
                 .flight(*sequence)
                 .is_some_and(|flight| flight.transaction == 0 && is_holder(flight.holder))
         });
+        // What is missing may have been purged, and be back after a crash.
+        let asked = ranges
+            .iter()
+            .map(|(first, last)| last.saturating_sub(*first).saturating_add(1));
+        let is_missing = asked.fold(0, u64::saturating_add) > sequences.len() as u64;
+        let follows_purge = is_missing && source.purged > self.tables.committed;
         let result = match transaction {
             None => self.acknowledge_now(id, &sequences),
-            Some(tx) => Ok(self.acknowledge_later(id, &sequences, tx)),
+            Some(tx) => Ok(self.acknowledge_later(id, &sequences, tx, follows_purge)),
         };
         self.sequences = sequences;
         Ok(result?)
@@ -153,7 +159,7 @@ impl State {
         ended
     }
 
-    fn acknowledge_later(&mut self, id: SourceId, sequences: &[u64], tx: Tx) -> Acknowledged {
+    fn acknowledge_later(&mut self, id: SourceId, sequences: &[u64], tx: Tx, follows_purge: bool) -> Acknowledged {
         let transaction = self.tables.transactions.begin(tx, self.log.epoch());
         if let Some(source) = self.tables.sources.get_mut(&id) {
             for sequence in sequences {
@@ -163,6 +169,7 @@ impl State {
             }
         }
         let open = self.tables.transactions.entry(transaction);
+        open.follows_purge |= follows_purge;
         open.acknowledged
             .extend(sequences.iter().map(|sequence| (id, *sequence)));
         Acknowledged {

@@ -467,6 +467,10 @@ impl State {
             .map(|(priority, entry)| (priority, *entry))
             .collect();
         self.end_entries(id, &waiting, Reason::Purged, actor)?;
+        let end = self.log.end();
+        if let Some(source) = self.tables.sources.get_mut(&id) {
+            source.purged = end;
+        }
         Ok(waiting.len() as u64)
     }
 

@@ -134,6 +134,8 @@ pub struct Source {
     pub statistics: SourceStatistics,
     /// The last logged message's position, for waking at its commit.
     pub last_position: Position,
+    /// Where the log ended when it was purged last.
+    pub purged: Position,
     pub(super) awaiting: bool,
     pub(super) dirty: bool,
     pub(super) moved: FxHashMap<u64, Moved>,
@@ -173,6 +175,7 @@ impl Source {
             selecting: 0,
             statistics: SourceStatistics::default(),
             last_position: Position::ZERO,
+            purged: Position::ZERO,
             awaiting: false,
             dirty: false,
             moved: FxHashMap::default(),

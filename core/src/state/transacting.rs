@@ -148,7 +148,10 @@ impl State {
         let Some(open) = self.tables.transactions.get(id) else {
             return Err(StateError::NoSuchTransaction);
         };
-        let needs_record = open.messages > 0 || !open.terminals.is_empty() || open.prepared.is_some();
+        let has_records = open.messages > 0 || !open.terminals.is_empty() || open.prepared.is_some();
+        // What it acknowledged and somebody else has ended, by a purge or with its queue, is ended when that is durable, and
+        // no sooner: without a record of its own, what it sent would be there before.
+        let needs_record = has_records || open.follows_purge || self.is_ended_otherwise(&open.acknowledged);
         let unlogged = open.acknowledged.clone();
         let touched = self.discarding_sources(id);
         let mut discards = Vec::new();
@@ -190,6 +193,14 @@ impl State {
                 durability: Durability::Accepted,
                 wait_for: None,
             }
+        })
+    }
+
+    /// Whether something that was acknowledged, and that records tell of, is gone without this transaction.
+    fn is_ended_otherwise(&self, acknowledged: &[(SourceId, u64)]) -> bool {
+        acknowledged.iter().any(|(id, sequence)| {
+            let source = self.tables.sources.get(id);
+            source.is_none_or(|source| source.logged && source.queue.flight(*sequence).is_none())
         })
     }
 

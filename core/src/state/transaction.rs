@@ -44,6 +44,8 @@ pub(super) struct Transaction {
     pub acknowledged: Vec<(SourceId, u64)>,
     /// Logged acknowledgements and where they are.
     pub terminals: Vec<(Position, TerminalHead)>,
+    /// Something that was acknowledged in it was purged before, which may not be durable yet.
+    pub follows_purge: bool,
     /// A message of it could not be placed: it can only be rolled back (EMS-TX-A02).
     pub failed: Option<String>,
 }

@@ -81,6 +81,7 @@ fn a_damaged_record_is_never_delivered_and_its_neighbours_are() {
         }
     }
     assert_eq!(host.log.damaged_places().len(), 1, "it is remembered once");
+    assert_eq!(host.log.damaged_total(), 1, "and counted");
     assert_eq!(host.log.damaged_places()[0].position, victim);
 }
 

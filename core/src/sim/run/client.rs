@@ -1,8 +1,9 @@
 //! A simulated client: connects, opens what it is made of, answers to what it hears, and connects again when it is cut off.
 
+use super::answers::{consumer_answered, prepare_answered, producer_opened, producer_refused};
 use super::consumer::Consumer;
 use super::env::{Env, Prepared};
-use super::judging::{check_code, held_nothing, look};
+use super::judging::{check_code, look};
 use super::link::{Down, Link, words};
 use super::places::Places;
 use super::producer::Producer;
@@ -477,19 +478,16 @@ impl Client {
                 self.open_consumers(env, index);
             }
             (Asked::Producer(at), Some(Answered::ProducerOpened(opened))) => {
-                let frames = session.producers[at].opened(env, &opened);
-                // What could not go on from there is closed, and opened again when that is answered.
-                let closes = !session.producers[at].is_open();
-                let asked = |frame| (frame, closes.then_some(Asked::CloseProducer(at)));
-                self.send(index, frames.into_iter().map(asked).collect());
+                let frames = producer_opened(env, session, at, &opened);
+                self.send(index, frames);
             }
             (Asked::Producer(at), _) => {
                 let frames = producer_refused(session, at, error.map(|error| error.code()));
                 self.send(index, frames);
             }
             (Asked::CloseProducer(at), _) => {
-                let open = session.producers[at].open_frame();
-                self.send(index, vec![(open, Some(Asked::Producer(at)))]);
+                let open = (session.producers[at].open_frame(), Some(Asked::Producer(at)));
+                self.send(index, vec![open]);
             }
             (Asked::Consumer(number), _) => consumer_answered(env, session, number, error.is_some()),
             (Asked::Ack(deliveries), Some(Answered::Done(_))) => {
@@ -512,15 +510,7 @@ impl Client {
                 }
                 _ => {}
             },
-            (Asked::Prepare(tx), Some(Answered::Transacted(done))) if !done.read_only => {
-                env.prepared.push(Prepared {
-                    tx,
-                    heard: true,
-                    decision: None,
-                });
-            }
-            (Asked::Prepare(tx), Some(Answered::Transacted(_))) => held_nothing(env, tx),
-            (Asked::Prepare(tx), _) => env.note(Event::RolledBack(tx)),
+            (Asked::Prepare(tx), result) => prepare_answered(env, tx, result.as_ref()),
             (Asked::Unsubscribe, _) => {}
             (Asked::Barrier, _) => session.barrier_answered(),
             (Asked::CloseConsumer(number), _) => {
@@ -530,9 +520,8 @@ impl Client {
                 }
             }
             (Asked::CloseSession, _) => {
-                for consumer in session.consumers.drain(..) {
-                    env.note(Event::ConsumerGone(consumer.id));
-                }
+                let gone = session.consumers.drain(..);
+                gone.for_each(|consumer| env.note(Event::ConsumerGone(consumer.id)));
             }
             (Asked::Ack(_), _) => {}
         }
@@ -568,34 +557,6 @@ impl Client {
                 .map(|producer| format!("producer {}", producer.logical)),
         );
         waits
-    }
-}
-
-/// A producer was not opened: whether it asks again at once.
-fn producer_refused(session: &mut Session, at: usize, code: Option<ErrorCode>) -> Vec<Sending> {
-    if code != Some(ErrorCode::UnknownProducer) {
-        return Vec::new();
-    }
-    session.producers[at].forgotten();
-    vec![(session.producers[at].open_frame(), Some(Asked::Producer(at)))]
-}
-
-/// A consumer was opened, or refused.
-fn consumer_answered(env: &mut Env, session: &mut Session, number: u32, refused: bool) {
-    let Some(index) = session.consumers.iter().position(|consumer| consumer.number == number) else {
-        return;
-    };
-    if refused {
-        let consumer = session.consumers.remove(index);
-        env.note(Event::ConsumerDown(consumer.id));
-        env.note(Event::ConsumerGone(consumer.id));
-        return;
-    }
-    let consumer = &mut session.consumers[index];
-    consumer.open = true;
-    env.note(Event::ConsumerUp(consumer.id));
-    if let Some(place) = consumer.place {
-        env.note(Event::PlaceUp(place));
     }
 }
 

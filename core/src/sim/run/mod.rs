@@ -4,6 +4,7 @@
 //! polled, a job goes one stage further, time passes, something breaks. Which one comes is drawn from the seed. At the end
 //! everything is repaired, whoever was connected finishes, every place is drained, and the history is checked.
 
+mod answers;
 mod broker;
 mod client;
 mod consumer;

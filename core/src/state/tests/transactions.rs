@@ -373,3 +373,33 @@ fn what_a_transaction_held_is_counted_no_more_when_it_is_decided() {
         }
     }
 }
+
+// What it acknowledges was purged while that was on its way: its commit has nothing left to log.
+#[test]
+fn a_commit_of_what_a_purge_has_ended_does_not_overtake_the_purge() {
+    let mut bench = Bench::new();
+    let [taken, sent] = ["taken", "sent"].map(|name| bench.queue(name, Properties::default()));
+    bench.send(taken, &Message::text("old"));
+    bench.settle();
+    let (_, sequence, _) = bench.take(taken.source()).unwrap();
+    bench.settle();
+    bench.state().purge(taken.source(), "admin").unwrap();
+    bench
+        .state()
+        .acknowledge(taken.source(), &[(sequence, sequence)], |_| true, Some(TX))
+        .unwrap();
+    bench.send_in(TX, sent, &Message::text("new").volatile()).unwrap();
+    let committed = bench.state().commit(TX).unwrap();
+    assert!(
+        committed.wait_for.is_some(),
+        "a crash now would bring back what it took"
+    );
+    assert_eq!(
+        bench.state().next_ready(sent.source(), &mut Cursor::default(), None),
+        Next::Empty
+    );
+    bench.settle();
+    assert_eq!(bench.take_all(sent.source()), ["new"]);
+    bench.restart();
+    assert!(bench.texts(taken.source()).is_empty());
+}
