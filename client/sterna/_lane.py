@@ -187,7 +187,8 @@ class Lane:
     def _opened(self, link: Link, opened: Any, opening: pb.OpenProducer, *, anew: bool) -> None:
         """The broker has opened it: what is unconfirmed is sent."""
         if anew:
-            # A new incarnation counts from 1, a named one from where its program is. What was numbered before the first link came up keeps its numbers.
+            # A new incarnation counts from 1, a named one from where its program is. What was numbered before the
+            # first link came up keeps its order.
             self._renumber(opened.last_sequence, opening.first_unconfirmed if opening.name else 1)
         self.incarnation, self._token = opened.incarnation, opened.token
         # A broker from before ids had a prefix gives none.
