@@ -107,19 +107,23 @@ class Feed:
         self._ended = None
         part.lifeline.route_feed(self)
 
+        number = part.number
+
         def at_once(reply: Any) -> None:
             # Deliveries may stand right behind the reply: they must find their source and epoch, or they would be
             # acknowledged under those of the broken link.
             if link.has_left or self._ended is not None:
                 return  # behind a Goodbye nothing is handed out; the next link opens it anew
+            if self.closed is not None:
+                if part.closed is None:
+                    undo(reply)  # it was closed while it was being opened anew
+                return
             opened = reply.consumer_opened
             self.consumer.replaced = opened.replaced
             recommended = opened.prefetch if options.prefetch is None and not options.browse else None
             state.opened(opened.source, opened.epoch, recommended)
             self.link = link
             self.wake_all()
-
-        number = part.number
 
         def undo(_: Any) -> None:
             link.tell(number, "close_consumer", pb.CloseConsumer(consumer=opening.consumer))
