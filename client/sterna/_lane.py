@@ -175,7 +175,7 @@ class Lane:
         """The destination is elsewhere: what is unconfirmed goes there, but for what may be here as well."""
         self._link = None
         self._held.clear()
-        cause = "the destination moved to another broker while the connection was broken"
+        cause = "the destination moved to another broker, and it may have arrived before the connection broke"
         self._fail_each(self.machine.moved(), errors.UnknownProducerError(cause, subject=str(self.destination)))
 
     def move(self, part: Part) -> None:

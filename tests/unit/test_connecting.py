@@ -297,6 +297,7 @@ def test_a_broker_that_is_not_the_one_to_ask_is_followed_one_step_and_asked_agai
     assert machine.refused(moved, 0.0) == Dial("c:1")
     assert machine.refused(moved, 0.0) == Rest(1)
     assert machine.rested() == Dial("a:1")
+    assert machine.refused(moved, 0.0) == Dial("c:1")
 
 
 def test_patience_is_counted_from_the_break_and_its_end_says_what_it_was_that_failed() -> None:
@@ -311,3 +312,40 @@ def test_patience_is_counted_from_the_break_and_its_end_says_what_it_was_that_fa
     assert "within 10 s: nobody answered" in given_up.error.cause
     assert given_up.error.__cause__ is _UNREACHABLE
     assert (machine.closed, machine.close()) == (given_up.error, False)
+
+
+def test_what_is_permanent_ends_the_search_whoever_is_left_to_ask() -> None:
+    machine = Connecting(_OWN, secure=False, rounds=5, patience_s=None)
+    assert machine.open() == Dial("a:1")
+    assert (machine.refused(_PERMANENT, 0.0), machine.phase) == (GiveUp(_PERMANENT), Phase.UNOPENED)
+    machine.open()
+    machine.welcomed()
+    # So do a stream that ends for such a reason, and a restoration that fails for one.
+    assert machine.lost(_UNREACHABLE, 0.0) == Dial("a:1")
+    assert machine.welcomed() == Restore()
+    assert (machine.refused(_PERMANENT, 0.0), machine.phase) == (GiveUp(_PERMANENT), Phase.CLOSED)
+    machine = Connecting(_OWN, secure=False, rounds=5, patience_s=None)
+    machine.open()
+    machine.welcomed()
+    assert (machine.lost(_PERMANENT, 0.0), machine.closed) == (GiveUp(_PERMANENT), _PERMANENT)
+
+
+def test_a_stream_that_the_broker_closed_is_looked_for_again() -> None:
+    machine = Connecting(_OWN, secure=False, rounds=5, patience_s=None)
+    machine.open()
+    machine.welcomed()
+    assert machine.lost(errors.ClosedError("closed by an administrator"), 0.0) == Dial("a:1")
+
+
+def test_what_a_broker_named_that_broke_before_all_was_restored_holds_no_more() -> None:
+    machine = Connecting(("a:1",), secure=False, rounds=1, patience_s=None)
+    machine.open()
+    machine.welcomed()
+    machine.lost(_UNREACHABLE, 0.0)
+    assert machine.welcomed() == Restore()
+    machine.going_away(["sterna://z:1"])
+    assert machine.refused(_UNREACHABLE, 0.0) == Rest(1)
+    machine.rested()
+    machine.welcomed()
+    machine.restored()
+    assert machine.lost(_UNREACHABLE, 1.0) == Dial("a:1")

@@ -221,6 +221,20 @@ def test_what_was_sent_beside_what_is_put_off_counts_as_sent() -> None:
     assert [sequence for sequence, _ in machine.forgotten()] == [1, 2, 3]
 
 
+def test_what_was_put_off_goes_before_what_had_waited_for_credit_and_before_what_is_given_meanwhile() -> None:
+    machine = Producing(1, InFlight(100), 100, keeps=True)
+    for number in range(1, 5):
+        machine.give(b"%d" % number)
+    _opened(machine, size=2)
+    assert _runs(machine) == [(1, [b"1", b"2"])]
+    assert machine.put_off(1, 2)
+    machine.give(b"5")
+    machine.credit(0, 100)
+    assert (_runs(machine), machine.state) == ([], State.PAUSED)
+    machine.due()
+    assert (_runs(machine), machine.state) == ([(1, [b"1", b"2", b"3", b"4", b"5"])], State.SERVING)
+
+
 def test_a_link_whose_end_nobody_told_of_is_lost_when_it_is_opened_on_the_next() -> None:
     machine = Producing(1, InFlight(100), 100, keeps=True)
     _opened(machine)
