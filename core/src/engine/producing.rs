@@ -50,27 +50,7 @@ impl Engine {
             (_, None) => next.saturating_add(WINDOW_MESSAGES),
         };
         producer.left_out = left_out;
-        let destination = producer
-            .target
-            .as_ref()
-            .and_then(|target| self.state.destination_by_id(target.destination));
-        let opened = proto::ProducerOpened {
-            incarnation,
-            token: self.token_of(incarnation, named, &user),
-            message_id_prefix: message_id_prefix(
-                &self.settings.broker,
-                incarnation,
-                self.state.start_id_of(incarnation),
-            ),
-            last_sequence: last,
-            destination_id: destination.map_or(0, |destination| destination.id.0),
-            generation: destination.map_or(0, |destination| destination.generation),
-            credit: Some(proto::ProducerCredit {
-                producer: open.producer,
-                sequence_limit: producer.granted_sequence,
-                bytes_limit: producer.granted_bytes,
-            }),
-        };
+        let opened = self.opened(&producer, named, last, &user);
         if let Some(target) = &producer.target {
             self.state.attach_producer(target.destination);
         }
@@ -91,6 +71,30 @@ impl Engine {
             Some(_) => Outcome::AnswerCommitted(answer),
             None => Outcome::Answer(answer),
         })
+    }
+
+    /// What the client is told of a producer that is open.
+    fn opened(&self, producer: &Producer, named: Option<Named>, last: u64, user: &str) -> proto::ProducerOpened {
+        let target = producer.target.as_ref();
+        let destination = target.and_then(|target| self.state.destination_by_id(target.destination));
+        let incarnation = producer.incarnation;
+        proto::ProducerOpened {
+            incarnation,
+            token: self.token_of(incarnation, named, user),
+            message_id_prefix: message_id_prefix(
+                &self.settings.broker,
+                incarnation,
+                self.state.start_id_of(incarnation),
+            ),
+            last_sequence: last,
+            destination_id: destination.map_or(0, |destination| destination.id.0),
+            generation: destination.map_or(0, |destination| destination.generation),
+            credit: Some(proto::ProducerCredit {
+                producer: producer.number,
+                sequence_limit: producer.granted_sequence,
+                bytes_limit: producer.granted_bytes,
+            }),
+        }
     }
 
     /// With what a producer comes back. Empty: with nothing.
