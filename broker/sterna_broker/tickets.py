@@ -32,9 +32,10 @@ class TicketDesk:
             case "hello":
                 return self._greet(ticket)
             case "destination":
-                # The kind of the destination stands beside the kind of the ticket.
-                kind: Kind = "queue" if str(ticket["destination"]).lower() == "queue" else "topic"
-                return self._destination(kind, ticket["name"])
+                return self._destination(_kind(ticket), ticket["name"])
+            case "properties":
+                # It exists, and messages in it wait for this: neither where it lives nor who may make it matters.
+                return {"ok": self._objects().effective(_kind(ticket), ticket["name"]).values}
             case "pattern":
                 return self._cluster.pattern(ticket["pattern"]) if self._cluster else {"ok": {}}
             case other:
@@ -58,6 +59,11 @@ class TicketDesk:
             )
         static = objects.destination(kind, name) is not None
         return {"ok": {**objects.effective(kind, name).values, "static": static}}
+
+
+def _kind(ticket: dict[str, Any]) -> Kind:
+    """The kind of the destination, which stands beside the kind of the ticket."""
+    return "queue" if str(ticket["destination"]).lower() == "queue" else "topic"
 
 
 def _refused(code: str, subject: str, message: str, remedy: str) -> dict[str, Any]:

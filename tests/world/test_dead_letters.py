@@ -107,6 +107,89 @@ async def test_what_expires_while_the_broker_is_away_goes_where_its_queue_wants_
     await connection.close()
 
 
+@pytest.mark.covers("EMS-DEST-A23", "EMS-DEST-A02")
+@staged
+async def test_what_expires_before_anybody_opens_its_dynamic_queue_goes_where_the_entry_wants_it(stage: Stage) -> None:
+    entry, dead = manifest("Queue", "any", "name: 'orders.>', deadLetterQueue: dead"), manifest("Queue", "dead")
+    broker = await stage.broker(config=stage.manifests(entry, dead))
+    connection = await stage.connect(broker)
+    for body, lives_ms in (("away", 500), ("unopened", 5_000)):
+        await connection.send("orders.1", body, time_to_live_ms=lives_ms)
+    await connection.close()
+    broker.kill()
+    await asyncio.sleep(2)
+    await broker.start()
+    await asyncio.sleep(10)
+    connection = await stage.connect(broker)
+    found = [(body, reason) for body, reason, _ in await _found(connection, "dead")]
+    assert found == [("away", "EXPIRED"), ("unopened", "EXPIRED")]
+    await connection.close()
+
+
+@staged
+async def test_what_expires_unopened_is_judged_by_the_entry_as_it_is_then(stage: Stage) -> None:
+    entry, dead = manifest("Queue", "any", "name: 'orders.>'"), manifest("Queue", "dead")
+    broker = await stage.broker(config=stage.manifests(entry, dead))
+    connection = await stage.connect(broker)
+    await connection.send("orders.1", "fleeting", time_to_live_ms=5_000)
+    await connection.close()
+    assert broker.node is not None
+    [outcome] = await broker.node.live.apply(
+        manifest("Queue", "any", "name: 'orders.>', deadLetterQueue: dead"), "test"
+    )
+    assert outcome.change == "configured"
+    await asyncio.sleep(10)
+    connection = await stage.connect(broker)
+    assert [body for body, _, _ in await _found(connection, "dead")] == ["fleeting"]
+    await connection.close()
+
+
+@staged
+async def test_a_member_without_its_etcd_puts_aside_what_expired_in_dynamic_queues(stage: Stage) -> None:
+    cluster = await stage.cluster("b0")
+    await cluster.apply("Queue", "dead", broker="b0")
+    await cluster.apply("Queue", "any", name="orders.>", deadLetterQueue="dead")
+    await cluster.until_home("queue", "dead", "b0")
+    await cluster.until(lambda: cluster.member("b0").objects.allows("queue", "orders.1"))
+    broker = cluster.brokers["b0"]
+    connection = await stage.connect(broker)
+    await connection.send("orders.1", "away", time_to_live_ms=5_000)
+    await connection.close()
+    await asyncio.sleep(3)
+    broker.kill()
+    cluster.etcd.kill()
+    await asyncio.sleep(10)
+    await stage.start(broker)
+    await asyncio.sleep(5)
+    assert held(cluster, "b0") == {"dead": 1, "orders.1": 0}
+    await connection.close(failed=True)
+
+
+@staged
+async def test_what_expired_while_away_does_not_go_into_what_lives_elsewhere_by_then(stage: Stage) -> None:
+    cluster = await stage.cluster("b0", "b1")
+    await cluster.allow_all()
+    for name, more in (("dead", {}), ("orders", {"deadLetterQueue": "dead"})):
+        await cluster.apply("Queue", name, broker="b0", **more)
+        await cluster.until_home("queue", name, "b0")
+    broker = cluster.brokers["b0"]
+    await stage.until(lambda: "dead" in held(cluster, "b0") and "orders" in held(cluster, "b0"))
+    connection = await stage.connect(broker)
+    await connection.send("dead", "left")
+    await cluster.give("queue", "dead", "b1")
+    await stage.until(lambda: any("lives on b1" in one for one in broker.readyz()["warnings"]))
+    await connection.send("orders", "fleeting", time_to_live_ms=3_000)
+    await connection.close()
+    broker.kill()
+    await asyncio.sleep(5)
+    await stage.start(broker)
+    await asyncio.sleep(5)
+    connection = await stage.connect(broker)
+    assert await _found(connection, UNDELIVERED) == [("fleeting", "EXPIRED", "orders")]
+    assert held(cluster, "b0")["dead"] == 1
+    await connection.close()
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_nothing_that_is_put_aside_is_lost_or_doubled_whatever_ends_the_broker(seed: int) -> None:
     """Every message is taken, or stands in one dead letter queue, once; kills and power cuts come at any moment."""

@@ -5,7 +5,7 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from sterna_core import EngineError
+from sterna_core import Engine, EngineError
 from sterna_etcd import Claim, HomeKey
 from sterna_resources.resource import Resource
 
@@ -39,10 +39,18 @@ class EngineView:
             await asyncio.sleep(0)
         return found
 
+    def _untimed(self) -> Engine:
+        """The engine, for what does not depend on the time.
+
+        At a start all that lives elsewhere is told before the time is: what expired while the broker was away must not
+        be put aside where nobody is given it.
+        """
+        return self._pump.engine
+
     def _pages(self, kind: str, size: int) -> Iterator[dict[str, dict[str, Any]]]:
         after, is_full = "", True
         while is_full:
-            page = {_name_of(kind, row): row for row in json.loads(self._pump.tick().list(kind, "", after, size))}
+            page = {_name_of(kind, row): row for row in json.loads(self._untimed().list(kind, "", after, size))}
             yield page
             after, is_full = next(reversed(page), ""), len(page) == size
 
@@ -64,7 +72,7 @@ class EngineView:
 
     def row(self, key: HomeKey) -> dict[str, Any] | None:
         """One destination; None: it does not exist."""
-        rows = json.loads(self._pump.tick().list(key.kind, key.name, "", 1))
+        rows = json.loads(self._untimed().list(key.kind, key.name, "", 1))
         return next((row for row in rows if row["name"] == key.name), None)
 
     def delete(self, claim: Claim, resource: Resource, *, with_messages: bool) -> int:
@@ -111,7 +119,7 @@ class EngineView:
         """
         text = json.dumps(error_of(told)) if told else ""
         try:
-            self._pump.tick().serve_elsewhere(key.kind, key.name, text)
+            self._untimed().serve_elsewhere(key.kind, key.name, text)
         except EngineError as error:
             if error.code != "NO_SUCH_DESTINATION":
                 raise

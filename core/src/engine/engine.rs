@@ -211,6 +211,7 @@ impl Engine {
         self.resume_stalled();
         self.settle_commits();
         self.dispatch();
+        self.ask_properties();
         Polled {
             ready: std::mem::take(&mut self.ready),
             tickets: std::mem::take(&mut self.asked),

@@ -50,8 +50,7 @@ impl Engine {
             (_, None) => next.saturating_add(WINDOW_MESSAGES),
         };
         producer.left_out = left_out;
-        let token = self.token_of(incarnation, named, &user);
-        let opened = self.opened(&producer, last, token);
+        let opened = self.opened(&producer, named, last, &user);
         if let Some(target) = &producer.target {
             self.state.attach_producer(target.destination);
         }
@@ -74,16 +73,20 @@ impl Engine {
         })
     }
 
-    /// What a producer is told when it is open.
-    fn opened(&self, producer: &Producer, last_sequence: u64, token: Vec<u8>) -> proto::ProducerOpened {
+    /// What the client is told of a producer that is open.
+    fn opened(&self, producer: &Producer, named: Option<Named>, last: u64, user: &str) -> proto::ProducerOpened {
         let target = producer.target.as_ref();
         let destination = target.and_then(|target| self.state.destination_by_id(target.destination));
-        let start_id = self.state.start_id_of(producer.incarnation);
+        let incarnation = producer.incarnation;
         proto::ProducerOpened {
-            incarnation: producer.incarnation,
-            token,
-            message_id_prefix: message_id_prefix(&self.settings.broker, producer.incarnation, start_id),
-            last_sequence,
+            incarnation,
+            token: self.token_of(incarnation, named, user),
+            message_id_prefix: message_id_prefix(
+                &self.settings.broker,
+                incarnation,
+                self.state.start_id_of(incarnation),
+            ),
+            last_sequence: last,
             destination_id: destination.map_or(0, |destination| destination.id.0),
             generation: destination.map_or(0, |destination| destination.generation),
             credit: Some(proto::ProducerCredit {

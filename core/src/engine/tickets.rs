@@ -9,7 +9,10 @@ use super::errors::{Refused, refuse};
 use super::session::Verdict;
 use crate::name::DestinationName;
 use crate::proto::{ErrorCode, Hello};
-use crate::state::{DestinationId, Kind, Origin, Properties};
+use crate::state::{DestinationId, Kind, Origin, Properties, SourceId};
+
+/// Destinations whose properties one poll asks for.
+const PROPERTIES_MAX: usize = 256;
 
 /// What a destination is wanted for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,6 +59,13 @@ pub enum Question {
         purpose: Purpose,
         /// The user who wants it.
         user: String,
+    },
+    /// What is this dynamic destination, which exists, configured to do? Nobody waits for the answer but its messages.
+    Properties {
+        /// Queue or topic.
+        kind: Kind,
+        /// Its name.
+        name: DestinationName,
     },
     /// May this pattern of topics be subscribed to here?
     Pattern {
@@ -109,6 +119,11 @@ pub enum Ticket {
         kind: Kind,
         /// Its name.
         name: DestinationName,
+    },
+    /// The properties of a destination.
+    Properties {
+        /// The destination.
+        id: DestinationId,
     },
     /// A pattern.
     Pattern {
@@ -260,7 +275,10 @@ impl Engine {
     /// Whether a ticket is about a destination, and so how its answer is to be read.
     #[must_use]
     pub fn asks_about_destination(&self, ticket: u64) -> bool {
-        matches!(self.tickets.get(&ticket), Some(Ticket::Destination { .. }))
+        matches!(
+            self.tickets.get(&ticket),
+            Some(Ticket::Destination { .. } | Ticket::Properties { .. })
+        )
     }
 
     /// Takes the host's answer; what waited for it goes on. An answer to a ticket whose client has gone changes nothing.
@@ -281,12 +299,14 @@ impl Engine {
                     // It exists: it is used as it is until nobody needs it.
                     (Answer::Refused(_), Some(id)) => {
                         self.state.settle_destination(id);
+                        self.state.want_properties(id);
                         None
                     }
                     (Answer::Refused(refused), None) => Some(refused),
                 };
                 self.resume_session(session, kind, name.as_str().to_owned(), verdict);
             }
+            Some(Ticket::Properties { id }) => self.note_properties(id, answer),
             Some(Ticket::Pattern { session, pattern }) => self.answer_pattern(session, pattern, answer),
             None => {}
         }
@@ -310,17 +330,57 @@ impl Engine {
         let exclusive = properties.exclusive;
         let made = self.state.ensure_destination(kind, name, Origin::Dynamic, properties);
         let source = made.map_err(|error| super::errors::of_state(&error))?.source();
+        self.set_exclusive(source, exclusive);
+        Ok(())
+    }
+
+    fn set_exclusive(&mut self, source: SourceId, exclusive: bool) {
         if let Some(receivers) = self.receivers.get_mut(&source) {
             receivers.exclusive = exclusive;
             self.mark_dirty(source);
         }
-        Ok(())
+    }
+
+    /// Asks for the properties of some destinations whose messages wait for that.
+    pub(super) fn ask_properties(&mut self) {
+        for id in self.state.take_wanted(PROPERTIES_MAX) {
+            let Some(found) = self.state.destination_by_id(id) else {
+                continue;
+            };
+            let (kind, name) = (found.kind, found.name.clone());
+            let ticket = self.next_key();
+            self.tickets.insert(ticket, Ticket::Properties { id });
+            self.asked.push(TicketRequest {
+                ticket,
+                stream: 0,
+                question: Question::Properties { kind, name },
+            });
+        }
+    }
+
+    fn note_properties(&mut self, id: DestinationId, answer: Answer) {
+        let properties = match answer {
+            Answer::Create(properties) => Some(properties),
+            Answer::Admitted { .. } | Answer::Refused(_) => None,
+        };
+        let exclusive = properties.as_ref().is_some_and(|properties| properties.exclusive);
+        if self.state.note_properties(id, properties) {
+            self.set_exclusive(id.source(), exclusive);
+        }
     }
 
     /// After a change of the configuration: asks at once about the dynamic destinations that are in use; the others are
-    /// asked about when they are opened.
+    /// asked about when they are opened, or when something becomes due there. What bridges lead to nobody opens.
     pub(super) fn ask_about_dynamic(&mut self) {
         self.state.unsettle_dynamic();
+        let catalogue = self.state.catalogue();
+        let targets = catalogue.bridges().iter().flat_map(|bridge| &bridge.targets);
+        let targets: Vec<DestinationId> = targets
+            .filter_map(|target| catalogue.id_of(target.kind, target.name.as_str()))
+            .collect();
+        for id in targets {
+            self.state.want_properties(id);
+        }
         let mut used: Vec<(Kind, DestinationName)> = self
             .state
             .catalogue()
@@ -331,6 +391,9 @@ impl Engine {
             .collect();
         used.sort_unstable_by(|left, right| left.1.as_str().cmp(right.1.as_str()));
         for (kind, name) in used {
+            if let Some(id) = self.state.catalogue().id_of(kind, name.as_str()) {
+                self.state.want_properties(id);
+            }
             let ticket = self.next_key();
             // No session waits for it.
             let session = 0;

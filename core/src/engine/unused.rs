@@ -71,7 +71,9 @@ impl Engine {
             Kind::Topic => self.state.catalogue().subscriptions_of(name).is_empty(),
         };
         let is_end = |kind: Kind, other: &str| kind == found.kind && other == name;
+        // Who comes back by a name relies on the numbers that are kept there, and is not to be taken for somebody new.
         free && found.producers == 0
+            && !self.state.has_named_producers(found.id)
             && !self.state.catalogue().bridges().iter().any(|bridge| {
                 is_end(bridge.kind, bridge.source.as_str())
                     || bridge

@@ -211,6 +211,10 @@ pub(super) fn ticket(request: &TicketRequest) -> String {
             "ticket": request.ticket, "kind": "destination", "stream": request.stream,
             "destination": kind.to_string(), "name": name.as_str(), "purpose": purpose.as_str(), "user": user,
         }),
+        Question::Properties { kind, name } => json!({
+            "ticket": request.ticket, "kind": "properties", "stream": request.stream,
+            "destination": kind.to_string(), "name": name.as_str(),
+        }),
         Question::Pattern { pattern, user } => json!({
             "ticket": request.ticket, "kind": "pattern", "stream": request.stream, "pattern": pattern, "user": user,
         }),

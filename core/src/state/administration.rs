@@ -143,6 +143,8 @@ impl State {
         };
         destination.properties = properties;
         destination.settled = true;
+        destination.is_current = true;
+        destination.is_asked = false;
         destination.store = store;
         if let Some(source) = self.tables.sources.get_mut(&id.source())
             && source.store != store

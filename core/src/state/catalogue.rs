@@ -34,8 +34,12 @@ pub struct Destination {
     pub origin: Origin,
     /// What it is configured to do.
     pub properties: Properties,
-    /// Whether `properties` are those of the configuration that holds now: they are not logged, so a restart forgets them.
+    /// Whether the host has said, under the configuration that holds now, that it may be used here.
     pub settled: bool,
+    /// Whether `properties` are those of the configuration that holds now: they are not logged, so a restart forgets them.
+    pub is_current: bool,
+    /// Whether the host has been asked for them, and has not answered yet.
+    pub(super) is_asked: bool,
     /// Where its messages are accounted.
     pub store: StoreIndex,
     /// Producers that have it open, as the engine counts them.
@@ -203,6 +207,8 @@ impl Catalogue {
             origin,
             properties: Properties::default(),
             settled: false,
+            is_current: false,
+            is_asked: false,
             store: FAILSAFE,
             producers: 0,
             published_total: 0,
@@ -277,8 +283,10 @@ impl Catalogue {
 
     /// Notes that another configuration holds: who opens a dynamic destination next has to ask for its properties.
     pub(super) fn unsettle_dynamic(&mut self) {
-        for destination in self.destinations.values_mut() {
-            destination.settled &= destination.origin != Origin::Dynamic;
+        let all = self.destinations.values_mut();
+        for destination in all.filter(|destination| destination.origin == Origin::Dynamic) {
+            destination.settled = false;
+            destination.is_current = false;
         }
     }
 

@@ -14,7 +14,7 @@ use super::queue::{DELAYED, EXPIRED, Entry, IN_FLIGHT, MOVED};
 use super::selecting::{Circumstances, wants};
 use super::source::{Candidate, Cursor};
 use super::terminal_record::{MoveHead, Reason};
-use super::timers::{Timer, TimerKind};
+use super::timers::TimerKind;
 use super::upkeep::ReadJob;
 use super::volatile::{VolatileRead, is_volatile};
 
@@ -350,15 +350,19 @@ impl State {
         } else {
             return Released::Returned;
         };
-        match self.put_aside(id, priority, &entry, reason) {
-            Ok(true) => Released::Moved,
-            Ok(false) => Released::Destroyed,
+        // Nothing is destroyed by what another configuration said.
+        let put = if self.tables.awaits_properties(id) && self.tables.aside(id, &entry).is_none() {
+            None
+        } else {
+            self.put_aside(id, priority, &entry, reason).ok()
+        };
+        match put {
+            Some(true) => Released::Moved,
+            Some(false) => Released::Destroyed,
             // Without a record it stays where it is, and is put aside at its next return, or when its timer comes again.
-            Err(_) => {
+            None => {
                 if reason == Reason::Expired {
-                    let retry_ms = self.tables.now.monotonic_ms + 1000;
-                    let retry = Timer::new(retry_ms, id, priority, sequence, TimerKind::Expiry);
-                    self.tables.timers.add(retry);
+                    self.retry_later(TimerKind::Expiry, id, priority, sequence);
                 }
                 Released::Returned
             }

@@ -34,6 +34,7 @@ mod ending;
 mod error;
 mod facade;
 pub mod ids;
+mod knowing;
 mod looking;
 mod message_record;
 mod names;

@@ -106,6 +106,8 @@ struct Row {
 pub struct Names {
     users: BTreeMap<String, Owned>,
     count: usize,
+    /// How many there are at each destination that has any.
+    at: FxHashMap<DestinationId, usize>,
     names_max: usize,
     stamp: u64,
     forgotten_of: BTreeSet<String>,
@@ -119,6 +121,7 @@ impl Names {
         Self {
             users: BTreeMap::new(),
             count: 0,
+            at: FxHashMap::default(),
             names_max: names_max.max(1),
             stamp: 0,
             forgotten_of: BTreeSet::new(),
@@ -178,6 +181,7 @@ impl Names {
         match owned.rows.insert(key, row) {
             None => {
                 self.count += 1;
+                *self.at.entry(head.destination).or_default() += 1;
                 None
             }
             Some(before) => {
@@ -202,6 +206,7 @@ impl Names {
             self.users.remove(&user);
         }
         self.mark(Some(&user));
+        self.note_gone(key.1);
         Some((row.incarnation, key.1))
     }
 
@@ -221,8 +226,20 @@ impl Names {
             });
         }
         self.count -= removed.len();
+        for (_, destination) in &removed {
+            self.note_gone(*destination);
+        }
         self.users.retain(|_, owned| !owned.rows.is_empty());
         removed
+    }
+
+    fn note_gone(&mut self, destination: DestinationId) {
+        if let Some(count) = self.at.get_mut(&destination) {
+            *count -= 1;
+            if *count == 0 {
+                self.at.remove(&destination);
+            }
+        }
     }
 
     /// All of them, of each user the one that was opened longest ago first.
@@ -394,6 +411,12 @@ impl State {
     #[must_use]
     pub const fn named_producers(&self) -> usize {
         self.tables.names.count()
+    }
+
+    /// Whether producers at a destination have names: it goes with their numbers.
+    #[must_use]
+    pub fn has_named_producers(&self, destination: DestinationId) -> bool {
+        self.tables.names.at.contains_key(&destination)
     }
 
     /// Whether a destination can have named producers: what no record names is gone with the process.

@@ -3,7 +3,7 @@
 //! What is here follows from the log alone, except for what is never logged: temporaries, non-durable subscriptions,
 //! volatile messages, what is in flight, and totals since the start.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -100,6 +100,8 @@ pub(super) struct Tables {
     pub watermarks: VecDeque<(Position, SourceId, u64)>,
     pub awaiting: Vec<SourceId>,
     pub dirty: Vec<SourceId>,
+    /// Destinations whose properties the host is to be asked for.
+    pub wanted: BTreeSet<DestinationId>,
     pub reading: Option<CheckpointReading>,
     /// Logged messages with references that their own records do not name: by moves, and from non-durable subscriptions.
     pub beside: FxHashMap<Position, u32>,
@@ -135,6 +137,7 @@ impl Tables {
             watermarks: VecDeque::new(),
             awaiting: Vec::new(),
             dirty: Vec::new(),
+            wanted: BTreeSet::new(),
             reading: None,
             beside: FxHashMap::default(),
             header_bytes: 0,

@@ -18,6 +18,8 @@ use super::timers::{Timer, TimerKind};
 
 /// Timers that one tick handles at most; while more are due, nothing that may be expired is handed out.
 const TIMERS_MAX: usize = 65_536;
+/// How soon what could not be done when it was due is tried again.
+const RETRY_MS: u64 = 1000;
 
 /// Something to be read from disk, on any thread.
 pub enum ReadJob {
@@ -141,6 +143,12 @@ impl State {
         let Some((id, _, _)) = group.first().copied() else {
             return;
         };
+        if self.tables.awaits_properties(id) {
+            for (_, priority, entry) in group {
+                self.retry_later(TimerKind::Expiry, id, *priority, entry.sequence);
+            }
+            return;
+        }
         let (kept, dropped): (Vec<_>, Vec<_>) = group
             .iter()
             .map(|(_, priority, entry)| (*priority, *entry))
@@ -158,17 +166,26 @@ impl State {
             }
         }
         // Without room for the record they stay, undeliverable, and are tried again.
-        let retry_ms = self.tables.now.monotonic_ms + 1000;
         for (priority, entry) in failed {
-            self.tables
-                .timers
-                .add(Timer::new(retry_ms, id, priority, entry.sequence, TimerKind::Expiry));
+            self.retry_later(TimerKind::Expiry, id, priority, entry.sequence);
         }
+    }
+
+    /// What is due now cannot be done now.
+    pub(super) fn retry_later(&mut self, kind: TimerKind, id: SourceId, priority: u8, sequence: u64) {
+        let retry_ms = self.tables.now.monotonic_ms + RETRY_MS;
+        self.tables
+            .timers
+            .add(Timer::new(retry_ms, id, priority, sequence, kind));
     }
 
     /// A delay is over: the message is ready, unless its destination is full and refuses (EMS-MSG-A08, EMS-DEST-A64).
     fn end_delay(&mut self, timer: &Timer) {
         let (id, priority, sequence) = (timer.source, timer.priority(), timer.sequence());
+        if self.tables.awaits_properties(id) {
+            self.retry_later(TimerKind::Delay, id, priority, sequence);
+            return;
+        }
         let Some(source) = self.tables.sources.get_mut(&id) else {
             return;
         };

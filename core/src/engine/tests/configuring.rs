@@ -4,7 +4,7 @@ use super::*;
 use crate::engine::errors::refuse;
 use crate::name::{DestinationName, Pattern};
 use crate::proto::ErrorCode;
-use crate::state::{Bridge, BridgeTarget, Kind, Origin};
+use crate::state::{Bridge, BridgeTarget, Kind, Origin, UNDELIVERED};
 
 fn named(name: &str) -> DestinationName {
     DestinationName::parse(name).unwrap()
@@ -273,4 +273,87 @@ fn what_lives_elsewhere_is_served_to_nobody_and_stays() {
         .flatten()
         .collect();
     assert_eq!(flags, [true], "the first one had been sent to somebody");
+}
+
+/// What was asked for the sake of messages that wait for it.
+fn asked_for_properties(bench: &mut Bench) -> Vec<u64> {
+    let tickets = bench.engine().poll().tickets;
+    let found = tickets
+        .iter()
+        .filter(|request| matches!(&request.question, Question::Properties { name, .. } if name.as_str() == "orders"));
+    found.map(|request| request.ticket).collect()
+}
+
+fn pass(bench: &mut Bench, ms: u64) {
+    bench.now = Now {
+        wall_ms: bench.now.wall_ms + ms,
+        monotonic_ms: bench.now.monotonic_ms + ms,
+    };
+    let now = bench.now;
+    bench.engine().tick(now);
+}
+
+// covers: EMS-DEST-A23
+#[test]
+fn nothing_in_a_dynamic_queue_ends_before_the_host_has_told_its_properties() {
+    // After a restart, and under another configuration.
+    for restarts in [true, false] {
+        let mut bench = Bench::new(Properties::default());
+        bench.connect();
+        bench.producer(0, 0);
+        let mut message = Vec::new();
+        crate::wire::put_varint_field(&mut message, 3, 100);
+        let publish = proto::Publish {
+            producer: 1,
+            first_sequence: 1,
+            messages: vec![message.into()],
+            ..proto::Publish::default()
+        };
+        bench.send(1, Sent::Publish(publish));
+        bench.close();
+        if restarts {
+            bench.start();
+        } else {
+            let changes = Changes {
+                inherited: true,
+                ..Changes::default()
+            };
+            bench.engine().reconfigure(changes);
+            bench.settle();
+        }
+        pass(&mut bench, 200);
+        assert_eq!(bench.held(), Some(1), "it waits");
+        let asked = asked_for_properties(&mut bench);
+        assert_eq!(asked.len(), 1);
+        // While there is no answer it is not asked again.
+        pass(&mut bench, 5_000);
+        assert!(asked_for_properties(&mut bench).is_empty());
+        let refused = refuse(ErrorCode::Internal, "ticket", "No.");
+        bench.engine().answer(asked[0], Answer::Refused(refused));
+        assert!(
+            asked_for_properties(&mut bench).is_empty(),
+            "it is asked again in a while"
+        );
+        pass(&mut bench, 1_000);
+        let asked = asked_for_properties(&mut bench);
+        let properties = Properties {
+            dead_letter: "$sys.undelivered".to_owned(),
+            ..Properties::default()
+        };
+        bench.engine().answer(asked[0], Answer::Create(properties));
+        pass(&mut bench, 1_000);
+        assert_eq!(bench.held(), Some(0));
+        let undelivered = bench.engine().state().source(UNDELIVERED.source()).unwrap();
+        assert_eq!(undelivered.statistics.messages, 1);
+        // Whether clients may use it here the host has still to say.
+        let settled = |bench: &mut Bench| {
+            bench
+                .engine()
+                .state()
+                .destination(Kind::Queue, "orders")
+                .unwrap()
+                .settled
+        };
+        assert!(!settled(&mut bench));
+    }
 }

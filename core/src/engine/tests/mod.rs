@@ -158,7 +158,9 @@ impl Bench {
                     Question::Hello { .. } | Question::Pattern { .. } => Answer::Admitted {
                         user: self.user.clone(),
                     },
-                    Question::Destination { .. } => Answer::Create(self.properties.clone()),
+                    Question::Destination { .. } | Question::Properties { .. } => {
+                        Answer::Create(self.properties.clone())
+                    }
                 };
                 self.engine().answer(request.ticket, answer);
                 idle = false;

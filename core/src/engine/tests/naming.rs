@@ -324,3 +324,27 @@ fn what_the_broker_had_to_forget_it_says_so_of() {
     };
     assert_eq!(opened(bench.open(anew)).last_sequence, 0);
 }
+
+#[test]
+fn a_dynamic_queue_stays_for_the_numbers_of_who_has_a_name_there() {
+    let mut bench = Bench::new(Properties::default());
+    bench.program("feed");
+    bench.publish(1, "a");
+    bench.publish(2, "b");
+    let source = bench.source();
+    bench.close();
+    bench.engine().purge_queue("orders").unwrap();
+    let idle_ms = u64::from(Settings::default().dynamic_idle_ms);
+    for _ in 0..5 {
+        bench.advance(idle_ms);
+    }
+    // It was in doubt about the second, and sends it again.
+    bench.connect();
+    let again = proto::OpenProducer {
+        first_unconfirmed: 2,
+        ..named("feed")
+    };
+    assert_eq!(opened(bench.open(again)).last_sequence, 2);
+    bench.publish(2, "b");
+    assert_eq!((bench.source(), bench.held()), (source, Some(0)), "it is stored once");
+}

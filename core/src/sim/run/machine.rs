@@ -332,7 +332,7 @@ impl Machine {
         let (ticket, question) = self.tickets.swap_remove(index);
         let answer = match question {
             Question::Hello { .. } => Answer::Admitted { user: String::new() },
-            Question::Destination { .. } => Answer::Create(Properties::default()),
+            Question::Destination { .. } | Question::Properties { .. } => Answer::Create(Properties::default()),
             Question::Pattern { .. } => Answer::Admitted { user: String::new() },
         };
         host.engine_mut().answer(ticket, answer);
