@@ -82,6 +82,8 @@ class Feed:
         self.waiters: deque[asyncio.Future[None]] = deque()
         #: What takes it to another broker, once it was told to go.
         self._follower: asyncio.Task[None] | None = None
+        #: Why the broker has ended it before it had answered the opening.
+        self._ended: errors.SternaError | None = None
 
     # --- Opening, on each link anew
 
@@ -102,13 +104,20 @@ class Feed:
         messages, size = state.begin()
         if messages:
             opening.credit.message_limit, opening.credit.bytes_limit = messages, size
+        self._ended = None
         part.lifeline.route_feed(self)
+
+        number = part.number
 
         def at_once(reply: Any) -> None:
             # Deliveries may stand right behind the reply: they must find their source and epoch, or they would be
             # acknowledged under those of the broken link.
-            if link.has_left:
+            if link.has_left or self._ended is not None:
                 return  # behind a Goodbye nothing is handed out; the next link opens it anew
+            if self.closed is not None:
+                if part.closed is None:
+                    undo(reply)  # it was closed while it was being opened anew
+                return
             opened = reply.consumer_opened
             self.consumer.replaced = opened.replaced
             recommended = opened.prefetch if options.prefetch is None and not options.browse else None
@@ -116,13 +125,12 @@ class Feed:
             self.link = link
             self.wake_all()
 
-        number = part.number
-
         def undo(_: Any) -> None:
             link.tell(number, "close_consumer", pb.CloseConsumer(consumer=opening.consumer))
 
         try:
             await link.request(number, "open_consumer", opening, at_once=at_once, undo=undo)
+            self._check_ended()
         except BaseException:
             part.lifeline.unroute_feed(self)
             state.refused()
@@ -130,6 +138,10 @@ class Feed:
             raise
         if state.is_due or self.waiters:
             self.ask()
+
+    def _check_ended(self) -> None:
+        if self._ended is not None:
+            raise self._ended
 
     async def reopen(self, link: Link) -> None:
         """Opens the consumer on a new link; while its subscription is still held by the old one, tries again.
@@ -236,6 +248,10 @@ class Feed:
 
     def on_closed(self, error: errors.SternaError) -> None:
         """The broker has ended it."""
+        if self.state.is_opening:
+            # Whoever opens it learns that, and goes on from there: the answer, when it comes, is of what is over.
+            self._ended = error
+            return
         if self.moved(error):
             return
         if self.part.state.handed.get(self.state.source):

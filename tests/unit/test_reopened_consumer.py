@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+from sterna import errors
 from sterna._link import Link
 from sterna._proto.sterna.v1 import message_pb2
 from sterna._proto.sterna.v1 import messaging_pb2 as pb
@@ -41,3 +43,19 @@ async def test_an_interruption_forgets_what_the_old_link_was_to_gather() -> None
         part.ask()
         assert part.gather in link._gathering
         session._part.interrupted()
+
+
+async def test_a_consumer_that_is_ended_before_its_opening_is_answered_is_not_opened_by_that_answer() -> None:
+    session = Session(connect("sterna://127.0.0.1:1")._lifeline, AcknowledgeMode.AUTO)
+    consumer = Consumer(session, Queue("orders"), ConsumerOptions())
+    link: Any = Link("127.0.0.1:1", lambda _: None)
+    feed = consumer._feed
+    opening = feed.open(link)
+    opening.send(None)
+    feed.on_closed(errors.MovedError("it lives elsewhere"))
+    opened = pb.ConsumerOpened(consumer=feed.id, source=1, epoch=1)
+    link._handle(pb.ServerFrame(reply=pb.Reply(request=1, consumer_opened=opened)))
+    with pytest.raises(errors.MovedError):
+        opening.send(None)
+    assert feed.link is None
+    assert not feed.state.is_opening

@@ -87,21 +87,21 @@ async def test_two_recovers_at_once_deliver_everything_once(stage: Stage) -> Non
 
 
 @staged
-async def test_a_session_that_is_closed_while_it_is_restored_is_not_left_at_the_broker(stage: Stage) -> None:
+async def test_what_is_closed_while_it_is_restored_is_not_left_at_the_broker(stage: Stage) -> None:
     broker = await stage.broker()
     connection = await stage.connect(broker)
-    await connection.default_session()
-    for step in range(60):
-        session = await connection.session()
+    kept = await connection.default_session()
+    for step in range(120):
+        closed: Any = await (kept.consumer("q") if step % 2 else connection.session())
         restored = asyncio.Event()
         connection.on_restored(lambda _, told=restored: told.set())  # type: ignore[misc]
         stage.break_links()
-        await asyncio.sleep(step / 2000)
-        await session.close()
+        await asyncio.sleep(step / 4000)
+        await closed.close()
         await restored.wait()
         await asyncio.sleep(1)
         [row] = [one for one in broker.connections() if not one["peer"].startswith("internal:")]
-        assert row["sessions"] == 1, step
+        assert (row["sessions"], row["consumers"]) == (1, 0), step
     await connection.close()
 
 

@@ -205,6 +205,11 @@ class ConsumerState:
         self.in_hand.clear()
 
     @property
+    def is_opening(self) -> bool:
+        """Whether the answer to its opening is still to come."""
+        return self.link is Link.OPENING
+
+    @property
     def is_closed(self) -> bool:
         """Whether it is over."""
         return self.link is Link.CLOSED
