@@ -179,7 +179,8 @@ def test_a_clock_that_is_set_ends_no_message_that_its_broker_has_not_ended(step_
         broker.process.clock_ms += step_ms
         consumer = await connection.consumer("q", prefetch=10)
         await asyncio.sleep(1)
-        assert [one.body for one in [await consumer.receive(5), await consumer.receive(5)] if one] == ["mortal", "behind"]
+        got = [await consumer.receive(5), await consumer.receive(5)]
+        assert [one.body for one in got if one] == ["mortal", "behind"]
         await connection.send("q", "short", time_to_live_ms=2_000)
         await asyncio.sleep(3)
         assert await consumer.receive(1) is None
