@@ -31,7 +31,7 @@ def _figures(cluster: Cluster, broker: str) -> dict[str, Any]:
 
 
 def _torn(connection: sterna.Connection) -> None:
-    """The end of one producer comes at once, and all else when the other's has come: as when a batch ends in between."""
+    """The end of one producer comes at once, all else when the other's has come: as when a batch ends there."""
     link: Any = connection._lifeline._link
     handle, loop = link._on_frame, asyncio.get_running_loop()
     held: list[Any] = []
@@ -111,7 +111,7 @@ async def test_a_second_lane_that_is_opened_while_the_first_sets_out_goes_along(
     for step in range(60):
         producer = await connection.producer("orders")
         moving = asyncio.create_task(cluster.give("queue", "orders", "b0"))
-        await asyncio.sleep(0.0001 * step)
+        await asyncio.sleep(0.0002 * step)
         await producer.send("reliable", delivery_mode=DeliveryMode.RELIABLE, timeout=20)
         await moving
         await asyncio.sleep(1)
