@@ -52,6 +52,18 @@ async def open_channel(address: str, tls: Tls | None, options: list[tuple[str, A
     return make_channel(address, loaded.credentials(), options)
 
 
+#: Channels that are being closed, and that perhaps nobody waits for.
+_closing: dict[asyncio.Future[None], None] = {}
+
+
+def closing(channel: Any) -> asyncio.Future[None]:
+    """Closes a channel, whether whoever asks waits for that or is cancelled; done when it is."""
+    told: asyncio.Future[None] = asyncio.ensure_future(channel.close())
+    _closing[told] = None
+    told.add_done_callback(lambda done: _closing.pop(done, None))
+    return told
+
+
 async def unreachable(address: str, tls: Tls | None, cause: str) -> errors.UnreachableError:
     """The error for an address that cannot be reached, with what is wrong with TLS where it is that."""
     try:

@@ -22,6 +22,7 @@ from sterna._machines.consuming import ConsumerState
 from sterna._machines.window import Window
 from sterna._proto.sterna.v1 import message_pb2
 from sterna._proto.sterna.v1 import messaging_pb2 as pb
+from sterna._surroundings import monotonic_s
 from sterna.destinations import Destination
 from sterna.messages import Message
 
@@ -31,6 +32,11 @@ if TYPE_CHECKING:
 
 _BROWSE_WINDOW = 256
 _RETRIES = 40
+
+
+def _now_ms() -> int:
+    """A clock that nobody sets."""
+    return int(monotonic_s() * 1000)
 
 
 class Face(Protocol):
@@ -71,7 +77,7 @@ class Feed:
             part.state,
             Window(_BROWSE_WINDOW if options.browse else options.prefetch or 0, options.prefetch_bytes),
             browses=options.browse,
-            now_ms=part.lifeline.broker_time_ms,
+            now_ms=_now_ms,
             has_ended_well=has_ended_well,
         )
         self.closed: errors.SternaError | None = None
@@ -82,7 +88,8 @@ class Feed:
         self.waiters: deque[asyncio.Future[None]] = deque()
         #: What takes it to another broker, once it was told to go.
         self._follower: asyncio.Task[None] | None = None
-        #: Why the broker has ended it before it had answered the opening.
+        #: Whether whoever opens it has not seen the answer yet, and why the broker has ended it by then.
+        self._is_opening = False
         self._ended: errors.SternaError | None = None
 
     # --- Opening, on each link anew
@@ -104,7 +111,7 @@ class Feed:
         messages, size = state.begin()
         if messages:
             opening.credit.message_limit, opening.credit.bytes_limit = messages, size
-        self._ended = None
+        self._is_opening, self._ended = True, None
         part.lifeline.route_feed(self)
 
         number = part.number
@@ -133,9 +140,12 @@ class Feed:
             self._check_ended()
         except BaseException:
             part.lifeline.unroute_feed(self)
+            state.interrupted()  # what came behind the answer was of what is over
             state.refused()
             self.link = None
             raise
+        finally:
+            self._is_opening = False
         if state.is_due or self.waiters:
             self.ask()
 
@@ -221,9 +231,8 @@ class Feed:
         part = await self.part.homed(moved)
         self.part, self.consumer.session = part, part.session
         self.id = part.lifeline.next_consumer_id()
-        self.state.moved(part.state, part.lifeline.broker_time_ms)
-        await part.lifeline.retrying(self.open, part)
-        part.feeds[self] = None
+        self.state.moved(part.state)
+        await part.add(self)
 
     # --- From the broker
 
@@ -233,7 +242,7 @@ class Feed:
             return  # they go back, unseen
         if deliver.time_ms:
             self.part.lifeline.told_time(deliver.time_ms)
-        count = self.state.delivered(deliver.deliveries)
+        count = self.state.delivered(deliver.deliveries, deliver.time_ms)
         waiters = self.waiters
         while waiters and count:
             count -= 1
@@ -248,8 +257,9 @@ class Feed:
 
     def on_closed(self, error: errors.SternaError) -> None:
         """The broker has ended it."""
-        if self.state.is_opening:
-            # Whoever opens it learns that, and goes on from there: the answer, when it comes, is of what is over.
+        if self._is_opening:
+            # Whoever opens it learns that, and goes on from there: the answer, when it comes, is of what is over. And
+            # when it has come, whoever waits for it only runs now, and would count what is over among the session's.
             self._ended = error
             return
         if self.moved(error):

@@ -67,6 +67,9 @@ class Owner(Protocol):
     def moved(self, error: errors.MovedError) -> bool:
         """The destination lives elsewhere: goes there. Whether it can."""
 
+    def told(self) -> None:
+        """A lane is not open any more where it was: nothing more comes of it from there."""
+
 
 class Lane:
     """See the module."""
@@ -96,6 +99,9 @@ class Lane:
         )
         self._named = named
         self._was_opened = False
+        #: Whether whoever opens it has not seen the answer yet, and why the broker has ended it by then.
+        self._is_opening = False
+        self._ended: errors.SternaError | None = None
         #: The highest number that the broker had when it first opened a producer by its name.
         self.last_number = 0
         self.failures: list[tuple[str, errors.SternaError]] = []
@@ -120,13 +126,29 @@ class Lane:
 
     # --- Opening, on each link anew
 
+    @property
+    def is_open(self) -> bool:
+        """Whether it is open on a link, as far as is known."""
+        return self._link is not None and self.closed is None
+
     async def open(self, link: Link, *, again: bool) -> None:
         """Opens the producer on `link` and sends what is unconfirmed.
 
         Raises:
             LinkLostError: try again on the next link.
-            SternaError: the broker refuses this producer.
+            SternaError: the broker refuses this producer, or has ended it since it was opened.
         """
+        self._is_opening, self._ended = True, None
+        try:
+            await self._ask_to_open(link, again=again)
+        finally:
+            self._is_opening = False
+        if self._ended is not None:
+            if isinstance(self._ended, errors.MovedError):
+                self.moved()
+            raise self._ended
+
+    async def _ask_to_open(self, link: Link, *, again: bool) -> None:
         machine, number = self.machine, self.part.number
         opening = pb.OpenProducer(producer=machine.id)
         if self.destination is not None:
@@ -154,6 +176,8 @@ class Lane:
 
         def at_once(reply: Any) -> None:
             # What stands behind the answer may end the producer again, as when its destination moves.
+            if self._ended is not None:
+                return  # the answer is of what is over
             if machine.closed is None:
                 self._opened(link, number, reply.producer_opened, opening, anew=known is None)
             else:
@@ -165,7 +189,7 @@ class Lane:
             if known is None:
                 raise
             self.lifeline.in_doubt += self._fail_each(machine.forgotten(), error)
-            await self.open(link, again=False)
+            await self._ask_to_open(link, again=False)
 
     def _opened(self, link: Link, session: int, answer: Any, opening: pb.OpenProducer, *, anew: bool) -> None:
         """The broker has opened it: what is unconfirmed is sent."""
@@ -195,6 +219,7 @@ class Lane:
         self._link = None
         self._held.clear()
         self.machine.lost()
+        self.owner.told()
         if self._transacted:
             self.look_for_room()
 
@@ -207,7 +232,10 @@ class Lane:
         """
         if isinstance(error, errors.ClosedError):
             return self.owner.is_following
-        return isinstance(error, errors.MovedError) and self.owner.moved(error)
+        if not isinstance(error, errors.MovedError) or not self.owner.moved(error):
+            return False
+        self.moved()
+        return True
 
     def moved(self) -> None:
         """The destination is elsewhere: what is unconfirmed goes there, but for what may be here as well."""
@@ -215,6 +243,7 @@ class Lane:
         self._held.clear()
         cause = "the destination moved to another broker, and it may have arrived before the connection broke"
         self._fail_each(self.machine.moved(), errors.UnknownProducerError(cause, subject=str(self.destination)))
+        self.owner.told()
 
     def move(self, part: Part) -> None:
         """Belongs to another link from now on; what is unconfirmed is sent there, once it is opened."""
@@ -309,6 +338,13 @@ class Lane:
         return self._upload_ids
 
     # --- What the broker says
+
+    def on_closed(self, error: errors.SternaError) -> None:
+        """ProducerClosed, with its reason."""
+        if self._is_opening:
+            self._ended = error  # whoever opens it learns that, and goes on from there
+        elif not self.follows(error):
+            self.fail(error)
 
     def on_credit(self, credit: Any) -> None:
         """ProducerCredit."""
@@ -412,6 +448,7 @@ class Lane:
             self.part.state.refused(error)
         self._held.clear()
         self._fail_each(self.machine.close(error), error)
+        self.owner.told()
         waiters, self._waiters = self._waiters, deque()
         for waiter, _ in waiters:
             if not waiter.done():

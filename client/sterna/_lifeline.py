@@ -379,9 +379,7 @@ class Lifeline:
     def _on_producer_closed(self, frame: Any) -> None:
         lane = self._lanes.get(frame.producer_closed.producer)
         if lane is not None:
-            error = errors.from_proto(frame.producer_closed.reason)
-            if not lane.follows(error):
-                lane.fail(error)
+            lane.on_closed(errors.from_proto(frame.producer_closed.reason))
 
     def _on_session_closed(self, frame: Any) -> None:
         for part in list(self.parts):

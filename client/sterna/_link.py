@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from sterna import errors
-from sterna._channels import open_channel, unreachable
+from sterna._channels import closing, open_channel, unreachable
 from sterna._encode import length
 from sterna._machines.publishing import Outbox, Run
 from sterna._proto.sterna.v1 import messaging_pb2 as pb
@@ -37,10 +37,6 @@ _HEARTBEAT: Final = pb.ClientFrame(heartbeat=pb.Heartbeat()).SerializeToString()
 Gather = Callable[["Link"], None]
 #: What a request's reply, or the error in its place, is given to.
 Settle = Callable[[Any, "errors.SternaError | None"], None]
-
-
-#: Channels that are being closed, and that nobody waits for.
-_closing: dict[asyncio.Future[None], None] = {}
 
 
 class LinkLostError(errors.ConnectionLostError):
@@ -151,15 +147,13 @@ class Link:
         """Drops the call and the channel, without a word to the broker."""
         channel = self._cut()
         if channel is not None:
-            await channel.close()
+            await asyncio.shield(closing(channel))
 
     def drop(self) -> None:
         """The same, for whoever cannot wait for it."""
         channel = self._cut()
         if channel is not None:
-            closing = asyncio.ensure_future(channel.close())
-            _closing[closing] = None
-            closing.add_done_callback(lambda done: _closing.pop(done, None))
+            closing(channel)
 
     def _cut(self) -> Any:
         # A cancelled task keeps its exception, that the frames it went through, and those the call: not kept here.

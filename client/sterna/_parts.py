@@ -119,7 +119,8 @@ class Part:
         if self.closed is not None:
             feed.fail(self.closed)
             raise self.closed
-        self.feeds[feed] = None
+        if feed.closed is None:  # a browser may have been closed meanwhile
+            self.feeds[feed] = None
 
     async def unsubscribe(self, name: str) -> None:
         """See Session.unsubscribe."""

@@ -58,11 +58,8 @@ class LaneRole(Ending, Protocol):
     def on_rejected(self, rejected: Any) -> None:
         """Rejected."""
 
-    def follows(self, error: errors.SternaError) -> bool:
-        """Whether the error says that the destination lives elsewhere now, and the lane goes there."""
-
-    def fail(self, error: errors.SternaError) -> None:
-        """It is over."""
+    def on_closed(self, error: errors.SternaError) -> None:
+        """ProducerClosed, with its reason."""
 
     async def settled(self) -> None:
         """Waits until everything sent so far is confirmed or failed."""
@@ -70,6 +67,10 @@ class LaneRole(Ending, Protocol):
 
 class FeedRole(Protocol):
     """A consumer as the broker knows it: what frames are for, and what its part asks of it."""
+
+    @property
+    def closed(self) -> errors.SternaError | None:
+        """Why it is over; None while it is not."""
 
     @property
     def id(self) -> int:

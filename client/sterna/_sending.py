@@ -7,8 +7,10 @@ when it is first needed.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from sterna import errors
 from sterna._homes import HOPS_MAX, pause_s
@@ -18,6 +20,10 @@ from sterna.destinations import Destination
 
 if TYPE_CHECKING:
     from sterna._parts import Part
+
+
+#: How long the broker that is left may take to end a second producer, once it has ended the first.
+_TOLD_S: Final = 10.0
 
 
 class Sending:
@@ -42,6 +48,9 @@ class Sending:
         # A producer of RELIABLE messages has no confirmed one until it sends another.
         self._lanes: dict[bool, Lane] = {}
         self._opening = asyncio.Lock()
+        self._follower: asyncio.Task[None] | None = None
+        #: Set when a lane is not open any more where it was.
+        self._told = asyncio.Event()
         #: That of messages with the producer's own mode.
         self.lane = self._lanes[confirmed] = self._new_lane(confirmed)
 
@@ -68,7 +77,7 @@ class Sending:
             await self._open(lane, link, again=False)
 
     async def _open(self, lane: Lane, link: Link, *, again: bool) -> None:
-        lifeline = self.part.lifeline
+        lifeline = lane.part.lifeline
         lane.destination = None if self.destination is None else lifeline.current(self.destination)
         lifeline.route_lane(lane)
         try:
@@ -103,34 +112,74 @@ class Sending:
         lane = self._lanes.get(confirmed)
         if lane is None:
             async with self._opening:
-                lane = self._lanes.get(confirmed)
-                if lane is None:
-                    made = self._new_lane(confirmed)
-                    part = self.part
-                    await part.lifeline.retrying(lambda link: self._open(made, link, again=False), part)
-                    lane = self._lanes[confirmed] = made
+                lane = self._lanes.get(confirmed) or await self._another_lane(confirmed)
         return lane
+
+    async def _another_lane(self, confirmed: bool) -> Lane:
+        """Opens one where the others are; they may be on their way to another broker, or set out meanwhile."""
+        for hop in range(HOPS_MAX):
+            if self._follower is not None and self.is_following:
+                await asyncio.wait((self._follower,))
+            self._check_open()
+            part, made = self.part, self._new_lane(confirmed)
+            try:
+                await part.lifeline.retrying(functools.partial(self._open, made, again=False), part)
+            except errors.MovedError as error:
+                if hop + 1 == HOPS_MAX or not self.moved(error):
+                    raise
+                continue
+            if part is self.part and not self.is_following and self.lane.closed is None:
+                self._lanes[confirmed] = made
+                return made
+            # Looked at, since nobody waits for it.
+            made.leave().add_done_callback(lambda done: done.cancelled() or done.exception())
+            self._check_open()
+        raise errors.UnavailableError("the destination moves on and on", subject=str(self.destination), retryable=True)
+
+    def _check_open(self) -> None:
+        if self.lane.closed is not None:
+            raise self.lane.closed
 
     # --- Following a destination to its broker
 
     def moved(self, error: errors.MovedError) -> bool:
-        """The destination lives elsewhere: goes there, with what is unconfirmed. Whether it can."""
+        """The destination lives elsewhere: goes there, with what is unconfirmed. Whether it can.
+
+        A lane that is open is told of it on its own; what it has sent is confirmed before that, or not kept.
+        """
         part = self.part
         homes = part.lifeline.homes
         if self.destination is None or homes is None or part.state.transacted:
             return False
-        for lane in self._lanes.values():
-            lane.moved()
         if not self.is_following:
             self.is_following = True
-            homes.spawn(self._follow(error), self._given_up)
+            self._follower = homes.spawn(self._follow(error), self._given_up)
         return True
+
+    def told(self) -> None:
+        """A lane is not open any more where it was: nothing more comes of it from there."""
+        self._told.set()
+
+    async def _all_told(self) -> None:
+        """Until all lanes are: what was confirmed where they were must not be sent again where they go."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_TOLD_S):
+                while any(lane.is_open for lane in self._lanes.values()):
+                    self._told.clear()
+                    await self._told.wait()
+        for lane in self._lanes.values():
+            if lane.is_open:
+                lane.interrupted()  # nobody can tell what of it has arrived
+            lane.moved()
 
     async def _follow(self, moved: errors.MovedError) -> None:
         try:
             for hop in range(HOPS_MAX):
                 await asyncio.sleep(pause_s(hop))
                 part = await self.part.homed(moved)
+                await self._all_told()
+                if all(lane.closed is not None for lane in self._lanes.values()):
+                    return  # it was closed on the way
                 self.move(part)
                 try:
                     await part.lifeline.retrying(self.open_first, part)

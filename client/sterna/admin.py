@@ -10,15 +10,16 @@ administration is single calls without a session. Errors are those of `sterna.er
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from sterna._channels import open_channel, unreachable
+from sterna._channels import closing, open_channel, unreachable
 from sterna._secrets import Secret, authorization, reveal
 from sterna.destinations import Queue
-from sterna.errors import MovedError, NotAllowedError, SternaError, UnreachableError, from_proto, from_status
+from sterna.errors import ClosedError, MovedError, NotAllowedError, SternaError, UnreachableError, from_proto, from_status
 from sterna.inventory import Applied, BrokerStatistics, ConnectionInfo, Resource, values
 from sterna.targets import Given, Target, resolve
 from sterna.tls import Tls
@@ -71,6 +72,7 @@ class Admin:
         self._address = ""
         self._stub: Any = None
         self._others: dict[tuple[str, ...], Admin] = {}
+        self._is_closed = False
 
     async def __aenter__(self) -> Admin:
         """Connect to the first address that answers.
@@ -88,11 +90,16 @@ class Admin:
         failure: SternaError = UnreachableError("no address was tried")
         for address in self._target.addresses:
             channel = await open_channel(address, self._target.tls, options)
-            if await _becomes_ready(channel, self._timeout):
+            try:
+                is_ready = await _becomes_ready(channel, self._timeout)
+            except BaseException:
+                closing(channel)  # whoever asks is cancelled
+                raise
+            if is_ready:
                 self._channel, self._address = channel, address
                 self._stub = admin_pb2_grpc.AdminStub(channel)
                 return self
-            await channel.close()
+            await asyncio.shield(closing(channel))
             failure = await unreachable(address, self._target.tls, f"no broker answered at {address}")
         raise failure
 
@@ -100,10 +107,13 @@ class Admin:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Close the channel, and those to other brokers."""
-        for other in self._others.values():
-            await other.__aexit__(kind, error, trace)
-        if self._channel is not None:
-            await self._channel.close()
+        self._is_closed = True
+        channels = [one._channel for one in (self, *self._others.values()) if one._channel is not None]
+        self._channel = None
+        self._others.clear()
+        if channels:
+            # All at once: whoever waits for it may be cancelled.
+            await asyncio.wait([closing(channel) for channel in channels])
 
     async def resources(
         self, kind: str, pattern: str = "", *, temporaries: bool = False, system: bool = False
@@ -280,7 +290,12 @@ class Admin:
         known = self._others.get(addresses)
         if known is None:
             target = replace(self._target, url=replace(self._target.url, groups=(addresses,)))
-            known = await Admin(target, token=self._token, timeout=self._timeout).__aenter__()
+            made = await Admin(target, token=self._token, timeout=self._timeout).__aenter__()
+            known = self._others.get(addresses, made)
+            if self._is_closed or known is not made:
+                await made.__aexit__(None, None, None)  # another call was quicker
+            if self._is_closed:
+                raise ClosedError("the admin client was closed", subject=self._address)
             self._others[addresses] = known
         return known
 
@@ -319,8 +334,6 @@ class _Looked:
 
 async def _becomes_ready(channel: grpc.aio.Channel, timeout: float) -> bool:
     """Whether somebody answers; a refused connection tells at once, without waiting for the timeout."""
-    import asyncio
-
     import grpc
 
     async def settled() -> bool:

@@ -17,7 +17,7 @@ def lane_of(numbers: range, handed: int) -> Any:
     """With these numbers unconfirmed, of which those up to `handed` were given to a link that broke."""
     lifeline: Any = SimpleNamespace(flow=Flow(1 << 20), next_producer_id=lambda: 1, broker="b")
     part: Any = SimpleNamespace(lifeline=lifeline, number=1, state=SimpleNamespace(transacted=False))
-    owner: Any = None
+    owner: Any = SimpleNamespace(told=lambda: None)
     lane: Any = Lane(owner, part, None, 100, confirmed=True)
     machine = lane.machine
     machine.opened(Opened(5, b"token", "", 0, 0, 0), 1, Outbox(), anew=True)
@@ -54,7 +54,7 @@ def linked() -> tuple[Any, Any]:
         flow=Flow(1 << 20), next_producer_id=lambda: 1, broker="b", unroute_lane=lambda lane: None
     )
     part: Any = SimpleNamespace(lifeline=lifeline, number=3, state=SimpleNamespace(transacted=False))
-    owner: Any = None
+    owner: Any = SimpleNamespace(told=lambda: None)
     return Lane(owner, part, None, 100, confirmed=True), Link("127.0.0.1:1", lambda _: None)
 
 

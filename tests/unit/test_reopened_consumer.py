@@ -58,4 +58,3 @@ async def test_a_consumer_that_is_ended_before_its_opening_is_answered_is_not_op
     with pytest.raises(errors.MovedError):
         opening.send(None)
     assert feed.link is None
-    assert not feed.state.is_opening

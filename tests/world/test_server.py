@@ -164,3 +164,46 @@ async def test_what_expires_while_it_waits_for_its_application_is_not_handed_out
     assert message is not None
     assert message.body == "long"
     await connection.close()
+
+
+@pytest.mark.covers("EMS-MSG-A04")
+@pytest.mark.parametrize("step_ms", [3_600_000, 150_000, -3_600_000])
+def test_a_clock_that_is_set_ends_no_message_that_its_broker_has_not_ended(step_ms: int) -> None:
+    @staged
+    async def play(stage: Stage) -> None:
+        broker = await stage.broker()
+        connection = await stage.connect(broker)
+        await connection.send("q", "mortal", time_to_live_ms=200_000)
+        await connection.send("q", "behind")
+        assert broker.process is not None
+        broker.process.clock_ms += step_ms
+        consumer = await connection.consumer("q", prefetch=10)
+        await asyncio.sleep(1)
+        got = [await consumer.receive(5), await consumer.receive(5)]
+        assert [one.body for one in got if one] == ["mortal", "behind"]
+        await connection.send("q", "short", time_to_live_ms=2_000)
+        await asyncio.sleep(3)
+        assert await consumer.receive(1) is None
+        [row] = [one for one in broker.listed("queue") if one["name"] == "q"]
+        assert row["statistics"]["delivered_total"] == 3
+        await connection.close()
+
+    play()
+
+
+@pytest.mark.covers("EMS-MSG-A04")
+@staged
+async def test_what_is_given_back_and_not_taken_for_expired_is_handed_out_at_its_next_delivery(stage: Stage) -> None:
+    broker = await stage.broker()
+    connection = await stage.connect(broker)
+    await connection.send("q", "mortal", time_to_live_ms=200_000)
+    assert broker.process is not None
+    broker.process.clock_ms += 150_000
+    consumer = await connection.consumer("q", prefetch=10)
+    await asyncio.sleep(100)  # by the broker's clock it is over, and it goes back; the broker knows better
+    message = await consumer.receive(5)
+    assert message is not None
+    assert message.body == "mortal"
+    [row] = [one for one in broker.listed("queue") if one["name"] == "q"]
+    assert row["statistics"]["delivered_total"] == 2
+    await connection.close()

@@ -81,9 +81,10 @@ class Link(enum.Enum):
 
 
 class ConsumerState:
-    """See the module. `now_ms` is the broker's clock, `has_ended_well` what became of a holder."""
+    """See the module. `now_ms` is a clock that nobody sets, `has_ended_well` what became of a holder."""
 
     __slots__ = (
+        "_deadlines",
         "_early",
         "_expired",
         "_now_ms",
@@ -133,6 +134,8 @@ class ConsumerState:
         self._now_ms = now_ms
         self._early: list[Any] = []
         self._expired: list[int] = []
+        #: When what was sent ahead ends, by `now_ms`, by sequence number; of messages with a time to live alone.
+        self._deadlines: dict[int, int] = {}
         self._partial: Any = None
         self._pieces: list[bytes] = []
         self._pieces_bytes = 0
@@ -170,7 +173,7 @@ class ConsumerState:
         if self.link is not Link.CLOSED:
             self.link = Link.AWAY
         if self.session.mode is not AcknowledgeMode.NONE or self.browses:
-            self.buffer.clear()
+            self._clear()
         self._void()
         self._forget_coming()
 
@@ -184,14 +187,18 @@ class ConsumerState:
         """It is over: nothing is handed out any more, and nothing said."""
         self.link = Link.CLOSED
         self.session.consumers.pop(self, None)
-        self.buffer.clear()
+        self._clear()
         self.in_hand.clear()
         self._forget_coming()
 
-    def moved(self, session: SessionState, now_ms: Callable[[], int]) -> None:
+    def moved(self, session: SessionState) -> None:
         """It has come to another broker, where it belongs to another part of its session."""
         self.session.consumers.pop(self, None)
-        self.session, self._now_ms = session, now_ms
+        self.session = session
+
+    def _clear(self) -> None:
+        self.buffer.clear()
+        self._deadlines.clear()
 
     def _forget_coming(self) -> None:
         self._early.clear()
@@ -205,21 +212,21 @@ class ConsumerState:
         self.in_hand.clear()
 
     @property
-    def is_opening(self) -> bool:
-        """Whether the answer to its opening is still to come."""
-        return self.link is Link.OPENING
-
-    @property
     def is_closed(self) -> bool:
         """Whether it is over."""
         return self.link is Link.CLOSED
 
     # --- What comes
 
-    def delivered(self, deliveries: Any) -> int:
-        """A batch has come: how many more can be handed out."""
+    def delivered(self, deliveries: Any, sent_ms: int = 0) -> int:
+        """A batch has come: how many more can be handed out.
+
+        `sent_ms` is the broker's clock when it sent them; told where one has a time to live.
+        """
         if self.link is Link.CLOSED:
             return 0  # they go back, unseen
+        if sent_ms and not self.browses:
+            self._note_deadlines(deliveries, sent_ms)
         if self._partial is not None or (deliveries and deliveries[-1].uploaded_bytes):
             deliveries = self._assembled(deliveries)
         count = len(deliveries)
@@ -232,6 +239,18 @@ class ConsumerState:
             return 0
         self.buffer.extend(deliveries)
         return count
+
+    def _note_deadlines(self, deliveries: Any, sent_ms: int) -> None:
+        """Notes which of these end when.
+
+        The broker counts lifetimes by a clock that nobody sets, and had not taken them for expired when it sent them.
+        So what counts is the time from then on, at most the whole lifetime; what had outlived it already by the
+        broker's clock, which was set since it came, has an end that is not known here.
+        """
+        now_ms = self._now_ms()
+        for one in deliveries:
+            if one.expiration_ms > sent_ms:
+                self._deadlines[one.sequence] = now_ms + one.expiration_ms - max(sent_ms, one.timestamp_ms)
 
     def _assembled(self, deliveries: Any) -> Any:
         """The complete ones: a large uploaded body comes in pieces, the last of one frame and the first of others."""
@@ -261,6 +280,7 @@ class ConsumerState:
         for some in (self.buffer, self._early):
             self.window.took(len(some), sum(size_of(one) for one in some))
             some.clear()
+        self._deadlines.clear()
         self._void()
 
     def recovered(self) -> None:
@@ -285,12 +305,15 @@ class ConsumerState:
         """
         if self.session.failure is not None:
             self.session.check_receive()
-        buffer = self.buffer
+        buffer, deadlines = self.buffer, self._deadlines
         while buffer:
-            expiration_ms = buffer[0].expiration_ms
-            if not expiration_ms or self.browses or expiration_ms > self._now_ms():
+            if not deadlines:
+                return True
+            deadline_ms = deadlines.get(buffer[0].sequence)
+            if deadline_ms is None or deadline_ms > self._now_ms():
                 return True
             expired = buffer.popleft()
+            del deadlines[expired.sequence]
             self.window.took(1, size_of(expired))
             if self.session.mode is not AcknowledgeMode.NONE:
                 self._expired.append(expired.sequence)
@@ -300,6 +323,8 @@ class ConsumerState:
     def hand_out(self, done: bool, who: Holder | None = None) -> Any:
         """The next delivery. With `done` a session that acknowledges by itself does so at once."""
         delivery = self.buffer.popleft()
+        if self._deadlines:
+            self._deadlines.pop(delivery.sequence, None)
         window = self.window
         if window.took(1, size_of(delivery) if window.bytes else 0) and not self.is_asked:
             self.is_due = True

@@ -1,0 +1,78 @@
+"""What the broker ends in the same breath as it has opened it: whoever opens it is told, and nothing of it is kept."""
+
+from typing import Any
+
+import pytest
+from sterna import errors
+from sterna._link import Link
+from sterna._proto.sterna.v1 import message_pb2
+from sterna._proto.sterna.v1 import messaging_pb2 as pb
+from sterna.connections import connect
+from sterna.consumers import Consumer, ConsumerOptions
+from sterna.destinations import Queue
+from sterna.modes import AcknowledgeMode
+from sterna.producers import Producer, ProducerOptions
+from sterna.sessions import Session
+
+
+def _session() -> tuple[Session, Any]:
+    """One on a connection whose link takes what a test gives it."""
+    lifeline = connect("sterna://127.0.0.1:1")._lifeline
+    link: Any = Link("127.0.0.1:1", lifeline._on_frame)
+    lifeline._link = link
+    lifeline._up.set()
+    lifeline._supervisor = object()  # type: ignore[assignment] # it is only looked for
+    return Session(lifeline, AcknowledgeMode.AUTO), link
+
+
+_GONE = pb.Error(code=pb.NO_SUCH_DESTINATION, message="it was deleted")
+
+
+@pytest.mark.parametrize("is_answered", [True, False])
+async def test_a_consumer_that_is_ended_right_behind_its_opening_is_none_of_the_sessions(is_answered: bool) -> None:
+    session, link = _session()
+    consumer = Consumer(session, Queue("orders"), ConsumerOptions())
+    feed = consumer._feed
+    adding = session._part.add(feed)
+    adding.send(None)
+    answer = pb.ServerFrame(reply=pb.Reply(request=1, consumer_opened=pb.ConsumerOpened(source=1, epoch=1)))
+    closed = pb.ServerFrame(consumer_closed=pb.ConsumerClosed(consumer=feed.id, reason=_GONE))
+    delivery = pb.Delivery(sequence=7, message=message_pb2.Message(text="x").SerializeToString())
+    deliver = pb.ServerFrame(deliver=pb.Deliver(consumer=feed.id, deliveries=[delivery], epoch=1))
+    for frame in (answer, deliver, closed) if is_answered else (closed, answer):
+        link._handle(frame)
+    with pytest.raises(errors.NoSuchDestinationError):
+        adding.send(None)
+    assert not session._part.feeds
+    assert not session._part.state.consumers
+    assert not feed.state.buffer
+    assert feed.link is None
+
+
+@pytest.mark.parametrize("is_answered", [True, False])
+async def test_a_producer_that_is_ended_right_behind_its_opening_is_none_of_the_sessions(is_answered: bool) -> None:
+    session, link = _session()
+    producer = Producer(session, Queue("orders"), ProducerOptions())
+    adding = session._part.add_producer(producer._sending)
+    adding.send(None)
+    answer = pb.ServerFrame(reply=pb.Reply(request=1, producer_opened=pb.ProducerOpened(incarnation=3)))
+    closed = pb.ServerFrame(producer_closed=pb.ProducerClosed(producer=producer._lane.id, reason=_GONE))
+    for frame in (answer, closed) if is_answered else (closed, answer):
+        link._handle(frame)
+    with pytest.raises(errors.NoSuchDestinationError):
+        adding.send(None)
+    assert not session._part.producers
+    assert not session._part.lifeline.lanes
+
+
+async def test_a_browser_that_is_closed_while_it_is_opened_is_none_of_the_sessions() -> None:
+    session, link = _session()
+    browser = session.browser("orders")
+    adding = session._part.add(browser._feed)
+    adding.send(None)
+    await browser.close()
+    opened = pb.ConsumerOpened(source=1, epoch=1)
+    link._handle(pb.ServerFrame(reply=pb.Reply(request=1, consumer_opened=opened)))
+    with pytest.raises(StopIteration):
+        adding.send(None)
+    assert not session._part.feeds
