@@ -71,12 +71,15 @@ async def bridger(app: Application, connection: sterna.Connection, steps: int) -
         for _ in range(steps // 3 + 1):
             if app.is_over:
                 break
+            what = "what is sent to a bridge's source is refused"
             try:
                 if app.random.random() < 0.2:
+                    what = "a bridge's target is missing"
                     await app.call("delete", admin.delete("Queue", target, with_messages=True))
+                    what = "what is sent to a bridge's source is refused"
                 await app.call("send over a bridge", producer.send("x"))
             except errors.NoSuchDestinationError as error:
-                app.facts.odd.append(f"{app.name}: what is sent to a bridge's source is refused: {error}")
+                app.facts.odd.append(f"{app.name}: {what}: {error}")
                 return
             except CutError:
                 continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -34,6 +35,9 @@ class Sending:
     durable: bool = False
     lives_s: float = 0.0
     """By the broker's clock; 0: for ever."""
+
+    confirmed_s: float = math.inf
+    """When it was, of what is published."""
 
     transaction: Transaction | None = None
 
@@ -94,6 +98,9 @@ class Facts:
     clock_steps: list[tuple[float, float]] = field(default_factory=list)
     """When a broker's clock was set forward, and by how many seconds."""
 
+    given_up_s: float = math.inf
+    """When homes were first given away by force."""
+
     ended_s: float = 0.0
     """When the last was drained."""
 
@@ -107,11 +114,16 @@ class Facts:
     """How often each call ended how."""
 
     def copy_published(self) -> None:
-        """Makes of each message that was published one for each subscription: as promised, or as what may be there."""
+        """Makes of each message that was published one for each subscription: as promised, or as what may be there.
+
+        A durable subscription does not go along with a topic that is given away by force: from then on until it is
+        opened at the new home it holds what is published at the old one, and nobody can say which was that.
+        """
         for sending in self.published:
             for subscription in self.subscriptions:
                 copy = replace(sending, key=subscription.key(sending.key), queue=f"news@{subscription.name}")
-                if copy.outcome == "confirmed" and not subscription.holds(sending):
+                is_there = subscription.holds(sending) and sending.confirmed_s < self.given_up_s
+                if copy.outcome == "confirmed" and not is_there:
                     copy.outcome = "unknown"
                 self.sendings[copy.key] = copy
 

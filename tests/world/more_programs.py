@@ -44,7 +44,7 @@ async def publisher(app: Application, connection: sterna.Connection, steps: int)
         except errors.SternaError:
             sending.outcome = "unknown"
         else:
-            sending.outcome = "confirmed"
+            sending.outcome, sending.confirmed_s = "confirmed", app.now_s()
         await app.pause()
 
 

@@ -228,6 +228,8 @@ class _World:
         except errors.SternaError as error:
             found.append(f"draining: {error!r}")
             return
+        if self.faults.given_up_s is not None:
+            self.facts.given_up_s = self.faults.given_up_s
         self.facts.copy_published()
         self.facts.ended_s, self.facts.clock_steps = self.loop.time(), self.faults.clock_steps
         found += checker.problems(
@@ -296,8 +298,8 @@ class _World:
         await self._alive(drain, self._drain(self.brokers[0], drained))
         for broker in places:
             assert self.cluster is not None
-            for name in _QUEUES:
-                await self.cluster.give("queue", name, broker.name)
+            for kind, name in (*(("queue", name) for name in _QUEUES), ("topic", NEWS)):
+                await self.cluster.give(kind, name, broker.name)
             await asyncio.sleep(5)
             again = Process("drain", Random(0))
             await self._alive(again, self._drain(broker, drained))

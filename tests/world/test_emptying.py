@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import sterna
+import sterna.admin
 from sterna import AcknowledgeMode, errors
 
 from tests.world.clusters import Cluster
@@ -138,3 +139,81 @@ async def test_a_transaction_that_was_to_hold_such_a_message_is_rolled_back(stag
     await session.commit()
     assert await drained(connection, "orders") == ["before", "again"]
     await connection.close()
+
+
+async def _bridged(stage: Stage) -> Cluster:
+    """A bridge over two queues that nobody has opened yet, on b1."""
+    cluster = await stage.cluster("b0", "b1")
+    await cluster.allow_all()
+    await cluster.apply("Queue", "from", broker="b1")
+    await cluster.until_home("queue", "from", "b1")
+    await cluster.apply("Bridge", "over", source={"queue": "from.here"}, targets=[{"queue": "to.here"}])
+    await cluster.until_home("queue", "to.here", await _home_of_source(cluster))
+    return cluster
+
+
+async def _home_of_source(cluster: Cluster) -> str:
+    return str(await cluster.until(lambda: cluster.home("queue", "from.here")))
+
+
+@pytest.mark.parametrize("delay_ms", range(0, 60, 2))
+def test_what_is_sent_to_the_source_of_a_bridge_is_copied_whenever_its_broker_is_emptied(delay_ms: int) -> None:
+    """Also where nobody had opened the source before: it is not opened while its bridge is parted from."""
+
+    @staged
+    async def shown(stage: Stage) -> None:
+        cluster = await _bridged(stage)
+        home = await _home_of_source(cluster)
+        connection = await stage.connect(cluster.brokers[home])
+        await asyncio.sleep(2)
+        await cluster.drain(home)
+        await asyncio.sleep(delay_ms / 1000)
+        sending = asyncio.create_task(connection.send("from.here", "x"))
+        await asyncio.sleep(0.2)
+        await cluster.undrain(home)
+        await sending
+        await asyncio.sleep(3)
+        assert await drained(connection, "from.here") == ["x"]
+        assert await drained(connection, "to.here") == ["x"]
+        await connection.close()
+
+    shown()
+
+
+@staged
+async def test_who_consumes_from_a_target_of_a_bridge_follows_it_when_its_broker_is_emptied(stage: Stage) -> None:
+    """A target that is there because of the bridge alone is there as long as the bridge is, on its way, too."""
+    cluster = await _bridged(stage)
+    home = await _home_of_source(cluster)
+    other = "b0" if home == "b1" else "b1"
+    connection = await stage.connect(cluster.brokers[home])
+    consumer = await connection.consumer("to.here")
+    await connection.send("from.here", "before")
+    first = await consumer.receive(5)
+    assert first is not None
+    assert await drained(connection, "from.here") == ["before"]
+    await cluster.drain(home)
+    await consumer.receive(0.05)  # the acknowledgement leaves
+    await cluster.until_home("queue", "from.here", other)
+    await connection.send("from.here", "after")
+    after = await consumer.receive(10)
+    assert after is not None
+    assert after.body == "after"
+    await connection.close()
+
+
+@staged
+async def test_a_target_that_moves_is_deleted_where_it_goes_and_is_never_missing(stage: Stage) -> None:
+    """What an administrator deletes of a bridge's target, he deletes there; it is not said that there is none."""
+    cluster = await _bridged(stage)
+    moved = 0
+    for number in range(40):
+        home = await _home_of_source(cluster)
+        async with sterna.admin.connect(cluster.url(home)) as admin:
+            await asyncio.sleep(2)
+            await cluster.drain(home)
+            await asyncio.sleep(number / 1000)
+            await admin.delete("Queue", "to.here", with_messages=True)
+            await cluster.undrain(home)
+        moved += await _home_of_source(cluster) != home
+    assert moved > 10

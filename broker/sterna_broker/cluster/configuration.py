@@ -76,9 +76,13 @@ class ClusterConfiguration(LiveConfiguration):
         before()
         return self._hand_over(prepared) if prepared is not None and prepared.is_news else None
 
+    async def settled(self) -> None:
+        """See LiveConfiguration."""
+        await self._member.settled(self._member.link.view.revision, _SETTLE_S)
+
     async def restore(self) -> None:
         """See LiveConfiguration; the next round does it."""
-        self._member.wake()
+        self._member.remake()
 
     async def reload(self) -> None:
         """Nothing to read again: changes come by themselves."""
@@ -87,7 +91,7 @@ class ClusterConfiguration(LiveConfiguration):
     async def apply(self, manifests: str, source: str, *, dry_run: bool = False) -> list[Outcome]:
         """See LiveConfiguration; into etcd."""
         async with self._changing:
-            await self._member.settled(self._member.link.view.revision, _SETTLE_S)
+            await self.settled()
             # What comes from here on while the documents are examined is not looked at, and makes it a conflict.
             judged = self._member.examined.judged
             examined = await asyncio.to_thread(examine_text, manifests, source)

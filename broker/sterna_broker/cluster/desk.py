@@ -6,6 +6,7 @@ nothing that they match can come to live on another broker unnoticed. What bridg
 is answered, when it has just come to live here, once the engine has these: what is sent to it before would miss them.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -22,6 +23,9 @@ Late = Callable[[], Answer | Awaitable[Any]]
 """An answer that is made at the moment at which the engine takes it: what it rests on may have changed since it was
 waited for. It may have to be waited for anew."""
 
+# How long whoever opens what is about to leave waits for that.
+_HELD_S = 10.0
+
 _NAMED = {"Queue": "queue", "Topic": "topic"}
 
 
@@ -29,9 +33,17 @@ class ClusterDesk:
     """Asked by the broker's ticket desk, and by administration for what it is to do on a destination."""
 
     def __init__(
-        self, homes: Homes, objects: Callable[[], ObjectSet], is_told: Callable[[HomeKey], Awaitable[bool]]
+        self,
+        homes: Homes,
+        objects: Callable[[], ObjectSet],
+        is_told: Callable[[HomeKey], Awaitable[bool]],
+        held_back: Callable[[HomeKey], asyncio.Event | None] = lambda _: None,
     ) -> None:
-        """`is_told` waits until the engine has what hangs on a destination that lives here; whether it has."""
+        """`is_told` waits until the engine has what hangs on a destination that lives here; whether it has.
+
+        `held_back` says of a destination that lives here and is not to be made for now when it may be.
+        """
+        self._held_back = held_back
         self._homes = homes
         self._objects = objects
         self._is_told = is_told
@@ -49,6 +61,13 @@ class ClusterDesk:
             return {"error": error_of(refused)}
         if home != self._homes.name:
             return {"error": error_of(self.moved(f"the {kind} '{name}'", name, home))}
+        if (until := self._held_back(key)) is not None:
+            try:
+                async with asyncio.timeout(_HELD_S):
+                    await until.wait()
+            except TimeoutError:
+                return {"error": error_of(_going(f"The {kind} '{name}'", name))}
+            return await self.destination(kind, name)
         epoch = self._homes.epoch(key)
         if not await self._is_told(key):
             return {"error": error_of(_too_early(f"The {kind} '{name}'", name))}
@@ -56,11 +75,18 @@ class ClusterDesk:
         def late() -> Answer | Awaitable[Answer | Late]:
             if not epoch or self._homes.epoch(key) != epoch:
                 return self.destination(kind, name)
+            if self._held_back(key) is not None:
+                return self.destination(kind, name)
             objects = self._objects()
             static = objects.destination(kind, name) is not None
             return {"ok": {**objects.effective(kind, name).values, "static": static}}
 
         return late
+
+    async def stays(self, kind: str, name: str) -> None:
+        """Waits while a queue or topic is leaving this broker, and is nowhere; `kind` is a manifest's."""
+        if kind in _NAMED:
+            await self._homes.stays(HomeKey(_NAMED[kind], name))
 
     async def pattern(self, pattern: str) -> Answer | Late:
         """A pattern that somebody wants to subscribe to."""
@@ -101,6 +127,12 @@ class ClusterDesk:
 def _too_early(what: str, subject: str) -> RefusedError:
     """The refusal of what lives here, while the engine has not been told all of it."""
     message = f"{what} has just come to live here, and what hangs on it does not hold yet."
+    return RefusedError("UNAVAILABLE", subject[:256], message, "Try again; see the broker's log.", retryable=True)
+
+
+def _going(what: str, subject: str) -> RefusedError:
+    """The refusal of what is not made here, since it is about to leave, and has not left."""
+    message = f"{what} is being moved to another broker, and is not made here meanwhile."
     return RefusedError("UNAVAILABLE", subject[:256], message, "Try again; see the broker's log.", retryable=True)
 
 

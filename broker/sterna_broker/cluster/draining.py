@@ -10,8 +10,9 @@ Who subscribes to a topic is told when it has moved, and follows; what is publis
 subscription that is not durable has come there is not for it, as after any interruption.
 
 The source of a bridge cannot leave while the bridge holds: once the group is empty and closed the bridge is parted
-from (`parted`, which the engine's configuration leaves out), then all go, the sources last. Nobody sends to a source
-meanwhile, so that no copy is missed.
+from (`parted`, which the engine's configuration leaves out, but for the targets), then all go, the sources last. Nobody
+sends to a source meanwhile, so that no copy is missed: one that nobody has opened yet is not to be opened (`held_back`),
+and one that a change of the configuration makes is closed at once (`shut`).
 
 What the broker has for itself, such as `$sys.undelivered`, has no home and goes nowhere: it is consumed here, and
 until then keeps the broker as any other message does.
@@ -83,16 +84,30 @@ class Drain:
         self.parted: frozenset[Claim] = frozenset()
         """The bridges that hold here no more, although their ends are still here."""
 
+        self._shut: dict[HomeKey, asyncio.Event] = {}
+
     @property
     def has_closed(self) -> bool:
         """Whether anything takes no messages because of this."""
-        return bool(self._closed)
+        return bool(self._closed or self._shut)
 
     def reopen(self) -> None:
         """Nothing is to be emptied any more: what was closed takes messages again. Before, bridges hold again."""
         for key in self._closed:
             self._engine.close_to_producers(key, None)
         self._closed.clear()
+        for key in list(self._shut):
+            self._shut.pop(key).set()
+
+    def held_back(self, key: HomeKey) -> asyncio.Event | None:
+        """What comes when a destination that is not here may be made again: before, its bridges would miss copies."""
+        return self._shut.get(key)
+
+    def shut(self) -> None:
+        """Closes the sources of bridges that are parted from, whatever has made them since."""
+        for key in self._shut:
+            if (row := self._engine.row(key)) is not None:
+                self._close({key: _Held.of(row)}, CLOSED)
 
     def close(self) -> None:
         """Closes all that is here: the whole cluster is to go."""
@@ -137,6 +152,8 @@ class Drain:
                 self._close(here, CLOSED)
                 if bridges - self.parted:
                     self.parted |= bridges
+                    self._shut |= {one: asyncio.Event() for one in mine if one in sources and one not in self._shut}
+                    self.shut()
                     continue
             partners = {home for one in group if (home := view.home(one.kind, one.name))} & set(view.open)
             mine.sort(key=lambda one: (one.kind != "pattern", one in sources))
@@ -261,6 +278,8 @@ class Drain:
                     self._close_rest(keys[number:], held)
                 return
             self._closed.pop(key, None)
+            if (shut := self._shut.pop(key, None)) is not None:
+                shut.set()
             _log.info("home_moved", kind=key.kind, name=key.name, to=target)
 
     def _durables_to(self, pattern: str) -> int:

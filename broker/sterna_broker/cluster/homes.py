@@ -91,8 +91,7 @@ class Homes:
         Raises:
             RefusedError: it cannot have one: SPANS_HOMES; UNAVAILABLE: etcd cannot be asked, or the cluster is going.
         """
-        while (leaving := self._leaving.get(key)) is not None:
-            await leaving.wait()
+        await self.stays(key)
         home = self.view.home(key.kind, key.name)
         if home is not None:
             if home == self.name:
@@ -104,6 +103,11 @@ class Homes:
             task = self._claims[key] = asyncio.create_task(self._place(key), name="claim-home")
             task.add_done_callback(lambda _: self._claims.pop(key, None))
         return await asyncio.shield(task)
+
+    async def stays(self, key: HomeKey) -> None:
+        """Waits while a home is being given up here."""
+        while (leaving := self._leaving.get(key)) is not None:
+            await leaving.wait()
 
     async def claim_all(self, wanted: dict[HomeKey, str], static: Iterable[HomeKey], *, is_plan: bool = False) -> None:
         """Gives all of them these homes; what somebody else was quicker with is theirs.

@@ -47,7 +47,8 @@ def local(view: View, objects: ObjectSet, name: str) -> ObjectSet:
             for key, entry in objects.entries.items()
             if home_of(view, entry.resource) in ("", name)
             and not (isinstance(entry.resource, Bridge) and spanning(view, entry.resource))
-        }
+        },
+        objects.parted,
     )
 
 

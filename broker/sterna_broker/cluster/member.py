@@ -73,7 +73,7 @@ class Member:
         self.examined = Examined()
         self._hung_on = locality.HungOn()
         self.homes = Homes(link.view, link.etcd, link.identity, options.name)
-        self.desk = ClusterDesk(self.homes, lambda: self.objects, self._is_told)
+        self.desk = ClusterDesk(self.homes, lambda: self.objects, self._is_told, self._held_back)
         self.deletions = Deletions()
         self.draining: Draining | None = None
         self.on_users: Callable[[dict[str, UserRecord]], dict[str, str]] = lambda _: {}
@@ -198,6 +198,11 @@ class Member:
         self.homes.told()
         self._awake.set()
 
+    def remake(self) -> None:
+        """Something was deleted in the engine that the configuration may want to be there."""
+        self.link.view.changed.add("engine")
+        self.wake()
+
     async def settled(self, revision: int, timeout_s: float) -> bool:
         """Waits until what etcd had at `revision` is made so here; whether it is."""
         try:
@@ -214,6 +219,9 @@ class Member:
         homes = self.link.view.homes
         revision = max((homes[one].revision for one in self._hung_on.at(key) if one in homes), default=0)
         return await self.settled(revision, _TOLD_S)
+
+    def _held_back(self, key: HomeKey) -> asyncio.Event | None:
+        return self._drain.held_back(key) if self._drain is not None else None
 
     # --- Rounds
 
@@ -295,11 +303,15 @@ class Member:
     async def _apply(self) -> None:
         """Hands the engine what is different of what lives here."""
         assert self._configuration is not None  # rounds begin with `serve`
-        parted = self._drain.parted if self._drain is not None else frozenset()
-        view, objects = self.link.view.copy(), locality.without(self.objects, set(parted))
-        local = await asyncio.to_thread(locality.local, view, objects, self.name)
         assert self._served is not None  # rounds begin with `serve`
+        assert self._drain is not None
+        view = self.link.view.copy()
+        parted = frozenset((claim.kind, claim.name) for claim in self._drain.parted)
+        objects = ObjectSet(self.objects.entries, parted)
+        local = await asyncio.to_thread(locality.local, view, objects, self.name)
         refused = await self._configuration.hand_over(local, self._served.compare)
+        # In the same step of the loop: a source that the configuration has just made takes nothing either.
+        self._drain.shut()
         if refused is None:
             return
         self._refused_by_engine = {(str(row["kind"]), str(row["name"])): row["error"] for row in refused}

@@ -31,7 +31,11 @@ def rows(objects: ObjectSet) -> Rows:
             result[f"{kind}s"].append({"name": resource.subject, "static": True, **values})
     for kind, name in bridge_targets(objects):
         result[f"{kind}s"].append({"name": name, "static": True, **objects.effective(kind, name).values})
-    result["bridges"] = [_bridge(bridge.metadata.name, bridge.spec) for bridge in objects.bridges()]
+    result["bridges"] = [
+        _bridge(bridge.metadata.name, bridge.spec)
+        for key, bridge in objects.keyed_bridges()
+        if key not in objects.parted
+    ]
     result["durables"] = [_durable(durable) for durable in objects.durables()]
     result["stores"] = _stores(objects)
     return result

@@ -90,6 +90,9 @@ class LiveConfiguration:
         """What people should know of the configuration, although it holds."""
         return self._local_objects().bridge_warnings
 
+    async def settled(self) -> None:
+        """Waits, for a while, until the engine has what is known of the configuration by now."""
+
     async def restore(self) -> None:
         """Gives the engine again what it is to have, after somebody deleted something there."""
         async with self._changing:

@@ -69,6 +69,8 @@ class ObjectSet:
     """All objects, by key, in the order in which they were read."""
 
     entries: dict[Key, Entry] = field(default_factory=dict)
+    parted: frozenset[Key] = frozenset()
+    """Bridges that copy nothing for now, although their targets are there: their ends are about to move."""
 
     @classmethod
     def of(cls, entries: Iterable[Entry]) -> "ObjectSet":
@@ -91,9 +93,14 @@ class ObjectSet:
 
     def bridges(self) -> Iterator[Bridge]:
         """The bridges."""
-        for entry in self.entries.values():
+        for _, bridge in self.keyed_bridges():
+            yield bridge
+
+    def keyed_bridges(self) -> Iterator[tuple[Key, Bridge]]:
+        """The bridges, each with its key."""
+        for key, entry in self.entries.items():
             if isinstance(entry.resource, Bridge):
-                yield entry.resource
+                yield key, entry.resource
 
     def durables(self) -> Iterator[DurableSubscription]:
         """The static durable subscriptions."""

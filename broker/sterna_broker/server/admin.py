@@ -72,6 +72,11 @@ class Administration:
         kind = _known_kind(request.kind)
         entry = self._live.objects.named(kind, request.name)
         row = self._listing.row(kind, request.name)
+        if row is None and self._desk is not None:
+            # It may be on its way to another broker, or have come here just now.
+            await self._desk.stays(kind, request.name)
+            await self._live.settled()
+            entry, row = self._live.objects.named(kind, request.name), self._listing.row(kind, request.name)
         if row is None:
             self._check_here(kind, request.name, entry)
         if entry is None and row is None:
