@@ -138,15 +138,15 @@ class Lane:
             LinkLostError: try again on the next link.
             SternaError: the broker refuses this producer, or has ended it since it was opened.
         """
-        self._is_opening, self._ended = True, None
+        self._is_opening = True
         try:
             await self._ask_to_open(link, again=again)
         finally:
-            self._is_opening = False
-        if self._ended is not None:
-            if isinstance(self._ended, errors.MovedError):
+            self._is_opening, ended, self._ended = False, self._ended, None
+        if ended is not None:
+            if isinstance(ended, errors.MovedError):
                 self.moved()
-            raise self._ended
+            raise ended
 
     async def _ask_to_open(self, link: Link, *, again: bool) -> None:
         machine, number = self.machine, self.part.number

@@ -417,13 +417,11 @@ async def within(timeout_s: float, sending: Awaitable[Sent], subject: str) -> Se
 def may_batch(producer: Producer, *, targeted: bool) -> bool:
     """Whether messages may be given to it later than they are sent; `targeted`: they name their destinations.
 
-    In a cluster each destination has numbers of its own, and a transaction counts what it has at its commit.
+    In a cluster each destination has numbers of its own, a transaction counts what it has at its commit, and of a named
+    producer the numbers mean something to the application.
     """
-    if producer._transacted or producer._lane.closed is not None or targeted is (producer.destination is not None):
+    if producer._transacted or producer.options.name or producer._lane.closed is not None:
+        return False
+    if targeted is (producer.destination is not None):
         return False
     return not (targeted and producer._lifeline.cluster)
-
-
-def last_given(producer: Producer) -> int:
-    """The number of the last message in its own mode; 0, or what a named one goes on from, before the first."""
-    return producer._lane.machine.next - 1

@@ -46,7 +46,7 @@ impl Bench {
             for ticket in polled.tickets {
                 let answer = match ticket.question {
                     Question::Hello { .. } | Question::Pattern { .. } => Answer::Admitted { user: String::new() },
-                    Question::Destination { .. } => Answer::Create(Properties::default()),
+                    Question::Destination { .. } | Question::Properties { .. } => Answer::Create(Properties::default()),
                 };
                 self.engine.answer(ticket.ticket, answer);
             }

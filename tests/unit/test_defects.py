@@ -11,7 +11,8 @@ from tools.defects import Defect, DefectsError, Run
 def test_the_table_is_complete() -> None:
     table = defects.table()
     assert defects.complaints(table, defects.runs()) == []
-    assert {one.number // 100 for one in table} == set(range(1, 14)), "each of the thirteen points"
+    points = {one.number // 100 for one in table if one.number < 5000}
+    assert points == set(range(1, 14)), "each of the thirteen points"
 
 
 @pytest.mark.parametrize(

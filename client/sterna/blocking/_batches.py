@@ -65,7 +65,6 @@ class Batch:
         # Whoever waits is woken when so many have been handed over.
         self._wake_at = math.inf
         self._numbers = {True: 0, False: 0}
-        self._numbers[twin.options.delivery_mode != DeliveryMode.RELIABLE] = producers.last_given(twin)
         self._failures: list[tuple[str, errors.SternaError]] = []
         self._failed = 0
 

@@ -76,6 +76,11 @@ class Producer:
         return self._twin.destination
 
     @property
+    def last_number(self) -> int:
+        """The highest number that the broker had of a named producer when it was opened; 0: none."""
+        return self._twin.last_number
+
+    @property
     def unconfirmed(self) -> int:
         """How many messages are waiting for their confirmation."""
         return self._twin.unconfirmed + self._batch.pending
