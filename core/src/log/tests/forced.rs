@@ -3,7 +3,7 @@
 use super::upkeep::Shedding;
 use super::*;
 use crate::log::disk::Disk;
-use crate::log::manifest::{MANIFEST_FILES, ManifestFiles};
+use crate::log::manifest::{Entry, MANIFEST_FILES, Manifest, ManifestFiles};
 use crate::log::segment_header::segment_name;
 use std::collections::BTreeSet;
 
@@ -400,4 +400,46 @@ fn a_manifest_that_is_older_than_the_watermark_says_is_refused_by_the_name_of_th
     let host = Host::open(&disk, forced()).unwrap();
     let found: Vec<Position> = host.recovered.iter().map(|record| record.0).collect();
     assert_eq!(found, appended.keys().copied().collect::<Vec<_>>());
+}
+
+// covers: EMS-STORE-A14
+#[test]
+fn a_copy_that_the_older_manifest_knows_by_nothing_but_its_number_stands_for_the_segment_that_is_gone() {
+    let mut host = filled(4, 120, 2500);
+    host.maintain(&KeepAll).unwrap();
+    let old = host.log.manifest.clone();
+    let Host {
+        disk, log, appended, ..
+    } = rewritten(host);
+    let newest = log.manifest.clone();
+    drop(log);
+    // One that was written while the copies were being made.
+    let before = |entry: &Entry| {
+        let same = |known: &&Entry| known.sealed && known.base == entry.base;
+        *old.entries.iter().find(same).unwrap_or(entry)
+    };
+    let older = Manifest {
+        version: newest.version - 1,
+        entries: newest.entries.iter().map(before).collect(),
+        ..newest.clone()
+    };
+    let gone = older
+        .entries
+        .iter()
+        .filter(|entry| !newest.entries.contains(entry))
+        .count();
+    assert!(gone > 1, "{gone} were rewritten");
+    ManifestFiles::open(&disk).unwrap().write(&older).unwrap();
+    disk.edit(MANIFEST_FILES[(newest.version % 2) as usize], |bytes| bytes[40] ^= 1);
+    assert!(matches!(Host::open(&disk, options()), Err(LogError::Damaged { .. })));
+    let host = Host::open(&disk, forced()).unwrap();
+    let found: Vec<Position> = host.recovered.iter().map(|record| record.0).collect();
+    assert_eq!(
+        found,
+        appended.keys().copied().collect::<Vec<_>>(),
+        "{:?}",
+        host.report.dropped
+    );
+    drop(host);
+    assert_eq!(Host::open(&disk, options()).unwrap().recovered.len(), found.len());
 }
