@@ -11,10 +11,14 @@ use rustc_hash::FxHashMap;
 
 /// Field numbers of `ClientFrame.frame` that are read by hand.
 pub const PUBLISH: u32 = 3;
+/// `open_producer`.
+pub const OPEN_PRODUCER: u32 = 21;
 /// `close_producer`.
 pub const CLOSE_PRODUCER: u32 = 22;
 /// `transact`.
 pub const TRANSACT: u32 = 26;
+/// `upload`.
+pub const UPLOAD: u32 = 31;
 /// See [`PUBLISH`].
 pub const ACKNOWLEDGE: u32 = 4;
 /// See [`PUBLISH`].

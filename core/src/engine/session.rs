@@ -1,6 +1,7 @@
 //! A session: an ordered conversation inside a connection, to which acknowledgements and transactions belong.
 
 use super::errors::Refused;
+use super::stalling::HeldProducers;
 use super::stream::Parked;
 use super::transactions::Transactions;
 use super::withdrawn::Withdrawn;
@@ -74,6 +75,8 @@ pub struct Session {
     pub stalled: bool,
     /// What waits, in order.
     pub held: Parked,
+    /// What of that ends and opens producers.
+    pub held_producers: HeldProducers,
     /// The answer of the last ticket, if it was a refusal.
     pub verdict: Option<Verdict>,
     /// The pattern that the last ticket allowed.
@@ -101,6 +104,7 @@ impl Session {
             parked: Parked::default(),
             stalled: false,
             held: Parked::default(),
+            held_producers: HeldProducers::default(),
             verdict: None,
             allowed_pattern: None,
         }

@@ -2,16 +2,19 @@
 //! prepared, or messages spill from memory). Where the disk has no room for that, it is refused at once: nobody can say
 //! how long it would wait.
 //!
-//! Only what has to keep its place behind the waiting messages waits with them: further messages of the session, the end
-//! of its producers, its transactions (a rollback is done at once, and drops what waits of its own). Acknowledgements and everything else go on, or a full disk could not be drained.
-//! What waits is bounded by the producers' credit.
+//! Only what has to keep its place behind the waiting messages waits with them: further messages of the session, the ends of
+//! its producers, openings behind such an end (of the same number or name, or within the same limit) and what is uploaded
+//! for those, its transactions (a rollback is done at once, and drops what waits of its own). Acknowledgements and
+//! everything else go on, or a full disk could not be drained: other openings too, since a client that connects again opens
+//! its consumers behind its producers. What waits is bounded by the producers' credit, and by what a session may park.
 
 use super::engine::Engine;
 use super::frames::{self, Frame, PublishFrame};
 use crate::message::MessageView;
 use crate::proto::transact::Verb;
-use crate::proto::{DeliveryMode, DestinationKind, Transact};
+use crate::proto::{DeliveryMode, DestinationKind, OpenProducer, Transact, Upload};
 use crate::state::Origin;
+use std::collections::BTreeSet;
 
 /// What a record takes beside its message, at a fair estimate: one that is off leads to a refusal that says "again".
 const RECORD_BYTES: u64 = 160;
@@ -19,9 +22,41 @@ const RECORD_BYTES: u64 = 160;
 /// How soon it is tried again when nothing else wakes the engine.
 const RETRY_MS: u64 = 1_000;
 
-/// Whether a frame has its place behind messages that wait.
-fn keeps_place(kind: u32) -> bool {
-    matches!(kind, frames::PUBLISH | frames::CLOSE_PRODUCER | frames::TRANSACT)
+/// The ends and openings of producers among what a session holds back, until all of it is handled.
+#[derive(Debug, Default)]
+pub struct HeldProducers {
+    /// One of them ends.
+    end: bool,
+    /// Numbers that are opened behind an end.
+    opened: BTreeSet<u32>,
+}
+
+impl HeldProducers {
+    /// Whether a frame has its place behind messages that wait.
+    fn keep_in_place(&self, frame: &Frame<'_>) -> bool {
+        match frame.kind {
+            frames::PUBLISH | frames::CLOSE_PRODUCER | frames::TRANSACT => true,
+            frames::OPEN_PRODUCER => self.end,
+            // Nothing has to be read where nothing waits to be opened.
+            frames::UPLOAD if !self.opened.is_empty() => {
+                let upload: Result<Upload, _> = prost::Message::decode(frame.body);
+                upload.is_ok_and(|upload| self.opened.contains(&upload.producer))
+            }
+            _ => false,
+        }
+    }
+
+    /// A frame is held back.
+    fn note(&mut self, frame: &Frame<'_>) {
+        match frame.kind {
+            frames::CLOSE_PRODUCER => self.end = true,
+            frames::OPEN_PRODUCER => {
+                let open: Result<OpenProducer, _> = prost::Message::decode(frame.body);
+                self.opened.extend(open.map(|open| open.producer));
+            }
+            _ => {}
+        }
+    }
 }
 
 /// What a frame that decides about a transaction wants, and of which one.
@@ -98,7 +133,7 @@ impl Engine {
     /// Puts a frame behind those that wait for room, if it has its place there; the number of bytes that wait.
     pub(super) fn hold_back(&mut self, key: u64, frame: &Frame<'_>, bytes: &[u8]) -> Option<u64> {
         let session = self.sessions.get(&key)?;
-        if !session.stalled || !keeps_place(frame.kind) {
+        if !session.stalled || !session.held_producers.keep_in_place(frame) {
             return None;
         }
         if let Some((number, Verb::Rollback)) = transacts(frame)
@@ -107,7 +142,9 @@ impl Engine {
             self.drop_held(key, number);
             return None;
         }
-        Some(self.sessions.get_mut(&key)?.held.push(bytes))
+        let session = self.sessions.get_mut(&key)?;
+        session.held_producers.note(frame);
+        Some(session.held.push(bytes))
     }
 
     /// Drops what waits for room in a transaction that is rolled back: it would be taken in only to be undone.
@@ -149,6 +186,7 @@ impl Engine {
             }
             let (Some(stream), Some(bytes)) = (session.stream, session.held.pop()) else {
                 session.stalled = false;
+                session.held_producers = HeldProducers::default();
                 return false;
             };
             // It was read once before it was held back.

@@ -312,4 +312,24 @@ mod tests {
             assert!(!passes(&error) && !is_unreadable(&error), "{error}");
         }
     }
+
+    #[test]
+    fn of_what_cannot_be_read_one_block_alone_is_left_out() {
+        use crate::sim::SimDisk;
+        const BLOCK: usize = BLOCK_BYTES as usize;
+        let disk = SimDisk::new(1);
+        let file = disk.open("file", OpenFile::Fresh).unwrap();
+        let bytes: Vec<u8> = (0..4 * BLOCK + 100).map(|at| (at % 200) as u8).collect();
+        write_all(file.as_ref(), 0, &mut [IoSlice::new(&bytes)]).unwrap();
+        disk.make_unreadable("file", BLOCK_BYTES);
+        for from in [0, 100, BLOCK, BLOCK + 7] {
+            let mut expected = bytes[from..].to_vec();
+            let bad = from.max(BLOCK);
+            expected[bad - from..2 * BLOCK - from].fill(UNREADABLE);
+            let mut buffer = vec![1; 5 * BLOCK];
+            let (filled, broken) = read_places(file.as_ref(), from as u64, &mut buffer).unwrap();
+            assert_eq!((filled, broken), (expected.len(), Some(bad as u64)));
+            assert!(buffer[..filled] == expected, "from {from}");
+        }
+    }
 }

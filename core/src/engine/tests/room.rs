@@ -93,7 +93,7 @@ impl Bench {
     }
 
     /// Sends a frame that wants an answer.
-    fn ask(&mut self, request: u32, frame: Sent) {
+    pub(super) fn ask(&mut self, request: u32, frame: Sent) {
         let frame = proto::ClientFrame {
             session: 1,
             request,

@@ -163,3 +163,77 @@ fn what_waited_for_room_hears_the_answer_to_its_question_and_asks_once() {
     bench.run(false);
     assert_eq!((asked, bench.rejected()), (1, vec![(1, ErrorCode::PermissionDenied)]));
 }
+
+// covers: EMS-MSG-E01
+#[test]
+fn a_producer_that_is_opened_behind_an_end_that_waits_for_room_waits_with_it() {
+    let mut bench = Bench::new(Properties::default());
+    bench.internal = false;
+    bench.connect();
+    let open = |producer| proto::OpenProducer {
+        producer,
+        destination: Some(orders()),
+        name: "import".to_owned(),
+        ..proto::OpenProducer::default()
+    };
+    bench.send(1, Sent::OpenProducer(open(1)));
+    bench.exhaust();
+    bench.publish_in(1, 0);
+    // Nothing ends before this one, and it need not wait.
+    let other = proto::OpenProducer {
+        name: String::new(),
+        ..open(3)
+    };
+    bench.ask(3, Sent::OpenProducer(other));
+    bench.run(false);
+    assert!(matches!(bench.answer(3), Some(Answered::ProducerOpened(_))));
+    bench.publish_in(2, 0);
+    bench.handle(1, Sent::CloseProducer(proto::CloseProducer { producer: 1 }));
+    bench.ask(7, Sent::OpenProducer(open(1)));
+    // For the producer that is to be opened, and for one that is open.
+    for producer in [1, 3] {
+        let upload = proto::Upload {
+            producer,
+            upload_id: 5,
+            data: b"a body".as_slice().into(),
+            ..proto::Upload::default()
+        };
+        bench.ask(7 + producer, Sent::Upload(upload));
+    }
+    bench.run(false);
+    assert_eq!((bench.answer(7), bench.answer(8)), (None, None), "they wait");
+    assert_eq!(bench.answer(10), Some(Answered::Done(proto::Done {})));
+    bench.settle();
+    assert!(matches!(bench.answer(7), Some(Answered::ProducerOpened(opened)) if opened.last_sequence == 2));
+    assert_eq!(bench.answer(8), Some(Answered::Done(proto::Done {})));
+    let refused = (bench.errors(), bench.rejected());
+    assert_eq!((refused, bench.held()), ((vec![], vec![]), Some(2)));
+    // What was uploaded is the new producer's.
+    let body = proto::UploadedBody {
+        upload_id: 5,
+        r#as: proto::uploaded_body::As::Bytes.into(),
+        content_type: String::new(),
+    };
+    let mut message = Vec::new();
+    crate::wire::put_bytes_field(&mut message, 14, &body.encode_to_vec());
+    let publish = proto::Publish {
+        producer: 1,
+        first_sequence: 3,
+        messages: vec![message.into()],
+        ..proto::Publish::default()
+    };
+    bench.send(1, Sent::Publish(publish));
+    assert_eq!((bench.confirmed(), bench.held()), (vec![3], Some(3)));
+    // When all is done, nothing waits for what has ended.
+    bench.exhaust();
+    bench.publish_in(4, 0);
+    bench.ask(
+        20,
+        Sent::OpenProducer(proto::OpenProducer {
+            name: String::new(),
+            ..open(20)
+        }),
+    );
+    bench.run(false);
+    assert!(matches!(bench.answer(20), Some(Answered::ProducerOpened(_))));
+}

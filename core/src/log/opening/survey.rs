@@ -70,10 +70,20 @@ pub(super) fn survey(
     let mut strange = Vec::new();
     for name in &names {
         let Some((id, true)) = parse_name(name) else { continue };
-        if id < newer {
+        let lists = |known: &Manifest| known.entries.iter().any(|entry| entry.id == id);
+        if known.is_some_and(lists) {
             continue;
         }
         match beginning(disk, name, id)? {
+            // The number of a copy is given when its rewrite begins, and any manifest may be written before its end. One
+            // whose old file is gone was in force; others are leftovers.
+            Beginning::Segment(header) if id < newer => {
+                let stands_for = |entry: &Entry| entry.sealed && entry.base == header.base && !exists(entry.id);
+                if header.compacted && known.is_some_and(|known| known.entries.iter().any(stands_for)) {
+                    found.push((name.clone(), header));
+                }
+            }
+            _ if id < newer => {}
             Beginning::Unused => {}
             Beginning::Segment(header) => found.push((name.clone(), header)),
             Beginning::Strange => strange.push(name.clone()),

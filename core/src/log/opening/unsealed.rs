@@ -132,6 +132,31 @@ impl Opening {
         Ok(found)
     }
 
+    /// How far an unsealed segment with damage was durable. Where the next one was begun, it is known exactly: that happens
+    /// only after this one's sync, and tells where this one ended. Its last blocks may have been left free, and what is
+    /// taken for its own beyond its end would leave the next one without a place.
+    fn durable_of(&self, header: &SegmentHeader, limit: Position) -> Result<Position, LogError> {
+        let mut next: Option<SegmentHeader> = None;
+        for entry in self.manifest.entries.iter().filter(|entry| !entry.sealed) {
+            let block = match first_block(self.disk.as_ref(), &segment_name(entry.id)) {
+                Ok(block) => block,
+                Err(error) if error.source.kind() == ErrorKind::NotFound => continue,
+                Err(error) => return Err(error.into()),
+            };
+            let found = SegmentHeader::decode(&block, self.manifest.store_id, entry.id);
+            let follows = |found: &SegmentHeader| {
+                let later = found.base > header.base && found.epoch >= header.epoch;
+                later && (header.base..=limit).contains(&found.previous_end)
+            };
+            if let Some(found) = found.filter(follows)
+                && next.is_none_or(|known| found.base < known.base)
+            {
+                next = Some(found);
+            }
+        }
+        Ok(next.map_or_else(|| self.durable().min(limit), |next| next.previous_end))
+    }
+
     fn continues(&self, header: &SegmentHeader) -> bool {
         // Behind a gap (in a follower of a compacted log) the hash cannot be known.
         let chained = header.hash_before == self.cursor.hash || header.base > header.previous_end;
@@ -210,7 +235,7 @@ impl Opening {
         let Some(stop) = scanned.stop else { return Ok(None) };
         let behind = recovery::look_behind(file.as_ref(), &header, self.cursor, limit)?;
         if behind.proof.is_some() {
-            let durable = self.durable().min(limit);
+            let durable = self.durable_of(&header, limit)?;
             self.save_last(stop, durable, visitor)?;
             return Ok(None);
         }
@@ -249,7 +274,7 @@ impl Opening {
             .length()
             .map_err(|error| DiskError::new("length of", name, error))?;
         let limit = header.base.plus(length.saturating_sub(DATA_OFFSET));
-        let (durable, seen) = (self.durable().min(limit), self.cursor.position);
+        let (durable, seen) = (self.durable_of(&header, limit)?, self.cursor.position);
         let header = SegmentHeader {
             hash_before: self.cursor.hash,
             ..header

@@ -3,6 +3,8 @@
 use super::upkeep::Shedding;
 use super::*;
 use crate::log::disk::Disk;
+use crate::log::manifest::{Entry, MANIFEST_FILES, Manifest, ManifestFiles};
+use crate::log::segment_header::segment_name;
 use std::collections::BTreeSet;
 
 fn forced() -> Options {
@@ -271,4 +273,173 @@ fn one_unreadable_block_anywhere_neither_ends_the_log_nor_keeps_a_forced_start_f
         host.commit().unwrap();
         assert!(host.log.failed().is_none());
     });
+}
+
+/// A log with two begun segments, neither of them sealed.
+fn two_begun(seed: u64) -> Host {
+    let mut random = Random::new(seed);
+    let mut host = Host::open(&SimDisk::new(seed), options()).unwrap();
+    host.maintain(&KeepAll).unwrap();
+    let mut behind = 0;
+    while behind < 6 {
+        host.append(&mut random, 3000).unwrap();
+        host.commit().unwrap();
+        behind += usize::from(host.log.segments.len() > 1);
+    }
+    assert!(host.log.segments.iter().all(|segment| !segment.sealed));
+    host
+}
+
+// covers: EMS-STORE-A14
+#[test]
+fn a_damaged_segment_ends_where_the_one_behind_it_says_and_that_one_is_kept() {
+    let with_room = std::cell::Cell::new(0);
+    each_seed(30, |seed| {
+        let Host {
+            disk, log, appended, ..
+        } = two_begun(seed);
+        let first = log.segments.iter().next().unwrap();
+        let (end, limit, version) = (first.end, first.limit(), log.manifest.version);
+        with_room.set(with_room.get() + u32::from(end < limit));
+        drop(log);
+        let victim = appended.keys().copied().nth(3).unwrap();
+        let offset = (victim.get() - Position::FIRST.get() + BLOCK_BYTES) as usize;
+        disk.edit(&segment_name(1), |bytes| bytes[offset + 33] ^= 0xff);
+        let refused = Host::open(&disk, options());
+        assert!(matches!(refused, Err(LogError::Damaged { position, .. }) if position == victim));
+        let host = Host::open(&disk, forced()).unwrap();
+        let found: BTreeSet<Position> = host.recovered.iter().map(|record| record.0).collect();
+        let lost: Vec<Position> = appended
+            .keys()
+            .copied()
+            .filter(|known| !found.contains(known))
+            .collect();
+        assert_eq!(lost, [victim], "{end} of {limit}: {:?}", host.report.dropped);
+        let told: Vec<(Position, Option<u64>)> = host
+            .report
+            .dropped
+            .iter()
+            .map(|dropped| (dropped.position, dropped.records))
+            .collect();
+        assert_eq!(told, [(victim, Some(1))]);
+        // Both manifests were written, and neither names what was replaced, should one of them be lost.
+        let newest = host.log.manifest.version;
+        assert!(newest >= version + 2, "{version}, then {newest}");
+        drop(host);
+        disk.edit(MANIFEST_FILES[(newest % 2) as usize], |bytes| bytes[40] ^= 1);
+        let other = ManifestFiles::find(&disk).unwrap().newest.unwrap();
+        assert!(other.version == newest - 1 && other.entries.iter().all(|entry| entry.id != 1));
+    });
+    assert!(with_room.get() > 0 || std::env::var_os("SEEDS").is_some());
+}
+
+#[test]
+fn records_lost_within_one_commit_are_told_one_by_one_where_that_can_be_counted() {
+    let mut random = Random::new(5);
+    let mut host = Host::open(&SimDisk::new(5), options()).unwrap();
+    for commit in 0..2 {
+        for _ in 0..6 {
+            host.append(&mut random, 500 + commit).unwrap();
+        }
+        host.commit().unwrap();
+    }
+    let Host {
+        disk, log, appended, ..
+    } = host;
+    drop(log);
+    let positions: Vec<Position> = appended.keys().copied().collect();
+    // Those that are damaged; what is told, from which to which and how many.
+    let cases: [(&[usize], &[(usize, usize, u64)]); 3] = [
+        (&[1, 3], &[(1, 2, 1), (3, 4, 1)]),
+        (&[1, 2], &[(1, 3, 2)]),
+        (&[1, 2, 4], &[(1, 5, 3)]),
+    ];
+    for (damaged, told) in cases {
+        let disk = disk.fork(1);
+        for victim in damaged {
+            let offset = (positions[*victim].get() - Position::FIRST.get() + BLOCK_BYTES) as usize;
+            disk.edit(&segment_name(1), |bytes| bytes[offset + 33] ^= 0xff);
+        }
+        let host = Host::open(&disk, forced()).unwrap();
+        let dropped: Vec<(Position, u64, Option<u64>)> = host
+            .report
+            .dropped
+            .iter()
+            .map(|dropped| (dropped.position, dropped.bytes, dropped.records))
+            .collect();
+        let expected: Vec<(Position, u64, Option<u64>)> = told
+            .iter()
+            .map(|(from, to, records)| {
+                let (from, to) = (positions[*from], positions[*to]);
+                (from, to.get() - from.get(), Some(*records))
+            })
+            .collect();
+        assert_eq!(dropped, expected, "{damaged:?}");
+    }
+}
+
+// covers: EMS-STORE-A13
+#[test]
+fn a_manifest_that_is_older_than_the_watermark_says_is_refused_by_the_name_of_the_newer_one() {
+    let mut host = filled(2, 120, 2500);
+    host.maintain(&KeepAll).unwrap();
+    let Host {
+        disk, log, appended, ..
+    } = host;
+    let newest = MANIFEST_FILES[(log.manifest.version % 2) as usize];
+    log.close().unwrap();
+    disk.edit(newest, |bytes| bytes[40] ^= 1);
+    match Host::open(&disk, options()) {
+        Err(LogError::Damaged { file, offset, why, .. }) => {
+            assert_eq!((file.as_str(), offset), (newest, 0));
+            assert!(why.contains("a newer manifest"), "{why}");
+        }
+        Err(error) => panic!("{error}"),
+        Ok(_) => panic!("an older manifest was taken for the newest"),
+    }
+    let host = Host::open(&disk, forced()).unwrap();
+    let found: Vec<Position> = host.recovered.iter().map(|record| record.0).collect();
+    assert_eq!(found, appended.keys().copied().collect::<Vec<_>>());
+}
+
+// covers: EMS-STORE-A14
+#[test]
+fn a_copy_that_the_older_manifest_knows_by_nothing_but_its_number_stands_for_the_segment_that_is_gone() {
+    let mut host = filled(4, 120, 2500);
+    host.maintain(&KeepAll).unwrap();
+    let old = host.log.manifest.clone();
+    let Host {
+        disk, log, appended, ..
+    } = rewritten(host);
+    let newest = log.manifest.clone();
+    drop(log);
+    // One that was written while the copies were being made.
+    let before = |entry: &Entry| {
+        let same = |known: &&Entry| known.sealed && known.base == entry.base;
+        *old.entries.iter().find(same).unwrap_or(entry)
+    };
+    let older = Manifest {
+        version: newest.version - 1,
+        entries: newest.entries.iter().map(before).collect(),
+        ..newest.clone()
+    };
+    let gone = older
+        .entries
+        .iter()
+        .filter(|entry| !newest.entries.contains(entry))
+        .count();
+    assert!(gone > 1, "{gone} were rewritten");
+    ManifestFiles::open(&disk).unwrap().write(&older).unwrap();
+    disk.edit(MANIFEST_FILES[(newest.version % 2) as usize], |bytes| bytes[40] ^= 1);
+    assert!(matches!(Host::open(&disk, options()), Err(LogError::Damaged { .. })));
+    let host = Host::open(&disk, forced()).unwrap();
+    let found: Vec<Position> = host.recovered.iter().map(|record| record.0).collect();
+    assert_eq!(
+        found,
+        appended.keys().copied().collect::<Vec<_>>(),
+        "{:?}",
+        host.report.dropped
+    );
+    drop(host);
+    assert_eq!(Host::open(&disk, options()).unwrap().recovered.len(), found.len());
 }

@@ -177,14 +177,23 @@ fn a_segment_goes_only_when_nothing_needs_it() {
         matches!(host.read(first), Err(LogError::Gone(_)))
     };
     assert!(!gone(&mut host), "above the floor");
+    assert!(host.log.is_kept_by_floor(), "a checkpoint would free it");
+    positions.iter().for_each(|position| host.log.hold(*position));
+    assert!(
+        !host.log.is_kept_by_floor(),
+        "nothing that is held is kept by the floor"
+    );
+    positions.iter().for_each(|position| host.log.release(*position));
     host.log.hold(first);
     assert!(host.log.register_reader("standby", first, u64::MAX));
+    assert!(!host.log.is_kept_by_floor(), "a reader keeps all of it");
     let floor = host.log.durable();
     host.log.set_floor(floor, Position::ZERO);
     assert!(!gone(&mut host), "held, and read");
     host.log.release(first);
     assert!(!gone(&mut host), "a reader needs it");
     assert!(host.log.advance_reader("standby", holder));
+    assert!(!host.log.is_kept_by_floor(), "the floor is above it");
     assert!(gone(&mut host));
     let (_, use_now) = host.log.disk_use();
     assert!(use_now < 10 * 64 * 1024, "{use_now} bytes are kept");

@@ -3,7 +3,7 @@
 //!
 //! Nothing is excused that the damage does not explain. A start that says nothing has found everything. One that refuses
 //! says "damaged", and a forced one names what is lost: no message is missing beside that, but those whose transaction or
-//! destination is among it. What can be read has the right bytes. Only the last write may be cut as torn in silence
+//! destination is among it; and what is lost, but for the last write, lay in the file that was damaged. What can be read has the right bytes. Only the last write may be cut as torn in silence
 //! (`docs/log-format.md`, "The window that remains"). And what a forced start leaves needs no force.
 //!
 //! A store that is open when it is damaged goes on: it reads, scrubs, compacts and writes its checkpoint. Only what is
@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use super::broker::World;
 use super::env::Env;
-use crate::log::{LogError, Position, RecoveryReport};
+use crate::log::{Dropped, LogError, Position, RecoveryReport};
 use crate::sim::SimDisk;
 use crate::state::{Payload, ReadJob, Start, State, StateError, StateOptions};
 
@@ -44,7 +44,7 @@ impl World {
             sound.power_cycle();
         }
         let damaged = sound.fork(self.env.random.next_u64());
-        let Some(what) = damage(&mut self.env, &damaged) else {
+        let Some((file, what)) = damage(&mut self.env, &damaged) else {
             return;
         };
         let mut options = self.machine.options().clone();
@@ -56,6 +56,7 @@ impl World {
             env: &mut self.env,
             options,
             proven,
+            file,
             what,
         };
         probe.run(&sound, &damaged);
@@ -80,6 +81,7 @@ impl World {
             env: &mut self.env,
             options,
             proven,
+            file: String::new(),
             what: "nothing yet".to_owned(),
         };
         probe.run_live(&sound, &live);
@@ -91,8 +93,8 @@ impl World {
 const LIVED_SECONDS: u64 = 8;
 const JOBS_A_SECOND: u32 = 40;
 
-/// Damages one place of a disk; what it did, in words.
-fn damage(env: &mut Env, disk: &SimDisk) -> Option<String> {
+/// Damages one place of a disk; in which file, and what it did, in words.
+fn damage(env: &mut Env, disk: &SimDisk) -> Option<(String, String)> {
     let names: Vec<String> = disk.names().into_iter().filter(|name| name != "lock").collect();
     let name = env.pick(&names)?;
     let bytes = disk.contents(&name).filter(|bytes| !bytes.is_empty())?;
@@ -114,7 +116,8 @@ fn damage(env: &mut Env, disk: &SimDisk) -> Option<String> {
         }),
         Wrong::Unreadable => disk.make_unreadable(&name, offset),
     }
-    Some(format!("{wrong:?} at {offset} of {name}"))
+    let what = format!("{wrong:?} at {offset} of {name}");
+    Some((name, what))
 }
 
 struct Probe<'a> {
@@ -122,6 +125,8 @@ struct Probe<'a> {
     options: StateOptions,
     /// What lies below is known to be durable by more than the last write.
     proven: Position,
+    /// The damaged file.
+    file: String,
     what: String,
 }
 
@@ -165,8 +170,10 @@ impl Probe<'_> {
             // What is wrong then, the run itself says.
             _ => return,
         };
-        let Some(what) = damage(self.env, disk) else { return };
-        self.what = format!("live, {what}");
+        let Some((file, what)) = damage(self.env, disk) else {
+            return;
+        };
+        (self.file, self.what) = (file, format!("live, {what}"));
         let here = messages(&state);
         for _ in 0..LIVED_SECONDS {
             // Comes once a second, and is what scrubbing counts by. No message's time passes.
@@ -237,7 +244,9 @@ impl Probe<'_> {
         let end = state.log().end();
         let lost: Vec<(Key, Position)> = there
             .iter()
-            .filter(|(key, position)| !here.contains_key(*key) && !names(report, **position) && **position < end)
+            .filter(|(key, position)| {
+                !here.contains_key(*key) && !self.explains(report, **position) && **position < end
+            })
             .map(|(key, position)| (*key, *position))
             .collect();
         for (key, position) in lost {
@@ -264,6 +273,12 @@ impl Probe<'_> {
                 return;
             }
         }
+    }
+
+    /// Whether the damage explains that a record is lost: it is named, and lay where the damage is or was not proven.
+    fn explains(&self, report: &RecoveryReport, position: Position) -> bool {
+        let here = |lost: &Dropped| lost.file.contains(&self.file) || position >= self.proven;
+        report.dropped.iter().any(|lost| within(lost, position) && here(lost))
     }
 
     /// Whatever can be read is what was written; what cannot is said to be damaged.
@@ -317,8 +332,12 @@ fn live_on(state: &mut State) -> Result<(), String> {
 
 /// Whether a forced start says that what was at a position is lost.
 fn names(report: &RecoveryReport, position: Position) -> bool {
-    let within = |from: Position, bytes: u64| from.0 <= position.0 && position.0 < from.0.saturating_add(bytes.max(1));
-    report.dropped.iter().any(|lost| within(lost.position, lost.bytes))
+    report.dropped.iter().any(|lost| within(lost, position))
+}
+
+/// Whether a stretch that is lost includes a position.
+fn within(lost: &Dropped, position: Position) -> bool {
+    (lost.position.0..lost.position.0.saturating_add(lost.bytes.max(1))).contains(&position.0)
 }
 
 /// A message in a source: source, sequence, and whether it came from another source.
