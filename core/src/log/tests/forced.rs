@@ -281,8 +281,8 @@ fn two_begun(seed: u64) -> Host {
     let mut host = Host::open(&SimDisk::new(seed), options()).unwrap();
     host.maintain(&KeepAll).unwrap();
     let mut behind = 0;
-    while behind < 6 {
-        host.append(&mut random, 3000).unwrap();
+    while behind < 3 {
+        host.append(&mut random, 9000).unwrap();
         host.commit().unwrap();
         behind += usize::from(host.log.segments.len() > 1);
     }
