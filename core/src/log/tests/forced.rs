@@ -281,8 +281,8 @@ fn two_begun(seed: u64) -> Host {
     let mut host = Host::open(&SimDisk::new(seed), options()).unwrap();
     host.maintain(&KeepAll).unwrap();
     let mut behind = 0;
-    while behind < 6 {
-        host.append(&mut random, 3000).unwrap();
+    while behind < 3 {
+        host.append(&mut random, 9000).unwrap();
         host.commit().unwrap();
         behind += usize::from(host.log.segments.len() > 1);
     }
@@ -335,6 +335,8 @@ fn a_damaged_segment_ends_where_the_one_behind_it_says_and_that_one_is_kept() {
 
 #[test]
 fn records_lost_within_one_commit_are_told_one_by_one_where_that_can_be_counted() {
+    /// From which record to which, and how many.
+    type Told<'a> = &'a [(usize, usize, u64)];
     let mut random = Random::new(5);
     let mut host = Host::open(&SimDisk::new(5), options()).unwrap();
     for commit in 0..2 {
@@ -348,8 +350,8 @@ fn records_lost_within_one_commit_are_told_one_by_one_where_that_can_be_counted(
     } = host;
     drop(log);
     let positions: Vec<Position> = appended.keys().copied().collect();
-    // Those that are damaged; what is told, from which to which and how many.
-    let cases: [(&[usize], &[(usize, usize, u64)]); 3] = [
+    // Those that are damaged, and what is told.
+    let cases: [(&[usize], Told<'_>); 3] = [
         (&[1, 3], &[(1, 2, 1), (3, 4, 1)]),
         (&[1, 2], &[(1, 3, 2)]),
         (&[1, 2, 4], &[(1, 5, 3)]),
