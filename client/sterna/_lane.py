@@ -128,8 +128,8 @@ class Lane:
 
     @property
     def is_open(self) -> bool:
-        """Whether it is open on a link, as far as is known."""
-        return self._link is not None and self.closed is None
+        """Whether it is open on a link, as far as is known, or is being opened."""
+        return (self._link is not None or self._is_opening) and self.closed is None
 
     async def open(self, link: Link, *, again: bool) -> None:
         """Opens the producer on `link` and sends what is unconfirmed.
@@ -143,6 +143,7 @@ class Lane:
             await self._ask_to_open(link, again=again)
         finally:
             self._is_opening = False
+            self.owner.told()
         if self._ended is not None:
             if isinstance(self._ended, errors.MovedError):
                 self.moved()

@@ -91,12 +91,15 @@ class Sending:
         """Opens the lanes on a new link; a lane that the broker refuses now fails with that, for good."""
         if self.is_following:
             return  # it opens itself, where it has come to
+        part = self.part
         for lane in list(self._lanes.values()):
             try:
                 await self._open(lane, link, again=True)
             except LinkLostError:
                 raise
             except errors.SternaError as error:
+                if self.is_following or self.part is not part:
+                    return  # the other lane was told first
                 if isinstance(error, errors.MovedError) and self.moved(error):
                     return
                 lane.fail(error)
@@ -125,7 +128,9 @@ class Sending:
             try:
                 await part.lifeline.retrying(functools.partial(self._open, made, again=False), part)
             except errors.MovedError as error:
-                if hop + 1 == HOPS_MAX or not self.moved(error):
+                # Said of where the others may have left already.
+                is_there = part is self.part and not self.is_following
+                if hop + 1 == HOPS_MAX or (is_there and not self.moved(error)):
                     raise
                 continue
             if part is self.part and not self.is_following and self.lane.closed is None:
