@@ -144,6 +144,9 @@ class Lane:
         finally:
             self._is_opening = False
             self.owner.told()
+        self._check_ended()
+
+    def _check_ended(self) -> None:
         if self._ended is not None:
             if isinstance(self._ended, errors.MovedError):
                 self.moved()

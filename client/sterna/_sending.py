@@ -98,7 +98,7 @@ class Sending:
             except LinkLostError:
                 raise
             except errors.SternaError as error:
-                if self.is_following or self.part is not part:
+                if self._has_left(part):
                     return  # the other lane was told first
                 if isinstance(error, errors.MovedError) and self.moved(error):
                     return
@@ -129,17 +129,20 @@ class Sending:
                 await part.lifeline.retrying(functools.partial(self._open, made, again=False), part)
             except errors.MovedError as error:
                 # Said of where the others may have left already.
-                is_there = part is self.part and not self.is_following
-                if hop + 1 == HOPS_MAX or (is_there and not self.moved(error)):
+                if hop + 1 == HOPS_MAX or not (self._has_left(part) or self.moved(error)):
                     raise
                 continue
-            if part is self.part and not self.is_following and self.lane.closed is None:
+            if self.lane.closed is None and not self._has_left(part):
                 self._lanes[confirmed] = made
                 return made
             # Looked at, since nobody waits for it.
             made.leave().add_done_callback(lambda done: done.cancelled() or done.exception())
             self._check_open()
         raise errors.UnavailableError("the destination moves on and on", subject=str(self.destination), retryable=True)
+
+    def _has_left(self, part: Part) -> bool:
+        """Whether it belongs to another part by now, or is on its way."""
+        return self.is_following or self.part is not part
 
     def _check_open(self) -> None:
         if self.lane.closed is not None:

@@ -19,7 +19,15 @@ from typing import TYPE_CHECKING, Any
 from sterna._channels import closing, open_channel, unreachable
 from sterna._secrets import Secret, authorization, reveal
 from sterna.destinations import Queue
-from sterna.errors import ClosedError, MovedError, NotAllowedError, SternaError, UnreachableError, from_proto, from_status
+from sterna.errors import (
+    ClosedError,
+    MovedError,
+    NotAllowedError,
+    SternaError,
+    UnreachableError,
+    from_proto,
+    from_status,
+)
 from sterna.inventory import Applied, BrokerStatistics, ConnectionInfo, Resource, values
 from sterna.targets import Given, Target, resolve
 from sterna.tls import Tls
