@@ -387,8 +387,9 @@ class Feed:
         await listening.end()
 
     def fail(self, error: errors.SternaError) -> None:
-        """The consumer is over: whoever waits on it gets `error`."""
-        self.closed = self.consumer.closed = error
+        """The consumer is over: whoever waits on it gets `error`, or the first one."""
+        if self.closed is None:
+            self.closed = self.consumer.closed = error
         if self._follower is not None and self._follower is not asyncio.current_task():
             self._follower.cancel()
         self.part.lifeline.unroute_feed(self)

@@ -128,8 +128,8 @@ class Lane:
 
     @property
     def is_open(self) -> bool:
-        """Whether it is open on a link, as far as is known."""
-        return self._link is not None and self.closed is None
+        """Whether it is open on a link, as far as is known, or is being opened."""
+        return (self._link is not None or self._is_opening) and self.closed is None
 
     async def open(self, link: Link, *, again: bool) -> None:
         """Opens the producer on `link` and sends what is unconfirmed.
@@ -138,15 +138,19 @@ class Lane:
             LinkLostError: try again on the next link.
             SternaError: the broker refuses this producer, or has ended it since it was opened.
         """
-        self._is_opening = True
+        self._is_opening, self._ended = True, None
         try:
             await self._ask_to_open(link, again=again)
         finally:
-            self._is_opening, ended, self._ended = False, self._ended, None
-        if ended is not None:
-            if isinstance(ended, errors.MovedError):
+            self._is_opening = False
+            self.owner.told()
+        self._check_ended()
+
+    def _check_ended(self) -> None:
+        if self._ended is not None:
+            if isinstance(self._ended, errors.MovedError):
                 self.moved()
-            raise ended
+            raise self._ended
 
     async def _ask_to_open(self, link: Link, *, again: bool) -> None:
         machine, number = self.machine, self.part.number

@@ -91,12 +91,15 @@ class Sending:
         """Opens the lanes on a new link; a lane that the broker refuses now fails with that, for good."""
         if self.is_following:
             return  # it opens itself, where it has come to
+        part = self.part
         for lane in list(self._lanes.values()):
             try:
                 await self._open(lane, link, again=True)
             except LinkLostError:
                 raise
             except errors.SternaError as error:
+                if self._has_left(part):
+                    return  # the other lane was told first
                 if isinstance(error, errors.MovedError) and self.moved(error):
                     return
                 lane.fail(error)
@@ -125,16 +128,21 @@ class Sending:
             try:
                 await part.lifeline.retrying(functools.partial(self._open, made, again=False), part)
             except errors.MovedError as error:
-                if hop + 1 == HOPS_MAX or not self.moved(error):
+                # Said of where the others may have left already.
+                if hop + 1 == HOPS_MAX or not (self._has_left(part) or self.moved(error)):
                     raise
                 continue
-            if part is self.part and not self.is_following and self.lane.closed is None:
+            if self.lane.closed is None and not self._has_left(part):
                 self._lanes[confirmed] = made
                 return made
             # Looked at, since nobody waits for it.
             made.leave().add_done_callback(lambda done: done.cancelled() or done.exception())
             self._check_open()
         raise errors.UnavailableError("the destination moves on and on", subject=str(self.destination), retryable=True)
+
+    def _has_left(self, part: Part) -> bool:
+        """Whether it belongs to another part by now, or is on its way."""
+        return self.is_following or self.part is not part
 
     def _check_open(self) -> None:
         if self.lane.closed is not None:

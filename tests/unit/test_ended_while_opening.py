@@ -76,3 +76,12 @@ async def test_a_browser_that_is_closed_while_it_is_opened_is_none_of_the_sessio
     with pytest.raises(StopIteration):
         adding.send(None)
     assert not session._part.feeds
+
+
+async def test_a_consumer_that_ends_while_it_is_closed_was_closed_by_its_application() -> None:
+    session, _ = _session()
+    feed = Consumer(session, Queue("orders"), ConsumerOptions())._feed
+    for error in (errors.ClosedError("the consumer was closed"), errors.NoSuchDestinationError("it was deleted")):
+        feed.fail(error)
+    assert isinstance(feed.consumer.closed, errors.ClosedError)
+    assert feed.closed is feed.consumer.closed

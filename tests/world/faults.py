@@ -226,7 +226,7 @@ class Faults:
     async def _step_clock(self) -> None:
         broker = self._random.choice(self._brokers)
         if broker.process is not None:
-            step_ms = self._random.choice((-3_600_000, -60_000, -500, 500, 60_000, 3_600_000))
+            step_ms = self._random.choice((-3_600_000, -60_000, -500, 500, 3_600_000))
             broker.process.clock_ms += step_ms
             if step_ms > 0:
                 self.clock_steps.append((self._loop.time(), step_ms / 1000))

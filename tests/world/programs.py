@@ -44,6 +44,9 @@ class Application:
     is_closing: bool = False
     """Whether it has begun to close its connection."""
 
+    closes_session: bool = False
+    """Whether it has begun to close the session that its programs share."""
+
     keys: int = 0
 
     def now_s(self) -> float:
@@ -263,6 +266,7 @@ async def looper(app: Application, connection: sterna.Connection, steps: int) ->
         # As a handler of SIGTERM would: while the loop has a message in hand, which it has not done with.
         await app.call("consumer.close", consumer.close())
         if session.closed is None and app.random.random() < 0.5:
+            app.closes_session = True
             await app.call("session.close", session.close())
         task.cancel()
         await asyncio.wait((task,))
@@ -407,7 +411,7 @@ async def listener(app: Application, connection: sterna.Connection, steps: int) 
             break
     if (ended := consumer.closed) is not None:
         await asyncio.sleep(1)
-        has_closed = app.is_closing or connection.closed is not None
+        has_closed = app.is_closing or app.closes_session or connection.closed is not None
         if not has_closed and not any(one.__cause__ is ended for one in told):
             app.facts.odd.append(f"{app.name}: nobody was told that a listener has ended: {ended!r}")
     await app.call("consumer.close", consumer.close())
