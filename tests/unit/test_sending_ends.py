@@ -54,7 +54,7 @@ async def test_a_call_ends_with_the_stream(waits_for: str, ends: str) -> None:
         sender._stream.wake()
     else:
         sender.close()
-    with pytest.raises(RefusedError, match="the stream|stream was closed") as caught:
+    with pytest.raises(RefusedError, match=r"the stream|stream was closed") as caught:
         await asyncio.wait_for(call, 10)
     is_unknown = caught.value.code == "UNAVAILABLE" and "is not known" in caught.value.message
     assert is_unknown == (waits_for == "a confirmation")
