@@ -38,8 +38,10 @@ class Pump:
         pass
 
 
+@pytest.mark.parametrize("ends", ["by the engine", "as the broker stops"])
 @pytest.mark.parametrize("waits_for", ["credit", "a confirmation"])
-async def test_a_call_ends_with_the_stream(waits_for: str) -> None:
+async def test_a_call_ends_with_the_stream(waits_for: str, ends: str) -> None:
+    """What was handed over may be stored: then it is not said to be refused."""
     pump: Any = Pump()
     sender = Sender(pump)
     if waits_for == "credit":
@@ -48,6 +50,11 @@ async def test_a_call_ends_with_the_stream(waits_for: str) -> None:
     call = asyncio.create_task(sender.send(_QUEUE, b"x"))
     await asyncio.sleep(0)
     assert (pump.handled, call.done()) == (0 if waits_for == "credit" else 1, False)
-    sender._stream.wake()
-    with pytest.raises(RefusedError, match="ended the stream"):
+    if ends == "by the engine":
+        sender._stream.wake()
+    else:
+        sender.close()
+    with pytest.raises(RefusedError, match=r"the stream|stream was closed") as caught:
         await asyncio.wait_for(call, 10)
+    is_unknown = caught.value.code == "UNAVAILABLE" and "is not known" in caught.value.message
+    assert is_unknown == (waits_for == "a confirmation")

@@ -147,7 +147,9 @@ def _tell_awaits(counts: awaits.Counts) -> None:
 
 def _quiet(*, verbose: bool) -> None:
     level = logging.INFO if verbose else logging.CRITICAL
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(level))
+    # Not among what is told of runs: its lines carry the time of day.
+    factory = structlog.PrintLoggerFactory(sys.stderr)
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(level), logger_factory=factory)
     logging.getLogger("sterna").setLevel(level)
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
 

@@ -11,8 +11,8 @@ subscription that is not durable has come there is not for it, as after any inte
 
 The source of a bridge cannot leave while the bridge holds: once the group is empty and closed the bridge is parted
 from (`parted`, which the engine's configuration leaves out, but for the targets), then all go, the sources last. Nobody
-sends to a source meanwhile, so that no copy is missed: one that nobody has opened yet is not to be opened
-(`held_back`), and one that a change of the configuration makes is closed at once (`shut`).
+sends to a source meanwhile, so that no copy is missed: one that nobody has opened yet may not be opened (`held_back`),
+and one that a change of the configuration makes is closed at once (`shut`).
 
 What the broker has for itself, such as `$sys.undelivered`, has no home and goes nowhere: it is consumed here, and
 until then keeps the broker as any other message does.

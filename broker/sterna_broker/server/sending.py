@@ -119,8 +119,11 @@ class Sender:
                 self._stream.close()
 
     def _on_end(self, reason: RefusedError) -> None:
-        """Nobody is left waiting: neither for a confirmation nor for credit."""
-        self._fail(1, self._next_sequence, reason)
+        """Nobody is left waiting: neither for a confirmation, of what may be stored, nor for credit."""
+        message = f"Whether the message was stored is not known: {reason.message}"
+        remedy = "Send it again if it may come twice."
+        unknown = RefusedError("UNAVAILABLE", "stream", message, remedy, retryable=True)
+        self._fail(1, self._next_sequence, unknown)
         self._credit_changed.set()
 
     def _resolve(self, first: int, last: int, confirmed: messaging.Confirmed) -> None:
