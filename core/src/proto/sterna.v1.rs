@@ -960,8 +960,9 @@ pub struct Delivery {
     #[prost(uint64, tag = "5")]
     pub timestamp_ms: u64,
     /// When it expires; 0: never (as what lies in $sys.undelivered), or the destination's business (its `expirationMs` rules
-    /// and clients must not expire it). A client that finds it past, by its estimate of the broker's clock, before the
-    /// application has the message, gives it back by Release with seen = false: the broker destroys or keeps it.
+    /// and clients must not expire it). What is left of a life counts from the Deliver, from its `time_ms` on: a client that
+    /// finds it over before the application has the message gives it back by Release with seen = false, and the broker
+    /// destroys or keeps it. What is past by `time_ms` already is handed out: given back, it would come again at once.
     #[prost(uint64, tag = "6")]
     pub expiration_ms: u64,
     /// The earliest delivery; 0: `timestamp_ms`.
