@@ -301,15 +301,7 @@ fn nothing_in_a_dynamic_queue_ends_before_the_host_has_told_its_properties() {
         let mut bench = Bench::new(Properties::default());
         bench.connect();
         bench.producer(0, 0);
-        let mut message = Vec::new();
-        crate::wire::put_varint_field(&mut message, 3, 100);
-        let publish = proto::Publish {
-            producer: 1,
-            first_sequence: 1,
-            messages: vec![message.into()],
-            ..proto::Publish::default()
-        };
-        bench.send(1, Sent::Publish(publish));
+        bench.publish_for(1, 100);
         bench.close();
         if restarts {
             bench.start();

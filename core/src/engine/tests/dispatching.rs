@@ -142,15 +142,7 @@ fn messages_are_handed_out_after_a_start_although_the_clock_stands_still() {
     let mut bench = Bench::new(Properties::default());
     bench.connect();
     bench.producer(0, 0);
-    let mut message = Vec::new();
-    crate::wire::put_varint_field(&mut message, 3, 10);
-    let publish = proto::Publish {
-        producer: 1,
-        first_sequence: 1,
-        messages: vec![message.into()],
-        ..proto::Publish::default()
-    };
-    bench.send(1, Sent::Publish(publish));
+    bench.publish_for(1, 10);
     bench.publish(2, "stays");
     bench.now.wall_ms += 10_000;
     bench.start();

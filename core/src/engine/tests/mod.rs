@@ -249,6 +249,17 @@ impl Bench {
     fn publish(&mut self, sequence: u64, text: &str) {
         let mut message = Vec::new();
         crate::wire::put_bytes_field(&mut message, 9, text.as_bytes());
+        self.publish_message(sequence, message);
+    }
+
+    /// Publishes a message without a body that lives for so long.
+    fn publish_for(&mut self, sequence: u64, time_to_live_ms: u64) {
+        let mut message = Vec::new();
+        crate::wire::put_varint_field(&mut message, 3, time_to_live_ms);
+        self.publish_message(sequence, message);
+    }
+
+    fn publish_message(&mut self, sequence: u64, message: Vec<u8>) {
         let publish = proto::Publish {
             producer: 1,
             first_sequence: sequence,

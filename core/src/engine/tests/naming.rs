@@ -5,7 +5,7 @@ use crate::proto::reply::Result as Answered;
 
 impl Bench {
     /// Opens a producer; what is answered.
-    fn open(&mut self, open: proto::OpenProducer) -> Answered {
+    pub(super) fn open(&mut self, open: proto::OpenProducer) -> Answered {
         self.frames.clear();
         let frame = proto::ClientFrame {
             session: 1,

@@ -19,21 +19,7 @@ impl Bench {
             left_out: Vec::new(),
             ..proto::OpenProducer::default()
         };
-        self.frames.clear();
-        let frame = proto::ClientFrame {
-            session: 1,
-            request: 77,
-            frame: Some(Sent::OpenProducer(open)),
-        };
-        let batch = proto::ClientBatch { frames: vec![frame] }.encode_to_vec();
-        let stream = self.stream;
-        self.engine().handle(stream, &batch);
-        self.settle();
-        let answer = self.frames.iter().find_map(|frame| match &frame.frame {
-            Some(Got::Reply(reply)) if reply.request == 77 => reply.result.clone(),
-            _ => None,
-        });
-        answer.unwrap()
+        self.open(open)
     }
 
     fn begin_anew(&mut self) {
