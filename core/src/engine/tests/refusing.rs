@@ -127,16 +127,6 @@ fn a_session_opens_no_consumer_whose_number_would_be_another_sessions() {
 }
 
 impl Bench {
-    fn publish_bytes(&mut self, sequence: u64, message: Vec<u8>) {
-        let publish = proto::Publish {
-            producer: 1,
-            first_sequence: sequence,
-            messages: vec![message.into()],
-            ..proto::Publish::default()
-        };
-        self.send(1, Sent::Publish(publish));
-    }
-
     fn upload(&mut self, upload_id: u64, bytes: usize) {
         let chunk = proto::Upload {
             producer: 1,
@@ -188,7 +178,7 @@ fn what_no_receiver_could_decode_is_refused_and_harms_nobody_behind_it() {
     for (message, subject) in unreadable {
         sequence += 1;
         bench.frames.clear();
-        bench.publish_bytes(sequence, message);
+        bench.publish_message(sequence, message);
         let refused = bench.frames.iter().find_map(|frame| match &frame.frame {
             Some(Got::Rejected(rejected)) => rejected.error.clone(),
             _ => None,

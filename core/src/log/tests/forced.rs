@@ -100,6 +100,17 @@ fn break_something(disk: &SimDisk, random: &mut Random) -> String {
     )
 }
 
+/// All that was appended was recovered, in order.
+fn nothing_lacks(host: &Host, appended: &BTreeMap<Position, Known>) {
+    let found: Vec<Position> = host.recovered.iter().map(|record| record.0).collect();
+    assert_eq!(
+        found,
+        appended.keys().copied().collect::<Vec<_>>(),
+        "{:?}",
+        host.report.dropped
+    );
+}
+
 /// Judges what a forced start says against what is really lost.
 fn judge(host: &Host, appended: &BTreeMap<Position, Known>, what: &str) {
     let found: BTreeSet<Position> = host.recovered.iter().map(|record| record.0).collect();
@@ -196,13 +207,7 @@ fn a_refused_start_removes_nothing_and_a_forced_one_finds_the_rewritten_segment(
         refusals += 1;
         assert!(files(&disk) == before, "a refused start changed the segments");
         let host = Host::open(&disk, forced()).unwrap();
-        let found: Vec<Position> = host.recovered.iter().map(|record| record.0).collect();
-        assert_eq!(
-            found,
-            appended.keys().copied().collect::<Vec<_>>(),
-            "{:?}",
-            host.report.dropped
-        );
+        nothing_lacks(&host, &appended);
         drop(host);
         Host::open(&disk, options()).unwrap();
     }
@@ -435,13 +440,7 @@ fn a_copy_that_the_older_manifest_knows_by_nothing_but_its_number_stands_for_the
     disk.edit(MANIFEST_FILES[(newest.version % 2) as usize], |bytes| bytes[40] ^= 1);
     assert!(matches!(Host::open(&disk, options()), Err(LogError::Damaged { .. })));
     let host = Host::open(&disk, forced()).unwrap();
-    let found: Vec<Position> = host.recovered.iter().map(|record| record.0).collect();
-    assert_eq!(
-        found,
-        appended.keys().copied().collect::<Vec<_>>(),
-        "{:?}",
-        host.report.dropped
-    );
+    nothing_lacks(&host, &appended);
     drop(host);
-    assert_eq!(Host::open(&disk, options()).unwrap().recovered.len(), found.len());
+    assert_eq!(Host::open(&disk, options()).unwrap().recovered.len(), appended.len());
 }

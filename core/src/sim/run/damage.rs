@@ -47,11 +47,7 @@ impl World {
         let Some((file, what)) = damage(&mut self.env, &damaged) else {
             return;
         };
-        let mut options = self.machine.options().clone();
-        options.start = Start {
-            id: self.env.random.next_u64() | 1,
-            secret: [99; crate::state::SECRET_BYTES],
-        };
+        let options = self.options_of_a_copy();
         let mut probe = Probe {
             env: &mut self.env,
             options,
@@ -63,6 +59,16 @@ impl World {
         self.probes += 1;
     }
 
+    /// Those of the machine, under another start.
+    fn options_of_a_copy(&mut self) -> StateOptions {
+        let mut options = self.machine.options().clone();
+        options.start = Start {
+            id: self.env.random.next_u64() | 1,
+            secret: [99; crate::state::SECRET_BYTES],
+        };
+        options
+    }
+
     /// The same of a copy that is open when it is damaged.
     pub fn probe_live(&mut self) {
         let proven = self.machine.proven();
@@ -72,11 +78,7 @@ impl World {
         let sound = self.machine.disk.fork(self.env.random.next_u64());
         sound.kill_process();
         let live = sound.fork(self.env.random.next_u64());
-        let mut options = self.machine.options().clone();
-        options.start = Start {
-            id: self.env.random.next_u64() | 1,
-            secret: [99; crate::state::SECRET_BYTES],
-        };
+        let options = self.options_of_a_copy();
         let mut probe = Probe {
             env: &mut self.env,
             options,
