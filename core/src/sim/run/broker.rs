@@ -364,7 +364,12 @@ impl World {
     /// Sends what is durable to the follower.
     fn follower_reads(&mut self) {
         if let (Some(follower), Some(host)) = (&mut self.follower, &mut self.machine.host) {
-            follower.read(&mut self.env, host.engine_mut().state_mut(), self.calm);
+            follower.read(
+                &mut self.env,
+                host.engine_mut().state_mut(),
+                &self.machine.disk,
+                self.calm,
+            );
         }
         self.compare_now();
         if self.env.random.one_in(8) {

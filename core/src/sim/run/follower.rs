@@ -133,7 +133,9 @@ impl Follower {
     }
 
     /// Takes some of what is durable, writes it, and keeps its log in order. Whether there may be more.
-    pub fn read(&mut self, env: &mut Env, leader: &mut State, calm: bool) -> bool {
+    ///
+    /// `powered` is the disk that `leader` reads: when its power is lost there is nothing to read until it starts again.
+    pub fn read(&mut self, env: &mut Env, leader: &mut State, powered: &SimDisk, calm: bool) -> bool {
         self.waits = false;
         if env.random.one_in(20) {
             self.end(env);
@@ -173,7 +175,7 @@ impl Follower {
                 Ok(_) => {}
                 Err(StateError::Log(LogError::NoSpace)) => self.waits = true,
                 // The leader's disk may lack descriptors or memory for a while: it reads again later.
-                Err(StateError::Log(LogError::Disk(error))) if error.passes() => self.waits = true,
+                Err(StateError::Log(LogError::Disk(error))) if error.passes() || powered.is_down() => self.waits = true,
                 Err(_) if self.suffers => self.waits = true,
                 Err(error) => {
                     env.complaints
@@ -284,7 +286,7 @@ impl World {
             if follower.has_all(state) {
                 return true;
             }
-            follower.read(&mut self.env, state, self.calm);
+            follower.read(&mut self.env, state, &self.machine.disk, self.calm);
             if follower.waits && !self.calm {
                 return false;
             }
