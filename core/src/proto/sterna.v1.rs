@@ -550,6 +550,8 @@ pub struct Limits {
 }
 /// A clean end: sessions are closed, uncommitted transactions rolled back; what was `seen` (as in CloseSession), in any of
 /// the sessions, comes again flagged, all else that was not acknowledged is released without counting.
+/// Messages that wait in the broker are refused (CLOSED); of others that were neither confirmed nor rejected before the
+/// answer it cannot be told whether they are kept: who wants to know waits for their confirmations first.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Goodbye {
     #[prost(message, repeated, tag = "1")]
@@ -648,6 +650,9 @@ pub struct Start {
     pub stop: bool,
 }
 /// Unacknowledged messages go back: those the application has seen count as delivered, the others do not.
+/// Messages that wait in the broker (for room, or until it knows where they go) are refused (CLOSED), and requests that wait
+/// are answered so. All that was sent in the session before and not rejected before the answer is confirmed with it: the
+/// answer comes when that is on disk.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct CloseSession {
     #[prost(message, repeated, tag = "1")]
@@ -745,6 +750,8 @@ pub struct ProducerOpened {
     #[prost(string, tag = "7")]
     pub message_id_prefix: ::prost::alloc::string::String,
 }
+/// The end of a producer, behind all that it has sent. What was not rejected before the answer is confirmed with it: the
+/// answer comes when that is on disk.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct CloseProducer {
     #[prost(uint32, tag = "1")]

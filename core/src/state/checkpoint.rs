@@ -45,7 +45,8 @@ pub(super) struct CheckpointReading {
 impl State {
     /// Writes a checkpoint when enough was appended since the last.
     pub(super) fn checkpoint_if_due(&mut self) -> Result<(), AppendError> {
-        let due = self.log.end().0.saturating_sub(self.checkpoint_end.0) >= self.checkpoint_bytes
+        let due = self.checkpoint_owed
+            || self.log.end().0.saturating_sub(self.checkpoint_end.0) >= self.checkpoint_bytes
             // On a full disk segments are only kept because no checkpoint is above them: one makes room.
             || (self.log.space() == Space::Full
                 && (self.log.is_kept_by_floor() || self.log.is_kept_from_rewriting()));
@@ -108,6 +109,7 @@ impl State {
         }
         self.log.keep_for_checkpoint(lengths.iter().sum());
         self.checkpoint_end = end;
+        self.checkpoint_owed = false;
         self.checkpoint_pending = Some((begin, end));
         self.log.set_floor(begin, end);
         Ok(())

@@ -106,6 +106,8 @@ pub struct State {
     pub(super) unreserved: Vec<SourceId>,
     /// Names that a forced start gave out, and that are not logged yet for want of room.
     pub(super) recovered: Vec<DestinationId>,
+    /// A checkpoint that a forced start owes found no room.
+    pub(super) checkpoint_owed: bool,
     pub(super) totals: Totals,
 }
 
@@ -188,11 +190,12 @@ impl State {
             overdue: false,
             unreserved: Vec::new(),
             recovered: Vec::new(),
+            checkpoint_owed: false,
             totals: Totals::default(),
         };
         if !follows {
             state.log_start(options.start)?;
-            state.keep_recovered(&report.renamed)?;
+            state.settle_forced(&report)?;
         }
         state.bridge_incarnation = state.next_incarnation()?;
         state.overdue = state.tables.timers.is_due(now.monotonic_ms);

@@ -4,14 +4,18 @@
 //! it has been emptied.
 //!
 //! Some may have belonged to what was deleted: that is told by the same records. Who forces a start looks and decides.
+//!
+//! Producers are told by records as well. Where some are lost, one that is not known may have been: of it, and of a
+//! producer's name that is not known, it cannot be told any more whether it is new. The checkpoint that says so from then
+//! on is written at once.
 
-use crate::log::{AppendError, Purpose, Renamed};
+use crate::log::{AppendError, Dropped, Purpose, RecoveryReport, Renamed};
 use crate::name::DestinationName;
 
 use super::catalogue_record::{DestinationHead, Origin, kinds};
 use super::error::StateError;
 use super::facade::State;
-use super::ids::{DestinationId, Kind, SourceId};
+use super::ids::{DestinationId, Kind, SourceId, within_epoch};
 use super::tables::Tables;
 
 /// What the names of such queues begin with; the number of the source follows.
@@ -46,19 +50,26 @@ impl Tables {
 }
 
 impl State {
-    /// After a forced start: logs the names that it gave out, and has them durable before anybody hears of them. For want of
-    /// room that happens later.
-    pub(super) fn keep_recovered(&mut self, renamed: &[Renamed]) -> Result<(), StateError> {
-        let catalogue = &self.tables.catalogue;
-        self.recovered = renamed
-            .iter()
-            .rev()
-            .filter_map(|renamed| catalogue.id_of(Kind::Queue, &renamed.name))
-            .collect();
-        if self.recovered.is_empty() {
+    /// After a forced start that lost something: logs the names that it gave out, and what cannot be told any more, and has
+    /// that durable before anybody hears of it. For want of room it happens later.
+    pub(super) fn settle_forced(&mut self, report: &RecoveryReport) -> Result<(), StateError> {
+        let is_loss = |dropped: &Dropped| dropped.records != Some(0);
+        if !report.dropped.iter().any(is_loss) && report.renamed.is_empty() {
             return Ok(());
         }
+        let catalogue = &self.tables.catalogue;
+        let ids = report.renamed.iter().rev();
+        self.recovered = ids
+            .filter_map(|renamed| catalogue.id_of(Kind::Queue, &renamed.name))
+            .collect();
         self.log_recovered()?;
+        self.tables.names.mark(None);
+        // All that was given out before this start.
+        if let Some(incarnation) = within_epoch(self.log.epoch(), 0, self.incarnation_bits) {
+            self.tables.producers.restore_forgotten(incarnation);
+        }
+        self.checkpoint_owed = true;
+        self.checkpoint_if_due()?;
         self.log.flush_now()?;
         self.advance_commit(self.log.durable());
         Ok(())

@@ -1,6 +1,7 @@
 //! Tests of the layer over the simulated disk: an engine, a host that runs every job at once, one client with real frames.
 
 mod acknowledging;
+mod closing;
 mod configuring;
 mod detaching;
 mod dispatching;

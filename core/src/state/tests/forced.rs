@@ -286,3 +286,61 @@ fn names_that_find_no_room_are_logged_when_there_is_some() {
     bench.restart();
     assert!(bench.state().destination(Kind::Queue, &name).is_none());
 }
+
+/// Opens a producer by a name, not as a new one.
+fn opened(bench: &mut Bench, name: &str, to: DestinationId) -> Result<Named, NameError> {
+    bench.state().open_named("ann", name, to, false)
+}
+
+// covers: EMS-MSG-E01
+#[test]
+fn a_producer_that_the_lost_records_may_have_told_of_is_not_taken_for_new() {
+    let mut bench = Bench::on(SimDisk::new(5), options());
+    let orders = bench.queue("orders", Properties::default());
+    let lost = opened(&mut bench, "lost", orders).unwrap();
+    let plain = bench.state().next_incarnation().unwrap();
+    for incarnation in [lost.incarnation, plain] {
+        bench.send_as(orders, &text(1), (incarnation, 1), None).unwrap();
+    }
+    (1..=40).for_each(|number| {
+        bench.send(orders, &text(number));
+        bench.settle();
+    });
+    let kept = opened(&mut bench, "kept", orders).unwrap();
+    bench.send_as(orders, &text(1), (kept.incarnation, 1), None).unwrap();
+    bench.settle();
+    let first = bench.sealed()[..1].to_vec();
+    bench.lose(&first, true);
+    bench.forget_configuration();
+    bench.go_on_by_force();
+    for _ in 0..2 {
+        assert!(
+            matches!(opened(&mut bench, "lost", orders), Err(NameError::Forgotten)),
+            "it had sent number 1"
+        );
+        assert!(matches!(opened(&mut bench, "never", orders), Err(NameError::Forgotten)));
+        assert_eq!(
+            bench.state().producer_knowledge(plain, orders),
+            ProducerKnowledge::Forgotten
+        );
+        let known = opened(&mut bench, "kept", orders).unwrap();
+        assert_eq!((known.incarnation, known.last), (kept.incarnation, 1));
+        // Who is new is so.
+        let new = bench.state().next_incarnation().unwrap();
+        assert_eq!(bench.state().producer_knowledge(new, orders), ProducerKnowledge::New);
+        bench.settle();
+        bench.restart();
+    }
+    assert_eq!(bench.state().open_named("ann", "lost", orders, true).unwrap().last, 0);
+}
+
+#[test]
+fn a_forced_start_that_loses_nothing_forgets_nobody() {
+    let mut bench = Bench::on(SimDisk::new(6), options());
+    let orders = bench.queue("orders", Properties::default());
+    let plain = bench.state().next_incarnation().unwrap();
+    bench.settle();
+    bench.go_on_by_force();
+    assert_eq!(opened(&mut bench, "new", orders).unwrap().last, 0);
+    assert_eq!(bench.state().producer_knowledge(plain, orders), ProducerKnowledge::New);
+}
