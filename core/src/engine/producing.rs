@@ -53,7 +53,7 @@ impl Engine {
         producer.left_out = left_out;
         if let (Some(_), Some(target)) = (named, &producer.target) {
             producer.name = Some(Box::new((user.clone(), open.name.clone(), target.destination)));
-            self.note_passed_over(&producer, last);
+            self.note_passed_over(&producer, open, last);
         }
         let opened = self.opened(&producer, named, last, &user);
         if let Some(target) = &producer.target {
@@ -80,10 +80,14 @@ impl Engine {
 
     /// A program with a name begins where it likes, and may send later what it has left out: of that nothing has arrived, if it
     /// is above the last that has, although higher numbers will.
-    fn note_passed_over(&mut self, producer: &Producer, last: u64) {
+    fn note_passed_over(&mut self, producer: &Producer, open: &proto::OpenProducer, last: u64) {
         let Some(target) = &producer.target else { return };
-        let begins = (last.saturating_add(1), producer.next_sequence.saturating_sub(1));
-        for (first, last) in std::iter::once(begins).chain(producer.left_out.iter().copied()) {
+        // What was settled elsewhere, before it begins here, counts as stored.
+        let from = last.saturating_add(1).max(open.settled_below);
+        let begins = (from, producer.next_sequence.saturating_sub(1));
+        let comes_back = open.incarnation != 0;
+        let left_out = producer.left_out.iter().filter(|_| comes_back).copied();
+        for (first, last) in std::iter::once(begins).chain(left_out) {
             self.state
                 .note_skipped(target.destination, producer.incarnation, first, last);
         }
@@ -305,7 +309,8 @@ fn left_out(open: &proto::OpenProducer) -> Result<VecDeque<(u64, u64)>, Refused>
     let mut from = open.first_unconfirmed.max(1);
     for range in &open.left_out {
         let last = if range.last == 0 { range.first } else { range.last };
-        if open.incarnation == 0 || range.first < from || last < range.first || last == u64::MAX {
+        let is_new = open.incarnation == 0 && (open.name.is_empty() || open.first_unconfirmed == 0);
+        if is_new || range.first < from || last < range.first || last == u64::MAX {
             let message = "Numbers that are left out stand in order, behind the first that is unconfirmed, of a producer \
                            that comes back.";
             return Err(refuse(ErrorCode::InvalidArgument, "left_out", message));

@@ -704,8 +704,8 @@ pub struct OpenProducer {
     /// the store may be another one, or an older copy of it, and nobody can tell which messages arrived.
     #[prost(bytes = "vec", tag = "5")]
     pub token: ::prost::alloc::vec::Vec<u8>,
-    /// With an incarnation: numbers from `first_unconfirmed` on that will not come again, since they were confirmed or refused
-    /// before; ascending. No others may be left out.
+    /// With an incarnation, or with a name: numbers from `first_unconfirmed` on that will not come again, since they were
+    /// confirmed or refused before; ascending. No others may be left out.
     #[prost(message, repeated, tag = "6")]
     pub left_out: ::prost::alloc::vec::Vec<SequenceRange>,
     /// A name of the application's own, of at most 255 characters, none of them a control character. It stands for one
@@ -715,7 +715,8 @@ pub struct OpenProducer {
     ///
     /// With `incarnation` 0 the producer is opened by its name: whoever had it open before is told ProducerClosed (CONFLICT).
     /// Its messages follow on from the highest number that is stored or, with `first_unconfirmed`, begin with that one: what
-    /// was stored before is confirmed and not stored again. With an incarnation it goes on after its link broke, unless the
+    /// was stored before is confirmed and not stored again. Numbers that it passes over (between the highest that is stored and
+    /// that one) are stored if they come later. With an incarnation it goes on after its link broke, unless the
     /// name was opened since (CONFLICT).
     ///
     /// A broker keeps a bounded number of names. When it had to forget one of this user's, a name that it does not know is
@@ -725,6 +726,10 @@ pub struct OpenProducer {
     /// ...unless this is set: then it is new.
     #[prost(bool, tag = "8")]
     pub unknown_is_new: bool,
+    /// With a name and `incarnation` 0, of a producer that goes on from another broker, or where this one has forgotten it:
+    /// numbers below this one, and those in `left_out`, were settled before, and count as stored.
+    #[prost(uint64, tag = "9")]
+    pub settled_below: u64,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ProducerOpened {

@@ -7,6 +7,7 @@ mod detaching;
 mod dispatching;
 mod naming;
 mod producers;
+mod recovered;
 mod refusing;
 mod room;
 mod transacting;

@@ -377,6 +377,32 @@ fn numbers_that_a_program_passes_over_are_stored_when_it_sends_them_later() {
 
 // covers: EMS-MSG-E01
 #[test]
+fn what_was_settled_at_another_broker_counts_as_stored_and_what_was_passed_over_there_does_not() {
+    let mut bench = Bench::new(Properties::default());
+    bench.connect();
+    // The destination has moved here; numbers 1 to 3 were settled where it was, 4 is passed over.
+    let moved = proto::OpenProducer {
+        first_unconfirmed: 5,
+        settled_below: 4,
+        left_out: vec![proto::SequenceRange { first: 6, last: 7 }],
+        ..named("import")
+    };
+    assert_eq!(opened(bench.open(moved)).last_sequence, 0);
+    bench.publish(5, "e");
+    bench.publish(8, "h");
+    bench.connect();
+    let from_the_first = proto::OpenProducer {
+        first_unconfirmed: 1,
+        ..named("import")
+    };
+    opened(bench.open(from_the_first));
+    bench.frames.clear();
+    (1..=8).for_each(|sequence| bench.publish(sequence, "all of it"));
+    assert_eq!((bench.confirmed(), bench.held()), ((1..=8).collect(), Some(3)));
+}
+
+// covers: EMS-MSG-E01
+#[test]
 fn numbers_that_a_program_gave_up_are_stored_when_the_next_one_sends_them() {
     let mut bench = Bench::new(Properties::default());
     let first = bench.program("import");
