@@ -156,6 +156,10 @@ def _recovered(recovery: dict[str, Any]) -> str:
         text += f", dropped unknown how many records between positions {begin} and {end} of {dropped['file']}"
     if len(unknown) > STRETCHES_TOLD:
         text += f" and in {len(unknown) - STRETCHES_TOLD} more places"
+    if renamed := recovery.get("renamed"):
+        messages, names = sum(one["messages"] for one in renamed), [one["name"] for one in renamed[:STRETCHES_TOLD]]
+        text += f", kept {messages} messages whose queues' names are lost in {', '.join(names)}"
+        text += f" and {len(renamed) - len(names)} more" if len(renamed) > len(names) else ""
     return text
 
 

@@ -165,6 +165,8 @@ class Node:
         }
         for dropped in recovery["dropped"]:
             _log.warning("damaged_record_dropped", **dropped)
+        for renamed in recovery["renamed"]:
+            _log.warning("queue_recovered_without_its_name", **renamed)
         try:
             await self._start_around(engine, settings, gate)
         except BaseException:

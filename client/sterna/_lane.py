@@ -104,6 +104,8 @@ class Lane:
         self._ended: errors.SternaError | None = None
         #: The highest number that the broker had when it first opened a producer by its name.
         self.last_number = 0
+        #: The lowest number of which nobody can tell whether it is stored; 0: of each it is known.
+        self._in_doubt_from = 0
         self.failures: list[tuple[str, errors.SternaError]] = []
         self.failures_count = 0
         self._flow = lifeline.flow
@@ -170,6 +172,9 @@ class Lane:
             if known is None:
                 # Elsewhere, or where the name was forgotten, its numbers go on.
                 opening.first_unconfirmed = machine.first_left if self._was_opened else named.first_number
+                if self._was_opened:
+                    opening.settled_below = min(machine.first_left, self._in_doubt_from or machine.first_left)
+                    opening.left_out.extend(pb.SequenceRange(first=one, last=last) for one, last in machine.left_out)
 
         def close() -> None:
             link.tell(number, "close_producer", pb.CloseProducer(producer=opening.producer))
@@ -192,7 +197,7 @@ class Lane:
         except errors.UnknownProducerError as error:
             if known is None:
                 raise
-            self.lifeline.in_doubt += self._fail_each(machine.forgotten(), error)
+            self.lifeline.in_doubt += self._fail_doubtful(machine.forgotten(), error)
             await self._ask_to_open(link, again=False)
 
     def _opened(self, link: Link, session: int, answer: Any, opening: pb.OpenProducer, *, anew: bool) -> None:
@@ -202,6 +207,7 @@ class Lane:
             first = opening.first_unconfirmed or answer.last_sequence + 1
             if not self._was_opened:
                 self.last_number = answer.last_sequence
+        keeps = self._named is not None and self._was_opened
         self._was_opened = True
         credit = answer.credit  # none at all is no limit
         # A broker from before ids had a prefix gives none.
@@ -209,7 +215,7 @@ class Lane:
         limits = credit.sequence_limit, credit.bytes_limit
         opened = Opened(answer.incarnation, answer.token, prefix, answer.last_sequence, *limits)
         self._link = link
-        self.machine.opened(opened, session, link.outbox, anew=anew, first=first)
+        self.machine.opened(opened, session, link.outbox, anew=anew, first=first, keeps=keeps)
         self._sent_again()
 
     def _sent_again(self) -> None:
@@ -246,7 +252,7 @@ class Lane:
         self._link = None
         self._held.clear()
         cause = "the destination moved to another broker, and it may have arrived before the connection broke"
-        self._fail_each(self.machine.moved(), errors.UnknownProducerError(cause, subject=str(self.destination)))
+        self._fail_doubtful(self.machine.moved(), errors.UnknownProducerError(cause, subject=str(self.destination)))
         self.owner.told()
 
     def move(self, part: Part) -> None:
@@ -404,6 +410,13 @@ class Lane:
         self._flow.wake()
         self._sent_again()
         self._check_flushed()
+
+    def _fail_doubtful(self, outcomes: Outcomes, error: errors.SternaError) -> int:
+        """As `_fail_each`, where nobody can tell whether they are stored: whoever sends one again decides so."""
+        if outcomes:
+            lowest = min(sequence for sequence, _ in outcomes)
+            self._in_doubt_from = min(lowest, self._in_doubt_from or lowest)
+        return self._fail_each(outcomes, error)
 
     def _fail_each(self, outcomes: Outcomes, error: errors.SternaError) -> int:
         """Tells whoever sent these messages, or the next flush. How many there are."""

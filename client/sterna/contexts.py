@@ -118,6 +118,8 @@ def save(contexts: Contexts) -> None:
         writer = YAML(typ="safe", pure=True)
         writer.default_flow_style = False
         writer.dump({"current": contexts.current, "contexts": documents}, file)
+        file.flush()
+        os.fsync(file.fileno())  # or a loss of power may leave a name for nothing
     temporary.replace(contexts.path)
 
 

@@ -195,7 +195,7 @@ class Report:
     """Where in the log, from and to."""
 
     more: int = 0
-    """Places of which it says that they are, and not where."""
+    """Places and messages of which it says that they are, and not where."""
 
     def outside(self, lost: set[str], positions: dict[str, set[int]]) -> list[str]:
         """Keys that are lost although nothing is reported there."""
@@ -212,15 +212,17 @@ def reported(broker: RunningBroker) -> Report:
     with suppress(urllib.error.HTTPError):
         # Whoever asks has damaged places written to the log.
         urllib.request.urlopen(f"{broker.monitor}/readyz", timeout=10).close()
-    dropped = broker.ready["recovery"].get("dropped", [])
+    recovery = broker.ready["recovery"]
+    dropped = recovery.get("dropped", [])
     places = events(broker.stderr, "damaged_place_found")
     more = max((line["places"] for line in events(broker.stderr, "more_damaged_places_found")), default=0)
     stretches = [(one["position"], one["position"] + one["bytes"]) for one in dropped]
-    # Messages of a queue whose definition is lost: the broker counts them, wherever they are.
-    nowhere = [one["records"] for one in dropped if one["position"] == 0 and one["records"]]
+    # Messages of a queue whose name is lost: they are there, under another name.
+    elsewhere = [one["messages"] for one in recovery.get("renamed", [])]
     stretches += [(one["position"], one["position"] + 1) for one in places]
     known = [one["records"] for one in dropped]
-    return Report(None if None in known else sum(known) + len(places) + more, stretches, more + sum(nowhere))
+    lost = None if None in known else sum(known) + len(places) + more + sum(elsewhere)
+    return Report(lost, stretches, more + sum(elsewhere))
 
 
 def positions_of_keys(log: Path) -> dict[str, set[int]]:

@@ -184,6 +184,23 @@ def test_each_message_is_sent_again_under_its_own_number_and_the_gaps_are_said()
     assert _runs(machine) == [(2, [b"2"]), (4, [b"4", b"5"]), (8, [b"8"])]
 
 
+@pytest.mark.covers("EMS-MSG-E01")
+def test_what_has_a_name_keeps_its_numbers_wherever_it_goes() -> None:
+    machine = Producing(1, InFlight(100), 100, keeps=True)
+    _opened(machine)
+    machine.lost()
+    for number in range(1, 5):
+        machine.give(b"%d" % number)
+    machine.confirmed(1, 1)
+    machine.refused(3, 3)
+    machine.moved()
+    assert (machine.first_left, machine.left_out) == (2, ((3, 3),))
+    machine.opened(Opened(6, b"token", "ID:", 0, 0, 0), 7, Outbox(), anew=True, first=2, keeps=True)
+    machine.give(b"5")
+    assert _runs(machine) == [(2, [b"2"]), (4, [b"4", b"5"])]
+    assert [sequence for sequence, _ in machine.refused(2, 5)] == [2, 4, 5]
+
+
 def test_what_is_sent_again_goes_no_further_than_the_credit_in_numbers() -> None:
     machine = Producing(1, InFlight(100), 100, keeps=True)
     for number in range(1, 6):

@@ -97,7 +97,7 @@ async def test_a_change_whose_caller_goes_before_it_is_kept_does_not_happen(
     assert await _after_a_restart(house) == {"a": 1}
 
 
-@pytest.mark.parametrize("at", ["write", "remove"])
+@pytest.mark.parametrize("at", ["write", "undo"])
 async def test_a_change_that_the_engine_refuses_is_undone_whoever_has_gone(
     house: House, monkeypatch: pytest.MonkeyPatch, at: str
 ) -> None:
@@ -112,17 +112,15 @@ async def test_a_change_that_the_engine_refuses_is_undone_whoever_has_gone(
     assert await _after_a_restart(house) == {"a": 1}
 
 
-@pytest.mark.parametrize("failing", ["a", "b"])
 async def test_of_a_change_that_cannot_be_kept_whole_nothing_is(
-    house: House, monkeypatch: pytest.MonkeyPatch, failing: str
+    house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     live = await house.start()
     write = applied._write_synced
 
     def full(file: Path, text: str) -> None:
         write(file, text)
-        if json.loads(text)["name"] == failing:
-            raise OSError(28, "No space left on device")
+        raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(applied, "_write_synced", full)
     with pytest.raises(OSError, match="No space"):
@@ -133,6 +131,29 @@ async def test_of_a_change_that_cannot_be_kept_whole_nothing_is(
     assert await _after_a_restart(house) == {"a": 1}
 
 
+@pytest.mark.parametrize("failing", ["a", "b"])
+async def test_a_change_that_is_kept_holds_although_its_objects_files_find_no_room(
+    house: House, monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    live = await house.start()
+    write = applied._write_synced
+
+    def full(file: Path, text: str) -> None:
+        if json.loads(text).get("name") == failing:
+            raise OSError(28, "No space left on device")
+        write(file, text)
+
+    monkeypatch.setattr(applied, "_write_synced", full)
+    await live.apply(TWO, "x")
+    assert _running(house) == {"a": 2, "b": 0}
+    with pytest.raises(OSError, match="No space"):
+        await live.apply(manifest("Queue", "c"), "x")
+    monkeypatch.undo()
+    assert await _after_a_restart(house) == {"a": 2, "b": 0}
+    await (await house.start()).apply(manifest("Queue", "c"), "x")
+    assert house.kept() == ["Queue.a.json", "Queue.b.json", "Queue.c.json"]
+
+
 async def test_what_cannot_be_undone_is_said(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     live = await house.start()
     house.engine.refuse = {"b"}
@@ -140,7 +161,7 @@ async def test_what_cannot_be_undone_is_said(house: House, monkeypatch: pytest.M
     def stuck(*_: Any) -> None:
         raise OSError(30, "Read-only file system")
 
-    monkeypatch.setattr(AppliedFolder, "remove", stuck)
+    monkeypatch.setattr(AppliedFolder, "undo", stuck)
     [_, refused] = await live.apply(TWO, "x")
     assert refused.change == "refused"
     # The old set holds all the same.

@@ -4,16 +4,22 @@ Each change is one file `applied/<kind>.<name>.json`: the manifest, or a note th
 digest of the folder's manifest of the same object at that time. The rule is that the latest change wins: a record
 counts as long as the folder still says what it said when the record was made; once somebody edits the folder, the
 folder counts again and the record is retired. Files are replaced atomically and synced before the change is answered.
+
+What concerns several objects is first written as one file, `applied/change`, which holds all of it: with its name the
+change has happened, whenever the process is killed. Then each object's file is brought up to date, and the one goes.
+Until then it stands before them; whoever changes something next finishes it.
 """
 
 import hashlib
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import structlog
 from sterna_resources.kinds import KINDS
 from sterna_resources.problems import ManifestError, Place, Problem
 from sterna_resources.reading import Manifest, from_document
@@ -23,6 +29,9 @@ from sterna_broker.configuration.objects import Entry, Key
 
 OWNER = "admin"
 _SUFFIX = ".json"
+_CHANGE_FILE = "change"
+
+_log = structlog.get_logger(part="configuration")
 
 # Object names may be longer than file systems let a file's name be, with kind and suffix; then a digest tells them
 # apart.
@@ -81,45 +90,130 @@ class AppliedFolder:
         """
         if not self.folder.is_dir():
             return []
-        records: list[Record] = []
+        found: dict[Key, Record] = {}
         problems: list[Problem] = []
         for file in sorted(self.folder.glob(f"*{_SUFFIX}")):
-            try:
-                records.append(_record(json.loads(file.read_text("utf-8")), file))
-            except ManifestError as error:
-                problems += error.problems
-            except (OSError, ValueError, KeyError, TypeError) as error:
-                fault = f"cannot be read as a kept change ({error}): mend or remove the file"
-                problems.append(Problem(Place(str(file), 1), "", fault))
+            with _told(problems, file):
+                record = _record(json.loads(file.read_text("utf-8")), file)
+                found[record.key] = record
+        with _told(problems, self._change):
+            if (change := self._pending()) is not None:
+                found = {key: record for key, record in found.items() if key not in change.removed}
+                found |= {record.key: record for record in change.records}
         if problems:
             raise ManifestError(problems)
-        return records
+        return [found[key] for key in sorted(found)]
 
-    def write(self, records: Iterable[Record]) -> None:
-        """Keeps these changes, each in the place of an older one of its object; all, or none when one cannot be."""
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        written: list[tuple[Path, Path]] = []
+    def write(self, records: Iterable[Record], removed: Iterable[Key] = ()) -> None:
+        """Keeps these changes, each in the place of an older one of its object, and forgets others: all of it or, when that
+        cannot be, or the process is killed, nothing.
+
+        Raises:
+            OSError: nothing of it is kept.
+        """
+        self._make_folder()
+        self._finish()
+        records, removed = list(records), [key for key in removed if self._file(key).exists()]
+        changed = [record for record in records if not self._holds(record)]
+        if len(changed) + len(removed) <= 1:
+            # A name that is exchanged, or goes, is whole by itself.
+            for record in changed:
+                self._replace(self._file(record.key), _text(record))
+            self.remove(removed)
+            return
+        content = {
+            "records": [_content(record) for record in changed],
+            "removed": [list(key) for key in removed],
+        }
+        self._replace(self._change, _json(content))
         try:
-            for record in records:
-                file, text = self._file(record.key), _text(record)
-                if not file.exists() or file.read_text("utf-8") != text:
-                    temporary = file.with_name(f".{file.name}.new")
-                    written.append((temporary, file))
-                    _write_synced(temporary, text)
-        except BaseException:
-            for temporary, _ in written:
-                temporary.unlink(missing_ok=True)
-            raise
-        for temporary, file in written:
-            temporary.replace(file)
-        self._sync_folder()
+            self._finish()
+        except OSError as error:
+            # It has happened; only its place is another than it should be.
+            _log.warning("change_not_tidied", file=str(self._change), error=str(error))
 
     def remove(self, keys: Iterable[Key]) -> None:
-        """Forgets the changes of these objects."""
+        """Forgets the changes of these objects, each by itself."""
+        self._finish()
         for key in keys:
             self._file(key).unlink(missing_ok=True)
         if self.folder.is_dir():
             self._sync_folder()
+
+    def undo(self, former: dict[Key, Record], keys: Iterable[Key]) -> None:
+        """Makes the records of these objects what they were before the change that was kept last.
+
+        On a disk that takes nothing any more what is new goes all the same, each object's by itself.
+
+        Raises:
+            OSError: what had been there before could not be kept again.
+        """
+        keys = list(keys)
+        new = [key for key in keys if key not in former]
+        try:
+            self.write([former[key] for key in keys if key in former], new)
+        except OSError:
+            self._drop_new(keys, new)
+            held = {record.key: _text(record) for record in self.load()}
+            if any(held.get(key) != (_text(former[key]) if key in former else None) for key in keys):
+                raise
+
+    def _drop_new(self, keys: list[Key], new: list[Key]) -> None:
+        """Takes out what is new, without writing anything."""
+        change = self._pending()
+        if change is not None and change.keys <= {*keys}:
+            # It is what is undone. An earlier one, which finds no room either, holds.
+            self._change.unlink()
+        for key in new:
+            self._file(key).unlink(missing_ok=True)
+        self._sync_folder()
+
+    def _finish(self) -> None:
+        """Gives each object its file of a change that stands in one file still."""
+        if not self._change.exists():
+            return
+        try:
+            change = self._pending()
+        except (ManifestError, ValueError, KeyError, TypeError) as error:
+            raise OSError(f"{self._change} cannot be read: {error}") from error
+        assert change is not None  # it was there just now, and nobody else writes here
+        for record in change.records:
+            if not self._holds(record):
+                self._replace(self._file(record.key), _text(record))
+        for key in change.removed:
+            self._file(key).unlink(missing_ok=True)
+        self._sync_folder()
+        self._change.unlink()
+        self._sync_folder()
+
+    def _pending(self) -> "_Change | None":
+        """A change that stands in one file still."""
+        try:
+            content = json.loads(self._change.read_text("utf-8"))
+        except FileNotFoundError:
+            return None
+        records = [_record(one, self._change) for one in content["records"]]
+        return _Change(records, [(kind, name) for kind, name in content["removed"]])
+
+    def _holds(self, record: Record) -> bool:
+        file = self._file(record.key)
+        return file.exists() and file.read_text("utf-8") == _text(record)
+
+    def _make_folder(self) -> None:
+        if not self.folder.is_dir():
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _sync(self.folder.parent)
+
+    def _replace(self, file: Path, text: str) -> None:
+        """Exchanges a file as a whole, durably."""
+        temporary = file.with_name(f".{file.name}.new")
+        try:
+            _write_synced(temporary, text)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+        temporary.replace(file)
+        self._sync_folder()
 
     def _file(self, key: Key) -> Path:
         kind, name = key
@@ -127,22 +221,62 @@ class AppliedFolder:
             name = f"{name[:_FILE_NAME_CHARACTERS_MAX]}-{hashlib.sha256(name.encode()).hexdigest()[:16]}"
         return self.folder / f"{kind}.{name}{_SUFFIX}"
 
+    @property
+    def _change(self) -> Path:
+        return self.folder / _CHANGE_FILE
+
     def _sync_folder(self) -> None:
-        descriptor = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        _sync(self.folder)
+
+
+@dataclass(frozen=True)
+class _Change:
+    """What concerns several objects."""
+
+    records: list[Record]
+    removed: list[Key]
+
+    @property
+    def keys(self) -> set[Key]:
+        """Whom it concerns."""
+        return {*(record.key for record in self.records), *self.removed}
+
+
+@contextmanager
+def _told(problems: list[Problem], file: Path) -> Iterator[None]:
+    """Whatever is wrong with a file is a problem that names it."""
+    try:
+        yield
+    except ManifestError as error:
+        problems += error.problems
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        fault = f"cannot be read as a kept change ({error}): mend or remove the file"
+        problems.append(Problem(Place(str(file), 1), "", fault))
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _text(record: Record) -> str:
+    return _json(_content(record))
+
+
+def _content(record: Record) -> dict[str, Any]:
     kind, name = record.key
-    content = {
+    return {
         "kind": kind,
         "name": name,
         "base": record.base,
         "manifest": record.manifest.resource.document() if record.manifest else None,
     }
+
+
+def _json(content: dict[str, Any]) -> str:
     return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
 
 

@@ -231,7 +231,7 @@ class LiveConfiguration:
         try:
             await asyncio.to_thread(self._applied.write, records)
         except BaseException:
-            # Of several records some may be there, and would hold from the next start on.
+            # It may be there all the same (of a rename it is not known what the disk has), and would hold from the next start on.
             await asyncio.to_thread(self._undo, records, former)
             raise
         concerned = {(ENGINE_WORDS.get(key[0]), _engine_name(objects.entries.get(key))) for key in _keys(records)}
@@ -249,15 +249,12 @@ class LiveConfiguration:
         return []
 
     def _undo(self, records: list[Record], former: dict[Key, Record]) -> None:
-        """Each by itself: on a disk that takes nothing any more what is new goes all the same."""
-        for key in _keys(records):
-            try:
-                if key in former:
-                    self._applied.write([former[key]])
-                else:
-                    self._applied.remove([key])
-            except OSError as error:
-                _log.error("change_not_undone", kind=key[0], name=key[1], error=str(error), applies="at the next start")
+        """As a whole; on a disk that takes nothing any more what is new goes all the same."""
+        try:
+            self._applied.undo(former, _keys(records))
+        except OSError as error:
+            for kind, name in _keys(records):
+                _log.error("change_not_undone", kind=kind, name=name, error=str(error), applies="at the next start")
 
     async def _prepare(self, objects: ObjectSet) -> Prepared | None:
         """What the engine has to be given for these objects; compared in a thread, since there may be thousands."""

@@ -308,7 +308,12 @@ class Producing:
         if not self.resumes or not self.incarnation:
             return None
         first = self.first_left
-        return Reopening(self.incarnation, self._token, first, tuple(self._settled_since(first)))
+        return Reopening(self.incarnation, self._token, first, self.left_out)
+
+    @property
+    def left_out(self) -> tuple[tuple[int, int], ...]:
+        """Behind the number that comes first of what is to be sent those that will not come, as ranges."""
+        return tuple(self._settled_since(self.first_left))
 
     def _settled_since(self, expected: int) -> Iterator[tuple[int, int]]:
         """Numbers behind the first unconfirmed one that are settled, as ranges: they will not be sent again."""
@@ -322,14 +327,19 @@ class Producing:
         """The number that comes first of what is to be sent."""
         return next(iter(self.unconfirmed), self.next)
 
-    def opened(self, opened: Opened, session: int, outbox: Outbox, *, anew: bool, first: int = 1) -> None:
+    def opened(
+        self, opened: Opened, session: int, outbox: Outbox, *, anew: bool, first: int = 1, keeps: bool = False
+    ) -> None:
         """The broker has opened it, as a new producer or as what `opening` said: what is unconfirmed is sent.
 
-        A new one counts from `first`.
+        A new one counts from `first`. With `keeps` each message has the number that it was given before: its sender may
+        go by it.
         """
         if self.state is State.CLOSED:
             return
-        if anew:
+        if anew and keeps:
+            self._handed = first - 1
+        elif anew:
             # What was numbered before the first link came up goes under the numbers of the new incarnation.
             self._renumber(first)
         self.incarnation, self._token, self.id_prefix = opened.incarnation, opened.token, opened.id_prefix

@@ -61,24 +61,18 @@ impl Engine {
         let Some(session) = self.sessions.get(&key).filter(|session| !session.withdrawn.is_empty()) else {
             return false;
         };
-        if session.withdrawn.has_overflowed() {
-            let held = self
-                .state
-                .in_flight_within(source, ranges, |holder| session_of(holder) == key);
-            let count = |(first, last): &(u64, u64)| last.saturating_sub(*first).saturating_add(1);
-            return (held.len() as u64) < ranges.iter().map(count).fold(0, u64::saturating_add);
-        }
         let named = session.withdrawn.within(source, ranges);
-        let is_held = |holder| session_of(holder) == key;
-        let (held, missed): (Vec<u64>, Vec<u64>) = named
-            .into_iter()
-            .partition(|sequence| self.state.holder(source, *sequence).is_some_and(is_held));
-        if let Some(session) = self.sessions.get_mut(&key) {
-            for sequence in held {
-                session.withdrawn.forget(source, sequence);
-            }
+        if named.is_empty() {
+            return false;
         }
-        !missed.is_empty()
+        let held = self
+            .state
+            .held_within(source, &named, |holder| session_of(holder) == key);
+        if let Some(session) = self.sessions.get_mut(&key) {
+            session.withdrawn.forget(source, &held);
+        }
+        let count = |(first, last): &(u64, u64)| last.saturating_sub(*first).saturating_add(1);
+        (held.len() as u64) < named.iter().map(count).fold(0, u64::saturating_add)
     }
 
     /// The ranges that a frame names, source by source; those of another epoch name deliveries that nobody holds.

@@ -252,6 +252,9 @@ impl Engine {
 
     /// Ends a session. `seen`: what the application saw, after a clean end; `None`: the client vanished.
     pub(super) fn end_session(&mut self, key: u64, seen: Option<&Seen>) {
+        if seen.is_some() {
+            self.refuse_waiting(key);
+        }
         self.roll_back_all(key);
         self.give_all_back(key, seen);
         let Some(session) = self.sessions.get(&key) else { return };

@@ -51,8 +51,8 @@ pub struct Engine {
     pub(super) connections: FxHashMap<u64, Connection>,
     pub(super) sessions: FxHashMap<u64, Session>,
     pub(super) producers: FxHashMap<u64, Producer>,
-    /// Open producers that have a name, by their incarnations.
-    pub(super) named: FxHashMap<u64, u64>,
+    /// Open producers that have a name.
+    pub(super) named: FxHashMap<super::naming::Name, u64>,
     pub(super) consumers: FxHashMap<u64, Consumer>,
     pub(super) receivers: FxHashMap<SourceId, Receivers>,
     /// Connections by their tokens.

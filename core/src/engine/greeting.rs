@@ -265,7 +265,6 @@ impl Engine {
 
     /// A clean end of the whole connection, whatever streams it has; `seen` by the application in any of its sessions.
     pub(super) fn goodbye(&mut self, id: u64, frame: &Frame<'_>, seen: &[SeenSet]) {
-        self.answer_frame(id, frame, Ok(Outcome::Done));
         let Some(key) = self.streams.get(&id).and_then(|stream| stream.connection) else {
             return;
         };
@@ -275,6 +274,8 @@ impl Engine {
             .map(|connection| connection.streams.clone())
             .unwrap_or_default();
         self.end_connection(key, Some(&Seen::of(seen)));
+        // Last: what was refused with it is told before.
+        self.answer_frame(id, frame, Ok(Outcome::Done));
         for stream in streams {
             self.let_go(stream);
         }

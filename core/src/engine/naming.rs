@@ -8,6 +8,9 @@ use super::errors::{Refused, of_state, refuse};
 use crate::proto::{self, AcknowledgeMode, ErrorCode};
 use crate::state::{DestinationId, NameError, Named, PRODUCER_NAME_CHARS_MAX, State};
 
+/// Whose name it is, the name, and where.
+pub type Name = (String, String, DestinationId);
+
 impl Engine {
     /// Whether a producer may have the name that it asks for.
     pub(super) fn check_name(&self, session: u64, open: &proto::OpenProducer) -> Result<(), Refused> {
@@ -52,7 +55,9 @@ impl Engine {
         } else {
             self.same_opening(open, destination, user)?
         };
-        if let Some(&earlier) = self.named.get(&named.incarnation) {
+        // Also one of another incarnation: the broker may have had to forget the name while that was open.
+        let name = (user.to_owned(), open.name.clone(), destination);
+        if let Some(&earlier) = self.named.get(&name) {
             self.expel_producer(earlier, taken_over());
         }
         Ok(named)

@@ -4,6 +4,7 @@
 //! is settled, which is: confirmed, rejected, or taken into a transaction. A grant is told again when a quarter of the
 //! window has been settled since the last one, so a producer that keeps up hears of it seldom and never waits for it.
 
+use super::naming::Name;
 use super::postponed::Postponed;
 use crate::proto::Durability;
 use crate::state::DestinationId;
@@ -64,6 +65,8 @@ pub struct Producer {
     pub left_out: VecDeque<(u64, u64)>,
     /// What is to come again before anything later.
     pub postponed: Postponed,
+    /// The name of the application's own that it was opened by.
+    pub name: Option<Box<Name>>,
     /// Bytes published since it was opened.
     pub published_bytes: u64,
     /// The window in bytes.
@@ -108,6 +111,7 @@ impl Producer {
             next_sequence,
             left_out: VecDeque::new(),
             postponed: Postponed::default(),
+            name: None,
             published_bytes: 0,
             window_bytes,
             settled_sequence: before,
@@ -137,6 +141,11 @@ impl Producer {
     /// Numbers below this one may have been sent before.
     pub fn may_be_again_below(&self) -> u64 {
         self.again_below.max(self.next_sequence)
+    }
+
+    /// Bytes that were published and are not settled.
+    pub fn inflight_bytes(&self) -> u64 {
+        self.published_bytes.saturating_sub(self.settled_bytes)
     }
 
     /// Takes messages out of flight. Whether a new grant is worth telling.

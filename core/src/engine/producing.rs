@@ -4,6 +4,7 @@ use super::engine::Engine;
 use super::errors::{Refused, of_state, over_limit, refuse};
 use super::intake::{Handled, Outcome};
 use super::producer::{Producer, Target, WINDOW_BYTES_MAX, WINDOW_BYTES_MIN, WINDOW_MESSAGES};
+use super::publishing::no_such_producer;
 use super::tickets::{Purpose, Resolved};
 use crate::proto::reply::Result as Answered;
 use crate::proto::{self, ErrorCode, server_frame};
@@ -50,14 +51,18 @@ impl Engine {
             (_, None) => next.saturating_add(WINDOW_MESSAGES),
         };
         producer.left_out = left_out;
+        if let (Some(_), Some(target)) = (named, &producer.target) {
+            producer.name = Some(Box::new((user.clone(), open.name.clone(), target.destination)));
+            self.note_passed_over(&producer, open, last);
+        }
         let opened = self.opened(&producer, named, last, &user);
         if let Some(target) = &producer.target {
             self.state.attach_producer(target.destination);
         }
-        self.producers.insert(producer_key, producer);
-        if named.is_some() {
-            self.named.insert(incarnation, producer_key);
+        if let Some(name) = &producer.name {
+            self.named.insert((**name).clone(), producer_key);
         }
+        self.producers.insert(producer_key, producer);
         if let Some(session) = self.sessions.get_mut(&key) {
             session.producers.push(producer_key);
         }
@@ -71,6 +76,21 @@ impl Engine {
             Some(_) => Outcome::AnswerCommitted(answer),
             None => Outcome::Answer(answer),
         })
+    }
+
+    /// A program with a name begins where it likes, and may send later what it has left out: of that nothing has arrived, if it
+    /// is above the last that has, although higher numbers will.
+    fn note_passed_over(&mut self, producer: &Producer, open: &proto::OpenProducer, last: u64) {
+        let Some(target) = &producer.target else { return };
+        // What was settled elsewhere, before it begins here, counts as stored.
+        let from = last.saturating_add(1).max(open.settled_below);
+        let begins = (from, producer.next_sequence.saturating_sub(1));
+        let comes_back = open.incarnation != 0;
+        let left_out = producer.left_out.iter().filter(|_| comes_back).copied();
+        for (first, last) in std::iter::once(begins).chain(left_out) {
+            self.state
+                .note_skipped(target.destination, producer.incarnation, first, last);
+        }
     }
 
     /// What the client is told of a producer that is open.
@@ -193,14 +213,11 @@ impl Engine {
 
     pub(super) fn close_producer(&mut self, key: u64, number: u32) -> Handled {
         let Some(producer) = self.producer_key(key, number) else {
-            return Err(refuse(
-                ErrorCode::Closed,
-                format!("producer {number}"),
-                "The session has no such producer.",
-            ));
+            return Err(no_such_producer(number));
         };
         self.end_producer(producer);
-        Ok(Outcome::Done)
+        // Of what waits for the disk nobody is told by its number any more: this answer stands for it.
+        Ok(Outcome::AnswerCommitted(Answered::Done(proto::Done {})))
     }
 
     pub(super) fn producer_key(&self, session: u64, number: u32) -> Option<u64> {
@@ -213,8 +230,10 @@ impl Engine {
         let Some(producer) = self.producers.remove(&key) else {
             return;
         };
-        if self.named.get(&producer.incarnation) == Some(&key) {
-            self.named.remove(&producer.incarnation);
+        if let Some(name) = &producer.name
+            && self.named.get(&**name) == Some(&key)
+        {
+            self.named.remove(&**name);
         }
         if let Some(target) = &producer.target {
             self.state.detach_producer(target.destination);
@@ -229,6 +248,7 @@ impl Engine {
             connection.producers.remove(&producer.number);
             connection.window_bytes = connection.window_bytes.saturating_sub(producer.window_bytes);
             connection.upload_bytes = connection.upload_bytes.saturating_sub(uploaded);
+            connection.inflight_bytes = connection.inflight_bytes.saturating_sub(producer.inflight_bytes());
         }
         if let Some(stream) = stream
             && !producer.confirmed.is_empty()
@@ -253,10 +273,10 @@ impl Engine {
         let Some(producer) = self.producers.get(&producer_key) else {
             return;
         };
-        let number = producer.number;
+        let (number, session_key) = (producer.number, producer.session);
         let session = self
             .sessions
-            .get(&producer.session)
+            .get(&session_key)
             .and_then(|session| Some((session.stream?, session.number)));
         self.end_producer(producer_key);
         if let Some((stream, session)) = session {
@@ -266,6 +286,7 @@ impl Engine {
             };
             self.send(stream, session, server_frame::Frame::ProducerClosed(closed));
         }
+        self.refuse_waiting_of(session_key, number);
     }
 
     pub(super) fn connection_of(&self, session: u64) -> Option<u64> {
@@ -288,7 +309,8 @@ fn left_out(open: &proto::OpenProducer) -> Result<VecDeque<(u64, u64)>, Refused>
     let mut from = open.first_unconfirmed.max(1);
     for range in &open.left_out {
         let last = if range.last == 0 { range.first } else { range.last };
-        if open.incarnation == 0 || range.first < from || last < range.first || last == u64::MAX {
+        let is_new = open.incarnation == 0 && (open.name.is_empty() || open.first_unconfirmed == 0);
+        if is_new || range.first < from || last < range.first || last == u64::MAX {
             let message = "Numbers that are left out stand in order, behind the first that is unconfirmed, of a producer \
                            that comes back.";
             return Err(refuse(ErrorCode::InvalidArgument, "left_out", message));

@@ -57,9 +57,7 @@ impl Engine {
             return Ok(Outcome::Parked);
         }
         let Some(producer_key) = self.producer_key(key, frame.producer) else {
-            let message = "The session has no such producer.";
-            let refused = refuse(ErrorCode::Closed, format!("producer {}", frame.producer), message);
-            return self.reject_all(id, key, frame, refused);
+            return self.reject_all(id, key, frame, no_such_producer(frame.producer));
         };
         let Some(producer) = self.producers.get_mut(&producer_key) else {
             return Ok(Outcome::Done);
@@ -428,7 +426,7 @@ impl Engine {
     }
 
     /// Refuses all messages of a frame but the RELIABLE ones, of which nobody hears.
-    fn reject_all(&mut self, id: u64, key: u64, frame: &PublishFrame<'_>, refused: Refused) -> Handled {
+    pub(super) fn reject_all(&mut self, id: u64, key: u64, frame: &PublishFrame<'_>, refused: Refused) -> Handled {
         let told = told_of(frame).into_iter();
         let rejected = told.map(|(first, last)| (first, last, refused.clone())).collect();
         self.doom(key, frame, &refused);
@@ -462,6 +460,12 @@ impl Engine {
             self.send(id, number, server_frame::Frame::Rejected(rejected));
         }
     }
+}
+
+/// A producer that was never opened, or has ended.
+pub(super) fn no_such_producer(number: u32) -> Refused {
+    let message = "The session has no such producer.";
+    refuse(ErrorCode::Closed, format!("producer {number}"), message)
 }
 
 /// The numbers of a frame but those of RELIABLE messages, of which nobody hears.

@@ -9,11 +9,14 @@
 //! its consumers behind its producers. What waits is bounded by the producers' credit, and by what a session may park.
 
 use super::engine::Engine;
+use super::errors::refuse;
 use super::frames::{self, Frame, PublishFrame};
+use super::publishing::no_such_producer;
 use crate::message::MessageView;
 use crate::proto::transact::Verb;
-use crate::proto::{DeliveryMode, DestinationKind, OpenProducer, Transact, Upload};
+use crate::proto::{CloseProducer, DeliveryMode, DestinationKind, ErrorCode, OpenProducer, Transact, Upload};
 use crate::state::Origin;
+use prost::Message as _;
 use std::collections::BTreeSet;
 
 /// What a record takes beside its message, at a fair estimate: one that is off leads to a refusal that says "again".
@@ -71,6 +74,15 @@ fn transacts(frame: &Frame<'_>) -> Option<(u64, Verb)> {
 /// Whether a frame that waits decides about this transaction.
 fn is_decision(held: &[u8], number: u64) -> bool {
     Frame::parse(held).is_ok_and(|frame| transacts(&frame).is_some_and(|(other, _)| other == number))
+}
+
+/// Whether a frame that waits ends the producer of this number.
+fn is_end_of(held: &[u8], producer: u32) -> bool {
+    let frame = Frame::parse(held)
+        .ok()
+        .filter(|frame| frame.kind == frames::CLOSE_PRODUCER);
+    let close = frame.and_then(|frame| CloseProducer::decode(frame.body).ok());
+    close.is_some_and(|close| close.producer == producer)
 }
 
 /// The messages in a frame that waits.
@@ -165,6 +177,59 @@ impl Engine {
                 && let Some(producer) = self.producer_key(key, publish.producer)
             {
                 self.use_up(producer, &publish);
+            }
+        }
+    }
+
+    /// A session is closed by its client: of what still waits, for room or for a ticket, nothing will be done. Each message is
+    /// refused, and each request answered.
+    pub(super) fn refuse_waiting(&mut self, key: u64) {
+        let Some(session) = self.sessions.get_mut(&key) else {
+            return;
+        };
+        let (parked, held) = (std::mem::take(&mut session.parked), std::mem::take(&mut session.held));
+        // Behind its end nothing is told: producers and consumers go with it.
+        let Some(stream) = session.stream else { return };
+        // What comes while a frame waits for its ticket stands behind what waited for room before.
+        for bytes in held.iter().chain(parked.iter()) {
+            let Ok(frame) = Frame::parse(bytes) else { continue };
+            let message = "The session was closed while this waited.";
+            let refused = refuse(ErrorCode::Closed, format!("session {}", frame.session), message);
+            match PublishFrame::parse(frame.body) {
+                Ok(publish) if frame.kind == frames::PUBLISH => {
+                    let handled = self.reject_all(stream, key, &publish, refused);
+                    self.answer_frame(stream, &frame, handled);
+                }
+                _ if frame.request == 0 => {}
+                _ => self.answer_frame(stream, &frame, Err(refused)),
+            }
+        }
+    }
+
+    /// A producer was closed without its client's doing. What it had sent, and still waits for room, is refused: handled
+    /// later, it would be taken for what another producer of the same number sends.
+    pub(super) fn refuse_waiting_of(&mut self, key: u64, producer: u32) {
+        let Some(session) = self.sessions.get_mut(&key) else {
+            return;
+        };
+        let mut refused = Vec::new();
+        let mut is_over = false;
+        session.held.retain(|held| {
+            is_over |= is_end_of(held, producer);
+            let is_its = !is_over && publish_of(held).is_some_and(|publish| publish.producer == producer);
+            if is_its {
+                refused.push(held.to_vec());
+            }
+            !is_its
+        });
+        let Some(stream) = session.stream else { return };
+        for bytes in refused {
+            // Its producer is unknown by now, and that is what is told.
+            if let Ok(frame) = Frame::parse(&bytes)
+                && let Ok(publish) = PublishFrame::parse(frame.body)
+            {
+                let handled = self.reject_all(stream, key, &publish, no_such_producer(producer));
+                self.answer_frame(stream, &frame, handled);
             }
         }
     }

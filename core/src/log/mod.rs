@@ -64,7 +64,7 @@ pub use options::{OpenMode, Options};
 pub use position::{BLOCK_BYTES, Position};
 pub use reading::{Read, ReadDone, ReadRequest};
 pub use record::{HEADER_BYTES, KIND_USER_MIN};
-pub use recovery::{Dropped, Recovered, RecoveryReport};
+pub use recovery::{Dropped, Recovered, RecoveryReport, Renamed};
 pub use reserve::Purpose;
 pub use running::{Log, RollingHash, Space};
 pub use shipping::ShipRequest;

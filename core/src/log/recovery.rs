@@ -50,6 +50,15 @@ pub struct Dropped {
     pub why: String,
 }
 
+/// What a forced start keeps under a name of its own, since what named it is lost.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Renamed {
+    /// The queue that has it now.
+    pub name: String,
+    /// How many messages.
+    pub messages: u64,
+}
+
 /// What an open found.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct RecoveryReport {
@@ -75,6 +84,8 @@ pub struct RecoveryReport {
     pub manifest_computed: bool,
     /// What a forced start dropped.
     pub dropped: Vec<Dropped>,
+    /// Nothing of this is lost but its names; told by the state layer.
+    pub renamed: Vec<Renamed>,
     /// Where the log ends.
     pub end: Position,
     /// The epoch in force after the open.

@@ -550,6 +550,8 @@ pub struct Limits {
 }
 /// A clean end: sessions are closed, uncommitted transactions rolled back; what was `seen` (as in CloseSession), in any of
 /// the sessions, comes again flagged, all else that was not acknowledged is released without counting.
+/// Messages that wait in the broker are refused (CLOSED); of others that were neither confirmed nor rejected before the
+/// answer it cannot be told whether they are kept: who wants to know waits for their confirmations first.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Goodbye {
     #[prost(message, repeated, tag = "1")]
@@ -648,6 +650,9 @@ pub struct Start {
     pub stop: bool,
 }
 /// Unacknowledged messages go back: those the application has seen count as delivered, the others do not.
+/// Messages that wait in the broker (for room, or until it knows where they go) are refused (CLOSED), and requests that wait
+/// are answered so. All that was sent in the session before and not rejected before the answer is confirmed with it: the
+/// answer comes when that is on disk.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct CloseSession {
     #[prost(message, repeated, tag = "1")]
@@ -699,8 +704,8 @@ pub struct OpenProducer {
     /// the store may be another one, or an older copy of it, and nobody can tell which messages arrived.
     #[prost(bytes = "vec", tag = "5")]
     pub token: ::prost::alloc::vec::Vec<u8>,
-    /// With an incarnation: numbers from `first_unconfirmed` on that will not come again, since they were confirmed or refused
-    /// before; ascending. No others may be left out.
+    /// With an incarnation, or with a name: numbers from `first_unconfirmed` on that will not come again, since they were
+    /// confirmed or refused before; ascending. No others may be left out.
     #[prost(message, repeated, tag = "6")]
     pub left_out: ::prost::alloc::vec::Vec<SequenceRange>,
     /// A name of the application's own, of at most 255 characters, none of them a control character. It stands for one
@@ -710,7 +715,8 @@ pub struct OpenProducer {
     ///
     /// With `incarnation` 0 the producer is opened by its name: whoever had it open before is told ProducerClosed (CONFLICT).
     /// Its messages follow on from the highest number that is stored or, with `first_unconfirmed`, begin with that one: what
-    /// was stored before is confirmed and not stored again. With an incarnation it goes on after its link broke, unless the
+    /// was stored before is confirmed and not stored again. Numbers that it passes over (between the highest that is stored and
+    /// that one) are stored if they come later. With an incarnation it goes on after its link broke, unless the
     /// name was opened since (CONFLICT).
     ///
     /// A broker keeps a bounded number of names. When it had to forget one of this user's, a name that it does not know is
@@ -720,6 +726,10 @@ pub struct OpenProducer {
     /// ...unless this is set: then it is new.
     #[prost(bool, tag = "8")]
     pub unknown_is_new: bool,
+    /// With a name and `incarnation` 0, of a producer that goes on from another broker, or where this one has forgotten it:
+    /// numbers below this one, and those in `left_out`, were settled before, and count as stored.
+    #[prost(uint64, tag = "9")]
+    pub settled_below: u64,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ProducerOpened {
@@ -745,6 +755,8 @@ pub struct ProducerOpened {
     #[prost(string, tag = "7")]
     pub message_id_prefix: ::prost::alloc::string::String,
 }
+/// The end of a producer, behind all that it has sent. What was not rejected before the answer is confirmed with it: the
+/// answer comes when that is on disk.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct CloseProducer {
     #[prost(uint32, tag = "1")]

@@ -173,9 +173,14 @@ pub(super) fn recovery(report: &RecoveryReport) -> String {
             })
         })
         .collect();
+    let renamed = log
+        .renamed
+        .iter()
+        .map(|renamed| json!({"name": renamed.name, "messages": renamed.messages}));
+    let renamed: Vec<Value> = renamed.collect();
     json!({
         "created": log.created, "clean": log.clean, "segments": log.segments, "records": log.records,
-        "bytes": log.bytes, "torn_bytes": log.torn_bytes_cut, "dropped": dropped, "manifest_computed": log.manifest_computed, "epoch": log.epoch,
+        "bytes": log.bytes, "torn_bytes": log.torn_bytes_cut, "dropped": dropped, "renamed": renamed, "manifest_computed": log.manifest_computed, "epoch": log.epoch,
         "end": log.end.0,
     })
     .to_string()

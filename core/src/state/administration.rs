@@ -96,7 +96,7 @@ impl State {
 
     /// Refuses what a client brings into being once the disk is full: the reserve is for taking messages out. While the
     /// next segments are being prepared it may be used; that is a matter of moments.
-    fn leave_reserve(&self) -> Result<(), AppendError> {
+    pub(super) fn leave_reserve(&self) -> Result<(), AppendError> {
         if self.log.space() == Space::Full && !self.log.has_room(CATALOGUE_RECORD_BYTES) {
             return Err(AppendError::NoSpace);
         }

@@ -276,7 +276,21 @@ impl Tables {
             self.drop_destination(liveness, head.id);
             return Ok(());
         }
+        self.recover_destination(liveness, head)
+    }
+
+    /// A destination as a record describes it.
+    pub fn recover_destination(
+        &mut self,
+        liveness: &mut impl Liveness,
+        head: &DestinationHead,
+    ) -> Result<(), HeadError> {
         let name = DestinationName::parse(&head.name).map_err(|_| HeadError::Range("destination name"))?;
+        let earlier = self.catalogue.id_of(head.kind, name.as_str());
+        if let Some(earlier) = earlier.filter(|earlier| *earlier < head.id) {
+            // One name is one destination's: the record of the earlier one's end is gone, or lost.
+            self.drop_destination(liveness, earlier);
+        }
         self.create_destination(head.id, head.kind, name, head.generation, head.origin);
         Ok(())
     }
@@ -324,15 +338,23 @@ impl Tables {
             self.drop_subscription(liveness, head.id);
             return Ok(());
         }
-        self.recover_subscription(head)
+        self.recover_subscription(liveness, head)
     }
 
     /// A durable subscription as a record describes it.
-    pub fn recover_subscription(&mut self, head: &SubscriptionHead) -> Result<(), HeadError> {
+    pub fn recover_subscription(
+        &mut self,
+        liveness: &mut impl Liveness,
+        head: &SubscriptionHead,
+    ) -> Result<(), HeadError> {
         let pattern = Pattern::parse(&head.pattern).map_err(|_| HeadError::Range("subscription pattern"))?;
         let selector = Selector::parse_optional(&head.selector, Scope::Ordinary)
             .map_err(|_| HeadError::Range("subscription selector"))?
             .map(Arc::new);
+        let earlier = self.catalogue.subscription_named(&head.client_id, &head.name);
+        if let Some(earlier) = earlier.map(|earlier| earlier.id).filter(|earlier| *earlier < head.id) {
+            self.drop_subscription(liveness, earlier);
+        }
         let unwanted = if head.no_local {
             Unwanted::Client(head.client_id.as_str().into())
         } else {

@@ -199,6 +199,8 @@ impl Catalogue {
         self.routing_generation += 1;
         self.retired.remove(&id);
         self.names[kind_index(kind)].insert(name.clone(), id);
+        // Of what is the broker's own nobody but the broker says anything.
+        let is_own = origin == Origin::Dynamic && name.is_system();
         let destination = Destination {
             id,
             kind,
@@ -206,8 +208,8 @@ impl Catalogue {
             generation,
             origin,
             properties: Properties::default(),
-            settled: false,
-            is_current: false,
+            settled: is_own,
+            is_current: is_own,
             is_asked: false,
             store: FAILSAFE,
             producers: 0,
@@ -284,7 +286,8 @@ impl Catalogue {
     /// Notes that another configuration holds: who opens a dynamic destination next has to ask for its properties.
     pub(super) fn unsettle_dynamic(&mut self) {
         let all = self.destinations.values_mut();
-        for destination in all.filter(|destination| destination.origin == Origin::Dynamic) {
+        let dynamic = |found: &&mut Destination| found.origin == Origin::Dynamic && !found.name.is_system();
+        for destination in all.filter(dynamic) {
             destination.settled = false;
             destination.is_current = false;
         }

@@ -12,7 +12,6 @@ use std::collections::BTreeSet;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::log::{AppendError, HEADER_BYTES, Position, Purpose, Space};
-use crate::name::DestinationName;
 
 use super::administration::head_of;
 use super::catalogue_record::{DestinationHead, Origin, kinds};
@@ -46,7 +45,8 @@ pub(super) struct CheckpointReading {
 impl State {
     /// Writes a checkpoint when enough was appended since the last.
     pub(super) fn checkpoint_if_due(&mut self) -> Result<(), AppendError> {
-        let due = self.log.end().0.saturating_sub(self.checkpoint_end.0) >= self.checkpoint_bytes
+        let due = self.checkpoint_owed
+            || self.log.end().0.saturating_sub(self.checkpoint_end.0) >= self.checkpoint_bytes
             // On a full disk segments are only kept because no checkpoint is above them: one makes room.
             || (self.log.space() == Space::Full
                 && (self.log.is_kept_by_floor() || self.log.is_kept_from_rewriting()));
@@ -109,6 +109,7 @@ impl State {
         }
         self.log.keep_for_checkpoint(lengths.iter().sum());
         self.checkpoint_end = end;
+        self.checkpoint_owed = false;
         self.checkpoint_pending = Some((begin, end));
         self.log.set_floor(begin, end);
         Ok(())
@@ -254,7 +255,7 @@ impl Tables {
             _ => None,
         };
         while !decoder.is_at_end() {
-            self.apply_item(Item::decode(&mut decoder)?, reading.as_mut())?;
+            self.apply_item(liveness, Item::decode(&mut decoder)?, reading.as_mut())?;
         }
         let Some(mut reading) = reading else { return Ok(()) };
         reading.chunk = chunk;
@@ -275,7 +276,12 @@ impl Tables {
     }
 
     /// Takes one item, and notes what the checkpoint that is read names.
-    fn apply_item(&mut self, item: Item, reading: Option<&mut CheckpointReading>) -> Result<(), HeadError> {
+    fn apply_item(
+        &mut self,
+        liveness: &mut impl Liveness,
+        item: Item,
+        reading: Option<&mut CheckpointReading>,
+    ) -> Result<(), HeadError> {
         match item {
             Item::Counters {
                 next_id,
@@ -290,13 +296,12 @@ impl Tables {
                 }
             }
             Item::Destination(head) => {
-                let name = DestinationName::parse(&head.name).map_err(|_| HeadError::Range("destination name"))?;
-                self.create_destination(head.id, head.kind, name, head.generation, head.origin);
+                self.recover_destination(liveness, &head)?;
                 reading.map(|reading| reading.named.insert(head.id.0));
             }
             Item::Subscription(head) => {
                 if self.catalogue.subscription(head.id).is_none() {
-                    self.recover_subscription(&head)?;
+                    self.recover_subscription(liveness, &head)?;
                 }
                 reading.map(|reading| reading.named.insert(head.id.0));
             }

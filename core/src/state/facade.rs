@@ -7,7 +7,7 @@ use std::sync::Arc;
 use rustc_hash::FxHashSet;
 
 use crate::log::disk::Disk;
-use crate::log::{AppendError, Dropped, Log, LogChunk, OpenMode, Options, Position, Purpose, RecoveryReport};
+use crate::log::{AppendError, Log, LogChunk, OpenMode, Options, Position, Purpose, RecoveryReport, Renamed};
 
 use super::catalogue::{Catalogue, Destination, Subscription};
 use super::catalogue_record::kinds;
@@ -104,6 +104,10 @@ pub struct State {
     pub(super) overdue: bool,
     /// Sources whose redelivery watermark could not be raised: they have to be looked at again.
     pub(super) unreserved: Vec<SourceId>,
+    /// Names that a forced start gave out, and that are not logged yet for want of room.
+    pub(super) recovered: Vec<DestinationId>,
+    /// A checkpoint that a forced start owes found no room.
+    pub(super) checkpoint_owed: bool,
     pub(super) totals: Totals,
 }
 
@@ -157,11 +161,8 @@ impl State {
                 .map_err(|error| error.to_string())
         })?;
         SpillFiles::wipe(&*disk)?;
-        let unnamed = tables.recovered(&mut log, recovering, follows);
+        report.renamed = tables.recovered(&mut log, recovering, follows, is_forced);
         log.keep_for_checkpoint(tables.checkpoint_bytes);
-        if is_forced && unnamed > 0 {
-            report.dropped.push(lost_definitions(unnamed));
-        }
         tables.live = !follows;
         let checkpoint_end = tables.checkpoint;
         let mut state = Self {
@@ -188,10 +189,13 @@ impl State {
             bridged: 0,
             overdue: false,
             unreserved: Vec::new(),
+            recovered: Vec::new(),
+            checkpoint_owed: false,
             totals: Totals::default(),
         };
         if !follows {
             state.log_start(options.start)?;
+            state.settle_forced(&report)?;
         }
         state.bridge_incarnation = state.next_incarnation()?;
         state.overdue = state.tables.timers.is_due(now.monotonic_ms);
@@ -502,19 +506,6 @@ impl State {
     }
 }
 
-/// What a forced start says of messages whose destination nothing names any more.
-fn lost_definitions(messages: u64) -> Dropped {
-    let why = "messages of queues and subscriptions that nothing names: deleted before, or their definitions are lost";
-    Dropped {
-        file: "(definitions)".to_owned(),
-        offset: 0,
-        position: Position::ZERO,
-        bytes: 0,
-        records: Some(messages),
-        why: why.to_owned(),
-    }
-}
-
 /// Numbers of producers and transactions are composed of the epoch and a counter: it must leave room for that.
 fn check_epoch(epoch: Option<u64>) -> Result<(), StateError> {
     match epoch {
@@ -524,12 +515,19 @@ fn check_epoch(epoch: Option<u64>) -> Result<(), StateError> {
 }
 
 impl Tables {
-    /// All records were applied: what follows from there being no more of them. How many messages waited in what nothing
-    /// names.
-    fn recovered(&mut self, log: &mut Log, mut recovering: Recovering, follows: bool) -> u64 {
+    /// All records were applied: what follows from there being no more of them. `is_forced`: what names a source may be lost,
+    /// and it is given a name; which these are.
+    fn recovered(&mut self, log: &mut Log, mut recovering: Recovering, follows: bool, is_forced: bool) -> Vec<Renamed> {
         self.begin_epoch(&mut recovering, log.epoch());
+        let renamed = if is_forced && !follows {
+            self.name_unnamed()
+        } else {
+            Vec::new()
+        };
         // A follower may not have got as far as to what names them; when it takes over it has.
-        let unnamed = if follows { 0 } else { self.drop_unnamed(&mut recovering) };
+        if !follows {
+            self.drop_unnamed(&mut recovering);
+        }
         self.committed = log.durable();
         self.inherit_watermarks();
         self.hold_all(log);
@@ -539,24 +537,20 @@ impl Tables {
         // Without a checkpoint yet, nothing is below it.
         log.set_floor(self.checkpoint.max(Position(1)), Position::ZERO);
         log.set_committed(self.committed);
-        unnamed
+        renamed
     }
 
     /// Sources that no record and no checkpoint names were deleted, by records that are no longer needed.
-    /// How many messages waited in them.
-    fn drop_unnamed(&mut self, liveness: &mut impl Liveness) -> u64 {
+    fn drop_unnamed(&mut self, liveness: &mut impl Liveness) {
         let unnamed: Vec<SourceId> = self
             .sources
             .values()
             .filter(|source| !source.named)
             .map(|source| source.id)
             .collect();
-        let mut messages = 0;
         for id in unnamed {
-            messages += self.sources.get(&id).map_or(0, |source| source.statistics.messages);
             self.remove_source(liveness, id);
         }
-        messages
     }
 
     /// What may have been delivered before comes flagged from now on.

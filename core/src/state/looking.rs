@@ -86,6 +86,19 @@ impl State {
         found
     }
 
+    /// Those of some sequences (stretches with both ends) that are in the hands of such holders, also what an open transaction
+    /// of theirs has acknowledged.
+    #[must_use]
+    pub fn held_within(&self, id: SourceId, ranges: &[(u64, u64)], is_holder: impl Fn(u64) -> bool) -> Vec<u64> {
+        let mut found = Vec::new();
+        if let Some(source) = self.tables.sources.get(&id) {
+            source.queue.flights_in_any(ranges, &mut found);
+            let holder = |sequence: u64| source.queue.flight(sequence).map(|flight| flight.holder);
+            found.retain(|sequence| holder(*sequence).is_some_and(&is_holder));
+        }
+        found
+    }
+
     /// Who holds a delivery.
     #[must_use]
     pub fn holder(&self, id: SourceId, sequence: u64) -> Option<u64> {

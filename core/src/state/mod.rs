@@ -9,7 +9,7 @@
 //! `checkpoint_record`, all of them in `records`; `queue`
 //! (entries), `source`, `timers`, `producers`, `refusals`, `names`, `starts`, `volatile` with `spill`; `properties`, `bridge`, `catalogue`, `destroyed`; `transaction`;
 //! `tables` with `apply`, `deciding`, `checkpoint`, `rewriting`; and the `facade` with `publishing`, `ending`, `dispatching`,
-//! `acknowledging`, `transacting`, `administration`, `looking`, `upkeep`, `dump`.
+//! `acknowledging`, `transacting`, `administration`, `looking`, `upkeep`, `recovered`, `dump`.
 //!
 //! Invariants
 //! - A reference is logged before anybody is told of it, and delivered only when its record is committed.
@@ -44,6 +44,7 @@ mod publishing;
 mod queue;
 pub mod ranges;
 mod records;
+mod recovered;
 mod refusals;
 mod rewriting;
 mod room;

@@ -22,7 +22,6 @@ use super::ids::{DestinationId, UNLOGGED_ID};
 use super::producers::Producers;
 use super::refusals::Key;
 use super::tables::Tables;
-use crate::log::Purpose;
 
 const VERSION: u8 = 1;
 
@@ -384,7 +383,9 @@ impl State {
         };
         self.head_buffer.clear();
         head.encode(&mut self.head_buffer);
-        self.append_event_for(super::catalogue_record::kinds::PRODUCER_NAME, Purpose::Fill)
+        // A full disk refuses it; while the log's next files are being prepared it finds room, as a destination does.
+        self.leave_reserve()
+            .and_then(|()| self.append_event(super::catalogue_record::kinds::PRODUCER_NAME))
             .map_err(StateError::from)?;
         self.tables.apply_name(&head);
         let last = self.tables.producers.last(incarnation, destination);

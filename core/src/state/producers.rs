@@ -190,6 +190,17 @@ impl Producers {
         }
     }
 
+    /// Notes that these numbers are passed over by a producer of which nothing above them has arrived: should they come after
+    /// all, as from a program that was started again, they are new.
+    pub fn note_skipped(&mut self, incarnation: u64, destination: DestinationId, first: u64, last: u64) {
+        let arrived = self.last(incarnation, destination).map_or(0, |last| last.sequence);
+        let first = first.max(arrived.saturating_add(1));
+        if first <= last {
+            self.refusals.note_range((incarnation, destination), first, last);
+            self.mark_evicted();
+        }
+    }
+
     /// Notes that a number was refused before it was known where it goes, and may have arrived somewhere before that: neither
     /// it nor those before it can be told any more.
     pub fn note_doubtful(&mut self, incarnation: u64, sequence: u64) {

@@ -228,6 +228,11 @@ impl State {
         }
     }
 
+    /// Notes that a producer passes over some numbers, above all that has arrived of it: should they come, they are new.
+    pub fn note_skipped(&mut self, to: DestinationId, incarnation: u64, first: u64, last: u64) {
+        self.tables.producers.note_skipped(incarnation, to, first, last);
+    }
+
     /// Notes that a message was refused before it was known where it goes, and may have arrived somewhere before that.
     pub fn note_doubtful(&mut self, incarnation: u64, sequence: u64) {
         if incarnation != 0 {

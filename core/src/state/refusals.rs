@@ -267,6 +267,15 @@ impl Refusals {
         self.put(key, ranges);
     }
 
+    /// Notes that these numbers were skipped: they count like refused ones.
+    pub fn note_range(&mut self, key: Key, first: u64, last: u64) {
+        let mut ranges = self.take(key);
+        let mut skipped = Ranges::default();
+        skipped.push(first, last);
+        ranges.absorb(&skipped);
+        self.put(key, ranges);
+    }
+
     /// Notes that of numbers up to this one it cannot be told whether they were refused.
     pub fn doubt(&mut self, key: Key, sequence: u64) {
         let mut ranges = self.take(key);

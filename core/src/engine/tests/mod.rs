@@ -1,11 +1,13 @@
 //! Tests of the layer over the simulated disk: an engine, a host that runs every job at once, one client with real frames.
 
 mod acknowledging;
+mod closing;
 mod configuring;
 mod detaching;
 mod dispatching;
 mod naming;
 mod producers;
+mod recovered;
 mod refusing;
 mod room;
 mod transacting;

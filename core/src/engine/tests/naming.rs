@@ -348,3 +348,106 @@ fn a_dynamic_queue_stays_for_the_numbers_of_who_has_a_name_there() {
     bench.publish(2, "b");
     assert_eq!((bench.source(), bench.held()), (source, Some(0)), "it is stored once");
 }
+
+// covers: EMS-MSG-E01
+#[test]
+fn numbers_that_a_program_passes_over_are_stored_when_it_sends_them_later() {
+    let from = |first_unconfirmed| proto::OpenProducer {
+        first_unconfirmed,
+        ..named("import")
+    };
+    for restart in [false, true] {
+        let mut bench = Bench::new(Properties::default());
+        bench.program("import");
+        bench.publish(1, "a");
+        bench.connect();
+        opened(bench.open(from(5)));
+        (5..=6).for_each(|sequence| bench.publish(sequence, "later"));
+        if restart {
+            bench.start();
+        }
+        bench.connect();
+        assert_eq!(opened(bench.open(from(1))).last_sequence, 6);
+        bench.frames.clear();
+        (1..=7).for_each(|sequence| bench.publish(sequence, "all of it"));
+        assert_eq!(bench.confirmed(), [1, 2, 3, 4, 5, 6, 7]);
+        assert_eq!(bench.held(), Some(7), "what is confirmed is stored, once");
+    }
+}
+
+// covers: EMS-MSG-E01
+#[test]
+fn what_was_settled_at_another_broker_counts_as_stored_and_what_was_passed_over_there_does_not() {
+    let mut bench = Bench::new(Properties::default());
+    bench.connect();
+    // The destination has moved here; numbers 1 to 3 were settled where it was, 4 is passed over.
+    let moved = proto::OpenProducer {
+        first_unconfirmed: 5,
+        settled_below: 4,
+        left_out: vec![proto::SequenceRange { first: 6, last: 7 }],
+        ..named("import")
+    };
+    assert_eq!(opened(bench.open(moved)).last_sequence, 0);
+    bench.publish(5, "e");
+    bench.publish(8, "h");
+    bench.connect();
+    let from_the_first = proto::OpenProducer {
+        first_unconfirmed: 1,
+        ..named("import")
+    };
+    opened(bench.open(from_the_first));
+    bench.frames.clear();
+    (1..=8).for_each(|sequence| bench.publish(sequence, "all of it"));
+    assert_eq!((bench.confirmed(), bench.held()), ((1..=8).collect(), Some(3)));
+}
+
+// covers: EMS-MSG-E01
+#[test]
+fn numbers_that_a_program_gave_up_are_stored_when_the_next_one_sends_them() {
+    let mut bench = Bench::new(Properties::default());
+    let first = bench.program("import");
+    bench.publish(1, "a");
+    // Its link breaks; numbers 2 and 3 never left it, and are given up.
+    bench.connect();
+    let goes_on = proto::OpenProducer {
+        incarnation: first.incarnation,
+        token: first.token,
+        first_unconfirmed: 2,
+        left_out: vec![proto::SequenceRange { first: 2, last: 3 }],
+        ..named("import")
+    };
+    opened(bench.open(goes_on));
+    bench.publish(4, "d");
+    bench.connect();
+    let again = proto::OpenProducer {
+        first_unconfirmed: 2,
+        ..named("import")
+    };
+    assert_eq!(opened(bench.open(again)).last_sequence, 4);
+    bench.frames.clear();
+    (2..=4).for_each(|sequence| bench.publish(sequence, "again"));
+    assert_eq!((bench.confirmed(), bench.held()), (vec![2, 3, 4], Some(4)));
+}
+
+// covers: EMS-MSG-E01
+#[test]
+fn a_name_that_was_forgotten_while_it_was_open_is_still_one_programs_at_a_time() {
+    let mut bench = Bench::new(Properties::default());
+    bench.named_producers_max = 1;
+    bench.start();
+    bench.program("import");
+    bench.publish(1, "a");
+    bench.program("export");
+    // The table has room for one: "import" is forgotten, and its producer is open.
+    let again = proto::OpenProducer {
+        unknown_is_new: true,
+        ..named("import")
+    };
+    bench.connect();
+    assert_eq!(opened(bench.open(again)).last_sequence, 0);
+    assert_eq!(
+        bench.told(),
+        [ErrorCode::Conflict],
+        "two programs would send the same numbers"
+    );
+}

@@ -89,7 +89,7 @@ impl Opening {
                 // Where they are in the file is not told by their positions.
                 dropped.offset = 0;
             }
-            let (footer, entry) = self.make_anew(file.as_ref(), header, end, None, Some(&unreadable), dropped)?;
+            let (footer, entry) = self.make_anew(Some(file.as_ref()), header, end, None, Some(&unreadable), dropped)?;
             if let Some(segment) = self.segments.iter_mut().find(|segment| segment.id == id) {
                 let epoch_before = segment.epoch_before;
                 *segment = Segment::sealed(&entry, &footer, footer.index.landmarks(footer.base));
@@ -222,10 +222,13 @@ impl Opening {
         let file = match self.disk.open(&name, OpenFile::ReadOnly) {
             Ok(file) => file,
             Err(error) if error.source.kind() == ErrorKind::NotFound => {
-                let records = footer.map(|footer| footer.index.user_records);
-                self.drop_stretch(name, 0, (entry.base, entry.end), records, damage.why);
-                self.replace(entry.id, None);
-                return Ok(None);
+                let Some(footer) = footer else {
+                    self.drop_stretch(name, 0, (entry.base, entry.end), None, damage.why);
+                    self.replace(entry.id, None);
+                    return Ok(None);
+                };
+                let header = self.header_of(&footer);
+                return self.salvage(None, header, entry.end, damage, Some(&footer)).map(Some);
             }
             Err(error) => return Err(error.into()),
         };
@@ -248,8 +251,24 @@ impl Opening {
             // Whatever became of the segment before: the copies continue one another.
             header.hash_before = self.cursor.hash;
         }
-        self.salvage(file.as_ref(), header, entry.end, damage, footer.as_ref())
+        self.salvage(Some(file.as_ref()), header, entry.end, damage, footer.as_ref())
             .map(Some)
+    }
+
+    /// The header of a file that is gone, and of which only the footer is there: as of one that was rewritten.
+    fn header_of(&self, footer: &Footer) -> SegmentHeader {
+        SegmentHeader {
+            store_id: footer.store_id,
+            id: footer.id,
+            base: footer.base,
+            previous_end: self.cursor.position,
+            epoch: self.cursor.epoch,
+            hash_before: footer.hash_before,
+            end: footer.end,
+            hash_after: footer.hash_after,
+            epoch_after: footer.epoch,
+            compacted: true,
+        }
     }
 
     /// The log's state where segments begin, as their headers tell it, and where the sealed ones end.
@@ -278,7 +297,7 @@ impl Opening {
 
     pub(super) fn salvage(
         &mut self,
-        file: &dyn DiskFile,
+        file: Option<&dyn DiskFile>,
         header: SegmentHeader,
         durable: Position,
         damage: Damage,
@@ -305,7 +324,7 @@ impl Opening {
     /// was lost can be named.
     fn make_anew(
         &mut self,
-        file: &dyn DiskFile,
+        file: Option<&dyn DiskFile>,
         header: SegmentHeader,
         durable: Position,
         known: Option<&Footer>,
@@ -313,9 +332,12 @@ impl Opening {
         otherwise: Dropped,
     ) -> Result<(Footer, Entry), LogError> {
         let name = segment_name(header.id);
-        let mut file_bytes = file
-            .length()
-            .map_err(|error| DiskError::new("length of", &name, error))?;
+        let mut file_bytes = match file {
+            Some(file) => file
+                .length()
+                .map_err(|error| DiskError::new("length of", &name, error))?,
+            None => 0,
+        };
         if unreadable.is_some() && !header.compacted {
             // It is whole: what lies behind its end is no part of it.
             file_bytes = file_bytes.min(DATA_OFFSET + (durable.0 - header.base.0));
@@ -337,6 +359,12 @@ impl Opening {
             id,
         )?;
         let mut dropped = saved.dropped;
+        if file.is_none() {
+            // Of what it held only the messages are lost.
+            for lost in &mut dropped {
+                (lost.offset, lost.why) = (0, "the file is missing".to_owned());
+            }
+        }
         if dropped.is_empty() || unreadable.is_some() {
             dropped.push(otherwise);
         }

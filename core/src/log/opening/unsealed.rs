@@ -327,7 +327,7 @@ impl Opening {
         self.lenient = true;
         // The replacement is sealed, so what lies before it must be too, under the same manifest.
         self.seal_begun()?;
-        let (footer, entry) = self.salvage(file, header, durable, damage, None)?;
+        let (footer, entry) = self.salvage(Some(file), header, durable, damage, None)?;
         let mut unseen = Index::default();
         for entry in footer.index.entries(footer.base).filter(|entry| entry.position >= seen) {
             unseen.push_entry(footer.base, &entry);

@@ -129,6 +129,7 @@ impl Producer {
             left_out: self.settled(),
             name: self.plan.name.clone().unwrap_or_default(),
             unknown_is_new: self.named.unknown_is_new,
+            settled_below: 0,
         })
     }
 

@@ -6,6 +6,7 @@ mod bridges;
 mod compaction;
 mod dependencies;
 mod ends;
+mod forced;
 mod limits;
 mod messages;
 mod model;

@@ -388,18 +388,15 @@ fn a_transaction_gets_no_number_that_the_log_names() {
 }
 
 #[test]
-fn a_number_whose_definition_is_lost_is_given_to_nobody_else_and_a_forced_start_tells_of_its_messages() {
+fn a_number_whose_definition_is_lost_is_given_to_nobody_else_and_a_forced_start_keeps_its_messages() {
     let disk = SimDisk::new(11);
     write_raw(&disk, &[(kinds::MESSAGE, released_head(3, 0, 0, 1))]);
     let report = force(&disk, &small_options(), Now::default());
-    assert!(
-        report
-            .dropped
-            .iter()
-            .any(|dropped| dropped.records == Some(1) && dropped.why.contains("nothing names")),
-        "{:?}",
-        report.dropped
-    );
+    assert!(report.dropped.is_empty(), "{:?}", report.dropped);
+    let [renamed] = &report.renamed[..] else {
+        panic!("{:?}", report.renamed);
+    };
+    assert_eq!((renamed.name.as_str(), renamed.messages), ("$sys.recovered.16", 1));
     disk.kill_process();
     let mut bench = Bench::on(disk, small_options());
     let public = bench.queue("public", Properties::default());
@@ -409,4 +406,5 @@ fn a_number_whose_definition_is_lost_is_given_to_nobody_else_and_a_forced_start_
     bench.settle();
     bench.restart();
     assert_eq!(bench.texts(public.source()), ["public"]);
+    assert_eq!(bench.texts(SourceId(16)), ["kept"]);
 }

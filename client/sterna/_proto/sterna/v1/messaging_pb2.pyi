@@ -418,7 +418,7 @@ class SequenceRange(_message.Message):
     def __init__(self, first: _Optional[int] = ..., last: _Optional[int] = ...) -> None: ...
 
 class OpenProducer(_message.Message):
-    __slots__ = ("producer", "destination", "incarnation", "first_unconfirmed", "token", "left_out", "name", "unknown_is_new")
+    __slots__ = ("producer", "destination", "incarnation", "first_unconfirmed", "token", "left_out", "name", "unknown_is_new", "settled_below")
     PRODUCER_FIELD_NUMBER: _ClassVar[int]
     DESTINATION_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
@@ -427,6 +427,7 @@ class OpenProducer(_message.Message):
     LEFT_OUT_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     UNKNOWN_IS_NEW_FIELD_NUMBER: _ClassVar[int]
+    SETTLED_BELOW_FIELD_NUMBER: _ClassVar[int]
     producer: int
     destination: _message_pb2.Destination
     incarnation: int
@@ -435,7 +436,8 @@ class OpenProducer(_message.Message):
     left_out: _containers.RepeatedCompositeFieldContainer[SequenceRange]
     name: str
     unknown_is_new: bool
-    def __init__(self, producer: _Optional[int] = ..., destination: _Optional[_Union[_message_pb2.Destination, _Mapping]] = ..., incarnation: _Optional[int] = ..., first_unconfirmed: _Optional[int] = ..., token: _Optional[bytes] = ..., left_out: _Optional[_Iterable[_Union[SequenceRange, _Mapping]]] = ..., name: _Optional[str] = ..., unknown_is_new: bool = ...) -> None: ...
+    settled_below: int
+    def __init__(self, producer: _Optional[int] = ..., destination: _Optional[_Union[_message_pb2.Destination, _Mapping]] = ..., incarnation: _Optional[int] = ..., first_unconfirmed: _Optional[int] = ..., token: _Optional[bytes] = ..., left_out: _Optional[_Iterable[_Union[SequenceRange, _Mapping]]] = ..., name: _Optional[str] = ..., unknown_is_new: bool = ..., settled_below: _Optional[int] = ...) -> None: ...
 
 class ProducerOpened(_message.Message):
     __slots__ = ("incarnation", "last_sequence", "destination_id", "generation", "credit", "token", "message_id_prefix")
