@@ -4,6 +4,7 @@
 //! is settled, which is: confirmed, rejected, or taken into a transaction. A grant is told again when a quarter of the
 //! window has been settled since the last one, so a producer that keeps up hears of it seldom and never waits for it.
 
+use super::errors::Refused;
 use super::postponed::Postponed;
 use crate::proto::Durability;
 use crate::state::DestinationId;
@@ -64,6 +65,8 @@ pub struct Producer {
     pub left_out: VecDeque<(u64, u64)>,
     /// What is to come again before anything later.
     pub postponed: Postponed,
+    /// Why it takes nothing any more; its client is told when what it had taken has its answer.
+    pub expelled: Option<Refused>,
     /// Bytes published since it was opened.
     pub published_bytes: u64,
     /// The window in bytes.
@@ -108,6 +111,7 @@ impl Producer {
             next_sequence,
             left_out: VecDeque::new(),
             postponed: Postponed::default(),
+            expelled: None,
             published_bytes: 0,
             window_bytes,
             settled_sequence: before,

@@ -4,6 +4,7 @@ mod acknowledging;
 mod configuring;
 mod detaching;
 mod dispatching;
+mod expelling;
 mod naming;
 mod producers;
 mod refusing;
