@@ -188,10 +188,11 @@ class Feed:
     # --- Following a destination to its broker
 
     def moved(self, error: errors.SternaError) -> bool:
-        """Whether `error` says that the destination lives elsewhere now, and the consumer goes there."""
+        """Whether `error` says that the destination lives elsewhere now, or nowhere for a while, and the consumer follows."""
         part = self.part
         homes = part.lifeline.homes
-        if homes is None or not isinstance(error, errors.MovedError) or part.state.transacted:
+        follows = isinstance(error, errors.MovedError) or errors.is_for_now(error)
+        if homes is None or not follows or part.state.transacted:
             return False
         self.state.interrupted()
         self.link = None
@@ -201,14 +202,17 @@ class Feed:
         self._follower = homes.spawn(self._follow(error), self._given_up)
         return True
 
-    async def _follow(self, moved: errors.MovedError) -> None:
+    async def _follow(self, moved: errors.SternaError) -> None:
         try:
             for hop in range(HOPS_MAX):
                 await asyncio.sleep(pause_s(hop))
                 if self.closed is not None:
                     return
                 try:
-                    await self.go_to(moved)
+                    if isinstance(moved, errors.MovedError):
+                        await self.go_to(moved)
+                    else:
+                        await self.part.add(self)
                 except errors.MovedError as again:
                     moved = again
                     continue

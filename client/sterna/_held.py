@@ -29,7 +29,7 @@ class Held:
 
     def may_hold(self, error: errors.SternaError, give_up_after_s: float | None) -> bool:
         """Whether this refusal holds for now only, and it is not too late to try again."""
-        if not isinstance(error, errors.UnavailableError) or not error.retryable:
+        if not errors.is_for_now(error):
             return False
         return not self._tries or give_up_after_s is None or monotonic_s() - self._since_s < give_up_after_s
 

@@ -67,6 +67,9 @@ class Owner(Protocol):
     def moved(self, error: errors.MovedError) -> bool:
         """The destination lives elsewhere: goes there. Whether it can."""
 
+    def waits(self) -> bool:
+        """The destination is to be had nowhere for now: opens the lanes when it is. Whether it does."""
+
     def told(self) -> None:
         """A lane is not open any more where it was: nothing more comes of it from there."""
 
@@ -132,6 +135,10 @@ class Lane:
     def is_open(self) -> bool:
         """Whether it is open on a link, as far as is known, or is being opened."""
         return (self._link is not None or self._is_opening) and self.closed is None
+
+    def is_open_on(self, link: Link) -> bool:
+        """Whether it is open on this very link."""
+        return self._link is link and self.closed is None
 
     async def open(self, link: Link, *, again: bool) -> None:
         """Opens the producer on `link` and sends what is unconfirmed.
@@ -353,6 +360,8 @@ class Lane:
         """ProducerClosed, with its reason."""
         if self._is_opening:
             self._ended = error  # whoever opens it learns that, and goes on from there
+        elif errors.is_for_now(error) and self.owner.waits():
+            self.moved()  # what it has no answer to is not kept there
         elif not self.follows(error):
             self.fail(error)
 

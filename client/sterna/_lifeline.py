@@ -15,6 +15,7 @@ from typing import Any, Final, TypeVar
 
 from sterna import errors
 from sterna._flow import Flow
+from sterna._homes import pause_s
 from sterna._link import Link, LinkLostError
 from sterna._machines.connecting import Connecting, Dial, GiveUp, Phase, Rest, Restore, Serve, Step
 from sterna._proto.sterna.v1 import message_pb2
@@ -196,7 +197,12 @@ class Lifeline:
                 await self._up.wait()
 
     async def retrying(self, make: Callable[[Link], Awaitable[T]], scope: Ending | None = None) -> T:
-        """`make` on the link in use, and again on the next one when it breaks meanwhile; while `scope` is not over."""
+        """`make` on the link in use, and again on the next one when it breaks meanwhile; while `scope` is not over.
+
+        What the broker can do later, and not now, is asked for again as long as a connection that broke would be tried:
+        it was not done, and whoever waits has a time limit of his own.
+        """
+        tries, since_s, limit_s = 0, monotonic_s(), self.options.reconnect.give_up_after_s
         while True:
             link = await self.ready()
             if scope is not None and scope.closed is not None:
@@ -206,6 +212,12 @@ class Lifeline:
             except LinkLostError:
                 if self.closed is not None:
                     raise self.closed from None
+            except errors.UnavailableError as error:
+                since_s = since_s if tries else monotonic_s()
+                if not errors.is_for_now(error) or (limit_s is not None and monotonic_s() - since_s >= limit_s):
+                    raise
+                tries += 1
+                await asyncio.sleep(pause_s(tries))
 
     async def close(self, *, failed: bool = False, timeout_s: float = 30.0) -> None:
         """Ends the connection: waits for confirmations and acknowledgements, at most so long, and says goodbye.

@@ -72,9 +72,10 @@ class Sending:
     # --- Opening, on each link anew
 
     async def open_first(self, link: Link) -> None:
-        """Opens the lanes where they have not been before."""
+        """Opens the lanes where they have not been before, but for those that an earlier try has opened."""
         for lane in list(self._lanes.values()):
-            await self._open(lane, link, again=False)
+            if not lane.is_open_on(link):
+                await self._open(lane, link, again=False)
 
     async def _open(self, lane: Lane, link: Link, *, again: bool) -> None:
         lifeline = lane.part.lifeline
@@ -101,6 +102,8 @@ class Sending:
                 if self._has_left(part):
                     return  # the other lane was told first
                 if isinstance(error, errors.MovedError) and self.moved(error):
+                    return
+                if errors.is_for_now(error) and self.waits():
                     return
                 lane.fail(error)
                 self.part.lifeline.report(error)
@@ -163,6 +166,28 @@ class Sending:
             self.is_following = True
             self._follower = homes.spawn(self._follow(error), self._given_up)
         return True
+
+    def waits(self) -> bool:
+        """It cannot be open at present: it is opened when it can be, and nobody else has to wait for that. Whether it is."""
+        part = self.part
+        homes = part.lifeline.homes
+        if homes is None or part.state.transacted:
+            return False
+        if not self.is_following:
+            self.is_following = True
+            self._follower = homes.spawn(self._open_later(part), self._given_up)
+        return True
+
+    async def _open_later(self, part: Part) -> None:
+        try:
+            await part.lifeline.retrying(self.open_first, part)
+        except errors.MovedError as moved:
+            await self._follow(moved)
+        except errors.SternaError as error:
+            self.fail(error)
+            self.part.lifeline.report(error)
+        finally:
+            self.is_following = False
 
     def told(self) -> None:
         """A lane is not open any more where it was: nothing more comes of it from there."""

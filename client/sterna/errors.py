@@ -467,6 +467,11 @@ _BY_STATUS: dict[str, type[SternaError]] = {
 }
 
 
+def is_for_now(error: SternaError) -> bool:
+    """Whether the broker could not do something at present, has not done it, and may be able to later."""
+    return isinstance(error, UnavailableError) and error.retryable
+
+
 def from_proto(error: Any) -> SternaError:
     """The exception for an `Error` of the contract. A code that this SDK does not know becomes a BrokerError."""
     try:

@@ -33,6 +33,13 @@ def document(kind: str, name: str, /, **spec: Any) -> dict[str, Any]:
     return {"apiVersion": "sterna.dev/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec}
 
 
+def _claim(kind: str, spec: dict[str, Any]) -> str:
+    """What of its kind an object of this spec is; empty: what its name says."""
+    named = str(spec.get("name", ""))
+    client = spec.get("clientId", "") if kind == "DurableSubscription" else ""
+    return f"{client}/{named}" if client and named else named
+
+
 class Cluster:
     """See the module. Its client of etcd belongs to the process that made it."""
 
@@ -94,7 +101,7 @@ class Cluster:
     async def apply(self, kind: str, name: str, /, claim: str = "", **spec: Any) -> Claim:
         """Writes an object, as the operator does."""
         self._generation += 1
-        found = Claim(kind, claim or spec.get("name") or name)
+        found = Claim(kind, claim or _claim(kind, spec) or name)
         record = ConfigRecord(manifest=document(kind, name, **spec), generation=self._generation, owner=_OWNER)
         await self.client.put(LAYOUT.config(found), record.encode())
         return found

@@ -14,6 +14,7 @@ from sterna._link import Link
 from sterna._machines.producing import Producing
 from sterna._parts import part_of
 from sterna.messages import Message, made_of
+from sterna_broker.cluster.desk import ClusterDesk
 from sterna_broker.contract import messaging
 from sterna_broker.server.connect import Call
 from sterna_broker.server.internal_stream import InternalStream, Pieces
@@ -107,6 +108,18 @@ def takes_output(self: SteppedEngine, stream: int, size: int) -> Any:
         if frame.WhichOneof("frame") == "deliver":
             frame.deliver.ClearField("time_ms")
     return batch.SerializeToString()
+
+
+_destination = ClusterDesk.destination
+
+
+async def answers_at_once(self: ClusterDesk, kind: Any, name: str) -> Any:
+    """22a: an opening is answered by what was so before it waited, wherever the home has gone meanwhile."""
+    late: Any = await _destination(self, kind, name)
+    if isinstance(late, dict):
+        return late
+    objects = self._objects()
+    return {"ok": {**objects.effective(kind, name).values, "static": objects.destination(kind, name) is not None}}
 
 
 def compares_nothing(*_: Any) -> None:

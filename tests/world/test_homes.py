@@ -55,6 +55,54 @@ async def test_an_opening_that_waits_looks_at_the_home_again_before_it_answers(s
         await connection.close()
 
 
+@staged
+async def test_what_is_opened_while_its_home_moves_is_not_confirmed_where_that_was(stage: Stage) -> None:
+    """Topics that are placed on a broker that is being emptied, with a durable subscription each, and used at once.
+
+    Where one is opened at a broker that its home has left, nothing hangs on it: whatever is confirmed there goes to nobody.
+    """
+    cluster = await stage.cluster("b0", "b1")
+    await cluster.allow_all()
+    connections = [await stage.connect(cluster.brokers["b1"]) for _ in range(4)]
+    await cluster.drain("b1")
+    sending: list[asyncio.Task[Any]] = []
+    names = [f"t{number}" for number in range(60)]
+    for number, name in enumerate(names):
+        await cluster.apply("Topic", name, broker="b1")
+        await cluster.apply("DurableSubscription", f"d{number}", topic=name, clientId="c", name=f"d{number}")
+        # What is sent before anybody has heard of a subscription is not for it.
+        await stage.until(lambda durable=f"d{number}": _is_known(cluster, f"c/{durable}"))
+        for connection in connections:
+            await asyncio.sleep(stage.random.random() * 0.01)
+            sending.append(asyncio.create_task(connection.send(sterna.Topic(name), "x", timeout=60)))
+    await asyncio.sleep(5)
+    # What holds messages by now stays, and takes more again.
+    await cluster.undrain("b1")
+    await asyncio.wait(sending)
+    assert [one.exception() for one in sending if one.exception()] == []
+    await asyncio.sleep(5)
+    homes = {"b0": 0, "b1": 0}
+    for name in names:
+        home = await cluster.home("topic", name)
+        other = "b0" if home == "b1" else "b1"
+        assert (_durable_at(cluster, home, name), _durable_at(cluster, other, name)) == (len(connections), 0), name
+        homes[home] += 1
+    assert min(homes.values()) > 0
+    for connection in connections:
+        await connection.close()
+
+
+def _is_known(cluster: Cluster, durable: str) -> bool:
+    members = [cluster.member(name) for name in cluster.brokers]
+    return all(one.objects.named("DurableSubscription", durable) is not None for one in members)
+
+
+def _durable_at(cluster: Cluster, broker: str, topic: str) -> int:
+    """How many messages a broker has for the durable subscriptions to a topic."""
+    rows = cluster.brokers[broker].listed("durable")
+    return sum(int(row["statistics"]["messages"]) for row in rows if row["topic"] == topic)
+
+
 def _produced(cluster: Cluster, broker: str, topic: str) -> bool:
     rows = cluster.brokers[broker].listed("topic")
     return any(row["name"] == topic and row["statistics"].get("producers") for row in rows)

@@ -1,14 +1,15 @@
 """Homes, settled by transactions: each name has one broker, whoever asks first and whoever asks at the same time.
 
 A home is created if absent, together with what it depends on: the store's identity, and for topics that no pattern was
-claimed since we looked (for patterns: no topic). So a topic and a pattern that matches it never end on two brokers.
+claimed since we looked (for patterns: no topic). So a topic and a pattern that matches it never end on two brokers. The
+ends of bridges are claimed together, whoever comes first: the plan, or who opens one of them.
 An outcome that is not known is found out by reading. While a home is being given up here, whoever asks for that name
 waits: it must not be opened in between.
 """
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 
 import structlog
 from sterna_etcd import (
@@ -29,7 +30,7 @@ from sterna_etcd import (
 )
 from sterna_etcd.records import HomeRecord, RecordError
 
-from sterna_broker.cluster.placement import bound_to, least_loaded, loads
+from sterna_broker.cluster.placement import Wishes, bound_to, least_loaded, loads
 from sterna_broker.cluster.view import View, stored_of
 from sterna_broker.refusals import RefusedError
 from sterna_broker.surroundings import wall_ms
@@ -38,6 +39,10 @@ _log = structlog.get_logger(part="homes")
 
 # Homes of a large configuration are made so many at a time.
 _PARALLEL = 16
+
+# So many are claimed in one transaction, as long as so many others are where they were: etcd takes 128 operations.
+_TOGETHER_MAX = 60
+_PARTNERS_MAX = 60
 
 # Somebody else's change came in between: so often a claim looks again.
 _TRIES = 20
@@ -61,6 +66,9 @@ class Homes:
     def __init__(self, view: View, etcd: Etcd, identity: StoreIdentity, name: str) -> None:
         self.name = name
         self.view = view
+        self.wishes = Wishes()
+        """What the configuration that is known here wants; replaced with each one."""
+
         self.claimed_s: dict[HomeKey, float] = {}
         """When a home was claimed or asked for here, by the loop's clock: what is meant to live there may not exist
         yet."""
@@ -117,16 +125,21 @@ class Homes:
         """
         fixed = set(static)
 
-        async def one(key: HomeKey, broker: str) -> None:
+        async def together(homes: dict[HomeKey, str]) -> None:
             async with self._slots:
-                if is_plan and bound_to(self.view, key) - {broker}:
+                if is_plan and any(bound_to(self.view, key) - {broker} for key, broker in homes.items()):
                     return
                 try:
-                    await self._claim(key, broker, is_static=key in fixed)
+                    await self._claim(homes, fixed)
                 except (EtcdError, RefusedError) as error:
-                    _log.warning("home_not_settled", kind=key.kind, name=key.name, error=str(error))
+                    key = next(iter(homes))
+                    _log.warning("home_not_settled", kind=key.kind, name=key.name, count=len(homes), error=str(error))
 
-        await asyncio.gather(*(one(key, broker) for key, broker in wanted.items()))
+        left, claims = dict(wanted), []
+        for key in wanted:
+            if key in left:
+                claims.append({one: left.pop(one) for one in self.wishes.group(key) if one in left})
+        await asyncio.gather(*(together(homes) for homes in claims))
 
     async def recall(self, before: dict[HomeKey, HomeRecord]) -> None:
         """Writes down again where everything lives, in an etcd that is to be taken as it is and does not know.
@@ -177,13 +190,11 @@ class Homes:
             raise GOING
         try:
             for _ in range(_TRIES):
-                bound = bound_to(self.view, key)
-                if len(bound) > 1:
-                    raise spans(key, bound)
-                # What is being claimed at the same time counts, or a burst of new names would all go to one broker.
-                counts = loads(self.view, self._chosen.values())
-                chosen = self._chosen[key] = next(iter(bound), None) or least_loaded(counts, self.name) or self.name
-                home = await self._claim(key, chosen, is_static=False)
+                group = self.wishes.group(key)
+                homes = self._choice(key, group)
+                self._chosen[key] = homes[key]
+                await self._claim(homes)
+                home = self.view.home(key.kind, key.name)
                 if home is not None:
                     return home
         except EtcdError as error:
@@ -192,33 +203,85 @@ class Homes:
             self._chosen.pop(key, None)
         raise unplaced(key, UnavailableError("too many changes at the same time"))
 
-    async def _claim(self, key: HomeKey, broker: str, *, is_static: bool) -> str | None:
-        """Creates a home if there is none; whose it is then. None: what it depends on has changed, look again.
+    def _choice(self, key: HomeKey, group: list[HomeKey]) -> dict[HomeKey, str]:
+        """Where a name without a home goes, and with it those of its group that have none: as `placement.plan` has it.
+
+        Raises:
+            RefusedError: SPANS_HOMES.
+        """
+        view = self.view
+        bound = bound_to(view, key)
+        if len(bound) > 1:
+            raise spans(key, bound)
+        if not bound:
+            bound = {home for one in group if (home := view.home(one.kind, one.name)) is not None}
+            bound = bound.union(*(bound_to(view, one) for one in group))
+        if not bound:
+            bound = set([broker for one in (key, *group) if (broker := self._named(one))][:1])
+        # What is being claimed at the same time counts, or a burst of new names would all go to one broker.
+        counts = loads(view, self._chosen.values())
+        chosen = next(iter(sorted(bound)), None) or least_loaded(counts, self.name) or self.name
+        # Each where its own manifest says: ends that are kept apart so are told of, and not brought together.
+        homes = {one: self._named(one) or chosen for one in group if view.home(one.kind, one.name) is None or one == key}
+        return {one: home for one, home in homes.items() if one == key or not bound_to(view, one) - {home}}
+
+    def _named(self, key: HomeKey) -> str:
+        """The broker that the manifest names, if that was ever there and nothing binds the name to another."""
+        named = self.wishes.broker(key)
+        return named if named in self.view.addresses and not bound_to(self.view, key) - {named} else ""
+
+    async def _claim(self, homes: Mapping[HomeKey, str], static: Collection[HomeKey] = ()) -> None:
+        """Creates these homes, which belong together, unless there are some of them: then the view has those.
+
+        Many of them are claimed bit by bit, each bit as long as the first is what it was. Where nothing is claimed and
+        nothing found, what they depend on has changed.
 
         Raises:
             EtcdError: etcd could not be asked.
         """
-        path = self.view.layout.home(key.kind, key.name)
-        record = HomeRecord(broker=broker, static=is_static)
-        revision = self.view.revision
-        conditions = [self._identity.condition(), absent(path), *self._unchanged(key, revision)]
+        keys = list(homes)
+        for begin in range(0, len(keys), _TOGETHER_MAX):
+            if not await self._claim_some({key: homes[key] for key in keys[begin : begin + _TOGETHER_MAX]}, static):
+                return
+
+    async def _claim_some(self, homes: dict[HomeKey, str], static: Collection[HomeKey]) -> bool:
+        layout, revision = self.view.layout, self.view.revision
+        records = {key: HomeRecord(broker=broker, static=key in static) for key, broker in homes.items()}
+        paths = {key: layout.home(key.kind, key.name) for key in homes}
+        conditions = [self._identity.condition(), *(absent(path) for path in paths.values())]
+        for key in homes:
+            conditions += [one for one in self._unchanged(key, revision) if one not in conditions]
+        conditions += self._partners(homes)
+        puts = [Put(paths[key], record.encode()) for key, record in records.items()]
         try:
-            done = await self._etcd.transact(conditions, [Put(path, record.encode())], [Get(path)])
+            done = await self._etcd.transact(conditions, puts, [Get(path) for path in paths.values()])
         except UnknownOutcomeError:
             await self._identity.verify(self._etcd, wall_ms())
-            found = (await self._etcd.get(path)).found
-            return self._found(key, found)
+            for key, path in paths.items():
+                self._found(key, (await self._etcd.get(path)).found)
+            return False
         if done.succeeded:
-            self.view.note_home(key, record, done.revision)
-            self.claimed_s[key] = asyncio.get_running_loop().time()
-            _log.info("home_settled", kind=key.kind, name=key.name, broker=broker)
-            return broker
-        home = self._found(key, done.results[0] if done.results else None)
-        if home is None:
+            for key, record in records.items():
+                self.view.note_home(key, record, done.revision)
+                self.claimed_s[key] = asyncio.get_running_loop().time()
+                _log.info("home_settled", kind=key.kind, name=key.name, broker=record.broker)
+            return True
+        found = [self._found(key, result) for key, result in zip(paths, done.results, strict=False)]
+        if not any(found):
             # Either this is not our etcd any more (then this raises), or a change that the watch is about to tell.
             await self._identity.verify(self._etcd, wall_ms())
             await self._catch_up(revision)
-        return home
+        return False
+
+    def _partners(self, homes: dict[HomeKey, str]) -> list[Condition]:
+        """That those whom bridges tie to these are where we know them to be, or still nowhere."""
+        conditions = []
+        for key in self.wishes.group(next(iter(homes)))[:_PARTNERS_MAX]:
+            if key not in homes:
+                stored = self.view.homes.get(key)
+                path = self.view.layout.home(key.kind, key.name)
+                conditions.append(absent(path) if stored is None else mod_revision(path, stored.revision))
+        return conditions
 
     def _unchanged(self, key: HomeKey, revision: int) -> list[Condition]:
         layout = self.view.layout

@@ -286,8 +286,11 @@ class Member:
 
     async def _examine(self) -> None:
         configs = dict(self.link.view.configs)
-        self.examined = await asyncio.to_thread(self._examiner.examine, configs)
-        self._hung_on = locality.HungOn.by(self.examined.objects)
+        examined = await asyncio.to_thread(self._examiner.examine, configs)
+        wishes = await asyncio.to_thread(placement.Wishes, examined.objects)
+        # Together: who may open a name is told where it is to live.
+        self.examined, self.homes.wishes = examined, wishes
+        self._hung_on = locality.HungOn.by(examined.objects)
 
     async def _place(self, *, is_at_once: bool) -> None:
         """Gives homes to what has none: the first broker by name at once, the others when it has not done so."""

@@ -9,7 +9,7 @@ are placed in groups; a group goes
 3. else to the live broker with the fewest homes, those being emptied left out.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from sterna_etcd import HomeKey
@@ -33,20 +33,13 @@ class Plan:
     spanning: dict[str, str] = field(default_factory=dict)
 
 
-class Groups:
-    """Names that have to live together: the ends of bridges, and what configured durable subscriptions match."""
+class _Tied:
+    """Sets of names, made by tying two at a time."""
 
-    def __init__(self, objects: ObjectSet) -> None:
+    def __init__(self, pairs: Iterable[tuple[HomeKey, HomeKey]]) -> None:
         self._parents: dict[HomeKey, HomeKey] = {}
-        for bridge in objects.bridges():
-            keys = keys_of_bridge(bridge)
-            for key in keys[1:]:
-                self._tie(keys[0], key)
-        durables = {key_of_durable(one) for one in objects.durables()}
-        patterns = PatternIndex((key.name, key) for key in durables if key.kind == "pattern")
-        for topic in wanted(objects):
-            for _, pattern in patterns.matching(topic.name) if topic.kind == "topic" else ():
-                self._tie(pattern, topic)
+        for one, other in pairs:
+            self._tie(one, other)
         self._members: dict[HomeKey, set[HomeKey]] = {}
         for key in self._parents:
             self._members.setdefault(self._first(key), set()).add(key)
@@ -66,6 +59,45 @@ class Groups:
         while parents[key] != key:
             parents[key] = key = parents[parents[key]]
         return key
+
+
+class Groups(_Tied):
+    """Names that have to live together: the ends of bridges, and what configured durable subscriptions match."""
+
+    def __init__(self, objects: ObjectSet) -> None:
+        super().__init__((*_bridged(objects), *_matched(objects)))
+
+
+def _bridged(objects: ObjectSet) -> Iterator[tuple[HomeKey, HomeKey]]:
+    for bridge in objects.bridges():
+        keys = keys_of_bridge(bridge)
+        for key in keys[1:]:
+            yield keys[0], key
+
+
+def _matched(objects: ObjectSet) -> Iterator[tuple[HomeKey, HomeKey]]:
+    durables = {key_of_durable(one) for one in objects.durables()}
+    patterns = PatternIndex((key.name, key) for key in durables if key.kind == "pattern")
+    for topic in wanted(objects):
+        for _, pattern in patterns.matching(topic.name) if topic.kind == "topic" else ():
+            yield pattern, topic
+
+
+class Wishes:
+    """What the configuration says of where a name that somebody opens is to live, before anybody has planned it."""
+
+    def __init__(self, objects: ObjectSet | None = None) -> None:
+        objects = objects or ObjectSet()
+        self._bridged = _Tied(_bridged(objects))
+        self._named = {key: named for key, named in wanted(objects).items() if named}
+
+    def group(self, key: HomeKey) -> list[HomeKey]:
+        """What bridges tie together, in an order that is everybody's; of most names themselves alone."""
+        return sorted(self._bridged.of(key), key=lambda one: (one.kind, one.name))
+
+    def broker(self, key: HomeKey) -> str:
+        """The broker that the manifest names. Empty: none."""
+        return self._named.get(key, "")
 
 
 def keys_of_bridge(bridge: Bridge) -> list[HomeKey]:

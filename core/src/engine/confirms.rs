@@ -22,6 +22,11 @@ pub enum Waiting {
         /// The bytes that are no longer in flight.
         bytes: u64,
     },
+    /// What an expelled producer had taken has its answer: its client is told of its end.
+    End {
+        /// The producer's key.
+        producer: u64,
+    },
     /// A request is done: the encoded frame goes out on the stream.
     Frame {
         /// The stream that asked.
@@ -106,6 +111,7 @@ impl Engine {
         while let Some(waiting) = self.pending.pop(committed) {
             match waiting {
                 Waiting::Confirm { producer, range, bytes } => self.confirmed(producer, range, bytes),
+                Waiting::End { producer } => self.end_expelled(producer),
                 Waiting::Frame { stream, frame } => self.send_encoded(stream, frame),
             }
         }

@@ -362,6 +362,9 @@ impl Engine {
                     producer.credit_due = true;
                 }
                 self.queue_producer(producer);
+                if self.producers.get(&producer).is_some_and(|one| one.expelled.is_some()) {
+                    self.tell_end(producer);
+                }
             }
         }
     }

@@ -4,6 +4,7 @@
 //! is settled, which is: confirmed, rejected, or taken into a transaction. A grant is told again when a quarter of the
 //! window has been settled since the last one, so a producer that keeps up hears of it seldom and never waits for it.
 
+use super::errors::Refused;
 use super::naming::Name;
 use super::postponed::Postponed;
 use crate::proto::Durability;
@@ -67,6 +68,8 @@ pub struct Producer {
     pub postponed: Postponed,
     /// The name of the application's own that it was opened by.
     pub name: Option<Box<Name>>,
+    /// Why it takes nothing any more; its client is told when what it had taken has its answer.
+    pub expelled: Option<Refused>,
     /// Bytes published since it was opened.
     pub published_bytes: u64,
     /// The window in bytes.
@@ -112,6 +115,7 @@ impl Producer {
             left_out: VecDeque::new(),
             postponed: Postponed::default(),
             name: None,
+            expelled: None,
             published_bytes: 0,
             window_bytes,
             settled_sequence: before,

@@ -1,11 +1,13 @@
 //! Opening and closing producers: numbers that go on after a lost connection, and the credit they begin with.
 
+use super::confirms::Waiting;
 use super::engine::Engine;
 use super::errors::{Refused, of_state, over_limit, refuse};
 use super::intake::{Handled, Outcome};
 use super::producer::{Producer, Target, WINDOW_BYTES_MAX, WINDOW_BYTES_MIN, WINDOW_MESSAGES};
 use super::publishing::no_such_producer;
 use super::tickets::{Purpose, Resolved};
+use crate::log::Position;
 use crate::proto::reply::Result as Answered;
 use crate::proto::{self, ErrorCode, server_frame};
 use crate::state::{Named, ProducerKnowledge, message_id_prefix};
@@ -267,25 +269,49 @@ impl Engine {
         }
     }
 
-    /// Closes a producer that broke the rules.
-    #[expect(clippy::boxed_local, reason = "refusals travel boxed; the callers have them so")]
+    /// Closes a producer that broke the rules, or whose place is not here any more. It takes nothing from now on.
+    ///
+    /// Its client is told when all that it had taken is committed and confirmed. So what has no answer when the end comes
+    /// was not stored: it has failed, or may be sent to where the destination lives now, and nothing is stored twice.
     pub(super) fn expel_producer(&mut self, producer_key: u64, refused: Refused) {
+        let Some(producer) = self.producers.get_mut(&producer_key) else {
+            return;
+        };
+        // The first reason counts.
+        if producer.expelled.is_some() {
+            return;
+        }
+        producer.expelled = Some(refused);
+        self.tell_end(producer_key);
+    }
+
+    /// Has an expelled producer's client told once all that was appended so far is committed.
+    pub(super) fn tell_end(&mut self, producer_key: u64) {
+        let end = self.state.end();
+        if self.state.committed() >= end {
+            self.end_expelled(producer_key);
+        } else {
+            let waiting = Waiting::End { producer: producer_key };
+            self.pending.push(Position(end.0 - 1), waiting, self.written);
+        }
+    }
+
+    /// Ends an expelled producer and tells its client; one whose stream is lost is told when it has come back.
+    pub(super) fn end_expelled(&mut self, producer_key: u64) {
         let Some(producer) = self.producers.get(&producer_key) else {
             return;
         };
         let (number, session_key) = (producer.number, producer.session);
-        let session = self
-            .sessions
-            .get(&session_key)
-            .and_then(|session| Some((session.stream?, session.number)));
+        let session = self.sessions.get(&session_key);
+        let Some((stream, session)) = session.and_then(|session| Some((session.stream?, session.number))) else {
+            return;
+        };
+        let closed = proto::ProducerClosed {
+            producer: number,
+            reason: producer.expelled.as_deref().cloned(),
+        };
         self.end_producer(producer_key);
-        if let Some((stream, session)) = session {
-            let closed = proto::ProducerClosed {
-                producer: number,
-                reason: Some(*refused),
-            };
-            self.send(stream, session, server_frame::Frame::ProducerClosed(closed));
-        }
+        self.send(stream, session, server_frame::Frame::ProducerClosed(closed));
         self.refuse_waiting_of(session_key, number);
     }
 

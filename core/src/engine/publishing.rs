@@ -62,6 +62,11 @@ impl Engine {
         let Some(producer) = self.producers.get_mut(&producer_key) else {
             return Ok(Outcome::Done);
         };
+        if let Some(cause) = producer.expelled.clone() {
+            // The end says of all that has no answer that it was not stored; nothing of a transaction arrives without this.
+            self.doom(key, frame, &cause);
+            return Ok(Outcome::Done);
+        }
         producer.pass_over();
         let next = producer.next_sequence;
         let last = frame.first_sequence.checked_add(frame.count - 1);

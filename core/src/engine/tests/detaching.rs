@@ -5,7 +5,7 @@ use super::*;
 impl Bench {
     /// Greets on a new stream, under a token if there was a connection before; the token for the next time, and whether
     /// the connection was found.
-    fn greet(&mut self, connection_token: Vec<u8>) -> (Vec<u8>, bool) {
+    pub(super) fn greet(&mut self, connection_token: Vec<u8>) -> (Vec<u8>, bool) {
         self.frames.clear();
         self.stream += 1;
         let stream = self.stream;

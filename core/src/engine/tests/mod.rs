@@ -5,6 +5,7 @@ mod closing;
 mod configuring;
 mod detaching;
 mod dispatching;
+mod expelling;
 mod naming;
 mod producers;
 mod recovered;
