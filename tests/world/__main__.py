@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from contextlib import ExitStack
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -46,7 +47,7 @@ def main() -> int:
     arguments = parser.parse_args()
     _quiet(verbose=arguments.verbose)
     if arguments.hunt is not None:
-        return hunt(arguments.hunt or list(defects.DEFECTS), arguments.first or 1, arguments.seeds)
+        return hunt(arguments.hunt or list(defects.DEFECTS), arguments.first or 1, max(arguments.seeds, 1000))
     book = _read()
     first = book["next"] if arguments.first is None else arguments.first
     given = {name: value for name in NUMBERS if (value := getattr(arguments, name)) is not None}
@@ -77,16 +78,24 @@ def played(scene: Scene, *, traced: bool = False) -> Verdict:
 
 
 def hunt(numbers: list[int], first: int, seeds: int) -> int:
-    """Looks for defects that are put back, all in each seed, and writes down the reduced run that shows each."""
+    """Looks for defects that are put back, and writes down the reduced run that shows each.
+
+    A seed is played with all of them first, since most show nothing: then with none, and with each.
+    """
     missing = list(numbers)
-    for seed in range(first, first + max(seeds, 1000)):
-        if not missing:
-            break
-        if played(Scene.of(seed)).problems:
+    for seed in range(first, first + seeds):
+        sought = [one for one in missing if one not in defects.OF_CLUSTERS or Scene.of(seed).brokers > 1]
+        if not sought:
             continue
-        for number in list(missing):
-            if number in defects.OF_CLUSTERS and Scene.of(seed).brokers == 1:
+        with ExitStack() as stack:
+            for number in sought:
+                stack.enter_context(defects.put_back(number))
+            if not played(Scene.of(seed)).problems:
                 continue
+        if (plain := played(Scene.of(seed))).problems:
+            print(f"{seed}: without any: {plain.problems[:1]}", flush=True)
+            continue
+        for number in sought:
             with defects.put_back(number):
                 found = played(Scene.of(seed))
                 if not found.problems:
@@ -99,7 +108,7 @@ def hunt(numbers: list[int], first: int, seeds: int) -> int:
             after = seed - first + 1
             print(f"{number}: {defects.DEFECTS[number][0]}: after {after} seeds; {short.problems[:1]}", flush=True)
     for number in missing:
-        print(f"{number}: not found in {max(seeds, 1000)} seeds from {first} on")
+        print(f"{number}: not found in {seeds} seeds from {first} on")
     return 1 if missing else 0
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import sterna
 import sterna.admin
 from sterna import DeliveryMode, Queue, errors
@@ -22,7 +20,7 @@ async def administrator(app: Application, connection: sterna.Connection, steps: 
             queue = app.random.choice(app.queues)
             if app.is_over or app.random.random() < 0.5:
                 break
-            app.facts.emptied[queue] = math.inf
+            app.facts.begin_to_empty(queue)
             try:
                 if app.random.random() < 0.3:
                     await app.call("delete", admin.delete("Queue", queue, with_messages=True))
@@ -30,7 +28,7 @@ async def administrator(app: Application, connection: sterna.Connection, steps: 
                     await app.call("purge", admin.purge_queue(queue))
             except (CutError, errors.SternaError):
                 pass  # it may take effect all the same, a little later
-            app.facts.emptied[queue] = app.now_s() + 1.0
+            app.facts.has_emptied(queue, app.now_s() + 1.0)
 
 
 async def configurer(app: Application, connection: sterna.Connection, steps: int) -> None:

@@ -53,6 +53,7 @@ class Watch:
                     self._look_for_circles(broker)
                     if broker.node is not None and broker.node.member is not None:
                         self._look_at_homes(broker)
+                        self._look_at_emptying(broker)
             self._look_for_rivals()
             # What was not so any more begins anew.
             self._since = self._seen
@@ -106,6 +107,22 @@ class Watch:
                     self.found[f"{broker.name} serves the {kind} {key.name}, which lives on {home}"] = None
                 if int(figures.get("messages", 0)) > self._messages[what]:
                     self.found[f"{broker.name} takes messages of the {kind} {key.name}, which lives on {home}"] = None
+
+    def _look_at_emptying(self, broker: Broker) -> None:
+        """Whether it says that nothing is left on it, upon which its machine goes, while it has messages."""
+        assert broker.node is not None
+        member = broker.node.member
+        assert member is not None
+        left = member.draining
+        if member.link.fault is not None or left is None or left.destinations or left.messages:
+            return
+        for kind in ("queue", "topic"):
+            for row in broker.listed(kind):
+                name = str(row["name"])
+                if not int(row["statistics"].get("messages", 0)) or name.startswith("$TMP$"):
+                    continue
+                if self._for_s("kept", broker.process, kind, row["id"]) > _ROUNDS_S:
+                    self.found[f"{broker.name} says that it is empty, and has messages of the {kind} {name}"] = None
 
     def _look_for_rivals(self) -> None:
         by_name: dict[str, list[Broker]] = {}
