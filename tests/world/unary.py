@@ -166,7 +166,7 @@ async def _as_console(app: Application, queue: str) -> None:
             async for message in admin.browse_queue(queue):
                 body = str(message.body)
                 key, _, filling = body.partition(" ")
-                if key not in app.facts.sendings or len(filling) not in (*range(200), *BODIES_LARGE):
+                if key not in app.facts.sendings or len(filling) not in (*range(200), *BODIES_LARGE, _TOO_LARGE):
                     app.facts.odd.append(f"{app.name} was shown what nobody sent so: {len(body)} of {body[:40]!r}")
     except errors.NoSuchDestinationError:
         pass  # nobody has sent to it yet, or it was deleted
