@@ -59,12 +59,13 @@ class Faults:
         return _HAND.get()
 
     async def run(self, count: int, kinds: tuple[str, ...], random: Random | None = None) -> None:
-        """Until all are done, by a hand of its own; `random`: that of another than the first."""
+        """Until all are done, by a hand of its own; `random`: that of another than the first, which takes its time."""
         _HAND.set(random or self._first)
+        pauses_s = (0.005, 0.05, 0.5) if random is None else (0.05, 0.5, 5.0)
         if self.cluster is not None:
             kinds = (*kinds, *CLUSTER_KINDS)
         for _ in range(count):
-            await asyncio.sleep(self._random.choice((0.005, 0.05, 0.5)) * self._random.random())
+            await asyncio.sleep(self._random.choice(pauses_s) * self._random.random())
             kind = self._random.choice(kinds)
             async with self._operator if kind in _OPERATORS else contextlib.nullcontext():
                 self.told.append(f"{self._loop.time():.6f} {kind}")
