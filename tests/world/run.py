@@ -297,7 +297,8 @@ class _World:
         lifeline = connection._lifeline
         kept: dict[str, Any] = {}
         own: dict[str, Any] = {}
-        for _ in range(40):
+        # For longer than either side needs to notice that it hears nothing of the other.
+        for _ in range(140):
             await asyncio.sleep(0.5)
             if not connection.connected:
                 return
