@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import sterna
 import sterna.admin
 from sterna import DeliveryMode, Queue, errors
@@ -66,6 +68,7 @@ async def bridger(app: Application, connection: sterna.Connection, steps: int) -
         if not all(one.error is None for one in applied):
             return  # in a cluster only the operator does
         producer = await app.call("producer", connection.producer(Queue(source)))
+        has_looked_s = 0.0
         for _ in range(steps // 3 + 1):
             if app.is_over:
                 break
@@ -77,6 +80,11 @@ async def bridger(app: Application, connection: sterna.Connection, steps: int) -
                     what = "what is sent to a bridge's source is refused"
                 await app.call("send over a bridge", producer.send("x"))
             except errors.NoSuchDestinationError as error:
+                if "missing" in what and has_looked_s < app.now_s():
+                    # Another broker makes it again, and hears of it by etcd.
+                    has_looked_s = app.now_s() + 20
+                    await asyncio.sleep(10)
+                    continue
                 app.facts.odd.append(f"{app.name}: {what}: {error}")
                 return
             except CutError:

@@ -136,7 +136,8 @@ class Application:
     def failed(self, sending: Sending, error: errors.SternaError) -> None:
         """Notes that a message could not be sent. What cannot be taken now is no failure: it is waited for."""
         sending.outcome = "refused" if self.is_certain(error) else "unknown"
-        if isinstance(error, errors.UnavailableError):
+        # A name that has no home yet gets none while etcd is away: that is said of the name, and for no other reason.
+        if isinstance(error, errors.UnavailableError) and error.subject != sending.queue:
             self.facts.odd.append(f"{self.name} was told that {sending.queue} is not to be had: {error}")
 
     @staticmethod

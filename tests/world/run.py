@@ -310,8 +310,9 @@ class _World:
             own = {
                 "sessions": len(parts),
                 "consumers": sum(len(list(one.feeds)) for one in parts),
-                # One that has failed stays with the application until that closes it.
-                "producers": sum(lane.closed is None for lane in lifeline.lanes),
+                # One that has failed stays with the application until that closes it, and one that is on its way to
+                # another broker has nothing here; it may go there for as long as that does not answer.
+                "producers": sum(lane.closed is None and not lane.owner.is_following for lane in lifeline.lanes),
             }
             if row is None or kept == own:
                 return
