@@ -1,13 +1,15 @@
 """Homes, settled by transactions: each name has one broker, whoever asks first and whoever asks at the same time.
 
 A home is created if absent, together with what it depends on: the store's identity, and for topics that no pattern was
-claimed since we looked (for patterns: no topic). So a topic and a pattern that matches it never end on two brokers.
+claimed since we looked (for patterns: no topic). So a topic and a pattern that matches it never end on two brokers, nor
+do the ends of a bridge that had no homes when it was made.
 An outcome that is not known is found out by reading. While a home is being given up here, whoever asks for that name
 waits: it must not be opened in between.
 """
 
 import asyncio
 import contextlib
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable
 
 import structlog
@@ -45,6 +47,9 @@ _TRIES = 20
 # How long a claim waits for the view to have what a transaction has seen.
 _CATCH_UP_S = 0.5
 
+# So many other ends of bridges are looked at in one transaction, in which etcd takes 128 conditions.
+_PARTNERS_MAX = 100
+
 GOING = RefusedError(
     "UNAVAILABLE",
     "destination",
@@ -64,6 +69,8 @@ class Homes:
         self.claimed_s: dict[HomeKey, float] = {}
         """When a home was claimed or asked for here, by the loop's clock: what is meant to live there may not exist
         yet."""
+        self.partners: Callable[[HomeKey], Iterable[HomeKey]] = lambda _: ()
+        """The other ends of the bridges of a name, which have to live where it lives, and of their bridges."""
         self._etcd = etcd
         self._identity = identity
         self._leaving: dict[HomeKey, asyncio.Event] = {}
@@ -116,9 +123,11 @@ class Homes:
         matches from another broker, is looked at in the next plan.
         """
         fixed = set(static)
+        # Ends of a bridge one after the other: each is claimed where no other one is claimed meanwhile.
+        turns: defaultdict[HomeKey, asyncio.Lock] = defaultdict(asyncio.Lock)
 
         async def one(key: HomeKey, broker: str) -> None:
-            async with self._slots:
+            async with turns[min((key, *self.partners(key)), key=str)], self._slots:
                 if is_plan and bound_to(self.view, key) - {broker}:
                     return
                 try:
@@ -182,7 +191,9 @@ class Homes:
                     raise spans(key, bound)
                 # What is being claimed at the same time counts, or a burst of new names would all go to one broker.
                 counts = loads(self.view, self._chosen.values())
-                chosen = self._chosen[key] = next(iter(bound), None) or least_loaded(counts, self.name) or self.name
+                near = bound or self._of_partners(key)
+                chosen = next(iter(sorted(near)), None) or least_loaded(counts, self.name) or self.name
+                self._chosen[key] = chosen
                 home = await self._claim(key, chosen, is_static=False)
                 if home is not None:
                     return home
@@ -220,15 +231,21 @@ class Homes:
             await self._catch_up(revision)
         return home
 
+    def _of_partners(self, key: HomeKey) -> set[str]:
+        view = self.view
+        return {home for one in self.partners(key) if (home := view.home(one.kind, one.name)) is not None}
+
     def _unchanged(self, key: HomeKey, revision: int) -> list[Condition]:
-        layout = self.view.layout
+        layout, view = self.view.layout, self.view
+        # Two ends of a bridge that are claimed at the same time by two brokers would be apart for good.
+        homeless = [one for one in self.partners(key) if view.home(one.kind, one.name) is None]
+        found = [absent(layout.home(one.kind, one.name)) for one in homeless[:_PARTNERS_MAX]]
         match key.kind:
             case "topic":
-                return [unchanged_since(layout.homes_of("pattern"), revision)]
+                found.append(unchanged_since(layout.homes_of("pattern"), revision))
             case "pattern":
-                return [unchanged_since(layout.homes_of(kind), revision) for kind in ("topic", "pattern")]
-            case _:
-                return []
+                found += [unchanged_since(layout.homes_of(kind), revision) for kind in ("topic", "pattern")]
+        return found
 
     def _found(self, key: HomeKey, found: KeyValue | int | None) -> str | None:
         if not isinstance(found, KeyValue):

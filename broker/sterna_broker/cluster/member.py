@@ -288,6 +288,8 @@ class Member:
         configs = dict(self.link.view.configs)
         self.examined = await asyncio.to_thread(self._examiner.examine, configs)
         self._hung_on = locality.HungOn.by(self.examined.objects)
+        bridged = placement.Groups(self.examined.objects, bridges_alone=True)
+        self.homes.partners = lambda key: sorted(bridged.of(key) - {key}, key=str)
 
     async def _place(self, *, is_at_once: bool) -> None:
         """Gives homes to what has none: the first broker by name at once, the others when it has not done so."""

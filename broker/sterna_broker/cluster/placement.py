@@ -34,17 +34,20 @@ class Plan:
 
 
 class Groups:
-    """Names that have to live together: the ends of bridges, and what configured durable subscriptions match."""
+    """Names that have to live together: the ends of bridges, and what configured durable subscriptions match.
 
-    def __init__(self, objects: ObjectSet) -> None:
+    `bridges_alone`: without the latter.
+    """
+
+    def __init__(self, objects: ObjectSet, *, bridges_alone: bool = False) -> None:
         self._parents: dict[HomeKey, HomeKey] = {}
         for bridge in objects.bridges():
             keys = keys_of_bridge(bridge)
             for key in keys[1:]:
                 self._tie(keys[0], key)
-        durables = {key_of_durable(one) for one in objects.durables()}
+        durables = set() if bridges_alone else {key_of_durable(one) for one in objects.durables()}
         patterns = PatternIndex((key.name, key) for key in durables if key.kind == "pattern")
-        for topic in wanted(objects):
+        for topic in wanted(objects) if durables else ():
             for _, pattern in patterns.matching(topic.name) if topic.kind == "topic" else ():
                 self._tie(pattern, topic)
         self._members: dict[HomeKey, set[HomeKey]] = {}
