@@ -29,7 +29,7 @@ def problems(
         return found
     return [
         *found,
-        *_unflagged(facts, drained),
+        *_unflagged(facts, drained, restarted),
         *_doubled(facts, drained),
         *_torn(facts, drained),
         *_out_of_order(facts, drained),
@@ -97,12 +97,15 @@ def _come_again(facts: Facts, drained: list[Handing], *, given_up: bool) -> list
     ]
 
 
-def _unflagged(facts: Facts, drained: list[Handing]) -> list[str]:
+def _unflagged(facts: Facts, drained: list[Handing], restarted: bool) -> list[str]:
+    """A NON_PERSISTENT message that went with the broker's memory is sent again, and of its delivery nobody knows."""
     seen: dict[tuple[str, str], Handing] = {}
     found = []
     for one in (*facts.handings, *drained):
         before = seen.get((one.key, one.queue))
-        if before is not None and not one.redelivered:
+        sending = facts.sendings.get(one.key)
+        may_be_forgotten = restarted and sending is not None and not sending.persistent
+        if before is not None and not one.redelivered and not may_be_forgotten:
             found.append(
                 f"twice without the flag: {one.key} at {one.at_s:.3f} to {one.consumer}{_handings(facts, one.key)}"
             )
