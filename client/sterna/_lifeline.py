@@ -279,7 +279,7 @@ class Lifeline:
             await asyncio.gather(self._leaving, return_exceptions=True)
         reason = errors.ClosedError("the connection was closed", subject=self.address)
         if self._link is not None:
-            await self._link.finish(2.0, reason, self._seen(self._link))
+            await self._take_leave(self._link, 2.0, reason)
         self._end(reason, None)
 
     def _end(self, reason: errors.SternaError, told: errors.SternaError | None) -> None:
@@ -422,12 +422,16 @@ class Lifeline:
                     await lane.settled()
         if link.lost is None:
             reason = errors.ShuttingDownError(f"the broker at {link.address} is stopping", retryable=True)
-            seen = self._seen(link)
-            # Behind the Goodbye nothing counts: what were handed out now would come again without its flag.
-            self._up.clear()
-            for part in self.parts:
-                part.interrupted()
-            await link.finish(grace_s / 4, reason, seen)
+            await self._take_leave(link, grace_s / 4, reason)
+
+    async def _take_leave(self, link: Link, timeout_s: float, reason: errors.SternaError) -> None:
+        """Says goodbye, for all sessions that there are: where the connection is being closed some may be new."""
+        seen = self._seen(link)
+        # Behind the Goodbye nothing counts: what were handed out now would come again without its flag.
+        self._up.clear()
+        for part in self.parts:
+            part.interrupted()
+        await link.finish(timeout_s, reason, seen)
 
     def _seen(self, link: Link) -> list[pb.SeenSet]:
         """What the application has in hand over all sessions, for the Goodbye; acknowledgements leave before it."""

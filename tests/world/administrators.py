@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import asyncio
 
 import sterna
 import sterna.admin
@@ -22,7 +22,7 @@ async def administrator(app: Application, connection: sterna.Connection, steps: 
             queue = app.random.choice(app.queues)
             if app.is_over or app.random.random() < 0.5:
                 break
-            app.facts.emptied[queue] = math.inf
+            app.facts.begin_to_empty(queue)
             try:
                 if app.random.random() < 0.3:
                     await app.call("delete", admin.delete("Queue", queue, with_messages=True))
@@ -30,7 +30,7 @@ async def administrator(app: Application, connection: sterna.Connection, steps: 
                     await app.call("purge", admin.purge_queue(queue))
             except (CutError, errors.SternaError):
                 pass  # it may take effect all the same, a little later
-            app.facts.emptied[queue] = app.now_s() + 1.0
+            app.facts.has_emptied(queue, app.now_s() + 1.0)
 
 
 async def configurer(app: Application, connection: sterna.Connection, steps: int) -> None:
@@ -68,6 +68,7 @@ async def bridger(app: Application, connection: sterna.Connection, steps: int) -
         if not all(one.error is None for one in applied):
             return  # in a cluster only the operator does
         producer = await app.call("producer", connection.producer(Queue(source)))
+        has_looked_s = 0.0
         for _ in range(steps // 3 + 1):
             if app.is_over:
                 break
@@ -79,6 +80,11 @@ async def bridger(app: Application, connection: sterna.Connection, steps: int) -
                     what = "what is sent to a bridge's source is refused"
                 await app.call("send over a bridge", producer.send("x"))
             except errors.NoSuchDestinationError as error:
+                if "missing" in what and has_looked_s < app.now_s():
+                    # Another broker makes it again, and hears of it by etcd.
+                    has_looked_s = app.now_s() + 20
+                    await asyncio.sleep(10)
+                    continue
                 app.facts.odd.append(f"{app.name}: {what}: {error}")
                 return
             except CutError:

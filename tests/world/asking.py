@@ -17,7 +17,7 @@ ASKED = "asked"
 
 async def answerer(app: Application, connection: sterna.Connection, steps: int) -> None:
     """Answers whoever asks, also those who have gone meanwhile."""
-    await _answering(app, connection, Queue(ASKED), app.random.random() * steps / 4)
+    await answering(app, connection, Queue(ASKED), app.random.random() * steps / 4)
 
 
 async def asker(app: Application, connection: sterna.Connection, steps: int) -> None:
@@ -55,17 +55,22 @@ async def _asked_and_gone(app: Application, queue: Queue, question: str) -> None
 
 
 async def _answering_itself(app: Application, connection: sterna.Connection, queue: Queue) -> None:
-    await guarded(app, "answering", _answering(app, connection, queue, 1e6))
+    await guarded(app, "answering", answering(app, connection, queue, 1e6))
 
 
-async def _answering(app: Application, connection: sterna.Connection, queue: Queue, seconds: float) -> None:
+async def answering(
+    app: Application, connection: sterna.Connection, queue: Queue, seconds: float, *, is_slow: bool = False
+) -> None:
+    """Answers what comes to a queue, for so long."""
     times: dict[str, int] = {}
 
     async def answer(message: Message) -> None:
         times[message.message_id] = times.get(message.message_id, 0) + 1
         if times[message.message_id] == _TOO_OFTEN:
             app.facts.odd.append(f"{app.name} was asked the same again and again: {message.body!r}")
-        if app.random.random() < 0.2:
+        if is_slow:
+            await asyncio.sleep(app.random.choice((0.0, 0.01, 0.3)) * app.random.random())
+        elif app.random.random() < 0.2:
             await app.pause()
         await connection.reply(message, f"re {message.body}")
 

@@ -22,6 +22,8 @@ class Channel:
         self._address = address
         self._process = current()
         self._link: Link | None = None
+        #: With those that another took the place of, whose end only the server has noticed.
+        self._links: dict[Link, None] = {}
         self._connecting: asyncio.Task[None] | None = None
         self._closed = False
         self._state = grpc.ChannelConnectivity.IDLE
@@ -107,13 +109,16 @@ class Channel:
         if server is None:
             self._enter(grpc.ChannelConnectivity.TRANSIENT_FAILURE)
             return
-        self._link = network.link(self._process, server)
-        self._link.on_client_end.append(self._lost)
+        made = self._link = network.link(self._process, server)
+        self._links[made] = None
+        made.on_client_end.append(lambda: self._lost(made))
         self._enter(grpc.ChannelConnectivity.READY)
 
-    def _lost(self) -> None:
-        self._link = None
-        self._enter(grpc.ChannelConnectivity.IDLE)
+    def _lost(self, link: Link) -> None:
+        self._links.pop(link, None)
+        if self._link is link:
+            self._link = None
+            self._enter(grpc.ChannelConnectivity.IDLE)
 
     def _enter(self, state: grpc.ChannelConnectivity) -> None:
         self._state = state
@@ -145,8 +150,8 @@ class Channel:
             call.cancel()
         if self._connecting is not None:
             self._connecting.cancel()
-        if self._link is not None:
-            self._link.close_by_client()
+        for link in list(self._links):
+            link.close_by_client()
 
 
 class _ClientCall:

@@ -29,7 +29,7 @@ def problems(
         return found
     return [
         *found,
-        *_unflagged(facts, drained),
+        *_unflagged(facts, drained, restarted),
         *_doubled(facts, drained),
         *_torn(facts, drained),
         *_out_of_order(facts, drained),
@@ -57,7 +57,7 @@ def _lost(facts: Facts, drained: list[Handing], restarted: bool) -> list[str]:
         for one in facts.sendings.values()
         if _is_promised(one, restarted)
         and one.key not in left | gone
-        and facts.emptied.get(one.queue, -1.0) < one.began_s
+        and not facts.may_be_emptied(one)
         and not facts.may_have_expired(one)
     ]
 
@@ -97,12 +97,15 @@ def _come_again(facts: Facts, drained: list[Handing], *, given_up: bool) -> list
     ]
 
 
-def _unflagged(facts: Facts, drained: list[Handing]) -> list[str]:
+def _unflagged(facts: Facts, drained: list[Handing], restarted: bool) -> list[str]:
+    """A NON_PERSISTENT message that went with the broker's memory is sent again, and of its delivery nobody knows."""
     seen: dict[tuple[str, str], Handing] = {}
     found = []
     for one in (*facts.handings, *drained):
         before = seen.get((one.key, one.queue))
-        if before is not None and not one.redelivered:
+        sending = facts.sendings.get(one.key)
+        may_be_forgotten = restarted and sending is not None and not sending.persistent
+        if before is not None and not one.redelivered and not may_be_forgotten:
             found.append(
                 f"twice without the flag: {one.key} at {one.at_s:.3f} to {one.consumer}{_handings(facts, one.key)}"
             )
@@ -126,7 +129,8 @@ def _torn(facts: Facts, drained: list[Handing]) -> list[str]:
         there = [one for one in transaction.sent if one.key in seen]
         if transaction.ending != "in doubt" or not transaction.sent:
             continue
-        if len(there) not in (0, len(transaction.sent)):
+        is_whole = len(there) in (0, len(transaction.sent))
+        if not is_whole and not any(facts.may_be_emptied(one) for one in transaction.sent):
             found.append(f"half a transaction of {transaction.program}: {[one.key for one in there]} and no more")
         back = [one.key for one in transaction.handed if one.key in left]
         if there and back:
@@ -144,7 +148,7 @@ def _again(facts: Facts, left: set[str], handing: Handing) -> bool:
     sending = facts.sendings.get(handing.key)
     promised = sending is not None and sending.persistent and _is_promised(sending, restarted=True)
     later = any(one.key == handing.key and one.at_s > handing.at_s for one in facts.handings)
-    emptied = sending is not None and facts.emptied.get(sending.queue, -1.0) >= sending.began_s
+    emptied = sending is not None and facts.may_be_emptied(sending)
     emptied = emptied or (sending is not None and facts.may_have_expired(sending))
     return not promised or emptied or later or handing.key in left
 

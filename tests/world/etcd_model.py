@@ -298,7 +298,8 @@ class _WatchStream:
             del self._watches[number]
             await self._write(watch_id=number, canceled=True, compact_revision=store.compacted)
             return
-        revision, events = store.revision, store.events(watch.key, watch.end, watch.next)
+        revision = store.revision
+        events = store.events(watch.key, watch.end, watch.next) if watch.next <= revision else []
         watch.next = max(watch.next, revision + 1)
         if events:
             await self._write(watch_id=number, events=events)

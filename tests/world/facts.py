@@ -89,6 +89,8 @@ class Facts:
     emptied: dict[str, float] = field(default_factory=dict)
     """When an administrator last may have thrown away what a queue held."""
 
+    _emptying: dict[str, int] = field(default_factory=dict)
+
     configured: dict[str, bool] = field(default_factory=dict)
     """Durable subscriptions (`client/name`) that an administrator was told are there, or are gone."""
 
@@ -112,6 +114,21 @@ class Facts:
 
     calls: dict[str, int] = field(default_factory=dict)
     """How often each call ended how."""
+
+    def begin_to_empty(self, queue: str) -> None:
+        """Somebody is about to throw away what a queue holds."""
+        self.emptied[queue] = math.inf
+        self._emptying[queue] = self._emptying.get(queue, 0) + 1
+
+    def has_emptied(self, queue: str, until_s: float) -> None:
+        """Whoever was about it has done so, at the latest by then; of one that was killed meanwhile nobody knows."""
+        self._emptying[queue] -= 1
+        if not self._emptying[queue]:
+            self.emptied[queue] = until_s
+
+    def may_be_emptied(self, sending: Sending) -> bool:
+        """Whether an administrator may have thrown it away."""
+        return self.emptied.get(sending.queue, -1.0) >= sending.began_s
 
     def copy_published(self) -> None:
         """Makes of each message that was published one for each subscription: as promised, or as what may be there.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+import contextvars
+from collections.abc import Awaitable, Callable, Iterator
 from random import Random
 from typing import Any, Final
 
@@ -18,9 +19,15 @@ from tests.world.loop import SimulatedLoop
 from tests.world.network import Network
 from tests.world.processes import Process
 
+_HAND: contextvars.ContextVar[Random] = contextvars.ContextVar("hand")
+
 
 class Faults:
-    """Does so many things to the world, at moments that the seed chooses. `told` says what was done."""
+    """Does so many things to the world, at moments that the seed chooses. `told` says what was done.
+
+    Several hands may be at it at the same time, each with randomness of its own. What an operator does, one does at a
+    time; and a broker that one hand has down is not touched by another.
+    """
 
     def __init__(
         self, loop: SimulatedLoop, network: Network, random: Random, brokers: list[Broker], clients: list[Process]
@@ -41,19 +48,41 @@ class Faults:
         self.cluster: Cluster | None = None
         self._loop = loop
         self._network = network
-        self._random = random
+        self._first = random
+        self._operator = asyncio.Lock()
+        self._down: dict[Any, None] = {}
         self._brokers = brokers
         self._clients = clients
 
-    async def run(self, count: int, kinds: tuple[str, ...]) -> None:
-        """Until all are done."""
+    @property
+    def _random(self) -> Random:
+        return _HAND.get()
+
+    async def run(self, count: int, kinds: tuple[str, ...], random: Random | None = None) -> None:
+        """Until all are done, by a hand of its own; `random`: that of another than the first, which takes its time."""
+        _HAND.set(random or self._first)
+        pauses_s = (0.005, 0.05, 0.5) if random is None else (0.05, 0.5, 5.0)
         if self.cluster is not None:
             kinds = (*kinds, *CLUSTER_KINDS)
         for _ in range(count):
-            await asyncio.sleep(self._random.choice((0.005, 0.05, 0.5)) * self._random.random())
+            await asyncio.sleep(self._random.choice(pauses_s) * self._random.random())
             kind = self._random.choice(kinds)
-            self.told.append(f"{self._loop.time():.6f} {kind}")
-            await getattr(self, f"_{kind}")()
+            async with self._operator if kind in _OPERATORS else contextlib.nullcontext():
+                self.told.append(f"{self._loop.time():.6f} {kind}")
+                await getattr(self, f"_{kind}")()
+
+    @contextlib.contextmanager
+    def _held(self, *what: Any) -> Iterator[None]:
+        """No other hand touches these meanwhile."""
+        self._down |= dict.fromkeys(what)
+        try:
+            yield
+        finally:
+            for one in what:
+                self._down.pop(one, None)
+
+    def _is_up(self, broker: Broker) -> bool:
+        return broker.is_running and broker not in self._down
 
     async def _break_link(self) -> None:
         if links := self._network.links:
@@ -79,19 +108,21 @@ class Faults:
 
     async def _crash(self, *, power: bool) -> None:
         broker = self._random.choice(self._brokers)
-        if broker.is_running:
+        if self._is_up(broker):
             self.restarted = True
-            broker.kill(power=power)
-            await asyncio.sleep(self._random.choice((0.0, 0.1, 3.0)) * self._random.random())
-            await broker.start()
+            with self._held(broker):
+                broker.kill(power=power)
+                await asyncio.sleep(self._random.choice((0.0, 0.1, 3.0)) * self._random.random())
+                await broker.start()
 
     async def _stop_broker(self) -> None:
         broker = self._random.choice(self._brokers)
-        if broker.is_running:
+        if self._is_up(broker):
             self.restarted = True
-            await broker.stop()
-            await asyncio.sleep(self._random.choice((0.0, 0.1, 3.0)) * self._random.random())
-            await broker.start()
+            with self._held(broker):
+                await broker.stop()
+                await asyncio.sleep(self._random.choice((0.0, 0.1, 3.0)) * self._random.random())
+                await broker.start()
 
     async def _part(self) -> None:
         living = [one for one in self._clients if not one.is_dead]
@@ -105,12 +136,17 @@ class Faults:
 
     async def _etcd_away(self) -> None:
         assert self.cluster is not None
-        self.cluster.etcd.kill()
-        await asyncio.sleep(self._random.choice((0.1, 3.0, 30.0)) * self._random.random())
-        self.cluster.etcd.start()
+        if self.cluster.etcd in self._down:
+            return
+        with self._held(self.cluster.etcd):
+            self.cluster.etcd.kill()
+            await asyncio.sleep(self._random.choice((0.1, 3.0, 30.0)) * self._random.random())
+            self.cluster.etcd.start()
 
     async def _no_leader(self) -> None:
         assert self.cluster is not None
+        if self.cluster.etcd in self._down:
+            return
         self.cluster.etcd.has_leader = False
         self.cluster.etcd.written()
         await asyncio.sleep(self._random.choice((0.1, 3.0, 30.0)) * self._random.random())
@@ -156,10 +192,13 @@ class Faults:
             await asyncio.sleep(0.5)
         if standing < len(names):
             self.restarted = True
-            await last.stop()
-            last.replace_disk()
-            await asyncio.sleep(self._random.choice((0.0, 3.0)) * self._random.random())
-            await last.start()
+            while last in self._down:
+                await asyncio.sleep(0.1)
+            with self._held(last):
+                await last.stop()
+                last.replace_disk()
+                await asyncio.sleep(self._random.choice((0.0, 3.0)) * self._random.random())
+                await last.start()
         await self._surely(lambda: self._scaled(len(names), len(names), names))
 
     async def _scaled(self, wanted: int, standing: int, names: dict[int, str]) -> int:
@@ -196,10 +235,15 @@ class Faults:
         assert self.cluster is not None
         number = self._random.randrange(len(self._brokers))
         first = self._brokers[number]
-        if not first.is_running or self.copied:
+        if not self._is_up(first) or self.copied:
             return
         self.copied = self.restarted = True
         clone = self.cluster.cloned(first.name)
+        with self._held(first, clone):
+            await self._rival(number, first, clone)
+
+    async def _rival(self, number: int, first: Broker, clone: Broker) -> None:
+        assert self.cluster is not None
         self._brokers.append(clone)  # both are looked at
         with contextlib.suppress(NameTakenError):
             await clone.start()
@@ -231,6 +275,9 @@ class Faults:
             if step_ms > 0:
                 self.clock_steps.append((self._loop.time(), step_ms / 1000))
 
+
+#: What an operator does, who does one thing at a time.
+_OPERATORS: Final = ("drain", "give_up", "scale", "clone", "place")
 
 CLUSTER_KINDS: Final = (
     "etcd_away",

@@ -9,8 +9,10 @@ from typing import Any
 
 import sterna
 from sterna import errors
+from sterna._feeds import Feed
 from sterna._homes import Homes
 from sterna._link import Link
+from sterna._machines.consuming import ConsumerState
 from sterna._machines.producing import Producing
 from sterna._parts import part_of
 from sterna.messages import Message, made_of
@@ -27,6 +29,11 @@ _room = Producing.has_room
 def asks_for_all(self: Producing, size: int) -> bool:
     """5: a message waits until all of it is within the credit."""
     return _room(self, size) and (self.closed is not None or size <= self.bytes_left)
+
+
+def grants_none(self: Producing) -> None:
+    """5: and each is looked at."""
+    self.budget = 0
 
 
 def ends_silently(_: Any) -> None:
@@ -97,17 +104,21 @@ def by_subject(self: Any) -> dict[tuple[str, str], Any]:
     return {(entry.resource.kind, entry.resource.subject): entry for entry in self.entries.values()}
 
 
-def takes_output(self: SteppedEngine, stream: int, size: int) -> Any:
+_delivered = Feed.on_deliver
+
+
+def delivers(self: Feed, deliver: Any) -> None:
     """20: the broker's time comes once, with Welcome."""
-    output = self._engine.take_output(stream, size)
-    self._look()
-    if not output:
-        return output
-    batch = messaging.ServerBatch.FromString(output)
-    for frame in batch.frames:
-        if frame.WhichOneof("frame") == "deliver":
-            frame.deliver.ClearField("time_ms")
-    return batch.SerializeToString()
+    if deliver.time_ms:
+        deliver.time_ms = self.part.lifeline.broker_time_ms()
+    _delivered(self, deliver)
+
+
+def notes_ends(self: ConsumerState, deliveries: Any, sent_ms: int) -> None:
+    """20: and what has expired is judged by it."""
+    for one in deliveries:
+        if one.expiration_ms:
+            self._deadlines[one.sequence] = self._now_ms() + one.expiration_ms - sent_ms
 
 
 _destination = ClusterDesk.destination

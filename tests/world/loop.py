@@ -41,6 +41,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self._queues: dict[Process, deque[asyncio.Handle]] = {}
         self._processes: dict[Process, None] = {}
         self._readers: dict[int, asyncio.Handle] = {}
+        self._timers: list[tuple[float, asyncio.TimerHandle]] = []
         self.set_task_factory(_task)
         self.set_exception_handler(_note)
 
@@ -62,7 +63,20 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     def _append(self, handle: asyncio.Handle) -> None:
         process = _owner(handle)
         if not process.is_dead:
-            self._queues.setdefault(process, deque()).append(handle)
+            queue = self._queues.get(process)
+            if queue is None:
+                queue = self._queues[process] = deque()
+            queue.append(handle)
+
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Callable[..., Any], *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.TimerHandle:
+        self._check_closed()  # type: ignore[attr-defined]
+        timer = asyncio.TimerHandle(when, callback, args, self, context)
+        # With the time beside it: comparing two of them is a good part of what a step costs.
+        heapq.heappush(self._timers, (when, timer))
+        timer._scheduled = True  # type: ignore[attr-defined]
+        return timer
 
     def _run_once(self) -> None:
         handle = self._next()
@@ -75,36 +89,33 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         handle._run()
 
     def _next(self) -> asyncio.Handle | None:
+        queues, timers = self._queues, self._timers
         while True:
-            self._take_due()
-            if not self._queues:
-                if not self._advance():
+            while timers and (timers[0][0] <= self._now_s or timers[0][1].cancelled()):
+                timer = heapq.heappop(timers)[1]
+                timer._scheduled = False  # type: ignore[attr-defined]
+                if not timer.cancelled():
+                    self._append(timer)
+            if not queues:
+                if not timers:
                     return None
+                self._now_s = max(self._now_s, timers[0][0])
                 continue
-            # Dictionaries keep the order of insertion, which follows from the seed.
-            processes = list(self._queues)
-            process = processes[self.random.randrange(len(processes))] if len(processes) > 1 else processes[0]
-            queue = self._queues[process]
+            if len(queues) > 1:
+                # Dictionaries keep the order of insertion, which follows from the seed.
+                process = list(queues)[self.random.randrange(len(queues))]
+            else:
+                (process,) = queues
+            queue = queues[process]
             handle = queue.popleft()
             if not queue:
-                del self._queues[process]
+                del queues[process]
             if not handle.cancelled() and not process.is_dead:
                 return handle
 
-    def _take_due(self) -> None:
-        scheduled: list[asyncio.TimerHandle] = self._scheduled  # type: ignore[attr-defined]
-        while scheduled and (scheduled[0].cancelled() or scheduled[0].when() <= self._now_s):
-            timer = heapq.heappop(scheduled)
-            timer._scheduled = False  # type: ignore[attr-defined]
-            if not timer.cancelled():
-                self._append(timer)
-
-    def _advance(self) -> bool:
-        scheduled: list[asyncio.TimerHandle] = self._scheduled  # type: ignore[attr-defined]
-        if not scheduled:
-            return False
-        self._now_s = max(self._now_s, scheduled[0].when())
-        return True
+    def close(self) -> None:
+        self._timers.clear()
+        super().close()
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
         """Cancelled timers go when their time comes."""

@@ -64,7 +64,7 @@ class Network:
 
     def are_apart(self, one: Process, other: Process) -> bool:
         """Whether nothing gets from one to the other."""
-        return any({one, other} == {*pair} for pair in self._apart)
+        return bool(self._apart) and any({one, other} == {*pair} for pair in self._apart)
 
     def part(self, one: Process, other: Process) -> None:
         """Nothing gets through between two processes, and nobody is told."""

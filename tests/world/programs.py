@@ -22,6 +22,9 @@ CALL_S = 400.0
 
 BODY_LARGE = 700_000
 
+#: The first fits no frame, the second not the least that a producer may have under way either.
+BODIES_LARGE = (BODY_LARGE, 1_300_000)
+
 
 class CutError(Exception):
     """The application has cancelled its own call."""
@@ -133,7 +136,8 @@ class Application:
     def failed(self, sending: Sending, error: errors.SternaError) -> None:
         """Notes that a message could not be sent. What cannot be taken now is no failure: it is waited for."""
         sending.outcome = "refused" if self.is_certain(error) else "unknown"
-        if isinstance(error, errors.UnavailableError):
+        # A name that has no home yet gets none while etcd is away: that is said of the name, and for no other reason.
+        if isinstance(error, errors.UnavailableError) and error.subject != sending.queue:
             self.facts.odd.append(f"{self.name} was told that {sending.queue} is not to be had: {error}")
 
     @staticmethod
@@ -409,12 +413,20 @@ async def listener(app: Application, connection: sterna.Connection, steps: int) 
         await asyncio.wait((asyncio.ensure_future(enough.wait()),), timeout=0.5)
         if app.random.random() < 0.1:
             break
-    if (ended := consumer.closed) is not None:
-        await asyncio.sleep(1)
-        has_closed = app.is_closing or app.closes_session or connection.closed is not None
-        if not has_closed and not any(one.__cause__ is ended for one in told):
-            app.facts.odd.append(f"{app.name}: nobody was told that a listener has ended: {ended!r}")
+    await ended(app, connection, consumer, told)
     await app.call("consumer.close", consumer.close())
+
+
+async def ended(
+    app: Application, connection: sterna.Connection, consumer: sterna.Consumer, told: list[BaseException]
+) -> None:
+    """Looks whether the end of a listener was told, where it has ended and nobody here has asked for that."""
+    if (why := consumer.closed) is None:
+        return
+    await asyncio.sleep(1)
+    has_closed = app.is_closing or app.closes_session or connection.closed is not None
+    if not has_closed and not any(one.__cause__ is why for one in told):
+        app.facts.odd.append(f"{app.name}: nobody was told that a listener has ended: {why!r}")
 
 
 Program = Callable[[Application, sterna.Connection, int], Coroutine[Any, Any, None]]

@@ -20,6 +20,7 @@ from tests.world.brokers import Broker
 from tests.world.clusters import Cluster
 from tests.world.facts import Facts, Handing, Subscription
 from tests.world.faults import KINDS, Faults
+from tests.world.habits import HABITS, STALLS
 from tests.world.loop import SimulatedLoop, StuckError
 from tests.world.more_programs import NEWS, PROGRAMS
 from tests.world.network import Network
@@ -32,6 +33,10 @@ _QUEUES = ("in.one", "in.two", "out")
 
 _BROKERS = (1, 1, 1, 2, 2, 3)
 
+_EXTRAS = (0, 0, 0, 1, 2, 3)
+
+_SLOW = (0.02, 0.02, 0.4)
+
 _NAMES = ("one", "two", "three")
 
 _WHOLE_S = 3_000.0
@@ -39,7 +44,7 @@ _WHOLE_S = 3_000.0
 
 
 #: What of a scene may be given, to make a failing run shorter.
-NUMBERS = ("clients", "programs", "steps", "faults", "brokers")
+NUMBERS = ("clients", "programs", "steps", "faults", "brokers", "extras")
 
 
 @dataclass
@@ -56,6 +61,12 @@ class Scene:
     brokers: int = 1
     """More than one are a cluster."""
 
+    extras: int = 0
+    """Clients with habits besides, and what comes with them: a second hand at the faults, now and then a slow network.
+
+    None in half of the seeds, which are what they were before there were any.
+    """
+
     @staticmethod
     def of(seed: int) -> Scene:
         """The scene of a seed."""
@@ -71,6 +82,7 @@ class Scene:
             kinds=kinds,
             # Drawn by itself, so that what was drawn before there were clusters stays what it was.
             brokers=Random(f"cluster {seed}").choice(_BROKERS),
+            extras=Random(f"extras {seed}").choice(_EXTRAS),
         )
 
 
@@ -131,20 +143,29 @@ class _World:
         self.applications: list[Application] = []
         self.facts.placed = self.faults.placed
         self.watch = Watch(self.loop, self.network, self.brokers)
+        self._queues = _QUEUES
+        if scene.extras:
+            self._queues = (*_QUEUES, *STALLS)
+            self.network.slow = Random(f"slow {seed}").choice(_SLOW)
 
     async def main(self) -> None:
         """The run, from the first start to the verdict."""
         await self._start_brokers()
         watching = asyncio.create_task(self.watch.run())
-        running = [self._begin(number) for number in range(self.scene.clients)]
+        running = [self._begin("client", number) for number in range(self.scene.clients)]
+        running += [self._begin("extra", number) for number in range(self.scene.extras)]
         self.doing = "faults"
-        faults = asyncio.create_task(self.faults.run(self.scene.faults, self.scene.kinds))
-        await asyncio.wait([faults, *running], timeout=_WHOLE_S / 3)
-        await asyncio.wait([faults])
-        if faults.cancelled():
-            self.verdict.problems.append(f"cut off: {self.faults.told[-1]}")
-        elif (error := faults.exception()) is not None:
-            self.verdict.problems.append(f"after {self.faults.told[-1]}: {error!r}")
+        hands = [asyncio.create_task(self.faults.run(self.scene.faults, self.scene.kinds))]
+        if self.scene.extras:
+            second = Random(f"faults {self.scene.seed} too")
+            hands.append(asyncio.create_task(self.faults.run(self.scene.faults, self.scene.kinds, second)))
+        await asyncio.wait([*hands, *running], timeout=_WHOLE_S / 3)
+        await asyncio.wait(hands)
+        for hand in hands:
+            if hand.cancelled():
+                self.verdict.problems.append(f"cut off: {self.faults.told[-1]}")
+            elif (error := hand.exception()) is not None:
+                self.verdict.problems.append(f"after {self.faults.told[-1]}: {error!r}")
         self.doing = "applications"
         await asyncio.wait(running, timeout=_WHOLE_S / 3)
         for application in self.applications:
@@ -181,16 +202,20 @@ class _World:
         (folder / "all.yaml").write_text("---\n".join((*ANYTHING, limits)))
         return folder
 
-    def _begin(self, number: int) -> asyncio.Task[None]:
-        random = Random(f"client {number} of {self.scene.seed}")
-        process = Process(f"client{number}", random)
+    def _begin(self, name: str, number: int) -> asyncio.Task[None]:
+        """One client, with the programs of its kind."""
+        scene, is_extra = self.scene, name == "extra"
+        random = Random(f"{name} {number} of {scene.seed}")
+        process = Process(f"{name}{number}", random)
         self.processes.append(process)
         # Of several each client begins at another.
         first = number % len(self.brokers)
         url = "sterna://" + "+".join(broker.address for broker in self.brokers[first:] + self.brokers[:first])
-        application = Application(process.name, url, random, self.facts, _QUEUES, self.scene.cut_share, self._audit)
+        queues = self._queues if is_extra else _QUEUES
+        application = Application(process.name, url, random, self.facts, queues, scene.cut_share, self._audit)
         self.applications.append(application)
-        work = client(application, PROGRAMS, self.scene.programs, self.scene.steps)
+        programs, count = (HABITS, 2) if is_extra else (PROGRAMS, scene.programs)
+        work = client(application, programs, count, scene.steps)
         return asyncio.create_task(self._alive(process, work), name=process.name)
 
     async def _alive(self, process: Process, work: Coroutine[Any, Any, None]) -> None:
@@ -272,7 +297,8 @@ class _World:
         lifeline = connection._lifeline
         kept: dict[str, Any] = {}
         own: dict[str, Any] = {}
-        for _ in range(40):
+        # For longer than either side needs to notice that it hears nothing of the other.
+        for _ in range(140):
             await asyncio.sleep(0.5)
             if not connection.connected:
                 return
@@ -284,8 +310,9 @@ class _World:
             own = {
                 "sessions": len(parts),
                 "consumers": sum(len(list(one.feeds)) for one in parts),
-                # One that has failed stays with the application until that closes it.
-                "producers": sum(lane.closed is None for lane in lifeline.lanes),
+                # One that has failed stays with the application until that closes it, and one that is on its way to
+                # another broker has nothing here; it may go there for as long as that does not answer.
+                "producers": sum(lane.closed is None and not lane.owner.is_following for lane in lifeline.lanes),
             }
             if row is None or kept == own:
                 return
@@ -298,7 +325,7 @@ class _World:
         await self._alive(drain, self._drain(self.brokers[0], drained))
         for broker in places:
             assert self.cluster is not None
-            for kind, name in (*(("queue", name) for name in _QUEUES), ("topic", NEWS)):
+            for kind, name in (*(("queue", name) for name in self._queues), ("topic", NEWS)):
                 await self.cluster.give(kind, name, broker.name)
             await asyncio.sleep(5)
             again = Process("drain", Random(0))
@@ -321,7 +348,7 @@ class _World:
         url = f"sterna://{broker.address}"
         async with sterna.connect(url) as connection:
             session = await connection.session(AcknowledgeMode.INDIVIDUAL)
-            for name in _QUEUES:
+            for name in self._queues:
                 await self._empty(await session.consumer(Queue(name)), name, None, drained)
         for one in self.facts.subscriptions:
             if one.ended_s is None and one.began_s is not None:

@@ -79,6 +79,14 @@ def test_the_checker_finds_each_thing_that_may_not_be() -> None:
         assert len(problems(facts, left, restarted=False, given_up=True)) == expected
 
 
+def test_the_checker_knows_that_a_broker_forgets_what_is_not_persistent_and_was_handed_out() -> None:
+    for persistent, restarted, expected in ((True, True, 1), (False, True, 0), (False, False, 1)):
+        facts = Facts()
+        _sent(facts, "a").persistent = persistent
+        facts.handings.append(_handed("a", 2))
+        assert len(problems(facts, [_handed("a", 9)], restarted=restarted)) == expected, (persistent, restarted)
+
+
 def test_the_checker_lets_go_what_may_have_expired_by_the_brokers_clock() -> None:
     for lives_s, steps, expected in (
         (0.0, [], ["lost"]),

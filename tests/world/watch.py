@@ -19,6 +19,9 @@ from tests.world.clusters import Cluster
 from tests.world.loop import SimulatedLoop
 from tests.world.network import Network
 
+#: What an administrator sees of a broker's destinations.
+Rows = list[dict[str, Any]]
+
 #: How long a broker may take to notice, or to carry out, what it knows.
 _NOTICE_S: Final = 5.0
 _ROUNDS_S: Final = 12.0
@@ -50,9 +53,12 @@ class Watch:
             for broker in self._brokers:
                 if broker.is_running:
                     self._look_at_connections(broker)
-                    self._look_for_circles(broker)
+                    rows = {"queue": broker.listed("queue")}
+                    self._look_for_circles(broker, rows["queue"])
                     if broker.node is not None and broker.node.member is not None:
-                        self._look_at_homes(broker)
+                        rows["topic"] = broker.listed("topic")
+                        self._look_at_homes(broker, rows)
+                        self._look_at_emptying(broker, rows)
             self._look_for_rivals()
             # What was not so any more begins anew.
             self._since = self._seen
@@ -73,9 +79,9 @@ class Watch:
             if self._for_s("gone", broker, peer) > _NOTICE_S:
                 self.found[f"{broker.name} keeps a connection that has ended: {row['client_id']} at {peer}"] = None
 
-    def _look_for_circles(self, broker: Broker) -> None:
+    def _look_for_circles(self, broker: Broker, queues: Rows) -> None:
         """Whether messages are handed out and come back, again and again, and nobody is done with any."""
-        for row in broker.listed("queue"):
+        for row in queues:
             figures = row["statistics"]
             what = (broker.process, row["id"])
             now = (int(figures["delivered_total"]), int(figures["acknowledged_total"]))
@@ -84,14 +90,14 @@ class Watch:
             if now[0] - before[0] > _CIRCLE and now[1] == before[1]:
                 self.found[f"messages of the queue {row['name']} go in a circle on {broker.name}"] = None
 
-    def _look_at_homes(self, broker: Broker) -> None:
+    def _look_at_homes(self, broker: Broker, rows: dict[str, Rows]) -> None:
         assert broker.node is not None
         assert broker.node.member is not None
         link = broker.node.member.link
         if link.fault is not None:
             return
-        for kind in ("queue", "topic"):
-            for row in broker.listed(kind):
+        for kind, listed in rows.items():
+            for row in listed:
                 key = HomeKey(kind, row["name"])
                 home = link.view.home(key.kind, key.name)
                 if home in (None, broker.name):
@@ -106,6 +112,22 @@ class Watch:
                     self.found[f"{broker.name} serves the {kind} {key.name}, which lives on {home}"] = None
                 if int(figures.get("messages", 0)) > self._messages[what]:
                     self.found[f"{broker.name} takes messages of the {kind} {key.name}, which lives on {home}"] = None
+
+    def _look_at_emptying(self, broker: Broker, rows: dict[str, Rows]) -> None:
+        """Whether it says that nothing is left on it, upon which its machine goes, while it has messages."""
+        assert broker.node is not None
+        member = broker.node.member
+        assert member is not None
+        left = member.draining
+        if member.link.fault is not None or left is None or left.destinations or left.messages:
+            return
+        for kind, listed in rows.items():
+            for row in listed:
+                name = str(row["name"])
+                if not int(row["statistics"].get("messages", 0)) or name.startswith("$TMP$"):
+                    continue
+                if self._for_s("kept", broker.process, kind, row["id"]) > _ROUNDS_S:
+                    self.found[f"{broker.name} says that it is empty, and has messages of the {kind} {name}"] = None
 
     def _look_for_rivals(self) -> None:
         by_name: dict[str, list[Broker]] = {}

@@ -1,9 +1,10 @@
 """Whether this broker's name is its own. Two brokers of one name would each serve the destinations of both.
 
 Who lives under a name stands in etcd, with an incarnation that is made anew at each start. A broker that finds another
-incarnation there than the one that it had before (kept in its data folder, which only one process can have open) waits
+incarnation there than those that it had before (kept in its data folder, which only one process can have open) waits
 until that one's lease must have run out, and gives up if it is still there then. So a broker that was killed starts
-again at once, one that lost its disk a few seconds later, and a second one of the same name not at all.
+again at once, one that lost its disk a few seconds later, and a second one of the same name not at all. Several are
+kept, since a start without etcd is not registered: what stands there when etcd is back is of an earlier one.
 
 A copy of a data folder has the incarnation, too: a broker that starts from it takes the name over, as the same broker
 started again would. So what is registered is compared each round, and who finds another incarnation than its own is
@@ -27,6 +28,8 @@ FILE = "incarnation"
 # An etcd that has just changed its leader lets leases live longer.
 _WAIT_S = LEASE_S * 2.5
 _LOOK_S = 0.25
+# So many starts without etcd, one after the other, are known again.
+_KEPT_MAX = 100
 
 
 class NameTakenError(ValueError):
@@ -34,11 +37,11 @@ class NameTakenError(ValueError):
 
 
 class Naming:
-    """See the module. `here` is this start's incarnation, `before` the last one's."""
+    """See the module. `here` is this start's incarnation, `before` those of the ones before, the oldest first."""
 
     def __init__(self, cluster: str, name: str, data: Path) -> None:
         self.here = random_hex(8)
-        self.before = ""
+        self.before: tuple[str, ...] = ()
         self._cluster = cluster
         self._name = name
         self._path = data / FILE
@@ -66,11 +69,11 @@ class Naming:
 
         Durably: what forgets it in a loss of power would take its own registration for another broker's.
         """
-        await asyncio.to_thread(replace, self._path, self.here)
+        await asyncio.to_thread(replace, self._path, "\n".join((*self.before[1 - _KEPT_MAX :], self.here)))
 
     def is_ours(self, record: BrokerRecord) -> bool:
-        """Whether a registration is this broker's, of this start or of the one before."""
-        return record.incarnation in (self.here, self.before)
+        """Whether a registration is this broker's, of this start or of one before."""
+        return record.incarnation in (self.here, *self.before)
 
     def complaint(self, other: BrokerRecord) -> str:
         """What is wrong, and what to do."""
@@ -85,8 +88,8 @@ class Naming:
         stored = view.brokers.get(self._name)
         return None if stored is None or self.is_ours(stored.record) else stored.record
 
-    def _read(self) -> str:
+    def _read(self) -> tuple[str, ...]:
         try:
-            return self._path.read_text("utf-8").strip()
+            return tuple(self._path.read_text("utf-8").split())
         except FileNotFoundError:
-            return ""
+            return ()

@@ -1,0 +1,43 @@
+"""The ends of a bridge get one home, whoever opens which of them where as soon as it is made."""
+
+from __future__ import annotations
+
+import asyncio
+
+import sterna
+import sterna.admin
+from sterna import Queue, errors
+
+from tests.running import manifest
+from tests.world.stage import Stage, staged
+
+_BRIDGES = 12
+
+
+@staged
+async def test_ends_that_are_opened_at_several_brokers_while_their_bridge_is_made_live_together(stage: Stage) -> None:
+    cluster = await stage.cluster("b0", "b1", "b2")
+    await cluster.allow_all()
+    stage.network.slow = 0.4
+    connections = [await stage.connect(one) for one in cluster.brokers.values()]
+    async with sterna.admin.connect(cluster.url("b1")) as admin:
+        for number in range(_BRIDGES):
+            ends = [f"from.{number}", f"to.{number}"]
+            spec = f"source: {{queue: {ends[0]}}}, targets: [{{queue: {ends[1]}}}]"
+            [applied] = await admin.apply(manifest("Bridge", f"bridge-{number}", spec))
+            assert applied.error is None
+            # Each broker knows of the bridge by now, and nobody has given its ends a home.
+            places = [connections[number % 3], connections[(number + 1) % 3]]
+            await asyncio.gather(*map(_opened, places, ends))
+    await asyncio.sleep(5)
+    homes = [[await cluster.home("queue", f"{end}.{number}") for end in ("from", "to")] for number in range(_BRIDGES)]
+    assert [(one, other) for one, other in homes if not one or one != other] == []
+    for connection in connections:
+        await connection.close()
+
+
+async def _opened(connection: sterna.Connection, name: str) -> None:
+    try:
+        await connection.producer(Queue(name))
+    except errors.NoSuchDestinationError:
+        pass  # it is about to come with its bridge
