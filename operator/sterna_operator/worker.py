@@ -45,6 +45,11 @@ def _is_new(object: Mapping[str, Any]) -> bool:
     return object["kind"] != CLUSTER and not status.get("conditions") and "deletionTimestamp" not in object["metadata"]
 
 
+def _as_it_stands(known: Mapping[str, Any]) -> Condition:
+    """A condition that is written again because something else in the status is another: it is about what it was."""
+    return Condition(known["type"], known["status"], known["reason"], known["message"], known.get("observedGeneration"))
+
+
 class Worker:
     """Works the queue off. `run` as often as there are to be workers."""
 
@@ -252,7 +257,7 @@ class Worker:
         metadata, standing = object["metadata"], object.get("status") or {}
         generation = int(metadata.get("generation") or 0)
         known = standing.get("conditions") or ()
-        chosen = wanted.conditions or tuple(Condition(c["type"], c["status"], c["reason"], c["message"]) for c in known)
+        chosen = wanted.conditions or tuple(map(_as_it_stands, known))
         allowed = status_fields(object["kind"])
         status: dict[str, Any] = {
             "observedGeneration": generation,

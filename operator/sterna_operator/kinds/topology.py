@@ -152,8 +152,16 @@ def _pause(desired: Desired, observed: Observed) -> Plan | None:
     pause = pause_of(desired.resource.spec.paused, observed.now_ms)
     if pause is None:
         return None
-    was_ready = conditions.find(desired.status, conditions.READY).get("status") == "True"
-    status = conditions.ready("Paused", pause.text) if was_ready else conditions.stalled("Paused", pause.text)
+    ready = conditions.find(desired.status, conditions.READY)
+    if ready.get("status") != "True":
+        return pause.plan(Wanted(conditions.stalled("Paused", pause.text), kept_fields(desired)))
+    # Nobody has applied what was asked for since: the pause itself is a change of the spec, and there may be others.
+    applied = int(ready.get("observedGeneration", desired.generation))
+    text = pause.text if applied == desired.generation else f"{pause.text}; generation {applied} is applied"
+    status = tuple(
+        replace(one, generation=applied) if one.type == conditions.READY else one
+        for one in conditions.ready("Paused", text)
+    )
     return pause.plan(Wanted(status, kept_fields(desired)))
 
 
