@@ -64,6 +64,9 @@ class ClusterStatus(Status):
     etcd: Literal["managed", "external"] | None = None
     """`managed`: one member, for trying. `external`: the endpoints in the spec."""
 
+    etcd_image: str | None = Field(default=None, max_length=512)
+    """The image of the etcd that the operator runs for trying."""
+
     etcd_id: str | None = Field(default=None, max_length=64)
     """Which store that etcd is, by the mark that brokers and operator put into it. Another one under the same address
     is not taken for it."""

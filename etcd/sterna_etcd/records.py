@@ -155,6 +155,15 @@ class ObjectStatus(Record):
     home: str = ""
 
 
+class LeftRecord(Record):
+    """`operator/left/<Kind>/<claim>`: an object in Kubernetes went, and what it was of stayed in the brokers.
+
+    One of the same namespace and name takes it back by itself.
+    """
+
+    owner: Owner
+
+
 class DrainRecord(Record):
     """`drain/<broker>`: the broker is to be emptied; `force`: without regard to messages."""
 

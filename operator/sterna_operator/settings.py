@@ -67,6 +67,10 @@ class OperatorSettings:
     resync_s: float = 600.0
     """How often every object is looked at without cause, in seconds."""
 
+    clusters_s: float = 60.0
+    """How often every cluster is looked at without cause, in seconds: what is made for it may have been changed by
+    somebody in a way that no watch tells of."""
+
     background_rate: float = 500.0
     """How many objects a second are looked at for drift and resync, at most."""
 

@@ -5,7 +5,7 @@ Reading is free; nothing may be written from there. Whatever is to be done is a 
 
 import time  # noqa: TID251 - the operator as a process is not simulated
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from sterna_resources.messaging_cluster import MessagingCluster
@@ -14,8 +14,10 @@ from sterna_resources.problems import ManifestError
 from sterna_operator.clusters import Clusters
 from sterna_operator.keys import Key
 from sterna_operator.kube import Kube, KubeError, Ref
+from sterna_operator.named_watches import NamedWatches
 from sterna_operator.objects import CLUSTER, Objects, key_of
 from sterna_operator.plans import Plan
+from sterna_operator.put_back import PutBack
 from sterna_operator.resources import resource_of
 from sterna_operator.secrets import Secrets
 from sterna_operator.settings import OperatorSettings
@@ -31,6 +33,8 @@ class View:
     objects: Objects
     clusters: Clusters
     secrets: Secrets
+    put_back: PutBack = field(default_factory=PutBack)
+    named: NamedWatches | None = None
 
     def now_ms(self) -> int:
         """The time, in milliseconds since 1970."""

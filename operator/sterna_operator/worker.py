@@ -213,7 +213,7 @@ class Worker:
             return object
         if store is not None:
             await self._view.clusters.claimed(store)
-        applier = Applier(self._kube, object, store, self._check_lead)
+        applier = Applier(self._kube, object, store, self._check_lead, self._view.put_back)
         await applier.execute(plan.steps)
         for step in plan.steps:
             self._metrics.steps_total.labels(object["kind"] if object else "", type(step).__name__).inc()

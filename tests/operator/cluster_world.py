@@ -25,6 +25,7 @@ from sterna_operator.plans import (
     RemoveDrain,
     RemoveFinalizer,
     RemoveObject,
+    RepairObject,
     Step,
 )
 from sterna_resources.messaging_cluster import MessagingCluster
@@ -137,6 +138,9 @@ class World:
                     for field in fixed:
                         assert one["spec"][field] == standing["spec"][field], f"{field} of a StatefulSet cannot change"
                 children[key] = one
+            case RepairObject():
+                name = (step.manifest["kind"], step.manifest["metadata"]["name"])
+                children[name] = _merged(children[name], step.patch)
             case RemoveObject(kind="Pod"):
                 self.restarted.append(step.name)
                 pods = tuple(pod for pod in self.observed.pods if pod.name != step.name)
@@ -262,4 +266,5 @@ def _claim(stateful_set: Mapping[str, Any]) -> dict[str, Any]:
 def _merged(standing: Any, patch: Any) -> Any:
     if not isinstance(standing, dict) or not isinstance(patch, Mapping):
         return patch
-    return {**standing, **{key: _merged(standing.get(key), value) for key, value in patch.items()}}
+    merged = {**standing, **{key: _merged(standing.get(key), value) for key, value in patch.items()}}
+    return {key: value for key, value in merged.items() if value is not None}
