@@ -237,7 +237,8 @@ class World:
 
     def _addresses(self, pod: Pod) -> list[str]:
         """What a broker reads in its settings."""
-        if self.files_are_late and (known := self.observed.members.live.get(pod.name)):
+        is_there = ("ConfigMap", "orders-settings") in self.observed.children
+        if (self.files_are_late or not is_there) and (known := self.observed.members.live.get(pod.name)):
             return known.addresses
         text = str(self.child("ConfigMap", "orders-settings")["data"][pod.name])
         return text.strip().replace("$(HOST_IP)", str(pod.host_ip)).split(",")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from sterna_operator.builders import certificate, differences, monitoring
 from sterna_operator.kube import APPLY, MERGE, path
-from sterna_operator.plans import RepairObject
+from sterna_operator.plans import RemoveObject, RepairObject
 from sterna_operator.settings import OperatorSettings
 
 from tests.operator.cluster_world import World as PlanWorld
@@ -86,6 +86,19 @@ def test_what_comes_back_at_once_is_left_and_said() -> None:
     assert "left so: Service orders (spec.trafficDistribution)" in world.message()
     service["spec"] = {**service["spec"], "externalIPs": ["192.0.2.1"]}
     assert len(world.decide().steps) == 1, "what is left alone is no excuse for anything else"
+
+
+def test_what_was_made_immutable_is_made_anew_or_named() -> None:
+    world = rich()
+    for kind, name in (("ConfigMap", "orders-settings"), ("Secret", "orders-connection")):
+        child = {**world.child(kind, name), "immutable": True}
+        world.observed = replace(world.observed, children={**world.observed.children, (kind, name): child})
+    [step] = world.decide().steps
+    assert isinstance(step, RemoveObject)
+    assert (step.kind, step.name) == ("ConfigMap", "orders-settings")
+    world.settle()
+    assert "immutable" not in world.child("ConfigMap", "orders-settings")
+    assert "unless it is deleted: Secret orders-connection" in world.message()
 
 
 def test_defaults_of_the_api_server_are_no_drift_and_other_values_there_are() -> None:
@@ -173,6 +186,7 @@ HARM: dict[tuple[str, str], list[Patch]] = {
     ],
     ("ConfigMap", "mq-settings"): [
         [{"op": "add", "path": "/data/more", "value": "x"}],
+        [{"op": "add", "path": "/immutable", "value": True}],
         [{"op": "add", "path": "/binaryData", "value": {"more": "eA=="}}],
     ],
     ("Secret", "mq-connection"): [

@@ -43,6 +43,7 @@ class Facts:
     missing_secrets: tuple[str, ...]
     pending: tuple[str, ...]
     put_back: tuple[str, ...]
+    immutable: tuple[str, ...]
     late: Late
     lacks_cert_manager: bool
     operator_version: str
@@ -99,6 +100,8 @@ def _conditions(facts: Facts) -> tuple[Condition, ...]:
     if facts.put_back:
         others = ", ".join(facts.put_back[:3])
         notes.append(f"changed again by the API server or a webhook as soon as it is put right, and left so: {others}")
+    if facts.immutable:
+        notes.append(f"immutable, so that it cannot be put right unless it is deleted: Secret {facts.immutable[0]}")
     notes += sorted({warning for status in facts.members.statuses.values() for warning in status.warnings})[:3]
     return conditions.ready("Serving", "; ".join(notes))
 

@@ -87,6 +87,7 @@ def plan(desired: Desired, observed: Observed) -> Plan:
         missing_secrets=tuple(missing),
         pending=tuple(cluster_outside.pending(blueprint, observed.of_kind("Service"))),
         put_back=_put_back(observed),
+        immutable=tuple(name for name, child in observed.of_kind("Secret").items() if child.get("immutable")),
         late=cluster_taken.late(blueprint, observed.pods, observed.members, observed.secrets),
         lacks_cert_manager=_lacks_cert_manager(blueprint, observed),
         operator_version=observed.defaults.version,
@@ -235,12 +236,21 @@ def _applied(
 
 def _put_right(
     manifest: Mapping[str, Any], standing: Mapping[str, Any], left: Collection[str]
-) -> ApplyObject | RepairObject | None:
-    """What makes a child that stands into what it should be; None: it is. `left` as in `differences`."""
+) -> ApplyObject | RepairObject | RemoveObject | None:
+    """What makes a child that stands into what it should be; None: it is. `left` as in `differences`.
+
+    One that somebody made immutable is made anew. Secrets we may not delete: the status says it.
+    """
     becoming = differences.corrected(manifest, standing, left)
     if becoming == standing:
         return None
-    label = f"{manifest['kind']} {manifest['metadata']['name']}"
+    metadata, kind = standing["metadata"], manifest["kind"]
+    label = f"{kind} {metadata['name']}"
+    if standing.get("immutable"):
+        where = (manifest["apiVersion"], kind, metadata["namespace"], metadata["name"])
+        summary = f"remove {label}, which was made immutable behind the operator's back, to make it anew"
+        removal = RemoveObject(summary, *where, metadata["uid"], metadata["resourceVersion"])
+        return None if kind == "Secret" or "deletionTimestamp" in metadata else removal
     if not differences.is_of(manifest, standing):
         return ApplyObject(f"update {label}", manifest)
     changes = differences.changes(standing, becoming)
