@@ -58,6 +58,9 @@ class ClusterStatus(Status):
     image: str | None = Field(default=None, max_length=512)
     """The image that brokers run, or are being changed to."""
 
+    managed_by: str | None = Field(default=None, max_length=512)
+    """The operator that the cluster belongs to, by namespace and name of its Lease. Others leave it alone."""
+
     operator_version: str | None = Field(default=None, max_length=64)
     """The operator that last looked."""
 

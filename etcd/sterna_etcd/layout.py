@@ -70,6 +70,11 @@ class Layout:
         return f"{self.prefix}operator/epoch"
 
     @property
+    def operator_claim(self) -> str:
+        """Which MessagingCluster this is, and which operator looks after it."""
+        return f"{self.prefix}operator/claim"
+
+    @property
     def lefts(self) -> str:
         """What objects in Kubernetes have left behind in the brokers when they went."""
         return f"{self.prefix}operator/left/"

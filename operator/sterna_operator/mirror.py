@@ -13,6 +13,7 @@ from sterna_etcd import Claim, HomeKey, KeyLayoutError, Layout
 from sterna_etcd.records import (
     BrokerRecord,
     BrokerStatus,
+    ClaimRecord,
     ConfigRecord,
     DrainRecord,
     HomeRecord,
@@ -103,6 +104,11 @@ class Mirror:
         """All that was left behind, with the revision of the note."""
         found = [self._values.get(f"{self.layout.lefts}{kind}/", {}) for kind in _HOMED]
         return {self.layout.left_of(key): one.revision for kept in found for key, one in kept.items()}
+
+    def claim(self) -> ClaimRecord | None:
+        """Whose place this is, as far as anybody has said it."""
+        kept = self._readable(self.layout.operator_claim, ClaimRecord)
+        return kept.record if kept else None
 
     def owned(self, owner: Key) -> list[Claim]:
         """The records that belong to an object in Kubernetes; users are among them, under the kind User."""

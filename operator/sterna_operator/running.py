@@ -23,6 +23,7 @@ from sterna_operator.liveness import Liveness, serve
 from sterna_operator.metrics import Metrics
 from sterna_operator.named_watches import NamedWatches
 from sterna_operator.objects import CLUSTER, Objects, key_of
+from sterna_operator.ownership import Ownership
 from sterna_operator.put_back import PutBack
 from sterna_operator.secrets import Secrets
 from sterna_operator.settings import OperatorSettings
@@ -65,6 +66,7 @@ class Parts:
     clusters: Clusters
     metrics: Metrics
     clock: WatchClock
+    ownership: Ownership
     put_back: PutBack = field(default_factory=PutBack)
 
     @property
@@ -105,9 +107,12 @@ def assemble(settings: OperatorSettings, configuration: client.Configuration) ->
         clusters,
         Metrics(),
         WatchClock(dead_after_s=settings.watch_dead_after_s),
+        Ownership(kube, settings.claim, lease_s=settings.lease_duration_s),
     )
     kube.on_end = parts.clock.note_server
-    parts.metrics.watch_over(queue, objects, clusters, secrets, kube, parts.clock, lambda: leader.is_leading)
+    parts.metrics.watch_over(
+        queue, objects, clusters, secrets, kube, parts.clock, parts.ownership, lambda: leader.is_leading
+    )
     return parts
 
 
@@ -136,7 +141,9 @@ async def _until_ended(
     await check_kinds(parts.kube, parts)
     await load(parts)
     events = Events(parts.kube, parts.settings.identity)
-    worker = Worker(parts.view, parts.kinds, parts.queue, parts.wakeups, events, parts.leader, parts.metrics)
+    worker = Worker(
+        parts.view, parts.kinds, parts.queue, parts.wakeups, events, parts.leader, parts.metrics, parts.ownership
+    )
     tasks = [
         asyncio.create_task(parts.leader.run(), name="leader"),
         asyncio.create_task(resync(parts), name="resync"),

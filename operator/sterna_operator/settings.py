@@ -103,6 +103,11 @@ class OperatorSettings:
         if self.log_format not in ("json", "text"):
             raise SettingsError("log_format: json or text")
 
+    @property
+    def claim(self) -> str:
+        """How the operator calls itself where it claims clusters: the same for all its pods, and another for others."""
+        return f"{self.lease_namespace}/{self.lease_name}"
+
     def labels(self) -> dict[str, str]:
         """`pod_labels`, by name."""
         pairs = (one.partition("=") for one in self.pod_labels.split(","))

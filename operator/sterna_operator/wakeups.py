@@ -96,6 +96,9 @@ class Wakeups:
                         # Perhaps nothing is left of it.
                         self._queue.add_after(cluster, _GATHERING_S, Priority.REFERENCE)
                 self._wake_claimants(cluster, change, but=None)
+            elif key == layout.operator_claim:
+                # The place is ours now, or another's.
+                self.on_state(cluster)
             elif not is_own or key.startswith(layout.drains):
                 # Our own word that a broker is to go counts: the status was decided before, and has to say so too.
                 self._queue.add_after(cluster, _GATHERING_S, Priority.REFERENCE)
@@ -118,6 +121,10 @@ class Wakeups:
             self._queue.add(key, Priority.REFERENCE)
         for key in self.clusters_with_secret(namespace, name):
             self._queue.add(key, Priority.REFERENCE)
+
+    def on_claimed(self, cluster: Key) -> None:
+        """A cluster is ours from now on: what is in it may have been passed over."""
+        self._wake_cluster(cluster)
 
     def on_named_child(self, ref: Ref) -> None:
         """What was made for a cluster and is watched by its name has come, changed or gone."""

@@ -4,12 +4,14 @@ import contextlib
 import random
 import time
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from sterna_operator.apply import Applier
 from sterna_operator.builders import certificate, differences, monitoring
-from sterna_operator.kube import APPLY, MERGE, path
+from sterna_operator.kube import APPLY, MERGE, Kube, Ref, path
 from sterna_operator.plans import RemoveObject, RepairObject
+from sterna_operator.put_back import PutBack
 from sterna_operator.settings import OperatorSettings
 
 from tests.operator.cluster_world import World as PlanWorld
@@ -86,6 +88,31 @@ def test_what_comes_back_at_once_is_left_and_said() -> None:
     assert "left so: Service orders (spec.trafficDistribution)" in world.message()
     service["spec"] = {**service["spec"], "externalIPs": ["192.0.2.1"]}
     assert len(world.decide().steps) == 1, "what is left alone is no excuse for anything else"
+
+
+class Stubborn:
+    """An API server with a webhook that adds to each Service whatever is written."""
+
+    def __init__(self, standing: dict[str, Any]) -> None:
+        self.standing = standing
+        self.writes = 0
+
+    async def merge_patch(self, ref: Ref, patch: dict[str, Any]) -> dict[str, Any]:
+        self.writes += 1
+        return self.standing
+
+
+async def test_what_an_answer_shows_to_come_back_is_not_tried_again() -> None:
+    world = rich()
+    service = dict(world.child("Service", "orders"))
+    service["spec"] = {**service["spec"], "trafficDistribution": "PreferClose"}
+    world.observed = replace(world.observed, children={**world.observed.children, ("Service", "orders"): service})
+    put_back, server = PutBack(), Stubborn(service)
+    for _ in range(3):
+        world.observed = replace(world.observed, put_back=put_back.all())
+        await Applier(cast("Kube", server), None, None, lambda: None, put_back).execute(world.decide().steps)
+    assert server.writes == 1
+    assert put_back.of(service["metadata"]["uid"]) == {'spec.trafficDistribution="PreferClose"'}
 
 
 def test_what_was_made_immutable_is_made_anew_or_named() -> None:

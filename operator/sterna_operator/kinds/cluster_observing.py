@@ -6,6 +6,7 @@ may be somebody else's.
 """
 
 import asyncio
+import contextlib
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
@@ -38,7 +39,7 @@ from sterna_operator.plans import (
 from sterna_operator.resources import resource_of
 from sterna_operator.settings import OperatorSettings
 from sterna_operator.version import VERSION
-from sterna_operator.view import Child, Decision, View, rival
+from sterna_operator.view import Child, Decision, View, ensure_etcd
 
 _REPLACED = "EtcdReplaced"
 # A revision is noted in the status once it is so far ahead of the noted one: not each of them is worth a write.
@@ -47,6 +48,7 @@ _COMPONENT = "app.kubernetes.io/component"
 _IN_ETCD = (PutDrain, RemoveDrain, RemoveBroker, ForgetLeft)
 # So many notes of what was left behind are removed in one go.
 _FORGOTTEN_MAX = 100
+_LISTED_S = 5.0
 
 # What every cluster has, and is watched. Secrets are not: whoever may list one may read them all.
 _CHILDREN = (
@@ -85,7 +87,10 @@ class MessagingClusterKind:
             status = {name: value for name, value in status.items() if name not in ("etcdId", "etcdRevision")}
             if (view.clusters.fault(key) or ("", ""))[0] == _REPLACED:
                 await view.clusters.drop(key)
-        await view.clusters.ensure(key, desired.cluster, view.secrets, status, rival(view, object, desired.cluster))
+        is_accepted = broker_builder.accepts_store(desired.cluster)
+        await ensure_etcd(view, object, desired.cluster, status, takes_over=is_accepted)
+        if "etcdId" not in status and desired.cluster.spec.etcd.endpoints is not None:
+            await _until_listed(view, key)
         observed = await _observe(view, desired)
         planned = plan(desired, observed)
         _follow(view, desired, observed)
@@ -122,6 +127,15 @@ def read(object: Mapping[str, Any]) -> Desired | Plan:
         status=object.get("status") or {},
         passed_over=passed_over,
     )
+
+
+async def _until_listed(view: View, key: Key) -> None:
+    """Waits a while for an etcd that was never used: its place there may be another's, whom its brokers would join."""
+    store = view.clusters.get(key)
+    if store is not None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_LISTED_S):
+                await store.listed.wait()
 
 
 async def _let_go(view: View, object: Mapping[str, Any]) -> Plan:

@@ -50,6 +50,8 @@ FORCE_DRAIN = "sterna.dev/force-drain"
 
 # Something is on its way that no watch tells of: a broker that registers, a volume that grows.
 _AGAIN_S = 5.0
+# A cluster's place in etcd is another's: of this Kubernetes, as far as it is known here, or as etcd has it.
+_CLAIMED = (Reason.NameClaimed.name, Reason.ManagedByOther.name)
 
 
 def plan(desired: Desired, observed: Observed) -> Plan:
@@ -417,12 +419,16 @@ def _paused(desired: Desired, observed: Observed) -> Plan | None:
 def _claimed(desired: Desired, observed: Observed) -> Plan | None:
     """The plan of a cluster whose place in etcd is another one's: its brokers would join that."""
     fault = observed.members.fault
-    return _stands_back(desired, fault[1], _AGAIN_S) if fault is not None and fault[0] == "NameClaimed" else None
+    if fault is None or fault[0] not in _CLAIMED:
+        return None
+    return _stands_back(desired, fault[1], _AGAIN_S, reason=Reason[fault[0]])
 
 
-def _stands_back(desired: Desired, text: str, again_s: float | None = None) -> Plan:
-    status = Wanted(conditions.stalled("NameClaimed", text), cluster_status.kept(desired.status))
-    return Plan(status=status, announcements=(Announcement(Reason.NameClaimed, text),), again_s=again_s)
+def _stands_back(
+    desired: Desired, text: str, again_s: float | None = None, *, reason: Reason = Reason.NameClaimed
+) -> Plan:
+    status = Wanted(conditions.stalled(reason.name, text), cluster_status.kept(desired.status))
+    return Plan(status=status, announcements=(Announcement(reason, text),), again_s=again_s)
 
 
 def _deletion(desired: Desired, observed: Observed) -> Plan:
