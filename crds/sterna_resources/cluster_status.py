@@ -58,11 +58,17 @@ class ClusterStatus(Status):
     image: str | None = Field(default=None, max_length=512)
     """The image that brokers run, or are being changed to."""
 
+    managed_by: str | None = Field(default=None, max_length=512)
+    """The operator that the cluster belongs to, by namespace and name of its Lease. Others leave it alone."""
+
     operator_version: str | None = Field(default=None, max_length=64)
     """The operator that last looked."""
 
     etcd: Literal["managed", "external"] | None = None
     """`managed`: one member, for trying. `external`: the endpoints in the spec."""
+
+    etcd_image: str | None = Field(default=None, max_length=512)
+    """The image of the etcd that the operator runs for trying."""
 
     etcd_id: str | None = Field(default=None, max_length=64)
     """Which store that etcd is, by the mark that brokers and operator put into it. Another one under the same address

@@ -70,6 +70,24 @@ class Layout:
         return f"{self.prefix}operator/epoch"
 
     @property
+    def operator_claim(self) -> str:
+        """Which MessagingCluster this is, and which operator looks after it."""
+        return f"{self.prefix}operator/claim"
+
+    @property
+    def lefts(self) -> str:
+        """What objects in Kubernetes have left behind in the brokers when they went."""
+        return f"{self.prefix}operator/left/"
+
+    def left(self, claim: Claim) -> str:
+        """Whose a destination was that nobody manages any more."""
+        return f"{self.lefts}{_part(claim.kind)}/{_part(claim.name)}"
+
+    def left_of(self, key: str) -> Claim:
+        """The destination that a key below `lefts` is of. Errors as claim_of."""
+        return Claim(*self._parts(key, self.lefts, 2))
+
+    @property
     def witnesses(self) -> str:
         """The signs that members leave for themselves; nobody follows them, and nothing comes after them."""
         return f"{self.prefix}witnesses/"

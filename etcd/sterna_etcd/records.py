@@ -155,6 +155,41 @@ class ObjectStatus(Record):
     home: str = ""
 
 
+class ClaimRecord(Record):
+    """`operator/claim`: the MessagingCluster that has this place in etcd, and the operator that looks after it.
+
+    `kubernetes` tells apart clusters of the same name in two Kubernetes: the uid of the cluster's namespace, or empty
+    where it could not be read.
+    """
+
+    operator: str
+    namespace: str
+    name: str
+    uid: str
+    kubernetes: str = ""
+
+    @property
+    def label(self) -> str:
+        """How messages name it."""
+        return f"MessagingCluster {self.namespace}/{self.name} (uid {self.uid}, operator {self.operator})"
+
+    def is_of(self, other: "ClaimRecord") -> bool:
+        """Whether both speak of one cluster: of the very same, or of one that was made anew under its name."""
+        if self.uid == other.uid:
+            return True
+        is_here = self.kubernetes == other.kubernetes or not (self.kubernetes and other.kubernetes)
+        return is_here and (self.namespace, self.name) == (other.namespace, other.name)
+
+
+class LeftRecord(Record):
+    """`operator/left/<Kind>/<claim>`: an object in Kubernetes went, and what it was of stayed in the brokers.
+
+    One of the same namespace and name takes it back by itself.
+    """
+
+    owner: Owner
+
+
 class DrainRecord(Record):
     """`drain/<broker>`: the broker is to be emptied; `force`: without regard to messages."""
 

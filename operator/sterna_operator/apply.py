@@ -8,13 +8,15 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from sterna_etcd import Condition, Delete, Put, absent, mod_revision
-from sterna_etcd.records import DrainRecord
+from sterna_etcd.records import DrainRecord, LeftRecord, Owner
 
-from sterna_operator.kube import Kube, NotFoundError, Ref
+from sterna_operator.builders import differences
+from sterna_operator.kube import Kube, NotFoundError, Ref, ref_of
 from sterna_operator.plans import (
     FINALIZER,
     AddFinalizer,
     ApplyObject,
+    ForgetLeft,
     PatchObject,
     PutConfig,
     PutDrain,
@@ -25,8 +27,10 @@ from sterna_operator.plans import (
     RemoveFinalizer,
     RemoveObject,
     RemoveUser,
+    RepairObject,
     Step,
 )
+from sterna_operator.put_back import PutBack
 from sterna_operator.store import ClusterStore, UnusableError
 
 # etcd takes 128 operations in one transaction.
@@ -46,8 +50,10 @@ class Applier:
         object: Mapping[str, Any] | None,
         store: ClusterStore | None,
         check_lead: Callable[[], None],
+        put_back: PutBack | None = None,
     ) -> None:
         self.object = object
+        self._put_back = put_back or PutBack()
         self._kube = kube
         self._store = store
         self._check_lead = check_lead
@@ -66,7 +72,10 @@ class Applier:
     async def _execute(self, step: Step) -> None:
         match step:
             case ApplyObject():
-                await self._kube.apply(step.manifest)
+                # What others have put into what stood before stays, which says nothing of who puts things back.
+                self._look_at(step.manifest, await self._kube.apply(step.manifest), is_all_ours=step.is_new)
+            case RepairObject():
+                await self._repair(step)
             case PatchObject():
                 await self._patch(step)
             case RemoveObject():
@@ -78,6 +87,17 @@ class Applier:
                 await self._finalizers(add=False)
             case _:
                 await self._write(step)
+
+    async def _repair(self, step: RepairObject) -> None:
+        metadata = {**step.patch.get("metadata", {}), "resourceVersion": step.version}
+        patch = {**step.patch, "metadata": metadata}
+        self._look_at(step.manifest, await self._kube.merge_patch(ref_of(step.manifest), patch), is_all_ours=True)
+
+    def _look_at(self, manifest: Mapping[str, Any], answer: Mapping[str, Any], *, is_all_ours: bool) -> None:
+        """Notes what is not as it should be right after it was put right. `is_all_ours`: nothing was left to others."""
+        uid = answer["metadata"]["uid"]
+        left = differences.remaining(manifest, answer, self._put_back.of(uid), also_more=is_all_ours)
+        self._put_back.note(uid, f"{manifest['kind']} {manifest['metadata']['name']}", left)
 
     async def _patch(self, step: PatchObject) -> None:
         ref = Ref(step.api_version, step.kind, step.namespace, step.name)
@@ -131,16 +151,25 @@ class Applier:
             await store.write([gone], [Delete(key) for key in keys[first : first + _OPERATIONS_MAX]])
 
 
+def _left(owner: Owner) -> bytes:
+    return LeftRecord(owner=owner).encode()
+
+
 def _transaction(store: ClusterStore, step: Step) -> tuple[list[Condition], list[Put | Delete]]:
     layout = store.layout
     match step:
         case PutConfig():
             key = layout.config(step.claim)
-            return [mod_revision(key, step.revision)], [Put(key, step.record.encode())]
+            taken_back = [Delete(layout.left(step.claim))] if step.takes_back else []
+            return [mod_revision(key, step.revision)], [Put(key, step.record.encode()), *taken_back]
         case RemoveConfig():
             key = layout.config(step.claim)
             said = Delete(layout.object_statuses_of(step.claim), is_prefix=True)
-            return [mod_revision(key, step.revision)], [Delete(key), said]
+            left = [] if step.left_by is None else [Put(layout.left(step.claim), _left(step.left_by))]
+            return [mod_revision(key, step.revision)], [Delete(key), said, *left]
+        case ForgetLeft():
+            key = layout.left(step.claim)
+            return [mod_revision(key, step.revision)], [Delete(key)]
         case PutUser():
             key = layout.user(step.name)
             return [mod_revision(key, step.revision)], [Put(key, step.record.encode())]

@@ -14,6 +14,7 @@ from typing import Any
 
 import structlog
 from sterna_etcd import EtcdSettings, Remembered
+from sterna_etcd.records import ClaimRecord
 from sterna_resources.messaging_cluster import MessagingCluster
 
 from sterna_operator.keys import Key
@@ -56,7 +57,7 @@ class Clusters:
     def fault(self, cluster: Key) -> tuple[str, str] | None:
         """Why a cluster's etcd cannot be used at present: reason and text."""
         store = self._stores.get(cluster)
-        error = store.fault if store is not None else self._faults.get(cluster)
+        error = (store.fault or store.claim_fault) if store is not None else self._faults.get(cluster)
         if store is None and error is None:
             error = UnusableError("EtcdUnavailable", "the cluster is being set up")
         return None if error is None else (error.reason, str(error))
@@ -72,10 +73,13 @@ class Clusters:
         secrets: Secrets,
         status: Mapping[str, Any],
         rival: Key | None = None,
+        *,
+        claimant: ClaimRecord | None = None,
+        takes_over: bool = False,
     ) -> None:
         """Opens the cluster's etcd, or opens it anew when the object says another.
 
-        `rival`: a cluster whose place there is the same, and which has it.
+        `rival`: a cluster whose place there is the same, and which has it. `claimant`, `takes_over`: see ClusterStore.
 
         Raises:
             KubeError: a Secret that is needed cannot be read.
@@ -91,7 +95,10 @@ class Clusters:
             self._faults[cluster] = UnusableError("EtcdUnavailable", str(error))
             return
         store = self._stores.get(cluster)
-        if store is not None and store.settings == settings:
+        if store is not None and store.settings == settings and store.claimant == claimant:
+            if store.takes_over != takes_over:
+                store.takes_over = takes_over
+                self._on_state(cluster)
             return
         for other, its in list(self._stores.items()):
             if other != cluster and its.layout.cluster == resource.etcd_name and _overlap(its.settings, settings):
@@ -102,7 +109,8 @@ class Clusters:
         if known is None and status.get("etcdId"):
             known = Remembered(str(status["etcdId"]), int(status.get("etcdRevision") or 0))
         await self.drop(cluster)
-        self._stores[cluster] = self._open(cluster, resource.etcd_name, settings, known)
+        self._stores[cluster] = self._open(cluster, resource.etcd_name, settings, known, claimant)
+        self._stores[cluster].takes_over = takes_over
 
     async def refuse(self, cluster: Key, text: str) -> None:
         """The cluster's manifest cannot be read: it has no etcd."""
@@ -110,11 +118,19 @@ class Clusters:
         self._faults[cluster] = UnusableError("Invalid", text)
         log.warning("cluster that cannot be read", cluster=str(cluster), error=text)
 
-    def _open(self, cluster: Key, name: str, settings: EtcdSettings, known: Remembered | None) -> ClusterStore:
+    def _open(
+        self,
+        cluster: Key,
+        name: str,
+        settings: EtcdSettings,
+        known: Remembered | None,
+        claimant: ClaimRecord | None,
+    ) -> ClusterStore:
         store = ClusterStore(
             name,
             settings,
             remembered=known,
+            claimant=claimant,
             on_change=lambda _, changes, is_own: self._on_change(cluster, changes, is_own),
             on_state=lambda _: self._on_state(cluster),
         )

@@ -25,6 +25,8 @@ class Condition:
     status: str
     reason: str
     message: str = ""
+    generation: int | None = None
+    """The generation that it is about, where that is not the object's present one."""
 
 
 def ready(reason: str = "Applied", message: str = "") -> tuple[Condition, ...]:
@@ -65,7 +67,7 @@ def written(
                 "status": condition.status,
                 "reason": condition.reason,
                 "message": condition.message[:MESSAGE_CHARACTERS_MAX],
-                "observedGeneration": generation,
+                "observedGeneration": generation if condition.generation is None else condition.generation,
                 "lastTransitionTime": known["lastTransitionTime"] if same else timestamp(now_ms),
             }
         )

@@ -216,7 +216,7 @@ class Kube:
     async def apply(self, manifest: Mapping[str, Any], sub: str = "", *, force: bool = True) -> dict[str, Any]:
         """Server-side apply; the object as it is afterwards. With metadata.resourceVersion it must be unchanged."""
         query = {"fieldManager": FIELD_MANAGER, "force": "true" if force else "false"}
-        where = self._path(_ref(manifest), sub)
+        where = self._path(ref_of(manifest), sub)
         return slim(await self._request("PATCH", where, query=query, body=manifest, content_type=APPLY))
 
     async def merge_patch(self, ref: Ref, patch: Mapping[str, Any], sub: str = "") -> dict[str, Any]:
@@ -226,7 +226,7 @@ class Kube:
 
     async def create(self, manifest: Mapping[str, Any]) -> dict[str, Any] | None:
         """A new object; None: there is one of this name already."""
-        ref = _ref(manifest)
+        ref = ref_of(manifest)
         where = path(ref.api_version, ref.kind, ref.namespace)
         try:
             return slim(await self._request("POST", where, query={"fieldManager": FIELD_MANAGER}, body=manifest))
@@ -235,7 +235,7 @@ class Kube:
 
     async def replace(self, manifest: Mapping[str, Any]) -> dict[str, Any]:
         """The whole object; with metadata.resourceVersion it must be unchanged."""
-        return slim(await self._request("PUT", self._path(_ref(manifest)), body=manifest))
+        return slim(await self._request("PUT", self._path(ref_of(manifest)), body=manifest))
 
     async def delete(self, ref: Ref, uid: str, version: str | None, propagation: str = "Background") -> None:
         """Deletes the object if it still is the one with this uid, as it was at `version`; None: as it is by now.
@@ -392,7 +392,8 @@ async def _lines(content: aiohttp.StreamReader) -> AsyncGenerator[bytes, None]:
             rest = [part]
 
 
-def _ref(manifest: Mapping[str, Any]) -> Ref:
+def ref_of(manifest: Mapping[str, Any]) -> Ref:
+    """What names the object of a manifest."""
     metadata = manifest["metadata"]
     return Ref(manifest["apiVersion"], manifest["kind"], metadata.get("namespace", ""), metadata["name"])
 

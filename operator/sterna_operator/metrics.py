@@ -8,6 +8,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from sterna_operator.clusters import Clusters
 from sterna_operator.kube import Kube
 from sterna_operator.objects import Objects
+from sterna_operator.ownership import Ownership
 from sterna_operator.secrets import Secrets
 from sterna_operator.watching import WatchClock
 from sterna_operator.work_queue import WorkQueue
@@ -42,10 +43,11 @@ class Metrics:
         secrets: Secrets,
         kube: Kube,
         clock: WatchClock,
+        ownership: Ownership,
         is_leading: Callable[[], bool],
     ) -> None:
         """Adds what others count."""
-        self.registry.register(_Gathered(queue, objects, clusters, secrets, kube, clock, is_leading))
+        self.registry.register(_Gathered(queue, objects, clusters, secrets, kube, clock, ownership, is_leading))
 
     def _durations(self, what: str, help_text: str, label: str) -> Histogram:
         name = f"sterna_operator_{what}_seconds"
@@ -63,6 +65,7 @@ class _Gathered:
         secrets: Secrets,
         kube: Kube,
         clock: WatchClock,
+        ownership: Ownership,
         is_leading: Callable[[], bool],
     ) -> None:
         self._queue = queue
@@ -71,6 +74,7 @@ class _Gathered:
         self._secrets = secrets
         self._kube = kube
         self._clock = clock
+        self._ownership = ownership
         self._is_leading = is_leading
 
     def collect(self) -> Iterator[Metric]:
@@ -88,6 +92,8 @@ class _Gathered:
         yield GaugeMetricFamily("sterna_operator_leading", "1: this operator leads", int(self._is_leading()))
         yield GaugeMetricFamily("sterna_operator_objects", "Objects that are known", len(self._objects))
         yield GaugeMetricFamily("sterna_operator_secret_watches", "Secrets that are watched", len(self._secrets))
+        others = len(self._ownership.others)
+        yield GaugeMetricFamily("sterna_operator_clusters_of_others", "Clusters that another operator has", others)
         age = GaugeMetricFamily("sterna_operator_watch_age_seconds", "Since a watch was heard of", labels=["path"])
         for path, seconds in self._clock.ages_s().items():
             age.add_metric([path], seconds)

@@ -13,9 +13,11 @@ from sterna_etcd import Claim, HomeKey, KeyLayoutError, Layout
 from sterna_etcd.records import (
     BrokerRecord,
     BrokerStatus,
+    ClaimRecord,
     ConfigRecord,
     DrainRecord,
     HomeRecord,
+    LeftRecord,
     ObjectStatus,
     Owner,
     Record,
@@ -30,6 +32,8 @@ log = structlog.get_logger(__name__)
 R = TypeVar("R", bound=Record)
 
 USER = "User"
+# The kinds of what lives in brokers whether or not somebody manages it.
+_HOMED = ("Queue", "Topic")
 
 
 @dataclass(frozen=True)
@@ -79,6 +83,10 @@ class Mirror:
         """
         return self._kept(self.layout.config(claim), ConfigRecord)
 
+    def has_config(self, claim: Claim) -> bool:
+        """Whether an object is configured, readable or not."""
+        return self._find(self.layout.config(claim)) is not None
+
     def user(self, name: str) -> Kept[UserRecord] | None:
         """One user. Errors as config."""
         return self._kept(self.layout.user(name), UserRecord)
@@ -87,6 +95,20 @@ class Mirror:
         """What objects of a kind claim."""
         prefix = f"{self.layout.configs}{kind}/"
         return [self.layout.claim_of(key).name for key in self._values.get(prefix, ())]
+
+    def left(self, claim: Claim) -> Kept[LeftRecord] | None:
+        """Who left an object behind that brokers may still have."""
+        return self._readable(self.layout.left(claim), LeftRecord)
+
+    def lefts(self) -> dict[Claim, int]:
+        """All that was left behind, with the revision of the note."""
+        found = [self._values.get(f"{self.layout.lefts}{kind}/", {}) for kind in _HOMED]
+        return {self.layout.left_of(key): one.revision for kept in found for key, one in kept.items()}
+
+    def claim(self) -> ClaimRecord | None:
+        """Whose place this is, as far as anybody has said it."""
+        kept = self._readable(self.layout.operator_claim, ClaimRecord)
+        return kept.record if kept else None
 
     def owned(self, owner: Key) -> list[Claim]:
         """The records that belong to an object in Kubernetes; users are among them, under the kind User."""

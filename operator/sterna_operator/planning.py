@@ -35,7 +35,7 @@ async def plan_files(settings: OperatorSettings, files: Sequence[Path], namespac
         return 1
     parts = assemble(settings, await load_configuration(settings.kubeconfig))
     async with contextlib.AsyncExitStack() as ends:
-        for end in (parts.kube.close, parts.clusters.close, parts.secrets.close):
+        for end in (parts.kube.close, parts.clusters.close, parts.named.close, parts.secrets.close):
             ends.push_async_callback(end)
         await load(parts)
         for manifest in manifests:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sterna_etcd.layout import Claim
-from sterna_etcd.records import ConfigRecord, UserRecord
+from sterna_etcd.records import ConfigRecord, Owner, UserRecord
 
 from sterna_operator.conditions import Condition
 from sterna_operator.reasons import Reason
@@ -32,6 +32,8 @@ class PutConfig(Step):
     claim: Claim
     record: ConfigRecord
     revision: int
+    takes_back: bool = False
+    """Whether the note is to go that says who had left it behind."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,16 @@ class RemoveConfig(Step):
     claim: Claim
     revision: int
     is_deleted: bool = False
+    left_by: Owner | None = None
+    """Whose it was, noted where it stays in the brokers; None: it does not."""
+
+
+@dataclass(frozen=True)
+class ForgetLeft(Step):
+    """Removes `operator/left/<Kind>/<claim>`, if it still has that revision: nothing is left, or it is another's."""
+
+    claim: Claim
+    revision: int
 
 
 @dataclass(frozen=True)
@@ -107,6 +119,23 @@ class ApplyObject(Step):
     """Server-side apply of a whole object (apiVersion, kind, metadata and what we say of it) under our name."""
 
     manifest: Mapping[str, Any]
+    is_new: bool = False
+    """Whether there was none."""
+
+    is_drift: bool = False
+    """Whether the object is another than it was made by us, and not because the manifest has changed."""
+
+
+@dataclass(frozen=True)
+class RepairObject(Step):
+    """Makes an object again what `manifest` says, which somebody has changed: by a merge patch, as seen (`version`).
+
+    Where somebody has added what must not be there: server-side apply would leave that.
+    """
+
+    manifest: Mapping[str, Any]
+    patch: Mapping[str, Any]
+    version: str
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ class Reason(enum.Enum):
     BrokerGivenUp = ("BrokerGivenUp", True)
     Refused = ("Refused", True)
     NameClaimed = ("NameClaimed", True)
+    ManagedByOther = ("ManagedByOther", True)
     Exists = ("Exists", True)
     NotAllowed = ("NotAllowed", True)
     Invalid = ("Invalid", True)

@@ -4,7 +4,8 @@ import asyncio
 import contextlib
 import json
 import signal
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 
 import structlog
 from kubernetes.aio import client
@@ -20,12 +21,15 @@ from sterna_operator.leader import Leader, LostLeadError
 from sterna_operator.leaving import let_go
 from sterna_operator.liveness import Liveness, serve
 from sterna_operator.metrics import Metrics
+from sterna_operator.named_watches import NamedWatches
 from sterna_operator.objects import CLUSTER, Objects, key_of
+from sterna_operator.ownership import Ownership
+from sterna_operator.put_back import PutBack
 from sterna_operator.secrets import Secrets
 from sterna_operator.settings import OperatorSettings
 from sterna_operator.store import FencedError
 from sterna_operator.view import Kind, View
-from sterna_operator.wakeups import CLUSTER_LABEL, Wakeups
+from sterna_operator.wakeups import CLUSTER_LABEL, Wakeups, flow_of
 from sterna_operator.watching import WatchClock, Watched, follow
 from sterna_operator.work_queue import Priority, TokenBucket, WorkQueue
 from sterna_operator.worker import Worker
@@ -57,21 +61,27 @@ class Parts:
     queue: WorkQueue
     wakeups: Wakeups
     secrets: Secrets
+    named: NamedWatches
     leader: Leader
     clusters: Clusters
     metrics: Metrics
     clock: WatchClock
+    ownership: Ownership
+    put_back: PutBack = field(default_factory=PutBack)
 
     @property
     def view(self) -> View:
         """What kinds may look at."""
-        return View(self.settings, self.kube, self.objects, self.clusters, self.secrets)
+        return View(
+            self.settings, self.kube, self.objects, self.clusters, self.secrets, self.put_back, named=self.named
+        )
 
 
 def assemble(settings: OperatorSettings, configuration: client.Configuration) -> Parts:
     """The parts, none of them started."""
     kube, objects = Kube(configuration), Objects()
-    queue = WorkQueue(bucket=TokenBucket(settings.background_rate, settings.background_rate * 2))
+    bucket = TokenBucket(settings.background_rate, settings.background_rate * 2)
+    queue = WorkQueue(bucket=bucket, flow_of=partial(flow_of, objects))
     wakeups = Wakeups(queue, objects)
     leader = Leader(
         kube,
@@ -82,6 +92,7 @@ def assemble(settings: OperatorSettings, configuration: client.Configuration) ->
     )
     clusters = wakeups.clusters = Clusters(leader, wakeups.on_store, wakeups.on_state)
     secrets = Secrets(kube, wakeups.on_secret, wakeups.is_referred, inactivity_s=settings.watch_inactivity_s)
+    named = NamedWatches(kube, wakeups.on_named_child, wakeups.is_named_child, inactivity_s=settings.watch_inactivity_s)
     parts = Parts(
         settings,
         configuration,
@@ -91,13 +102,17 @@ def assemble(settings: OperatorSettings, configuration: client.Configuration) ->
         queue,
         wakeups,
         secrets,
+        named,
         leader,
         clusters,
         Metrics(),
         WatchClock(dead_after_s=settings.watch_dead_after_s),
+        Ownership(kube, settings.claim, lease_s=settings.lease_duration_s),
     )
     kube.on_end = parts.clock.note_server
-    parts.metrics.watch_over(queue, objects, clusters, secrets, kube, parts.clock, lambda: leader.is_leading)
+    parts.metrics.watch_over(
+        queue, objects, clusters, secrets, kube, parts.clock, parts.ownership, lambda: leader.is_leading
+    )
     return parts
 
 
@@ -115,7 +130,7 @@ async def run(settings: OperatorSettings) -> int:
     # Before kopf: when kopf ends, it cancels every task that is younger than itself.
     ending = asyncio.create_task(_until_ended(parts, liveness, ready, stop, address), name="operator")
     async with contextlib.AsyncExitStack() as ends:
-        for end in (parts.kube.close, runner.cleanup, parts.clusters.close, parts.secrets.close):
+        for end in (parts.kube.close, runner.cleanup, parts.clusters.close, parts.named.close, parts.secrets.close):
             ends.push_async_callback(end)
         return await ending
 
@@ -126,10 +141,13 @@ async def _until_ended(
     await check_kinds(parts.kube, parts)
     await load(parts)
     events = Events(parts.kube, parts.settings.identity)
-    worker = Worker(parts.view, parts.kinds, parts.queue, parts.wakeups, events, parts.leader, parts.metrics)
+    worker = Worker(
+        parts.view, parts.kinds, parts.queue, parts.wakeups, events, parts.leader, parts.metrics, parts.ownership
+    )
     tasks = [
         asyncio.create_task(parts.leader.run(), name="leader"),
         asyncio.create_task(resync(parts), name="resync"),
+        asyncio.create_task(look_at_clusters(parts), name="clusters"),
         asyncio.create_task(_say_ready(parts, ready, address), name="ready"),
         *(asyncio.create_task(worker.run(), name=f"worker {number}") for number in range(parts.settings.workers)),
         *(asyncio.create_task(follower.run(), name=f"follow {kind}") for kind, follower in followers(parts)),
@@ -160,6 +178,7 @@ async def _until_ended(
     if status != ENDED_BY_OTHER_LEADER:
         await parts.leader.release()
     # What is younger than kopf it takes for its own, and waits 5 s for it to end: nothing may be left by then.
+    await parts.named.close()
     await parts.secrets.close()
     await parts.clusters.close()
     stop.set()
@@ -255,6 +274,15 @@ async def resync(parts: Parts) -> None:
             await resync_once(parts)
         except KubeError as error:
             log.warning("resync put off", error=str(error))
+
+
+async def look_at_clusters(parts: Parts) -> None:
+    """Has every cluster looked at now and then: they are few, and what is made for them can be changed by anybody."""
+    await parts.leader.elected.wait()
+    while True:
+        await asyncio.sleep(parts.settings.clusters_s)
+        for key in parts.objects.keys(CLUSTER):
+            parts.queue.add(key, Priority.DRIFT)
 
 
 async def resync_once(parts: Parts) -> None:

@@ -1,28 +1,20 @@
 """The Secrets that objects refer to: read by name when they are needed, watched by name, never kept.
 
-Ten thousand Secrets of others cost nothing, for nobody lists them. A watch is opened for each Secret that an object
-refers to, with a field selector for its name, so that the rights for it can be given name by name; it ends when nothing
-refers to the Secret any more. Where watching is not allowed the Secret is asked for every few seconds instead.
+Ten thousand Secrets of others cost nothing, for nobody lists them. See `named_watches`.
 """
 
-import asyncio
 import base64
 import binascii
-import time  # noqa: TID251 - the operator as a process is not simulated
 from collections.abc import Callable
-from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
 
 import structlog
 
-from sterna_operator.kube import ForbiddenError, Kube, KubeError, NotFoundError, Ref
+from sterna_operator.kube import Kube, Ref
+from sterna_operator.named_watches import NamedWatches
 
 log = structlog.get_logger(__name__)
-
-_WATCH_SECONDS = 290
-_POLL_S = 3.0
-_RETRY_S = 1.0
 
 # Told that a Secret has changed, come or gone: namespace and name.
 OnChange = Callable[[str, str], None]
@@ -56,10 +48,12 @@ class Secrets:
         self, kube: Kube, on_change: OnChange, is_referred: IsReferred, *, inactivity_s: float | None = None
     ) -> None:
         self._kube = kube
-        self._on_change = on_change
-        self._is_referred = is_referred
-        self._inactivity_s = inactivity_s
-        self._watches: dict[tuple[str, str], asyncio.Task[None]] = {}
+        self._watches = NamedWatches(
+            kube,
+            lambda ref: on_change(ref.namespace, ref.name),
+            lambda ref: is_referred(ref.namespace, ref.name),
+            inactivity_s=inactivity_s,
+        )
 
     def __len__(self) -> int:
         return len(self._watches)
@@ -76,66 +70,11 @@ class Secrets:
 
     def watch(self, namespace: str, name: str, since: str = "") -> None:
         """Has a Secret watched, unless it is already."""
-        key = (namespace, name)
-        task = self._watches.get(key)
-        if task is None or task.done():
-            self._watches[key] = asyncio.create_task(
-                self._watch(namespace, name, since), name=f"secret {namespace}/{name}"
-            )
+        self._watches.watch(Ref("v1", "Secret", namespace, name), since)
 
     async def close(self) -> None:
         """Ends all watches."""
-        for task in self._watches.values():
-            task.cancel()
-        await asyncio.gather(*self._watches.values(), return_exceptions=True)
-        self._watches.clear()
-
-    async def _watch(self, namespace: str, name: str, since: str) -> None:
-        seen = since
-        while self._is_referred(namespace, name):
-            began = time.monotonic()
-            try:
-                seen = await self._stream(namespace, name, seen)
-                if time.monotonic() - began < _RETRY_S:
-                    # A server that ends every watch at once is not asked without pause.
-                    await asyncio.sleep(_RETRY_S)
-            except ForbiddenError:
-                seen = await self._poll(namespace, name, seen)
-            except NotFoundError:
-                # Too old a version to go on from: whatever happened, it is looked at again.
-                seen = ""
-                self._on_change(namespace, name)
-            except KubeError as error:
-                log.info("watch of a Secret broke", namespace=namespace, name=name, error=str(error))
-                await asyncio.sleep(_RETRY_S)
-        self._watches.pop((namespace, name), None)
-
-    async def _stream(self, namespace: str, name: str, seen: str) -> str:
-        """Follows until the stream ends; the version that was seen last. One that is new to us is told of."""
-        if not seen:
-            # From now on: what is there now is told as an addition.
-            seen = "0"
-        events = self._kube.watch(
-            "v1", "Secret", namespace, name, since=seen, seconds=_WATCH_SECONDS, silence_s=self._inactivity_s
-        )
-        async with aclosing(events):
-            async for event in events:
-                version = event["object"]["metadata"]["resourceVersion"]
-                if event["type"] != "BOOKMARK" and version != seen:
-                    self._on_change(namespace, name)
-                seen = version
-        return seen
-
-    async def _poll(self, namespace: str, name: str, seen: str) -> str:
-        await asyncio.sleep(_POLL_S)
-        try:
-            found = await self._kube.get(Ref("v1", "Secret", namespace, name))
-        except ForbiddenError:
-            return seen
-        version = found["metadata"]["resourceVersion"] if found else ""
-        if version != seen:
-            self._on_change(namespace, name)
-        return version
+        await self._watches.close()
 
 
 def _secret(found: dict[str, Any]) -> Secret:

@@ -67,6 +67,10 @@ class OperatorSettings:
     resync_s: float = 600.0
     """How often every object is looked at without cause, in seconds."""
 
+    clusters_s: float = 60.0
+    """How often every cluster is looked at without cause, in seconds: what is made for it may have been changed by
+    somebody in a way that no watch tells of."""
+
     background_rate: float = 500.0
     """How many objects a second are looked at for drift and resync, at most."""
 
@@ -98,6 +102,11 @@ class OperatorSettings:
             raise SettingsError("pod_labels: name=value, a comma between, at least one")
         if self.log_format not in ("json", "text"):
             raise SettingsError("log_format: json or text")
+
+    @property
+    def claim(self) -> str:
+        """How the operator calls itself where it claims clusters: the same for all its pods, and another for others."""
+        return f"{self.lease_namespace}/{self.lease_name}"
 
     def labels(self) -> dict[str, str]:
         """`pod_labels`, by name."""

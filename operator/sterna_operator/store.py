@@ -33,6 +33,7 @@ from sterna_etcd import (
     equals,
     mod_revision,
 )
+from sterna_etcd.records import ClaimRecord
 
 from sterna_operator.mirror import Change, Mirror
 
@@ -80,11 +81,18 @@ class ClusterStore:
         settings: EtcdSettings,
         *,
         remembered: Remembered | None = None,
+        claimant: ClaimRecord | None = None,
         on_change: OnChange | None = None,
         on_state: OnState | None = None,
     ) -> None:
         self.layout = Layout(cluster)
         self.settings = settings
+        self.claimant = claimant
+        """Whom this place in etcd is claimed for; None: nobody asks."""
+
+        self.takes_over = False
+        """Whether it is claimed although another cluster has it."""
+
         self.identity = StoreIdentity(self.layout, remembered)
         self.fault: UnusableError | None = UnusableError("EtcdUnavailable", "etcd has not answered yet")
         self.epoch: int | None = None
@@ -125,8 +133,23 @@ class ClusterStore:
 
     @property
     def is_usable(self) -> bool:
-        """Whether the mirror follows etcd, and etcd is the one that is remembered."""
-        return self.fault is None
+        """Whether the mirror follows etcd, etcd is the one that is remembered, and the place there is ours."""
+        return self.fault is None and self.claim_fault is None
+
+    @property
+    def claim_fault(self) -> UnusableError | None:
+        """That the place in etcd is another cluster's, as far as that is known; None: it is not."""
+        standing = self.mirror.claim()
+        if standing is None or self.claimant is None or self.takes_over or standing.is_of(self.claimant):
+            return None
+        return self._managed_by(standing)
+
+    def _managed_by(self, standing: ClaimRecord) -> UnusableError:
+        return UnusableError(
+            "ManagedByOther",
+            f"its place in etcd ({self.layout.cluster}) belongs to {standing.label}; "
+            'if that is gone, sterna.dev/accept-store: "true" takes it over',
+        )
 
     async def claim(self, confirm_lead: ConfirmLead) -> int:
         """Counts the epoch up, for a leader that has just become one; the epoch that all its writes compare.
@@ -141,12 +164,14 @@ class ClusterStore:
         key = self.layout.operator_epoch
         try:
             await self.identity.verify(self._client, _now_ms())
+            claims, claimed = await self._claims()
             got = await self._client.get(key)
             await confirm_lead()
             standing = int(got.found.value) if got.found else 0
             seen = got.found.mod_revision if got.found else 0
             value = str(standing + 1).encode()
-            done = await self._client.transact([self.identity.condition(), mod_revision(key, seen)], [Put(key, value)])
+            conditions = [self.identity.condition(), mod_revision(key, seen), *claims]
+            done = await self._client.transact(conditions, [Put(key, value), *claimed])
         except StoreReplacedError as error:
             self._note(_unusable(error))
             raise _unusable(error) from error
@@ -158,6 +183,25 @@ class ClusterStore:
         self.epoch = standing + 1
         return self.epoch
 
+    async def _claims(self) -> tuple[list[Condition], list[Put]]:
+        """What claims the place in etcd: what has to hold, and what is written.
+
+        Raises:
+            UnusableError: it is another cluster's.
+            EtcdError: etcd cannot be had.
+        """
+        if self.claimant is None:
+            return [], []
+        key = self.layout.operator_claim
+        found = (await self._client.get(key)).found
+        if found is None:
+            return [mod_revision(key, 0)], [Put(key, self.claimant.encode())]
+        standing = ClaimRecord.decode(key, found.value)
+        if not (self.takes_over or standing.is_of(self.claimant)):
+            raise self._managed_by(standing)
+        changed = [] if standing == self.claimant else [Put(key, self.claimant.encode())]
+        return [mod_revision(key, found.mod_revision)], changed
+
     # Writes
 
     async def write(self, conditions: Sequence[Condition], operations: Sequence[Put | Delete]) -> int:
@@ -168,8 +212,9 @@ class ClusterStore:
             StaleError: a condition does not hold, or it is not known whether it was done.
             UnusableError: etcd cannot be had, or is not the one we know.
         """
-        if self.fault is not None:
-            raise self.fault
+        fault = self.fault or self.claim_fault
+        if fault is not None:
+            raise fault
         if self.epoch is None:
             raise UnusableError("EtcdUnavailable", "the operator has not claimed this cluster yet")
         epoch = equals(self.layout.operator_epoch, str(self.epoch).encode())

@@ -5,17 +5,20 @@ Reading is free; nothing may be written from there. Whatever is to be done is a 
 
 import time  # noqa: TID251 - the operator as a process is not simulated
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from sterna_etcd.records import ClaimRecord
 from sterna_resources.messaging_cluster import MessagingCluster
 from sterna_resources.problems import ManifestError
 
 from sterna_operator.clusters import Clusters
 from sterna_operator.keys import Key
 from sterna_operator.kube import Kube, KubeError, Ref
+from sterna_operator.named_watches import NamedWatches
 from sterna_operator.objects import CLUSTER, Objects, key_of
 from sterna_operator.plans import Plan
+from sterna_operator.put_back import PutBack
 from sterna_operator.resources import resource_of
 from sterna_operator.secrets import Secrets
 from sterna_operator.settings import OperatorSettings
@@ -31,6 +34,8 @@ class View:
     objects: Objects
     clusters: Clusters
     secrets: Secrets
+    put_back: PutBack = field(default_factory=PutBack)
+    named: NamedWatches | None = None
 
     def now_ms(self) -> int:
         """The time, in milliseconds since 1970."""
@@ -86,8 +91,48 @@ async def open_etcd(view: View, object: Mapping[str, Any]) -> None:
         await view.clusters.refuse(key, "; ".join(f"{one.field}: {one.message}" for one in error.problems))
         return
     assert isinstance(resource, MessagingCluster)
-    status = object.get("status") or {}
-    await view.clusters.ensure(key, resource, view.secrets, status, rival(view, object, resource))
+    await ensure_etcd(view, object, resource, object.get("status") or {})
+
+
+async def ensure_etcd(
+    view: View,
+    object: Mapping[str, Any],
+    cluster: MessagingCluster,
+    status: Mapping[str, Any],
+    *,
+    takes_over: bool = False,
+) -> None:
+    """Opens the etcd of a cluster, as whoever the object is. `takes_over`: whoever had the place there before.
+
+    Raises:
+        KubeError: a Secret that is needed cannot be read.
+    """
+    rivals = rival(view, object, cluster)
+    claimant = await _claimant(view, object)
+    key = key_of(object)
+    await view.clusters.ensure(key, cluster, view.secrets, status, rivals, claimant=claimant, takes_over=takes_over)
+
+
+async def _claimant(view: View, object: Mapping[str, Any]) -> ClaimRecord:
+    """How the cluster names itself in etcd."""
+    metadata = object["metadata"]
+    store = view.clusters.get(key_of(object))
+    if store is not None and store.claimant is not None and store.claimant.uid == metadata["uid"]:
+        return store.claimant
+    kubernetes = ""
+    try:
+        namespace = await view.kube.get(Ref("v1", "Namespace", "", metadata["namespace"]))
+        kubernetes = str(namespace["metadata"]["uid"]) if namespace is not None else ""
+    except KubeError as error:
+        if error.code != 403:
+            raise
+    return ClaimRecord(
+        operator=view.settings.claim,
+        namespace=metadata["namespace"],
+        name=metadata["name"],
+        uid=metadata["uid"],
+        kubernetes=kubernetes,
+    )
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import Any
 from sterna_operator import conditions
 from sterna_operator.clusters import Clusters
 from sterna_operator.keys import Key
-from sterna_operator.kube import STERNA_API
+from sterna_operator.kube import STERNA_API, Ref
 from sterna_operator.mirror import Change
 from sterna_operator.objects import CLUSTER, Objects, key_of
 from sterna_operator.store import ClusterStore
@@ -92,7 +92,13 @@ class Wakeups:
                 # A broker's word of an object, or its home.
                 if key.startswith(layout.homes):
                     store.freed.discard(change.claim)
+                    if store.mirror.left(change.claim) is not None:
+                        # Perhaps nothing is left of it.
+                        self._queue.add_after(cluster, _GATHERING_S, Priority.REFERENCE)
                 self._wake_claimants(cluster, change, but=None)
+            elif key == layout.operator_claim:
+                # The place is ours now, or another's.
+                self.on_state(cluster)
             elif not is_own or key.startswith(layout.drains):
                 # Our own word that a broker is to go counts: the status was decided before, and has to say so too.
                 self._queue.add_after(cluster, _GATHERING_S, Priority.REFERENCE)
@@ -116,18 +122,31 @@ class Wakeups:
         for key in self.clusters_with_secret(namespace, name):
             self._queue.add(key, Priority.REFERENCE)
 
+    def on_claimed(self, cluster: Key) -> None:
+        """A cluster is ours from now on: what is in it may have been passed over."""
+        self._wake_cluster(cluster)
+
+    def on_named_child(self, ref: Ref) -> None:
+        """What was made for a cluster and is watched by its name has come, changed or gone."""
+        for key in self._clusters_in(ref.namespace):
+            self._queue.add(key, Priority.REFERENCE)
+
+    def is_named_child(self, ref: Ref) -> bool:
+        """Whether there is a cluster for which such a thing may have been made."""
+        return bool(self._clusters_in(ref.namespace))
+
     def clusters_with_secret(self, namespace: str, name: str) -> list[Key]:
-        """The clusters of a namespace whose manifests name a Secret, in whatever field, or whose certificate it is."""
+        """The clusters of a namespace whose manifests name a Secret, in whatever field, or whose own it is."""
         found = []
-        for key in self._objects.keys(CLUSTER):
+        for key in self._clusters_in(namespace):
             object = self._objects.get(key)
-            if (
-                key.namespace == namespace
-                and object is not None
-                and (_names(object["spec"], name) or name == f"{key.name}-tls")
-            ):
+            own = (f"{key.name}-tls", f"{key.name}-connection")
+            if object is not None and (_names(object["spec"], name) or name in own):
                 found.append(key)
         return found
+
+    def _clusters_in(self, namespace: str) -> list[Key]:
+        return [key for key in self._objects.keys(CLUSTER) if key.namespace == namespace]
 
     def is_referred(self, namespace: str, name: str) -> bool:
         """Whether any object names a Secret."""
@@ -174,9 +193,11 @@ class Wakeups:
 
     def _on_child(self, object: Mapping[str, Any]) -> None:
         metadata = object["metadata"]
-        name = (metadata.get("labels") or {}).get(CLUSTER_LABEL)
-        if name:
-            self._queue.add(Key(CLUSTER, metadata["namespace"], name), Priority.REFERENCE)
+        # By its owner, too: somebody may have changed the label.
+        owners = [one["name"] for one in metadata.get("ownerReferences") or () if one.get("kind") == CLUSTER]
+        for name in dict.fromkeys([(metadata.get("labels") or {}).get(CLUSTER_LABEL), *owners]):
+            if name:
+                self._queue.add(Key(CLUSTER, metadata["namespace"], name), Priority.REFERENCE)
 
     def _wake_claimants(self, cluster: Key, change: Change, but: Key | None) -> None:
         assert change.claim is not None
@@ -214,6 +235,17 @@ class Wakeups:
         at_work = {key for key, its in self._at_work.items() if its == cluster}
         for key in self._waiting.get(cluster, set()) | at_work:
             self._queue.add(key, Priority.REFERENCE)
+
+
+def flow_of(objects: Objects, key: Key) -> tuple[str, str]:
+    """With which others an object takes turns in the queue: those of its namespace that stay, or those that go.
+
+    A thousand deletions do not hold up the one queue that is new, nor clusters, to which everything else belongs.
+    """
+    object = objects.get(key)
+    if key.kind == CLUSTER:
+        return key.namespace, "clusters"
+    return key.namespace, "going" if object is None or "deletionTimestamp" in object["metadata"] else "staying"
 
 
 def _concerns_others(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> bool:

@@ -5,6 +5,11 @@ Watches put keys in, workers take them out. The rules:
 - A key stands in the queue once, with the most urgent priority that anybody gave it. A change that a user made goes
   before a reference that arrived, that before drift, that before a resync: ten thousand objects at a cold start do
   not keep the one that somebody has just created.
+- No priority starves: one that was passed over so many times (`_PATIENCE`) has its turn. What brokers report of a new
+  queue is a reference, and a thousand deletions that somebody has ordered are changes of a user.
+- Within a priority flows take turns, and each is worked off in the order in which it came. A flow is what `flow_of`
+  says of a key; the operator's are a namespace's objects that stay, and those that go (`wakeups`). So nobody waits
+  behind the thousand objects of somebody else.
 - A key is never handed to two workers at once. Whoever adds it meanwhile has it looked at again afterwards.
 - A failure holds its key back, longer each time; a change by the user, or a reference that arrived, does not wait for
   that.
@@ -20,8 +25,8 @@ import heapq
 import itertools
 import random  # noqa: TID251 - the operator as a process is not simulated
 import time  # noqa: TID251 - the operator as a process is not simulated
-from collections import Counter
-from collections.abc import Callable
+from collections import Counter, deque
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
 from sterna_operator.keys import Key
@@ -34,6 +39,10 @@ class Priority(enum.IntEnum):
     REFERENCE = 1
     DRIFT = 2
     RESYNC = 3
+
+
+# So often a priority that has something is passed over at most, for what is more urgent.
+_PATIENCE = {Priority.USER_CHANGE: 0, Priority.REFERENCE: 3, Priority.DRIFT: 15, Priority.RESYNC: 63}
 
 
 @dataclass(frozen=True)
@@ -92,6 +101,38 @@ class _Entry:
     since: float
 
 
+class _Line:
+    """What waits with one priority: flows that take turns."""
+
+    def __init__(self) -> None:
+        self._flows: dict[Hashable, deque[tuple[int, Key]]] = {}
+        self._turns: deque[Hashable] = deque()
+
+    def put(self, flow: Hashable, number: int, key: Key) -> None:
+        """At the end of its flow."""
+        if flow not in self._flows:
+            self._flows[flow] = deque()
+            self._turns.append(flow)
+        self._flows[flow].append((number, key))
+
+    def take(self, is_live: Callable[[Key, int], bool]) -> Key | None:
+        """The first of the flow whose turn it is; None: there is nothing any more. What is not live is passed over."""
+        while self._turns:
+            flow = self._turns.popleft()
+            waiting = self._flows[flow]
+            found = None
+            while waiting and found is None:
+                number, key = waiting.popleft()
+                found = key if is_live(key, number) else None
+            if waiting:
+                self._turns.append(flow)
+            else:
+                del self._flows[flow]
+            if found is not None:
+                return found
+        return None
+
+
 class WorkQueue:
     """The queue. All methods but `get` return at once; everything runs on one event loop."""
 
@@ -102,13 +143,17 @@ class WorkQueue:
         bucket: TokenBucket | None = None,
         clock: Callable[[], float] = time.monotonic,
         chance: Callable[[], float] = random.random,
+        flow_of: Callable[[Key], Hashable] = lambda key: key.namespace,
     ) -> None:
         self._backoff = backoff or Backoff()
         self._bucket = bucket or TokenBucket()
         self._clock = clock
         self._chance = chance
+        self._flow_of = flow_of
         self._numbers = itertools.count()
-        self._ready: list[tuple[Priority, int, Key]] = []
+        self._lines = {priority: _Line() for priority in Priority}
+        self._depth = dict.fromkeys(Priority, 0)
+        self._passed = dict.fromkeys(Priority, 0)
         self._entries: dict[Key, _Entry] = {}
         self._delayed: list[tuple[float, int, Key]] = []
         self._delays: dict[Key, tuple[float, int, Priority]] = {}
@@ -186,10 +231,7 @@ class WorkQueue:
 
     def depth(self) -> dict[Priority, int]:
         """How many keys are ready, by priority."""
-        depth = dict.fromkeys(Priority, 0)
-        for entry in self._entries.values():
-            depth[entry.priority] += 1
-        return depth
+        return dict(self._depth)
 
     @property
     def delayed(self) -> int:
@@ -205,30 +247,28 @@ class WorkQueue:
         """The next key, if one may be taken now. Who takes one says `done` or `failed` afterwards."""
         now = self._clock()
         self._ripen(now)
-        while self._ready:
-            priority, number, key = self._ready[0]
-            entry = self._entries.get(key)
-            if entry is None or entry.number != number:
-                heapq.heappop(self._ready)
-                continue
-            if self._is_held and priority >= Priority.RESYNC:
-                return None
-            if priority >= Priority.DRIFT:
-                if self._bucket.wait_s(now) > 0:
-                    return None
-                self._bucket.take(now)
-            heapq.heappop(self._ready)
-            del self._entries[key]
-            self._taken[key] = None
-            self.taken_at = now
-            return Item(key, priority, now - entry.since)
-        return None
+        waiting = [
+            priority for priority in self._waiting() if priority < Priority.DRIFT or not self._bucket.wait_s(now)
+        ]
+        if not waiting:
+            return None
+        chosen = next((one for one in waiting[1:] if self._passed[one] >= _PATIENCE[one]), waiting[0])
+        self._passed[chosen] = 0
+        for priority in waiting:
+            self._passed[priority] += priority > chosen
+        if chosen >= Priority.DRIFT:
+            self._bucket.take(now)
+        key = self._lines[chosen].take(self._is_live)
+        assert key is not None  # its depth says that there is one
+        entry = self._remove(key)
+        self._taken[key] = None
+        self.taken_at = now
+        return Item(key, chosen, now - entry.since)
 
     def wait_s(self) -> float | None:
         """How long until `pop` may have something without anybody adding it; None: for ever."""
         now = self._clock()
-        is_held_back = self._is_held and bool(self._ready) and self._ready[0][0] >= Priority.RESYNC
-        waits = [self._bucket.wait_s(now)] if self._entries and not is_held_back else []
+        waits = [self._bucket.wait_s(now)] if self._waiting() else []
         if self._delayed:
             waits.append(max(0.0, self._delayed[0][0] - now))
         return min(waits, default=None)
@@ -259,10 +299,27 @@ class WorkQueue:
         known = self._entries.get(key)
         if known is not None and known.priority <= priority:
             return
+        since = self._remove(key).since if known is not None else self._clock()
         number = next(self._numbers)
-        self._entries[key] = _Entry(priority, number, known.since if known else self._clock())
-        heapq.heappush(self._ready, (priority, number, key))
+        self._entries[key] = _Entry(priority, number, since)
+        self._depth[priority] += 1
+        self._lines[priority].put(self._flow_of(key), number, key)
         self._changed.set()
+
+    def _remove(self, key: Key) -> _Entry:
+        entry = self._entries.pop(key)
+        self._depth[entry.priority] -= 1
+        return entry
+
+    def _is_live(self, key: Key, number: int) -> bool:
+        """Whether a key still stands where it was put: it may have become more urgent since."""
+        entry = self._entries.get(key)
+        return entry is not None and entry.number == number
+
+    def _waiting(self) -> list[Priority]:
+        """The priorities that have something which may be taken, the most urgent first."""
+        held = Priority.RESYNC if self._is_held else None
+        return [priority for priority, depth in self._depth.items() if depth and priority != held]
 
     def _ripen(self, now: float) -> None:
         while self._delayed and self._delayed[0][0] <= now:

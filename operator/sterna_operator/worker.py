@@ -21,9 +21,10 @@ from sterna_operator.kube import STERNA_API, ConflictError, Kube, KubeError, Not
 from sterna_operator.leader import Leader, LostLeadError
 from sterna_operator.metrics import Metrics
 from sterna_operator.objects import CLUSTER, Objects, cluster_of
+from sterna_operator.ownership import MANAGED_BY, Ownership
 from sterna_operator.plans import Plan, RemoveFinalizer, Wanted
 from sterna_operator.reasons import Reason
-from sterna_operator.store import FencedError, StaleError, StoreError
+from sterna_operator.store import FencedError, StaleError, StoreError, UnusableError
 from sterna_operator.view import Decision, Kind, View
 from sterna_operator.wakeups import Wakeups
 from sterna_operator.work_queue import Item, Priority, WorkQueue
@@ -45,6 +46,17 @@ def _is_new(object: Mapping[str, Any]) -> bool:
     return object["kind"] != CLUSTER and not status.get("conditions") and "deletionTimestamp" not in object["metadata"]
 
 
+def _is_dry(object: Mapping[str, Any]) -> bool:
+    """Whether a plan is asked for. Nobody can plan with what is going: its deletion would wait for ever."""
+    annotations = object["metadata"].get("annotations") or {}
+    return annotations.get(PLAN_ANNOTATION) == "true" and "deletionTimestamp" not in object["metadata"]
+
+
+def _as_it_stands(known: Mapping[str, Any]) -> Condition:
+    """A condition that is written again because something else in the status is another: it is about what it was."""
+    return Condition(known["type"], known["status"], known["reason"], known["message"], known.get("observedGeneration"))
+
+
 class Worker:
     """Works the queue off. `run` as often as there are to be workers."""
 
@@ -57,6 +69,7 @@ class Worker:
         events: Events,
         leader: Leader,
         metrics: Metrics,
+        ownership: Ownership,
     ) -> None:
         self._view = view
         self._kinds = kinds
@@ -65,6 +78,7 @@ class Worker:
         self._events = events
         self._leader = leader
         self._metrics = metrics
+        self._ownership = ownership
         self._conflicts: dict[Key, int] = {}
 
     @property
@@ -174,18 +188,63 @@ class Worker:
                 await self._view.clusters.drop(key)
             self._wakeups.waits_no_more(key)
             return
-        self._wakeups.begins(key, cluster_of(object))
+        ours = await self._ours(key, object)
+        if ours is None:
+            self._wakeups.waits_no_more(key)
+            return
+        self._wakeups.begins(key, cluster_of(ours))
         try:
-            await self._reconcile(key, kind, object)
+            await self._reconcile(key, kind, ours)
         finally:
             self._wakeups.ends(key)
+        if key.kind == CLUSTER:
+            await self._claim_etcd(key)
+
+    async def _ours(self, key: Key, object: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """The object to go on with, claimed if it is a cluster; None: its cluster is another operator's."""
+        if key.kind != CLUSTER:
+            named = cluster_of(object)
+            cluster = self._objects.get(named) if named is not None else None
+            return None if cluster is not None and self._ownership.is_others(cluster) else object
+        holder = await self._ownership.holder(object, self._view.now_ms())
+        if holder is not None:
+            await self._leave(key, object, holder)
+            return None
+        self._ownership.others.pop(key, None)
+        if self._ownership.has_claimed(object) or _is_dry(object) or "deletionTimestamp" in object["metadata"]:
+            return object
+        self._check_lead()
+        claimed = await self._ownership.claim(object)
+        self._objects.put(claimed)
+        self._wakeups.on_claimed(key)
+        return self._objects.get(key) or claimed
+
+    async def _leave(self, key: Key, object: Mapping[str, Any], holder: str) -> None:
+        """The cluster is another operator's: it is left alone, and that is said once."""
+        await self._view.clusters.drop(key)
+        if self._ownership.others.get(key) == holder:
+            return
+        self._ownership.others[key] = holder
+        own = self._ownership.own
+        text = f"operator {own} leaves it alone: it belongs to {holder}. {MANAGED_BY}: {own} hands it over"
+        log.warning("cluster of another operator", key=str(key), holder=holder)
+        await self._events.post(object, Reason.ManagedByOther, text, self._view.now_ms())
+
+    async def _claim_etcd(self, key: Key) -> None:
+        """Says in the cluster's etcd, too, whose it is: another Kubernetes sees nothing but that."""
+        clusters = self._view.clusters
+        store = clusters.get(key)
+        if store is None or store.epoch is not None or clusters.fault(key) is not None:
+            return
+        try:
+            await clusters.claimed(store)
+        except UnusableError as error:
+            log.info("place in etcd not claimed yet", key=str(key), error=str(error))
 
     async def _reconcile(self, key: Key, kind: Kind, object: Mapping[str, Any]) -> None:
         decision = await kind.decide(self._view, object)
         plan = decision.plan
-        annotations = object["metadata"].get("annotations") or {}
-        # Nobody can plan with what is going: its deletion, and its namespace's, would wait for ever.
-        is_dry = annotations.get(PLAN_ANNOTATION) == "true" and "deletionTimestamp" not in object["metadata"]
+        is_dry = _is_dry(object)
         if not is_dry:
             object = await self._execute(decision, object) or object
         if plan.again_s is not None:
@@ -208,7 +267,7 @@ class Worker:
             return object
         if store is not None:
             await self._view.clusters.claimed(store)
-        applier = Applier(self._kube, object, store, self._check_lead)
+        applier = Applier(self._kube, object, store, self._check_lead, self._view.put_back)
         await applier.execute(plan.steps)
         for step in plan.steps:
             self._metrics.steps_total.labels(object["kind"] if object else "", type(step).__name__).inc()
@@ -252,13 +311,16 @@ class Worker:
         metadata, standing = object["metadata"], object.get("status") or {}
         generation = int(metadata.get("generation") or 0)
         known = standing.get("conditions") or ()
-        chosen = wanted.conditions or tuple(Condition(c["type"], c["status"], c["reason"], c["message"]) for c in known)
+        chosen = wanted.conditions or tuple(map(_as_it_stands, known))
         allowed = status_fields(object["kind"])
         status: dict[str, Any] = {
             "observedGeneration": generation,
             "conditions": conditions.written(chosen, known, generation, self._view.now_ms()),
             **{name: value for name, value in wanted.fields.items() if value is not None and name in allowed},
         }
+        if "managedBy" in standing:
+            # Not said by any plan: see `_ours`.
+            status["managedBy"] = standing["managedBy"]
         if dry is not None:
             lines = dry.lines()
             omitted = {"omitted": len(lines) - _PLAN_STEPS_MAX} if len(lines) > _PLAN_STEPS_MAX else {}

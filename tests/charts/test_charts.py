@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 from ruamel.yaml import YAML
+from sterna_operator.kube import path
 from sterna_operator.settings import OperatorSettings
 from sterna_resources.definitions import NAMES
 
 from tests.support.api_server import ApiServer
+from tests.support.own_names import own_name
 
 OPERATOR, CLUSTER = "charts/sterna-operator", "charts/sterna"
 
@@ -22,6 +24,14 @@ VARIANTS = [
     pytest.param(OPERATOR, ["--set", "uninstallGuard=false", "--set", "settings.resyncS=60"], id="operator unguarded"),
     pytest.param(CLUSTER, [], id="cluster"),
     pytest.param(CLUSTER, ["--set", "tls.mode=secret", "--set", "tls.secretName=mine"], id="cluster with own secret"),
+    pytest.param(
+        CLUSTER,
+        [
+            *("--set", "generateSecrets=false", "--set", "tls.mode=secret", "--set", "tls.secretName=mine"),
+            *("--set-json", 'users=[{"name":"app","secret":"app-password"}]'),
+        ],
+        id="cluster with own secrets",
+    ),
     pytest.param(
         CLUSTER, ["--set", "tls.mode=certManager", "--set", "tls.issuerRef.name=ca"], id="cluster with cert-manager"
     ),
@@ -151,6 +161,124 @@ def test_spec_comes_before_the_values(api_server: ApiServer) -> None:
     assert cluster["spec"]["etcd"] == {"managed": {}}
 
 
+def test_the_number_of_brokers_is_said_when_it_is_given_and_nobodys_otherwise(api_server: ApiServer) -> None:
+    [silent] = of_kind(rendered(api_server, CLUSTER), "MessagingCluster")
+    assert "brokers" not in silent["spec"]
+    [said] = of_kind(rendered(api_server, CLUSTER, "--set", "brokers=3"), "MessagingCluster")
+    assert said["spec"]["brokers"] == 3
+
+
+def test_who_scales_a_cluster_owns_the_number_through_upgrades_and_rollbacks(
+    api_server: ApiServer, definitions_installed: None
+) -> None:
+    namespace = api_server.namespace(own_name("scaled"))
+    release = ("scaled", CLUSTER, "--namespace", namespace)
+
+    def helm(*arguments: str) -> None:
+        outcome = api_server.helm(*arguments)
+        assert outcome.returncode == 0, outcome.stderr
+
+    def brokers() -> int:
+        where = path("sterna.dev/v1alpha1", "MessagingCluster", namespace, "scaled")
+        return int(api_server.request("GET", where).body["spec"]["brokers"])
+
+    helm("install", *release)
+    assert brokers() == 1
+    outcome = api_server.kubectl("scale", "messagingcluster/scaled", "--replicas=3", "--namespace", namespace)
+    assert outcome.returncode == 0, outcome.stderr
+    helm("upgrade", *release, "--set", "deletionPolicy=onlyIfEmpty")
+    assert brokers() == 3
+    helm("rollback", "scaled", "1", "--namespace", namespace)
+    assert brokers() == 3
+
+
+def test_who_changes_a_password_owns_it_through_upgrades_and_rollbacks(
+    api_server: ApiServer, definitions_installed: None
+) -> None:
+    namespace = api_server.namespace(own_name("rotated"))
+    release = ("rotated", CLUSTER, "--namespace", namespace)
+    secret = path("v1", "Secret", namespace, "rotated-user-app")
+
+    def helm(*arguments: str) -> None:
+        outcome = api_server.helm(*arguments)
+        assert outcome.returncode == 0, outcome.stderr
+
+    def password() -> str:
+        return str(api_server.request("GET", secret).body["data"]["password"])
+
+    helm("install", *release)
+    made = password()
+    helm("upgrade", *release, "--set-json", 'users=["app","more"]')
+    assert password() == made
+    assert api_server.request("GET", path("v1", "Secret", namespace, "rotated-user-more")).ok
+    patch = ("--type=merge", "--patch", '{"stringData":{"password":"by hand"}}')
+    outcome = api_server.kubectl("patch", "secret/rotated-user-app", *patch, "--namespace", namespace)
+    assert outcome.returncode == 0, outcome.stderr
+    changed = password()
+    assert changed != made
+    helm("upgrade", *release, "--set", "deletionPolicy=onlyIfEmpty")
+    assert password() == changed
+    helm("rollback", "rotated", "1", "--namespace", namespace)
+    assert password() == changed
+
+
+def test_a_password_that_an_earlier_chart_made_stays_in_its_release(
+    api_server: ApiServer, definitions_installed: None
+) -> None:
+    """Helm removes what a release had and has no more."""
+    namespace = api_server.namespace(own_name("earlier"))
+    where = path("v1", "Secret", namespace, "earlier-user-app")
+    owner = {"meta.helm.sh/release-name": "earlier", "meta.helm.sh/release-namespace": namespace}
+    metadata = {
+        "name": "earlier-user-app",
+        "annotations": owner,
+        "labels": {"app.kubernetes.io/managed-by": "Helm"},
+    }
+    secret = {"username": "app", "password": "kept"}
+    body = {"metadata": metadata, "type": "kubernetes.io/basic-auth", "stringData": secret}
+    assert api_server.request("POST", path("v1", "Secret", namespace), body).ok
+    before = api_server.request("GET", where).body["data"]
+    outcome = api_server.helm("install", "earlier", CLUSTER, "--namespace", namespace)
+    assert outcome.returncode == 0, outcome.stderr
+    manifest = api_server.helm("get", "manifest", "earlier", "--namespace", namespace).stdout
+    assert "earlier-user-app" in [one["metadata"]["name"] for one in YAML(typ="safe").load_all(manifest) if one]
+    assert api_server.request("GET", where).body["data"] == before
+
+
+OWN_SECRETS = [
+    *("--set", "generateSecrets=false", "--set", "tls.mode=secret", "--set", "tls.secretName=mine"),
+    *("--set-json", 'users=[{"name":"app","secret":"app-password"}]'),
+]
+
+
+def test_with_secrets_of_ones_own_two_renderings_are_the_same_and_make_none(api_server: ApiServer) -> None:
+    objects = rendered(api_server, CLUSTER, *OWN_SECRETS)
+    assert objects == rendered(api_server, CLUSTER, *OWN_SECRETS)
+    assert of_kind(objects, "Secret") == []
+    [user] = of_kind(objects, "User")
+    assert user["metadata"]["name"] == "orders-app"
+    assert user["spec"]["name"] == "app"
+    assert user["spec"]["passwordSecret"] == {"name": "app-password"}
+    [pod] = of_kind(objects, "Pod")
+    [password] = [one for one in pod["spec"]["containers"][0]["env"] if one["name"] == "STERNA_PASSWORD"]
+    assert password["valueFrom"]["secretKeyRef"] == {"name": "app-password", "key": "password"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        pytest.param(["--set-json", 'users=["app"]'], "no password is made for user app", id="a user"),
+        pytest.param(["--set", "tls.mode=generate"], "no certificate is made", id="a certificate"),
+    ],
+)
+def test_what_would_have_to_be_made_is_refused_where_nothing_may_be(
+    api_server: ApiServer, arguments: list[str], words: str
+) -> None:
+    outcome = api_server.helm("template", "orders", CLUSTER, *OWN_SECRETS, *arguments)
+    assert outcome.returncode != 0
+    assert words in outcome.stderr
+
+
 def test_endpoints_replace_the_etcd_for_trying(api_server: ApiServer) -> None:
     arguments = ["--set-json", 'etcd={"endpoints":["http://etcd:2379"]}']
     [cluster] = of_kind(rendered(api_server, CLUSTER, *arguments), "MessagingCluster")
@@ -200,13 +328,14 @@ def test_the_operator_knows_the_labels_of_its_pods(api_server: ApiServer, name: 
 
 def test_settings_of_the_chart_reach_the_operator(api_server: ApiServer) -> None:
     given = {"resyncS": 1, "workers": 2, "leaseDurationS": 3, "backgroundRate": 4}
-    given |= {"watchInactivityS": 5, "watchDeadAfterS": 6}
+    given |= {"watchInactivityS": 5, "watchDeadAfterS": 6, "clustersS": 7}
     objects = rendered(api_server, OPERATOR, "--set-json", f"settings={json.dumps(given)}")
     [deployment] = of_kind(objects, "Deployment")
     told = {one["name"]: one.get("value") for one in deployment["spec"]["template"]["spec"]["containers"][0]["env"]}
     fields = ["resync_s", "workers", "lease_duration_s", "background_rate", "watch_inactivity_s", "watch_dead_after_s"]
+    fields.append("clusters_s")
     assert set(fields) <= {field.name for field in dataclasses.fields(OperatorSettings)}
-    assert [told[f"STERNA_OPERATOR_{name.upper()}"] for name in fields] == ["1", "2", "3", "4", "5", "6"]
+    assert [told[f"STERNA_OPERATOR_{name.upper()}"] for name in fields] == list("1234567")
 
 
 def test_the_operators_image_says_its_version_and_hooks_guard_its_removal(api_server: ApiServer) -> None:

@@ -25,6 +25,7 @@ from sterna_operator.plans import (
     RemoveDrain,
     RemoveFinalizer,
     RemoveObject,
+    RepairObject,
     Step,
 )
 from sterna_resources.messaging_cluster import MessagingCluster
@@ -137,6 +138,9 @@ class World:
                     for field in fixed:
                         assert one["spec"][field] == standing["spec"][field], f"{field} of a StatefulSet cannot change"
                 children[key] = one
+            case RepairObject():
+                name = (step.manifest["kind"], step.manifest["metadata"]["name"])
+                children[name] = _merged(children[name], step.patch)
             case RemoveObject(kind="Pod"):
                 self.restarted.append(step.name)
                 pods = tuple(pod for pod in self.observed.pods if pod.name != step.name)
@@ -233,7 +237,8 @@ class World:
 
     def _addresses(self, pod: Pod) -> list[str]:
         """What a broker reads in its settings."""
-        if self.files_are_late and (known := self.observed.members.live.get(pod.name)):
+        is_there = ("ConfigMap", "orders-settings") in self.observed.children
+        if (self.files_are_late or not is_there) and (known := self.observed.members.live.get(pod.name)):
             return known.addresses
         text = str(self.child("ConfigMap", "orders-settings")["data"][pod.name])
         return text.strip().replace("$(HOST_IP)", str(pod.host_ip)).split(",")
@@ -262,4 +267,5 @@ def _claim(stateful_set: Mapping[str, Any]) -> dict[str, Any]:
 def _merged(standing: Any, patch: Any) -> Any:
     if not isinstance(standing, dict) or not isinstance(patch, Mapping):
         return patch
-    return {**standing, **{key: _merged(standing.get(key), value) for key, value in patch.items()}}
+    merged = {**standing, **{key: _merged(standing.get(key), value) for key, value in patch.items()}}
+    return {key: value for key, value in merged.items() if value is not None}

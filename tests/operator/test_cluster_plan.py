@@ -8,7 +8,7 @@ from sterna_etcd.records import BrokerStatus, DrainRecord
 from sterna_operator.builders.blueprint import SETTINGS_ANNOTATION
 from sterna_operator.kinds import cluster_rolling
 from sterna_operator.kinds.messaging_cluster import referenced_secrets
-from sterna_operator.plans import ApplyObject, RemoveBroker, RemoveDrain, RemoveObject
+from sterna_operator.plans import ApplyObject, RemoveBroker, RemoveDrain, RemoveObject, RepairObject
 from sterna_operator.reasons import Reason
 
 from tests.operator.cluster_world import DEFAULTS, OPERATOR_PODS, World, manifest, settled
@@ -118,7 +118,7 @@ def test_a_template_of_a_newer_operator_restarts_nothing_by_itself() -> None:
     stateful_set = world.child("StatefulSet", "orders-broker")
     stateful_set["spec"]["template"]["spec"]["enableServiceLinks"] = True
     plan = world.reconcile()
-    assert any(isinstance(step, ApplyObject) for step in plan.steps), "the template is put right"
+    assert any(isinstance(step, RepairObject) for step in plan.steps), "the template is put right"
     assert world.restarted == []
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 from sterna_etcd import Claim
+from sterna_etcd.records import ConfigRecord, Owner
 from sterna_operator.kube import path
 
 from tests.operator.broker_double import BrokerDouble
@@ -28,6 +29,50 @@ async def test_retain_lets_the_object_go_at_once_and_the_queue_stay(world: World
         assert broker.messages["orders"] == 3
         found = await world.client.get(world.layout.home("queue", "orders"))
         assert found.found is not None
+
+
+async def test_a_queue_that_is_deleted_and_applied_again_is_taken_back(world: World, operator: MakeOperator) -> None:
+    """With the defaults: what it leaves in the brokers is its own when it comes back, and nobody else's."""
+    world.make_cluster()
+    operator()
+    async with BrokerDouble(world.etcd_urls, world.etcd_name) as broker:
+        broker.messages["orders"] = 3
+        for kind in ("Queue", "Topic"):
+            world.apply(kind, "orders", {})
+            await world.ready(kind, "orders")
+            world.delete(kind, "orders")
+            await world.unconfigured(kind, "orders")
+            world.apply(kind, "stranger", {"name": "orders"})
+            assert "nobody manages it" in await world.reason(kind, "stranger", "Exists")
+            world.delete(kind, "stranger")
+            world.apply(kind, "orders", {})
+            await world.ready(kind, "orders")
+        assert "Adopted" in world.events("orders")
+        notes = await world.client.list_all(world.layout.lefts)
+        assert notes.values == [], "whoever has it again has not left it"
+
+
+async def test_what_was_left_behind_and_is_gone_is_forgotten(world: World, operator: MakeOperator) -> None:
+    world.make_cluster()
+    operator(only_etcd=False, broker_image="localhost/broker:0")
+    async with BrokerDouble(world.etcd_urls, world.etcd_name) as broker:
+        broker.messages |= {"gone": 1, "managed": 1}
+        for name in ("gone", "managed"):
+            world.queue(name)
+            await world.ready("Queue", name)
+            world.delete("Queue", name)
+            await world.unconfigured("Queue", name)
+        note = world.layout.left(Claim("Queue", "gone"))
+        assert (await world.client.get(note)).found is not None
+        await world.client.delete(world.layout.home("queue", "gone"))
+        owner = Owner(by="admin")
+        record = ConfigRecord(manifest={}, owner=owner)
+        await world.client.put(world.layout.config(Claim("Queue", "managed")), record.encode())
+
+        async def is_forgotten() -> bool:
+            return not (await world.client.list_all(world.layout.lefts)).values
+
+        await eventually(is_forgotten, timeout_s=30.0)
 
 
 async def test_delete_takes_the_messages_and_then_the_object(world: World, operator: MakeOperator) -> None:

@@ -220,10 +220,15 @@ async def test_a_paused_object_is_left_alone_until_the_pause_ends(world: World, 
         world.queue("orders", maxMessages=2, paused={"until": until.strftime("%Y-%m-%dT%H:%M:%SZ")})
         await world.reason("Queue", "orders", "Paused")
         assert (await world.configured("Queue", "orders")).manifest["spec"]["maxMessages"] == 1
-        # A pause is no error: what brokers do is still what was asked for before.
         world.queue("other", paused={})
         await world.reason("Queue", "other", "Paused")
-        await world.ready("Queue", "orders")
+        # A pause is no error: what brokers do is still what was asked for before, and that is what Ready speaks of.
+        paused = world.get("Queue", "orders")
+        assert paused is not None
+        ready = world.condition("Queue", "orders")
+        assert (ready["status"], ready["observedGeneration"], paused["metadata"]["generation"]) == ("True", 1, 2)
+        assert "generation 1 is applied" in ready["message"]
+        assert world.condition("Queue", "orders", "Stalled")["observedGeneration"] == 2
 
         async def applied() -> bool:
             return bool((await world.configured("Queue", "orders")).manifest["spec"]["maxMessages"] == 2)

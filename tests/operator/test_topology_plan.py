@@ -171,6 +171,19 @@ def test_etcd_away_leaves_what_is_ready_ready() -> None:
     assert reason(plan(queue(), Observed(NOW, away))) == "EtcdUnavailable"
 
 
+def test_a_paused_object_is_ready_for_the_generation_that_was_applied_and_no_later_one() -> None:
+    """Whoever waits for Ready in the present generation goes on waiting: nobody has applied it."""
+    before = conditions.written(conditions.ready(), (), 1, NOW)
+    for generation in (2, 3):
+        desired = replace(queue(paused={}), generation=generation, status={"conditions": before})
+        made = plan(desired, Observed(NOW, CLUSTER))
+        assert made.status is not None
+        before = conditions.written(made.status.conditions, before, generation, NOW)
+        of = {one["type"]: (one["status"], one["observedGeneration"]) for one in before}
+        assert of == {"Ready": ("True", 1), "Reconciling": ("False", generation), "Stalled": ("False", generation)}
+        assert "generation 1 is applied" in before[0]["message"]
+
+
 def test_a_pause_with_an_end_looks_again_when_it_ends() -> None:
     until = conditions.timestamp(NOW + 5_000)
     made = plan(queue(paused={"until": until}), Observed(NOW, CLUSTER))

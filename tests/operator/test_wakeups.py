@@ -112,6 +112,14 @@ def test_a_child_wakes_its_cluster() -> None:
     assert world.taken() == {"mq": Priority.REFERENCE}
 
 
+def test_a_child_whose_label_was_changed_wakes_its_owner() -> None:
+    world = World()
+    owner = {"apiVersion": API, "kind": "MessagingCluster", "name": "mq", "uid": "u"}
+    metadata = {"name": "mq", "namespace": "ns", "labels": {CLUSTER_LABEL: "other"}, "ownerReferences": [owner]}
+    world.wakeups.on_event("MODIFIED", {"apiVersion": "v1", "kind": "Service", "metadata": metadata})
+    assert world.taken() == {"mq": Priority.REFERENCE, "other": Priority.REFERENCE}
+
+
 async def test_a_removed_record_wakes_its_owner_and_who_wanted_the_name() -> None:
     world = World()
     mirror = world.stores.mirror

@@ -1,11 +1,14 @@
 """The work queue, with a clock that the test moves."""
 
 import asyncio
+from functools import partial
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sterna_operator.keys import Key
+from sterna_operator.objects import Objects
+from sterna_operator.wakeups import flow_of
 from sterna_operator.work_queue import Backoff, Item, Priority, TokenBucket, WorkQueue
 
 
@@ -50,6 +53,56 @@ def test_the_more_urgent_goes_first_and_equals_in_the_order_they_came(clock: Clo
     ):
         queue.add(key(name), priority)
     assert taken(queue) == ["first", "second", "reference", "drift", "resync"]
+
+
+def test_nobody_waits_behind_a_thousand_objects_of_somebody_else(clock: Clock) -> None:
+    queue = make(clock)
+    for number in range(1_000):
+        queue.add(Key("Queue", "theirs", f"q-{number}"), Priority.USER_CHANGE)
+    queue.add(Key("Queue", "mine", "first"), Priority.USER_CHANGE)
+    queue.add(Key("Queue", "mine", "second"), Priority.USER_CHANGE)
+    names = taken(queue)
+    assert names.index("first") < 3
+    assert names.index("second") < 5
+    assert len(names) == 1_002
+    assert [name for name in names if name.startswith("q-")] == [f"q-{number}" for number in range(1_000)]
+
+
+def test_no_priority_starves(clock: Clock) -> None:
+    queue = make(clock)
+    for number in range(1_000):
+        queue.add(key(f"q-{number}"), Priority.USER_CHANGE)
+    for priority in (Priority.RESYNC, Priority.DRIFT, Priority.REFERENCE):
+        queue.add(key(priority.name), priority)
+    names = taken(queue)
+    places = {priority: names.index(priority.name) for priority in Priority if priority.name in names}
+    assert places[Priority.REFERENCE] == 3
+    assert places[Priority.DRIFT] <= 16
+    assert places[Priority.RESYNC] <= 64
+
+
+def test_a_new_queue_is_done_beside_a_thousand_deletions_in_the_same_namespace(clock: Clock) -> None:
+    """Each is looked at when its user acts, and once more when brokers have said what they have made of it."""
+    objects = Objects()
+    queue = make(clock, flow_of=partial(flow_of, objects))
+    for number in range(1_000):
+        metadata = {"name": f"q-{number}", "namespace": "ns", "resourceVersion": "1", "deletionTimestamp": "now"}
+        objects.put({"apiVersion": "a", "kind": "Queue", "metadata": metadata})
+        queue.add(key(f"q-{number}"), Priority.USER_CHANGE)
+    objects.put(
+        {"apiVersion": "a", "kind": "Queue", "metadata": {"name": "new", "namespace": "ns", "resourceVersion": "1"}}
+    )
+    queue.add(key("new"), Priority.USER_CHANGE)
+    looks, of_new = 0, 0
+    while of_new < 2:
+        item = queue.pop()
+        assert item is not None
+        looks += 1
+        of_new += item.key.name == "new"
+        queue.done(item.key)
+        if item.priority is Priority.USER_CHANGE:
+            queue.add(item.key, Priority.REFERENCE)
+    assert looks < 20
 
 
 def test_a_key_stands_in_it_once_with_the_most_urgent_priority(clock: Clock) -> None:

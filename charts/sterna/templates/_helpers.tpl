@@ -18,8 +18,24 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end -}}
 {{- end -}}
 
+{{- /* Users as a map with a list: a name, the Secret, and whether the chart makes that. */ -}}
+{{- define "sterna.users" -}}
+{{- $name := include "sterna.name" . -}}
+users:
+{{- range .Values.users }}
+{{- if kindIs "string" . }}
+- {name: {{ . | quote }}, secret: {{ printf "%s-user-%s" $name . | quote }}, isMade: true}
+{{- if eq (toString $.Values.generateSecrets) "false" }}{{ fail (printf "generateSecrets is false, so that no password is made for user %s: give it a Secret of yours, users: [{name: %s, secret: NAME}]" . .) }}{{ end }}
+{{- else }}
+- {name: {{ .name | quote }}, secret: {{ .secret | quote }}, isMade: false}
+{{- end }}
+{{- end }}
+{{- end -}}
+
 {{- define "sterna.spec" -}}
-brokers: {{ .Values.brokers }}
+{{- with .Values.brokers }}
+brokers: {{ . }}
+{{- end }}
 deletionPolicy: {{ .Values.deletionPolicy }}
 insecure: {{ .Values.insecure }}
 storage: {{- toYaml .Values.storage | nindent 2 }}

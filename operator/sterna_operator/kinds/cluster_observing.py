@@ -6,6 +6,7 @@ may be somebody else's.
 """
 
 import asyncio
+import contextlib
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
@@ -28,6 +29,7 @@ from sterna_operator.objects import CLUSTER, key_of
 from sterna_operator.plans import (
     FINALIZER,
     ApplyObject,
+    ForgetLeft,
     Plan,
     PutDrain,
     RemoveBroker,
@@ -37,13 +39,16 @@ from sterna_operator.plans import (
 from sterna_operator.resources import resource_of
 from sterna_operator.settings import OperatorSettings
 from sterna_operator.version import VERSION
-from sterna_operator.view import Child, Decision, View, rival
+from sterna_operator.view import Child, Decision, View, ensure_etcd
 
 _REPLACED = "EtcdReplaced"
 # A revision is noted in the status once it is so far ahead of the noted one: not each of them is worth a write.
 _REVISIONS = 100
 _COMPONENT = "app.kubernetes.io/component"
-_IN_ETCD = (PutDrain, RemoveDrain, RemoveBroker)
+_IN_ETCD = (PutDrain, RemoveDrain, RemoveBroker, ForgetLeft)
+# So many notes of what was left behind are removed in one go.
+_FORGOTTEN_MAX = 100
+_LISTED_S = 5.0
 
 # What every cluster has, and is watched. Secrets are not: whoever may list one may read them all.
 _CHILDREN = (
@@ -82,12 +87,17 @@ class MessagingClusterKind:
             status = {name: value for name, value in status.items() if name not in ("etcdId", "etcdRevision")}
             if (view.clusters.fault(key) or ("", ""))[0] == _REPLACED:
                 await view.clusters.drop(key)
-        await view.clusters.ensure(key, desired.cluster, view.secrets, status, rival(view, object, desired.cluster))
+        is_accepted = broker_builder.accepts_store(desired.cluster)
+        await ensure_etcd(view, object, desired.cluster, status, takes_over=is_accepted)
+        if "etcdId" not in status and desired.cluster.spec.etcd.endpoints is not None:
+            await _until_listed(view, key)
         observed = await _observe(view, desired)
         planned = plan(desired, observed)
+        _follow(view, desired, observed)
         found = await _standing(view, desired, observed, planned)
         if found:
             planned = plan(desired, replace(observed, children={**observed.children, **found}))
+        planned = replace(planned, steps=(*planned.steps, *_forgotten(view, desired)))
         needs_etcd = any(isinstance(step, _IN_ETCD) for step in planned.steps)
         told = noting(_with_identity(view, key, desired.status, planned), desired.passed_over)
         return Decision(told, view.clusters.get(key) if needs_etcd else None)
@@ -117,6 +127,15 @@ def read(object: Mapping[str, Any]) -> Desired | Plan:
         status=object.get("status") or {},
         passed_over=passed_over,
     )
+
+
+async def _until_listed(view: View, key: Key) -> None:
+    """Waits a while for an etcd that was never used: its place there may be another's, whom its brokers would join."""
+    store = view.clusters.get(key)
+    if store is not None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_LISTED_S):
+                await store.listed.wait()
 
 
 async def _let_go(view: View, object: Mapping[str, Any]) -> Plan:
@@ -158,6 +177,7 @@ async def _observe(view: View, desired: Desired) -> Observed:
         pods=tuple(brokers),
         claims={one["metadata"]["name"]: one for one in found if one["kind"] == "PersistentVolumeClaim"},
         secrets=await _secrets(view, desired),
+        put_back=view.put_back.all(),
         members=_members(view, Key(CLUSTER, desired.namespace, name)),
         has_pod_monitors=pod_monitors is not None,
         has_certificates=certificates is not None,
@@ -183,6 +203,35 @@ def _members(view: View, key: Key) -> Members:
     mirror = store.mirror
     homes = Counter(record.broker for record in mirror.homes().values())
     return Members(mirror.brokers(), mirror.broker_statuses(), mirror.drains(), dict(homes))
+
+
+def _follow(view: View, desired: Desired, observed: Observed) -> None:
+    """Has what no watch of all clusters tells of watched by its name: the Secret, and kinds that may not be known."""
+    if view.named is None:
+        return
+    name, spec = desired.cluster.metadata.name, desired.cluster.spec
+    names = [("v1", "Secret", spec.connection_secret or f"{name}-connection")]
+    if observed.has_certificates and spec.tls is not None and spec.tls.cert_manager is not None:
+        names.append((_CERTIFICATE.api_version, _CERTIFICATE.kind, f"{name}-tls"))
+    if observed.has_pod_monitors and spec.monitoring.pod_monitor:
+        names.append((_POD_MONITOR.api_version, _POD_MONITOR.kind, f"{name}-broker"))
+    for api_version, kind, child in names:
+        view.named.watch(Ref(api_version, kind, desired.namespace, child))
+
+
+def _forgotten(view: View, desired: Desired) -> list[ForgetLeft]:
+    """Notes of who left what behind that say nothing any more: brokers have it no more, or somebody manages it."""
+    key = Key(CLUSTER, desired.namespace, desired.cluster.metadata.name)
+    store = view.clusters.get(key)
+    if store is None or view.clusters.fault(key) is not None or desired.is_deleting or desired.cluster.spec.paused:
+        return []
+    mirror = store.mirror
+    stale = [
+        ForgetLeft(f"forget who left {claim.kind} '{claim.name}' behind", claim, revision)
+        for claim, revision in mirror.lefts().items()
+        if mirror.home(claim.kind.lower(), claim.name) is None or mirror.has_config(claim)
+    ]
+    return stale[:_FORGOTTEN_MAX]
 
 
 async def _standing(

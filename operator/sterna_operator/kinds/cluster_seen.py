@@ -1,6 +1,6 @@
 """What a MessagingCluster asks for, and what there is of it: all that a plan is made from."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -58,6 +58,9 @@ class Observed:
 
     secrets: Mapping[str, Mapping[str, bytes] | None] = field(default_factory=dict)
     """The Secrets that the manifest names; None: there is none such."""
+
+    put_back: Mapping[str, Collection[str]] = field(default_factory=dict)
+    """By the uids of children: differences that are left alone, as `put_back` has them."""
 
     members: Members = field(default_factory=Members)
     has_pod_monitors: bool = False

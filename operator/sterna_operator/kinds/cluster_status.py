@@ -20,6 +20,7 @@ _KEPT = (
     "image",
     "operatorVersion",
     "etcd",
+    "etcdImage",
     "etcdId",
     "etcdRevision",
     "url",
@@ -41,6 +42,8 @@ class Facts:
     serving: frozenset[str]
     missing_secrets: tuple[str, ...]
     pending: tuple[str, ...]
+    put_back: tuple[str, ...]
+    immutable: tuple[str, ...]
     late: Late
     lacks_cert_manager: bool
     operator_version: str
@@ -94,6 +97,11 @@ def _conditions(facts: Facts) -> tuple[Condition, ...]:
         notes.append("etcd has one member, which is for trying things out")
     if blueprint.spec.insecure:
         notes.append("insecure: without TLS or users")
+    if facts.put_back:
+        others = ", ".join(facts.put_back[:3])
+        notes.append(f"changed again by the API server or a webhook as soon as it is put right, and left so: {others}")
+    if facts.immutable:
+        notes.append(f"immutable, so that it cannot be put right unless it is deleted: Secret {facts.immutable[0]}")
     notes += sorted({warning for status in facts.members.statuses.values() for warning in status.warnings})[:3]
     return conditions.ready("Serving", "; ".join(notes))
 
@@ -122,6 +130,7 @@ def _fields(facts: Facts) -> dict[str, Any]:
         "image": blueprint.image,
         "operatorVersion": facts.operator_version,
         "etcd": "managed" if blueprint.spec.etcd.managed is not None else "external",
+        "etcdImage": blueprint.etcd_image if blueprint.spec.etcd.managed is not None else None,
         "url": blueprint.url,
         "externalUrls": list(blueprint.outside_urls),
         "connectionSecret": blueprint.connection_secret,

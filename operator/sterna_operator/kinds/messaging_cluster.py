@@ -6,7 +6,7 @@ decided from what serves now. `cluster_status` says what has become of it, `clus
 """
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -40,6 +40,7 @@ from sterna_operator.plans import (
     RemoveBroker,
     RemoveFinalizer,
     RemoveObject,
+    RepairObject,
     Step,
     Wanted,
 )
@@ -49,6 +50,8 @@ FORCE_DRAIN = "sterna.dev/force-drain"
 
 # Something is on its way that no watch tells of: a broker that registers, a volume that grows.
 _AGAIN_S = 5.0
+# A cluster's place in etcd is another's: of this Kubernetes, as far as it is known here, or as etcd has it.
+_CLAIMED = (Reason.NameClaimed.name, Reason.ManagedByOther.name)
 
 
 def plan(desired: Desired, observed: Observed) -> Plan:
@@ -85,6 +88,8 @@ def plan(desired: Desired, observed: Observed) -> Plan:
         serving=_serving(observed),
         missing_secrets=tuple(missing),
         pending=tuple(cluster_outside.pending(blueprint, observed.of_kind("Service"))),
+        put_back=_put_back(observed),
+        immutable=tuple(name for name, child in observed.of_kind("Secret").items() if child.get("immutable")),
         late=cluster_taken.late(blueprint, observed.pods, observed.members, observed.secrets),
         lacks_cert_manager=_lacks_cert_manager(blueprint, observed),
         operator_version=observed.defaults.version,
@@ -122,7 +127,7 @@ def children(blueprint: Blueprint, observed: Observed) -> list[dict[str, Any]]:
     if spec.monitoring.pod_monitor and observed.has_pod_monitors:
         built.append(monitoring.build(blueprint))
     built.append(broker_builder.build(blueprint))
-    return built
+    return [differences.stamped(one) for one in built]
 
 
 def _blueprint(desired: Desired, observed: Observed, replicas: int) -> Blueprint:
@@ -137,7 +142,10 @@ def _blueprint(desired: Desired, observed: Observed, replicas: int) -> Blueprint
         uid=desired.uid,
         image=cluster.spec.image or desired.status.get("image") or _image(standing) or defaults.broker_image,
         # As with brokers: a newer operator leaves what runs alone.
-        etcd_image=(managed.image if managed else None) or _image(standing_etcd) or defaults.etcd_image,
+        etcd_image=(managed.image if managed else None)
+        or desired.status.get("etcdImage")
+        or _image(standing_etcd)
+        or defaults.etcd_image,
         operator_pods=defaults.operator_pods,
         replicas=replicas,
         claim_size=_claim_size(standing),
@@ -219,10 +227,40 @@ def _applied(
             ]
             if is_held or ports:
                 continue
-        if not differences.is_current(manifest, standing):
-            verb = "create" if standing is None else "update"
-            steps.append(ApplyObject(f"{verb} {kind} {name}", manifest))
+        if standing is None:
+            steps.append(ApplyObject(f"create {kind} {name}", manifest, is_new=True))
+        elif (
+            step := _put_right(manifest, standing, observed.put_back.get(standing["metadata"]["uid"], ()))
+        ) is not None:
+            steps.append(step)
     return steps
+
+
+def _put_right(
+    manifest: Mapping[str, Any], standing: Mapping[str, Any], left: Collection[str]
+) -> ApplyObject | RepairObject | RemoveObject | None:
+    """What makes a child that stands into what it should be; None: it is. `left` as in `differences`.
+
+    One that somebody made immutable is made anew. Secrets we may not delete: the status says it.
+    """
+    becoming = differences.corrected(manifest, standing, left)
+    if becoming == standing:
+        return None
+    metadata, kind = standing["metadata"], manifest["kind"]
+    label = f"{kind} {metadata['name']}"
+    if standing.get("immutable"):
+        where = (manifest["apiVersion"], kind, metadata["namespace"], metadata["name"])
+        summary = f"remove {label}, which was made immutable behind the operator's back, to make it anew"
+        removal = RemoveObject(summary, *where, metadata["uid"], metadata["resourceVersion"])
+        return None if kind == "Secret" or "deletionTimestamp" in metadata else removal
+    if not differences.is_of(manifest, standing):
+        return ApplyObject(f"update {label}", manifest)
+    changes = differences.changes(standing, becoming)
+    summary = f"put {label} right, which was changed behind the operator's back: {changes}"
+    patch = differences.repair(standing, becoming)
+    if patch is None:
+        return ApplyObject(summary, manifest, is_drift=True)
+    return RepairObject(summary, manifest, patch, standing["metadata"]["resourceVersion"])
 
 
 def _removed(desired: Desired, observed: Observed, wanted: Iterable[Mapping[str, Any]]) -> list[Step]:
@@ -312,13 +350,27 @@ def _foreign(desired: Desired, observed: Observed, wanted: Iterable[Mapping[str,
     for manifest in wanted:
         kind, name = manifest["kind"], manifest["metadata"]["name"]
         standing = observed.children.get((kind, name))
-        if standing is not None and not _is_own(desired, standing):
+        if standing is not None and not _is_own(desired, standing) and not _has_lost_its_owner(manifest, standing):
             return f"{kind} {name}"
     return None
 
 
+def _has_lost_its_owner(manifest: Mapping[str, Any], standing: Mapping[str, Any]) -> bool:
+    """Whether a child has all our labels, and no owner: somebody took that away, or orphaned it."""
+    labels, ours = standing["metadata"].get("labels") or {}, manifest["metadata"]["labels"]
+    return not standing["metadata"].get("ownerReferences") and all(labels.get(key) == ours[key] for key in ours)
+
+
 def _is_needed(blueprint: Blueprint, secret: str) -> bool:
     return secret in broker_builder.mounted_secrets(blueprint)
+
+
+def _put_back(observed: Observed) -> tuple[str, ...]:
+    """The children that somebody's webhook, say, keeps another than they should be, with one of the fields each."""
+    marks = {key: observed.put_back.get(child["metadata"].get("uid", "")) for key, child in observed.children.items()}
+    return tuple(
+        f"{kind} {name} ({min(found).partition('=')[0]})" for (kind, name), found in sorted(marks.items()) if found
+    )
 
 
 def _lacks_cert_manager(blueprint: Blueprint, observed: Observed) -> bool:
@@ -332,6 +384,11 @@ def _announcements(
     said = []
     made = [step for step in steps if isinstance(step, ApplyObject) and step.manifest["kind"] == "StatefulSet"]
     said += [Announcement(Reason.Created, f"{step.summary}") for step in made if step.summary.startswith("create")]
+    said += [
+        Announcement(Reason.DriftRepaired, step.summary)
+        for step in steps
+        if isinstance(step, RepairObject) or (isinstance(step, ApplyObject) and step.is_drift)
+    ]
     if missing:
         said.append(Announcement(Reason.ReferenceMissing, f"waits for Secret {', '.join(missing)}"))
     if any(isinstance(step, PutDrain) for step in scaling.steps):
@@ -362,12 +419,16 @@ def _paused(desired: Desired, observed: Observed) -> Plan | None:
 def _claimed(desired: Desired, observed: Observed) -> Plan | None:
     """The plan of a cluster whose place in etcd is another one's: its brokers would join that."""
     fault = observed.members.fault
-    return _stands_back(desired, fault[1], _AGAIN_S) if fault is not None and fault[0] == "NameClaimed" else None
+    if fault is None or fault[0] not in _CLAIMED:
+        return None
+    return _stands_back(desired, fault[1], _AGAIN_S, reason=Reason[fault[0]])
 
 
-def _stands_back(desired: Desired, text: str, again_s: float | None = None) -> Plan:
-    status = Wanted(conditions.stalled("NameClaimed", text), cluster_status.kept(desired.status))
-    return Plan(status=status, announcements=(Announcement(Reason.NameClaimed, text),), again_s=again_s)
+def _stands_back(
+    desired: Desired, text: str, again_s: float | None = None, *, reason: Reason = Reason.NameClaimed
+) -> Plan:
+    status = Wanted(conditions.stalled(reason.name, text), cluster_status.kept(desired.status))
+    return Plan(status=status, announcements=(Announcement(reason, text),), again_s=again_s)
 
 
 def _deletion(desired: Desired, observed: Observed) -> Plan:

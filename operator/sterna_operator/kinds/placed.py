@@ -57,7 +57,8 @@ class PlacedKind:
             for claim in store.mirror.owned(key):
                 config = store.mirror.config(claim)
                 if config is not None:
-                    decisions.append(Decision(topology.gone(claim, config, store.mirror.statuses(claim)), store))
+                    home = None if claim in store.freed else claims_home(store, claim)
+                    decisions.append(Decision(topology.gone(claim, config, store.mirror.statuses(claim), home), store))
         return decisions
 
     async def _observe(self, view: View, desired: Desired, seen: ClusterSeen, store: ClusterStore | None) -> Observed:
@@ -83,6 +84,7 @@ class PlacedKind:
             config_fault=fault,
             statuses=mirror.statuses(claim),
             home=None if claim in store.freed else self.home(store, desired.resource),
+            left_by=left.record.owner if (left := mirror.left(claim)) is not None else None,
             missing=missing(mirror, self.needs(desired.resource)),
             holder_is_there=holder,
             namespace_is_going=going,
@@ -153,5 +155,5 @@ async def holder_is_there(view: View, key: Key) -> bool:
 
 
 def claims_home(store: ClusterStore, claim: Claim) -> str | None:
-    """The home of a queue or topic."""
+    """The home of a queue or topic; nothing else has one."""
     return store.mirror.home(claim.kind.lower(), claim.name)

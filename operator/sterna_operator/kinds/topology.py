@@ -88,6 +88,9 @@ class Observed:
 
     statuses: Mapping[str, ObjectStatus] = field(default_factory=dict)
     home: str | None = None
+    left_by: Owner | None = None
+    """Whose it was when it was left behind in the brokers; None: nobody's that is known."""
+
     missing: tuple[str, ...] = ()
     """The objects that it needs and that are not there."""
 
@@ -152,8 +155,16 @@ def _pause(desired: Desired, observed: Observed) -> Plan | None:
     pause = pause_of(desired.resource.spec.paused, observed.now_ms)
     if pause is None:
         return None
-    was_ready = conditions.find(desired.status, conditions.READY).get("status") == "True"
-    status = conditions.ready("Paused", pause.text) if was_ready else conditions.stalled("Paused", pause.text)
+    ready = conditions.find(desired.status, conditions.READY)
+    if ready.get("status") != "True":
+        return pause.plan(Wanted(conditions.stalled("Paused", pause.text), kept_fields(desired)))
+    # Nobody has applied what was asked for since: the pause itself is a change of the spec, and there may be others.
+    applied = int(ready.get("observedGeneration", desired.generation))
+    text = pause.text if applied == desired.generation else f"{pause.text}; generation {applied} is applied"
+    status = tuple(
+        replace(one, generation=applied) if one.type == conditions.READY else one
+        for one in conditions.ready("Paused", text)
+    )
     return pause.plan(Wanted(status, kept_fields(desired)))
 
 
@@ -184,6 +195,11 @@ def _was_managed(desired: Desired, observed: Observed) -> bool:
     return bool(desired.status.get("home"))
 
 
+def _has_left_it(desired: Desired, observed: Observed) -> bool:
+    """Whether what brokers have was left behind by an object of the same namespace and name: deleted, applied again."""
+    return observed.left_by is not None and _is_ours(desired, observed.left_by)
+
+
 def _conflict(desired: Desired, observed: Observed, owner: Owner) -> Plan | None:
     """The name is somebody else's; None: it may be taken over."""
     claim = desired.claim
@@ -206,7 +222,7 @@ def _conflict(desired: Desired, observed: Observed, owner: Owner) -> Plan | None
 def _existing(desired: Desired, observed: Observed) -> Plan | None:
     """Brokers have it, and nobody manages it; None: it may be taken over."""
     claim, adoption = desired.claim, desired.resource.spec.adoption
-    if adoption == "adopt":
+    if adoption == "adopt" or _has_left_it(desired, observed):
         return None
     text = f"the {claim.kind} '{claim.name}' exists already on broker {observed.home}, and nobody manages it"
     if adoption == "observe":
@@ -252,12 +268,14 @@ def _put(desired: Desired, observed: Observed) -> tuple[PutConfig, Announcement]
             desired, observed
         )
         reason = Reason.DriftRepaired if was_there else Reason.Adopted if observed.home else Reason.Applied
+        again = "again" if _has_left_it(desired, observed) else "from now on"
         text = {
             Reason.DriftRepaired: f"{label} had been deleted behind the operator's back, and is written again",
-            Reason.Adopted: f"{label} existed on broker {observed.home}, and is managed from now on",
+            Reason.Adopted: f"{label} existed on broker {observed.home}, and is managed {again}",
             Reason.Applied: f"{label} is written",
         }[reason]
-        return PutConfig(f"create {label}", claim, record, 0), Announcement(reason, text)
+        takes_back = observed.left_by is not None
+        return PutConfig(f"create {label}", claim, record, 0, takes_back), Announcement(reason, text)
     old = standing.record
     if old == record:
         return None
@@ -342,7 +360,8 @@ def _deletion_of_record(
 ) -> Plan:
     policy, claim = desired.resource.spec.deletion_policy, desired.claim
     label = f"{claim.kind} '{claim.name}'"
-    remove = RemoveConfig(f"remove the record of {label}", claim, config.revision)
+    left_by = desired.owner if observed.home is not None else None
+    remove = RemoveConfig(f"remove the record of {label}", claim, config.revision, left_by=left_by)
     if policy == RETAIN:
         return Plan((remove, release), announcements=(Announcement(Reason.Deleted, f"{label} stays in the brokers"),))
     deleting = Deleting(policy=policy, uid=desired.uid)
@@ -360,7 +379,7 @@ def _deletion_of_record(
     live = observed.cluster.brokers
     blocked = {broker: one for broker, one in reports.items() if one.state == "blocked" and broker in live}
     if not blocked and any(one.state == "deleted" for one in reports.values()):
-        remove = replace(remove, is_deleted=True)
+        remove = replace(remove, is_deleted=True, left_by=None)
         went = sum(one.messages for one in reports.values() if one.state == "deleted")
         text = f"{label} is deleted" + (f", and with it {counted(went, 'message')}" if went else "")
         return Plan((remove, release), announcements=(Announcement(Reason.Deleted, text),))
@@ -408,8 +427,10 @@ def _blocked(desired: Desired, observed: Observed, blocked: Mapping[str, ObjectS
     return Plan(status=status, announcements=(Announcement(Reason.DeletionBlocked, text),))
 
 
-def gone(claim: Claim, config: Kept[ConfigRecord], observed_statuses: Mapping[str, ObjectStatus]) -> Plan:
-    """What to do with the record of an object that is no more in Kubernetes.
+def gone(
+    claim: Claim, config: Kept[ConfigRecord], observed_statuses: Mapping[str, ObjectStatus], home: str | None = None
+) -> Plan:
+    """What to do with the record of an object that is no more in Kubernetes. `home`: the broker that has it.
 
     Without a deletion order its policy was to retain, or it was torn away by force: the record goes, and brokers keep
     what has messages. With one (its namespace went faster than the brokers) the order is waited for.
@@ -417,8 +438,10 @@ def gone(claim: Claim, config: Kept[ConfigRecord], observed_statuses: Mapping[st
     remove = RemoveConfig(
         f"remove the record of {claim.kind} '{claim.name}': the object is gone", claim, config.revision
     )
-    if config.record.deleting is None or any(one.state == "deleted" for one in observed_statuses.values()):
+    if any(one.state == "deleted" for one in observed_statuses.values()):
         return Plan((remove,))
+    if config.record.deleting is None:
+        return Plan((replace(remove, left_by=config.record.owner if home is not None else None),))
     return Plan()
 
 
