@@ -3,6 +3,7 @@
 mod crash;
 mod damage;
 mod forced;
+mod formats;
 mod pieces;
 mod reading;
 mod real_disk;

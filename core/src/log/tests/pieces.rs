@@ -383,3 +383,61 @@ fn a_reader_that_ends_keeps_nothing() {
     assert!(host.log.start() > start);
     assert!(!host.log.advance_reader("standby", floor));
 }
+
+#[test]
+fn bookkeeping_that_cannot_be_read_is_never_taken_for_none() {
+    let stopped = || {
+        let host = filled(4, 200, 2000);
+        host.disk.clone()
+    };
+    let flip = |disk: &SimDisk, name: &str| disk.edit(name, |bytes| bytes[30] ^= 1);
+    let refused = |disk: &SimDisk, what: &str| match Host::open(disk, options()) {
+        Err(LogError::Damaged { .. }) => {}
+        Err(error) => panic!("{what}: {error}"),
+        Ok(_) => panic!("{what}: the start was not refused"),
+    };
+    let disk = stopped();
+    MANIFEST_FILES.iter().for_each(|name| flip(&disk, name));
+    refused(&disk, "both manifests are damaged");
+    disk.remove(WATERMARK_FILE).unwrap();
+    refused(&disk, "and the watermark is missing");
+    for name in disk.list().unwrap().iter().filter(|name| name.ends_with(".segment")) {
+        disk.remove(name).unwrap();
+    }
+    refused(&disk, "and all segments");
+    let disk = stopped();
+    MANIFEST_FILES.iter().for_each(|name| disk.remove(name).unwrap());
+    refused(&disk, "both manifests are missing");
+    disk.remove(WATERMARK_FILE).unwrap();
+    refused(&disk, "everything but segments is missing");
+    let disk = stopped();
+    flip(&disk, MANIFEST_FILES[0]);
+    disk.remove(MANIFEST_FILES[1]).unwrap();
+    refused(&disk, "one manifest is damaged and one is missing");
+}
+
+#[test]
+fn another_stores_watermark_is_refused_and_left_out_by_force() {
+    let host = filled(4, 200, 2000);
+    let disk = host.disk.clone();
+    drop(host);
+    let other = SimDisk::new(9);
+    let foreign = Watermark {
+        store_id: [8; 16],
+        ..watermark(BLOCK_BYTES)
+    };
+    drop(WatermarkFile::create(&other, &foreign).unwrap());
+    let foreign = other.contents(WATERMARK_FILE).unwrap();
+    disk.edit(WATERMARK_FILE, |bytes| *bytes = foreign);
+    match Host::open(&disk, options()) {
+        Err(LogError::Damaged { file, .. }) => assert_eq!(file, WATERMARK_FILE),
+        Err(error) => panic!("{error}"),
+        Ok(_) => panic!("it was taken"),
+    }
+    let force = Options {
+        force_start: true,
+        ..options()
+    };
+    assert!(Host::open(&disk, force).unwrap().report.watermark_lost);
+    assert!(!Host::open(&disk, options()).unwrap().report.watermark_lost);
+}
