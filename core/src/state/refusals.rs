@@ -434,4 +434,117 @@ mod tests {
         assert_eq!(gone, [(key(3), 5), (key(1), 9), (key(4), 5)]);
         assert_eq!(refusals.iter().count(), 1);
     }
+
+    #[test]
+    fn ranges_say_of_each_number_what_a_set_of_them_says() {
+        crate::sim::seeds::each_seed(60, |seed| {
+            let mut random = crate::sim::Random::new(seed);
+            let mut both = [Ranges::default(), Ranges::default()];
+            let mut sets = [std::collections::BTreeSet::new(), std::collections::BTreeSet::new()];
+            let mut unknown = [0, 0];
+            for _ in 0..200 {
+                let (which, number) = (random.below(2) as usize, 1 + random.below(40));
+                match random.below(12) {
+                    0..=5 => {
+                        both[which].insert(number);
+                        sets[which].insert(number);
+                    }
+                    6..=8 => {
+                        both[which].remove(number);
+                        sets[which].remove(&number);
+                    }
+                    9 => {
+                        both[which].forget_up_to(number / 4);
+                        unknown[which] = unknown[which].max(number / 4);
+                    }
+                    10 => {
+                        let other = both[1 - which].clone();
+                        both[which].absorb(&other);
+                        let exact = both[which].exact();
+                        assert!(exact.windows(2).all(|two| two[0].1 + 1 < two[1].0), "{exact:?}");
+                        let others = sets[1 - which].clone();
+                        sets[which].extend(others);
+                        unknown[which] = unknown[which].max(unknown[1 - which]);
+                    }
+                    _ => {
+                        let from = number.saturating_sub(20);
+                        for (first, last) in both[which].exact() {
+                            if *last < from {
+                                sets[which].retain(|number| !(*first..=*last).contains(number));
+                                unknown[which] = unknown[which].max(*last);
+                            }
+                        }
+                        both[which].forget_before_window(from + WINDOW);
+                    }
+                }
+                for number in 1..=45 {
+                    let wanted = match (sets[which].contains(&number), number <= unknown[which]) {
+                        (true, _) => Refusal::Refused,
+                        (false, true) => Refusal::Unknown,
+                        (false, false) => Refusal::None,
+                    };
+                    assert_eq!(both[which].of(number), wanted, "{number}: {:?}", both[which]);
+                }
+            }
+        });
+    }
+
+    #[test]
+    fn as_many_ranges_and_as_far_back_as_is_promised_are_exact() {
+        let mut refusals = Refusals::new(10);
+        for count in 0..RANGES_MAX as u64 {
+            refusals.note(KEY, 1 + 2 * count);
+        }
+        let ranges = refusals.get(KEY).unwrap();
+        assert_eq!((ranges.exact().len(), ranges.unknown_up_to()), (RANGES_MAX, 0));
+        // The same ones, in another order.
+        let mut other = ranges.clone();
+        other.absorb(ranges);
+        assert_eq!(&other, ranges);
+        refusals.note(KEY, 2 * RANGES_MAX as u64 + 1);
+        let ranges = refusals.get(KEY).unwrap();
+        assert_eq!(
+            ranges.unknown_up_to(),
+            RANGES_MAX as u64 - 1,
+            "half of them is forgotten"
+        );
+        assert_eq!(ranges.exact().len(), RANGES_MAX / 2 + 1);
+        other.absorb(ranges);
+        assert!(other.as_slice().len() <= RANGES_MAX);
+        let mut far = Refusals::new(10);
+        far.note(KEY, 7);
+        assert_eq!(far.before(KEY, 7 + WINDOW).as_slice(), [(7, 7)]);
+        assert_eq!(far.before(KEY, 8 + WINDOW).as_slice(), [(0, 7)]);
+    }
+
+    #[test]
+    fn what_is_kept_from_before_it_was_known_where_a_number_goes_counts_everywhere() {
+        let anywhere = (KEY.0, DestinationId::ANYWHERE);
+        let mut refusals = Refusals::new(10);
+        refusals.note(anywhere, 5);
+        assert_eq!(refusals.of(KEY, 5), Refusal::Refused);
+        assert_eq!(refusals.of(KEY, 4), Refusal::None);
+        refusals.note(KEY, 3);
+        refusals.doubt(anywhere, 4);
+        assert_eq!(refusals.of(KEY, 3), Refusal::Refused, "of this one it can be told");
+        assert_eq!(refusals.of(KEY, 4), Refusal::Unknown);
+        refusals.anywhere_forgotten_up_to = 8;
+        assert_eq!(refusals.of((8, KEY.1), 1), Refusal::Unknown);
+        assert_eq!(refusals.of((9, KEY.1), 1), Refusal::None);
+        refusals.note((8, KEY.1), 2);
+        assert_eq!(refusals.of((8, KEY.1), 2), Refusal::Refused);
+    }
+
+    #[test]
+    fn as_many_producers_as_there_may_be_have_as_many_ranges_as_they_may_on_average() {
+        let mut refusals = Refusals::new(10);
+        for who in 1..=10 {
+            for step in 0..RANGES_EACH as u64 {
+                refusals.note((who, DestinationId(20)), 1 + 2 * step);
+            }
+        }
+        assert_eq!(refusals.evict(), None);
+        refusals.note((10, DestinationId(20)), 99);
+        assert_eq!(refusals.evict(), Some(((1, DestinationId(20)), 7)));
+    }
 }

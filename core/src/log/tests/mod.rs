@@ -3,6 +3,8 @@
 mod crash;
 mod damage;
 mod forced;
+mod formats;
+mod pieces;
 mod reading;
 mod real_disk;
 mod room;

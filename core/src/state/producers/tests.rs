@@ -217,3 +217,110 @@ fn a_late_number_does_not_lower_what_is_known_of_a_producer_that_was_long_silent
     producers.arrive(3, QUEUE, 2, Position(24), &Ranges::default());
     assert_eq!(producers.knowledge(3, QUEUE), ProducerKnowledge::Known(5));
 }
+
+fn unknown_up_to(last: u64) -> Ranges {
+    let mut ranges = Ranges::default();
+    ranges.forget_up_to(last);
+    ranges
+}
+
+#[test]
+fn whoever_may_have_had_a_later_number_refused_is_not_known_by_its_last_one() {
+    let mut producers = Producers::new(1_000, 1);
+    arrive(&mut producers, 7, 1);
+    refuse(&mut producers, &[2]);
+    assert_eq!(producers.knowledge(7, QUEUE), ProducerKnowledge::Known(1));
+    producers.note_refused(8, QUEUE, 1);
+    assert_eq!(
+        producers.knowledge(7, QUEUE),
+        ProducerKnowledge::Forgotten,
+        "2 may have been refused or have arrived"
+    );
+}
+
+#[test]
+fn a_record_that_names_no_refused_numbers_ends_those_that_an_earlier_one_named() {
+    let mut producers = Producers::new(10, 10);
+    let mut refused = Ranges::default();
+    refused.push(2, 2);
+    producers.arrive(7, QUEUE, 3, Position(8), &refused);
+    assert_eq!(producers.refusal(7, QUEUE, 2), Refusal::Refused);
+    producers.arrive(7, QUEUE, 4, Position(16), &Ranges::default());
+    assert_eq!(producers.refusal(7, QUEUE, 2), Refusal::None, "it arrived, unlogged");
+}
+
+#[test]
+fn a_late_number_says_up_to_where_it_cannot_be_told_for_its_producer() {
+    let mut producers = Producers::new(4, 10);
+    producers.arrive(3, QUEUE, 5, Position(8), &Ranges::default());
+    producers.arrive(4, QUEUE, 1, Position(16), &Ranges::default());
+    assert!(producers.young.is_empty(), "it is in the old half");
+    producers.arrive(3, QUEUE, 4, Position(24), &unknown_up_to(2));
+    let told = [2, 3, 5].map(|sequence| producers.refusal(3, QUEUE, sequence));
+    assert_eq!(told, [Refusal::Unknown, Refusal::None, Refusal::None]);
+}
+
+#[test]
+fn what_cannot_be_told_of_what_was_only_in_memory_is_not_forgotten_by_what_comes_after_it() {
+    let mut producers = Producers::new(10, 10);
+    producers.arrive_unlogged(7, QUEUE, 5, &unknown_up_to(3));
+    producers.arrive_unlogged(8, QUEUE, 1, &Ranges::default());
+    producers.arrive_unlogged(7, QUEUE, 6, &Ranges::default());
+    assert_eq!(producers.refusal(7, QUEUE, 3), Refusal::Unknown);
+    assert_eq!(producers.refusal(7, QUEUE, 4), Refusal::None);
+}
+
+#[test]
+fn as_many_producers_of_what_is_only_in_memory_as_there_may_be_are_known() {
+    let mut producers = Producers::new(10, 10);
+    (1..=5).for_each(|incarnation| producers.arrive_unlogged(incarnation, QUEUE, incarnation, &Ranges::default()));
+    // Those that are logged turn over meanwhile.
+    (20..=40).for_each(|incarnation| producers.arrive(incarnation, QUEUE, 1, Position(8), &Ranges::default()));
+    for incarnation in 1..=5 {
+        assert_eq!(
+            producers.knowledge(incarnation, QUEUE),
+            ProducerKnowledge::Known(incarnation)
+        );
+    }
+}
+
+#[test]
+fn only_those_with_a_mark_put_one_when_their_rows_leave() {
+    let mut producers = Producers::new(2, 1);
+    arrive(&mut producers, 7, 1);
+    refuse(&mut producers, &[2]);
+    producers.note_refused(6, QUEUE, 1);
+    arrive(&mut producers, 50, 1);
+    arrive(&mut producers, 51, 1);
+    assert_eq!(producers.last(7, QUEUE), None, "it was put out");
+    assert_eq!(producers.refusals_forgotten_up_to(), [7, 0], "and 50 had no mark");
+    arrive(&mut producers, 52, 1);
+    assert_eq!(producers.refusals_forgotten_up_to(), [7, 0]);
+}
+
+#[test]
+fn the_bounds_of_a_checkpoint_are_marks() {
+    for bounds in [[9, 0], [0, 9]] {
+        let mut producers = Producers::new(10, 10);
+        producers.restore_refusals_forgotten([0, 0]);
+        producers.restore_refusals_forgotten(bounds);
+        producers.restore_refusals_forgotten([0, 0]);
+        arrive(&mut producers, 9, 4);
+        arrive(&mut producers, 10, 4);
+        assert_eq!(producers.refusal(9, QUEUE, 3), Refusal::Unknown, "{bounds:?}");
+        assert_eq!(producers.refusal(10, QUEUE, 3), Refusal::None, "{bounds:?}");
+    }
+}
+
+#[test]
+fn what_a_checkpoint_says_of_a_producer_without_a_row_is_kept_until_it_is_pushed_out() {
+    let mut producers = Producers::new(10, 10);
+    let mut exact = Ranges::default();
+    exact.push(4, 5);
+    producers.restore_refused(7, QUEUE, &exact);
+    producers.restore_refused(8, QUEUE, &unknown_up_to(6));
+    assert_eq!(producers.refusal(7, QUEUE, 4), Refusal::Refused);
+    assert_eq!(producers.refusal(7, QUEUE, 3), Refusal::None);
+    assert_eq!(producers.refusal(8, QUEUE, 6), Refusal::Unknown);
+    assert_eq!(producers.refusal(8, QUEUE, 7), Refusal::None);
+}

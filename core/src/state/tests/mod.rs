@@ -4,6 +4,7 @@
 mod aside;
 mod bridges;
 mod compaction;
+mod copies;
 mod dependencies;
 mod ends;
 mod forced;
