@@ -42,6 +42,10 @@ class BrokerStatus(StatusModel):
     draining: bool = False
     """Whether it is being emptied, to go."""
 
+    message: str | None = Field(default=None, max_length=1_024)
+    """Why it does not serve, in the words of whoever keeps it from that: scheduler, kubelet, or the API server, which
+    lets no pod be made."""
+
 
 class ClusterStatus(Status):
     """What the operator says of a cluster."""

@@ -20,6 +20,7 @@ class Reason(enum.Enum):
     DeletionBlocked = ("DeletionBlocked", True)
     Draining = ("Draining", False)
     DrainBlocked = ("DrainBlocked", True)
+    NotServing = ("NotServing", True)
     BrokerGivenUp = ("BrokerGivenUp", True)
     Refused = ("Refused", True)
     NameClaimed = ("NameClaimed", True)

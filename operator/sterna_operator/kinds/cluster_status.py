@@ -30,6 +30,13 @@ _KEPT = (
 )
 
 
+# So many brokers are named in a message.
+_NAMED_MAX = 3
+_MESSAGE_CHARACTERS_MAX = 1_024
+# So long after it was to have ended a pod is still on its way: the kubelet looks now and then.
+_GOING_MS = 15_000
+
+
 @dataclass(frozen=True)
 class Facts:
     """What it is made of."""
@@ -47,6 +54,8 @@ class Facts:
     late: Late
     lacks_cert_manager: bool
     operator_version: str
+    refused_pods: Mapping[str, str]
+    now_ms: int
 
 
 def kept(status: Mapping[str, Any]) -> dict[str, Any]:
@@ -77,13 +86,13 @@ def _conditions(facts: Facts) -> tuple[Condition, ...]:
         reason = "DrainBlocked" if broker in facts.scaling.blocked else "Draining"
         return conditions.reconciling(reason, f"{serving}; broker {broker} {text}")
     if blueprint.replicas != brokers:
-        return conditions.reconciling("Scaling", serving)
+        return conditions.reconciling("Scaling", "; ".join([serving, *_named(facts)]))
     if rolling.outdated:
         waits = f"; waits for {rolling.waits_for}" if rolling.waits_for else ""
-        return conditions.reconciling("Rolling", f"{serving}; {rolling.outdated} are to be restarted{waits}")
+        text = f"{serving}; {rolling.outdated} are to be restarted{waits}"
+        return conditions.reconciling("Rolling", "; ".join([text, *_named(facts)]))
     if ready < brokers:
-        faults = [f"{pod.name}: {fault}" for pod in facts.pods if (fault := _fault(facts, pod))]
-        return conditions.reconciling("Starting", "; ".join([serving, *faults[:3]]))
+        return conditions.reconciling("Starting", "; ".join([serving, *_named(facts)]))
     if facts.members.fault is not None:
         # Brokers go on with the configuration that they have.
         return conditions.reconciling(facts.members.fault[0], f"{serving}; {facts.members.fault[1]}", is_ready=True)
@@ -113,8 +122,33 @@ def _stranded(broker: str, count: int) -> str:
     )
 
 
+def _named(facts: Facts) -> list[str]:
+    """Why brokers do not serve, of the first of them."""
+    faults = {pod.name: fault for pod in facts.pods if (fault := _fault(facts, pod))} | dict(facts.refused_pods)
+    return [f"{name}: {fault}" for name, fault in sorted(faults.items())[:_NAMED_MAX]]
+
+
+def warnings(facts: Facts) -> list[str]:
+    """What somebody has to see to before a broker can serve, each as an event says it."""
+    seen = {pod.name: fault for pod in facts.pods if (fault := pod.fault or _overdue(facts, pod))}
+    return [f"{name} does not serve: {fault}" for name, fault in sorted((seen | dict(facts.refused_pods)).items())]
+
+
+def _overdue(facts: Facts, pod: Pod) -> str | None:
+    """That a pod was deleted, and does not go: its node is away, say. None: it has its time still, or stays."""
+    if pod.going_since_ms is None or facts.now_ms - pod.going_since_ms < _GOING_MS:
+        return None
+    since = conditions.timestamp(pod.going_since_ms)
+    return (
+        f"Terminating, and was to have ended at {since}: its node does not answer, perhaps. No other pod can take its "
+        "place until it has; kubectl delete pod --force, once it is certain that it does not run any more"
+    )
+
+
 def _fault(facts: Facts, pod: Pod) -> str | None:
     """Why a pod does not serve, as far as that can be seen."""
+    if (overdue := _overdue(facts, pod)) is not None:
+        return overdue
     if pod.fault is None and pod.is_ready and not pod.is_going and pod.name not in facts.serving:
         return "it is ready, and not registered in etcd: clients are served, and what is changed does not reach it"
     return pod.fault
@@ -134,8 +168,19 @@ def _fields(facts: Facts) -> dict[str, Any]:
         "url": blueprint.url,
         "externalUrls": list(blueprint.outside_urls),
         "connectionSecret": blueprint.connection_secret,
-        "brokers": [_broker(facts, pod) for pod in sorted(facts.pods, key=lambda pod: pod.ordinal)],
+        "brokers": _brokers(facts),
     }
+
+
+def _brokers(facts: Facts) -> list[dict[str, Any]]:
+    """Each broker that has a pod, or should have one and may not."""
+    said = {pod.name: _broker(facts, pod) for pod in sorted(facts.pods, key=lambda pod: pod.ordinal)}
+    refused = {
+        name: {"name": name, "ready": False, "message": text[:_MESSAGE_CHARACTERS_MAX]}
+        for name, text in sorted(facts.refused_pods.items())
+        if name not in said
+    }
+    return [*said.values(), *refused.values()]
 
 
 def _broker(facts: Facts, pod: Pod) -> dict[str, Any]:
@@ -148,4 +193,6 @@ def _broker(facts: Facts, pod: Pod) -> dict[str, Any]:
         said["messages"] = status.messages if status.draining is None else status.draining.messages
     if pod.name in members.drains:
         said["draining"] = True
+    if (fault := _fault(facts, pod)) is not None:
+        said["message"] = fault[:_MESSAGE_CHARACTERS_MAX]
     return said

@@ -93,9 +93,14 @@ def plan(desired: Desired, observed: Observed) -> Plan:
         late=cluster_taken.late(blueprint, observed.pods, observed.members, observed.secrets),
         lacks_cert_manager=_lacks_cert_manager(blueprint, observed),
         operator_version=observed.defaults.version,
+        refused_pods=observed.refused_pods,
+        now_ms=observed.now_ms,
     )
     status, settled = cluster_status.wanted(facts)
-    announced = _announcements(observed, scaling, rolling, steps, missing)
+    announced = (
+        *_announcements(observed, scaling, rolling, steps, missing),
+        *(Announcement(Reason.NotServing, text) for text in cluster_status.warnings(facts)),
+    )
     return Plan(tuple(steps), status, announced, None if settled else _AGAIN_S)
 
 

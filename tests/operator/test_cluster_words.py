@@ -1,0 +1,91 @@
+"""What keeps a broker from serving stands in the cluster's status: per broker, in Ready's message, and in an event."""
+
+from dataclasses import replace
+
+import pytest
+from sterna_operator.kube import path
+from sterna_operator.reasons import Reason
+
+from tests.operator.cluster_world import settled
+from tests.operator.conftest import MakeOperator
+from tests.operator.worlds import World
+from tests.waiting import eventually
+
+NOW_MS = 1_800_000_000_000
+REFUSED = (
+    'create Pod mq-broker-0 in StatefulSet mq-broker failed error: pods "mq-broker-0" is forbidden: exceeded quota: '
+    "small, requested: pods=1, used: pods=0, limited: pods=0"
+)
+
+
+def test_a_pod_that_does_not_end_is_named_and_one_that_has_its_time_is_not() -> None:
+    world = settled({"brokers": 2})
+    world.change_pod("orders-broker-1", is_going=True, is_ready=False, going_since_ms=NOW_MS)
+    world.observed = replace(world.observed, now_ms=NOW_MS + 5_000)
+    plan = world.decide()
+    assert plan.status is not None
+    assert plan.status.conditions[0].message == "1 of 2 brokers serve"
+    world.observed = replace(world.observed, now_ms=NOW_MS + 60_000)
+    plan = world.decide()
+    assert plan.status is not None
+    assert "1 of 2 brokers serve; orders-broker-1: Terminating, and was to have ended at 2027-01-15T08:00:00Z" in (
+        plan.status.conditions[0].message
+    )
+    assert plan.status.fields["brokers"][1]["message"].startswith("Terminating")
+    [said] = [one for one in plan.announcements if one.reason is Reason.NotServing]
+    assert said.message.startswith("orders-broker-1 does not serve: Terminating")
+
+
+def test_a_broker_that_serves_says_nothing_of_the_kind() -> None:
+    world = settled({"brokers": 2})
+    plan = world.decide()
+    assert plan.status is not None
+    assert all("message" not in one for one in plan.status.fields["brokers"])
+    assert not any(one.reason is Reason.NotServing for one in plan.announcements)
+
+
+def test_what_the_kubelet_says_stands_with_the_broker_while_others_are_rolled() -> None:
+    world = settled({"brokers": 3})
+    world.edit({"brokers": 3, "image": "localhost/broken:1"})
+    world.reconcile()
+    world.change_pod("orders-broker-2", is_ready=False, fault="ErrImagePull: no such image")
+    plan = world.decide()
+    assert plan.status is not None
+    assert plan.status.conditions[0].reason == "Rolling"
+    assert "orders-broker-2: ErrImagePull: no such image" in plan.status.conditions[0].message
+    assert plan.status.fields["brokers"][2]["message"] == "ErrImagePull: no such image"
+
+
+@pytest.mark.slow_callbacks(30_000)
+async def test_pods_that_kubernetes_lets_not_be_made_are_named(world: World, operator: MakeOperator) -> None:
+    world.make_cluster()
+    operator(only_etcd=False, broker_image="localhost/broker:0", clusters_s=0.3)
+    where = path("apps/v1", "StatefulSet", world.namespace, "mq-broker")
+    await eventually(lambda: world.server.request("GET", where).ok, timeout_s=30.0)
+    for uid, text in (
+        ("of-one-before", "create Pod mq-broker-0 in StatefulSet mq-broker failed error: something of before"),
+        (world.server.request("GET", where).body["metadata"]["uid"], REFUSED),
+    ):
+        owner = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "mq-broker", "namespace": world.namespace}
+        event = {
+            "metadata": {"name": f"mq-broker.{uid}"},
+            "involvedObject": {**owner, "uid": uid},
+            "type": "Warning",
+            "reason": "FailedCreate",
+            "message": text,
+            "lastTimestamp": "2026-01-01T00:00:00Z",
+        }
+        answer = world.server.request("POST", path("v1", "Event", world.namespace), event)
+        assert answer.ok, answer.message
+
+    def said() -> str:
+        return str(world.condition("MessagingCluster", "mq").get("message"))
+
+    await eventually(lambda: "exceeded quota" in said(), timeout_s=30.0)
+    assert said() == f"0 of 1 brokers serve; mq-broker-0: FailedCreate: {REFUSED}"
+    cluster = world.get("MessagingCluster", "mq")
+    assert cluster is not None
+    assert cluster["status"]["brokers"] == [
+        {"draining": False, "message": f"FailedCreate: {REFUSED}", "name": "mq-broker-0", "ready": False}
+    ]
+    await eventually(lambda: "NotServing" in world.events("mq"), timeout_s=30.0)
