@@ -20,6 +20,7 @@ class Reason(enum.Enum):
     DeletionBlocked = ("DeletionBlocked", True)
     Draining = ("Draining", False)
     DrainBlocked = ("DrainBlocked", True)
+    CertificateInvalid = ("CertificateInvalid", True)
     NotServing = ("NotServing", True)
     BrokerGivenUp = ("BrokerGivenUp", True)
     Refused = ("Refused", True)

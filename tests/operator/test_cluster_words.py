@@ -1,13 +1,16 @@
 """What keeps a broker from serving stands in the cluster's status: per broker, in Ready's message, and in an event."""
 
+import time
 from dataclasses import replace
 
 import pytest
 from sterna_operator.kube import path
 from sterna_operator.reasons import Reason
 
+from tests.operator.cluster_world import World as PlanWorld
 from tests.operator.cluster_world import settled
 from tests.operator.conftest import MakeOperator
+from tests.operator.pairs import pair
 from tests.operator.worlds import World
 from tests.waiting import eventually
 
@@ -54,6 +57,99 @@ def test_what_the_kubelet_says_stands_with_the_broker_while_others_are_rolled() 
     assert plan.status.conditions[0].reason == "Rolling"
     assert "orders-broker-2: ErrImagePull: no such image" in plan.status.conditions[0].message
     assert plan.status.fields["brokers"][2]["message"] == "ErrImagePull: no such image"
+
+
+# Certificates
+
+TLS = {"brokers": 2, "insecure": False, "tls": {"secretName": "server"}}
+
+
+def secured(data: dict[str, bytes]) -> PlanWorld:
+    """A settled cluster that shows the certificate of `pair`, whose Secret has these data by now."""
+    world = PlanWorld(TLS)
+    world.observed = replace(world.observed, secrets={"server": pair()}, now_ms=int(time.time() * 1000))
+    world.settle()
+    world.restarted.clear()
+    world.observed = replace(world.observed, secrets={"server": data})
+    return world
+
+
+OTHER = pair("two")
+BROKEN = [
+    pytest.param({**pair(), "tls.crt": b"no certificate"}, "tls.crt is no certificate", id="certificate"),
+    pytest.param({**pair(), "tls.key": b"no key"}, "tls.key is no key", id="key"),
+    pytest.param({**pair(), "tls.key": OTHER["tls.key"]}, "tls.key is not the key of tls.crt", id="another's key"),
+    pytest.param({"tls.crt": pair()["tls.crt"]}, "Secret server has no tls.key", id="lacking key"),
+]
+
+
+@pytest.mark.parametrize(("data", "words"), BROKEN)
+def test_nothing_is_restarted_into_a_certificate_that_is_broken(data: dict[str, bytes], words: str) -> None:
+    world = secured(data)
+    world.edit({**TLS, "image": "localhost/broker:2"})
+    for _ in range(3):
+        world.reconcile()
+    assert world.restarted == []
+    assert world.condition() == ("True", "CertificateInvalid"), "brokers go on with what they have read"
+    assert world.condition("Stalled") == ("True", "CertificateInvalid")
+    assert world.condition("CertificateValid") == ("False", "Broken")
+    assert words in world.message()
+    assert Reason.CertificateInvalid in [one.reason for one in world.last.announcements]
+    world.observed = replace(world.observed, secrets={"server": OTHER})
+    world.settle()
+    assert world.restarted == ["orders-broker-1", "orders-broker-0"]
+    assert world.condition("CertificateValid") == ("True", "Valid")
+
+
+def test_an_authority_for_clients_that_is_broken_counts_as_well() -> None:
+    spec = {**TLS, "tls": {"secretName": "server", "clientCa": {"name": "clients"}}}
+    world = PlanWorld(spec)
+    secrets = {"server": pair(), "clients": {"ca.crt": b"nothing"}}
+    world.observed = replace(world.observed, secrets=secrets, now_ms=int(time.time() * 1000))
+    world.settle()
+    assert "Secret clients: ca.crt is no certificate" in world.message()
+
+
+@pytest.mark.parametrize(
+    ("days", "ready", "valid", "words"),
+    [
+        pytest.param(100, ("True", "Serving"), ("True", "Valid"), "", id="long"),
+        pytest.param(5, ("True", "Serving"), ("True", "ExpiresSoon"), "the certificate ends at", id="soon"),
+        pytest.param(-1, ("False", "CertificateInvalid"), ("False", "Expired"), "clients refuse it", id="over"),
+    ],
+)
+def test_the_end_of_a_certificate_is_told(
+    days: int, ready: tuple[str, str], valid: tuple[str, str], words: str
+) -> None:
+    world = secured(pair("one", days))
+    world.settle()
+    world.reconcile()
+    assert world.condition() == ready
+    assert world.condition("CertificateValid") == valid
+    assert words in world.message()
+    assert world.desired.status["certificateNotAfter"] == world.last.status.fields["certificateNotAfter"]  # type: ignore[union-attr]
+
+
+@pytest.mark.slow_callbacks(30_000)
+async def test_a_certificates_end_is_a_figure_and_its_faults_stand_in_the_status(
+    world: World, operator: MakeOperator
+) -> None:
+    world.certificate("server", pair())
+    world.make_cluster(insecure=False, tls={"secretName": "server"})
+    running = operator(only_etcd=False, broker_image="localhost/broker:0")
+    await world.reason("MessagingCluster", "mq", "Starting")
+    figure = f'sterna_operator_certificate_not_after_seconds{{cluster="mq",namespace="{world.namespace}"}}'
+    await eventually(lambda: world.metrics(running.address).get(figure, 0.0) > time.time(), timeout_s=30.0)
+    assert world.condition("MessagingCluster", "mq", "CertificateValid")["reason"] == "Valid"
+    world.certificate("server", {**pair(), "tls.crt": b"broken"})
+    text = await world.reason("MessagingCluster", "mq", "CertificateInvalid")
+    assert "Secret server: tls.crt is no certificate" in text
+    await eventually(lambda: "CertificateInvalid" in world.events("mq"), timeout_s=30.0)
+    world.certificate("server", pair("two"))
+    await world.reason("MessagingCluster", "mq", "Starting")
+
+
+# Pods that are not made
 
 
 @pytest.mark.slow_callbacks(30_000)

@@ -7,6 +7,7 @@ from typing import Any
 from sterna_operator import conditions
 from sterna_operator.builders.blueprint import Blueprint
 from sterna_operator.conditions import Condition
+from sterna_operator.kinds.cluster_certificate import Judged
 from sterna_operator.kinds.cluster_rolling import Pod, Rolling
 from sterna_operator.kinds.cluster_scaling import Members, Scaling
 from sterna_operator.kinds.cluster_taken import Late
@@ -26,6 +27,7 @@ _KEPT = (
     "url",
     "externalUrls",
     "connectionSecret",
+    "certificateNotAfter",
     "brokers",
 )
 
@@ -55,6 +57,7 @@ class Facts:
     lacks_cert_manager: bool
     operator_version: str
     refused_pods: Mapping[str, str]
+    certificate: Judged | None
     now_ms: int
 
 
@@ -67,6 +70,8 @@ def wanted(facts: Facts) -> tuple[Wanted, bool]:
     """The status, and whether all is settled."""
     said = _conditions(facts)
     settled = said[0].status == "True" and facts.members.fault is None
+    if facts.certificate is not None:
+        said = (*said, facts.certificate.condition())
     return Wanted(said, _fields(facts)), settled
 
 
@@ -81,6 +86,11 @@ def _conditions(facts: Facts) -> tuple[Condition, ...]:
         )
     if facts.missing_secrets:
         return conditions.reconciling("ReferenceMissing", f"waits for Secret {', '.join(facts.missing_secrets)}")
+    if facts.certificate is not None and (fault := facts.certificate.fault):
+        # Who serves with what it has read before goes on.
+        is_ready = ready == brokers and not facts.certificate.has_expired
+        text = "; ".join([serving, fault, *_named(facts)])
+        return conditions.stalled("CertificateInvalid", text, is_ready=is_ready)
     if facts.scaling.waiting:
         broker, text = max(facts.scaling.waiting.items())
         reason = "DrainBlocked" if broker in facts.scaling.blocked else "Draining"
@@ -106,6 +116,8 @@ def _conditions(facts: Facts) -> tuple[Condition, ...]:
         notes.append("etcd has one member, which is for trying things out")
     if blueprint.spec.insecure:
         notes.append("insecure: without TLS or users")
+    if facts.certificate is not None and facts.certificate.note:
+        notes.append(facts.certificate.note)
     if facts.put_back:
         others = ", ".join(facts.put_back[:3])
         notes.append(f"changed again by the API server or a webhook as soon as it is put right, and left so: {others}")
@@ -168,8 +180,14 @@ def _fields(facts: Facts) -> dict[str, Any]:
         "url": blueprint.url,
         "externalUrls": list(blueprint.outside_urls),
         "connectionSecret": blueprint.connection_secret,
+        "certificateNotAfter": _not_after(facts),
         "brokers": _brokers(facts),
     }
+
+
+def _not_after(facts: Facts) -> str | None:
+    end = facts.certificate.not_after_ms if facts.certificate is not None else None
+    return None if end is None else conditions.timestamp(end)
 
 
 def _brokers(facts: Facts) -> list[dict[str, Any]]:
