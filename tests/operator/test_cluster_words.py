@@ -39,6 +39,27 @@ def test_a_pod_that_does_not_end_is_named_and_one_that_has_its_time_is_not() -> 
     assert said.message.startswith("orders-broker-1 does not serve: Terminating")
 
 
+def test_why_a_broker_says_that_it_is_not_ready_stands_with_it() -> None:
+    world = settled({"brokers": 2})
+    full = "the disk is full: messages can be consumed, not sent"
+    statuses = dict(world.observed.members.statuses)
+    statuses["orders-broker-1"] = statuses["orders-broker-1"].model_copy(update={"reasons": [full]})
+    world.change_members(statuses=statuses)
+    world.change_pod("orders-broker-1", is_ready=False)
+    plan = world.decide()
+    assert plan.status is not None
+    assert plan.status.conditions[0].message == f"1 of 2 brokers serve; orders-broker-1: {full}"
+    assert plan.status.fields["brokers"][1]["message"] == full
+    assert [one.message for one in plan.announcements if one.reason is Reason.NotServing] == [
+        f"orders-broker-1 does not serve: {full}"
+    ]
+    former = statuses["orders-broker-1"].model_copy(update={"incarnation": "one before"})
+    world.change_members(statuses={**statuses, "orders-broker-1": former})
+    plan = world.decide()
+    assert plan.status is not None
+    assert plan.status.conditions[0].message == "1 of 2 brokers serve", "what a former start has said is over"
+
+
 def test_a_broker_that_serves_says_nothing_of_the_kind() -> None:
     world = settled({"brokers": 2})
     plan = world.decide()

@@ -142,8 +142,22 @@ def _named(facts: Facts) -> list[str]:
 
 def warnings(facts: Facts) -> list[str]:
     """What somebody has to see to before a broker can serve, each as an event says it."""
-    seen = {pod.name: fault for pod in facts.pods if (fault := pod.fault or _overdue(facts, pod))}
+    seen = {
+        pod.name: fault for pod in facts.pods if (fault := pod.fault or _overdue(facts, pod) or _unready(facts, pod))
+    }
     return [f"{name} does not serve: {fault}" for name, fault in sorted((seen | dict(facts.refused_pods)).items())]
+
+
+def _unready(facts: Facts, pod: Pod) -> str | None:
+    return None if pod.name in facts.serving else _reasons(facts, pod)
+
+
+def _reasons(facts: Facts, pod: Pod) -> str | None:
+    """Why the broker itself says that it is not ready; None: it does not say."""
+    record, status = facts.members.live.get(pod.name), facts.members.statuses.get(pod.name)
+    if record is None or status is None or status.incarnation != record.incarnation or pod.is_going:
+        return None
+    return "; ".join(status.reasons) or None
 
 
 def _overdue(facts: Facts, pod: Pod) -> str | None:
@@ -161,6 +175,8 @@ def _fault(facts: Facts, pod: Pod) -> str | None:
     """Why a pod does not serve, as far as that can be seen."""
     if (overdue := _overdue(facts, pod)) is not None:
         return overdue
+    if pod.fault is None and pod.name not in facts.serving and (reasons := _reasons(facts, pod)):
+        return reasons
     if pod.fault is None and pod.is_ready and not pod.is_going and pod.name not in facts.serving:
         return "it is ready, and not registered in etcd: clients are served, and what is changed does not reach it"
     return pod.fault
