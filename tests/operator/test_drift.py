@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 from sterna_operator.apply import Applier
 from sterna_operator.builders import certificate, differences, monitoring
-from sterna_operator.kube import APPLY, MERGE, Kube, Ref, path
+from sterna_operator.kube import APPLY, MERGE, InvalidError, Kube, Ref, path
 from sterna_operator.plans import RemoveObject, RepairObject
 from sterna_operator.put_back import PutBack
 from sterna_operator.settings import OperatorSettings
@@ -112,6 +112,28 @@ async def test_what_an_answer_shows_to_come_back_is_not_tried_again() -> None:
         await Applier(cast("Kube", server), None, None, lambda: None, put_back).execute(world.decide().steps)
     assert server.writes == 1
     assert put_back.of(service["metadata"]["uid"]) == {'spec.trafficDistribution="PreferClose"'}
+
+
+class Refusing(Stubborn):
+    """An API server that does not let a field be changed once it is set."""
+
+    async def merge_patch(self, ref: Ref, patch: dict[str, Any]) -> dict[str, Any]:
+        self.writes += 1
+        raise InvalidError(422, "may not change once set")
+
+
+async def test_what_the_api_server_refuses_to_change_holds_nothing_else_up() -> None:
+    world = rich()
+    service = dict(world.child("Service", "orders"))
+    service["spec"] = {**service["spec"], "newField": "fixed"}
+    world.observed = replace(world.observed, children={**world.observed.children, ("Service", "orders"): service})
+    put_back, server = PutBack(), Refusing(service)
+    for _ in range(3):
+        world.observed = replace(world.observed, put_back=put_back.all())
+        await Applier(cast("Kube", server), None, None, lambda: None, put_back).execute(world.decide().steps)
+    assert server.writes == 1
+    world.reconcile()
+    assert "left so: Service orders (spec.newField)" in world.message()
 
 
 def test_what_was_made_immutable_is_made_anew_or_named() -> None:

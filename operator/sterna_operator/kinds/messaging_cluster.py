@@ -270,7 +270,8 @@ def _put_right(
     patch = differences.repair(standing, becoming)
     if patch is None:
         return ApplyObject(summary, manifest, is_drift=True)
-    return RepairObject(summary, manifest, patch, standing["metadata"]["resourceVersion"])
+    remaining = differences.remaining(manifest, standing, left)
+    return RepairObject(summary, manifest, patch, metadata["resourceVersion"], metadata["uid"], remaining)
 
 
 def _removed(desired: Desired, observed: Observed, wanted: Iterable[Mapping[str, Any]]) -> list[Step]:
