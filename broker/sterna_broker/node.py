@@ -220,6 +220,7 @@ class Node:
         losses.start()
         if self.member is not None and isinstance(self.live, ClusterConfiguration):
             self.member.attach(pump, self.live)
+            self.member.unready = lambda: self.readiness().reasons
         gate.start(pump)
         connect.start()
         self.monitor = await monitor.start(settings.monitor)

@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from sterna_resources.fields import Count
+from sterna_resources.fields import Count, Time
 from sterna_resources.status import Status, StatusModel
 
 _BROKERS_MAX = 128
@@ -41,6 +41,10 @@ class BrokerStatus(StatusModel):
 
     draining: bool = False
     """Whether it is being emptied, to go."""
+
+    message: str | None = Field(default=None, max_length=1_024)
+    """Why it does not serve, in its own words (`/readyz`), or those of whoever keeps it from that: scheduler, kubelet,
+    or the API server, which lets no pod be made."""
 
 
 class ClusterStatus(Status):
@@ -88,6 +92,9 @@ class ClusterStatus(Status):
 
     connection_secret: str | None = Field(default=None, max_length=253)
     """The Secret for applications."""
+
+    certificate_not_after: Time | None = None
+    """When the certificate ends that brokers show."""
 
     brokers: list[BrokerStatus] = Field(
         default_factory=list,

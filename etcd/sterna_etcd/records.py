@@ -133,6 +133,9 @@ class BrokerStatus(Record):
     state: str
     draining: Draining | None = None
     warnings: list[str] = Field(default_factory=list)
+    reasons: list[str] = Field(default_factory=list)
+    """Why it is not ready, as /readyz says it; empty: it is, or an older version does not say."""
+
     messages: Count = 0
     """All messages that it holds, whoever they are for: a cluster that is to go only when it is empty asks for it."""
 

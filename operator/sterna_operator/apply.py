@@ -11,7 +11,7 @@ from sterna_etcd import Condition, Delete, Put, absent, mod_revision
 from sterna_etcd.records import DrainRecord, LeftRecord, Owner
 
 from sterna_operator.builders import differences
-from sterna_operator.kube import Kube, NotFoundError, Ref, ref_of
+from sterna_operator.kube import InvalidError, Kube, NotFoundError, Ref, ref_of
 from sterna_operator.plans import (
     FINALIZER,
     AddFinalizer,
@@ -91,7 +91,15 @@ class Applier:
     async def _repair(self, step: RepairObject) -> None:
         metadata = {**step.patch.get("metadata", {}), "resourceVersion": step.version}
         patch = {**step.patch, "metadata": metadata}
-        self._look_at(step.manifest, await self._kube.merge_patch(ref_of(step.manifest), patch), is_all_ours=True)
+        try:
+            answer = await self._kube.merge_patch(ref_of(step.manifest), patch)
+        except InvalidError as error:
+            # It cannot be put right, as a field that nobody can change once it is set: all else has to go on.
+            manifest = step.manifest
+            label = f"{manifest['kind']} {manifest['metadata']['name']} ({error})"
+            self._put_back.note(step.uid, label, step.differences)
+            return
+        self._look_at(step.manifest, answer, is_all_ours=True)
 
     def _look_at(self, manifest: Mapping[str, Any], answer: Mapping[str, Any], *, is_all_ours: bool) -> None:
         """Notes what is not as it should be right after it was put right. `is_all_ours`: nothing was left to others."""

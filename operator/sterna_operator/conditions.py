@@ -39,9 +39,9 @@ def reconciling(reason: str, message: str, *, is_ready: bool = False) -> tuple[C
     return _three("True" if is_ready else "False", reason, message, reconciling="True", stalled="False")
 
 
-def stalled(reason: str, message: str) -> tuple[Condition, ...]:
-    """Nothing will happen until somebody changes something."""
-    return _three("False", reason, message, reconciling="False", stalled="True")
+def stalled(reason: str, message: str, *, is_ready: bool = False) -> tuple[Condition, ...]:
+    """Nothing will happen until somebody changes something. `is_ready`: what runs serves all the same."""
+    return _three("True" if is_ready else "False", reason, message, reconciling="False", stalled="True")
 
 
 def _three(ready: str, reason: str, message: str, *, reconciling: str, stalled: str) -> tuple[Condition, ...]:

@@ -170,12 +170,21 @@ class Kube:
         namespace: str | None = None,
         *,
         labels: str = "",
+        fields: str = "",
         only_metadata: bool = False,
         page_max: int = 0,
     ) -> list[dict[str, Any]]:
-        """All objects of a kind, page by page; with `page_max` the first so many."""
+        """All objects of a kind, page by page; with `page_max` the first so many. `labels`, `fields`: selectors."""
         found: list[dict[str, Any]] = []
-        pages = self.pages(api_version, kind, namespace, labels=labels, only_metadata=only_metadata, page_max=page_max)
+        pages = self.pages(
+            api_version,
+            kind,
+            namespace,
+            labels=labels,
+            fields=fields,
+            only_metadata=only_metadata,
+            page_max=page_max,
+        )
         async with aclosing(pages):
             async for page in pages:
                 found += page.items
@@ -190,6 +199,7 @@ class Kube:
         namespace: str | None = None,
         *,
         labels: str = "",
+        fields: str = "",
         only_metadata: bool = False,
         page_max: int = 0,
     ) -> AsyncGenerator[Page, None]:
@@ -198,7 +208,8 @@ class Kube:
         Raises:
             NotFoundError: the server does not know the kind, or has forgotten the version between two pages.
         """
-        query = {"limit": str(page_max or _PAGE), **({"labelSelector": labels} if labels else {})}
+        query = {"limit": str(page_max or _PAGE)}
+        query |= {name: one for name, one in (("labelSelector", labels), ("fieldSelector", fields)) if one}
         accept = f"{JSON};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1" if only_metadata else JSON
         while True:
             answer = await self._request("GET", path(api_version, kind, namespace), query=query, accept=accept)

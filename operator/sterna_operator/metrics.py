@@ -6,8 +6,9 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from sterna_operator.clusters import Clusters
+from sterna_operator.conditions import parse_timestamp
 from sterna_operator.kube import Kube
-from sterna_operator.objects import Objects
+from sterna_operator.objects import CLUSTER, Objects
 from sterna_operator.ownership import Ownership
 from sterna_operator.secrets import Secrets
 from sterna_operator.watching import WatchClock
@@ -92,6 +93,16 @@ class _Gathered:
         yield GaugeMetricFamily("sterna_operator_leading", "1: this operator leads", int(self._is_leading()))
         yield GaugeMetricFamily("sterna_operator_objects", "Objects that are known", len(self._objects))
         yield GaugeMetricFamily("sterna_operator_secret_watches", "Secrets that are watched", len(self._secrets))
+        ends = GaugeMetricFamily(
+            "sterna_operator_certificate_not_after_seconds",
+            "When the certificate ends that a cluster's brokers show, in seconds since 1970",
+            labels=["namespace", "cluster"],
+        )
+        for key in self._objects.keys(CLUSTER):
+            end = ((self._objects.get(key) or {}).get("status") or {}).get("certificateNotAfter")
+            if end:
+                ends.add_metric([key.namespace, key.name], parse_timestamp(end) / 1000)
+        yield ends
         others = len(self._ownership.others)
         yield GaugeMetricFamily("sterna_operator_clusters_of_others", "Clusters that another operator has", others)
         age = GaugeMetricFamily("sterna_operator_watch_age_seconds", "Since a watch was heard of", labels=["path"])

@@ -136,6 +136,9 @@ class RepairObject(Step):
     manifest: Mapping[str, Any]
     patch: Mapping[str, Any]
     version: str
+    uid: str = ""
+    differences: Mapping[str, str] = field(default_factory=dict)
+    """What is not as it should be, as `differences.remaining` tells it: left alone when the patch is not taken."""
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,8 @@ class Reason(enum.Enum):
     DeletionBlocked = ("DeletionBlocked", True)
     Draining = ("Draining", False)
     DrainBlocked = ("DrainBlocked", True)
+    CertificateInvalid = ("CertificateInvalid", True)
+    NotServing = ("NotServing", True)
     BrokerGivenUp = ("BrokerGivenUp", True)
     Refused = ("Refused", True)
     NameClaimed = ("NameClaimed", True)

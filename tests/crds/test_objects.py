@@ -44,13 +44,16 @@ FULL: dict[type[Status], Status] = {
         ready_brokers=1,
         selector="a=b",
         image="sterna-broker:1",
+        managed_by="sterna-system/sterna-operator",
         operator_version="1",
         etcd="managed",
+        etcd_image="etcd:1",
         etcd_id="1",
         etcd_revision=1_234,
         url="sternas://prod:7222",
         external_urls=["sternas://b0:7222"],
         connection_secret="prod-connection",
+        certificate_not_after="2030-01-31T18:00:00Z",
         brokers=[
             BrokerStatus(
                 name="prod-broker-0",
@@ -62,6 +65,7 @@ FULL: dict[type[Status], Status] = {
                 destinations=3,
                 messages=4,
                 draining=True,
+                message="not scheduled",
             )
         ],
     ),

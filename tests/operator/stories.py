@@ -14,6 +14,7 @@ from tests.etcds import RunningEtcd
 from tests.operator.broker_double import BrokerDouble
 from tests.operator.kubelet import STORAGE_CLASS, Kubelet
 from tests.operator.lookouts import Lookout
+from tests.operator.pairs import pair
 from tests.operator.tales import Tale
 from tests.support.api_server import ApiServer
 
@@ -97,10 +98,10 @@ async def cluster(tale: Tale) -> None:
 
         tale.cluster(**spec)
         await tale.until(lambda: tale.get("Certificate", "mq-tls"), "the certificate asked for")
-        world.secret("mq-tls", "one")
+        world.certificate("mq-tls", pair("one"))
         await serves("made")
         before = tale.mounted()
-        world.secret("mq-tls", "two")
+        world.certificate("mq-tls", pair("two"))
         await tale.until(lambda: tale.mounted().isdisjoint(before), "the new certificate mounted at once")
         spec |= {"image": "localhost/broker:2", "settings": {"drainMs": 1_000}, "pod": {"labels": {"team": "a"}}}
         tale.cluster(**spec)

@@ -12,6 +12,7 @@ from sterna_operator.plans import ApplyObject, RemoveBroker, RemoveDrain, Remove
 from sterna_operator.reasons import Reason
 
 from tests.operator.cluster_world import DEFAULTS, OPERATOR_PODS, World, manifest, settled
+from tests.operator.pairs import pair
 
 THREE = {"brokers": 3}
 
@@ -310,11 +311,11 @@ def test_a_cluster_reconciles_until_its_brokers_know_their_addresses_outside() -
 def test_a_cluster_reconciles_until_its_brokers_show_the_new_certificate() -> None:
     spec = {"brokers": 2, "insecure": False, "tls": {"secretName": "server"}}
     world = World(spec)
-    world.observed = replace(world.observed, secrets={"server": {"tls.crt": b"c", "tls.key": b"k"}})
+    world.observed = replace(world.observed, secrets={"server": pair()})
     world.settle()
     assert world.condition("Reconciling") == ("False", "Serving")
     world.files_are_late = True
-    world.observed = replace(world.observed, secrets={"server": {"tls.crt": b"d", "tls.key": b"k"}})
+    world.observed = replace(world.observed, secrets={"server": pair("two")})
     world.settle()
     assert world.condition("Reconciling") == ("True", "Updating")
     assert "still shown is the certificate of before: orders-broker-0, orders-broker-1" in world.message()
@@ -370,7 +371,7 @@ def test_pods_wait_for_the_certificate_that_they_mount() -> None:
     world.reconcile()
     assert world.condition() == ("False", "ReferenceMissing")
     assert "orders-broker" not in world.names("StatefulSet")
-    world.observed = replace(world.observed, secrets={"server": {"tls.crt": b"c", "tls.key": b"k", "ca.crt": b"ca"}})
+    world.observed = replace(world.observed, secrets={"server": {**pair(), "ca.crt": b"ca"}})
     world.settle()
     assert world.condition() == ("True", "Serving")
     assert world.desired.status["url"].startswith("sternas://")
@@ -379,10 +380,10 @@ def test_pods_wait_for_the_certificate_that_they_mount() -> None:
 
 def test_a_renewed_certificate_hurries_the_mount_and_restarts_nothing() -> None:
     world = World(TLS)
-    world.observed = replace(world.observed, secrets={"server": {"tls.crt": b"c", "tls.key": b"k"}})
+    world.observed = replace(world.observed, secrets={"server": pair()})
     world.settle()
     before = world.pods["orders-broker-0"].secrets
-    world.observed = replace(world.observed, secrets={"server": {"tls.crt": b"d", "tls.key": b"k"}})
+    world.observed = replace(world.observed, secrets={"server": pair("two")})
     world.settle()
     assert world.pods["orders-broker-0"].secrets != before
     assert world.restarted == []
@@ -397,7 +398,7 @@ def test_cert_manager_is_asked_for_every_name_that_clients_use() -> None:
     tls = {"certManager": {"issuerRef": {"name": "ca"}, "dnsNames": ["mq.example.com"]}}
     listeners = [{"name": "gw", "type": "addresses", "addresses": ["b0.example.com:1", "198.51.100.7:2"]}]
     world = World({"brokers": 2, "insecure": False, "tls": tls, "listeners": listeners})
-    world.observed = replace(world.observed, has_certificates=True, secrets={"orders-tls": {"tls.crt": b"c"}})
+    world.observed = replace(world.observed, has_certificates=True, secrets={"orders-tls": pair()})
     world.settle()
     spec = world.child("Certificate", "orders-tls")["spec"]
     assert {"orders.mq.svc", "orders-broker-1.mq.svc", "mq.example.com", "b0.example.com"} <= set(spec["dnsNames"])

@@ -114,13 +114,14 @@ async def test_a_queue_with_messages_goes_when_it_is_empty_or_when_it_may(
     assert "3 messages" in await world.reason("Queue", "emptied", "DeletionBlocked")
     assert await _receive(running, "emptied", 3) == ["m-0", "m-1", "m-2"]
     await world.gone("Queue", "emptied")
-    # A name whose queue is gone is free at once; one whose messages stayed is not.
+    # A name whose queue is gone is free at once; one whose messages stayed is its former owner's.
+    world.apply("Queue", "stranger", {"name": "kept"})
+    await world.reason("Queue", "stranger", "Exists")
+    world.delete("Queue", "stranger")
     for name in ("emptied", "deleted", "kept"):
         world.queue(name)
     await world.ready("Queue", "emptied")
     await world.ready("Queue", "deleted")
-    await world.reason("Queue", "kept", "Exists")
-    world.queue("kept", adoption="adopt")
     await world.ready("Queue", "kept")
     assert await _receive(running, "kept", 3) == ["m-0", "m-1", "m-2"]
 

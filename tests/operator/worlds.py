@@ -1,5 +1,6 @@
 """Where the operator's tests take place: an API server with our kinds, an etcd, a namespace and a cluster."""
 
+import base64
 import json
 import urllib.request
 from collections.abc import Mapping, Sequence
@@ -69,6 +70,16 @@ class World:
             "metadata": {"name": name},
             "stringData": {"password": password},
         }
+        answer = self.server.request(
+            "PATCH", f"{where}?fieldManager=test&force=true", manifest, "application/apply-patch+yaml"
+        )
+        assert answer.ok, answer.message
+
+    def certificate(self, name: str, data: Mapping[str, bytes]) -> None:
+        """A Secret with a certificate and its key."""
+        where = path("v1", "Secret", self.namespace, name)
+        encoded = {key: base64.b64encode(value).decode() for key, value in data.items()}
+        manifest = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "data": encoded}
         answer = self.server.request(
             "PATCH", f"{where}?fieldManager=test&force=true", manifest, "application/apply-patch+yaml"
         )

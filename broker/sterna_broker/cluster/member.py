@@ -78,6 +78,9 @@ class Member:
         self.draining: Draining | None = None
         self.on_users: Callable[[dict[str, UserRecord]], dict[str, str]] = lambda _: {}
         """Told all users of the cluster, at the start and after each change; says which it does not take, and why."""
+        self.unready: Callable[[], list[str]] = list
+        """Asked in each round why the broker is not ready; empty: it is."""
+
         self._options = options
         self._version = version
         self._statuses = Statuses(link.etcd, link.identity, link.layout, options.name)
@@ -460,6 +463,7 @@ class Member:
                 state=state,
                 draining=self.draining,
                 warnings=warnings,
+                reasons=[text[:500] for text in self.unready()],
                 messages=self._counts.total,
                 incarnation=self._naming.here,
                 certificate=self._certificate,

@@ -196,6 +196,11 @@ def mounted_secrets(blueprint: Blueprint) -> list[str]:
     return list(dict.fromkeys(secret for _, _, secret, _ in _secrets(blueprint)))
 
 
+def mounted_files(blueprint: Blueprint) -> list[tuple[str, dict[str, str]]]:
+    """What pods mount from Secrets: each Secret, and its keys by the names of the files."""
+    return [(secret, files) for _, _, secret, files in _secrets(blueprint)]
+
+
 def _mounts(blueprint: Blueprint) -> list[dict[str, Any]]:
     mounts: list[dict[str, Any]] = [
         {"name": VOLUME, "mountPath": DATA_FOLDER},

@@ -85,6 +85,8 @@ SHARED: Mapping[str, Rules] = {
             "internalTrafficPolicy": _default("Cluster"),
             "externalTrafficPolicy": _default("Cluster"),
             "allocateLoadBalancerNodePorts": _default(True),
+            # Some clouds' webhooks choose it for whoever names none, and nobody can change it afterwards.
+            "loadBalancerClass": ANY,
             "ports": {"nodePort": ANY},
         }
     },

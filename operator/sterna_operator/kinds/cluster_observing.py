@@ -24,7 +24,7 @@ from sterna_operator.kinds.cluster_scaling import Members
 from sterna_operator.kinds.cluster_seen import Defaults, Desired, Observed
 from sterna_operator.kinds.holds import invalid, let_go_unread, noting
 from sterna_operator.kinds.messaging_cluster import plan, referenced_secrets
-from sterna_operator.kube import KubeError, Ref
+from sterna_operator.kube import ForbiddenError, KubeError, Ref
 from sterna_operator.objects import CLUSTER, key_of
 from sterna_operator.plans import (
     FINALIZER,
@@ -169,12 +169,14 @@ async def _observe(view: View, desired: Desired) -> Observed:
         for object in found
         if object["kind"] == "Pod" and object["metadata"]["labels"].get(_COMPONENT) == "broker"
     ]
+    refused = await _refused_pods(view, desired, children, {pod.name for pod in brokers})
     going = desired.is_deleting and await view.namespace_is_going(desired.namespace)
     settings = view.settings
     return Observed(
         defaults=Defaults(settings.broker_image, settings.etcd_image, VERSION, _own_pods(settings)),
         children=children,
         pods=tuple(brokers),
+        refused_pods=refused,
         claims={one["metadata"]["name"]: one for one in found if one["kind"] == "PersistentVolumeClaim"},
         secrets=await _secrets(view, desired),
         put_back=view.put_back.all(),
@@ -184,6 +186,34 @@ async def _observe(view: View, desired: Desired) -> Observed:
         namespace_is_going=going,
         now_ms=view.now_ms(),
     )
+
+
+async def _refused_pods(
+    view: View, desired: Desired, children: Mapping[tuple[str, str], Mapping[str, Any]], there: set[str]
+) -> dict[str, str]:
+    """Why pods are not there that the StatefulSet should have made: admission (PodSecurity, quota, a webhook) says so.
+
+    Its controller posts that as events, and nowhere else; they are asked for only while a pod is missing.
+    """
+    name = f"{desired.cluster.metadata.name}-broker"
+    brokers = children.get(("StatefulSet", name))
+    if brokers is None or desired.is_deleting:
+        return {}
+    missing = {f"{name}-{ordinal}" for ordinal in range(int(brokers["spec"].get("replicas", 1)))} - there
+    if not missing:
+        return {}
+    selected = f"involvedObject.kind=StatefulSet,involvedObject.name={name},reason=FailedCreate"
+    try:
+        events = await view.kube.list("v1", "Event", desired.namespace, fields=selected)
+    except ForbiddenError:
+        # An operator whose rights are from before: it does without.
+        return {}
+    found: dict[str, str] = {}
+    for event in sorted(events, key=lambda one: str(one.get("lastTimestamp") or one.get("eventTime") or "")):
+        text = str(event.get("message") or "")
+        if event["involvedObject"].get("uid") == brokers["metadata"]["uid"]:
+            found |= {pod: f"FailedCreate: {text}" for pod in missing if f"Pod {pod} " in text}
+    return found
 
 
 def _own_pods(settings: OperatorSettings) -> OperatorPods:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sterna_operator.builders.blueprint import SETTINGS_ANNOTATION
+from sterna_operator.conditions import parse_timestamp
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,9 @@ class Pod:
     is_ready: bool
     is_going: bool
     fault: str | None = None
+    going_since_ms: int | None = None
+    """When it was to have ended; None: nobody has deleted it."""
+
     version: str = ""
     """Its resourceVersion when it was seen."""
 
@@ -56,6 +60,7 @@ def read(manifest: Mapping[str, Any], secrets_annotation: str) -> Pod:
         is_ready=ready,
         is_going="deletionTimestamp" in metadata,
         fault=_fault(status),
+        going_since_ms=parse_timestamp(metadata["deletionTimestamp"]) if "deletionTimestamp" in metadata else None,
         version=metadata["resourceVersion"],
     )
 

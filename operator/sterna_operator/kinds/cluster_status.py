@@ -7,6 +7,7 @@ from typing import Any
 from sterna_operator import conditions
 from sterna_operator.builders.blueprint import Blueprint
 from sterna_operator.conditions import Condition
+from sterna_operator.kinds.cluster_certificate import Judged
 from sterna_operator.kinds.cluster_rolling import Pod, Rolling
 from sterna_operator.kinds.cluster_scaling import Members, Scaling
 from sterna_operator.kinds.cluster_taken import Late
@@ -26,8 +27,16 @@ _KEPT = (
     "url",
     "externalUrls",
     "connectionSecret",
+    "certificateNotAfter",
     "brokers",
 )
+
+
+# So many brokers are named in a message.
+_NAMED_MAX = 3
+_MESSAGE_CHARACTERS_MAX = 1_024
+# So long after it was to have ended a pod is still on its way: the kubelet looks now and then.
+_GOING_MS = 15_000
 
 
 @dataclass(frozen=True)
@@ -47,6 +56,9 @@ class Facts:
     late: Late
     lacks_cert_manager: bool
     operator_version: str
+    refused_pods: Mapping[str, str]
+    certificate: Judged | None
+    now_ms: int
 
 
 def kept(status: Mapping[str, Any]) -> dict[str, Any]:
@@ -58,6 +70,8 @@ def wanted(facts: Facts) -> tuple[Wanted, bool]:
     """The status, and whether all is settled."""
     said = _conditions(facts)
     settled = said[0].status == "True" and facts.members.fault is None
+    if facts.certificate is not None:
+        said = (*said, facts.certificate.condition())
     return Wanted(said, _fields(facts)), settled
 
 
@@ -72,18 +86,23 @@ def _conditions(facts: Facts) -> tuple[Condition, ...]:
         )
     if facts.missing_secrets:
         return conditions.reconciling("ReferenceMissing", f"waits for Secret {', '.join(facts.missing_secrets)}")
+    if facts.certificate is not None and (fault := facts.certificate.fault):
+        # Who serves with what it has read before goes on.
+        is_ready = ready == brokers and not facts.certificate.has_expired
+        text = "; ".join([serving, fault, *_named(facts)])
+        return conditions.stalled("CertificateInvalid", text, is_ready=is_ready)
     if facts.scaling.waiting:
         broker, text = max(facts.scaling.waiting.items())
         reason = "DrainBlocked" if broker in facts.scaling.blocked else "Draining"
         return conditions.reconciling(reason, f"{serving}; broker {broker} {text}")
     if blueprint.replicas != brokers:
-        return conditions.reconciling("Scaling", serving)
+        return conditions.reconciling("Scaling", "; ".join([serving, *_named(facts)]))
     if rolling.outdated:
         waits = f"; waits for {rolling.waits_for}" if rolling.waits_for else ""
-        return conditions.reconciling("Rolling", f"{serving}; {rolling.outdated} are to be restarted{waits}")
+        text = f"{serving}; {rolling.outdated} are to be restarted{waits}"
+        return conditions.reconciling("Rolling", "; ".join([text, *_named(facts)]))
     if ready < brokers:
-        faults = [f"{pod.name}: {fault}" for pod in facts.pods if (fault := _fault(facts, pod))]
-        return conditions.reconciling("Starting", "; ".join([serving, *faults[:3]]))
+        return conditions.reconciling("Starting", "; ".join([serving, *_named(facts)]))
     if facts.members.fault is not None:
         # Brokers go on with the configuration that they have.
         return conditions.reconciling(facts.members.fault[0], f"{serving}; {facts.members.fault[1]}", is_ready=True)
@@ -97,6 +116,8 @@ def _conditions(facts: Facts) -> tuple[Condition, ...]:
         notes.append("etcd has one member, which is for trying things out")
     if blueprint.spec.insecure:
         notes.append("insecure: without TLS or users")
+    if facts.certificate is not None and facts.certificate.note:
+        notes.append(facts.certificate.note)
     if facts.put_back:
         others = ", ".join(facts.put_back[:3])
         notes.append(f"changed again by the API server or a webhook as soon as it is put right, and left so: {others}")
@@ -113,8 +134,49 @@ def _stranded(broker: str, count: int) -> str:
     )
 
 
+def _named(facts: Facts) -> list[str]:
+    """Why brokers do not serve, of the first of them."""
+    faults = {pod.name: fault for pod in facts.pods if (fault := _fault(facts, pod))} | dict(facts.refused_pods)
+    return [f"{name}: {fault}" for name, fault in sorted(faults.items())[:_NAMED_MAX]]
+
+
+def warnings(facts: Facts) -> list[str]:
+    """What somebody has to see to before a broker can serve, each as an event says it."""
+    seen = {
+        pod.name: fault for pod in facts.pods if (fault := pod.fault or _overdue(facts, pod) or _unready(facts, pod))
+    }
+    return [f"{name} does not serve: {fault}" for name, fault in sorted((seen | dict(facts.refused_pods)).items())]
+
+
+def _unready(facts: Facts, pod: Pod) -> str | None:
+    return None if pod.name in facts.serving else _reasons(facts, pod)
+
+
+def _reasons(facts: Facts, pod: Pod) -> str | None:
+    """Why the broker itself says that it is not ready; None: it does not say."""
+    record, status = facts.members.live.get(pod.name), facts.members.statuses.get(pod.name)
+    if record is None or status is None or status.incarnation != record.incarnation or pod.is_going:
+        return None
+    return "; ".join(status.reasons) or None
+
+
+def _overdue(facts: Facts, pod: Pod) -> str | None:
+    """That a pod was deleted, and does not go: its node is away, say. None: it has its time still, or stays."""
+    if pod.going_since_ms is None or facts.now_ms - pod.going_since_ms < _GOING_MS:
+        return None
+    since = conditions.timestamp(pod.going_since_ms)
+    return (
+        f"Terminating, and was to have ended at {since}: its node does not answer, perhaps. No other pod can take its "
+        "place until it has; kubectl delete pod --force, once it is certain that it does not run any more"
+    )
+
+
 def _fault(facts: Facts, pod: Pod) -> str | None:
     """Why a pod does not serve, as far as that can be seen."""
+    if (overdue := _overdue(facts, pod)) is not None:
+        return overdue
+    if pod.fault is None and pod.name not in facts.serving and (reasons := _reasons(facts, pod)):
+        return reasons
     if pod.fault is None and pod.is_ready and not pod.is_going and pod.name not in facts.serving:
         return "it is ready, and not registered in etcd: clients are served, and what is changed does not reach it"
     return pod.fault
@@ -134,8 +196,25 @@ def _fields(facts: Facts) -> dict[str, Any]:
         "url": blueprint.url,
         "externalUrls": list(blueprint.outside_urls),
         "connectionSecret": blueprint.connection_secret,
-        "brokers": [_broker(facts, pod) for pod in sorted(facts.pods, key=lambda pod: pod.ordinal)],
+        "certificateNotAfter": _not_after(facts),
+        "brokers": _brokers(facts),
     }
+
+
+def _not_after(facts: Facts) -> str | None:
+    end = facts.certificate.not_after_ms if facts.certificate is not None else None
+    return None if end is None else conditions.timestamp(end)
+
+
+def _brokers(facts: Facts) -> list[dict[str, Any]]:
+    """Each broker that has a pod, or should have one and may not."""
+    said = {pod.name: _broker(facts, pod) for pod in sorted(facts.pods, key=lambda pod: pod.ordinal)}
+    refused = {
+        name: {"name": name, "ready": False, "message": text[:_MESSAGE_CHARACTERS_MAX]}
+        for name, text in sorted(facts.refused_pods.items())
+        if name not in said
+    }
+    return [*said.values(), *refused.values()]
 
 
 def _broker(facts: Facts, pod: Pod) -> dict[str, Any]:
@@ -148,4 +227,6 @@ def _broker(facts: Facts, pod: Pod) -> dict[str, Any]:
         said["messages"] = status.messages if status.draining is None else status.draining.messages
     if pod.name in members.drains:
         said["draining"] = True
+    if (fault := _fault(facts, pod)) is not None:
+        said["message"] = fault[:_MESSAGE_CHARACTERS_MAX]
     return said

@@ -17,6 +17,7 @@ from sterna_operator.builders import brokers as broker_builder
 from sterna_operator.builders import certificate, connection, differences, etcd, monitoring, protection, services
 from sterna_operator.builders.blueprint import SECRETS_ANNOTATION, Blueprint
 from sterna_operator.kinds import (
+    cluster_certificate,
     cluster_claims,
     cluster_deletion,
     cluster_outside,
@@ -74,9 +75,11 @@ def plan(desired: Desired, observed: Observed) -> Plan:
     steps += cluster_claims.grown(blueprint, observed.claims)
     steps += scaling.steps
     rolling = cluster_rolling.decide(observed.pods, blueprint.replicas, blueprint.settings_hash, _serving(observed))
+    judged = cluster_certificate.judge(blueprint, observed.secrets, observed.now_ms)
     if not missing:
         steps += _hurried(blueprint, observed)
-        steps += _restarted(blueprint, rolling)
+        if judged is None or not judged.broken:
+            steps += _restarted(blueprint, rolling)
     # Last: without it the cluster may go at any moment, and what it is to leave behind must not be its own any more.
     steps += _removed_finalizer(desired)
     facts = cluster_status.Facts(
@@ -93,9 +96,16 @@ def plan(desired: Desired, observed: Observed) -> Plan:
         late=cluster_taken.late(blueprint, observed.pods, observed.members, observed.secrets),
         lacks_cert_manager=_lacks_cert_manager(blueprint, observed),
         operator_version=observed.defaults.version,
+        refused_pods=observed.refused_pods,
+        certificate=judged,
+        now_ms=observed.now_ms,
     )
     status, settled = cluster_status.wanted(facts)
-    announced = _announcements(observed, scaling, rolling, steps, missing)
+    announced = (
+        *_announcements(observed, scaling, rolling, steps, missing),
+        *(Announcement(Reason.NotServing, text) for text in cluster_status.warnings(facts)),
+        *([Announcement(Reason.CertificateInvalid, judged.fault)] if judged is not None and judged.fault else []),
+    )
     return Plan(tuple(steps), status, announced, None if settled else _AGAIN_S)
 
 
@@ -260,7 +270,8 @@ def _put_right(
     patch = differences.repair(standing, becoming)
     if patch is None:
         return ApplyObject(summary, manifest, is_drift=True)
-    return RepairObject(summary, manifest, patch, standing["metadata"]["resourceVersion"])
+    remaining = differences.remaining(manifest, standing, left)
+    return RepairObject(summary, manifest, patch, metadata["resourceVersion"], metadata["uid"], remaining)
 
 
 def _removed(desired: Desired, observed: Observed, wanted: Iterable[Mapping[str, Any]]) -> list[Step]:
