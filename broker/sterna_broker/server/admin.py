@@ -77,6 +77,9 @@ class Administration:
             await self._desk.stays(kind, request.name)
             await self._live.settled()
             entry, row = self._live.objects.named(kind, request.name), self._listing.row(kind, request.name)
+            self._check_here(kind, request.name, entry)
+            await self._live.follows(kind, request.name, lambda: self._listing.row(kind, request.name) is not None)
+            entry, row = self._live.objects.named(kind, request.name), self._listing.row(kind, request.name)
         if row is None:
             self._check_here(kind, request.name, entry)
         if entry is None and row is None:
