@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from sterna._channels import closing, open_channel, unreachable
-from sterna._homes import HOPS_MAX, pause_s
+from sterna._pauses import HOPS_MAX, pause_s
 from sterna._secrets import Secret, authorization, reveal
 from sterna.destinations import Queue
 from sterna.errors import (

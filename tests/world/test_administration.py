@@ -69,6 +69,7 @@ async def test_an_admin_client_that_is_closed_while_it_follows_leaves_no_channel
         await asyncio.sleep(0.1)
         assert _sockets(stage) == before, step
 
+
 @staged
 async def test_an_administrator_follows_a_queue_that_moves_to_and_fro(stage: Stage) -> None:
     """Brokers hear of a move one after the other: for a moment each says that the other has it."""

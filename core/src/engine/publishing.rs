@@ -61,14 +61,10 @@ impl Engine {
             let refused = refuse(ErrorCode::Closed, format!("producer {}", frame.producer), message);
             return self.reject_all(id, key, frame, refused);
         };
-        let Some(producer) = self.producers.get_mut(&producer_key) else {
-            return Ok(Outcome::Done);
+        let expelled = self.producers.get(&producer_key).and_then(|one| one.expelled.clone());
+        let Some(producer) = self.producers.get_mut(&producer_key).filter(|_| expelled.is_none()) else {
+            return Ok(self.pass_by(key, frame, expelled));
         };
-        if let Some(cause) = producer.expelled.clone() {
-            // The end says of all that has no answer that it was not stored; nothing of a transaction arrives without this.
-            self.doom(key, frame, &cause);
-            return Ok(Outcome::Done);
-        }
         producer.pass_over();
         let next = producer.next_sequence;
         let last = frame.first_sequence.checked_add(frame.count - 1);
@@ -122,6 +118,15 @@ impl Engine {
             self.reject(id, key, frame, batch.rejected);
         }
         Ok(Outcome::AnswerCommitted(Answered::Done(proto::Done {})))
+    }
+
+    /// Leaves out what comes of a producer whose end is about to be told: of all that has no answer the end says that it was
+    /// not stored. Nothing of a transaction arrives without it.
+    fn pass_by(&mut self, key: u64, frame: &PublishFrame<'_>, cause: Option<Refused>) -> Outcome {
+        if let Some(cause) = cause {
+            self.doom(key, frame, &cause);
+        }
+        Outcome::Done
     }
 
     /// Whether a destination takes a frame at present: it does not while it is closed, nor before what it refused then.
