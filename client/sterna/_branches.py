@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from sterna import errors
-from sterna._homes import HOPS_MAX, pause_s
+from sterna._pauses import HOPS_MAX, pause_s
 from sterna._roles import PartRole
 
 if TYPE_CHECKING:

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 from sterna import errors
 from sterna._acknowledging import Settled
 from sterna._encode import length, varint
-from sterna._homes import HOPS_MAX, pause_s
 from sterna._in_hand import has_ended_well, holder
 from sterna._link import Link, LinkLostError
 from sterna._listening import Listener, Listening
 from sterna._machines.consuming import ConsumerState
 from sterna._machines.window import Window
+from sterna._pauses import HOPS_MAX, pause_s
 from sterna._proto.sterna.v1 import message_pb2
 from sterna._proto.sterna.v1 import messaging_pb2 as pb
 from sterna._surroundings import monotonic_s
@@ -188,7 +188,7 @@ class Feed:
     # --- Following a destination to its broker
 
     def moved(self, error: errors.SternaError) -> bool:
-        """Whether `error` says that the destination lives elsewhere now, or nowhere for a while, and the consumer follows."""
+        """Whether the destination lives elsewhere now, or nowhere for a while, and the consumer follows it."""
         part = self.part
         homes = part.lifeline.homes
         follows = isinstance(error, errors.MovedError) or errors.is_for_now(error)

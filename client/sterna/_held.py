@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Callable
 
 from sterna import errors
-from sterna._homes import pause_s
+from sterna._pauses import pause_s
 from sterna._surroundings import monotonic_s
 
 

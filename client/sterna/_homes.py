@@ -24,11 +24,6 @@ if TYPE_CHECKING:
 
 TEMPORARY_PREFIX: Final = "$TMP$."
 
-#: How often a name is followed that is moving at this moment, and the longest pause in between.
-HOPS_MAX: Final = 25
-_PAUSE_S: Final = 0.02
-_PAUSE_S_MAX: Final = 0.5
-
 
 class Home(Protocol):
     """The connection to one broker, as the others of its application know it."""
@@ -188,8 +183,3 @@ class Homes:
     @property
     def _hidden(self) -> list[Home]:
         return [one for one in dict.fromkeys(self._others.values()) if one is not self.root]
-
-
-def pause_s(hop: int) -> float:
-    """How long to wait before a name that is moving is followed again; the first step is taken at once."""
-    return min(_PAUSE_S * 2 ** (hop - 1), _PAUSE_S_MAX) if hop else 0.0

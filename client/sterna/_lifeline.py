@@ -15,9 +15,9 @@ from typing import Any, Final, TypeVar
 
 from sterna import errors
 from sterna._flow import Flow
-from sterna._homes import pause_s
 from sterna._link import Link, LinkLostError
 from sterna._machines.connecting import Connecting, Dial, GiveUp, Phase, Rest, Restore, Serve, Step
+from sterna._pauses import pause_s
 from sterna._proto.sterna.v1 import message_pb2
 from sterna._proto.sterna.v1 import messaging_pb2 as pb
 from sterna._roles import Bystander, Ending, FeedRole, HomesRole, LaneRole, PartRole

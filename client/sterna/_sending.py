@@ -13,9 +13,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from sterna import errors
-from sterna._homes import HOPS_MAX, pause_s
 from sterna._lane import Lane, Named
 from sterna._link import Link, LinkLostError
+from sterna._pauses import HOPS_MAX, pause_s
 from sterna.destinations import Destination
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ class Sending:
         return True
 
     def waits(self) -> bool:
-        """It cannot be open at present: it is opened when it can be, and nobody else has to wait for that. Whether it is."""
+        """It cannot be open for now: it is opened when it can be, and nobody else waits for that. Whether it is."""
         part = self.part
         homes = part.lifeline.homes
         if homes is None or part.state.transacted:

@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from sterna._channels import closing, open_channel, unreachable
+from sterna._pauses import HOPS_MAX, pause_s
 from sterna._secrets import Secret, authorization, reveal
 from sterna.destinations import Queue
 from sterna.errors import (
@@ -262,6 +263,7 @@ class Admin:
         )
         source: Any = _Looked(source_name)
         where: Admin = self
+        hop = 0
         while True:
             metadata = await self._metadata()
             try:
@@ -271,7 +273,7 @@ class Admin:
                 return
             except grpc.aio.AioRpcError as error:
                 # It is refused before anything was looked at.
-                where = await self._home(where._error(error), where)
+                where, hop = await self._home(where._error(error), hop), hop + 1
 
     async def _call(self, method: str, request: Any) -> Any:
         """One call, by the method's name; at another broker of the cluster if this one says so."""
@@ -279,20 +281,22 @@ class Admin:
 
         metadata = await self._metadata()
         where: Admin = self
+        hop = 0
         while True:
             try:
                 return await getattr(where._stub, method)(request, timeout=self._timeout, metadata=metadata)
             except grpc.aio.AioRpcError as error:
-                where = await self._home(where._error(error), where)
+                where, hop = await self._home(where._error(error), hop), hop + 1
 
-    async def _home(self, error: SternaError, asked: Admin) -> Admin:
-        """The client for the broker that has what was asked for; followed once.
+    async def _home(self, error: SternaError, hop: int) -> Admin:
+        """The client for the broker that has what was asked for; what is moving at this moment is followed a while.
 
         Raises:
             SternaError: `error` itself, unless it says where to go.
         """
-        if not isinstance(error, MovedError) or not error.addresses or asked is not self:
+        if not isinstance(error, MovedError) or not error.addresses or hop + 1 == HOPS_MAX:
             raise error
+        await asyncio.sleep(pause_s(hop))
         secure = self._target.tls is not None
         addresses = tuple(named_address(one, secure=secure) for one in error.addresses)
         known = self._others.get(addresses)

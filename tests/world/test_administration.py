@@ -68,3 +68,21 @@ async def test_an_admin_client_that_is_closed_while_it_follows_leaves_no_channel
         await asyncio.gather(purging, return_exceptions=True)
         await asyncio.sleep(0.1)
         assert _sockets(stage) == before, step
+
+
+@staged
+async def test_an_administrator_follows_a_queue_that_moves_to_and_fro(stage: Stage) -> None:
+    """Brokers hear of a move one after the other: for a moment each says that the other has it."""
+    cluster = await stage.cluster("b0", "b1")
+    await cluster.allow_all()
+    async with sterna.admin.connect(cluster.url("b0")) as admin:
+        for number in range(40):
+            name = f"q{number}"
+            await cluster.apply("Queue", name, broker="b1")
+            await cluster.until_home("queue", name, "b1")
+            await asyncio.sleep(0.1)
+            await cluster.give("queue", name, "b0")
+            purging = asyncio.create_task(admin.purge_queue(name))
+            await asyncio.sleep(stage.random.random() * 0.002)
+            await cluster.give("queue", name, "b1")
+            assert await purging == 0, number

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from typing import Any
 
 import pytest
@@ -59,7 +60,7 @@ async def test_an_opening_that_waits_looks_at_the_home_again_before_it_answers(s
 async def test_what_is_opened_while_its_home_moves_is_not_confirmed_where_that_was(stage: Stage) -> None:
     """Topics that are placed on a broker that is being emptied, with a durable subscription each, and used at once.
 
-    Where one is opened at a broker that its home has left, nothing hangs on it: whatever is confirmed there goes to nobody.
+    Where one is opened at a broker that its home has left, nothing hangs on it: what is confirmed there goes to nobody.
     """
     cluster = await stage.cluster("b0", "b1")
     await cluster.allow_all()
@@ -71,7 +72,7 @@ async def test_what_is_opened_while_its_home_moves_is_not_confirmed_where_that_w
         await cluster.apply("Topic", name, broker="b1")
         await cluster.apply("DurableSubscription", f"d{number}", topic=name, clientId="c", name=f"d{number}")
         # What is sent before anybody has heard of a subscription is not for it.
-        await stage.until(lambda durable=f"d{number}": _is_known(cluster, f"c/{durable}"))
+        await stage.until(functools.partial(_is_known, cluster, f"c/d{number}"))
         for connection in connections:
             await asyncio.sleep(stage.random.random() * 0.01)
             sending.append(asyncio.create_task(connection.send(sterna.Topic(name), "x", timeout=60)))

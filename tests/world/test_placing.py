@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import sterna
-from sterna import Queue, Topic
+from sterna import Destination, Queue, Topic
 
 from tests.world.clusters import Cluster
 from tests.world.stage import Stage, staged
@@ -18,11 +18,12 @@ async def _until_known(cluster: Cluster, kind: str, name: str) -> None:
     """Until the brokers have heard of an object: what is opened at one that has not lives anywhere."""
     members = [cluster.member(one) for one in cluster.brokers]
     async with asyncio.timeout(10):
-        while not all(one.objects.named(kind, name) for one in members):
-            await asyncio.sleep(0.0005)
+        for member in members:
+            while not member.objects.named(kind, name):  # noqa: ASYNC110 - there is no event for it
+                await asyncio.sleep(0.0005)
 
 
-async def _opened_soon(stage: Stage, cluster: Cluster, connection: sterna.Connection, target: Queue | Topic) -> None:
+async def _opened_soon(stage: Stage, cluster: Cluster, connection: sterna.Connection, target: Destination) -> None:
     """Opens it at some moment around that at which its home is settled."""
     await asyncio.sleep(stage.random.random() * 0.01)
     producer = await connection.producer(target)
@@ -40,13 +41,11 @@ async def test_the_ends_of_a_bridge_come_together_whoever_opens_one_of_them_firs
         await cluster.apply("Bridge", f"over-{number}", source={"queue": source}, targets=ends)
         await _until_known(cluster, "Bridge", f"over-{number}")
         opened = [Queue(source), Queue(target), Topic(other)][number % 3 :][:2]
-        await asyncio.gather(
-            *(_opened_soon(stage, cluster, *pair) for pair in zip(connections, opened, strict=False))
-        )
+        await asyncio.gather(*(_opened_soon(stage, cluster, *pair) for pair in zip(connections, opened, strict=False)))
     await asyncio.sleep(5)
     for number in range(_COUNT):
-        ends = [("queue", f"from.{number}"), ("queue", f"to.{number}"), ("topic", f"also.{number}")]
-        homes = [await cluster.home(*end) for end in ends]
+        named = [("queue", f"from.{number}"), ("queue", f"to.{number}"), ("topic", f"also.{number}")]
+        homes = [await cluster.home(*end) for end in named]
         assert len(set(homes)) == 1, (number, homes)
         await connections[0].send(f"from.{number}", "x")
         assert await drained(connections[0], f"to.{number}") == ["x"]

@@ -1,4 +1,4 @@
-"""Where a name lives cannot be said for a while, since etcd is away or its broker was never there: who can wait does."""
+"""Where a name lives cannot be said for a while, since etcd is away or its broker was never there: who can waits."""
 
 from __future__ import annotations
 

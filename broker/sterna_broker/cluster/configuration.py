@@ -7,6 +7,7 @@ other broker.
 """
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -41,6 +42,9 @@ _log = structlog.get_logger(part="configuration")
 # etcd takes 128 operations in a transaction; the identity is compared, too.
 DOCUMENTS_MAX = 100
 _SETTLE_S = 5.0
+# How long a bridge's target may be where its bridge has not come, and how often that is looked at without a change.
+_FOLLOWS_S = 10.0
+_LOOK_S = 0.5
 
 
 class ClusterConfiguration(LiveConfiguration):
@@ -79,6 +83,16 @@ class ClusterConfiguration(LiveConfiguration):
     async def settled(self) -> None:
         """See LiveConfiguration."""
         await self._member.settled(self._member.link.view.revision, _SETTLE_S)
+
+    async def follows(self, kind: str, name: str, is_there: Callable[[], bool]) -> None:
+        """See LiveConfiguration: targets move before the source, with which their bridge comes."""
+        targets = {("Queue" if word == "queue" else "Topic", target) for word, target in self.objects.targets}
+        if (kind, name) not in targets:
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_FOLLOWS_S):
+                while not is_there():
+                    await self._member.settled(self._member.link.view.revision + 1, _LOOK_S)
 
     async def restore(self) -> None:
         """See LiveConfiguration; the next round does it."""

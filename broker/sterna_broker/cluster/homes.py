@@ -135,10 +135,10 @@ class Homes:
                     key = next(iter(homes))
                     _log.warning("home_not_settled", kind=key.kind, name=key.name, count=len(homes), error=str(error))
 
-        left, claims = dict(wanted), []
-        for key in wanted:
-            if key in left:
-                claims.append({one: left.pop(one) for one in self.wishes.group(key) if one in left})
+        left = dict(wanted)
+        claims = [
+            {one: left.pop(one) for one in self.wishes.group(key) if one in left} for key in wanted if key in left
+        ]
         await asyncio.gather(*(together(homes) for homes in claims))
 
     async def recall(self, before: dict[HomeKey, HomeRecord]) -> None:
@@ -222,7 +222,9 @@ class Homes:
         counts = loads(view, self._chosen.values())
         chosen = next(iter(sorted(bound)), None) or least_loaded(counts, self.name) or self.name
         # Each where its own manifest says: ends that are kept apart so are told of, and not brought together.
-        homes = {one: self._named(one) or chosen for one in group if view.home(one.kind, one.name) is None or one == key}
+        homes = {
+            one: self._named(one) or chosen for one in group if view.home(one.kind, one.name) is None or one == key
+        }
         return {one: home for one, home in homes.items() if one == key or not bound_to(view, one) - {home}}
 
     def _named(self, key: HomeKey) -> str:

@@ -8,7 +8,7 @@ the outcome of the one before. While a change is being kept, requests are answer
 
 import asyncio
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -92,6 +92,9 @@ class LiveConfiguration:
 
     async def settled(self) -> None:
         """Waits, for a while, until the engine has what is known of the configuration by now."""
+
+    async def follows(self, kind: str, name: str, is_there: Callable[[], bool]) -> None:
+        """Waits, for a while, until a destination that bridges lead to has followed these to where it lives now."""
 
     async def restore(self) -> None:
         """Gives the engine again what it is to have, after somebody deleted something there."""

@@ -5,6 +5,7 @@ known by its destination's name (queues, topics) or its object's name (the other
 """
 
 import asyncio
+import contextlib
 import json
 from collections.abc import AsyncIterator
 from typing import Any
@@ -70,15 +71,7 @@ class Administration:
     async def delete(self, request: admin.DeleteRequest) -> admin.DeleteResponse:
         """Deletes a resource, with what it holds only if told so."""
         kind = _known_kind(request.kind)
-        entry = self._live.objects.named(kind, request.name)
-        row = self._listing.row(kind, request.name)
-        if row is None and self._desk is not None:
-            # It may be on its way to another broker, or have come here just now.
-            await self._desk.stays(kind, request.name)
-            await self._live.settled()
-            entry, row = self._live.objects.named(kind, request.name), self._listing.row(kind, request.name)
-        if row is None:
-            self._check_here(kind, request.name, entry)
+        entry, row = await self._found(kind, request.name)
         if entry is None and row is None:
             raise _no_such(kind, request.name)
         revision = 0 if entry is None else await self._live.prepare_delete(entry)
@@ -86,6 +79,23 @@ class Administration:
         await self._pump.durable()
         _log.info("deleted", kind=kind, name=request.name, messages=held, actor=OWNER)
         return admin.DeleteResponse(messages=held)
+
+    async def _found(self, kind: str, name: str) -> tuple[Entry | None, dict[str, Any] | None]:
+        """What the configuration and the engine have of it, once it is not about to leave, or to come.
+
+        Raises:
+            RefusedError: MOVED, where it is not here.
+        """
+        if self._desk is not None and self._listing.row(kind, name) is None:
+            # It may be on its way to another broker, or have come here just now.
+            await self._desk.stays(kind, name)
+            await self._live.settled()
+            self._check_here(kind, name, self._live.objects.named(kind, name))
+            await self._live.follows(kind, name, lambda: self._listing.row(kind, name) is not None)
+        entry, row = self._live.objects.named(kind, name), self._listing.row(kind, name)
+        if row is None:
+            self._check_here(kind, name, entry)
+        return entry, row
 
     async def _delete(
         self, kind: str, entry: Entry | None, row: dict[str, Any] | None, revision: int, *, with_messages: bool
@@ -115,23 +125,22 @@ class Administration:
             kind, name, client_id = "durable", request.durable.name, request.durable.client_id
         else:
             raise RefusedError("INVALID_ARGUMENT", "what", "Nothing is named.", "Name a queue or a durable.")
-        if kind == "queue":
-            self._check_here("Queue", name, None)
-        else:
-            self._check_here("DurableSubscription", f"{client_id}/{name}", None)
+        await self._until_here("Queue" if kind == "queue" else "DurableSubscription", name, client_id)
         count = self._pump.tick().purge(kind, name, client_id)
         self._pump.touch()
         await self._pump.durable()
         _log.info("purged", kind=kind, name=name, client_id=client_id, messages=count, actor=OWNER)
         return admin.PurgeResponse(messages=count)
 
-    def browse(self, request: admin.BrowseRequest) -> AsyncIterator[admin.BrowseResponse]:
+    async def browse(self, request: admin.BrowseRequest) -> AsyncIterator[admin.BrowseResponse]:
         """Looks at messages without taking them."""
         if request.WhichOneof("what") == "queue":
-            self._check_here("Queue", request.queue, None)
+            await self._until_here("Queue", request.queue)
         elif request.WhichOneof("what") == "durable":
-            self._check_here("DurableSubscription", f"{request.durable.client_id}/{request.durable.name}", None)
-        return browsing.browse(self._pump, request)
+            await self._until_here("DurableSubscription", request.durable.name, request.durable.client_id)
+        async with contextlib.aclosing(browsing.browse(self._pump, request)) as answers:
+            async for answer in answers:
+                yield answer
 
     async def get_statistics(self, _request: admin.StatisticsRequest) -> admin.Statistics:
         """What the broker as a whole is and does."""
@@ -157,6 +166,16 @@ class Administration:
         self._pump.touch()
         _log.info("connection_closed", connection=request.id, actor=OWNER)
         return admin.CloseConnectionResponse()
+
+    async def _until_here(self, kind: str, name: str, client_id: str = "") -> None:
+        """Waits for what has come here just now; what is here and lives elsewhere by now is refused, too.
+
+        Raises:
+            RefusedError: MOVED.
+        """
+        listed = f"{client_id}/{name}" if kind == "DurableSubscription" else name
+        await self._found(kind, listed)
+        self._check_here(kind, listed, None)
 
     def _check_here(self, kind: str, name: str, entry: Entry | None) -> None:
         """Refuses what lives on another broker of the cluster, saying where (MOVED).

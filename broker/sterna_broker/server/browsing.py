@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Any
 
 from google.protobuf.message import DecodeError
@@ -93,7 +93,7 @@ class _Browser:
                 self.frames.put_nowait(RefusedError.from_error(error))
 
 
-async def browse(pump: Pump, request: admin.BrowseRequest) -> AsyncIterator[admin.BrowseResponse]:
+async def browse(pump: Pump, request: admin.BrowseRequest) -> AsyncGenerator[admin.BrowseResponse, None]:
     """The messages of a queue or durable subscription, in order.
 
     Raises:

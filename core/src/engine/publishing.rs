@@ -59,14 +59,10 @@ impl Engine {
         let Some(producer_key) = self.producer_key(key, frame.producer) else {
             return self.reject_all(id, key, frame, no_such_producer(frame.producer));
         };
-        let Some(producer) = self.producers.get_mut(&producer_key) else {
-            return Ok(Outcome::Done);
+        let expelled = self.producers.get(&producer_key).and_then(|one| one.expelled.clone());
+        let Some(producer) = self.producers.get_mut(&producer_key).filter(|_| expelled.is_none()) else {
+            return Ok(self.pass_by(key, frame, expelled));
         };
-        if let Some(cause) = producer.expelled.clone() {
-            // The end says of all that has no answer that it was not stored; nothing of a transaction arrives without this.
-            self.doom(key, frame, &cause);
-            return Ok(Outcome::Done);
-        }
         producer.pass_over();
         let next = producer.next_sequence;
         let last = frame.first_sequence.checked_add(frame.count - 1);
@@ -120,6 +116,15 @@ impl Engine {
             self.reject(id, key, frame, batch.rejected);
         }
         Ok(Outcome::AnswerCommitted(Answered::Done(proto::Done {})))
+    }
+
+    /// Leaves out what comes of a producer whose end is about to be told: of all that has no answer the end says that it was
+    /// not stored. Nothing of a transaction arrives without it.
+    fn pass_by(&mut self, key: u64, frame: &PublishFrame<'_>, cause: Option<Refused>) -> Outcome {
+        if let Some(cause) = cause {
+            self.doom(key, frame, &cause);
+        }
+        Outcome::Done
     }
 
     /// Whether a destination takes a frame at present: it does not while it is closed, nor before what it refused then.

@@ -762,6 +762,9 @@ pub struct CloseProducer {
     #[prost(uint32, tag = "1")]
     pub producer: u32,
 }
+/// The producer's end, on the broker's word: it comes when all that was taken of it is confirmed. What has no answer by then was
+/// not stored: with MOVED it may be sent to where the destination lives now, with any other reason it has failed. Of what a client
+/// sends before it hears of the end nothing is answered.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ProducerClosed {
     #[prost(uint32, tag = "1")]

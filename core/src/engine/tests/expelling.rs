@@ -71,7 +71,8 @@ fn deletes(bench: &mut Bench) {
 
 #[test]
 fn what_is_on_its_way_to_the_disk_is_confirmed_before_the_end_of_its_producer_is_told() {
-    let ways: [(fn(&mut Bench), ErrorCode); 3] = [
+    type End = fn(&mut Bench);
+    let ways: [(End, ErrorCode); 3] = [
         (Bench::serve_elsewhere, ErrorCode::Moved),
         (deletes, ErrorCode::Moved),
         // Number 9 where 3 had to come.
