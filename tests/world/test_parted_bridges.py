@@ -1,4 +1,4 @@
-"""The source of a bridge that is parted from while its broker is emptied: whatever makes it meanwhile, it takes nothing."""
+"""The source of a bridge that is parted from while its broker is emptied takes nothing, whatever makes it meanwhile."""
 
 from __future__ import annotations
 
