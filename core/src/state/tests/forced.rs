@@ -347,21 +347,3 @@ fn a_forced_start_that_loses_nothing_forgets_nobody() {
     assert_eq!(opened(&mut bench, "new", orders).unwrap().last, 0);
     assert_eq!(bench.state().producer_knowledge(plain, orders), ProducerKnowledge::New);
 }
-
-#[test]
-fn neighbours_that_are_lost_and_damaged_continue_one_another_and_the_next_start_needs_no_force() {
-    for lost in [[0, 1], [1, 2], [1, 0]] {
-        let (mut bench, orders, _) = Bench::grown();
-        let sealed = bench.sealed();
-        let [gone, damaged] = lost.map(|index| sealed[index].clone());
-        bench.lose(&[gone], false);
-        bench.disk.edit(&damaged, |bytes| bytes[..4096].fill(0xaa));
-        bench.forget_configuration();
-        bench.go_on_by_force();
-        let held = bench.sequences(orders.source());
-        assert!(held.len() > 50, "{lost:?}: {}", held.len());
-        bench.restart();
-        assert_eq!(bench.sequences(orders.source()), held);
-        assert!(bench.state().destination(Kind::Queue, "orders").is_some());
-    }
-}
