@@ -166,6 +166,41 @@ async def test_a_damaged_store_is_refused_and_force_start_reports_what_it_drops(
     assert bodies == [*(f"m{number}" for number in range(20)), *["after"] * 20]
 
 
+@pytest.mark.covers("EMS-STORE-A14")
+async def test_messages_of_a_queue_whose_name_is_lost_are_kept_and_had_by_whoever_asks(
+    broker_process: Any, wire: Any
+) -> None:
+    small = manifest("Broker", "sterna", "log: {segmentBytes: 1048576}, limits: {messageBytes: 262144}")
+    broker = await asyncio.to_thread(broker_process([*ANYTHING, small]).start)
+    client = await fill(wire, broker, 1)
+    for number in range(2, 32):
+        await client.publish(1, [text(f"{number} " + "x" * 100_000)], first=number)
+    await client.confirmed(31)
+    await client.goodbye()
+    await client.status()
+    await asyncio.to_thread(broker.terminate)
+    for kind in ("segment", "footer"):
+        (broker.data / "log" / f"0000000000000001.{kind}").unlink()
+    await asyncio.to_thread(broker.launch)
+    assert await asyncio.to_thread(broker.wait) == 1
+    broker.flags["force_start"] = True
+    await asyncio.to_thread(broker.start)
+    told = re.search(r"kept (\d+) messages whose queues' names are lost in (\$sys\.recovered\.\d+)", broker.stdout)
+    assert told is not None, broker.stdout
+    count, name = int(told[1]), told[2]
+    assert 10 < count < 31
+    [line] = [line for line in broker.stderr.splitlines() if "queue_recovered_without_its_name" in line]
+    assert json.loads(line)["messages"] == count
+    # From now on it starts as ever.
+    broker.flags.pop("force_start")
+    await asyncio.to_thread(broker.terminate)
+    await asyncio.to_thread(broker.start)
+    again = await wire(broker)
+    await again.consumer(await again.session(), queue(name))
+    bodies = [body_of(delivery) for delivery in await again.deliveries(count)]
+    assert [body.split()[0] for body in bodies] == [f"{number}" for number in range(32 - count, 32)]
+
+
 async def test_damage_is_logged_when_it_is_found_although_nobody_asks(broker_process: Any, wire: Any) -> None:
     small = manifest("Broker", "sterna", "log: {segmentBytes: 1048576}, limits: {messageBytes: 262144}")
     broker = await asyncio.to_thread(broker_process([*ANYTHING, small]).start)

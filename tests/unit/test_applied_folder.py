@@ -1,4 +1,4 @@
-"""Kept changes are whole: killed at each of its operations, or without power there, a change has happened or it has not."""
+"""Kept changes are whole: wherever the broker is killed, or loses its power, a change has happened or it has not."""
 
 from __future__ import annotations
 
@@ -107,6 +107,7 @@ def test_a_change_of_several_objects_is_whole_wherever_it_ends(
 ) -> None:
     killing = _Killing(monkeypatch)
     seen = []
+    ended = False
     for at in range(_OPERATIONS_MAX):
         for seed in range(2 if power else 1):
             applied = _prepare(folder.path)

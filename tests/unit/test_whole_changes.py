@@ -112,9 +112,7 @@ async def test_a_change_that_the_engine_refuses_is_undone_whoever_has_gone(
     assert await _after_a_restart(house) == {"a": 1}
 
 
-async def test_of_a_change_that_cannot_be_kept_whole_nothing_is(
-    house: House, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_of_a_change_that_cannot_be_kept_whole_nothing_is(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     live = await house.start()
     write = applied._write_synced
 

@@ -1,5 +1,4 @@
-"""Programs with named producers that are killed, cancelled and cut off anywhere: each number is stored once, and in no
-other way than as it was sent."""
+"""Programs with named producers that are killed, cancelled and cut off anywhere: each number is stored once."""
 
 from __future__ import annotations
 

@@ -105,8 +105,9 @@ class AppliedFolder:
         return [found[key] for key in sorted(found)]
 
     def write(self, records: Iterable[Record], removed: Iterable[Key] = ()) -> None:
-        """Keeps these changes, each in the place of an older one of its object, and forgets others: all of it or, when that
-        cannot be, or the process is killed, nothing.
+        """Keeps these changes, each in the place of an older one of its object, and forgets others.
+
+        All of it or, when that cannot be, or the process is killed, nothing.
 
         Raises:
             OSError: nothing of it is kept.

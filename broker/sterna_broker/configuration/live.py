@@ -234,7 +234,7 @@ class LiveConfiguration:
         try:
             await asyncio.to_thread(self._applied.write, records)
         except BaseException:
-            # It may be there all the same (of a rename it is not known what the disk has), and would hold from the next start on.
+            # A rename may have happened all the same, and would hold from the next start on.
             await asyncio.to_thread(self._undo, records, former)
             raise
         concerned = {(ENGINE_WORDS.get(key[0]), _engine_name(objects.entries.get(key))) for key in _keys(records)}

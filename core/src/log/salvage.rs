@@ -55,6 +55,8 @@ struct Copy<'a, Known: Iterator<Item = IndexEntry<'a>>> {
     index: Index,
     /// Records that are nothing but a head, as the footer has them, and that were not come by yet.
     known: Peekable<Known>,
+    /// Of the records that the footer alone had: the last one's.
+    epoch: u64,
 }
 
 impl<'a, Known: Iterator<Item = IndexEntry<'a>>> Copy<'a, Known> {
@@ -64,6 +66,7 @@ impl<'a, Known: Iterator<Item = IndexEntry<'a>>> Copy<'a, Known> {
             let (bytes, header) = encode_again(&entry);
             self.index.push(self.base, &header, entry.head);
             self.file.add(&bytes)?;
+            self.epoch = entry.epoch;
         }
         Ok(())
     }
@@ -111,14 +114,16 @@ pub(crate) fn salvage(patient: &Patient<'_>, id: u64) -> Result<Salvaged, LogErr
         file: SealedFile::create(patient.disk.as_ref(), id)?,
         index: Index::default(),
         known: known.filter(is_whole).peekable(),
+        epoch: 0,
     };
     let (after, losses) = copy_found(patient, &name, &mut copy)?;
     copy.restore_below(Position(u64::MAX))?;
-    let Copy { file: copy, index, .. } = copy;
     let mut after = Cursor {
         hash: losses.hash(),
+        epoch: after.epoch.max(copy.epoch),
         ..after
     };
+    let Copy { file: copy, index, .. } = copy;
     after.position = Position(block_aligned(after.position.0)).max(patient.durable);
     if old.compacted {
         (after.position, after.hash, after.epoch) = (old.end, old.hash_after, old.epoch_after);

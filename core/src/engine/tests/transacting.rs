@@ -326,6 +326,8 @@ fn where_more_was_taken_than_is_remembered_only_what_is_older_is_committed_by_no
     bench.acknowledge_of(source, 1, 2, 9);
     assert!(matches!(bench.decided(9, Verb::Commit), Answered::Error(_)));
     assert_eq!(bench.held(), Some(1));
+    // Also what it names twice in one transaction.
+    bench.acknowledge_of(source, 2, 2, 10);
     bench.acknowledge_of(source, 2, 2, 10);
     assert!(matches!(bench.decided(10, Verb::Commit), Answered::Transacted(done) if !done.rolled_back));
     assert_eq!(bench.held(), Some(0));

@@ -227,14 +227,15 @@ impl Opening {
                     self.replace(entry.id, None);
                     return Ok(None);
                 };
-                let header = self.header_of(&footer);
+                let mut header = self.header_of(&footer);
+                self.follow_on(&mut header);
                 return self.salvage(None, header, entry.end, damage, Some(&footer)).map(Some);
             }
             Err(error) => return Err(error.into()),
         };
         let block = first_block(self.disk.as_ref(), &name)?;
         let known = SegmentHeader::decode(&block, self.manifest.store_id, entry.id);
-        let header = known.unwrap_or(SegmentHeader {
+        let mut header = known.unwrap_or(SegmentHeader {
             store_id: self.manifest.store_id,
             id: entry.id,
             base: entry.base,
@@ -246,13 +247,16 @@ impl Opening {
             epoch_after: self.cursor.epoch,
             compacted: entry.compacted,
         });
-        let mut header = header;
-        if header.base == self.cursor.position {
-            // Whatever became of the segment before: the copies continue one another.
-            header.hash_before = self.cursor.hash;
-        }
+        self.follow_on(&mut header);
         self.salvage(Some(file.as_ref()), header, entry.end, damage, footer.as_ref())
             .map(Some)
+    }
+
+    /// Whatever became of the segment before: the copies continue one another.
+    fn follow_on(&self, header: &mut SegmentHeader) {
+        if header.base == self.cursor.position {
+            header.hash_before = self.cursor.hash;
+        }
     }
 
     /// The header of a file that is gone, and of which only the footer is there: as of one that was rewritten.

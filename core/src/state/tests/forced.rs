@@ -161,6 +161,8 @@ fn who_loses_every_record_of_a_queues_name_finds_its_messages_under_its_number()
         if start == 1 {
             // Another configuration holds, and a checkpoint stands for all records before it.
             bench.state().unsettle_dynamic();
+            let found = bench.state().destination(Kind::Queue, &queue).unwrap();
+            assert!(found.settled && found.is_current);
             bench.state().checkpoint().unwrap();
             bench.settle();
         }
@@ -196,6 +198,7 @@ fn who_loses_the_newest_checkpoint_keeps_the_names_from_its_footer() {
         bench.settle();
     }
     let holder = bench.sealed().into_iter().find(|name| !before.contains(name)).unwrap();
+    bench.lose(&before[..1], true);
     bench.lose(&[holder], false);
     bench.forget_configuration();
     let report = bench.go_on_by_force();
@@ -216,11 +219,11 @@ fn what_was_deleted_and_made_again_is_not_kept_under_two_names() {
     let mut bench = Bench::on(SimDisk::new(4), options());
     let first = bench.queue("orders", Properties::default());
     let other = bench.queue("other", Properties::default());
+    bench.subscribe("late", "flights", |_| {});
     (1..=40).for_each(|number| {
         bench.send(first, &text(number));
         bench.settle();
     });
-    bench.subscribe("late", "flights", |_| {});
     bench.settle();
     let before = bench.sealed();
     bench.state().delete_destination(first, true, "admin").unwrap();
