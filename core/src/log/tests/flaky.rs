@@ -242,3 +242,40 @@ fn sizes_that_do_not_fit_one_another_are_refused_at_their_bounds() {
     assert!(accepted(|options| options.compact_below_percent = 90));
     assert!(!accepted(|options| options.compact_below_percent = 91));
 }
+
+#[test]
+fn a_start_that_lacks_descriptors_or_memory_for_the_moment_loses_nothing() {
+    let (refused, went) = (std::cell::Cell::new(0), std::cell::Cell::new(0));
+    crate::sim::seeds::each_seed(60, |seed| {
+        let (grown, appended, _) = forced::grown(seed);
+        for force_start in [false, true] {
+            for shortage_one_in in [3, 10, 30] {
+                let disk = grown.fork(seed);
+                let what = format!("seed {seed}, force {force_start}, one in {shortage_one_in}");
+                disk.set_faults(crate::sim::Faults {
+                    shortage_one_in,
+                    ..Default::default()
+                });
+                let starting = Options {
+                    force_start,
+                    ..options()
+                };
+                match Host::open(&disk, starting) {
+                    Ok(host) => {
+                        forced::nothing_lacks(&host, &appended);
+                        assert!(host.report.dropped.is_empty(), "{what}");
+                        went.set(went.get() + 1);
+                    }
+                    Err(LogError::Damaged { why, .. }) => panic!("{what}: {why}"),
+                    Err(_) => refused.set(refused.get() + 1),
+                }
+                disk.set_faults(Default::default());
+                disk.kill_process();
+                let host = Host::open(&disk, options()).unwrap_or_else(|error| panic!("{what}: then {error}"));
+                forced::nothing_lacks(&host, &appended);
+                assert!(host.report.dropped.is_empty(), "{what}");
+            }
+        }
+    });
+    assert!(refused.get() > 0 && went.get() > 0);
+}
