@@ -27,7 +27,7 @@ part "every test, every write of the operator's stories" env STERNA_ALL=1 tools/
 part "the engine, $ENGINE_SEEDS seeds of each simulation" \
     with_seeds "$ENGINE_SEEDS" cargo test --locked --quiet --manifest-path core/Cargo.toml --lib
 part "each defect of tests/defects put back, and looked for" "$PY" -m tools.defects hunt
-part "mutants of a tenth of log and state, 30 minutes" "$PY" -m tools.mutants
+part "mutants of log and state, 30 minutes at most" "$PY" -m tools.mutants
 part "the engine against the model of a queue, $MODEL_SEEDS cases" \
     with_seeds "$MODEL_SEEDS" "$PY" -m pytest -q tests/core/test_queue_model.py
 part "real brokers under load, with faults, ${SOAK_CYCLES:-300} cycles" "$PY" -m tests.soak --cycles "${SOAK_CYCLES:-300}"

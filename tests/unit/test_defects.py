@@ -54,3 +54,7 @@ def test_survivors_are_known_wherever_their_line_is_now(tmp_path: Path) -> None:
 
 def test_every_known_survivor_has_a_reason() -> None:
     assert all(why.strip() for why in mutants.known().values())
+
+
+def test_a_survivor_that_has_a_reason_is_not_among_those_that_nobody_has_looked_into() -> None:
+    assert not mutants.unjudged() & mutants.known().keys()

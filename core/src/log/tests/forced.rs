@@ -15,7 +15,7 @@ fn forced() -> Options {
 }
 
 /// A log of several segments, sealed, rewritten and unsealed ones, with what is appended to it. It stopped somehow.
-fn grown(seed: u64) -> (SimDisk, BTreeMap<Position, Known>, Position) {
+pub(super) fn grown(seed: u64) -> (SimDisk, BTreeMap<Position, Known>, Position) {
     let mut random = Random::new(seed);
     let mut host = filled(seed, 60 + random.below(100) as usize, 2500);
     if random.one_in(2) {
@@ -101,7 +101,7 @@ fn break_something(disk: &SimDisk, random: &mut Random) -> String {
 }
 
 /// All that was appended was recovered, in order.
-fn nothing_lacks(host: &Host, appended: &BTreeMap<Position, Known>) {
+pub(super) fn nothing_lacks(host: &Host, appended: &BTreeMap<Position, Known>) {
     let found: Vec<Position> = host.recovered.iter().map(|record| record.0).collect();
     assert_eq!(
         found,

@@ -215,6 +215,9 @@ fn the_cache_knows_what_it_holds() {
     // What is left makes room as before.
     (0..40).for_each(|number| cache.insert(extent(10_000 + number * 1000, 1000)));
     assert!(cache.bytes() <= 10_000, "{}", cache.bytes());
+    for gone in [100, 6500] {
+        assert!(cache.find(Position(gone)).is_none(), "{gone} came first");
+    }
     cache.forget(Position(0), Position(u64::MAX));
     assert_eq!(cache.bytes(), empty);
 }

@@ -2,6 +2,7 @@
 
 mod crash;
 mod damage;
+mod flaky;
 mod forced;
 mod formats;
 mod pieces;

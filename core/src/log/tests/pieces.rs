@@ -441,3 +441,62 @@ fn another_stores_watermark_is_refused_and_left_out_by_force() {
     assert!(Host::open(&disk, force).unwrap().report.watermark_lost);
     assert!(!Host::open(&disk, options()).unwrap().report.watermark_lost);
 }
+
+/// Keeps every record with so many bytes less of its head.
+struct Cutting(usize);
+
+impl Rewriter for Cutting {
+    fn rewrite(&self, record: Rewritable<'_>, _presence: &Presence<'_>) -> Rewrite {
+        if record.head.len() == 100 {
+            Rewrite::KeepAs(record.head[..100 - self.0].to_vec())
+        } else {
+            Rewrite::Drop
+        }
+    }
+}
+
+#[test]
+fn a_head_that_is_shorter_by_any_number_of_bytes_leaves_a_record_that_is_read() {
+    for cut in (8..=72).step_by(8).chain([1, 31, 33]) {
+        let mut host = Host::open(&SimDisk::new(4), options()).unwrap();
+        let mut kept = Vec::new();
+        for number in 0..150_u32 {
+            host.maintain(&KeepAll).unwrap();
+            let head = vec![number as u8; if number % 17 == 0 { 100 } else { 60 }];
+            let position = host.log.append(16, &head, &[7; 1500]).unwrap();
+            if number % 17 == 0 {
+                kept.push((position, head));
+            }
+            host.commit().unwrap();
+        }
+        let mut host = host.reopen(compacting()).unwrap();
+        kept.iter().for_each(|(position, _)| host.log.hold(*position));
+        host.maintain(&Cutting(cut)).unwrap();
+        let mut host = host.reopen(compacting()).unwrap();
+        kept.retain(|(position, _)| host.log.segments.find(*position).is_some_and(|found| found.compacted));
+        assert!(kept.len() > 3, "{}", kept.len());
+        for (position, head) in kept {
+            let record = host
+                .read(position)
+                .unwrap_or_else(|error| panic!("shorter by {cut}: {error}"));
+            assert!(record.head[..] == head[..100 - cut], "shorter by {cut}");
+            assert!(record.payload[..] == [7; 1500], "shorter by {cut}");
+        }
+    }
+}
+
+#[test]
+fn a_rewrite_that_left_a_record_out_frees_what_had_to_outlive_it() {
+    let mut host = filled(5, 250, 1500).reopen(compacting()).unwrap();
+    let positions: Vec<Position> = host.appended.keys().copied().collect();
+    let kept: Vec<Position> = positions.iter().copied().step_by(19).collect();
+    kept.iter().for_each(|position| host.log.hold(*position));
+    let holder = host.log.append(16, b"ends others", b"").unwrap();
+    host.log.depend(holder, positions[1]);
+    let blockers = |host: &mut Host| host.log.segments.find(holder).unwrap().liveness.blockers;
+    assert_eq!(blockers(&mut host), 1);
+    host.commit().unwrap();
+    host.maintain(&upkeep::Shedding { kept: &kept }).unwrap();
+    assert!(host.log.segments.find(positions[1]).unwrap().compacted);
+    assert_eq!(blockers(&mut host), 0);
+}

@@ -349,6 +349,9 @@ fn a_head_that_does_not_fit_leaves_the_segment_and_its_dependents_as_they_are() 
     }
     let holder = host.log.segments.find(holder).unwrap();
     assert_eq!(holder.liveness.blockers, 1, "it still must outlive its target");
+    let base = holder.base;
+    let target = host.log.segments.find(target).unwrap();
+    assert!(target.liveness.dependents.contains(&base), "and the target knows");
 }
 
 #[test]

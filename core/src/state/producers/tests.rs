@@ -264,6 +264,7 @@ fn a_late_number_says_up_to_where_it_cannot_be_told_for_its_producer() {
 fn what_cannot_be_told_of_what_was_only_in_memory_is_not_forgotten_by_what_comes_after_it() {
     let mut producers = Producers::new(10, 10);
     producers.arrive_unlogged(7, QUEUE, 5, &unknown_up_to(3));
+    assert_eq!(producers.refusal(7, QUEUE, 3), Refusal::Unknown);
     producers.arrive_unlogged(8, QUEUE, 1, &Ranges::default());
     producers.arrive_unlogged(7, QUEUE, 6, &Ranges::default());
     assert_eq!(producers.refusal(7, QUEUE, 3), Refusal::Unknown);
@@ -302,8 +303,8 @@ fn only_those_with_a_mark_put_one_when_their_rows_leave() {
 fn the_bounds_of_a_checkpoint_are_marks() {
     for bounds in [[9, 0], [0, 9]] {
         let mut producers = Producers::new(10, 10);
-        producers.restore_refusals_forgotten([0, 0]);
         producers.restore_refusals_forgotten(bounds);
+        assert!(!producers.is_plain());
         producers.restore_refusals_forgotten([0, 0]);
         arrive(&mut producers, 9, 4);
         arrive(&mut producers, 10, 4);

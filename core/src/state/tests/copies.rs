@@ -40,6 +40,27 @@ fn copies_that_meet_in_one_queue_have_a_number_each() {
     }
 }
 
+#[test]
+fn a_copy_that_meets_its_original_has_a_number_of_its_own_and_counts() {
+    for room in 1..4 {
+        let mut bench = Bench::new();
+        let limits = Properties {
+            messages_max: room,
+            ..Properties::default()
+        };
+        let queue = bench.queue("round", limits);
+        bench.bridge(Kind::Queue, "round", Kind::Queue, "round", None);
+        let taken = bench.try_send(queue, &Message::text("again"));
+        assert_eq!(taken.is_ok(), room >= 2, "{room} may be there");
+        bench.settle();
+        if taken.is_ok() {
+            let browsed = bench.state().browse(queue.source(), 0);
+            let numbers: Vec<u64> = browsed.map(|found| found.sequence).collect();
+            assert_eq!(numbers, [numbers[0], numbers[0] + 1]);
+        }
+    }
+}
+
 // covers: EMS-DEST-A19
 #[test]
 fn copies_that_meet_count_together_against_the_limit() {

@@ -3,6 +3,7 @@
 
 mod aside;
 mod bridges;
+mod chunks;
 mod compaction;
 mod copies;
 mod dependencies;
