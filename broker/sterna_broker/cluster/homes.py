@@ -120,7 +120,7 @@ class Homes:
         """Gives all of them these homes; what somebody else was quicker with is theirs.
 
         `is_plan`: they may be elsewhere as well. What was claimed since the plan was made, or is claimed with it, and
-        matches from another broker, is looked at in the next plan.
+        matches from another broker, or another end of its bridges, is looked at in the next plan.
         """
         fixed = set(static)
         # Ends of a bridge one after the other: each is claimed where no other one is claimed meanwhile.
@@ -128,7 +128,7 @@ class Homes:
 
         async def one(key: HomeKey, broker: str) -> None:
             async with turns[min((key, *self.partners(key)), key=str)], self._slots:
-                if is_plan and bound_to(self.view, key) - {broker}:
+                if is_plan and (bound_to(self.view, key) - {broker} or self._have_parted(key, wanted)):
                     return
                 try:
                     await self._claim(key, broker, is_static=key in fixed)
@@ -230,6 +230,13 @@ class Homes:
             await self._identity.verify(self._etcd, wall_ms())
             await self._catch_up(revision)
         return home
+
+    def _have_parted(self, key: HomeKey, wanted: dict[HomeKey, str]) -> bool:
+        """Whether a partner that was to get a home with it has got another one meanwhile."""
+        view = self.view
+        return any(
+            view.home(one.kind, one.name) not in (None, wanted[one]) for one in self.partners(key) if one in wanted
+        )
 
     def _of_partners(self, key: HomeKey) -> set[str]:
         view = self.view
