@@ -38,6 +38,10 @@ class Counts:
     killed: Counter[str] = field(default_factory=Counter)
     moved: Counter[str] = field(default_factory=Counter)
 
+    def by_kind(self) -> dict[str, Counter[str]]:
+        """What happened, and how often to which."""
+        return dict(vars(self))
+
     def add(self, other: Counts) -> None:
         """Those of another run, too."""
         self.cut.update(other.cut)
@@ -76,12 +80,12 @@ def never(counts: Counter[str]) -> list[str]:
 
 @cache
 def read() -> tuple[str, ...]:
-    """All awaits. Reads the files, once: before a run, and not within a step of its loop."""
+    """All awaits, each once. Reads the files, once: before a run, and not within a step of its loop."""
     found = []
     for room, _ in _ROOMS:
         for file in sorted(room.rglob("*.py")):
             found += [name for name, _, _ in _awaits(str(file))]
-    return tuple(found)
+    return tuple(dict.fromkeys(found))
 
 
 @cache
