@@ -61,7 +61,8 @@ def test_what_was_counted_is_added_up_over_runs_of_the_program(
     for runs in (3, 6):
         monkeypatch.setattr(sys, "argv", ["world", "--seeds", "3"])
         assert __main__.main() == 0
-        assert f"{runs} runs in all, 0 of them bad\n1 of {len(awaits.read())} awaits were cut" in capsys.readouterr().out
+        told = capsys.readouterr().out
+        assert f"{runs} runs in all, 0 of them bad\n1 of {len(awaits.read())} awaits were cut" in told
         assert __main__._read()["awaits"].cut == Counter({awaits.read()[0]: 2 * runs})
 
 
