@@ -56,6 +56,7 @@ def test_what_was_counted_is_added_up_over_runs_of_the_program(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(__main__, "BOOK", tmp_path / "build" / "world.json")
+    monkeypatch.setattr(__main__, "_quiet", lambda **_: None)  # it would outlast this test
     counts = awaits.Counts(cut=Counter({awaits.read()[0]: 2}))
     monkeypatch.setattr(__main__, "played", lambda scene, **_: Verdict(scene, counts=counts))
     for runs in (3, 6):
