@@ -67,7 +67,7 @@ def main() -> int:
     if arguments.first is None:
         BOOK.parent.mkdir(exist_ok=True)
         total = book["runs"] + seed - first
-        book = {"next": seed, "runs": total, "bad": book["bad"] + bad, "awaits": asdict(counts)}
+        book = {"next": seed, "runs": total, "bad": book["bad"] + bad, "awaits": counts.by_kind()}
         BOOK.write_text(json.dumps(book))
         print(f"{total} runs in all, {book['bad']} of them bad")
         _tell_awaits(counts)
@@ -150,7 +150,7 @@ def _tell(verdict: Verdict, arguments: Any) -> None:
 def _tell_awaits(counts: awaits.Counts) -> None:
     """What no run has reached."""
     known = set(awaits.read())
-    for what, counted in asdict(counts).items():
+    for what, counted in counts.by_kind().items():
         never = awaits.never(counted)
         print(
             f"{len(known & counted.keys())} of {len(known)} awaits were {what}, {len(never)} never:", *never, sep="\n  "

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import itertools
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from types import CodeType, FrameType
 from typing import Any, Final
 
 import sterna
@@ -30,6 +32,10 @@ _ROOMS: Final = (
 )
 
 
+#: First and last line, first and last column.
+_Place = tuple[int | None, int | None, int | None, int | None]
+
+
 @dataclass
 class Counts:
     """How often each, by the name of the await."""
@@ -37,6 +43,10 @@ class Counts:
     cut: Counter[str] = field(default_factory=Counter)
     killed: Counter[str] = field(default_factory=Counter)
     moved: Counter[str] = field(default_factory=Counter)
+
+    def by_kind(self) -> dict[str, Counter[str]]:
+        """What happened, and how often to which."""
+        return dict(vars(self))
 
     def add(self, other: Counts) -> None:
         """Those of another run, too."""
@@ -47,15 +57,15 @@ class Counts:
 
 def frames(task: asyncio.Task[Any]) -> list[tuple[Path, int]]:
     """Where a task waits: files and lines, the outermost first."""
-    return [(Path(file), line) for file, line in _frames(task)]
+    return [(Path(frame.f_code.co_filename), frame.f_lineno) for frame in _frames(task)]
 
 
-def _frames(task: asyncio.Task[Any]) -> list[tuple[str, int]]:
+def _frames(task: asyncio.Task[Any]) -> list[FrameType]:
     found = []
     coroutine: Any = task.get_coro()
     while coroutine is not None and hasattr(coroutine, "cr_frame"):
         if coroutine.cr_frame is not None:
-            found.append((coroutine.cr_frame.f_code.co_filename, coroutine.cr_frame.f_lineno))
+            found.append(coroutine.cr_frame)
         coroutine = coroutine.cr_await
     return found
 
@@ -64,8 +74,8 @@ def note(counts: Counter[str], tasks: Iterable[asyncio.Task[Any]]) -> None:
     """Counts the awaits in which these tasks wait."""
     for task in tasks:
         if not task.done():
-            for place in _frames(task):
-                if (found := _await_of(*place)) is not None:
+            for frame in _frames(task):
+                if (found := _await_of(frame.f_code, frame.f_lasti)) is not None:
                     counts[found] += 1
 
 
@@ -76,34 +86,38 @@ def never(counts: Counter[str]) -> list[str]:
 
 @cache
 def read() -> tuple[str, ...]:
-    """All awaits. Reads the files, once: before a run, and not within a step of its loop."""
+    """All awaits, each once. Reads the files, once: before a run, and not within a step of its loop."""
     found = []
     for room, _ in _ROOMS:
         for file in sorted(room.rglob("*.py")):
-            found += [name for name, _, _ in _awaits(str(file))]
-    return tuple(found)
+            found += _awaits(str(file)).values()
+    return tuple(dict.fromkeys(found))
 
 
 @cache
-def _await_of(file: str, line: int) -> str | None:
-    inside = [(last - first, name) for name, first, last in _awaits(file) if first <= line <= last]
-    return min(inside)[1] if inside else None
+def _await_of(code: CodeType, instruction: int) -> str | None:
+    """By where in its file the instruction is at which a frame waits: several awaits may stand in one line."""
+    awaits = _awaits(code.co_filename)
+    if not awaits:
+        return None
+    return awaits.get(next(itertools.islice(code.co_positions(), instruction // 2, None)))
 
 
 @cache
-def _awaits(path: str) -> tuple[tuple[str, int, int], ...]:
+def _awaits(path: str) -> dict[_Place, str]:
     """Each with a name that outlives a change elsewhere in the file: the function, and what is awaited."""
     file = Path(path)
     room, left_out = next(((one, left_out) for one, left_out in _ROOMS if file.is_relative_to(one)), (file, ()))
     if room == file or file.relative_to(room).parts[0] in left_out:
-        return ()
-    found = []
+        return {}
+    found: dict[_Place, str] = {}
     source = file.read_text()
     for function in ast.walk(ast.parse(source)):
         if isinstance(function, ast.AsyncFunctionDef):
+            # One that stands within another one comes later, and has its own.
             for node in ast.walk(function):
                 if isinstance(node, ast.Await):
                     what = " ".join((ast.get_source_segment(source, node.value) or "").split())[:60]
-                    name = f"{file.relative_to(room.parent)} {function.name}: {what}"
-                    found.append((name, node.lineno, node.end_lineno or node.lineno))
-    return tuple(dict.fromkeys(found))
+                    place = node.lineno, node.end_lineno, node.col_offset, node.end_col_offset
+                    found[place] = f"{file.relative_to(room.parent)} {function.name}: {what}"
+    return found

@@ -192,8 +192,7 @@ class Faults:
             await asyncio.sleep(0.5)
         if standing < len(names):
             self.restarted = True
-            while last in self._down:
-                await asyncio.sleep(0.1)
+            await self.cluster.until(lambda: last not in self._down)
             with self._held(last):
                 await last.stop()
                 last.replace_disk()

@@ -1,5 +1,7 @@
-"""Applications with habits, for clients of their own: services that go on for as long as they can, batches that are
-worked on for a while, connections that are opened and closed again and again, heavy goods, and visitors.
+"""Applications with habits, for clients of their own.
+
+Services that go on for as long as they can, batches that are worked on for a while, connections that are opened and
+closed again and again, heavy goods, and visitors who do not wait for their answer.
 
 Seeds have them or have not (`Scene.extras`), so that the others are the runs that they were.
 """
@@ -54,9 +56,14 @@ async def attendant(app: Application, connection: sterna.Connection, steps: int)
             raise ValueError("the application's own failure")
         app.taken(handing, "maybe")
 
-    while app.now_s() < until_s and not app.is_over and connection.closed is None:
+    def goes_on() -> bool:
+        return app.now_s() < until_s and not app.is_over
+
+    while goes_on() and connection.closed is None:
         consumer = await app.call("consumer", connection.consumer(Queue(queue), listener=on_message))
-        while app.now_s() < until_s and not app.is_over and consumer.closed is None:
+        for _ in range(round(_LIVES_S[-1] * 10)):
+            if not goes_on() or consumer.closed is not None:
+                break
             await asyncio.sleep(0.1)
         await ended(app, connection, consumer, told)
         await app.surely("consumer.close", consumer.close)
@@ -156,9 +163,7 @@ async def _iterates(app: Application, own: sterna.Connection) -> None:
 async def _waits(app: Application, own: sterna.Connection) -> None:
     """Without a time limit: until there is a message, or the connection is closed."""
     name = app.key()
-    consumer = await own.consumer(
-        Queue(app.random.choice(app.queues)), acknowledge_mode=AcknowledgeMode.INDIVIDUAL
-    )
+    consumer = await own.consumer(Queue(app.random.choice(app.queues)), acknowledge_mode=AcknowledgeMode.INDIVIDUAL)
     while True:
         try:
             message = await app.call("receive without limit", consumer.receive())

@@ -143,7 +143,7 @@ class _World:
         self.applications: list[Application] = []
         self.facts.placed = self.faults.placed
         self.watch = Watch(self.loop, self.network, self.brokers)
-        self._queues = _QUEUES
+        self._queues: tuple[str, ...] = _QUEUES
         if scene.extras:
             self._queues = (*_QUEUES, *STALLS)
             self.network.slow = Random(f"slow {seed}").choice(_SLOW)
@@ -294,7 +294,7 @@ class _World:
 
     async def _audit(self, connection: sterna.Connection) -> None:
         """What the broker keeps for a connection is what the SDK has on it: else something has nobody any more."""
-        lifeline = connection._lifeline
+        lifeline: Any = connection._lifeline
         kept: dict[str, Any] = {}
         own: dict[str, Any] = {}
         # For longer than either side needs to notice that it hears nothing of the other.

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections import Counter
+from pathlib import Path
 
-from tests.world import awaits
+import pytest
+
+from tests.world import __main__, awaits
 from tests.world.clusters import Cluster
+from tests.world.run import Verdict
 from tests.world.stage import Stage, staged
 
 
@@ -45,6 +50,21 @@ async def test_it_is_counted_where_tasks_are_cut_and_killed_and_where_homes_move
 
 def _statistics(cluster: Cluster, broker: str) -> list[dict[str, int]]:
     return [row["statistics"] for row in cluster.brokers[broker].listed("queue") if row["name"] == "orders"]
+
+
+def test_what_was_counted_is_added_up_over_runs_of_the_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(__main__, "BOOK", tmp_path / "build" / "world.json")
+    monkeypatch.setattr(__main__, "_quiet", lambda **_: None)  # it would outlast this test
+    counts = awaits.Counts(cut=Counter({awaits.read()[0]: 2}))
+    monkeypatch.setattr(__main__, "played", lambda scene, **_: Verdict(scene, counts=counts))
+    for runs in (3, 6):
+        monkeypatch.setattr(sys, "argv", ["world", "--seeds", "3"])
+        assert __main__.main() == 0
+        told = capsys.readouterr().out
+        assert f"{runs} runs in all, 0 of them bad\n1 of {len(awaits.read())} awaits were cut" in told
+        assert __main__._read()["awaits"].cut == Counter({awaits.read()[0]: 2 * runs})
 
 
 def test_every_room_is_looked_at() -> None:
