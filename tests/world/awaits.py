@@ -87,7 +87,7 @@ def never(counts: Counter[str]) -> list[str]:
 @cache
 def read() -> tuple[str, ...]:
     """All awaits, each once. Reads the files, once: before a run, and not within a step of its loop."""
-    found = []
+    found: list[str] = []
     for room, _ in _ROOMS:
         for file in sorted(room.rglob("*.py")):
             found += _awaits(str(file)).values()
