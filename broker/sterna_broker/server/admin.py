@@ -173,6 +173,8 @@ class Administration:
         Raises:
             RefusedError: MOVED.
         """
+        if self._desk is None:
+            return
         listed = f"{client_id}/{name}" if kind == "DurableSubscription" else name
         await self._found(kind, listed)
         self._check_here(kind, listed, None)
