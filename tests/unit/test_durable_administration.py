@@ -46,8 +46,9 @@ async def test_waiting_ends_when_the_log_is_on_disk(pump: Pump) -> None:
 async def test_a_purge_is_answered_when_its_record_is_durable(pump: Pump) -> None:
     pump.engine.configure('{"queues": [{"name": "q"}]}')
     await pump.durable()
-    unused = cast("Any", SimpleNamespace())
-    administration = Administration(pump, unused, unused)
+    objects = SimpleNamespace(named=lambda kind, name: None)
+    live = cast("Any", SimpleNamespace(objects=objects))
+    administration = Administration(pump, live, cast("Any", SimpleNamespace()))
     # Nothing is in it, so something else stands for the record: what counts is that the answer waits for the log.
     pump.engine.configure('{"queues": [{"name": "q"}, {"name": "another"}]}')
     before, durable = progress(pump.engine)
