@@ -62,7 +62,7 @@ impl Engine {
         let Some(producer) = self.producers.get_mut(&producer_key) else {
             return Ok(Outcome::Done);
         };
-        if let Some(cause) = producer.expelled.clone() {
+        if let Some(cause) = producer.turn_away(|| told_of(frame)) {
             // The end says of all that has no answer that it was not stored; nothing of a transaction arrives without this.
             self.doom(key, frame, &cause);
             return Ok(Outcome::Done);
@@ -77,7 +77,7 @@ impl Engine {
                 format!("producer {}", frame.producer),
                 message,
             );
-            self.expel_producer(producer_key, refused);
+            self.expel_for(producer_key, refused, frame);
             return Ok(Outcome::Done);
         };
         let destination = match self.destination_of(key, producer_key, frame) {
@@ -437,6 +437,14 @@ impl Engine {
         self.doom(key, frame, &refused);
         self.reject(id, key, frame, rejected);
         Ok(Outcome::Done)
+    }
+
+    /// Expels a producer because of what it has sent, which is not taken either.
+    fn expel_for(&mut self, producer_key: u64, refused: Refused, frame: &PublishFrame<'_>) {
+        if let Some(producer) = self.producers.get_mut(&producer_key) {
+            producer.note_turned_away(&told_of(frame));
+        }
+        self.expel_producer(producer_key, refused);
     }
 
     /// Nothing of a transaction arrives when a part of it cannot (EMS-TX-A02), be it the first that names it.
