@@ -157,8 +157,8 @@ class Lane:
 
     def _check_ended(self) -> None:
         if self._ended is not None:
-            if isinstance(self._ended, errors.MovedError):
-                self.moved()
+            if isinstance(self._ended, errors.MovedError) or errors.is_for_now(self._ended):
+                self.moved()  # or it would be taken for open, where nobody knows it any more
             raise self._ended
 
     async def _ask_to_open(self, link: Link, *, again: bool) -> None:

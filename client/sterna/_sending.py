@@ -72,9 +72,9 @@ class Sending:
     # --- Opening, on each link anew
 
     async def open_first(self, link: Link) -> None:
-        """Opens the lanes where they have not been before, but for those that an earlier try has opened."""
+        """Opens the lanes where they have not been before; not those that are over, or that a try has opened."""
         for lane in list(self._lanes.values()):
-            if not lane.is_open_on(link):
+            if lane.closed is None and not lane.is_open_on(link):
                 await self._open(lane, link, again=False)
 
     async def _open(self, lane: Lane, link: Link, *, again: bool) -> None:
@@ -87,6 +87,8 @@ class Sending:
             if not again:
                 lifeline.unroute_lane(lane)
             raise
+        if lane.closed is not None:
+            lifeline.unroute_lane(lane)  # it was closed meanwhile, and nothing more comes for it
 
     async def reopen(self, link: Link) -> None:
         """Opens the lanes on a new link; a lane that the broker refuses now fails with that, for good."""
@@ -184,10 +186,16 @@ class Sending:
         except errors.MovedError as moved:
             await self._follow(moved)
         except errors.SternaError as error:
-            self.fail(error)
-            self.part.lifeline.report(error)
+            self._is_over(error)
         finally:
             self.is_following = False
+
+    def _is_over(self, error: errors.SternaError) -> None:
+        """It cannot go on; whoever has closed it on the way is not told of that."""
+        is_known = self.lane.closed is not None
+        self.fail(error)
+        if not is_known:
+            self.part.lifeline.report(error)
 
     def told(self) -> None:
         """A lane is not open any more where it was: nothing more comes of it from there."""
@@ -222,8 +230,7 @@ class Sending:
                 return
             raise moved
         except errors.SternaError as error:
-            self.fail(error)
-            self.part.lifeline.report(error)
+            self._is_over(error)
         finally:
             self.is_following = False
 

@@ -10,6 +10,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from sterna_broker.configuration import applied as sterna_applied
 from sterna_broker.configuration.applied import AppliedFolder, Record
 from sterna_resources import ManifestError
 from sterna_resources.reading import examine_text
@@ -163,6 +164,36 @@ def test_on_a_full_disk_what_is_new_goes_all_the_same(tmp_path: Path, monkeypatc
     assert _held(applied.folder) == {"a": 1, "b": 2}
     applied.undo({}, [("Queue", "a"), ("Queue", "b")])
     assert _held(applied.folder) == {}
+
+
+def test_on_a_full_disk_the_change_before_holds_whatever_is_undone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was answered, and stands in its one file still: what comes next of the same objects is not kept."""
+    applied = AppliedFolder(tmp_path / "applied")
+    applied.write([_record("a", 1), _record("gone", 1)])
+    write, room = sterna_applied._write_synced, 1
+
+    def filling(file: Path, text: str) -> None:
+        nonlocal room
+        room -= 1
+        if room < 0:
+            raise OSError(28, "No space left on device")
+        write(file, text)
+
+    monkeypatch.setattr(sterna_applied, "_write_synced", filling)
+    applied.write([_record("a", 2), _record("b", 2)], [("Queue", "gone")])
+    kept = {"a": 2, "b": 2}
+    assert _held(applied.folder) == kept
+    for next_one in ([_record("a", 3), _record("b", 3), _record("gone", 3)], [_record("a", 3), _record("b", None)]):
+        former = {record.key: record for record in applied.load()}
+        with pytest.raises(OSError, match="No space"):
+            applied.write(next_one)
+        applied.undo(former, [record.key for record in next_one])
+        assert _held(applied.folder) == kept
+    monkeypatch.setattr(sterna_applied, "_write_synced", write)
+    applied.write([_record("c", 1)])
+    assert _held(applied.folder) == {**kept, "c": 1}
 
 
 def test_files_that_older_brokers_wrote_are_read_and_a_damaged_change_is_told(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """What the broker ends in the same breath as it has opened it: whoever opens it is told, and nothing of it is kept."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -63,6 +64,28 @@ async def test_a_producer_that_is_ended_right_behind_its_opening_is_none_of_the_
         adding.send(None)
     assert not session._part.producers
     assert not session._part.lifeline.lanes
+
+
+@pytest.mark.parametrize("name", ["", "import"])
+async def test_a_producer_that_is_ended_for_now_right_behind_its_opening_is_opened_again(name: str) -> None:
+    """Nobody at the broker knows it any more: what it took for open would hear of nothing that is sent."""
+    session, link = _session()
+    producer = Producer(session, Queue("orders"), ProducerOptions(name=name))
+    adding = asyncio.create_task(session._part.add_producer(producer._sending))
+    for ends in (True, True, False):
+        asked: list[Any] = []
+        async with asyncio.timeout(5):
+            while not asked:
+                await asyncio.sleep(0)
+                asked = [one for one in pb.ClientBatch.FromString(link._take()).frames if one.HasField("open_producer")]
+        opened = pb.ProducerOpened(incarnation=3)
+        link._handle(pb.ServerFrame(reply=pb.Reply(request=asked[0].request, producer_opened=opened)))
+        if ends:
+            reason = pb.Error(code=pb.UNAVAILABLE, message="it lives nowhere for now", retryable=True)
+            link._handle(pb.ServerFrame(producer_closed=pb.ProducerClosed(producer=producer._lane.id, reason=reason)))
+    await adding
+    assert producer._lane.is_open_on(link)
+    assert session._part.lifeline.lanes == [producer._lane]
 
 
 async def test_a_browser_that_is_closed_while_it_is_opened_is_none_of_the_sessions() -> None:

@@ -138,3 +138,61 @@ def test_who_uses_what_was_given_to_a_broker_that_was_never_there_waits_and_othe
         await connection.close()
 
     shown()
+
+
+@pytest.mark.parametrize("closes", ["producer", "session"])
+def test_a_producer_that_is_closed_while_it_waits_for_a_home_is_not_opened_any_more(closes: str) -> None:
+    @staged
+    async def shown(stage: Stage) -> None:
+        cluster = await stage.cluster("b0", "b1")
+        await cluster.allow_all()
+        await cluster.apply("Queue", "orders", broker="b1")
+        await cluster.until_home("queue", "orders", "b1")
+        connection = await stage.connect(cluster.brokers["b1"])
+        told: list[BaseException] = []
+        connection.on_error(told.append)
+        session = await connection.session()
+        producer = await session.producer("orders")
+        await cluster.give("queue", "orders", "b9")
+        await asyncio.sleep(2)
+        following = [producer._sending.is_following]
+        await (producer if closes == "producer" else session).close()
+        await asyncio.sleep(1)
+        assert [*following, producer._sending.is_following] == [True, False]
+        await cluster.give("queue", "orders", "b1")
+        await asyncio.sleep(1)
+        assert (connection._lifeline.lanes, told) == ([], [])
+        await connection.close()
+
+    shown()
+
+
+@pytest.mark.parametrize("name", ["", "import"])
+def test_what_is_sent_while_a_home_comes_and_goes_arrives_once(name: str) -> None:
+    """Also where a producer is ended in the same breath as it was opened."""
+
+    @staged
+    async def shown(stage: Stage) -> None:
+        cluster = await stage.cluster("b0", "b1")
+        await cluster.allow_all()
+        await cluster.apply("Queue", "orders", broker="b1")
+        await cluster.until_home("queue", "orders", "b1")
+        connection = await stage.connect(cluster.brokers["b1"])
+        producer = await connection.producer("orders", name=name)
+        sending: list[asyncio.Task[Any]] = []
+        for home in ("b9", "b1", "b9", "b1", "b0", "b1") * 20:
+            await cluster.give("queue", "orders", home)
+            for _ in range(3):
+                sending.append(asyncio.create_task(producer.send(f"{len(sending)}")))
+                await asyncio.sleep(stage.random.random() * 0.01)
+        await cluster.give("queue", "orders", "b1")
+        await asyncio.wait_for(asyncio.gather(*sending), 60)
+        found: list[str] = []
+        for home in ("b0", "b1"):
+            await cluster.give("queue", "orders", home)
+            await asyncio.sleep(2)
+            found += await drained(connection, "orders")
+        assert sorted(found, key=int) == [f"{number}" for number in range(len(sending))]
+        await connection.close()
+
+    shown()

@@ -154,15 +154,15 @@ class AppliedFolder:
         try:
             self.write([former[key] for key in keys if key in former], new)
         except OSError:
-            self._drop_new(keys, new)
+            self._drop_new(former, keys, new)
             held = {record.key: _text(record) for record in self.load()}
             if any(held.get(key) != (_text(former[key]) if key in former else None) for key in keys):
                 raise
 
-    def _drop_new(self, keys: list[Key], new: list[Key]) -> None:
+    def _drop_new(self, former: dict[Key, Record], keys: list[Key], new: list[Key]) -> None:
         """Takes out what is new, without writing anything."""
         change = self._pending()
-        if change is not None and change.keys <= {*keys}:
+        if change is not None and change.keys <= {*keys} and not change.is_in(former):
             # It is what is undone. An earlier one, which finds no room either, holds.
             self._change.unlink()
         for key in new:
@@ -241,6 +241,12 @@ class _Change:
     def keys(self) -> set[Key]:
         """Whom it concerns."""
         return {*(record.key for record in self.records), *self.removed}
+
+    def is_in(self, records: dict[Key, Record]) -> bool:
+        """Whether these say what it says."""
+        said = {key: _text(record) for key, record in records.items()}
+        kept = all(said.get(record.key) == _text(record) for record in self.records)
+        return kept and not any(key in records for key in self.removed)
 
 
 @contextmanager

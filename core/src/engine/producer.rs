@@ -42,6 +42,8 @@ pub const WINDOW_MESSAGES: u64 = 65_536;
 pub const WINDOW_BYTES_MAX: u64 = 16 << 20;
 /// The smallest: one batch of the default size fits, so that any frame can be published in the end.
 pub const WINDOW_BYTES_MIN: u64 = 1 << 20;
+/// Beyond so many ranges that were turned away what lies between them counts among them.
+const TURNED_AWAY_MAX: usize = 1_024;
 
 /// One producer.
 #[derive(Debug)]
@@ -70,6 +72,8 @@ pub struct Producer {
     pub name: Option<Box<Name>>,
     /// Why it takes nothing any more; its client is told when what it had taken has its answer.
     pub expelled: Option<Refused>,
+    /// What came of it since, and was not taken, ascending: first and last.
+    pub turned_away: Vec<(u64, u64)>,
     /// Bytes published since it was opened.
     pub published_bytes: u64,
     /// The window in bytes.
@@ -116,6 +120,7 @@ impl Producer {
             postponed: Postponed::default(),
             name: None,
             expelled: None,
+            turned_away: Vec::new(),
             published_bytes: 0,
             window_bytes,
             settled_sequence: before,
@@ -145,6 +150,26 @@ impl Producer {
     /// Numbers below this one may have been sent before.
     pub fn may_be_again_below(&self) -> u64 {
         self.again_below.max(self.next_sequence)
+    }
+
+    /// Why numbers that have come are not taken, when it is expelled; they are noted then.
+    pub fn turn_away(&mut self, ranges: impl FnOnce() -> Vec<(u64, u64)>) -> Option<Refused> {
+        let cause = self.expelled.clone()?;
+        self.note_turned_away(&ranges());
+        Some(cause)
+    }
+
+    /// Notes numbers that are not taken. What may have been sent before it came back may be kept since then.
+    pub fn note_turned_away(&mut self, ranges: &[(u64, u64)]) {
+        let full = self.turned_away.len() >= TURNED_AWAY_MAX;
+        for &(first, last) in ranges.iter().filter(|(_, last)| *last >= self.again_below) {
+            let first = first.max(self.again_below);
+            match self.turned_away.last_mut() {
+                Some((_, known)) if last <= *known => {}
+                Some((_, known)) if full || first <= known.saturating_add(1) => *known = last,
+                _ => self.turned_away.push((first, last)),
+            }
+        }
     }
 
     /// Bytes that were published and are not settled.

@@ -267,6 +267,18 @@ impl Engine {
             };
             self.send(stream, number, server_frame::Frame::Confirm(confirm));
         }
+        // Its client ends it, and has not heard that it was expelled: the answer confirms what is not refused before.
+        if let (Some(stream), Some(reason)) = (stream, &producer.expelled) {
+            for (first, last) in producer.turned_away {
+                let rejected = proto::Rejected {
+                    producer: producer.number,
+                    first,
+                    last,
+                    error: Some((**reason).clone()),
+                };
+                self.send(stream, number, server_frame::Frame::Rejected(rejected));
+            }
+        }
     }
 
     /// Closes a producer that broke the rules, or whose place is not here any more. It takes nothing from now on.
@@ -298,7 +310,7 @@ impl Engine {
 
     /// Ends an expelled producer and tells its client; one whose stream is lost is told when it has come back.
     pub(super) fn end_expelled(&mut self, producer_key: u64) {
-        let Some(producer) = self.producers.get(&producer_key) else {
+        let Some(producer) = self.producers.get_mut(&producer_key) else {
             return;
         };
         let (number, session_key) = (producer.number, producer.session);
@@ -310,6 +322,8 @@ impl Engine {
             producer: number,
             reason: producer.expelled.as_deref().cloned(),
         };
+        // That says it of all of these.
+        producer.turned_away.clear();
         self.end_producer(producer_key);
         self.send(stream, session, server_frame::Frame::ProducerClosed(closed));
         self.refuse_waiting_of(session_key, number);

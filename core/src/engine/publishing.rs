@@ -59,10 +59,12 @@ impl Engine {
         let Some(producer_key) = self.producer_key(key, frame.producer) else {
             return self.reject_all(id, key, frame, no_such_producer(frame.producer));
         };
-        let expelled = self.producers.get(&producer_key).and_then(|one| one.expelled.clone());
-        let Some(producer) = self.producers.get_mut(&producer_key).filter(|_| expelled.is_none()) else {
-            return Ok(self.pass_by(key, frame, expelled));
+        let Some(producer) = self.producers.get_mut(&producer_key) else {
+            return Ok(Outcome::Done);
         };
+        if let Some(cause) = producer.turn_away(|| told_of(frame)) {
+            return Ok(self.pass_by(key, frame, &cause));
+        }
         producer.pass_over();
         let next = producer.next_sequence;
         let last = frame.first_sequence.checked_add(frame.count - 1);
@@ -73,7 +75,7 @@ impl Engine {
                 format!("producer {}", frame.producer),
                 message,
             );
-            self.expel_producer(producer_key, refused);
+            self.expel_for(producer_key, refused, frame);
             return Ok(Outcome::Done);
         };
         let destination = match self.destination_of(key, producer_key, frame) {
@@ -120,10 +122,8 @@ impl Engine {
 
     /// Leaves out what comes of a producer whose end is about to be told: of all that has no answer the end says that it was
     /// not stored. Nothing of a transaction arrives without it.
-    fn pass_by(&mut self, key: u64, frame: &PublishFrame<'_>, cause: Option<Refused>) -> Outcome {
-        if let Some(cause) = cause {
-            self.doom(key, frame, &cause);
-        }
+    fn pass_by(&mut self, key: u64, frame: &PublishFrame<'_>, cause: &Refused) -> Outcome {
+        self.doom(key, frame, cause);
         Outcome::Done
     }
 
@@ -442,6 +442,14 @@ impl Engine {
         self.doom(key, frame, &refused);
         self.reject(id, key, frame, rejected);
         Ok(Outcome::Done)
+    }
+
+    /// Expels a producer because of what it has sent, which is not taken either.
+    fn expel_for(&mut self, producer_key: u64, refused: Refused, frame: &PublishFrame<'_>) {
+        if let Some(producer) = self.producers.get_mut(&producer_key) {
+            producer.note_turned_away(&told_of(frame));
+        }
+        self.expel_producer(producer_key, refused);
     }
 
     /// Nothing of a transaction arrives when a part of it cannot (EMS-TX-A02), be it the first that names it.

@@ -84,6 +84,8 @@ pub struct RecoveryReport {
     pub manifest_computed: bool,
     /// What a forced start dropped.
     pub dropped: Vec<Dropped>,
+    /// An earlier forced start did not come to its end: what it had to make durable may be missing.
+    pub force_unfinished: bool,
     /// Nothing of this is lost but its names; told by the state layer.
     pub renamed: Vec<Renamed>,
     /// Where the log ends.

@@ -108,6 +108,8 @@ pub struct State {
     pub(super) recovered: Vec<DestinationId>,
     /// A checkpoint that a forced start owes found no room.
     pub(super) checkpoint_owed: bool,
+    /// A forced start is over once the log is durable up to here, and nothing is owed of it.
+    pub(super) force_ends: Option<Position>,
     pub(super) totals: Totals,
 }
 
@@ -161,7 +163,7 @@ impl State {
                 .map_err(|error| error.to_string())
         })?;
         SpillFiles::wipe(&*disk)?;
-        report.renamed = tables.recovered(&mut log, recovering, follows, is_forced);
+        report.renamed = tables.recovered(&mut log, recovering, follows, is_forced || report.force_unfinished);
         log.keep_for_checkpoint(tables.checkpoint_bytes);
         tables.live = !follows;
         let checkpoint_end = tables.checkpoint;
@@ -191,12 +193,10 @@ impl State {
             unreserved: Vec::new(),
             recovered: Vec::new(),
             checkpoint_owed: false,
+            force_ends: None,
             totals: Totals::default(),
         };
-        if !follows {
-            state.log_start(options.start)?;
-            state.settle_forced(&report)?;
-        }
+        state.begin(options.start, &report, is_forced)?;
         state.bridge_incarnation = state.next_incarnation()?;
         state.overdue = state.tables.timers.is_due(now.monotonic_ms);
         Ok((state, report))
@@ -436,6 +436,14 @@ impl State {
         self.log_start(start)?;
         self.bridge_incarnation = self.next_incarnation()?;
         Ok(())
+    }
+
+    /// The first records of a start; who follows another writes none.
+    fn begin(&mut self, start: Start, report: &RecoveryReport, is_forced: bool) -> Result<(), StateError> {
+        if self.tables.live {
+            self.log_start(start)?;
+        }
+        self.settle_forced(report, is_forced)
     }
 
     /// Logs this start before anything that could rest on it.

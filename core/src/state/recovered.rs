@@ -5,11 +5,14 @@
 //!
 //! Some may have belonged to what was deleted: that is told by the same records. Who forces a start looks and decides.
 //!
+//! A forced start that is killed before all of this is durable is gone on with by the next start, forced or not: a file in
+//! the store's folder says so.
+//!
 //! Producers are told by records as well. Where some are lost, one that is not known may have been: of it, and of a
 //! producer's name that is not known, it cannot be told any more whether it is new. The checkpoint that says so from then
 //! on is written at once.
 
-use crate::log::{AppendError, Dropped, Purpose, RecoveryReport, Renamed};
+use crate::log::{AppendError, Dropped, Position, Purpose, RecoveryReport, Renamed};
 use crate::name::DestinationName;
 
 use super::catalogue_record::{DestinationHead, Origin, kinds};
@@ -52,10 +55,18 @@ impl Tables {
 impl State {
     /// After a forced start that lost something: logs the names that it gave out, and what cannot be told any more, and has
     /// that durable before anybody hears of it. For want of room it happens later.
-    pub(super) fn settle_forced(&mut self, report: &RecoveryReport) -> Result<(), StateError> {
-        let is_loss = |dropped: &Dropped| dropped.records != Some(0);
-        if !report.dropped.iter().any(is_loss) && report.renamed.is_empty() {
+    pub(super) fn settle_forced(&mut self, report: &RecoveryReport, is_forced: bool) -> Result<(), StateError> {
+        // A follower has from its leader what it lacks, and leaves what an earlier start owes to the one that does not follow.
+        let follows = !self.tables.live;
+        if report.force_unfinished && follows || !(report.force_unfinished || is_forced) {
             return Ok(());
+        }
+        let is_loss = |dropped: &Dropped| dropped.records != Some(0);
+        self.force_ends = Some(Position::ZERO);
+        // What an earlier one had lost that did not come to its end nobody knows any more.
+        let is_whole = !report.dropped.iter().any(is_loss) && report.renamed.is_empty() && !report.force_unfinished;
+        if follows || is_whole {
+            return self.end_force();
         }
         let catalogue = &self.tables.catalogue;
         let ids = report.renamed.iter().rev();
@@ -72,6 +83,27 @@ impl State {
         self.checkpoint_if_due()?;
         self.log.flush_now()?;
         self.advance_commit(self.log.durable());
+        self.end_force()
+    }
+
+    /// Writes a checkpoint when one is due, and first what a forced start still owes, as far as there is room.
+    pub(super) fn settle_owed(&mut self) -> Result<(), StateError> {
+        let owed = !self.recovered.is_empty() || self.checkpoint_owed;
+        self.log_recovered()?;
+        self.checkpoint_if_due()?;
+        if let Some(end) = self.force_ends.as_mut().filter(|_| owed) {
+            *end = self.log.end();
+        }
+        self.end_force()
+    }
+
+    /// Notes that a forced start is over, when all that it has to say is durable.
+    fn end_force(&mut self) -> Result<(), StateError> {
+        let Some(end) = self.force_ends else { return Ok(()) };
+        if self.recovered.is_empty() && !self.checkpoint_owed && self.log.durable() >= end {
+            self.log.end_force()?;
+            self.force_ends = None;
+        }
         Ok(())
     }
 

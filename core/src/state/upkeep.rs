@@ -282,8 +282,7 @@ impl State {
         if let Some(work) = self.tables.volatile.spill() {
             return Ok(Some(UpkeepJob::Spill(work)));
         }
-        self.log_recovered()?;
-        self.checkpoint_if_due()?;
+        self.settle_owed()?;
         let Self { log, tables, .. } = self;
         Ok(log.maintenance(&*tables).map(|job| UpkeepJob::Log(Box::new(job))))
     }

@@ -3,6 +3,7 @@
 
 use super::room::code;
 use super::*;
+use crate::proto::reply::Result as Answered;
 use crate::proto::transact::Verb;
 use crate::proto::{ErrorCode, OpenProducer};
 
@@ -69,10 +70,12 @@ fn deletes(bench: &mut Bench) {
     engine.delete_for(Kind::Queue, "orders", false, &moved).unwrap();
 }
 
+/// How the broker ends a producer, and what its client is told.
+type Way = (fn(&mut Bench), ErrorCode);
+
 #[test]
 fn what_is_on_its_way_to_the_disk_is_confirmed_before_the_end_of_its_producer_is_told() {
-    type End = fn(&mut Bench);
-    let ways: [(End, ErrorCode); 3] = [
+    let ways: [Way; 3] = [
         (Bench::serve_elsewhere, ErrorCode::Moved),
         (deletes, ErrorCode::Moved),
         // Number 9 where 3 had to come.
@@ -190,5 +193,46 @@ fn who_was_away_when_its_producer_was_ended_is_told_when_it_is_back() {
         assert!(resumed);
         assert_eq!(bench.heard(), [Confirmed(1), Ended(ErrorCode::Moved)], "{under_way}");
         assert_eq!(bench.engine().producers.len(), 0);
+    }
+}
+
+#[test]
+fn what_came_behind_an_end_that_is_not_told_yet_is_refused_before_the_answer_to_who_closes() {
+    for session in [false, true] {
+        let mut bench = Bench::expellable(AcknowledgeMode::Client);
+        bench.publish_in(1, 0);
+        bench.serve_elsewhere();
+        bench.publish_in(2, 0);
+        bench.publish_in(3, 0);
+        let close = if session {
+            Sent::CloseSession(proto::CloseSession::default())
+        } else {
+            Sent::CloseProducer(proto::CloseProducer { producer: 1 })
+        };
+        bench.ask(9, close);
+        bench.settle();
+        assert_eq!(
+            bench.answer(9),
+            Some(Answered::Done(proto::Done {})),
+            "session: {session}"
+        );
+        assert_eq!(
+            bench.heard(),
+            [Heard::Refused(2), Heard::Refused(3)],
+            "session: {session}"
+        );
+        let answer = bench.frames.iter().position(|frame| {
+            let told = frame.frame.as_ref().unwrap();
+            matches!(told, Got::Reply(reply) if reply.request == 9)
+        });
+        let refused = bench.frames.iter().position(|frame| {
+            let told = frame.frame.as_ref().unwrap();
+            matches!(told, Got::Rejected(_))
+        });
+        assert!(
+            refused < answer,
+            "the answer stands for what was not rejected before it"
+        );
+        assert_eq!((bench.engine().producers.len(), bench.held()), (0, Some(1)));
     }
 }

@@ -32,6 +32,8 @@ mod unsealed;
 use survey::Beginning;
 
 const LOCK_FILE: &str = "lock";
+/// There from the beginning of a forced start until what the layer above concludes from its losses is durable.
+const FORCED_FILE: &str = "forced";
 /// How much of a new log's first segment is filled with zeros before the first append; maintenance does the rest.
 const FIRST_FILL_BYTES: u64 = 4 * 1024 * 1024;
 
@@ -58,7 +60,13 @@ impl Log {
             },
             _ => LogError::Disk(error),
         })?;
-        let mut report = RecoveryReport::default();
+        let mut report = RecoveryReport {
+            force_unfinished: disk.list()?.iter().any(|name| name == FORCED_FILE),
+            ..RecoveryReport::default()
+        };
+        if options.force_start && !report.force_unfinished {
+            begin_force(disk.as_ref())?;
+        }
         let files = match find_files(disk.as_ref(), options.force_start)? {
             Some(files) => files,
             None => {
@@ -72,6 +80,24 @@ impl Log {
         opening.open_tail(visitor)?;
         opening.finish(lock)
     }
+
+    /// What a forced start has found is durable, and so is what was concluded from it.
+    ///
+    /// # Errors
+    /// The disk's.
+    pub fn end_force(&self) -> Result<(), DiskError> {
+        self.disk.remove(FORCED_FILE)?;
+        self.disk.sync_directory()
+    }
+}
+
+/// Notes that a forced start is under way: once its manifest is written the next start needs no force, and would take what
+/// nothing names for deleted. Where there is no room for that it goes on all the same.
+fn begin_force(disk: &dyn Disk) -> Result<(), DiskError> {
+    let noted = disk
+        .open(FORCED_FILE, OpenFile::Fresh)
+        .and_then(|_| disk.sync_directory());
+    noted.or_else(|error| if error.is_no_space() { Ok(()) } else { Err(error) })
 }
 
 /// The bookkeeping files of an existing log.

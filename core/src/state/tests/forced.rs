@@ -3,6 +3,7 @@
 use super::*;
 use crate::log::Position;
 use crate::log::disk::Disk;
+use crate::sim::Faults;
 
 /// Segments so small that what a test sends fills several.
 fn options() -> StateOptions {
@@ -346,4 +347,51 @@ fn a_forced_start_that_loses_nothing_forgets_nobody() {
     bench.go_on_by_force();
     assert_eq!(opened(&mut bench, "new", orders).unwrap().last, 0);
     assert_eq!(bench.state().producer_knowledge(plain, orders), ProducerKnowledge::New);
+}
+
+// covers: EMS-STORE-A14
+#[test]
+fn a_forced_start_that_is_killed_anywhere_loses_nothing_of_what_it_would_have_kept() {
+    let (mut bench, orders, _) = Bench::grown();
+    let first = bench.sealed()[..1].to_vec();
+    bench.lose(&first, true);
+    bench.forget_configuration();
+    let damaged = bench.disk.fork(1);
+    bench.go_on_by_force();
+    let kept = bench.texts(orders.source()).len();
+    let name = format!("$sys.recovered.{}", orders.0);
+    let mut plain_starts = 0;
+    for power in [false, true] {
+        for at in 1.. {
+            let disk = damaged.fork(at);
+            disk.set_faults(Faults {
+                crash_at: Some(disk.operations() + at),
+                ..Faults::default()
+            });
+            let mut options = bench.options.clone();
+            options.log.force_start = true;
+            let forced = State::open(Arc::new(disk.clone()), options, bench.now);
+            let ended = !disk.is_down();
+            assert!(!ended || forced.is_ok());
+            drop(forced);
+            if power {
+                disk.power_cycle();
+            } else {
+                disk.kill_process();
+            }
+            let plain = State::open(Arc::new(disk.clone()), bench.options.clone(), bench.now);
+            if let Ok((state, _)) = plain {
+                plain_starts += 1;
+                let found = state.destination(Kind::Queue, &name).map(|found| found.id);
+                assert_eq!(found, Some(orders), "power: {power}, killed at operation {at}");
+                let source = state.source(orders.source()).unwrap();
+                assert_eq!(source.queue.iter().count(), kept);
+                assert!(!disk.names().iter().any(|name| name == "forced"), "it is over");
+            }
+            if ended {
+                break;
+            }
+        }
+    }
+    assert!(plain_starts > 2, "{plain_starts}");
 }
