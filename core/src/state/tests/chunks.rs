@@ -29,10 +29,13 @@ fn chunk(number: u64, chunk: u64, is_last: bool) -> Vec<u8> {
     bytes
 }
 
+/// A checkpoint's number, which of its chunks this is, and whether it is the last.
+type Chunk = (u64, u64, bool);
+
 #[test]
 fn only_a_checkpoint_that_is_read_from_its_beginning_to_its_end_drops_what_it_does_not_name() {
-    // Number, chunk and whether it is the last; and whether all of it is one whole checkpoint.
-    let whole: [(&[(u64, u64, bool)], bool); 8] = [
+    // With each whether all of it is one whole checkpoint.
+    let whole: [(&[Chunk], bool); 8] = [
         (&[(1, 0, true)], true),
         (&[(1, 0, false), (1, 1, true)], true),
         (&[(1, 0, false), (1, 1, false), (1, 2, true)], true),
