@@ -1,5 +1,6 @@
 """What the distribution promises: a light SDK, stubs for three protobuf runtimes, typed packages, one version."""
 
+import ast
 import re
 import subprocess
 import sys
@@ -73,6 +74,34 @@ def test_the_stubs_run_on_the_protobuf_of_today() -> None:
 @pytest.mark.usefixtures("tier_broker")
 def test_the_sdk_needs_neither_the_broker_nor_the_command_line() -> None:
     python(WITHOUT.format(names=HEAVY))
+
+
+#: The folders that run in the image of an extra; all have what the SDK needs.
+ROOMS = {"broker": ("broker", "crds", "etcd", "client"), "operator": ("operator", "crds", "etcd")}
+OURS = {"sterna", "sterna_broker", "sterna_core", "sterna_etcd", "sterna_operator", "sterna_resources"}
+
+
+@pytest.mark.parametrize("extra", ROOMS)
+def test_each_extra_names_every_distribution_that_its_rooms_import(extra: str) -> None:
+    owners = metadata.packages_distributions()
+    used = {name for room in ROOMS[extra] for file in (ROOT / room).rglob("*.py") for name in imported(file)}
+    needed = {owners[name][0].lower().replace("_", "-") for name in used - OURS if name in owners}
+    lines = (ROOT / "requirements" / f"{'runtime' if extra == 'broker' else extra}.in").read_text().splitlines()
+    named = {re.split(r"[<>=;\[ ]", line)[0].lower() for line in lines if line[:1].isalpha()}
+    assert "grpcio" in needed
+    # It comes with pydantic, in the one version that fits.
+    assert sorted(needed - named - {"pydantic-core"}) == []
+
+
+def imported(file: Path) -> set[str]:
+    """The top-level packages that a module imports."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            found.add(node.module.partition(".")[0])
+    return found
 
 
 def test_plain_requirements_are_grpcio_and_protobuf() -> None:
