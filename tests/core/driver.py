@@ -43,7 +43,8 @@ class Driver:
                 ticket = json.loads(text)
                 self.tickets.append(ticket)
                 error = self.refuse(ticket)
-                allowed: dict[str, Any] = ALLOWED if ticket["kind"] == "destination" else {"user": ""}
+                asks = ticket["kind"] in ("destination", "properties")
+                allowed: dict[str, Any] = ALLOWED if asks else {"user": ""}
                 answer = {"error": error} if error else {"ok": allowed}
                 self.engine.answer(ticket["ticket"], json.dumps(answer))
             for stream in ready:

@@ -57,6 +57,8 @@ def test_a_gap_in_the_numbers_closes_the_producer(driver: Driver) -> None:
     session = client.session()
     client.producer(session, queue("q"))
     client.publish(session, 2, [text("too soon")])
+    # It is told behind what is on its way to the disk, here the opening.
+    driver.wait(lambda: bool(client.of("producer_closed")))
     closed = client.of("producer_closed")
     assert closed[0].producer == 1
     assert closed[0].reason.code == pb.PROTOCOL_VIOLATION

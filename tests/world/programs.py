@@ -66,7 +66,12 @@ class Application:
         if may_cut and not self.is_over and self.random.random() < self.cut_share:
             delay_s = self.random.choice((0.0, 0.0, 0.0005, 0.002, 0.01, 0.3)) * self.random.random()
             asyncio.get_running_loop().call_later(delay_s, self._cut, task)
-        done, _ = await asyncio.wait((task,), timeout=CALL_S)
+        try:
+            done, _ = await asyncio.wait((task,), timeout=CALL_S)
+        except asyncio.CancelledError:
+            # The program is over; its call ends by itself, and nobody asks how.
+            task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+            raise
         if not done:
             where = " > ".join(f"{file.name}:{line}" for file, line in awaits.frames(task))
             self.facts.hung.append(f"{self.name}: {what}: {where}")
