@@ -137,13 +137,7 @@ impl Engine {
         let Some(producer) = self.producers.get_mut(&key) else {
             return;
         };
-        let due = producer.settle(messages, bytes);
-        if let Some(session) = self.sessions.get(&producer.session)
-            && let Some(connection) = self.connections.get_mut(&session.connection)
-        {
-            connection.inflight_bytes = connection.inflight_bytes.saturating_sub(bytes);
-        }
-        if due {
+        if producer.settle(messages, bytes) {
             self.queue_producer(key);
         }
     }

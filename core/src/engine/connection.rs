@@ -50,8 +50,6 @@ pub struct Connection {
     pub detach_ms: u64,
     /// Since when it has had no stream; monotonic.
     pub detached_at_ms: Option<u64>,
-    /// Published and not settled.
-    pub inflight_bytes: u64,
     /// The sum of the windows granted to its producers.
     pub window_bytes: u64,
     /// Uploaded and not published.
@@ -80,7 +78,6 @@ impl Connection {
             stopped: false,
             detach_ms,
             detached_at_ms: None,
-            inflight_bytes: 0,
             window_bytes: 0,
             upload_bytes: 0,
             published_total: 0,

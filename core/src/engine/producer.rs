@@ -80,7 +80,7 @@ pub struct Producer {
     pub window_bytes: u64,
     /// Messages settled since it was opened, on top of the number it began with.
     settled_sequence: u64,
-    settled_bytes: u64,
+    pub settled_bytes: u64,
     /// How far it may publish.
     pub granted_sequence: u64,
     /// See `granted_sequence`.
@@ -170,11 +170,6 @@ impl Producer {
                 _ => self.turned_away.push((first, last)),
             }
         }
-    }
-
-    /// Bytes that were published and are not settled.
-    pub fn inflight_bytes(&self) -> u64 {
-        self.published_bytes.saturating_sub(self.settled_bytes)
     }
 
     /// Takes messages out of flight. Whether a new grant is worth telling.

@@ -250,7 +250,6 @@ impl Engine {
             connection.producers.remove(&producer.number);
             connection.window_bytes = connection.window_bytes.saturating_sub(producer.window_bytes);
             connection.upload_bytes = connection.upload_bytes.saturating_sub(uploaded);
-            connection.inflight_bytes = connection.inflight_bytes.saturating_sub(producer.inflight_bytes());
         }
         if let Some(stream) = stream
             && !producer.confirmed.is_empty()

@@ -266,7 +266,7 @@ impl Engine {
         bytes: &[u8],
     ) {
         let size = bytes.len() as u64;
-        let credited = self.take_credit(batch.producer, sender.connection, sequence, size);
+        let credited = self.take_credit(batch.producer, sequence, size);
         let view = match MessageView::parse(bytes) {
             Ok(view) => view,
             Err(error) => {
@@ -315,16 +315,12 @@ impl Engine {
     }
 
     /// Counts a message against what its producer was granted.
-    fn take_credit(&mut self, producer: u64, connection: u64, sequence: u64, size: u64) -> Result<(), Refused> {
+    fn take_credit(&mut self, producer: u64, sequence: u64, size: u64) -> Result<(), Refused> {
         let Some(producer) = self.producers.get_mut(&producer) else {
-            return Ok(());
-        };
-        let Some(connection) = self.connections.get_mut(&connection) else {
             return Ok(());
         };
         let before = producer.published_bytes;
         producer.published_bytes += size;
-        connection.inflight_bytes += size;
         if sequence > producer.granted_sequence || before >= producer.granted_bytes {
             let what = "The producer published beyond its credit";
             return Err(over_limit("inflight_bytes", self.settings.limits.inflight_bytes, what));

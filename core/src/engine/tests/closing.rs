@@ -32,10 +32,9 @@ impl Bench {
     }
 
     fn inflight_bytes(&mut self) -> u64 {
-        self.engine()
-            .connections
-            .values()
-            .map(|connection| connection.inflight_bytes)
+        let producers = self.engine().producers.values();
+        producers
+            .map(|producer| producer.published_bytes - producer.settled_bytes)
             .sum()
     }
 
