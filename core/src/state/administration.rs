@@ -146,6 +146,10 @@ impl State {
         destination.is_current = true;
         destination.is_asked = false;
         destination.store = store;
+        let now_ms = self.tables.now.monotonic_ms;
+        self.tables.timers.release(id, now_ms);
+        // As what a start finds overdue it goes before anything is handed out, even while the clock stands still.
+        self.overdue |= self.tables.timers.is_due(now_ms);
         if let Some(source) = self.tables.sources.get_mut(&id.source())
             && source.store != store
         {

@@ -329,6 +329,7 @@ impl Tables {
             self.note_destroyed(id.source(), DELETED, messages);
         }
         self.catalogue.remove_destination(id);
+        self.timers.release(id, self.now.monotonic_ms);
         self.drop_names_at(id);
         messages
     }

@@ -351,18 +351,21 @@ impl State {
             return Released::Returned;
         };
         // Nothing is destroyed by what another configuration said.
-        let put = if self.tables.awaits_properties(id) && self.tables.aside(id, &entry).is_none() {
-            None
-        } else {
-            self.put_aside(id, priority, &entry, reason).ok()
+        let unknown = self.tables.awaits_properties(id);
+        let unknown = unknown.filter(|_| self.tables.aside(id, &entry).is_none());
+        let put = match unknown {
+            Some(_) => None,
+            None => self.put_aside(id, priority, &entry, reason).ok(),
         };
         match put {
             Some(true) => Released::Moved,
             Some(false) => Released::Destroyed,
             // Without a record it stays where it is, and is put aside at its next return, or when its timer comes again.
             None => {
-                if reason == Reason::Expired {
-                    self.retry_later(TimerKind::Expiry, id, priority, sequence);
+                match unknown {
+                    _ if reason != Reason::Expired => {}
+                    Some(destination) => self.park(destination, TimerKind::Expiry, id, priority, sequence),
+                    None => self.retry_later(TimerKind::Expiry, id, priority, sequence),
                 }
                 Released::Returned
             }

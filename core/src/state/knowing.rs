@@ -8,14 +8,14 @@ use super::facade::State;
 use super::ids::{DestinationId, SourceId};
 use super::properties::Properties;
 use super::tables::Tables;
+use super::upkeep::RETRY_MS;
 
 impl Tables {
-    /// Whether the properties that decide over a source's messages are not known now. Then they are asked for.
-    pub fn awaits_properties(&mut self, id: SourceId) -> bool {
-        match self.sources.get(&id).and_then(|source| source.destination) {
-            Some(destination) => self.want_properties(destination),
-            None => false,
-        }
+    /// The destination whose properties decide over a source's messages, if they are not known now. Then they are asked
+    /// for.
+    pub fn awaits_properties(&mut self, id: SourceId) -> Option<DestinationId> {
+        let destination = self.sources.get(&id)?.destination?;
+        self.want_properties(destination).then_some(destination)
     }
 
     /// Has the host asked for the properties of a destination, if they are not known. Whether they are not.
@@ -63,6 +63,9 @@ impl State {
         };
         found.is_asked = false;
         let Some(properties) = properties.filter(|_| found.origin == Origin::Dynamic) else {
+            self.tables
+                .timers
+                .release(id, self.tables.now.monotonic_ms + RETRY_MS);
             return false;
         };
         let settled = found.settled;

@@ -7,7 +7,9 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use super::ids::SourceId;
+use rustc_hash::FxHashMap;
+
+use super::ids::{DestinationId, SourceId};
 
 /// What is due.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -68,6 +70,8 @@ impl Timer {
 #[derive(Debug, Default)]
 pub struct Timers {
     heap: BinaryHeap<Reverse<Timer>>,
+    // Due, and not to be acted upon before the properties of the destination are known.
+    parked: FxHashMap<DestinationId, Vec<Timer>>,
     // Timers of messages that have gone, at most.
     stale: usize,
 }
@@ -79,6 +83,18 @@ impl Timers {
     /// Adds one.
     pub fn add(&mut self, timer: Timer) {
         self.heap.push(Reverse(timer));
+    }
+
+    /// Keeps one that is due until the destination's properties are known.
+    pub fn park(&mut self, destination: DestinationId, timer: Timer) {
+        self.parked.entry(destination).or_default().push(timer);
+    }
+
+    /// What was kept for a destination is due at this time.
+    pub fn release(&mut self, destination: DestinationId, deadline_ms: u64) {
+        let parked = self.parked.remove(&destination).unwrap_or_default();
+        self.heap
+            .extend(parked.into_iter().map(|timer| Reverse(Timer { deadline_ms, ..timer })));
     }
 
     /// The earliest deadline.

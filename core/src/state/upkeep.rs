@@ -8,7 +8,7 @@ use crate::log::{
 use super::catalogue_record::WatermarkHead;
 use super::error::StateError;
 use super::facade::State;
-use super::ids::SourceId;
+use super::ids::{DestinationId, SourceId};
 use super::properties::OverflowPolicy;
 use super::queue::{DELAYED, EXPIRED, Entry, GATED, IN_FLIGHT};
 use super::spill::{SpillRead, SpillReadDone, SpillWork, SpillWorkDone};
@@ -19,7 +19,7 @@ use super::timers::{Timer, TimerKind};
 /// Timers that one tick handles at most; while more are due, nothing that may be expired is handed out.
 const TIMERS_MAX: usize = 65_536;
 /// How soon what could not be done when it was due is tried again.
-const RETRY_MS: u64 = 1000;
+pub(super) const RETRY_MS: u64 = 1000;
 
 /// Something to be read from disk, on any thread.
 pub enum ReadJob {
@@ -143,9 +143,9 @@ impl State {
         let Some((id, _, _)) = group.first().copied() else {
             return;
         };
-        if self.tables.awaits_properties(id) {
+        if let Some(destination) = self.tables.awaits_properties(id) {
             for (_, priority, entry) in group {
-                self.retry_later(TimerKind::Expiry, id, *priority, entry.sequence);
+                self.park(destination, TimerKind::Expiry, id, *priority, entry.sequence);
             }
             return;
         }
@@ -171,6 +171,19 @@ impl State {
         }
     }
 
+    /// What is due now is done once the destination's properties are known.
+    pub(super) fn park(
+        &mut self,
+        destination: DestinationId,
+        kind: TimerKind,
+        id: SourceId,
+        priority: u8,
+        sequence: u64,
+    ) {
+        let timer = Timer::new(self.tables.now.monotonic_ms, id, priority, sequence, kind);
+        self.tables.timers.park(destination, timer);
+    }
+
     /// What is due now cannot be done now.
     pub(super) fn retry_later(&mut self, kind: TimerKind, id: SourceId, priority: u8, sequence: u64) {
         let retry_ms = self.tables.now.monotonic_ms + RETRY_MS;
@@ -182,8 +195,8 @@ impl State {
     /// A delay is over: the message is ready, unless its destination is full and refuses (EMS-MSG-A08, EMS-DEST-A64).
     fn end_delay(&mut self, timer: &Timer) {
         let (id, priority, sequence) = (timer.source, timer.priority(), timer.sequence());
-        if self.tables.awaits_properties(id) {
-            self.retry_later(TimerKind::Delay, id, priority, sequence);
+        if let Some(destination) = self.tables.awaits_properties(id) {
+            self.tables.timers.park(destination, *timer);
             return;
         }
         let Some(source) = self.tables.sources.get_mut(&id) else {
