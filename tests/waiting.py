@@ -46,22 +46,12 @@ def eventually_blocking(
 
     `pause_s` between two checks, more where asking is dear.
     """
-    outside_a_loop(what)
     deadline = time.monotonic() + timeout_s
     while not (value := check()):
         if time.monotonic() > deadline:
             raise AssertionError(f"{what} did not come true within {timeout_s} s; last value: {value!r}")
         time.sleep(pause_s)
     return value
-
-
-def outside_a_loop(what: str) -> None:
-    """Refuses to wait in a callback of an event loop: it would be held up, for longer than tests allow now and then.
-
-    Raises:
-        AssertionError: an event loop runs in this thread.
-    """
-    assert asyncio._get_running_loop() is None, f"it holds the event loop up: wait in a thread for {what}"
 
 
 async def within(bound_s: float, attempt: Callable[[int], Awaitable[float]], *, tries: int = 5) -> None:

@@ -32,7 +32,9 @@ def drawn() -> list[str]:
 
 
 @pytest.mark.covers("EMS-DEST-A07", "EMS-DEST-A08", "EMS-DEST-A09")
-async def test_manifests_and_engine_take_and_refuse_the_same_names(drawn: list[str], node: Any, channel_to: Any) -> None:
+async def test_manifests_and_engine_take_and_refuse_the_same_names(
+    drawn: list[str], node: Any, channel_to: Any
+) -> None:
     channel = channel_to(await node())
     verdicts = set()
     for name in {*drawn, "a", "a.b", ".", "a..b", "a.*", ">", ".".join(["xxx"] * 49), ".".join(["xxx"] * 50)}:
