@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from tests.plugins import slow_callbacks
 from tests.support.forking import Forked, preload
 from tests.support.system_calls import be_supervised
 from tests.waiting import eventually_blocking
@@ -84,7 +85,8 @@ class RunningBroker:
         )
 
     def start(self) -> "RunningBroker":
-        """Starts the process and waits until it serves."""
+        """Starts the process and waits until it serves: not on an event loop that a test has bounded."""
+        slow_callbacks.refuse_to_block("a broker to start")
         self.launch()
         eventually_blocking(self._is_ready, timeout_s=START_TIMEOUT_S, what="the broker's ready file")
         return self

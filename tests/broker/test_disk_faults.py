@@ -7,7 +7,7 @@ import socket
 import ssl
 import urllib.error
 import urllib.request
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +95,20 @@ async def test_a_file_that_cannot_be_filled_with_zeros_is_a_failed_disk_too(
     assert "fill" in failed["error"]
 
 
+def is_full(broker: Any) -> bool:
+    """Whether a broker says on /readyz that it does not serve, as it does of a full disk."""
+    try:
+        urllib.request.urlopen(f"{broker.monitor}/readyz", timeout=5).close()
+    except urllib.error.HTTPError:
+        return True
+    return False
+
+
+def has_room(broker: Any) -> bool:
+    """Whether it says that it serves."""
+    return not is_full(broker)
+
+
 async def test_a_full_disk_refuses_at_once_says_so_and_lets_clients_go(
     broker_process: Any, supervised: Supervised
 ) -> None:
@@ -140,6 +154,8 @@ async def test_room_that_comes_back_is_found_while_nobody_is_there(broker_proces
     # No client, and no probe before it is done: Kubernetes sends nobody to a broker that is not ready.
     before = supervised.calls["fallocate"]
     await eventually(lambda: supervised.calls["fallocate"] > before, timeout_s=20, what="the next look")
+    # It was let through; the file that it found room for has yet to be filled.
+    await eventually(lambda: asyncio.to_thread(has_room, broker), timeout_s=20, what="room")
     async with sterna.connect(f"sterna://{broker.address}") as connection:
         await connection.send("orders", b"there is room again")
 
@@ -156,14 +172,7 @@ async def test_a_write_that_finds_no_room_refuses_what_comes_behind_it(
         asked = supervised.calls["pwritev"]
         first = asyncio.create_task(connection.send("orders", b"waits for room"))
         await eventually(lambda: supervised.calls["pwritev"] > asked, timeout_s=20, what="a write")
-
-        def is_full() -> bool:
-            with suppress(urllib.error.HTTPError):
-                urllib.request.urlopen(f"{broker.monitor}/readyz", timeout=5).close()
-                return False
-            return True
-
-        await eventually(lambda: asyncio.ensure_future(asyncio.to_thread(is_full)), timeout_s=20, what="a full disk")
+        await eventually(lambda: asyncio.to_thread(is_full, broker), timeout_s=20, what="a full disk")
         with pytest.raises(errors.StoreFullError):
             await connection.send("orders", b"refused")
         assert not first.done()

@@ -64,6 +64,20 @@ class Waiting(threading.local):
                 os.close(file)
 
 
+# Whether the test that runs has the usual bound, in which nothing may be waited for.
+_is_bounded = False
+
+
+def refuse_to_block(what: str) -> None:
+    """For helpers that wait blockingly, for longer than the usual bound when the machine is busy.
+
+    Raises:
+        AssertionError: they would hold up an event loop, in a test that has set no bound of its own.
+    """
+    if _is_bounded:
+        assert asyncio._get_running_loop() is None, f"it would hold the event loop up: wait in a thread for {what}"
+
+
 class _Collecting:
     """The time spent on collecting garbage, in seconds."""
 
@@ -124,15 +138,19 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
+    global _is_bounded
+    _is_bounded = False
     config.stash[_KEY].remove()
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
+    global _is_bounded
     watcher = item.config.stash[_KEY]
     watcher.found.clear()
     mark = item.get_closest_marker("slow_callbacks")
     watcher.bound_ms = float(mark.args[0]) if mark else BOUND_MS
+    _is_bounded = mark is None
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

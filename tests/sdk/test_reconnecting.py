@@ -6,7 +6,7 @@ import asyncio
 import os
 import shutil
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -330,23 +330,29 @@ async def test_who_is_cancelled_with_the_connections_own_tasks_does_not_wait(url
     assert done, "it waits for a reply that nobody reads"
 
 
+@pytest.fixture
+def supervised_broker(tier_broker: None, supervised: Supervised, tmp_path: Path) -> Iterator[RunningBroker]:
+    """A broker whose syncs `supervised` decides. Not started by the test itself, whose loop would wait for it."""
+    with RunningBroker(tmp_path / "broker", supervised=(supervised.address, ("fdatasync",))) as running:
+        yield running
+
+
 async def test_what_was_confirmed_between_others_leaves_a_gap_that_nothing_else_falls_into(
-    tier_broker: None, supervised: Supervised, tmp_path: Path, connect: Connect, name: str
+    supervised: Supervised, supervised_broker: RunningBroker, connect: Connect, name: str
 ) -> None:
     """A confirmation overtakes another's, the stream breaks, and what comes next has numbers of its own."""
-    with RunningBroker(tmp_path / "broker", supervised=(supervised.address, ("fdatasync",))) as broker:
-        connection = await connect(f"sterna://{broker.address}", reconnect=QUICKLY)
-        producer = await connection.producer(name)
-        await producer.send("before")
-        supervised.delay_s = 1.0
-        slow = asyncio.create_task(producer.send("waits for the disk"))
-        await eventually(lambda: producer._lane.machine.next == 3)
-        await producer.send("quick", delivery_mode=DeliveryMode.NON_PERSISTENT)
-        await cut(connection)
-        supervised.delay_s = 0.0
-        later = [asyncio.create_task(producer.send(f"later {number}")) for number in range(3)]
-        await asyncio.wait_for(asyncio.gather(slow, *later), 30)
-        found = await drain(await connection.consumer(name), 6)
-        assert sorted(message.text for message in found) == sorted(
-            ["before", "waits for the disk", "quick", *(f"later {number}" for number in range(3))]
-        )
+    connection = await connect(f"sterna://{supervised_broker.address}", reconnect=QUICKLY)
+    producer = await connection.producer(name)
+    await producer.send("before")
+    supervised.delay_s = 1.0
+    slow = asyncio.create_task(producer.send("waits for the disk"))
+    await eventually(lambda: producer._lane.machine.next == 3)
+    await producer.send("quick", delivery_mode=DeliveryMode.NON_PERSISTENT)
+    await cut(connection)
+    supervised.delay_s = 0.0
+    later = [asyncio.create_task(producer.send(f"later {number}")) for number in range(3)]
+    await asyncio.wait_for(asyncio.gather(slow, *later), 30)
+    found = await drain(await connection.consumer(name), 6)
+    assert sorted(message.text for message in found) == sorted(
+        ["before", "waits for the disk", "quick", *(f"later {number}" for number in range(3))]
+    )

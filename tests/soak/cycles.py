@@ -162,7 +162,7 @@ class Soak:
         try:
             await self._work(broker, plan, outcome, choices)
             with suppress(OSError):
-                # Has damage that was met written to its log, if it is still there to be asked.
+                # Waits until damage that was met stands in its log, if it is still there to be asked.
                 await asyncio.to_thread(reported, broker)
             await asyncio.to_thread(self._end, broker, plan, outcome, choices)
             if kind.at_rest:

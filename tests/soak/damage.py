@@ -12,11 +12,9 @@ import random
 import re
 import shutil
 import struct
-import urllib.error
 import urllib.request
 from collections import Counter, defaultdict
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,6 +32,9 @@ _START_S = 30.0
 # Checksum, length, position, and eighths of the padding behind a record, in its header.
 _RECORD, _HEADER_BYTES = struct.Struct("<IIQ13xB"), 32
 _KEY = re.compile(rb"([prtvm][0-9]+) x")
+_PLACES = re.compile(r"^sterna_log_damaged_places ([0-9.e+]+)$", re.MULTILINE)
+# Damage is told within a second of when it was met; a busy machine is given more.
+_TELLS_S, _TELLS_PAUSE_S = 15.0, 0.05
 
 
 def do_damage(folder: Path, older: Path, how: str, choices: random.Random) -> str:
@@ -208,10 +209,20 @@ class Report:
 
 
 def reported(broker: RunningBroker) -> Report:
-    """What a running broker has reported."""
-    with suppress(urllib.error.HTTPError):
-        # Whoever asks has damaged places written to the log.
-        urllib.request.urlopen(f"{broker.monitor}/readyz", timeout=10).close()
+    """What a running broker has reported. Its log says where the damage is that it counts, a second later at most.
+
+    Raises:
+        OSError: it is not there any more to be asked.
+        AssertionError: it keeps from its log what it has met.
+    """
+    met = _places_met(broker)
+
+    def is_told() -> bool:
+        assert broker.process is not None
+        # Whoever ends tells no more than it has told by then.
+        return damaged_places(broker.stderr) >= met or broker.process.poll() is not None
+
+    eventually_blocking(is_told, timeout_s=_TELLS_S, what=f"a word of {met} damaged places", pause_s=_TELLS_PAUSE_S)
     recovery = broker.ready["recovery"]
     dropped = recovery.get("dropped", [])
     places = events(broker.stderr, "damaged_place_found")
@@ -223,6 +234,13 @@ def reported(broker: RunningBroker) -> Report:
     known = [one["records"] for one in dropped]
     lost = None if None in known else sum(known) + len(places) + more + sum(elsewhere)
     return Report(lost, stretches, more + sum(elsewhere))
+
+
+def _places_met(broker: RunningBroker) -> int:
+    """How many damaged places a running broker counts."""
+    with urllib.request.urlopen(f"{broker.monitor}/metrics", timeout=10) as answer:
+        [count] = _PLACES.findall(answer.read().decode())
+    return int(float(count))
 
 
 def positions_of_keys(log: Path) -> dict[str, set[int]]:
@@ -251,7 +269,8 @@ def damaged_places(log: str) -> int:
 
 def events(log: str, name: str) -> list[dict[str, Any]]:
     """The lines of a broker's log with this event."""
-    lines = [json.loads(line) for line in log.splitlines() if line.startswith("{")]
+    # The last line may be under way.
+    lines = [json.loads(line) for line in log.split("\n")[:-1] if line.startswith("{")]
     return [line for line in lines if line["event"] == name]
 
 

@@ -1,11 +1,15 @@
 """The judge is judged: what was told and does not hold is found, and no more is excused than was reported."""
 
+import json
 import random
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from tests.soak.damage import Report, do_damage
+from tests.soak import damage
+from tests.soak.damage import Report, do_damage, reported
 from tests.soak.ledger import Ledger
 
 _QUEUES = ("plain", "fleeting", "in", "out", "copies", "again", "last", "undelivered", "durable")
@@ -121,6 +125,38 @@ def test_a_loss_is_reported_where_it_is() -> None:
     report = Report(2, [(100, 200), (300, 301)])
     positions = {"p1": {150}, "p2": {300}, "p3": {200}, "p4": {50, 199}}
     assert report.outside({"p1", "p2", "p3", "p4", "p5"}, positions) == ["p3", "p5"]
+
+
+class TellsLater:
+    """A broker that has met a damaged place: `/metrics` counts it at once, the log tells of it when it is its turn."""
+
+    def __init__(self, *logs: str, status: int | None = None) -> None:
+        self._logs = list(logs)
+        self.ready: dict[str, Any] = {"recovery": {}}
+        self.process = SimpleNamespace(poll=lambda: status)
+
+    @property
+    def stderr(self) -> str:
+        return self._logs.pop(0) if len(self._logs) > 1 else self._logs[0]
+
+
+_PLACE = json.dumps({"event": "damaged_place_found", "position": 7}) + "\n"
+
+
+def test_a_report_waits_for_the_log_to_tell_what_the_broker_has_met(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(damage, "_places_met", lambda _: 1)
+    broker: Any = TellsLater("", _PLACE[:10], _PLACE[:-1], _PLACE)
+    assert reported(broker) == Report(1, [(7, 8)])
+
+
+def test_a_broker_that_keeps_damage_from_its_log_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(damage, "_places_met", lambda _: 2)
+    monkeypatch.setattr(damage, "_TELLS_S", 0.0)
+    broker: Any = TellsLater(_PLACE)
+    with pytest.raises(AssertionError, match="a word of 2 damaged places"):
+        reported(broker)
+    ended: Any = TellsLater(_PLACE, status=1)
+    assert reported(ended) == Report(1, [(7, 8)])
 
 
 @pytest.mark.parametrize("how", ["flip", "cut", "zero", "remove", "swap", "older"])

@@ -1,6 +1,7 @@
 """What counts as holding up the event loop in a test."""
 
 import asyncio
+import contextlib
 import gc
 import threading
 from collections.abc import Iterator
@@ -8,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.plugins.slow_callbacks import SlowCallbacks, Waiting
+from tests.plugins import slow_callbacks
+from tests.plugins.slow_callbacks import SlowCallbacks, Waiting, refuse_to_block
 
 pytestmark = pytest.mark.slow_callbacks(10_000)
 
@@ -74,3 +76,17 @@ async def test_what_a_hypervisor_took_is_not_a_callbacks_fault(tmp_path: Path, s
     finally:
         watcher.remove()
     assert len(watcher.found) == (0 if stolen_ticks else 1)
+
+
+@pytest.mark.parametrize("is_bounded", [True, False])
+async def test_who_waits_blockingly_on_the_loop_of_a_bounded_test_is_refused(
+    monkeypatch: pytest.MonkeyPatch, is_bounded: bool
+) -> None:
+    monkeypatch.setattr(slow_callbacks, "_is_bounded", is_bounded)
+    with pytest.raises(AssertionError, match="hold the event loop up") if is_bounded else contextlib.nullcontext():
+        refuse_to_block("a broker to start")
+    await asyncio.to_thread(refuse_to_block, "a broker to start")
+
+
+def test_the_usual_bound_is_one() -> None:
+    assert not slow_callbacks._is_bounded, "this file has set itself another"
