@@ -48,7 +48,9 @@ impl Opening {
             };
             // A segment is begun only when those before it are full and synced.
             if !self.ahead.is_empty() {
-                self.save_unbegun(header.previous_end, visitor)?;
+                while !self.ahead.is_empty() {
+                    self.save_unbegun(header.previous_end, visitor)?;
+                }
             } else if header.previous_end > self.cursor.position && (!self.lenient || stop.is_some()) {
                 let damage = stop
                     .take()
@@ -311,6 +313,11 @@ impl Opening {
             return Err(damage.into());
         };
         let durable = durable.min(header.base.plus(u64::from(segment.file_bytes) - DATA_OFFSET));
+        // Where the next one's header is lost, too, its commits tell where it began: this one ended there.
+        let next = self.look_at_unbegun()?.map(|(next, _)| next);
+        let durable = next
+            .filter(|next| *next > base)
+            .map_or(durable, |next| durable.min(next));
         self.save(file.as_ref(), header, durable, damage, self.cursor.position, visitor)
     }
 

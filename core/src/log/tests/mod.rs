@@ -5,6 +5,8 @@ mod damage;
 mod flaky;
 mod forced;
 mod formats;
+mod opening;
+mod opening_by_force;
 mod pieces;
 mod reading;
 mod real_disk;
