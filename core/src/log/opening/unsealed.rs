@@ -114,11 +114,11 @@ impl Opening {
     /// Where the first segment that was taken for unused begins, if it was begun after all, and what its commits prove to
     /// have been durable. Its header is damaged then, or was torn.
     fn look_at_unbegun(&self) -> Result<Option<(Position, Position)>, LogError> {
-        let Some((segment, file)) = self
-            .ahead
-            .front()
-            .and_then(|segment| Some((segment, segment.file.as_ref()?)))
-        else {
+        self.ahead.front().map_or(Ok(None), |segment| self.look_at(segment))
+    }
+
+    fn look_at(&self, segment: &Segment) -> Result<Option<(Position, Position)>, LogError> {
+        let Some(file) = &segment.file else {
             return Ok(None);
         };
         let name = segment_name(segment.id);
@@ -286,7 +286,8 @@ impl Opening {
 
     /// The first segment taken for unused was begun after all: its header is damaged.
     fn save_unbegun(&mut self, durable: Position, visitor: Visitor<'_>) -> Result<(), LogError> {
-        let base = self.look_at_unbegun()?.map_or(self.cursor.position, |(base, _)| base);
+        let found = self.look_at_unbegun()?;
+        let base = found.map_or(self.cursor.position, |(base, _)| base);
         let Some(segment) = self.ahead.pop_front() else {
             return Ok(());
         };
@@ -313,11 +314,21 @@ impl Opening {
             return Err(damage.into());
         };
         let durable = durable.min(header.base.plus(u64::from(segment.file_bytes) - DATA_OFFSET));
-        // Where the next one's header is lost, too, its commits tell where it began: this one ended there.
-        let next = self.look_at_unbegun()?.map(|(next, _)| next);
+        // Where headers behind it are lost, too, the first whose commits tell where it began bounds this one.
+        let mut next = None;
+        for segment in &self.ahead {
+            if next.is_none() {
+                next = self.look_at(segment)?;
+            }
+        }
         let durable = next
-            .filter(|next| *next > base)
-            .map_or(durable, |next| durable.min(next));
+            .filter(|(next, _)| *next > base)
+            .map_or(durable, |(next, _)| durable.min(next));
+        if found.is_none() && durable <= base {
+            // Nothing can be recognised in it, and no room is left for it: a copy would begin where the next one does.
+            self.replace(segment.id, None);
+            return self.pass_over(damage, 0);
+        }
         self.save(file.as_ref(), header, durable, damage, self.cursor.position, visitor)
     }
 

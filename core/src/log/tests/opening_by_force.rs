@@ -488,6 +488,41 @@ fn segments_without_headers_are_all_found_each_where_it_began() {
     }
 }
 
+/// Fills all of a file but its header.
+fn wipe(disk: &SimDisk, id: u64) {
+    disk.edit(&segment_name(id), |bytes| bytes.fill(0xee));
+}
+
+#[test]
+fn a_segment_of_which_nothing_is_left_takes_no_place_from_those_around_it() {
+    // Between others without a header, and where no room is left between what comes before and what follows.
+    for (wiped, without_header) in [(vec![2], vec![3]), (vec![2, 3], vec![4]), (vec![2, 3], vec![])] {
+        let Begun {
+            disk, appended, bounds, ..
+        } = roomy(5);
+        wiped.iter().for_each(|id| wipe(&disk, *id));
+        for id in &without_header {
+            disk.edit(&segment_name(*id), |bytes| bytes[40] ^= 1);
+        }
+        let (lost, _) = lacking(&disk, &appended);
+        let from = bounds[1].0;
+        let to = bounds[*wiped.last().unwrap() as usize - 1].1;
+        let inside: Vec<Position> = appended.range(from..to).map(|(position, _)| *position).collect();
+        assert_eq!(lost, inside, "{wiped:?} {without_header:?}");
+    }
+}
+
+#[test]
+fn a_damaged_segment_ends_where_the_commits_of_the_next_one_tell_whose_header_is_lost() {
+    let Begun {
+        disk, appended, bounds, ..
+    } = roomy(2);
+    let victim = *appended.keys().nth(1).unwrap();
+    damage(&disk, 1, bounds[0].0, victim);
+    disk.edit(&segment_name(2), |bytes| bytes[40] ^= 1);
+    assert_eq!(lacking(&disk, &appended).0, [victim]);
+}
+
 #[test]
 fn a_watermark_that_is_lost_in_part_leaves_the_end_in_doubt_and_a_forced_start_says_where() {
     for slot in 0..2 {
