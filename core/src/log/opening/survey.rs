@@ -258,13 +258,14 @@ impl Survey {
                 Some(_) => continue,
                 // A copy of what is listed as not sealed, or as nothing.
                 None if witness.header.compacted => {
-                    let after = entries.iter().position(|entry| !entry.sealed || entry.base > base);
                     let overlaps = entries
                         .iter()
                         .any(|entry| entry.sealed && entry.base < witness.header.end && base < entry.end);
                     if overlaps || base < self.manifest.sealed_end {
                         continue;
                     }
+                    seal_before(disk, entries, &witness.header, &exists)?;
+                    let after = entries.iter().position(|entry| !entry.sealed || entry.base > base);
                     let after = after.unwrap_or(entries.len());
                     entries.insert(after, witness.entry);
                     self.gaps.extend(witness.doubt());
@@ -300,4 +301,40 @@ impl Survey {
         }
         Ok(())
     }
+}
+
+/// Lists as sealed what was begun before a rewritten segment: it was sealed before that was rewritten. Left unsealed, it
+/// would be looked for behind the copy.
+fn seal_before(
+    disk: &dyn Disk,
+    entries: &mut [Entry],
+    copy: &SegmentHeader,
+    exists: impl Fn(u64) -> bool,
+) -> Result<(), LogError> {
+    // Of a segment and its copy one is a part of the log.
+    let listed: Vec<Position> = entries
+        .iter()
+        .filter(|entry| entry.sealed)
+        .map(|entry| entry.base)
+        .collect();
+    let mut before = Vec::new();
+    for entry in entries.iter_mut().filter(|entry| !entry.sealed && exists(entry.id)) {
+        let name = segment_name(entry.id);
+        if let Beginning::Segment(header) = beginning(disk, &name, entry.id)?
+            && header.store_id == copy.store_id
+            && header.base < copy.base
+            && !listed.contains(&header.base)
+        {
+            before.push((entry, Witness::of(disk, &name, header)?));
+        }
+    }
+    let mut next = *copy;
+    for (entry, mut witness) in before.into_iter().rev() {
+        if witness.after.is_none() {
+            witness.find_end(disk, &next)?;
+        }
+        next = witness.header;
+        *entry = witness.entry;
+    }
+    Ok(())
 }
