@@ -258,15 +258,18 @@ impl Survey {
                 Some(_) => continue,
                 // A copy of what is listed as not sealed, or as nothing.
                 None if witness.header.compacted => {
-                    let after = entries.iter().position(|entry| !entry.sealed || entry.base > base);
                     let overlaps = entries
                         .iter()
                         .any(|entry| entry.sealed && entry.base < witness.header.end && base < entry.end);
                     if overlaps || base < self.manifest.sealed_end {
                         continue;
                     }
-                    let after = after.unwrap_or(entries.len());
-                    entries.insert(after, witness.entry);
+                    if !seal_before(disk, entries, &witness.header, &exists)? {
+                        continue;
+                    }
+                    // What is not sealed is opened behind all that is, wherever it stands: it may be missing here.
+                    let below = entries.iter().rposition(|entry| entry.sealed && entry.base < base);
+                    entries.insert(below.map_or(0, |index| index + 1), witness.entry);
                     self.gaps.extend(witness.doubt());
                 }
                 None => {
@@ -300,4 +303,36 @@ impl Survey {
         }
         Ok(())
     }
+}
+
+/// Lists as sealed what was begun before a rewritten segment: it was sealed before that was rewritten. Left unsealed, it
+/// would be looked for behind the copy. False, and nothing is done, where the file that was rewritten is there: it has
+/// everything, and of a copy it is not known whether it came into force.
+fn seal_before(
+    disk: &dyn Disk,
+    entries: &mut [Entry],
+    copy: &SegmentHeader,
+    exists: impl Fn(u64) -> bool,
+) -> Result<bool, LogError> {
+    let mut before = Vec::new();
+    for entry in entries.iter_mut().filter(|entry| !entry.sealed && exists(entry.id)) {
+        let name = segment_name(entry.id);
+        match beginning(disk, &name, entry.id)? {
+            Beginning::Segment(header) if header.store_id != copy.store_id => {}
+            Beginning::Segment(header) if header.base == copy.base => return Ok(false),
+            Beginning::Segment(header) if header.base < copy.base => {
+                before.push((entry, Witness::of(disk, &name, header)?));
+            }
+            _ => {}
+        }
+    }
+    let mut next = *copy;
+    for (entry, mut witness) in before.into_iter().rev() {
+        if witness.after.is_none() {
+            witness.find_end(disk, &next)?;
+        }
+        next = witness.header;
+        *entry = witness.entry;
+    }
+    Ok(true)
 }

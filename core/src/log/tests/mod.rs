@@ -1,5 +1,6 @@
 //! The log on a simulated disk. Here: a host that runs jobs inline and remembers what it was promised.
 
+mod computed;
 mod crash;
 mod damage;
 mod flaky;
@@ -13,6 +14,7 @@ mod real_disk;
 mod room;
 mod shipping;
 mod syncs;
+mod told;
 mod upkeep;
 
 use std::collections::BTreeMap;
