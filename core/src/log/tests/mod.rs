@@ -5,13 +5,16 @@ mod damage;
 mod flaky;
 mod forced;
 mod formats;
+mod lacking;
 mod pieces;
 mod reading;
 mod real_disk;
+mod refusing;
 mod room;
 mod shipping;
 mod syncs;
 mod upkeep;
+mod verifying;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
