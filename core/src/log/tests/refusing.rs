@@ -5,7 +5,7 @@ use super::*;
 use crate::log::chunk::lay_out;
 use crate::log::commit::{COMMIT_BYTES, CommitHead};
 use crate::log::record;
-use crate::log::segment_header::DATA_OFFSET;
+use crate::log::segment_header::{DATA_OFFSET, segment_name};
 
 const STARTS: u64 = COMMIT_BYTES as u64;
 
@@ -168,6 +168,26 @@ fn a_commit_of_which_some_was_dropped_is_taken_and_comes_back_after_a_start() {
             assert_eq!(&host.read(position).unwrap().payload[..], b"payload8");
         }
     }
+}
+
+#[test]
+fn what_a_file_holds_where_something_was_dropped_is_not_taken_for_a_record() {
+    let mut host = follower(following());
+    let sent = Sent::new(&[STARTS, STARTS + 240]);
+    let chunk = sent.chunk(&host);
+    host.log.append_log(&chunk).unwrap();
+    host.commit().unwrap();
+    // Behind the skip's own bytes, as an earlier use of the file may have left it.
+    let gap = chunk.from.plus(STARTS + 80);
+    let mut left = Vec::new();
+    record::encode(&mut left, gap, 1, 20, b"", b"leftover");
+    let segment = host.log.segments.last().unwrap();
+    let (name, offset) = (segment_name(segment.id), segment.offset_of(gap) as usize);
+    host.disk
+        .edit(&name, |bytes| bytes[offset..offset + 40].copy_from_slice(&left));
+    host.log.cache.forget(Position::ZERO, Position(u64::MAX));
+    host.read(chunk.from.plus(STARTS)).unwrap();
+    assert!(host.log.cache.find(gap).flatten().is_none());
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Bounds at which something begins to be otherwise: a store that is full, a checkpoint's length.
+//! Bounds at which something begins to be otherwise: a store that is full, a delay that is over, a checkpoint's length.
 
 use super::*;
 
@@ -19,6 +19,25 @@ fn a_store_takes_what_fills_it_and_nothing_that_is_longer() {
         let queue = bench.queue("small", properties);
         assert_eq!(bench.try_send(queue, &message).is_ok(), is_taken);
     }
+}
+
+#[test]
+fn what_is_committed_after_its_delay_waits_for_its_commit_and_expires_in_its_time() {
+    let mut bench = Bench::new();
+    let queue = bench.queue("orders", Properties::default());
+    let tx = Tx { owner: 5, number: 1 };
+    let message = Message::text("delayed").delay(100).ttl(1_000);
+    bench.send_in(tx, queue, &message).unwrap();
+    bench.advance(150);
+    bench.state().commit(tx).unwrap();
+    bench.advance(1);
+    let next = bench.state().next_ready(queue.source(), &mut Cursor::default(), None);
+    assert!(!matches!(next, Next::Ready { .. }), "its commit is not durable");
+    bench.settle();
+    assert_eq!(bench.texts(queue.source()), ["delayed"]);
+    bench.advance(1_000);
+    bench.settle();
+    assert!(bench.texts(queue.source()).is_empty());
 }
 
 #[test]
