@@ -529,7 +529,10 @@ fn copies_and_what_an_old_manifest_lists_between_them_come_in_order() {
         segments,
     } = stopped(rewritten_behind(2));
     // The first was retired, the second is as it was written, the third was rewritten.
-    let listed = segments[..3].iter().zip(1..).map(|(_, id)| unsealed(id, manifest.entries[0].file_bytes));
+    let listed = segments[..3]
+        .iter()
+        .zip(1..)
+        .map(|(_, id)| unsealed(id, manifest.entries[0].file_bytes));
     put(&disk, &nothing_sealed(&manifest), listed.collect(), 4);
     for name in [segment_name(segments[0].0), footer_name(segments[0].0)] {
         disk.remove(&name).unwrap();
