@@ -281,21 +281,18 @@ impl Survey {
                         file_bytes,
                         ..Entry::default()
                     };
-                    let begun: Vec<bool> = entries
+                    let before: Vec<bool> = entries
                         .iter()
                         .map(|entry| -> Result<bool, DiskError> {
                             let name = segment_name(entry.id);
-                            Ok(!entry.sealed
-                                && exists(entry.id)
-                                && matches!(beginning(disk, &name, entry.id)?,
-                                    Beginning::Segment(header) if header.base < base))
+                            Ok(entry.sealed
+                                || exists(entry.id)
+                                    && matches!(beginning(disk, &name, entry.id)?,
+                                        Beginning::Segment(header) if header.base < base))
                         })
                         .collect::<Result<_, _>>()?;
-                    // Behind the begun ones that come before it, in front of what is only prepared.
-                    let at = begun.iter().rposition(|&begun| begun).map_or_else(
-                        || entries.iter().take_while(|entry| entry.sealed).count(),
-                        |last| last + 1,
-                    );
+                    // Behind what is sealed and the begun ones that come before it, in front of what is only prepared.
+                    let at = before.iter().rposition(|&before| before).map_or(0, |last| last + 1);
                     entries.insert(at, entry);
                 }
             }

@@ -224,6 +224,26 @@ fn damage_at_the_end_of_a_segment_is_told_by_what_the_next_one_says() {
 }
 
 #[test]
+fn a_segment_without_a_footer_ends_with_its_records_where_the_one_behind_it_is_gone() {
+    let Stopped {
+        disk,
+        appended,
+        segments,
+        ..
+    } = stopped(plain());
+    without_manifests(&disk);
+    let ((first, _, end), (gone, _, _), (_, next, _)) = (segments[0], segments[1], segments[2]);
+    for name in [footer_name(first), segment_name(gone), footer_name(gone)] {
+        disk.remove(&name).unwrap();
+    }
+    let host = Host::open(&disk, forced()).unwrap();
+    assert_eq!(told(&host), [(end, next, None)]);
+    assert_eq!(host.report.dropped[0].file, MANIFEST_FILES.join(", "));
+    let left: Vec<Position> = appended.keys().copied().filter(|at| *at < end || *at >= next).collect();
+    assert_eq!(found(&host), left);
+}
+
+#[test]
 fn a_file_that_does_not_say_what_it_is_is_put_aside_and_never_taken_for_an_unused_one() {
     let Stopped {
         disk,
@@ -324,6 +344,8 @@ fn what_an_old_manifest_does_not_list_comes_behind_what_is_begun_and_before_what
     let left: Vec<Position> = appended.keys().copied().filter(|position| *position >= end).collect();
     let found: Vec<Position> = found(&host).into_iter().filter(|position| *position >= end).collect();
     assert_eq!(found, left);
+    drop(host);
+    Host::open(&disk, options()).unwrap();
 }
 
 #[test]
@@ -528,16 +550,17 @@ fn copies_and_what_an_old_manifest_lists_between_them_come_in_order() {
         manifest,
         segments,
     } = stopped(rewritten_behind(2));
-    // The first was retired, the second is as it was written, the third was rewritten.
-    let listed = segments[..3]
-        .iter()
-        .zip(1..)
-        .map(|(_, id)| unsealed(id, manifest.entries[0].file_bytes));
-    put(&disk, &nothing_sealed(&manifest), listed.collect(), 4);
+    // The first was retired, the second is as it was written, the third was rewritten, the last is still written to.
+    let last = segments.last().unwrap().0;
+    assert!(segments[2].0 > last && !manifest.entries.iter().any(|entry| entry.id == 3));
+    let listed = [1, 2, 3, last].map(|id| unsealed(id, manifest.entries[0].file_bytes));
+    put(&disk, &nothing_sealed(&manifest), listed.to_vec(), last + 1);
     for name in [segment_name(segments[0].0), footer_name(segments[0].0)] {
         disk.remove(&name).unwrap();
     }
     appended.retain(|position, _| *position >= segments[0].2);
-    nothing_lacks(&Host::open(&disk, forced()).unwrap(), &appended);
+    let host = Host::open(&disk, forced()).unwrap();
+    nothing_lacks(&host, &appended);
+    drop(host);
     nothing_lacks(&Host::open(&disk, options()).unwrap(), &appended);
 }

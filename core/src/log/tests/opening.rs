@@ -29,24 +29,32 @@ pub(super) struct Begun {
 
 /// All but the last are full.
 pub(super) fn begun(count: usize) -> Begun {
-    begun_of(count, [3000; 3])
+    begun_of(count, &[[3000; 3]])
 }
 
 /// In each is room for a block more.
 pub(super) fn roomy(count: usize) -> Begun {
-    let found = begun_of(count, [100, 100, 14_000]);
+    let found = begun_of(count, &[[100, 100, 14_000]]);
     let room = |(base, end): &(Position, Position)| end.get() - base.get() + BLOCK_BYTES <= 60 * 1024;
     assert!(found.bounds.iter().all(room));
     found
 }
 
-fn begun_of(count: usize, payload_bytes: [usize; 3]) -> Begun {
+/// Of each commit: the lengths of its payloads; those behind are as the last.
+pub(super) fn begun_of(count: usize, payload_bytes: &[[usize; 3]]) -> Begun {
     let mut random = Random::new(7);
-    let mut host = Host::open(&SimDisk::new(7), options()).unwrap();
+    let options = Options {
+        record_bytes_max: 48 * 1024,
+        ..options()
+    };
+    let mut host = Host::open(&SimDisk::new(7), options).unwrap();
     host.maintain(&KeepAll).unwrap();
     let mut behind = 0;
+    let mut commits = payload_bytes
+        .iter()
+        .chain(std::iter::repeat(payload_bytes.last().unwrap()));
     while behind < 3 {
-        for length in payload_bytes {
+        for &length in commits.next().unwrap() {
             let (head, payload) = (random.bytes(20), random.bytes(length));
             let position = host.log.append_kept(20, &head, &payload).unwrap();
             host.appended.insert(

@@ -1,7 +1,7 @@
 //! Forced starts at places where exactly one thing is wrong: what is saved, and what is said, to the byte.
 
 use super::forced::nothing_lacks;
-use super::opening::{Begun, age_watermark, begun, damage, forced, roomy, sealed, write_manifest};
+use super::opening::{Begun, age_watermark, begun, begun_of, damage, forced, roomy, sealed, write_manifest};
 use super::upkeep::Shedding;
 use super::*;
 use crate::log::disk::Disk;
@@ -35,6 +35,8 @@ fn lacking(disk: &SimDisk, appended: &BTreeMap<Position, Known>) -> (Vec<Positio
     let again = host.reopen(options()).unwrap();
     assert_eq!(again.recovered, found, "another start finds something else");
     assert!(again.report.dropped.is_empty());
+    let bases: Vec<Position> = again.log.segments.iter().map(|segment| segment.base).collect();
+    assert!(bases.windows(2).all(|pair| pair[0] < pair[1]), "{bases:?}");
     let positions: Vec<Position> = found.iter().map(|record| record.0).collect();
     let lacking = appended.keys().copied().filter(|known| !positions.contains(known));
     (lacking.collect(), said)
@@ -488,27 +490,30 @@ fn segments_without_headers_are_all_found_each_where_it_began() {
     }
 }
 
-/// Fills all of a file but its header.
-fn wipe(disk: &SimDisk, id: u64) {
-    disk.edit(&segment_name(id), |bytes| bytes.fill(0xee));
-}
-
 #[test]
-fn a_segment_of_which_nothing_is_left_takes_no_place_from_those_around_it() {
-    // Between others without a header, and where no room is left between what comes before and what follows.
-    for (wiped, without_header) in [(vec![2], vec![3]), (vec![2, 3], vec![4]), (vec![2, 3], vec![])] {
-        let Begun {
-            disk, appended, bounds, ..
-        } = roomy(5);
-        wiped.iter().for_each(|id| wipe(&disk, *id));
-        for id in &without_header {
-            disk.edit(&segment_name(*id), |bytes| bytes[40] ^= 1);
+fn segments_of_which_nothing_is_left_take_no_place_from_one_whose_commits_tell_where_it_began() {
+    // Three that are full to 52, 16 and 48 KiB lie where two have room for 60 each.
+    let commits = [[45_000, 15_000, 45_000], [15_000, 100, 100], [100; 3]];
+    let Begun {
+        disk, appended, bounds, ..
+    } = begun_of(4, &commits);
+    assert_eq!(bounds[3].0.get() - bounds[0].0.get(), 116 * 1024);
+    let wiped = |disk: &SimDisk, ids: &[u64]| {
+        for id in ids {
+            disk.edit(&segment_name(*id), |bytes| bytes.fill(0xee));
         }
-        let (lost, _) = lacking(&disk, &appended);
-        let from = bounds[1].0;
-        let to = bounds[*wiped.last().unwrap() as usize - 1].1;
-        let inside: Vec<Position> = appended.range(from..to).map(|(position, _)| *position).collect();
-        assert_eq!(lost, inside, "{wiped:?} {without_header:?}");
+    };
+    for headers in [true, false] {
+        for (ids, from, to) in [(&[1, 2, 3][..], 0, 2), (&[2], 1, 1), (&[2, 3], 1, 2)] {
+            let disk = disk.fork(1);
+            wiped(&disk, ids);
+            if !headers {
+                disk.edit(&segment_name(4), |bytes| bytes[40] ^= 1);
+            }
+            let inside = appended.range(bounds[from].0..bounds[to].1);
+            let inside: Vec<Position> = inside.map(|(position, _)| *position).collect();
+            assert_eq!(lacking(&disk, &appended).0, inside, "{headers} {ids:?}");
+        }
     }
 }
 
