@@ -267,9 +267,9 @@ impl Survey {
                     if !seal_before(disk, entries, &witness.header, &exists)? {
                         continue;
                     }
-                    // What is not sealed is opened behind all that is, wherever it stands: it may be missing here.
-                    let below = entries.iter().rposition(|entry| entry.sealed && entry.base < base);
-                    entries.insert(below.map_or(0, |index| index + 1), witness.entry);
+                    // All that is sealed lies below it. What is not may be missing here, and stand anywhere.
+                    let sealed = entries.iter().rposition(|entry| entry.sealed);
+                    entries.insert(sealed.map_or(0, |last| last + 1), witness.entry);
                     self.gaps.extend(witness.doubt());
                 }
                 None => {

@@ -219,11 +219,12 @@ fn a_begun_segment_that_an_older_manifest_does_not_list_refuses_the_start() {
 
 #[test]
 fn a_segment_that_does_not_continue_the_log_is_no_part_of_it() {
+    type Change = fn(&mut SegmentHeader);
     let Begun {
         disk, appended, bounds, ..
     } = begun(2);
     age_watermark(&disk);
-    let changes: [(&str, fn(&mut SegmentHeader)); 4] = [
+    let changes: [(&str, Change); 4] = [
         ("rewritten", |header| header.compacted = true),
         ("of an earlier epoch", |header| header.epoch = 0),
         ("behind another end", |header| {
