@@ -4,6 +4,7 @@ use super::forced::nothing_lacks;
 use super::opening::{Begun, age_watermark, begun, begun_of, damage, forced, roomy, sealed, write_manifest};
 use super::upkeep::Shedding;
 use super::*;
+use crate::log::commit::CommitHead;
 use crate::log::disk::Disk;
 use crate::log::manifest::{MANIFEST_FILES, Manifest};
 use crate::log::segment_header::{DATA_OFFSET, SegmentHeader, footer_name, segment_name};
@@ -515,6 +516,24 @@ fn segments_of_which_nothing_is_left_take_no_place_from_one_whose_commits_tell_w
             assert_eq!(lacking(&disk, &appended).0, inside, "{headers} {ids:?}");
         }
     }
+}
+
+#[test]
+fn the_records_of_a_segment_without_header_and_commits_are_found_where_it_must_have_begun() {
+    let Begun {
+        disk, appended, bounds, ..
+    } = begun(3);
+    let (base, end) = bounds[1];
+    disk.edit(&segment_name(2), |bytes| {
+        bytes[40] ^= 1;
+        for at in (0..end.get() - base.get()).step_by(BLOCK_BYTES as usize) {
+            let offset = (DATA_OFFSET + at) as usize;
+            if CommitHead::verify(&bytes[offset..], base.plus(at), u64::MAX).is_ok() {
+                bytes[offset + 40] ^= 1;
+            }
+        }
+    });
+    assert_eq!(lacking(&disk, &appended).0, []);
 }
 
 #[test]
