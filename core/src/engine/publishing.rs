@@ -63,7 +63,10 @@ impl Engine {
             return Ok(Outcome::Done);
         };
         if let Some(cause) = producer.turn_away(|| told_of(frame)) {
-            return Ok(self.pass_by(key, frame, &cause));
+            // The end that is about to be told says of all that has no answer that it was not stored; nothing of a
+            // transaction arrives without it.
+            self.doom(key, frame, &cause);
+            return Ok(Outcome::Done);
         }
         producer.pass_over();
         let next = producer.next_sequence;
@@ -118,13 +121,6 @@ impl Engine {
             self.reject(id, key, frame, batch.rejected);
         }
         Ok(Outcome::AnswerCommitted(Answered::Done(proto::Done {})))
-    }
-
-    /// Leaves out what comes of a producer whose end is about to be told: of all that has no answer the end says that it was
-    /// not stored. Nothing of a transaction arrives without it.
-    fn pass_by(&mut self, key: u64, frame: &PublishFrame<'_>, cause: &Refused) -> Outcome {
-        self.doom(key, frame, cause);
-        Outcome::Done
     }
 
     /// Whether a destination takes a frame at present: it does not while it is closed, nor before what it refused then.

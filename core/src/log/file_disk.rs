@@ -246,6 +246,24 @@ mod tests {
     }
 
     #[test]
+    fn what_takes_no_direct_writes_gets_its_zeros_otherwise_and_an_error_of_the_disk_is_one() {
+        let at = |direct: &str| RealFile {
+            file: File::open("/dev/null").unwrap(),
+            direct: OnceLock::from(Some(OpenOptions::new().write(true).open(direct).unwrap())),
+        };
+        let folder = tempfile::tempdir().unwrap();
+        let name = folder.path().join("a");
+        fs::write(&name, b"").unwrap();
+        // No file has such an offset: the system takes it for an argument that makes no sense, as a direct write where
+        // there are none.
+        let from = 1 << 63;
+        let reached = at(name.to_str().unwrap()).zero_directly(from, from + 4096);
+        assert_eq!(reached.unwrap(), from);
+        let full = at("/dev/full").zero_directly(0, 4096).unwrap_err();
+        assert_eq!(full.kind(), io::ErrorKind::StorageFull);
+    }
+
+    #[test]
     fn what_is_written_in_parts_is_read_back() {
         let folder = tempfile::tempdir().unwrap();
         let disk = FileDisk::new(&folder.path().join("deep/er")).unwrap();

@@ -217,12 +217,6 @@ impl ReadDone {
 }
 
 impl ReadRequest {
-    /// The position asked for.
-    #[must_use]
-    pub fn position(&self) -> Position {
-        self.position
-    }
-
     /// Reads and verifies.
     #[must_use]
     pub fn run(&self) -> ReadDone {
@@ -432,4 +426,21 @@ impl Walk {
 
 fn is_zero(bytes: &[u8]) -> bool {
     bytes.iter().take(HEADER_BYTES).all(|&byte| byte == 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_that_does_not_lie_whole_in_what_was_read_is_not_found_there() {
+        let (first, second) = (Position(8), Position(48));
+        let mut bytes = Vec::new();
+        record::encode(&mut bytes, first, 1, 20, b"h", b"");
+        record::encode(&mut bytes, second, 1, 20, b"h", b"");
+        let find = |length: usize| Walk::new(first, Position(4096)).find(&bytes[..length], second);
+        assert!(matches!(find(80), Found::Yes));
+        // Its padding lacks.
+        assert!(matches!(find(79), Found::Ended));
+    }
 }

@@ -323,11 +323,7 @@ impl Tables {
     /// A destination is no more, with all it held; says how many messages.
     pub fn drop_destination(&mut self, liveness: &mut impl Liveness, id: super::ids::DestinationId) -> u64 {
         self.catalogue.note_id(id.0);
-        let counts = self.sources.get(&id.source()).is_some_and(|source| source.logged);
-        let messages = self.remove_source(liveness, id.source());
-        if counts {
-            self.note_destroyed(id.source(), DELETED, messages);
-        }
+        let messages = self.drop_source(liveness, id.source());
         self.catalogue.remove_destination(id);
         self.timers.release(id, self.now.monotonic_ms);
         self.drop_names_at(id);
@@ -391,12 +387,18 @@ impl Tables {
     /// A subscription is no more, with all it held; says how many messages.
     pub fn drop_subscription(&mut self, liveness: &mut impl Liveness, id: SourceId) -> u64 {
         self.catalogue.note_id(id.0);
+        let messages = self.drop_source(liveness, id);
+        self.catalogue.remove_subscription(id);
+        messages
+    }
+
+    /// What a destination or subscription held goes with it; says how many messages.
+    fn drop_source(&mut self, liveness: &mut impl Liveness, id: SourceId) -> u64 {
         let counts = self.sources.get(&id).is_some_and(|source| source.logged);
         let messages = self.remove_source(liveness, id);
         if counts {
             self.note_destroyed(id, DELETED, messages);
         }
-        self.catalogue.remove_subscription(id);
         messages
     }
 

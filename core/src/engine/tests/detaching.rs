@@ -24,6 +24,18 @@ impl Bench {
         welcomes.next().unwrap()
     }
 
+    /// Greets, opens a session whose client acknowledges, and in it a producer; the token for the next time.
+    pub(super) fn greet_with_producer(&mut self) -> Vec<u8> {
+        let (token, _) = self.greet(Vec::new());
+        let open = proto::OpenSession {
+            acknowledge_mode: AcknowledgeMode::Client.into(),
+            ..proto::OpenSession::default()
+        };
+        self.send(1, Sent::OpenSession(open));
+        self.producer(0, 0);
+        token
+    }
+
     fn delivered(&self) -> usize {
         let deliver = self.frames.iter().filter_map(|frame| match &frame.frame {
             Some(Got::Deliver(deliver)) => Some(deliver.deliveries.len()),
@@ -36,13 +48,7 @@ impl Bench {
 #[test]
 fn after_a_return_a_consumer_gets_nothing_before_it_has_granted_credit_anew() {
     let mut bench = Bench::new(Properties::default());
-    let (token, _) = bench.greet(Vec::new());
-    let open = proto::OpenSession {
-        acknowledge_mode: AcknowledgeMode::Client.into(),
-        ..proto::OpenSession::default()
-    };
-    bench.send(1, Sent::OpenSession(open));
-    bench.producer(0, 0);
+    let token = bench.greet_with_producer();
     bench.consumer(1, 10);
     bench.publish(1, "a");
     assert_eq!(bench.delivered(), 1);
@@ -62,14 +68,8 @@ fn after_a_return_a_consumer_gets_nothing_before_it_has_granted_credit_anew() {
 #[test]
 fn who_comes_back_while_the_lost_stream_seems_alive_gets_its_sessions_when_that_ends() {
     let mut bench = Bench::new(Properties::default());
-    let (token, _) = bench.greet(Vec::new());
+    let token = bench.greet_with_producer();
     let lost = bench.stream;
-    let open = proto::OpenSession {
-        acknowledge_mode: AcknowledgeMode::Client.into(),
-        ..proto::OpenSession::default()
-    };
-    bench.send(1, Sent::OpenSession(open));
-    bench.producer(0, 0);
     bench.consumer(1, 10);
     bench.publish(1, "a");
     let (_, resumed) = bench.greet(token);

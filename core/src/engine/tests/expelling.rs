@@ -174,13 +174,7 @@ fn who_closes_its_producer_or_goes_before_the_end_is_told_hears_nothing_of_it() 
 fn who_was_away_when_its_producer_was_ended_is_told_when_it_is_back() {
     for under_way in [false, true] {
         let mut bench = Bench::new(Properties::default());
-        let (token, _) = bench.greet(Vec::new());
-        let open = proto::OpenSession {
-            acknowledge_mode: AcknowledgeMode::Client.into(),
-            ..proto::OpenSession::default()
-        };
-        bench.send(1, Sent::OpenSession(open));
-        bench.producer(0, 0);
+        let token = bench.greet_with_producer();
         let stream = bench.stream;
         bench.publish_in(1, 0);
         bench.engine().close_stream(stream);

@@ -258,15 +258,18 @@ impl Survey {
                 Some(_) => continue,
                 // A copy of what is listed as not sealed, or as nothing.
                 None if witness.header.compacted => {
-                    let after = entries.iter().position(|entry| !entry.sealed || entry.base > base);
                     let overlaps = entries
                         .iter()
                         .any(|entry| entry.sealed && entry.base < witness.header.end && base < entry.end);
                     if overlaps || base < self.manifest.sealed_end {
                         continue;
                     }
-                    let after = after.unwrap_or(entries.len());
-                    entries.insert(after, witness.entry);
+                    if !seal_before(disk, entries, &witness.header, &exists)? {
+                        continue;
+                    }
+                    // All that is sealed lies below it. What is not may be missing here, and stand anywhere.
+                    let sealed = entries.iter().rposition(|entry| entry.sealed);
+                    entries.insert(sealed.map_or(0, |last| last + 1), witness.entry);
                     self.gaps.extend(witness.doubt());
                 }
                 None => {
@@ -278,21 +281,18 @@ impl Survey {
                         file_bytes,
                         ..Entry::default()
                     };
-                    let begun: Vec<bool> = entries
+                    let before: Vec<bool> = entries
                         .iter()
                         .map(|entry| -> Result<bool, DiskError> {
                             let name = segment_name(entry.id);
-                            Ok(!entry.sealed
-                                && exists(entry.id)
-                                && matches!(beginning(disk, &name, entry.id)?,
-                                    Beginning::Segment(header) if header.base < base))
+                            Ok(entry.sealed
+                                || exists(entry.id)
+                                    && matches!(beginning(disk, &name, entry.id)?,
+                                        Beginning::Segment(header) if header.base < base))
                         })
                         .collect::<Result<_, _>>()?;
-                    // Behind the begun ones that come before it, in front of what is only prepared.
-                    let at = begun.iter().rposition(|&begun| begun).map_or_else(
-                        || entries.iter().take_while(|entry| entry.sealed).count(),
-                        |last| last + 1,
-                    );
+                    // Behind what is sealed and the begun ones that come before it, in front of what is only prepared.
+                    let at = before.iter().rposition(|&before| before).map_or(0, |last| last + 1);
                     entries.insert(at, entry);
                 }
             }
@@ -300,4 +300,36 @@ impl Survey {
         }
         Ok(())
     }
+}
+
+/// Lists as sealed what was begun before a rewritten segment: it was sealed before that was rewritten. Left unsealed, it
+/// would be looked for behind the copy. False, and nothing is done, where the file that was rewritten is there: it has
+/// everything, and of a copy it is not known whether it came into force.
+fn seal_before(
+    disk: &dyn Disk,
+    entries: &mut [Entry],
+    copy: &SegmentHeader,
+    exists: impl Fn(u64) -> bool,
+) -> Result<bool, LogError> {
+    let mut before = Vec::new();
+    for entry in entries.iter_mut().filter(|entry| !entry.sealed && exists(entry.id)) {
+        let name = segment_name(entry.id);
+        match beginning(disk, &name, entry.id)? {
+            Beginning::Segment(header) if header.store_id != copy.store_id => {}
+            Beginning::Segment(header) if header.base == copy.base => return Ok(false),
+            Beginning::Segment(header) if header.base < copy.base => {
+                before.push((entry, Witness::of(disk, &name, header)?));
+            }
+            _ => {}
+        }
+    }
+    let mut next = *copy;
+    for (entry, mut witness) in before.into_iter().rev() {
+        if witness.after.is_none() {
+            witness.find_end(disk, &next)?;
+        }
+        next = witness.header;
+        *entry = witness.entry;
+    }
+    Ok(true)
 }

@@ -6,7 +6,7 @@ use super::settling::grow;
 use super::survey::{Beginning, beginning};
 use super::{Opening, Visitor, first_block};
 use crate::log::compaction::write_footer;
-use crate::log::disk::{DiskError, DiskFile, write_all};
+use crate::log::disk::{DiskError, DiskFile, OpenFile, write_all};
 use crate::log::error::LogError;
 use crate::log::footer::{Footer, Index};
 use crate::log::manifest::{Entry, MANIFEST_FILES};
@@ -48,7 +48,9 @@ impl Opening {
             };
             // A segment is begun only when those before it are full and synced.
             if !self.ahead.is_empty() {
-                self.save_unbegun(header.previous_end, visitor)?;
+                while !self.ahead.is_empty() {
+                    self.save_unbegun(header.previous_end, visitor)?;
+                }
             } else if header.previous_end > self.cursor.position && (!self.lenient || stop.is_some()) {
                 let damage = stop
                     .take()
@@ -112,49 +114,50 @@ impl Opening {
     /// Where the first segment that was taken for unused begins, if it was begun after all, and what its commits prove to
     /// have been durable. Its header is damaged then, or was torn.
     fn look_at_unbegun(&self) -> Result<Option<(Position, Position)>, LogError> {
-        let Some((segment, file)) = self
-            .ahead
-            .front()
-            .and_then(|segment| Some((segment, segment.file.as_ref()?)))
-        else {
-            return Ok(None);
-        };
-        let name = segment_name(segment.id);
-        if !matches!(beginning(self.disk.as_ref(), &name, segment.id)?, Beginning::Strange) {
+        let look = |segment: &Segment| self.look_at(segment.id, segment.file_bytes, self.cursor.position);
+        self.ahead.front().map_or(Ok(None), look)
+    }
+
+    /// As [`Opening::look_at_unbegun`], of any segment, if it begins at `from` or later.
+    fn look_at(&self, id: u64, file_bytes: u32, from: Position) -> Result<Option<(Position, Position)>, LogError> {
+        let (disk, name) = (self.disk.as_ref(), segment_name(id));
+        if !matches!(beginning(disk, &name, id)?, Beginning::Strange) {
             return Ok(None);
         }
-        let found = recovery::find_base(
-            file.as_ref(),
-            &name,
-            u64::from(segment.file_bytes),
-            self.cursor.position,
-        )?;
-        Ok(found)
+        let file = disk.open(&name, OpenFile::ReadOnly)?;
+        Ok(recovery::find_base(file.as_ref(), &name, u64::from(file_bytes), from)?)
     }
 
     /// How far an unsealed segment with damage was durable. Where the next one was begun, it is known exactly: that happens
     /// only after this one's sync, and tells where this one ended. Its last blocks may have been left free, and what is
     /// taken for its own beyond its end would leave the next one without a place.
     fn durable_of(&self, header: &SegmentHeader, limit: Position) -> Result<Position, LogError> {
-        let mut next: Option<SegmentHeader> = None;
+        // Where the next one begins, and where this one ends.
+        let mut next: Option<(Position, Position)> = None;
         for entry in self.manifest.entries.iter().filter(|entry| !entry.sealed) {
             let block = match first_block(self.disk.as_ref(), &segment_name(entry.id)) {
                 Ok(block) => block,
                 Err(error) if error.source.kind() == ErrorKind::NotFound => continue,
                 Err(error) => return Err(error.into()),
             };
-            let found = SegmentHeader::decode(&block, self.manifest.store_id, entry.id);
-            let follows = |found: &SegmentHeader| {
-                let later = found.base > header.base && found.epoch >= header.epoch;
-                later && (header.base..=limit).contains(&found.previous_end)
+            let found = match SegmentHeader::decode(&block, self.manifest.store_id, entry.id) {
+                Some(found) if found.base > header.base && found.epoch >= header.epoch => {
+                    Some((found.base, found.previous_end))
+                }
+                Some(_) => None,
+                // Where its header is lost, its commits tell where it began.
+                None => {
+                    let begun = self.look_at(entry.id, entry.file_bytes, header.base.plus(1))?;
+                    begun.map(|(base, _)| (base, base))
+                }
             };
-            if let Some(found) = found.filter(follows)
-                && next.is_none_or(|known| found.base < known.base)
+            if let Some(found) = found.filter(|(_, end)| (header.base..=limit).contains(end))
+                && next.is_none_or(|known| found.0 < known.0)
             {
                 next = Some(found);
             }
         }
-        Ok(next.map_or_else(|| self.durable().min(limit), |next| next.previous_end))
+        Ok(next.map_or_else(|| self.durable().min(limit), |(_, end)| end))
     }
 
     fn continues(&self, header: &SegmentHeader) -> bool {
@@ -284,7 +287,8 @@ impl Opening {
 
     /// The first segment taken for unused was begun after all: its header is damaged.
     fn save_unbegun(&mut self, durable: Position, visitor: Visitor<'_>) -> Result<(), LogError> {
-        let base = self.look_at_unbegun()?.map_or(self.cursor.position, |(base, _)| base);
+        let found = self.look_at_unbegun()?;
+        let base = found.map_or(self.cursor.position, |(base, _)| base);
         let Some(segment) = self.ahead.pop_front() else {
             return Ok(());
         };
@@ -311,6 +315,21 @@ impl Opening {
             return Err(damage.into());
         };
         let durable = durable.min(header.base.plus(u64::from(segment.file_bytes) - DATA_OFFSET));
+        // Where headers behind it are lost, too, the first whose commits tell where it began bounds this one.
+        let mut next = None;
+        for behind in &self.ahead {
+            if next.is_none() {
+                next = self.look_at(behind.id, behind.file_bytes, self.cursor.position)?;
+            }
+        }
+        let durable = next
+            .filter(|(next, _)| *next >= base)
+            .map_or(durable, |(next, _)| durable.min(next));
+        if found.is_none() && durable <= base {
+            // Nothing can be recognised in it, and no room is left for it: a copy would begin where the next one does.
+            self.replace(segment.id, None);
+            return self.pass_over(damage, 0);
+        }
         self.save(file.as_ref(), header, durable, damage, self.cursor.position, visitor)
     }
 

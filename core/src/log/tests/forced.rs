@@ -44,7 +44,7 @@ pub(super) fn grown(seed: u64) -> (SimDisk, BTreeMap<Position, Known>, Position)
 }
 
 /// Rewrites the sealed segments, so that every seventeenth record stays.
-fn rewritten(host: Host) -> Host {
+pub(super) fn rewritten(host: Host) -> Host {
     let mut host = host.reopen(compacting()).unwrap();
     let kept: Vec<Position> = host.appended.keys().copied().step_by(17).collect();
     kept.iter().for_each(|position| host.log.hold(*position));

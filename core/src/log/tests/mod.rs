@@ -1,17 +1,24 @@
 //! The log on a simulated disk. Here: a host that runs jobs inline and remembers what it was promised.
 
+mod computed;
 mod crash;
 mod damage;
 mod flaky;
 mod forced;
 mod formats;
+mod lacking;
+mod opening;
+mod opening_by_force;
 mod pieces;
 mod reading;
 mod real_disk;
+mod refusing;
 mod room;
 mod shipping;
 mod syncs;
+mod told;
 mod upkeep;
+mod verifying;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

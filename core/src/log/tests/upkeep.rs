@@ -323,7 +323,7 @@ fn files_are_recycled_so_that_steady_work_needs_no_new_ones() {
 }
 
 /// Wants a head for which there is no room.
-struct Growing;
+pub(in crate::log) struct Growing;
 
 impl Rewriter for Growing {
     fn rewrite(&self, record: Rewritable<'_>, _presence: &Presence<'_>) -> Rewrite {

@@ -76,6 +76,13 @@ impl Bench {
         let source = self.state().source(source).unwrap();
         source.queue.iter().map(|(_, entry)| entry.sequence).collect()
     }
+
+    /// Which queue is called orders, and which subscription late.
+    fn named(&mut self) -> (Option<DestinationId>, Option<SourceId>) {
+        let queue = self.state().destination(Kind::Queue, "orders").map(|found| found.id);
+        let subscription = self.state().subscription("me", "late").map(|found| found.id);
+        (queue, subscription)
+    }
 }
 
 fn positions(bench: &mut Bench, source: SourceId) -> Vec<Position> {
@@ -113,14 +120,7 @@ fn who_loses_the_segment_with_the_definitions_keeps_the_names_from_its_footer() 
         report.dropped
     );
     for _ in 0..2 {
-        assert_eq!(
-            bench.state().destination(Kind::Queue, "orders").map(|found| found.id),
-            Some(orders)
-        );
-        assert_eq!(
-            bench.state().subscription("me", "late").map(|found| found.id),
-            Some(late)
-        );
+        assert_eq!(bench.named(), (Some(orders), Some(late)));
         let held = bench.sequences(orders.source());
         assert_eq!(held.last(), Some(&100));
         assert!(held[0] > acknowledged, "what lay in the segment is lost, and only that");
@@ -204,14 +204,7 @@ fn who_loses_the_newest_checkpoint_keeps_the_names_from_its_footer() {
     bench.forget_configuration();
     let report = bench.go_on_by_force();
     assert!(report.renamed.is_empty(), "{:?}", report.renamed);
-    assert_eq!(
-        bench.state().destination(Kind::Queue, "orders").map(|found| found.id),
-        Some(orders)
-    );
-    assert_eq!(
-        bench.state().subscription("me", "late").map(|found| found.id),
-        Some(late)
-    );
+    assert_eq!(bench.named(), (Some(orders), Some(late)));
     assert!(bench.sequences(orders.source()).len() > 50);
 }
 
@@ -246,19 +239,12 @@ fn what_was_deleted_and_made_again_is_not_kept_under_two_names() {
     bench.forget_configuration();
     let report = bench.go_on_by_force();
     assert!(report.renamed.is_empty(), "{:?}", report.renamed);
-    assert_eq!(
-        bench.state().destination(Kind::Queue, "orders").map(|found| found.id),
-        Some(again)
-    );
+    assert_eq!(bench.named(), (Some(again), Some(anew)));
     assert!(
         bench.state().destination_by_id(first).is_none(),
         "there is one queue of a name"
     );
     assert!(bench.state().source(first.source()).is_none());
-    assert_eq!(
-        bench.state().subscription("me", "late").map(|found| found.id),
-        Some(anew)
-    );
     assert!(bench.state().source(late).is_none());
     assert_eq!(bench.texts(again.source()).len(), 1);
 }

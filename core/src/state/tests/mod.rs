@@ -2,6 +2,7 @@
 //! its clock, and a host that runs every job at once.
 
 mod aside;
+mod bounds;
 mod bridges;
 mod chunks;
 mod compaction;
