@@ -170,9 +170,12 @@ class _Correction:
             return standing
         result = []
         named = {one["name"]: one for one in standing if isinstance(one, Mapping) and "name" in one}
+        names = {one["name"] for one in wanted if isinstance(one, Mapping) and "name" in one}
         for number, one in enumerate(wanted):
             if isinstance(one, Mapping) and "name" in one:
                 here, known = f"{path}[{one['name']}]", named.get(one["name"])
+                if known is None and number < len(standing):
+                    known = _renamed(standing[number], names)
             else:
                 here, known = f"{path}[{number}]", standing[number] if number < len(standing) else None
             result.append(one if known is None else self._value(one, known, rules, here))
@@ -182,6 +185,14 @@ class _Correction:
         if isinstance(rule, Left) and rule.covers(value):
             return True
         return _mark(path, value) in self._left
+
+
+def _renamed(standing: Any, names: Collection[str]) -> Mapping[str, Any] | None:
+    """What stands in an entry's place, if no other entry has its name: the same under another name, or under none.
+
+    A port whose name somebody takes away keeps the node port by which clients know it.
+    """
+    return standing if isinstance(standing, Mapping) and standing.get("name") not in names else None
 
 
 def _below(rules: Rules, name: str) -> Rules:
