@@ -91,6 +91,11 @@ class Broker:
     def _is_dead(self) -> bool:
         return self.process is None or self.process.is_dead
 
+    def moves_house(self) -> None:
+        """Its next process listens at another address. Not while it runs."""
+        assert self._is_dead
+        self._port = self._network.free_port()
+
     def replace_disk(self) -> None:
         """A new machine: nothing that the last one had is here. Not while it runs."""
         assert self._is_dead
