@@ -73,9 +73,9 @@ class Sending:
 
     async def open_first(self, link: Link) -> None:
         """Opens the lanes where they have not been before; not those that are over, or that a try has opened."""
-        for lane in list(self._lanes.values()):
-            if lane.closed is None and not lane.is_open_on(link):
-                await self._open(lane, link, again=False)
+        # Looked at again after each: one that was open may be ended while another one is opened.
+        while (lane := next((one for one in self._lanes.values() if one.is_missing_on(link)), None)) is not None:
+            await self._open(lane, link, again=False)
 
     async def _open(self, lane: Lane, link: Link, *, again: bool) -> None:
         lifeline = lane.part.lifeline
