@@ -10,7 +10,7 @@ import pytest
 import sterna
 from sterna import errors
 
-from tests.world.clusters import Cluster
+from tests.world.clusters import LAYOUT, Cluster
 from tests.world.stage import Stage, staged
 from tests.world.test_clusters import drained
 from tests.world.test_homes import held
@@ -193,6 +193,35 @@ def test_what_is_sent_while_a_home_comes_and_goes_arrives_once(name: str) -> Non
             await asyncio.sleep(2)
             found += await drained(connection, "orders")
         assert sorted(found, key=int) == [f"{number}" for number in range(len(sending))]
+        await connection.close()
+
+    shown()
+
+
+@pytest.mark.parametrize("opened", ["from", "to"])
+def test_what_is_to_live_on_a_broker_that_was_never_there_waits_for_it_with_what_a_bridge_ties_to_it(
+    opened: str,
+) -> None:
+    @staged
+    async def shown(stage: Stage) -> None:
+        cluster = await stage.cluster("b0", "b1")
+        await cluster.allow_all()
+        await cluster.apply("Queue", "to", broker="b2")
+        bridge = await cluster.apply("Bridge", "over", source={"queue": "from"}, targets=[{"queue": "to"}])
+        await stage.until(lambda: all(list(cluster.member(one).objects.bridges()) for one in cluster.brokers))
+        reconnect = sterna.Reconnect(give_up_after_s=20)
+        connection = await stage.connect(cluster.brokers["b0"], reconnect=reconnect)
+        with pytest.raises(errors.UnavailableError, match="spec.broker names 'b2'.*ever in the cluster") as told:
+            await connection.producer(sterna.Queue(opened))
+        assert "correct spec.broker" in str(told.value)
+        assert [await cluster.home("queue", name) for name in ("from", "to")] == ["", ""]
+        said = await cluster.client.get(LAYOUT.object_status(bridge, "b0"))
+        assert b"lives with the queue 'to', whose spec.broker names 'b2'" in (said.found.value if said.found else b"")
+        opening = asyncio.create_task(connection.producer(sterna.Queue(opened)))
+        await asyncio.sleep(5)
+        await stage.start(cluster.add("b2"))
+        await asyncio.wait_for(opening, 10)
+        assert [await cluster.home("queue", name) for name in ("from", "to")] == ["b2", "b2"]
         await connection.close()
 
     shown()
