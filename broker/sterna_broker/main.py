@@ -103,7 +103,7 @@ async def _run(options: BrokerOptions) -> int:
 async def _reload(node: Node) -> None:
     try:
         await node.reload()
-    except (ManifestError, EngineError) as error:
+    except (ManifestError, EngineError, OSError) as error:
         _log.error("configuration_not_reloaded", error=str(error))
 
 
