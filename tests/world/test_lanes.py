@@ -14,8 +14,7 @@ from tests.world.stage import Stage, staged
 
 
 async def _with_a_queue(stage: Stage) -> Cluster:
-    cluster = await stage.cluster("b0", "b1")
-    await cluster.allow_all()
+    cluster = await stage.two()
     await _lives(cluster, "b1")
     return cluster
 
@@ -146,10 +145,7 @@ async def test_a_producer_that_is_closed_while_its_second_lane_is_opened_leaves_
 @staged
 async def test_a_lane_that_is_ended_while_the_other_one_is_opened_anew_is_opened_too(stage: Stage) -> None:
     """The broker ends both, since their queue is to be had nowhere for a while; that of the first comes late."""
-    cluster = await stage.cluster("b0", "b1")
-    await cluster.allow_all()
-    await cluster.apply("Queue", "orders", broker="b1")
-    await cluster.until_home("queue", "orders", "b1")
+    cluster = await stage.two("orders")
     connection = await stage.connect(cluster.brokers["b1"])
     producer = await connection.producer("orders")
     await producer.send("confirmed")

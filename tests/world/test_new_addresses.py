@@ -26,15 +26,6 @@ async def _elsewhere(stage: Stage, cluster: Cluster, name: str) -> None:
     await stage.until(lambda: broker.address in str(cluster.member("b0").link.view.addresses[name]))
 
 
-async def _two(stage: Stage, home: str) -> Cluster:
-    """A queue on one of two brokers."""
-    cluster = await stage.cluster("b0", "b1")
-    await cluster.allow_all()
-    await cluster.apply("Queue", "orders", broker=home)
-    await cluster.until_home("queue", "orders", home)
-    return cluster
-
-
 async def _consumed(connection: sterna.Connection) -> Any:
     return await connection.consumer("orders")
 
@@ -59,7 +50,7 @@ def test_who_opens_something_there_asks_again_where_it_is(opening: str, silent: 
 
     @staged
     async def shown(stage: Stage) -> None:
-        cluster = await _two(stage, "b1")
+        cluster = await stage.two("orders")
         connection = await stage.connect(cluster.brokers["b0"])
         gone = cluster.brokers["b1"]
         assert gone.process is not None
@@ -81,7 +72,7 @@ def test_who_opens_something_there_asks_again_where_it_is(opening: str, silent: 
 @staged
 async def test_what_is_on_its_way_there_asks_again_where_it_is(stage: Stage) -> None:
     """Producers and consumers that were told that their destination has moved: nothing is lost or doubled."""
-    cluster = await _two(stage, "b0")
+    cluster = await stage.two("orders", at="b0")
     connection = await stage.connect(cluster.brokers["b0"])
     producer, consumer = await connection.producer("orders"), await connection.consumer("orders")
     named = await connection.producer("orders", name="import")
@@ -110,9 +101,8 @@ async def _received(consumer: sterna.Consumer, count: int) -> list[str]:
 @staged
 async def test_what_was_open_there_is_open_again_as_soon_as_anybody_is_told_where_it_is(stage: Stage) -> None:
     """A connection of which the application does not know is restored: what has no answer arrives once."""
-    cluster = await _two(stage, "b1")
-    await cluster.apply("Queue", "other", broker="b1")
-    await cluster.until_home("queue", "other", "b1")
+    cluster = await stage.two("orders")
+    await cluster.placed("other", "b1")
     connection = await stage.connect(cluster.brokers["b0"])
     producer = await connection.producer("orders")
     await producer.send("before")
@@ -128,7 +118,7 @@ async def test_what_was_open_there_is_open_again_as_soon_as_anybody_is_told_wher
 
 @staged
 async def test_who_asks_again_gives_up_when_a_connection_that_broke_would(stage: Stage) -> None:
-    cluster = await _two(stage, "b1")
+    cluster = await stage.two("orders")
     connection = await stage.connect(cluster.brokers["b0"], reconnect=sterna.Reconnect(give_up_after_s=30))
     cluster.brokers["b1"].kill()
     began_s = stage.loop.time()
