@@ -80,8 +80,8 @@ class Homes:
         """That of the connection to where something lives.
 
         Raises:
-            UnreachableError: nobody answers there. Its broker may be starting anew, and may come back at another address:
-                whoever was told of this one asks again, for as long as a broken connection would be tried.
+            UnreachableError: nobody answers there. Its broker may be starting anew, perhaps at another address: whoever
+                was told of this one asks again, for as long as a broken connection would be tried.
             SternaError: it cannot be had.
         """
         addresses = self.root.lifeline.named(moved.addresses)

@@ -287,9 +287,7 @@ def _window(random: Random) -> dict[str, Any]:
 EXPLICIT = (AcknowledgeMode.CLIENT, AcknowledgeMode.INDIVIDUAL, AcknowledgeMode.EXPLICIT_CLIENT_DUPS_OK)
 
 
-async def received(
-    app: Application, consumer: sterna.Consumer, name: str, hand: list[tuple[Message, Handing]]
-) -> None:
+async def received(app: Application, consumer: sterna.Consumer, name: str, hand: list[tuple[Message, Handing]]) -> None:
     """Waits for a moment; what has come by then is in hand."""
     message = await app.call("receive", consumer.receive(timeout=app.random.choice((0.05, 1.0))))
     if message is not None:

@@ -90,7 +90,7 @@ async def test_what_is_on_its_way_there_asks_again_where_it_is(stage: Stage) -> 
 
 
 async def _received(consumer: sterna.Consumer, count: int) -> list[str]:
-    found = []
+    found: list[str] = []
     while len(found) < count:
         message = await consumer.receive()
         assert message is not None

@@ -201,7 +201,7 @@ def test_what_is_to_live_on_a_broker_that_was_never_there_waits_for_it_with_what
         await stage.until(lambda: all(list(cluster.member(one).objects.bridges()) for one in cluster.brokers))
         reconnect = sterna.Reconnect(give_up_after_s=20)
         connection = await stage.connect(cluster.brokers["b0"], reconnect=reconnect)
-        with pytest.raises(errors.UnavailableError, match="spec.broker names 'b2'.*ever in the cluster") as told:
+        with pytest.raises(errors.UnavailableError, match=r"spec\.broker names 'b2'.*ever in the") as told:
             await connection.producer(sterna.Queue(opened))
         assert "correct spec.broker" in str(told.value)
         assert [await cluster.home("queue", name) for name in ("from", "to")] == ["", ""]

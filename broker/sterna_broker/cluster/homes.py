@@ -2,9 +2,9 @@
 
 A home is created if absent, together with what it depends on: the store's identity, and for topics that no pattern was
 claimed since we looked (for patterns: no topic). So a topic and a pattern that matches it never end on two brokers. The
-ends of bridges are claimed together, whoever comes first: the plan, or who opens one of them; and what somebody opens is
-claimed only where every bridge that etcd has is known, for topics every configured subscription, whose pattern gets
-its home with the first of them.
+ends of bridges are claimed together, whoever comes first: the plan, or who opens one of them. What somebody opens is
+claimed only where every bridge that etcd has is known, for topics every configured subscription, whose pattern gets its
+home with the first of them.
 An outcome that is not known is found out by reading. While a home is being given up here, whoever asks for that name
 waits: it must not be opened in between.
 """
@@ -250,8 +250,10 @@ class Homes:
     ) -> None:
         """Creates these homes, which belong together, unless there are some of them: then the view has those.
 
-        `is_opened`: somebody opens one of them, and what ties it to others has to be known. A plan rests on objects, and
-        knows what was there before them. Many of them are claimed bit by bit, each bit as long as the first is what it was. Where nothing is claimed and
+        `is_opened`: somebody opens one of them, and what ties it to others has to be known. A plan rests on objects,
+        and knows what was there before them.
+
+        Many of them are claimed bit by bit, each bit as long as the first is what it was. Where nothing is claimed and
         nothing found, what they depend on has changed.
 
         Raises:

@@ -199,7 +199,7 @@ def plan(view: View, objects: ObjectSet) -> Plan:
 
 
 def unknown_broker(view: View, wishes: Wishes, key: HomeKey) -> str:
-    """Why a name without a home gets none for now: a manifest names a broker that never was in the cluster. Empty: none.
+    """Why a name without a home gets none for now: a manifest names a broker that never was there. Empty: it gets one.
 
     It may be the manifest of what has to live with it.
     """

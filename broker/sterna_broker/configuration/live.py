@@ -94,8 +94,8 @@ class LiveConfiguration:
         """What people should know of the configuration, although it holds."""
         owed = self._owed[0] if self._owed is not None else []
         told = [
-            f"a refused change of {kind} '{name}' cannot be taken back on disk: it would hold from the next start on; see "
-            "the broker's log, and reload the configuration when the disk can be written"
+            f"a refused change of {kind} '{name}' cannot be taken back on disk: it would hold from the next start on; "
+            "see the broker's log, and reload the configuration when the disk can be written"
             for kind, name in _keys(owed)
         ]
         return [*told[:_OWED_TOLD_MAX], *self._local_objects().bridge_warnings]
