@@ -88,9 +88,22 @@ async def _run(options: BrokerOptions) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
     loop.add_signal_handler(signal.SIGHUP, reload)
-    await node.start()
+    stop_task = loop.create_task(told_to_stop.wait())
+    starting = loop.create_task(node.start())
+    await asyncio.wait((starting, stop_task), return_when=asyncio.FIRST_COMPLETED)
+    if not starting.done():
+        # It may wait for etcd for ever, or read a large store. Whoever says it again does not want to wait for that.
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
+            signal.signal(number, signal.SIG_DFL)
+        _log.info("stopped_before_it_served")
+        starting.cancel()
+        await asyncio.wait((starting,))
+    if starting.cancelled():
+        return EXIT_OK
+    await starting
     await _announce(node)
-    stop_task, fail_task = loop.create_task(told_to_stop.wait()), loop.create_task(node.failed.wait())
+    fail_task = loop.create_task(node.failed.wait())
     await asyncio.wait((stop_task, fail_task), return_when=asyncio.FIRST_COMPLETED)
     for task in (stop_task, fail_task):
         task.cancel()
@@ -103,7 +116,7 @@ async def _run(options: BrokerOptions) -> int:
 async def _reload(node: Node) -> None:
     try:
         await node.reload()
-    except (ManifestError, EngineError) as error:
+    except (ManifestError, EngineError, OSError) as error:
         _log.error("configuration_not_reloaded", error=str(error))
 
 

@@ -41,6 +41,7 @@ from sterna_broker.statistics import StatisticsSource
 from sterna_broker.surroundings import monotonic_ms, wall_ms
 from sterna_broker.tickets import TicketDesk
 from sterna_broker.version import VERSION
+from sterna_broker.whole import to_its_end
 
 _log = structlog.get_logger(part="broker")
 
@@ -100,6 +101,7 @@ class Node:
         self.failure = ""
         """Why it cannot go on, once `failed` is set."""
 
+        self._opening: asyncio.Future[Engine] | None = None
         self.users = UserStore()
         self.gate: Gate | None = None
         applied = AppliedFolder(options.data / APPLIED_FOLDER)
@@ -125,7 +127,7 @@ class Node:
         return self._settings
 
     async def start(self) -> None:
-        """Until this returns nobody is served.
+        """Until this returns nobody is served. When it fails, or is cancelled, nothing of it is left.
 
         Raises:
             ManifestError: the configuration is wrong.
@@ -138,6 +140,24 @@ class Node:
             ListenError: a port cannot be had.
             OSError: the data folder cannot be made.
         """
+        try:
+            await self._start()
+        except BaseException:
+            await to_its_end(self._give_up())
+            raise
+
+    async def _give_up(self) -> None:
+        """Ends what has begun to start. An engine that is being opened is ended when it is open: nothing stops that."""
+        engine: Engine | None = None
+        if self._opening is not None:
+            await asyncio.wait((self._opening,))
+            if self._opening.exception() is None:
+                engine = self._opening.result()
+        await self._stop_parts(engine)
+        self._parts = None
+        self._state = "stopped"
+
+    async def _start(self) -> None:
         await asyncio.to_thread(_make_folders, self.options.data)
         if self.member is not None:
             await self.member.start()
@@ -153,9 +173,9 @@ class Node:
         self._warn_if_open(settings)
         began_ms = monotonic_ms()
         folder = self.options.data / LOG_FOLDER
-        engine = await asyncio.to_thread(
-            self._makers.engine, str(folder), settings.engine_json(), wall_ms(), monotonic_ms()
-        )
+        opening = asyncio.to_thread(self._makers.engine, str(folder), settings.engine_json(), wall_ms(), monotonic_ms())
+        self._opening = asyncio.ensure_future(opening)
+        engine = await asyncio.shield(self._opening)
         recovery = json.loads(engine.recovery())
         self.recovery = {
             **recovery,
@@ -167,11 +187,7 @@ class Node:
             _log.warning("damaged_record_dropped", **dropped)
         for renamed in recovery["renamed"]:
             _log.warning("queue_recovered_without_its_name", **renamed)
-        try:
-            await self._start_around(engine, settings, gate)
-        except BaseException:
-            await self._stop_parts(engine)
-            raise
+        await self._start_around(engine, settings, gate)
         self._state = "serving"
         parts = self._parts
         assert parts is not None  # made just now
@@ -306,7 +322,7 @@ class Node:
             task.cancel()
         await asyncio.gather(drained, hurried, return_exceptions=True)
 
-    async def _stop_parts(self, engine: Engine) -> None:
+    async def _stop_parts(self, engine: Engine | None) -> None:
         parts = self._parts
         if self.member is not None:
             await self.member.stop()
@@ -320,6 +336,8 @@ class Node:
             parts.pump.stop()
         if self.gate is not None:
             await self.gate.stop()
+        if engine is None:
+            return
         try:
             # The last commit is synced here, and the engine's threads end.
             await asyncio.to_thread(engine.stop)

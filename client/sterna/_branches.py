@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 from sterna import errors
 from sterna._pauses import HOPS_MAX, pause_s
 from sterna._roles import PartRole
+from sterna._surroundings import monotonic_s
+from sterna.options import Reconnect
 
 if TYPE_CHECKING:
     from sterna._lifeline import Lifeline
@@ -52,6 +54,40 @@ class Follower(Protocol):
 
     def fail(self, error: errors.SternaError) -> None:
         """It is over."""
+
+
+class Hops:
+    """How often and how long something is followed."""
+
+    def __init__(self, reconnect: Reconnect) -> None:
+        self._reconnect = reconnect
+        self._count = self._rounds = 0
+        self._since_s = 0.0
+
+    async def pause(self, moved: errors.MovedError) -> None:
+        """Before it is gone where this leads; the first step is taken at once.
+
+        Raises:
+            MovedError: it moves on and on.
+        """
+        self._count += 1
+        if self._count == HOPS_MAX:
+            raise moved
+        await asyncio.sleep(pause_s(self._count - 1))
+
+    async def pause_unreachable(self, error: errors.UnreachableError) -> None:
+        """Before it is asked again where to go, since nobody was there.
+
+        Raises:
+            UnreachableError: that has lasted as long as a broken connection would be tried.
+        """
+        if not self._rounds:
+            self._since_s = monotonic_s()
+        limit_s = self._reconnect.give_up_after_s
+        if limit_s is not None and monotonic_s() - self._since_s > limit_s:
+            raise error
+        await asyncio.sleep(self._reconnect.pause_s(self._rounds))
+        self._count, self._rounds = 0, self._rounds + 1
 
 
 class Branches(Generic[P]):
@@ -103,23 +139,32 @@ class Branches(Generic[P]):
                 self.has_any = True
             return branch
 
-    async def following(self, part: P, make: Callable[[P], Awaitable[Made]]) -> Made:
+    async def following(
+        self, part: P, make: Callable[[P], Awaitable[Made]], moved: errors.MovedError | None = None
+    ) -> Made:
         """Makes something in the session, wherever it lives; a name that is moving at this moment is followed a while.
+
+        `moved`: what was said already of where that is. Where nobody answers there, the session's own broker is asked
+        again: by then the name may live elsewhere, or its broker have another address.
 
         Raises:
             SternaError: as `make` and `homed` do.
         """
-        hop = 0
+        hops = Hops(self.root.lifeline.options.reconnect)
         while True:
+            if moved is None:
+                try:
+                    return await make(part)
+                except errors.MovedError as error:
+                    moved = error
+            await hops.pause(moved)
             try:
-                return await make(part)
-            except errors.MovedError as moved:
-                hop += 1
-                if hop == HOPS_MAX:
-                    raise
-                # The first step is taken at once.
-                await asyncio.sleep(pause_s(hop - 1))
                 part = await self.homed(part, moved)
+            except errors.UnreachableError as error:
+                await hops.pause_unreachable(error)
+                # A transacted session has one part alone, which has stayed where it was told so.
+                part = self.root
+            moved = None
 
     async def homed(self, part: P, moved: errors.MovedError) -> P:
         """The part at the broker where something lives: a branch, or the same, gone there.

@@ -19,7 +19,6 @@ from sterna._link import Link, LinkLostError
 from sterna._listening import Listener, Listening
 from sterna._machines.consuming import ConsumerState
 from sterna._machines.window import Window
-from sterna._pauses import HOPS_MAX, pause_s
 from sterna._proto.sterna.v1 import message_pb2
 from sterna._proto.sterna.v1 import messaging_pb2 as pb
 from sterna._surroundings import monotonic_s
@@ -204,20 +203,7 @@ class Feed:
 
     async def _follow(self, moved: errors.SternaError) -> None:
         try:
-            for hop in range(HOPS_MAX):
-                await asyncio.sleep(pause_s(hop))
-                if self.closed is not None:
-                    return
-                try:
-                    if isinstance(moved, errors.MovedError):
-                        await self.go_to(moved)
-                    else:
-                        await self.part.add(self)
-                except errors.MovedError as again:
-                    moved = again
-                    continue
-                return
-            raise moved
+            await self.arrive(moved if isinstance(moved, errors.MovedError) else None)
         except errors.SternaError as error:
             self.fail(error)
             self.part.lifeline.report(error)
@@ -230,9 +216,13 @@ class Feed:
         if self.closed is None:
             self.fail(errors.ClosedError("the connection was closed", subject=str(self.destination)))
 
-    async def go_to(self, moved: errors.MovedError) -> None:
-        """Opens itself in the session's part on another broker."""
-        part = await self.part.homed(moved)
+    async def arrive(self, moved: errors.MovedError | None) -> None:
+        """Opens itself where its destination lives, of which this was said."""
+        await self.part.branches.following(self.part, self._open_in, moved)
+
+    async def _open_in(self, part: Part) -> None:
+        if self.closed is not None:
+            return
         self.part, self.consumer.session = part, part.session
         self.id = part.lifeline.next_consumer_id()
         self.state.moved(part.state)

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from weakref import WeakValueDictionary
 
 from sterna import errors
-from sterna._surroundings import monotonic_s
 
 if TYPE_CHECKING:
     from sterna._lifeline import Lifeline
@@ -80,28 +79,17 @@ class Homes:
     async def at(self, moved: errors.MovedError) -> Lifeline:
         """That of the connection to where something lives.
 
-        Its broker may be starting anew at this moment: it is tried for as long as a broken connection would be.
-
         Raises:
+            UnreachableError: nobody answers there. Its broker may be starting anew, perhaps at another address: whoever
+                was told of this one asks again, for as long as a broken connection would be tried.
             SternaError: it cannot be had.
         """
         addresses = self.root.lifeline.named(moved.addresses)
         if not addresses:
             raise moved
-        reconnect = self.root.lifeline.options.reconnect
-        began_s, round_ = monotonic_s(), 0
-        while True:
-            try:
-                lock = self._dialing.setdefault(addresses, asyncio.Lock())
-                async with lock:
-                    return (await self._known_or_dialled(addresses)).lifeline
-            except errors.UnreachableError:
-                limit_s = reconnect.give_up_after_s
-                has_ended = limit_s is not None and monotonic_s() - began_s > limit_s
-                if has_ended or self.root.lifeline.closed is not None:
-                    raise
-            await asyncio.sleep(reconnect.pause_s(round_))
-            round_ += 1
+        lock = self._dialing.setdefault(addresses, asyncio.Lock())
+        async with lock:
+            return (await self._known_or_dialled(addresses)).lifeline
 
     async def _known_or_dialled(self, addresses: tuple[str, ...]) -> Home:
         for one in self._open:
@@ -125,9 +113,12 @@ class Homes:
             same = self._to(broker)
             if same is None:
                 raise
+            same.lifeline.also_at(addresses)
             return same
         same = self._to(opened.lifeline.broker)
         if same is not None or self._is_closing:
+            if same is not None:
+                same.lifeline.also_at(addresses)
             await opened.close()
             self._check()
         if same is not None:

@@ -136,9 +136,9 @@ class Lane:
         """Whether it is open on a link, as far as is known, or is being opened."""
         return (self._link is not None or self._is_opening) and self.closed is None
 
-    def is_open_on(self, link: Link) -> bool:
-        """Whether it is open on this very link."""
-        return self._link is link and self.closed is None
+    def is_missing_on(self, link: Link) -> bool:
+        """Whether it is not open on this very link, and not over."""
+        return self._link is not link and self.closed is None
 
     async def open(self, link: Link, *, again: bool) -> None:
         """Opens the producer on `link` and sends what is unconfirmed.

@@ -146,6 +146,10 @@ class Lifeline:
         """
         return self._machine.named(addresses)
 
+    def also_at(self, addresses: tuple[str, ...]) -> None:
+        """Its broker was found at these: if it is searched for, there first."""
+        self._machine.learned(addresses)
+
     def _use(self, link: Link) -> None:
         welcome = link.welcome
         self._link = link

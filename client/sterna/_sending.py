@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from sterna import errors
 from sterna._lane import Lane, Named
 from sterna._link import Link, LinkLostError
-from sterna._pauses import HOPS_MAX, pause_s
+from sterna._pauses import HOPS_MAX
 from sterna.destinations import Destination
 
 if TYPE_CHECKING:
@@ -73,9 +73,9 @@ class Sending:
 
     async def open_first(self, link: Link) -> None:
         """Opens the lanes where they have not been before; not those that are over, or that a try has opened."""
-        for lane in list(self._lanes.values()):
-            if lane.closed is None and not lane.is_open_on(link):
-                await self._open(lane, link, again=False)
+        # Looked at again after each: one that was open may be ended while another one is opened.
+        while (lane := next((one for one in self._lanes.values() if one.is_missing_on(link)), None)) is not None:
+            await self._open(lane, link, again=False)
 
     async def _open(self, lane: Lane, link: Link, *, again: bool) -> None:
         lifeline = lane.part.lifeline
@@ -215,24 +215,18 @@ class Sending:
 
     async def _follow(self, moved: errors.MovedError) -> None:
         try:
-            for hop in range(HOPS_MAX):
-                await asyncio.sleep(pause_s(hop))
-                part = await self.part.homed(moved)
-                await self._all_told()
-                if all(lane.closed is not None for lane in self._lanes.values()):
-                    return  # it was closed on the way
-                self.move(part)
-                try:
-                    await part.lifeline.retrying(self.open_first, part)
-                except errors.MovedError as again:
-                    moved = again
-                    continue
-                return
-            raise moved
+            await self.part.branches.following(self.part, self._arrive, moved)
         except errors.SternaError as error:
             self._is_over(error)
         finally:
             self.is_following = False
+
+    async def _arrive(self, part: Part) -> None:
+        await self._all_told()
+        if all(lane.closed is not None for lane in self._lanes.values()):
+            return  # it was closed on the way
+        self.move(part)
+        await part.lifeline.retrying(self.open_first, part)
 
     def _given_up(self) -> None:
         """It was on its way to another broker when the connection was closed."""

@@ -173,10 +173,7 @@ class Consumer:
     async def _browse_on(self) -> None:
         feed, state = self._feed, self._state
         if feed.link is None and self.closed is None and not state.is_drained:
-            try:
-                await feed.part.add(feed)
-            except errors.MovedError as moved:
-                await feed.go_to(moved)
+            await feed.arrive(None)
         if state.buffer:
             return
         if state.is_drained or self.closed is not None:

@@ -107,6 +107,10 @@ class Layout:
         """One configured object."""
         return f"{self.configs}{_part(claim.kind)}/{_part(claim.name)}"
 
+    def configs_of(self, kind: str) -> str:
+        """All configured objects of a kind."""
+        return f"{self.configs}{_part(kind)}/"
+
     def claim_of(self, key: str) -> Claim:
         """The object that a key below `configs` is of.
 

@@ -111,6 +111,20 @@ async def test_a_second_signal_hurries(broker_process: Any, wire: Any, number: s
     assert await asyncio.to_thread(broker.wait) == 0
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_broker_that_waits_for_etcd_at_its_start_stops_when_told(broker_process: Any, number: signal.Signals) -> None:
+    """It may wait for ever: it has never seen what the cluster's configuration is."""
+    nobody = {"etcd": "http://127.0.0.1:1", "cluster": "c1"}
+    broker = broker_process(None)
+    broker.flags |= {"name": "b0", "cluster": nobody}
+    broker.launch()
+    waits = "waiting_for_etcd"
+    eventually_blocking(lambda: waits in broker.stderr or None, timeout_s=60, what="its waiting")
+    os.kill(broker.pid, number)
+    assert broker.wait() == 0
+    assert "stopped_before_it_served" in broker.stderr
+
+
 async def test_a_clean_stop_leaves_nothing_to_recover_from_the_tail(broker_process: Any, wire: Any) -> None:
     broker = await asyncio.to_thread(broker_process().start)
     client = await fill(wire, broker, 5)

@@ -84,7 +84,7 @@ async def test_a_producer_that_is_ended_for_now_right_behind_its_opening_is_open
             reason = pb.Error(code=pb.UNAVAILABLE, message="it lives nowhere for now", retryable=True)
             link._handle(pb.ServerFrame(producer_closed=pb.ProducerClosed(producer=producer._lane.id, reason=reason)))
     await adding
-    assert producer._lane.is_open_on(link)
+    assert not producer._lane.is_missing_on(link)
     assert session._part.lifeline.lanes == [producer._lane]
 
 

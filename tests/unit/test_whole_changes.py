@@ -1,6 +1,7 @@
 """A change of the configuration whose caller goes away, or whose disk fails, in the middle: whole, or not at all."""
 
 import asyncio
+import contextlib
 import json
 import threading
 from collections.abc import Callable
@@ -237,3 +238,59 @@ async def test_a_cancellation_waits_for_the_end_and_an_error_is_the_callers() ->
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
+
+
+@pytest.mark.parametrize("room", range(8))
+async def test_a_refused_change_is_taken_back_on_a_disk_that_is_full_by_then(
+    house: House, monkeypatch: pytest.MonkeyPatch, room: int
+) -> None:
+    """What there was before comes back whole, however many files find room still: on disk is what runs."""
+    live = await house.start()
+    await live.apply(manifest("Queue", "b", "maxMessages: 7"), "x")
+    house.engine.refuse = {"b"}
+    write, left = applied._write_synced, room
+
+    def filling(file: Path, text: str) -> None:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise OSError(28, "No space left on device")
+        write(file, text)
+
+    monkeypatch.setattr(applied, "_write_synced", filling)
+    with contextlib.suppress(OSError):
+        [*_, refused] = await live.apply(TWO, "x")
+        assert refused.change == "refused"
+    assert live.warnings == []
+    assert _running(house) == {"a": 1, "b": 7}
+    house.engine.refuse = set()
+    monkeypatch.undo()
+    assert await _after_a_restart(house) == {"a": 1, "b": 7}
+
+
+async def test_what_cannot_be_undone_is_told_and_undone_before_the_next_change(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    live = await house.start()
+    house.engine.refuse = {"b"}
+    undo = AppliedFolder.undo
+    is_stuck = True
+
+    def stuck(self: AppliedFolder, *arguments: Any) -> None:
+        if is_stuck:
+            raise OSError(30, "Read-only file system")
+        undo(self, *arguments)
+
+    monkeypatch.setattr(AppliedFolder, "undo", stuck)
+    await live.apply(TWO, "x")
+    assert [text for text in live.warnings if "Queue 'b'" in text and "next start" in text]
+    with pytest.raises(OSError, match="Read-only"):
+        await live.apply(manifest("Queue", "c"), "x")
+    with pytest.raises(OSError, match="Read-only"):
+        await live.reload()
+    is_stuck = False
+    await live.apply(manifest("Queue", "c"), "x")
+    assert live.warnings == []
+    assert house.kept() == ["Queue.c.json"]
+    house.engine.refuse = set()
+    assert await _after_a_restart(house) == {"a": 1, "c": 0}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
+from collections.abc import Coroutine
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -91,6 +92,11 @@ class Broker:
     def _is_dead(self) -> bool:
         return self.process is None or self.process.is_dead
 
+    def moves_house(self) -> None:
+        """Its next process listens at another address. Not while it runs."""
+        assert self._is_dead
+        self._port = self._network.free_port()
+
     def replace_disk(self) -> None:
         """A new machine: nothing that the last one had is here. Not while it runs."""
         assert self._is_dead
@@ -107,13 +113,26 @@ class Broker:
         Raises:
             Exception: what the start raised.
         """
+        await self._in(self._new_process(), self._start())
+
+    def _new_process(self) -> Process:
         assert self._is_dead, "one process at a time"
         self.starts += 1
         process = Process(f"{self.name}.{self.starts}", Random(self._random.getrandbits(64)))
         if self.process is not None:
             process.clock_ms = self.process.clock_ms
         self.process = process
-        await self._in(process, self._start())
+        return process
+
+    def begin(self) -> asyncio.Task[None]:
+        """A new process, and the start of it, which can be cancelled: as when it is told to stop."""
+        process = self._new_process()
+        return self._loop.spawn(process, self._start(), "start")
+
+    def at_work(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """Something that its process does, which can be cancelled."""
+        assert self.process is not None
+        return self._loop.spawn(self.process, work)
 
     async def _start(self) -> None:
         makers = Makers(engine=self._open, listener=self._listener, monitor=self._silent)
@@ -122,7 +141,7 @@ class Broker:
         )
         node = self.node = Node(options, makers)
         await node.start()
-        self._watching = asyncio.create_task(self._watch(node))
+        self._watching = asyncio.create_task(self._watch(node), name="watching")
 
     async def _watch(self, node: Node) -> None:
         await node.failed.wait()

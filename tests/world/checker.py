@@ -130,12 +130,14 @@ def _torn(facts: Facts, drained: list[Handing]) -> list[str]:
         if transaction.ending != "in doubt" or not transaction.sent:
             continue
         is_whole = len(there) in (0, len(transaction.sent))
-        if not is_whole and not any(facts.may_be_emptied(one) for one in transaction.sent):
+        # Somebody else may have taken away what was sent, and whether it was committed cannot be told by that.
+        is_known = not any(facts.may_be_emptied(one) for one in transaction.sent)
+        if not is_whole and is_known:
             found.append(f"half a transaction of {transaction.program}: {[one.key for one in there]} and no more")
         back = [one.key for one in transaction.handed if one.key in left]
         if there and back:
             found.append(f"a transaction of {transaction.program} was committed, and what it took is there: {back}")
-        if not there:
+        if not there and is_known:
             lost = [one for one in transaction.handed if not _again(facts, left, one)]
             found += [
                 f"a transaction of {transaction.program} was not committed, and {one.key} is gone" for one in lost

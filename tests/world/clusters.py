@@ -106,6 +106,11 @@ class Cluster:
         await self.client.put(LAYOUT.config(found), record.encode())
         return found
 
+    async def placed(self, queue: str, broker: str) -> None:
+        """A queue that lives on this broker."""
+        await self.apply("Queue", queue, broker=broker)
+        await self.until_home("queue", queue, broker)
+
     async def allow_all(self) -> None:
         """Any queue and topic may be created, and every broker knows it."""
         for kind in ("Queue", "Topic"):

@@ -23,6 +23,7 @@ class SteppedEngine:
         self._engine: Any = Engine.open_simulated(disk, secret, *opening)
         self._fd = self._engine.fileno()
         self._due: set[str] = set()
+        self._is_stopped = False
         self._look()
 
     def __getattr__(self, name: str) -> Any:
@@ -51,12 +52,14 @@ class SteppedEngine:
 
     def _step(self, worker: str) -> None:
         self._due.discard(worker)
-        if self._engine is not None and worker in self._engine.jobs():
+        if self._engine is not None and not self._is_stopped and worker in self._engine.jobs():
             self._engine.run_job(worker)
             self._loop.wake_reader(self._fd)
             self._look()
 
     def stop(self) -> None:
+        # Its threads have ended when it has, and do nothing any more.
+        self._is_stopped = True
         self._engine.stop()
 
     def kill(self) -> None:

@@ -29,6 +29,8 @@ from tests.world.programs import (
     connected,
     ended,
     guarded,
+    received,
+    worked_on,
     worker,
 )
 
@@ -111,9 +113,7 @@ async def batcher(app: Application, connection: sterna.Connection, steps: int) -
         if app.is_over:
             break
         try:
-            message = await app.call("receive", consumer.receive(timeout=random.choice((0.05, 1.0))))
-            if message is not None:
-                hand.append((message, app.handed(message, name)))
+            await received(app, consumer, name, hand)
             if len(hand) < random.randrange(2, 10):
                 continue
             await asyncio.sleep(random.choice((0.01, 0.3, 2.0)) * random.random())
@@ -155,9 +155,7 @@ async def _iterates(app: Application, own: sterna.Connection) -> None:
     consumer = await own.consumer(Queue(app.random.choice(app.queues)))
     name = app.key()
     async for message in consumer:
-        handing = app.handed(message, name)
-        await app.pause()
-        app.taken(handing, "maybe")
+        await worked_on(app, message, name)
 
 
 async def _waits(app: Application, own: sterna.Connection) -> None:
@@ -170,9 +168,7 @@ async def _waits(app: Application, own: sterna.Connection) -> None:
         except CutError:
             continue
         assert message is not None
-        handing = app.handed(message, name)
-        await app.pause()
-        app.taken(handing, "maybe")
+        await worked_on(app, message, name)
         message.acknowledge()
 
 

@@ -256,10 +256,7 @@ async def looper(app: Application, connection: sterna.Connection, steps: int) ->
     async def loop() -> None:
         left = steps
         async for message in consumer:
-            handing = app.handed(message, name)
-            await app.pause()
-            # It is done with this one, and comes back for the next.
-            app.taken(handing, "maybe")
+            await worked_on(app, message, name)
             left -= 1
             if left <= 0 or app.is_over:
                 break
@@ -290,6 +287,20 @@ def _window(random: Random) -> dict[str, Any]:
 EXPLICIT = (AcknowledgeMode.CLIENT, AcknowledgeMode.INDIVIDUAL, AcknowledgeMode.EXPLICIT_CLIENT_DUPS_OK)
 
 
+async def received(app: Application, consumer: sterna.Consumer, name: str, hand: list[tuple[Message, Handing]]) -> None:
+    """Waits for a moment; what has come by then is in hand."""
+    message = await app.call("receive", consumer.receive(timeout=app.random.choice((0.05, 1.0))))
+    if message is not None:
+        hand.append((message, app.handed(message, name)))
+
+
+async def worked_on(app: Application, message: Message, name: str) -> None:
+    """Takes its time over a message, and is done with it when the next one is asked for, if not before."""
+    handing = app.handed(message, name)
+    await app.pause()
+    app.taken(handing, "maybe")
+
+
 async def acknowledger(app: Application, connection: sterna.Connection, steps: int) -> None:
     """Acknowledges by itself: one, or all so far; gives some back, recovers now and then."""
     random = app.random
@@ -302,9 +313,7 @@ async def acknowledger(app: Application, connection: sterna.Connection, steps: i
         if app.is_over:
             break
         try:
-            message = await app.call("receive", consumer.receive(timeout=random.choice((0.05, 1.0))))
-            if message is not None:
-                hand.append((message, app.handed(message, name)))
+            await received(app, consumer, name, hand)
             draw = random.random()
             if hand and draw < 0.6:
                 await _acknowledge(app, mode, hand)

@@ -68,6 +68,14 @@ class Stage:
         await made.until_live()
         return made
 
+    async def two(self, queue: str = "", at: str = "b1") -> Cluster:
+        """Two brokers, b0 and b1, where any queue and topic may be created; with a queue that lives on one of them."""
+        made = await self.cluster("b0", "b1")
+        await made.allow_all()
+        if queue:
+            await made.placed(queue, at)
+        return made
+
     async def start(self, broker: Broker) -> Broker:
         """Starts a broker of a cluster."""
         if broker not in self.brokers:

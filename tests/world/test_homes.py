@@ -37,8 +37,7 @@ async def sent_all(connection: sterna.Connection, name: str, count: int) -> list
 @staged
 async def test_an_opening_that_waits_looks_at_the_home_again_before_it_answers(stage: Stage) -> None:
     """Whatever the moment at which its home moves while a name is being opened, it is not opened where it was."""
-    cluster = await stage.cluster("b0", "b1")
-    await cluster.allow_all()
+    cluster = await stage.two()
     for number in range(12):
         name = f"t{number}"
         await cluster.apply("Topic", name, broker="b1")
@@ -62,8 +61,7 @@ async def test_what_is_opened_while_its_home_moves_is_not_confirmed_where_that_w
 
     Where one is opened at a broker that its home has left, nothing hangs on it: what is confirmed there goes to nobody.
     """
-    cluster = await stage.cluster("b0", "b1")
-    await cluster.allow_all()
+    cluster = await stage.two()
     connections = [await stage.connect(cluster.brokers["b1"]) for _ in range(4)]
     await cluster.drain("b1")
     sending: list[asyncio.Task[Any]] = []
@@ -111,10 +109,7 @@ def _produced(cluster: Cluster, broker: str, topic: str) -> bool:
 
 @staged
 async def test_a_name_that_was_given_away_by_force_is_served_by_nobody_but_its_home(stage: Stage) -> None:
-    cluster = await stage.cluster("b0", "b1")
-    await cluster.allow_all()
-    await cluster.apply("Queue", "orders", broker="b1")
-    await cluster.until_home("queue", "orders", "b1")
+    cluster = await stage.two("orders")
     connection = await stage.connect(cluster.brokers["b1"])
     for number in range(20):
         await connection.send("orders", f"before {number}")
@@ -137,10 +132,7 @@ async def test_a_name_that_was_given_away_by_force_is_served_by_nobody_but_its_h
 
 @staged
 async def test_what_is_left_of_a_name_that_was_given_away_is_counted_and_keeps_its_broker(stage: Stage) -> None:
-    cluster = await stage.cluster("b0", "b1")
-    await cluster.allow_all()
-    await cluster.apply("Queue", "orders", broker="b1")
-    await cluster.until_home("queue", "orders", "b1")
+    cluster = await stage.two("orders")
     connection = await stage.connect(cluster.brokers["b1"])
     for number in range(3):
         await connection.send("orders", f"before {number}")
@@ -179,10 +171,7 @@ def _stray(cluster: Cluster, broker: str) -> tuple[float, float, int]:
 def test_a_broker_that_was_away_serves_nothing_that_was_given_away(restarts: bool) -> None:
     @staged
     async def shown(stage: Stage) -> None:
-        cluster = await stage.cluster("b0", "b1")
-        await cluster.allow_all()
-        await cluster.apply("Queue", "orders", broker="b1")
-        await cluster.until_home("queue", "orders", "b1")
+        cluster = await stage.two("orders")
         lost = cluster.brokers["b1"]
         connection = await stage.connect(lost)
         producer = await connection.producer("orders")
@@ -226,8 +215,7 @@ def test_a_broker_that_was_away_serves_nothing_that_was_given_away(restarts: boo
 @staged
 async def test_what_is_opened_while_its_broker_is_emptied_is_opened_where_it_goes(stage: Stage) -> None:
     """Names that are placed on a broker that is being emptied, and used at once: each message is at its home."""
-    cluster = await stage.cluster("b0", "b1")
-    await cluster.allow_all()
+    cluster = await stage.two()
     connections = [await stage.connect(cluster.brokers[name]) for name in ("b0", "b1")]
     await cluster.drain("b1")
     sending: list[asyncio.Task[Any]] = []

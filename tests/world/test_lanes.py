@@ -14,8 +14,7 @@ from tests.world.stage import Stage, staged
 
 
 async def _with_a_queue(stage: Stage) -> Cluster:
-    cluster = await stage.cluster("b0", "b1")
-    await cluster.allow_all()
+    cluster = await stage.two()
     await _lives(cluster, "b1")
     return cluster
 
@@ -140,4 +139,32 @@ async def test_a_producer_that_is_closed_while_its_second_lane_is_opened_leaves_
         [row] = [one for one in broker.connections() if not one["peer"].startswith("internal:")]
         assert row["producers"] == 0, step
         assert not connection._lifeline.lanes
+    await connection.close()
+
+
+@staged
+async def test_a_lane_that_is_ended_while_the_other_one_is_opened_anew_is_opened_too(stage: Stage) -> None:
+    """The broker ends both, since their queue is to be had nowhere for a while; that of the first comes late."""
+    cluster = await stage.two("orders")
+    connection = await stage.connect(cluster.brokers["b1"])
+    producer = await connection.producer("orders")
+    await producer.send("confirmed")
+    await producer.send_soon("not", delivery_mode=DeliveryMode.RELIABLE)
+    first, second = producer._sending._lanes.values()
+    ends: list[errors.SternaError] = []
+    told, opened = first.on_closed, second._opened
+
+    def in_the_middle(*arguments: Any, **options: Any) -> None:
+        opened(*arguments, **options)
+        told(ends.pop())
+
+    # mypy takes no other method.
+    setattr(first, "on_closed", ends.append)  # noqa: B010
+    setattr(second, "_opened", in_the_middle)  # noqa: B010
+    await cluster.give("queue", "orders", "b9")
+    await stage.until(lambda: ends)
+    await cluster.give("queue", "orders", "b1")
+    await stage.until(lambda: not ends)
+    await stage.until(lambda: not producer._sending.is_following)
+    assert (first.is_open, second.is_open) == (True, True)
     await connection.close()

@@ -10,7 +10,7 @@ import pytest
 import sterna
 from sterna import errors
 
-from tests.world.clusters import Cluster
+from tests.world.clusters import LAYOUT, Cluster
 from tests.world.stage import Stage, staged
 from tests.world.test_clusters import drained
 from tests.world.test_homes import held
@@ -60,8 +60,7 @@ _CALLS: dict[str, Callable[[sterna.Connection], Coroutine[Any, Any, Any]]] = {
 def test_what_needs_a_home_waits_for_etcd(call: str, leader: bool) -> None:
     @staged
     async def shown(stage: Stage) -> None:
-        cluster = await stage.cluster("b0", "b1")
-        await cluster.allow_all()
+        cluster = await stage.two()
         connection = await stage.connect(cluster.brokers["b0"])
         _go(cluster, leader=leader)
         await asyncio.sleep(1)
@@ -77,8 +76,7 @@ def test_what_needs_a_home_waits_for_etcd(call: str, leader: bool) -> None:
 
 @staged
 async def test_the_time_limit_of_a_send_holds_meanwhile_and_so_does_that_of_reconnecting(stage: Stage) -> None:
-    cluster = await stage.cluster("b0", "b1")
-    await cluster.allow_all()
+    cluster = await stage.two()
     connection = await stage.connect(cluster.brokers["b0"], reconnect=sterna.Reconnect(give_up_after_s=60))
     _go(cluster, leader=False)
     await asyncio.sleep(1)
@@ -102,8 +100,7 @@ def test_who_uses_what_was_given_to_a_broker_that_was_never_there_waits_and_othe
 
     @staged
     async def shown(stage: Stage) -> None:
-        cluster = await stage.cluster("b0", "b1")
-        await cluster.allow_all()
+        cluster = await stage.two()
         for name in ("orders", "other"):
             await cluster.apply("Queue", name, broker="b1")
             await cluster.until_home("queue", name, "b1")
@@ -144,10 +141,7 @@ def test_who_uses_what_was_given_to_a_broker_that_was_never_there_waits_and_othe
 def test_a_producer_that_is_closed_while_it_waits_for_a_home_is_not_opened_any_more(closes: str) -> None:
     @staged
     async def shown(stage: Stage) -> None:
-        cluster = await stage.cluster("b0", "b1")
-        await cluster.allow_all()
-        await cluster.apply("Queue", "orders", broker="b1")
-        await cluster.until_home("queue", "orders", "b1")
+        cluster = await stage.two("orders")
         connection = await stage.connect(cluster.brokers["b1"])
         told: list[BaseException] = []
         connection.on_error(told.append)
@@ -173,10 +167,7 @@ def test_what_is_sent_while_a_home_comes_and_goes_arrives_once(name: str) -> Non
 
     @staged
     async def shown(stage: Stage) -> None:
-        cluster = await stage.cluster("b0", "b1")
-        await cluster.allow_all()
-        await cluster.apply("Queue", "orders", broker="b1")
-        await cluster.until_home("queue", "orders", "b1")
+        cluster = await stage.two("orders")
         connection = await stage.connect(cluster.brokers["b1"])
         producer = await connection.producer("orders", name=name)
         sending: list[asyncio.Task[Any]] = []
@@ -193,6 +184,34 @@ def test_what_is_sent_while_a_home_comes_and_goes_arrives_once(name: str) -> Non
             await asyncio.sleep(2)
             found += await drained(connection, "orders")
         assert sorted(found, key=int) == [f"{number}" for number in range(len(sending))]
+        await connection.close()
+
+    shown()
+
+
+@pytest.mark.parametrize("opened", ["from", "to"])
+def test_what_is_to_live_on_a_broker_that_was_never_there_waits_for_it_with_what_a_bridge_ties_to_it(
+    opened: str,
+) -> None:
+    @staged
+    async def shown(stage: Stage) -> None:
+        cluster = await stage.two()
+        await cluster.apply("Queue", "to", broker="b2")
+        bridge = await cluster.apply("Bridge", "over", source={"queue": "from"}, targets=[{"queue": "to"}])
+        await stage.until(lambda: all(list(cluster.member(one).objects.bridges()) for one in cluster.brokers))
+        reconnect = sterna.Reconnect(give_up_after_s=20)
+        connection = await stage.connect(cluster.brokers["b0"], reconnect=reconnect)
+        with pytest.raises(errors.UnavailableError, match=r"spec\.broker names 'b2'.*ever in the") as told:
+            await connection.producer(sterna.Queue(opened))
+        assert "correct spec.broker" in str(told.value)
+        assert [await cluster.home("queue", name) for name in ("from", "to")] == ["", ""]
+        said = await cluster.client.get(LAYOUT.object_status(bridge, "b0"))
+        assert b"lives with the queue 'to', whose spec.broker names 'b2'" in (said.found.value if said.found else b"")
+        opening = asyncio.create_task(connection.producer(sterna.Queue(opened)))
+        await asyncio.sleep(5)
+        await stage.start(cluster.add("b2"))
+        await asyncio.wait_for(opening, 10)
+        assert [await cluster.home("queue", name) for name in ("from", "to")] == ["b2", "b2"]
         await connection.close()
 
     shown()

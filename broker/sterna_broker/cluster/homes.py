@@ -2,7 +2,9 @@
 
 A home is created if absent, together with what it depends on: the store's identity, and for topics that no pattern was
 claimed since we looked (for patterns: no topic). So a topic and a pattern that matches it never end on two brokers. The
-ends of bridges are claimed together, whoever comes first: the plan, or who opens one of them.
+ends of bridges are claimed together, whoever comes first: the plan, or who opens one of them. What somebody opens is
+claimed only where every bridge that etcd has is known, for topics every configured subscription, whose pattern gets its
+home with the first of them.
 An outcome that is not known is found out by reading. While a home is being given up here, whoever asks for that name
 waits: it must not be opened in between.
 """
@@ -30,7 +32,7 @@ from sterna_etcd import (
 )
 from sterna_etcd.records import HomeRecord, RecordError
 
-from sterna_broker.cluster.placement import Wishes, bound_to, least_loaded, loads
+from sterna_broker.cluster.placement import Wishes, bound_to, least_loaded, loads, unknown_broker
 from sterna_broker.cluster.view import View, stored_of
 from sterna_broker.refusals import RefusedError
 from sterna_broker.surroundings import wall_ms
@@ -46,6 +48,9 @@ _PARTNERS_MAX = 60
 
 # Somebody else's change came in between: so often a claim looks again.
 _TRIES = 20
+
+# The kinds of configured objects that tie names together: any, and topics.
+_TYING = ("Bridge", "DurableSubscription")
 
 # How long a claim waits for the view to have what a transaction has seen.
 _CATCH_UP_S = 0.5
@@ -190,10 +195,12 @@ class Homes:
             raise GOING
         try:
             for _ in range(_TRIES):
+                if why := unknown_broker(self.view, self.wishes, key):
+                    raise awaited(key, why)
                 group = self.wishes.group(key)
                 homes = self._choice(key, group)
                 self._chosen[key] = homes[key]
-                await self._claim(homes)
+                await self._claim(homes, is_opened=True)
                 home = self.view.home(key.kind, key.name)
                 if home is not None:
                     return home
@@ -216,6 +223,11 @@ class Homes:
         if not bound:
             bound = {home for one in group if (home := view.home(one.kind, one.name)) is not None}
             bound = bound.union(*(bound_to(view, one) for one in group))
+        # What a configured subscription matches lives with it, whoever opens which of that first.
+        patterns = [one for one in self.wishes.patterns(key) if view.home(one.kind, one.name) is None]
+        matched = {one: bound_to(view, one) for one in patterns}
+        if not bound:
+            bound = bound.union(*(brokers for brokers in matched.values() if len(brokers) == 1))
         if not bound:
             bound = set([broker for one in (key, *group) if (broker := self._named(one))][:1])
         # What is being claimed at the same time counts, or a burst of new names would all go to one broker.
@@ -225,15 +237,21 @@ class Homes:
         homes = {
             one: self._named(one) or chosen for one in group if view.home(one.kind, one.name) is None or one == key
         }
-        return {one: home for one, home in homes.items() if one == key or not bound_to(view, one) - {home}}
+        homes = {one: home for one, home in homes.items() if one == key or not bound_to(view, one) - {home}}
+        return homes | {one: homes[key] for one, brokers in matched.items() if not brokers - {homes[key]}}
 
     def _named(self, key: HomeKey) -> str:
-        """The broker that the manifest names, if that was ever there and nothing binds the name to another."""
+        """The broker that the manifest names, if nothing binds the name to another."""
         named = self.wishes.broker(key)
-        return named if named in self.view.addresses and not bound_to(self.view, key) - {named} else ""
+        return named if not bound_to(self.view, key) - {named} else ""
 
-    async def _claim(self, homes: Mapping[HomeKey, str], static: Collection[HomeKey] = ()) -> None:
+    async def _claim(
+        self, homes: Mapping[HomeKey, str], static: Collection[HomeKey] = (), *, is_opened: bool = False
+    ) -> None:
         """Creates these homes, which belong together, unless there are some of them: then the view has those.
+
+        `is_opened`: somebody opens one of them, and what ties it to others has to be known. A plan rests on objects,
+        and knows what was there before them.
 
         Many of them are claimed bit by bit, each bit as long as the first is what it was. Where nothing is claimed and
         nothing found, what they depend on has changed.
@@ -243,10 +261,11 @@ class Homes:
         """
         keys = list(homes)
         for begin in range(0, len(keys), _TOGETHER_MAX):
-            if not await self._claim_some({key: homes[key] for key in keys[begin : begin + _TOGETHER_MAX]}, static):
+            some = {key: homes[key] for key in keys[begin : begin + _TOGETHER_MAX]}
+            if not await self._claim_some(some, static, is_opened=is_opened):
                 return
 
-    async def _claim_some(self, homes: dict[HomeKey, str], static: Collection[HomeKey]) -> bool:
+    async def _claim_some(self, homes: dict[HomeKey, str], static: Collection[HomeKey], *, is_opened: bool) -> bool:
         layout, revision = self.view.layout, self.view.revision
         records = {key: HomeRecord(broker=broker, static=key in static) for key, broker in homes.items()}
         paths = {key: layout.home(key.kind, key.name) for key in homes}
@@ -254,6 +273,10 @@ class Homes:
         for key in homes:
             conditions += [one for one in self._unchanged(key, revision) if one not in conditions]
         conditions += self._partners(homes)
+        if is_opened and self.wishes.revision:
+            has_topics = any(key.kind == "topic" for key in homes)
+            tying = _TYING if has_topics else _TYING[:1]
+            conditions += [unchanged_since(layout.configs_of(kind), self.wishes.revision) for kind in tying]
         puts = [Put(paths[key], record.encode()) for key, record in records.items()]
         try:
             done = await self._etcd.transact(conditions, puts, [Get(path) for path in paths.values()])
@@ -307,10 +330,15 @@ class Homes:
         return broker
 
     async def _catch_up(self, revision: int) -> None:
-        if self.view.revision <= revision:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_CATCH_UP_S):
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_CATCH_UP_S):
+                while self.view.revision <= revision or self._has_new_ties():
                     await self._told.wait()
+
+    def _has_new_ties(self) -> bool:
+        """Whether the view has something that ties names together and that the wishes have not been made from yet."""
+        configs = self.view.configs.items()
+        return any(claim.kind in _TYING and stored.revision > self.wishes.revision for claim, stored in configs)
 
     async def _forget(self, key: HomeKey, revision: int) -> None:
         path = self.view.layout.home(key.kind, key.name)
@@ -342,6 +370,13 @@ def spans(key: HomeKey, brokers: Iterable[str]) -> RefusedError:
     message = f"'{key.name}' matches topics that live on several brokers: {', '.join(sorted(brokers))}."
     remedy = "Subscribe to the topics one by one, or give them one home (spec.broker) before they are used."
     return RefusedError("SPANS_HOMES", key.name[:256], message, remedy)
+
+
+def awaited(key: HomeKey, why: str) -> RefusedError:
+    """The refusal of what is to live on a broker that has not been there yet."""
+    message = f"The {key.kind} '{key.name}' has no home yet: {why}."
+    remedy = "Start that broker, or correct spec.broker."
+    return RefusedError("UNAVAILABLE", key.name[:256], message, remedy, retryable=True)
 
 
 def unplaced(key: HomeKey, error: Exception) -> RefusedError:

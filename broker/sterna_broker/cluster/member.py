@@ -288,11 +288,12 @@ class Member:
         self._refused_users = self.on_users(records)
 
     async def _examine(self) -> None:
-        configs = dict(self.link.view.configs)
+        configs, revision = dict(self.link.view.configs), self.link.view.revision
         examined = await asyncio.to_thread(self._examiner.examine, configs)
-        wishes = await asyncio.to_thread(placement.Wishes, examined.objects)
+        wishes = await asyncio.to_thread(placement.Wishes, examined.objects, revision)
         # Together: who may open a name is told where it is to live.
         self.examined, self.homes.wishes = examined, wishes
+        self.homes.told()
         self._hung_on = locality.HungOn.by(examined.objects)
 
     async def _place(self, *, is_at_once: bool) -> None:
@@ -495,8 +496,8 @@ class Member:
             and (why := placement.torn(view, self.examined.objects, resource))
         ):
             return _refused(uid, record.generation, Refusal("SpansHomes", why))
-        if home is None and view.live[:1] == [self.name] and (named := placement.unknown_broker(view, resource)):
-            why = f"spec.broker names '{named}', and no broker of this name was ever in the cluster"
+        key = locality.home_key(resource) if home is None and view.live[:1] == [self.name] else None
+        if key is not None and (why := placement.unknown_broker(view, self.homes.wishes, key)):
             return _refused(uid, record.generation, Refusal("BrokerMissing", why))
         if home not in ("", self.name):
             return None

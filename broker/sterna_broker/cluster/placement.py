@@ -75,9 +75,13 @@ def _bridged(objects: ObjectSet) -> Iterator[tuple[HomeKey, HomeKey]]:
             yield keys[0], key
 
 
+def _subscribed(objects: ObjectSet) -> PatternIndex[HomeKey]:
+    durables = dict.fromkeys(key_of_durable(one) for one in objects.durables())
+    return PatternIndex((key.name, key) for key in durables if key.kind == "pattern")
+
+
 def _matched(objects: ObjectSet) -> Iterator[tuple[HomeKey, HomeKey]]:
-    durables = {key_of_durable(one) for one in objects.durables()}
-    patterns = PatternIndex((key.name, key) for key in durables if key.kind == "pattern")
+    patterns = _subscribed(objects)
     for topic in wanted(objects):
         for _, pattern in patterns.matching(topic.name) if topic.kind == "topic" else ():
             yield pattern, topic
@@ -86,14 +90,21 @@ def _matched(objects: ObjectSet) -> Iterator[tuple[HomeKey, HomeKey]]:
 class Wishes:
     """What the configuration says of where a name that somebody opens is to live, before anybody has planned it."""
 
-    def __init__(self, objects: ObjectSet | None = None) -> None:
+    def __init__(self, objects: ObjectSet | None = None, revision: int = 0) -> None:
+        """`revision` is etcd's at which the configuration was so; 0: none is known yet."""
         objects = objects or ObjectSet()
+        self.revision = revision
         self._bridged = _Tied(_bridged(objects))
+        self._patterns = _subscribed(objects)
         self._named = {key: named for key, named in wanted(objects).items() if named}
 
     def group(self, key: HomeKey) -> list[HomeKey]:
         """What bridges tie together, in an order that is everybody's; of most names themselves alone."""
         return sorted(self._bridged.of(key), key=lambda one: (one.kind, one.name))
+
+    def patterns(self, key: HomeKey) -> list[HomeKey]:
+        """The patterns of configured durable subscriptions that match a topic."""
+        return [pattern for _, pattern in self._patterns.matching(key.name)] if key.kind == "topic" else []
 
     def broker(self, key: HomeKey) -> str:
         """The broker that the manifest names. Empty: none."""
@@ -187,10 +198,17 @@ def plan(view: View, objects: ObjectSet) -> Plan:
     return result
 
 
-def unknown_broker(view: View, resource: Resource) -> str:
-    """The broker that a manifest names as home and that never was in the cluster. Empty: none."""
-    named = getattr(resource.spec, "broker", None) if isinstance(resource, DestinationResource) else None
-    return "" if named is None or named in view.addresses else str(named)
+def unknown_broker(view: View, wishes: Wishes, key: HomeKey) -> str:
+    """Why a name without a home gets none for now: a manifest names a broker that never was there. Empty: it gets one.
+
+    It may be the manifest of what has to live with it.
+    """
+    for one in wishes.group(key):
+        named = wishes.broker(one)
+        if named and named not in view.addresses and view.home(one.kind, one.name) is None:
+            whose = "" if one == key else f"'{key.name}' lives with the {one.kind} '{one.name}', whose "
+            return f"{whose}spec.broker names '{named}', and no broker of this name was ever in the cluster"
+    return ""
 
 
 def torn(view: View, objects: ObjectSet, resource: Resource) -> str:

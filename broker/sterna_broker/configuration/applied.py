@@ -8,6 +8,9 @@ folder counts again and the record is retired. Files are replaced atomically and
 What concerns several objects is first written as one file, `applied/change`, which holds all of it: with its name the
 change has happened, whenever the process is killed. Then each object's file is brought up to date, and the one goes.
 Until then it stands before them; whoever changes something next finishes it.
+
+A change that the engine may yet refuse has its way back written before it, `applied/former`: what there was, in the
+same form. To take the change back it gets the name of the one file that stands before the others, which needs no room.
 """
 
 import hashlib
@@ -30,6 +33,7 @@ from sterna_broker.configuration.objects import Entry, Key
 OWNER = "admin"
 _SUFFIX = ".json"
 _CHANGE_FILE = "change"
+_FORMER_FILE = "former"
 
 _log = structlog.get_logger(part="configuration")
 
@@ -81,6 +85,8 @@ class AppliedFolder:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        # Whether there is a way back of the change that was kept last; such a file of another process is worth nothing.
+        self._has_way_back = False
 
     def load(self) -> list[Record]:
         """All records.
@@ -103,6 +109,34 @@ class AppliedFolder:
         if problems:
             raise ManifestError(problems)
         return [found[key] for key in sorted(found)]
+
+    def keep(self, records: Iterable[Record], former: dict[Key, Record]) -> None:
+        """As `write`, for a change that is either `confirm`ed or undone; `former` is all that there is before it.
+
+        Raises:
+            OSError: nothing of it is kept.
+        """
+        records = list(records)
+        self._has_way_back = False
+        self._make_folder()
+        # First: the way back takes the place of what stands in one file still.
+        self._finish()
+        keys = [record.key for record in records]
+        content = {
+            "records": [_content(former[key]) for key in keys if key in former],
+            "removed": [list(key) for key in keys if key not in former],
+        }
+        self._replace(self._former, _json(content))
+        self._has_way_back = True
+        self.write(records)
+
+    def confirm(self) -> None:
+        """What was kept last holds: there is no way back."""
+        self._has_way_back = False
+        try:
+            self._former.unlink(missing_ok=True)
+        except OSError as error:
+            _log.warning("change_not_tidied", file=str(self._former), error=str(error))
 
     def write(self, records: Iterable[Record], removed: Iterable[Key] = ()) -> None:
         """Keeps these changes, each in the place of an older one of its object, and forgets others.
@@ -144,11 +178,15 @@ class AppliedFolder:
     def undo(self, former: dict[Key, Record], keys: Iterable[Key]) -> None:
         """Makes the records of these objects what they were before the change that was kept last.
 
-        On a disk that takes nothing any more what is new goes all the same, each object's by itself.
+        Where that had a way back it needs no room. Otherwise what is new goes all the same, each object's by itself, on
+        a disk that takes nothing any more. It may be called again.
 
         Raises:
             OSError: what had been there before could not be kept again.
         """
+        if self._has_way_back and self._former.exists():
+            self._go_back()
+            return
         keys = list(keys)
         new = [key for key in keys if key not in former]
         try:
@@ -158,6 +196,15 @@ class AppliedFolder:
             held = {record.key: _text(record) for record in self.load()}
             if any(held.get(key) != (_text(former[key]) if key in former else None) for key in keys):
                 raise
+
+    def _go_back(self) -> None:
+        self._former.replace(self._change)
+        self._sync_folder()
+        self._has_way_back = False
+        try:
+            self._finish()
+        except OSError as error:
+            _log.warning("change_not_tidied", file=str(self._change), error=str(error))
 
     def _drop_new(self, former: dict[Key, Record], keys: list[Key], new: list[Key]) -> None:
         """Takes out what is new, without writing anything."""
@@ -225,6 +272,10 @@ class AppliedFolder:
     @property
     def _change(self) -> Path:
         return self.folder / _CHANGE_FILE
+
+    @property
+    def _former(self) -> Path:
+        return self.folder / _FORMER_FILE
 
     def _sync_folder(self) -> None:
         _sync(self.folder)

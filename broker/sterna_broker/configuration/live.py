@@ -35,6 +35,8 @@ _log = structlog.get_logger(part="configuration")
 ENGINE_WORDS = {"Queue": "queue", "Topic": "topic", "DurableSubscription": "durable"}
 
 
+_OWED_TOLD_MAX = 5
+
 NOT_APPLIED = "not applied: another document of the same call is refused"
 
 
@@ -62,6 +64,8 @@ class LiveConfiguration:
         self._below = ObjectSet()
         self._handover: Handover | None = None
         self._changing = asyncio.Lock()
+        # What was refused, and stands on disk still, with what stood there before it.
+        self._owed: tuple[list[Record], dict[Key, Record]] | None = None
 
     async def load(self) -> ObjectSet:
         """Reads source and kept changes for the first time; nothing reaches an engine yet.
@@ -88,7 +92,13 @@ class LiveConfiguration:
     @property
     def warnings(self) -> list[str]:
         """What people should know of the configuration, although it holds."""
-        return self._local_objects().bridge_warnings
+        owed = self._owed[0] if self._owed is not None else []
+        told = [
+            f"a refused change of {kind} '{name}' cannot be taken back on disk: it would hold from the next start on; "
+            "see the broker's log, and reload the configuration when the disk can be written"
+            for kind, name in _keys(owed)
+        ]
+        return [*told[:_OWED_TOLD_MAX], *self._local_objects().bridge_warnings]
 
     async def settled(self) -> None:
         """Waits, for a while, until the engine has what is known of the configuration by now."""
@@ -117,6 +127,7 @@ class LiveConfiguration:
             ManifestError: with all that is wrong; then nothing changes.
         """
         async with self._changing:
+            await asyncio.to_thread(self._settle)
             below, objects, retired = await self._read()
             self._hand_over(await self._prepare(objects))
             self._below, self.objects = below, objects
@@ -220,6 +231,7 @@ class LiveConfiguration:
         before the keeping has changed nothing, later all of it.
         """
         prepared = await self._prepare(objects)
+        await asyncio.to_thread(self._settle)
         former = {record.key: record for record in await asyncio.to_thread(self._applied.load)}
         return await to_its_end(self._keep(objects, records, actor, prepared, former))
 
@@ -232,7 +244,7 @@ class LiveConfiguration:
         former: dict[Key, Record],
     ) -> list[dict[str, Any]]:
         try:
-            await asyncio.to_thread(self._applied.write, records)
+            await asyncio.to_thread(self._applied.keep, records, former)
         except BaseException:
             # A rename may have happened all the same, and would hold from the next start on.
             await asyncio.to_thread(self._undo, records, former)
@@ -248,16 +260,29 @@ class LiveConfiguration:
             self._hand_over(await self._prepare(self.objects))
             return refused
         self.objects = objects
+        await asyncio.to_thread(self._applied.confirm)
         _log.info("configuration_changed", actor=actor, objects=[f"{kind} {name}" for kind, name in _keys(records)])
         return []
 
     def _undo(self, records: list[Record], former: dict[Key, Record]) -> None:
-        """As a whole; on a disk that takes nothing any more what is new goes all the same."""
+        """As a whole. What cannot be undone now is undone before anything else is changed, and told until then."""
+        self._owed = (records, former)
         try:
-            self._applied.undo(former, _keys(records))
+            self._settle()
         except OSError as error:
             for kind, name in _keys(records):
                 _log.error("change_not_undone", kind=kind, name=name, error=str(error), applies="at the next start")
+
+    def _settle(self) -> None:
+        """Undoes what could not be undone when it was refused.
+
+        Raises:
+            OSError: it cannot be undone now either.
+        """
+        if self._owed is not None:
+            records, former = self._owed
+            self._applied.undo(former, _keys(records))
+            self._owed = None
 
     async def _prepare(self, objects: ObjectSet) -> Prepared | None:
         """What the engine has to be given for these objects; compared in a thread, since there may be thousands."""

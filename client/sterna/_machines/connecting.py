@@ -279,6 +279,11 @@ class Connecting:
             self._next_addresses = ()  # there are the URL's own
         self._to(Event.GOING_AWAY)
 
+    def learned(self, addresses: tuple[str, ...]) -> None:
+        """The broker was found at these, which are tried before all others from the next round on."""
+        self.addresses = addresses + tuple(one for one in self.addresses if one not in addresses)
+        self._searched = addresses + tuple(one for one in self._searched if one not in addresses)
+
     def lost(self, reason: errors.SternaError, now_s: float) -> Step:
         """The stream ended."""
         self._to(Event.LOST)

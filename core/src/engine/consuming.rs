@@ -344,6 +344,9 @@ impl Engine {
             };
             session.stream = Some(stream);
             let (number, consumers, producers) = (session.number, session.consumers.clone(), session.producers.clone());
+            for closed in std::mem::take(&mut session.closed_consumers) {
+                self.send(stream, number, server_frame::Frame::ConsumerClosed(closed));
+            }
             for consumer in consumers {
                 let Some(consumer) = self.consumers.get_mut(&consumer) else {
                     continue;
@@ -465,17 +468,17 @@ impl Engine {
                     session.withdrawn.add(source, held);
                 }
             }
-            let target = self
-                .sessions
-                .get(&session_key)
-                .and_then(|session| Some((session.stream?, session.number)));
             self.end_consumer(key);
-            if let Some((stream, session)) = target {
-                let closed = proto::ConsumerClosed {
-                    consumer: number,
-                    reason: Some((**reason).clone()),
-                };
-                self.send(stream, session, server_frame::Frame::ConsumerClosed(closed));
+            let closed = proto::ConsumerClosed {
+                consumer: number,
+                reason: Some((**reason).clone()),
+            };
+            let Some(session) = self.sessions.get_mut(&session_key) else {
+                continue;
+            };
+            match (session.stream, session.number) {
+                (Some(stream), number) => self.send(stream, number, server_frame::Frame::ConsumerClosed(closed)),
+                (None, _) => session.closed_consumers.push(closed),
             }
         }
     }

@@ -5,7 +5,7 @@ use super::stalling::HeldProducers;
 use super::stream::Parked;
 use super::transactions::Transactions;
 use super::withdrawn::Withdrawn;
-use crate::proto::AcknowledgeMode;
+use crate::proto::{self, AcknowledgeMode};
 use crate::state::SourceId;
 
 /// How many bits of a holder number the consumers of one session; the rest is the session's key.
@@ -57,6 +57,9 @@ pub struct Session {
     pub consumer_serial: u32,
     /// Keys of its open consumers.
     pub consumers: Vec<u64>,
+    /// Consumers that were closed while it was detached, with why: told when a stream serves it again. No more than there
+    /// were when it was detached.
+    pub closed_consumers: Vec<proto::ConsumerClosed>,
     /// Keys of its open producers.
     pub producers: Vec<u64>,
     /// Sources of which it may hold deliveries.
@@ -95,6 +98,7 @@ impl Session {
             stopped,
             consumer_serial: 0,
             consumers: Vec::new(),
+            closed_consumers: Vec::new(),
             producers: Vec::new(),
             sources: Vec::new(),
             unacknowledged: 0,

@@ -437,8 +437,10 @@ pub struct Hello {
     pub heartbeat_ms: u32,
     /// How long the broker should keep the connection's sessions after its last stream is gone, without a Goodbye.
     /// 0: not at all. A stream that joins by the token takes over the sessions whose stream was lost: what they had not
-    /// acknowledged is delivered again, and a Drained for each consumer tells from where its credit counts. Sessions whose
-    /// stream is found to be lost only then, or later, go over in the same way, to the stream that joined last.
+    /// acknowledged is delivered again, and a Drained for each consumer tells from where its credit counts. What was closed
+    /// meanwhile is told to be so (ConsumerClosed, ProducerClosed); a consumer of which neither is said was closed before,
+    /// and its end was lost with the stream. Sessions whose stream is found to be lost only then, or later, go over in the
+    /// same way, to the stream that joined last.
     #[prost(uint32, tag = "7")]
     pub detach_ms: u32,
     #[prost(message, optional, tag = "8")]

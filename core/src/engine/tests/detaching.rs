@@ -91,3 +91,48 @@ fn who_comes_back_while_the_lost_stream_seems_alive_gets_its_sessions_when_that_
     bench.publish(2, "b");
     assert_eq!(bench.delivered(), 2);
 }
+
+#[test]
+fn who_comes_back_is_told_which_consumers_were_closed_meanwhile() {
+    for deletes in [false, true] {
+        let mut bench = Bench::new(Properties::default());
+        let (token, _) = bench.greet(Vec::new());
+        let open = proto::OpenSession {
+            acknowledge_mode: AcknowledgeMode::Client.into(),
+            ..proto::OpenSession::default()
+        };
+        bench.send(1, Sent::OpenSession(open));
+        bench.consumer(1, 10);
+        bench.consumer(2, 10);
+        let stream = bench.stream;
+        bench.engine().close_stream(stream);
+        let reason = refuse(ErrorCode::Moved, "orders", "It lives elsewhere.");
+        if deletes {
+            bench
+                .engine()
+                .delete_for(Kind::Queue, "orders", false, &reason)
+                .unwrap();
+        } else {
+            let elsewhere = bench.engine().serve_elsewhere(Kind::Queue, "orders", Some(reason));
+            elsewhere.unwrap();
+        }
+        bench.settle();
+        for (token, told) in [(token.clone(), 2), (token, 0)] {
+            let (_, resumed) = bench.greet(token);
+            bench.settle();
+            assert!(resumed);
+            let closed = bench.frames.iter().filter_map(|frame| match &frame.frame {
+                Some(Got::ConsumerClosed(closed)) => Some((closed.consumer, closed.reason.as_ref().unwrap().code())),
+                _ => None,
+            });
+            let expected = [(1, ErrorCode::Moved), (2, ErrorCode::Moved)];
+            assert_eq!(
+                closed.collect::<Vec<_>>(),
+                expected[..told],
+                "once, and not again: {deletes}"
+            );
+            let stream = bench.stream;
+            bench.engine().close_stream(stream);
+        }
+    }
+}
