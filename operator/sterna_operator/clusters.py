@@ -21,7 +21,7 @@ from sterna_operator.keys import Key
 from sterna_operator.leader import Leader
 from sterna_operator.mirror import Change
 from sterna_operator.secrets import Secret, Secrets
-from sterna_operator.store import ClusterStore, FencedError, UnusableError
+from sterna_operator.store import ClusterStore, FencedError, Stands, UnusableError
 
 log = structlog.get_logger(__name__)
 
@@ -40,8 +40,11 @@ def managed_etcd_url(namespace: str, name: str) -> str:
 class Clusters:
     """One store for each cluster."""
 
-    def __init__(self, leader: Leader, on_change: OnChange, on_state: OnState) -> None:
+    def __init__(
+        self, leader: Leader, on_change: OnChange, on_state: OnState, stands: Stands = lambda _: False
+    ) -> None:
         self.on_write: Callable[[str], None] | None = None
+        self._stands = stands
         self._leader = leader
         self._on_change = on_change
         self._on_state = on_state
@@ -131,6 +134,7 @@ class Clusters:
             settings,
             remembered=known,
             claimant=claimant,
+            stands=self._stands,
             on_change=lambda _, changes, is_own: self._on_change(cluster, changes, is_own),
             on_state=lambda _: self._on_state(cluster),
         )

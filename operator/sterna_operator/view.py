@@ -73,6 +73,12 @@ def rival(view: View, object: Mapping[str, Any], cluster: MessagingCluster) -> K
     return None
 
 
+def stands(objects: Objects, claim: ClaimRecord) -> bool:
+    """Whether the MessagingCluster that a place in etcd is claimed for exists, as far as we look after its namespace."""
+    found = objects.get(Key(CLUSTER, claim.namespace, claim.name))
+    return found is not None and found["metadata"]["uid"] == claim.uid
+
+
 def _claim_to_etcd(object: Mapping[str, Any]) -> tuple[bool, str, str]:
     has_used = bool((object.get("status") or {}).get("etcdId"))
     return not has_used, str(object["metadata"].get("creationTimestamp") or "~"), str(key_of(object))

@@ -15,6 +15,7 @@ from sterna_resources.messaging_cluster import MessagingCluster
 
 from sterna_operator.builders import pods
 from sterna_operator.builders.blueprint import MESSAGING_PORT, MONITOR_PORT, SETTINGS_ANNOTATION, Blueprint
+from sterna_operator.builders.connection import OWNER_FILE
 
 VOLUME = "data"
 DATA_FOLDER = "/var/lib/sterna"
@@ -118,7 +119,12 @@ def _container(blueprint: Blueprint) -> dict[str, Any]:
         "image": blueprint.image,
         "imagePullPolicy": spec.image_pull_policy,
         "args": arguments(blueprint),
-        "env": [_field("POD_NAME", "metadata.name"), _field("HOST_IP", "status.hostIP")],
+        "env": [
+            _field("POD_NAME", "metadata.name"),
+            _field("HOST_IP", "status.hostIP"),
+            # Not among the arguments: images from before do not know it, and end when they are told.
+            {"name": "STERNA_BROKER_OWNER", "value": f"@{SETTINGS_FOLDER}/{OWNER_FILE}"},
+        ],
         "ports": [
             {"name": "messaging", "containerPort": MESSAGING_PORT, "protocol": "TCP"},
             {"name": "monitor", "containerPort": MONITOR_PORT, "protocol": "TCP"},

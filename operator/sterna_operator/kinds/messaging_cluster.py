@@ -312,7 +312,7 @@ def _hurried(blueprint: Blueprint, observed: Observed) -> list[Step]:
 
 def mounted_hash(blueprint: Blueprint, observed: Observed, ordinal: int) -> str:
     """A hash of what a broker's pod mounts and takes up without a restart."""
-    digest = hashlib.sha256(" ".join(blueprint.advertised(ordinal)).encode())
+    digest = hashlib.sha256(" ".join((blueprint.uid, *blueprint.advertised(ordinal))).encode())
     for name in broker_builder.mounted_secrets(blueprint):
         data = observed.secrets.get(name) or {}
         for key in sorted(data):

@@ -47,6 +47,7 @@ def broker(
     etcd_user: flags.EtcdUser = None,
     etcd_password_file: flags.EtcdPasswordFile = None,
     accept_store: flags.AcceptStore = False,
+    owner: flags.Owner = "",
     cluster_users: flags.ClusterUsers = False,
     log_format: flags.LogFormatFlag = flags.LogFormat.AUTO,
     log_level: flags.LogLevelFlag = flags.LogLevel.INFO,
@@ -68,6 +69,7 @@ def broker(
             name=name,
             advertise=advertise,
             accept_store=accept_store,
+            owner=owner,
             **access,
         )
     except ValueError as error:
