@@ -17,6 +17,7 @@ from sterna_etcd import EtcdSettings, Remembered
 from sterna_etcd.records import ClaimRecord
 from sterna_resources.messaging_cluster import MessagingCluster
 
+from sterna_operator.endpoints import refused, same_place
 from sterna_operator.keys import Key
 from sterna_operator.leader import Leader
 from sterna_operator.mirror import Change
@@ -37,14 +38,26 @@ def managed_etcd_url(namespace: str, name: str) -> str:
     return f"http://{name}-etcd.{namespace}.svc:{MANAGED_ETCD_PORT}"
 
 
+def managed_etcd_urls(namespace: str, name: str) -> list[str]:
+    """All that lead there, in any namespace's spelling and with or without TLS."""
+    hosts = [f"{name}-etcd.{namespace}{end}" for end in ("", ".svc", ".svc.cluster.local")]
+    return [f"{scheme}://{host}:{MANAGED_ETCD_PORT}" for scheme in ("http", "https") for host in hosts]
+
+
 class Clusters:
     """One store for each cluster."""
 
     def __init__(
-        self, leader: Leader, on_change: OnChange, on_state: OnState, stands: Stands = lambda _: False
+        self,
+        leader: Leader,
+        on_change: OnChange,
+        on_state: OnState,
+        stands: Stands = lambda _: False,
+        allowed: Sequence[str] = (),
     ) -> None:
         self.on_write: Callable[[str], None] | None = None
         self._stands = stands
+        self._allowed = allowed
         self._leader = leader
         self._on_change = on_change
         self._on_state = on_state
@@ -87,6 +100,10 @@ class Clusters:
         Raises:
             KubeError: a Secret that is needed cannot be read.
         """
+        if others := refused(resource.spec.etcd.endpoints or (), self._allowed):
+            await self.drop(cluster)
+            self._faults[cluster] = _not_allowed(others, self._allowed)
+            return
         if rival is not None:
             await self.drop(cluster)
             self._faults[cluster] = _claimed(resource, rival)
@@ -104,7 +121,7 @@ class Clusters:
                 self._on_state(cluster)
             return
         for other, its in list(self._stores.items()):
-            if other != cluster and its.layout.cluster == resource.etcd_name and _overlap(its.settings, settings):
+            if other != cluster and its.layout.cluster == resource.etcd_name and same_place(its.settings.endpoints, settings.endpoints):
                 await self.drop(cluster)
                 self._faults[cluster] = _claimed(resource, other)
                 return
@@ -234,5 +251,6 @@ def _claimed(resource: MessagingCluster, other: Key) -> UnusableError:
     return UnusableError("NameClaimed", f"its state in etcd ({resource.etcd_name}) belongs to {other} already")
 
 
-def _overlap(one: EtcdSettings, other: EtcdSettings) -> bool:
-    return bool(set(one.endpoints) & set(other.endpoints))
+def _not_allowed(endpoints: Sequence[str], allowed: Sequence[str]) -> UnusableError:
+    text = f"etcd.endpoints: {', '.join(endpoints)} is not among those that this operator may speak to"
+    return UnusableError("EndpointNotAllowed", f"{text} ({', '.join(allowed)}): nothing is sent there")

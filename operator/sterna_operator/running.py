@@ -90,7 +90,9 @@ def assemble(settings: OperatorSettings, configuration: client.Configuration) ->
         settings.identity,
         duration_s=settings.lease_duration_s,
     )
-    clusters = wakeups.clusters = Clusters(leader, wakeups.on_store, wakeups.on_state, partial(stands, objects))
+    clusters = wakeups.clusters = Clusters(
+        leader, wakeups.on_store, wakeups.on_state, partial(stands, objects), settings.allowed_etcd_endpoints
+    )
     secrets = Secrets(kube, wakeups.on_secret, wakeups.is_referred, inactivity_s=settings.watch_inactivity_s)
     named = NamedWatches(kube, wakeups.on_named_child, wakeups.is_named_child, inactivity_s=settings.watch_inactivity_s)
     parts = Parts(

@@ -4,7 +4,7 @@ Reading is free; nothing may be written from there. Whatever is to be done is a 
 """
 
 import time  # noqa: TID251 - the operator as a process is not simulated
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -12,7 +12,8 @@ from sterna_etcd.records import ClaimRecord
 from sterna_resources.messaging_cluster import MessagingCluster
 from sterna_resources.problems import ManifestError
 
-from sterna_operator.clusters import Clusters
+from sterna_operator.clusters import Clusters, managed_etcd_urls
+from sterna_operator.endpoints import same_place
 from sterna_operator.keys import Key
 from sterna_operator.kube import Kube, KubeError, Ref
 from sterna_operator.named_watches import NamedWatches
@@ -58,7 +59,7 @@ def rival(view: View, object: Mapping[str, Any], cluster: MessagingCluster) -> K
     Who has it must not depend on who is looked at first: whoever has used an etcd already (its status says so) comes
     before all others, then whoever was made first.
     """
-    own, place = _claim_to_etcd(object), set(cluster.spec.etcd.endpoints or ())
+    own, place = _claim_to_etcd(object), _place(object, cluster)
     for key in view.objects.keys(CLUSTER):
         other = view.objects.get(key)
         if other is None or key == key_of(object) or _claim_to_etcd(other) > own:
@@ -68,7 +69,7 @@ def rival(view: View, object: Mapping[str, Any], cluster: MessagingCluster) -> K
         except ManifestError:
             continue
         assert isinstance(its, MessagingCluster)
-        if its.etcd_name == cluster.etcd_name and place & set(its.spec.etcd.endpoints or ()):
+        if its.etcd_name == cluster.etcd_name and same_place(place, _place(other, its)):
             return key
     return None
 
@@ -77,6 +78,12 @@ def stands(objects: Objects, claim: ClaimRecord) -> bool:
     """Whether the MessagingCluster that a place in etcd is claimed for exists, as far as we look after its namespace."""
     found = objects.get(Key(CLUSTER, claim.namespace, claim.name))
     return found is not None and found["metadata"]["uid"] == claim.uid
+
+
+def _place(object: Mapping[str, Any], cluster: MessagingCluster) -> Sequence[str]:
+    """Where a cluster's etcd is."""
+    metadata = object["metadata"]
+    return cluster.spec.etcd.endpoints or managed_etcd_urls(metadata["namespace"], metadata["name"])
 
 
 def _claim_to_etcd(object: Mapping[str, Any]) -> tuple[bool, str, str]:

@@ -338,6 +338,14 @@ def test_settings_of_the_chart_reach_the_operator(api_server: ApiServer) -> None
     assert [told[f"STERNA_OPERATOR_{name.upper()}"] for name in fields] == list("1234567")
 
 
+def test_the_operator_is_told_which_etcds_it_may_speak_to(api_server: ApiServer) -> None:
+    given = "allowedEtcdEndpoints={https://a:2379,https://*.b:2379}"
+    for arguments, expected in (([], ""), (["--set", given], "https://a:2379,https://*.b:2379")):
+        [deployment] = of_kind(rendered(api_server, OPERATOR, *arguments), "Deployment")
+        told = {one["name"]: one.get("value") for one in deployment["spec"]["template"]["spec"]["containers"][0]["env"]}
+        assert told["STERNA_OPERATOR_ALLOWED_ETCD_ENDPOINTS"] == expected
+
+
 def test_the_operators_image_says_its_version_and_hooks_guard_its_removal(api_server: ApiServer) -> None:
     objects = rendered(api_server, OPERATOR)
     [deployment] = of_kind(objects, "Deployment")

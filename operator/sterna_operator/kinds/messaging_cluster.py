@@ -51,8 +51,9 @@ FORCE_DRAIN = "sterna.dev/force-drain"
 
 # Something is on its way that no watch tells of: a broker that registers, a volume that grows.
 _AGAIN_S = 5.0
-# A cluster's place in etcd is another's: of this Kubernetes, as far as it is known here, or as etcd has it.
-_CLAIMED = (Reason.NameClaimed.name, Reason.ManagedByOther.name)
+# A cluster's place in etcd is another's: of this Kubernetes, as far as it is known here, or as etcd has it. Or it is one
+# that the operator may not speak to.
+_NOT_FOR_US = (Reason.NameClaimed.name, Reason.ManagedByOther.name, Reason.EndpointNotAllowed.name)
 
 
 def plan(desired: Desired, observed: Observed) -> Plan:
@@ -428,9 +429,9 @@ def _paused(desired: Desired, observed: Observed) -> Plan | None:
 
 
 def _claimed(desired: Desired, observed: Observed) -> Plan | None:
-    """The plan of a cluster whose place in etcd is another one's: its brokers would join that."""
+    """The plan of a cluster whose place in etcd is another one's (its brokers would join that), or is not allowed."""
     fault = observed.members.fault
-    if fault is None or fault[0] not in _CLAIMED:
+    if fault is None or fault[0] not in _NOT_FOR_US:
         return None
     return _stands_back(desired, fault[1], _AGAIN_S, reason=Reason[fault[0]])
 
