@@ -33,9 +33,9 @@ OnChange = Callable[[Key, Sequence[Change], bool], None]
 OnState = Callable[[Key], None]
 
 
-def managed_etcd_url(namespace: str, name: str) -> str:
+def managed_etcd_url(namespace: str, name: str, *, is_secured: bool) -> str:
     """Where the etcd that the operator runs for a cluster is reached."""
-    return f"http://{name}-etcd.{namespace}.svc:{MANAGED_ETCD_PORT}"
+    return f"{'https' if is_secured else 'http'}://{name}-etcd.{namespace}.svc:{MANAGED_ETCD_PORT}"
 
 
 def managed_etcd_urls(namespace: str, name: str) -> list[str]:
@@ -92,10 +92,12 @@ class Clusters:
         *,
         claimant: ClaimRecord | None = None,
         takes_over: bool = False,
+        is_secured: bool = False,
     ) -> None:
         """Opens the cluster's etcd, or opens it anew when the object says another.
 
         `rival`: a cluster whose place there is the same, and which has it. `claimant`, `takes_over`: see ClusterStore.
+        `is_secured`: whether the etcd that the operator runs for it speaks TLS.
 
         Raises:
             KubeError: a Secret that is needed cannot be read.
@@ -109,7 +111,7 @@ class Clusters:
             self._faults[cluster] = _claimed(resource, rival)
             return
         try:
-            settings = await self._settings(cluster, resource, secrets)
+            settings = await self._settings(cluster, resource, secrets, is_secured=is_secured)
         except ValueError as error:
             await self.drop(cluster)
             self._faults[cluster] = UnusableError("EtcdUnavailable", str(error))
@@ -194,16 +196,27 @@ class Clusters:
         """The clusters whose watch has ended although nobody closed it: a fault of ours."""
         return [store.layout.cluster for store in self._stores.values() if store.has_ended]
 
-    async def _settings(self, cluster: Key, resource: MessagingCluster, secrets: Secrets) -> EtcdSettings:
+    async def _folder(self, cluster: Key) -> Path:
+        if self._files is None:
+            self._files = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="sterna-operator-"))
+        return self._files / f"{cluster.namespace}.{cluster.name}"
+
+    async def _settings(
+        self, cluster: Key, resource: MessagingCluster, secrets: Secrets, *, is_secured: bool
+    ) -> EtcdSettings:
         etcd = resource.spec.etcd
         if etcd.endpoints is None:
-            return EtcdSettings((managed_etcd_url(cluster.namespace, cluster.name),))
+            url = managed_etcd_url(cluster.namespace, cluster.name, is_secured=is_secured)
+            if not is_secured:
+                return EtcdSettings((url,))
+            folder = await self._folder(cluster)
+            made = await _needed(secrets, cluster.namespace, f"{cluster.name}-etcd-client")
+            cert, key, ca = [await _file(folder, name, made, name) for name in ("tls.crt", "tls.key", "ca.crt")]
+            return EtcdSettings((url,), ca=ca, cert=cert, key=key)
         settings = EtcdSettings(tuple(etcd.endpoints))
         if etcd.tls is None and etcd.credentials_secret is None:
             return settings
-        if self._files is None:
-            self._files = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="sterna-operator-"))
-        folder = self._files / f"{cluster.namespace}.{cluster.name}"
+        folder = await self._folder(cluster)
         if etcd.tls is not None:
             ca = await _needed(secrets, cluster.namespace, etcd.tls.ca.name)
             settings = replace(settings, ca=await _file(folder, "ca", ca, etcd.tls.ca.key))

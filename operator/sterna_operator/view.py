@@ -12,6 +12,7 @@ from sterna_etcd.records import ClaimRecord
 from sterna_resources.messaging_cluster import MessagingCluster
 from sterna_resources.problems import ManifestError
 
+from sterna_operator.builders import etcd
 from sterna_operator.clusters import Clusters, managed_etcd_urls
 from sterna_operator.endpoints import same_place
 from sterna_operator.keys import Key
@@ -122,8 +123,26 @@ async def ensure_etcd(
     """
     rivals = rival(view, object, cluster)
     claimant = await _claimant(view, object)
-    key = key_of(object)
-    await view.clusters.ensure(key, cluster, view.secrets, status, rivals, claimant=claimant, takes_over=takes_over)
+    is_secured = await _is_etcd_secured(view, object, cluster)
+    await view.clusters.ensure(
+        key_of(object),
+        cluster,
+        view.secrets,
+        status,
+        rivals,
+        claimant=claimant,
+        takes_over=takes_over,
+        is_secured=is_secured,
+    )
+
+
+async def _is_etcd_secured(view: View, object: Mapping[str, Any], cluster: MessagingCluster) -> bool:
+    """Whether the etcd that the operator runs for the cluster speaks TLS."""
+    managed, metadata = cluster.spec.etcd.managed, object["metadata"]
+    if managed is None:
+        return False
+    ref = Ref("apps/v1", "StatefulSet", metadata["namespace"], f"{metadata['name']}-etcd")
+    return etcd.is_secured(managed, await view.kube.get(ref) if managed.tls is None else None)
 
 
 async def _claimant(view: View, object: Mapping[str, Any]) -> ClaimRecord:

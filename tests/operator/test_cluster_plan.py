@@ -391,7 +391,8 @@ def test_a_renewed_certificate_hurries_the_mount_and_restarts_nothing() -> None:
 
 def test_only_named_secrets_are_referred_to() -> None:
     cluster = manifest({"insecure": False, "tls": {"secretName": "server", "clientCa": {"name": "clients"}}})
-    assert referenced_secrets(cluster) == {"server", "clients"}
+    made = {"orders-etcd-ca", "orders-etcd-server", "orders-etcd-client"}
+    assert referenced_secrets(cluster) == {"server", "clients"} | made
 
 
 def test_cert_manager_is_asked_for_every_name_that_clients_use() -> None:

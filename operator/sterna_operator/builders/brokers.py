@@ -154,9 +154,9 @@ def arguments(blueprint: Blueprint) -> list[str]:
         # The network policy says who reaches the monitor port.
         "--open-metrics",
     ]
-    if spec.etcd.tls is not None:
+    if blueprint.etcd_ca is not None:
         given += ["--etcd-ca", f"{ETCD_CA_FOLDER}/ca.crt"]
-        if spec.etcd.tls.certificate_secret is not None:
+        if blueprint.etcd_certificate is not None:
             given += ["--etcd-cert", f"{ETCD_CERTIFICATE_FOLDER}/tls.crt"]
             given += ["--etcd-key", f"{ETCD_CERTIFICATE_FOLDER}/tls.key"]
     if spec.etcd.credentials_secret is not None:
@@ -187,10 +187,10 @@ def _secrets(blueprint: Blueprint) -> list[tuple[str, str, str, dict[str, str]]]
         found.append(("tls", TLS_FOLDER, blueprint.tls_secret, {"tls.crt": "tls.crt", "tls.key": "tls.key"}))
         if spec.tls.client_ca is not None:
             found.append(("client-ca", CLIENT_CA_FOLDER, spec.tls.client_ca.name, {"ca.crt": spec.tls.client_ca.key}))
-    if spec.etcd.tls is not None:
-        ca = spec.etcd.tls.ca
-        found.append(("etcd-ca", ETCD_CA_FOLDER, ca.name, {"ca.crt": ca.key}))
-        if (secret := spec.etcd.tls.certificate_secret) is not None:
+    if blueprint.etcd_ca is not None:
+        name, key = blueprint.etcd_ca
+        found.append(("etcd-ca", ETCD_CA_FOLDER, name, {"ca.crt": key}))
+        if (secret := blueprint.etcd_certificate) is not None:
             found.append(("etcd-tls", ETCD_CERTIFICATE_FOLDER, secret, {"tls.crt": "tls.crt", "tls.key": "tls.key"}))
     if (secret := spec.etcd.credentials_secret) is not None:
         found.append(("etcd-credentials", ETCD_CREDENTIALS_FOLDER, secret, {"password": "password"}))
