@@ -78,9 +78,7 @@ class Generated(Model):
 class Tls(Model):
     """The brokers' certificate, and what is asked of clients'. Renewed certificates are taken without a restart."""
 
-    RULES: ClassVar[tuple[Rule, ...]] = (
-        Rule(exactly_one("secretName", "certManager", "generated"), _ONE_CERTIFICATE),
-    )
+    RULES: ClassVar[tuple[Rule, ...]] = (Rule(exactly_one("secretName", "certManager", "generated"), _ONE_CERTIFICATE),)
 
     secret_name: ObjectName | None = None
     """A Secret of type `kubernetes.io/tls` in the namespace of the cluster, with `tls.crt` and `tls.key`."""

@@ -123,7 +123,11 @@ class Clusters:
                 self._on_state(cluster)
             return
         for other, its in list(self._stores.items()):
-            if other != cluster and its.layout.cluster == resource.etcd_name and same_place(its.settings.endpoints, settings.endpoints):
+            if (
+                other != cluster
+                and its.layout.cluster == resource.etcd_name
+                and same_place(its.settings.endpoints, settings.endpoints)
+            ):
                 await self.drop(cluster)
                 self._faults[cluster] = _claimed(resource, other)
                 return

@@ -1,12 +1,17 @@
 """The charts of operator and cluster: Helm's own checks, what they render, and that a real API server takes it."""
 
+import base64
 import dataclasses
 import json
+import subprocess
+import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from ruamel.yaml import YAML
+from sterna_operator.builders.authority import Order, issued
 from sterna_operator.kube import path
 from sterna_operator.settings import OperatorSettings
 from sterna_resources.definitions import NAMES
@@ -264,19 +269,68 @@ def test_with_secrets_of_ones_own_two_renderings_are_the_same_and_make_none(api_
     assert password["valueFrom"]["secretKeyRef"] == {"name": "app-password", "key": "password"}
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        pytest.param(["--set-json", 'users=["app"]'], "no password is made for user app", id="a user"),
-        pytest.param(["--set", "tls.mode=generate"], "no certificate is made", id="a certificate"),
-    ],
-)
-def test_what_would_have_to_be_made_is_refused_where_nothing_may_be(
-    api_server: ApiServer, arguments: list[str], words: str
-) -> None:
-    outcome = api_server.helm("template", "orders", CLUSTER, *OWN_SECRETS, *arguments)
+def test_what_would_have_to_be_made_is_refused_where_nothing_may_be(api_server: ApiServer) -> None:
+    outcome = api_server.helm("template", "orders", CLUSTER, *OWN_SECRETS, "--set-json", 'users=["app"]')
     assert outcome.returncode != 0
-    assert words in outcome.stderr
+    assert "no password is made for user app" in outcome.stderr
+
+
+def test_the_operator_makes_the_certificate_so_that_rendering_needs_no_cluster(api_server: ApiServer) -> None:
+    arguments = [*OWN_SECRETS, "--set", "tls.mode=generate", "--set", "tls.names={mq.example.com,192.0.2.1}"]
+    objects = rendered(api_server, CLUSTER, *arguments)
+    assert objects == rendered(api_server, CLUSTER, *arguments)
+    assert of_kind(objects, "Secret") == []
+    [cluster] = of_kind(objects, "MessagingCluster")
+    assert cluster["spec"]["tls"] == {"generated": {"dnsNames": ["mq.example.com", "192.0.2.1"]}}
+
+
+_CERTIFICATE_OF_BEFORE = """\
+{{- $authority := genCA "earlier-ca" 3650 }}
+{{- $certificate := genSignedCert "earlier" nil (list "earlier") 3650 $authority }}
+apiVersion: v1
+kind: Secret
+metadata: {name: earlier-tls}
+type: kubernetes.io/tls
+data:
+  ca.crt: {{ $authority.Cert | b64enc }}
+  ca.key: {{ $authority.Key | b64enc }}
+  tls.crt: {{ $certificate.Cert | b64enc }}
+  tls.key: {{ $certificate.Key | b64enc }}
+"""
+
+
+def test_clients_go_on_trusting_a_release_whose_certificate_an_earlier_chart_made(
+    api_server: ApiServer, definitions_installed: None, tmp_path: Path
+) -> None:
+    (tmp_path / "earlier" / "templates").mkdir(parents=True)
+    (tmp_path / "earlier" / "Chart.yaml").write_text("{apiVersion: v2, name: earlier, version: 0.0.1}")
+    (tmp_path / "earlier" / "templates" / "certificate.yaml").write_text(_CERTIFICATE_OF_BEFORE)
+    namespace = api_server.namespace(own_name("trusting"))
+
+    def helm(*arguments: str) -> None:
+        outcome = api_server.helm(*arguments, "--namespace", namespace)
+        assert outcome.returncode == 0, outcome.stderr
+
+    def secret(name: str) -> dict[str, bytes] | None:
+        answer = api_server.request("GET", path("v1", "Secret", namespace, name))
+        return {key: base64.b64decode(value) for key, value in answer.body["data"].items()} if answer.ok else None
+
+    helm("install", "earlier", str(tmp_path / "earlier"))
+    before = secret("earlier-tls")
+    assert before is not None
+    for _ in range(2):
+        # The second time nothing of before is there, and the authority stays.
+        helm("upgrade", "earlier", CLUSTER)
+        assert secret("earlier-tls") is None, "the operator makes it"
+        ca = secret("earlier-ca")
+        assert ca == {"tls.crt": before["ca.crt"], "tls.key": before["ca.key"]}
+    orders = [Order("earlier-tls", "earlier", "server", ("earlier",))]
+    made = issued("earlier-ca", orders, {"earlier-ca": ca}, round(time.time() * 1000))
+    assert list(made) == ["earlier-tls"]
+    (tmp_path / "ca.crt").write_bytes(before["ca.crt"])
+    (tmp_path / "tls.crt").write_bytes(made["earlier-tls"]["tls.crt"])
+    trusting = ["openssl", "verify", "-x509_strict", "-CAfile", str(tmp_path / "ca.crt"), str(tmp_path / "tls.crt")]
+    assert subprocess.run(trusting, capture_output=True, text=True, timeout=60).stderr == ""
 
 
 def test_endpoints_replace_the_etcd_for_trying(api_server: ApiServer) -> None:

@@ -9,11 +9,13 @@ it bounds itself. It never waits for consumers to empty a queue: what is stored 
 
 import hashlib
 import json
+import math
+from decimal import Decimal
 from typing import Any
 
 from sterna_resources.messaging_cluster import MessagingCluster
 
-from sterna_operator.builders import pods
+from sterna_operator.builders import differences, pods
 from sterna_operator.builders.blueprint import MESSAGING_PORT, MONITOR_PORT, SETTINGS_ANNOTATION, Blueprint
 from sterna_operator.builders.connection import OWNER_FILE
 
@@ -35,6 +37,9 @@ _LEAVING_S = 2
 # A store with many messages takes its time to be read; until then the broker answers no probe.
 _START_S = 3600
 _PROBE_S = 5
+_MEBIBYTE = 1024 * 1024
+# Beside cache and volatile messages: the process itself, connections with their buffers, the index of the store.
+_MEMORY_RESERVE_BYTES = 1536 * _MEBIBYTE
 
 
 def build(blueprint: Blueprint) -> dict[str, Any]:
@@ -136,10 +141,28 @@ def _container(blueprint: Blueprint) -> dict[str, Any]:
         "securityContext": pods.container_security(),
         "volumeMounts": _mounts(blueprint),
     }
-    wanted = {"requests": dict(resources.requests), "limits": dict(resources.limits)}
+    wanted = {"requests": dict(resources.requests), "limits": limits(blueprint)}
     if kept := {key: value for key, value in wanted.items() if value}:
         container["resources"] = kept
     return container
+
+
+def limits(blueprint: Blueprint) -> dict[str, Any]:
+    """What a broker may use at most: what the manifest says, and memory in any case.
+
+    A broker without a limit that grows takes its node's memory, and its neighbours go with it. Not the definition's
+    default: that would not follow from the settings, and brokers of before would have to be restarted for it.
+    """
+    resources, log = blueprint.spec.pod.resources, blueprint.spec.settings.log
+    if "memory" in resources.limits:
+        return dict(resources.limits)
+    wanted = Decimal(log.cache_bytes + log.volatile_bytes + _MEMORY_RESERVE_BYTES)
+    requested = differences.quantity(resources.requests.get("memory", 0)) or Decimal(0)
+    if requested > wanted:
+        return {**resources.limits, "memory": resources.requests["memory"]}
+    mebibytes = math.ceil(wanted / _MEBIBYTE)
+    amount = f"{mebibytes}Mi" if mebibytes % 1024 else f"{mebibytes // 1024}Gi"
+    return {**resources.limits, "memory": amount}
 
 
 def arguments(blueprint: Blueprint) -> list[str]:

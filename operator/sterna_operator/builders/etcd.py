@@ -69,7 +69,9 @@ def made_for(blueprint: Blueprint) -> str:
     return f"tls-{blueprint.etcd_trust}" if blueprint.is_etcd_secured else ""
 
 
-def is_secured(wanted: ManagedEtcd, standing: Mapping[str, Any] | None, others: Mapping[str, Any] | None = None) -> bool:
+def is_secured(
+    wanted: ManagedEtcd, standing: Mapping[str, Any] | None, others: Mapping[str, Any] | None = None
+) -> bool:
     """Whether it is to speak TLS: a newer operator leaves one alone that was begun without.
 
     `standing`: its StatefulSet. `others`: that of the brokers, which tells where the former is gone.

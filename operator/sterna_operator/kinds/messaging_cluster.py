@@ -153,9 +153,7 @@ def children(
     return [differences.stamped(one) for one in built]
 
 
-def _blueprint(
-    desired: Desired, observed: Observed, replicas: int
-) -> tuple[Blueprint, dict[str, dict[str, bytes]]]:
+def _blueprint(desired: Desired, observed: Observed, replicas: int) -> tuple[Blueprint, dict[str, dict[str, bytes]]]:
     """Everything settled that children are made of, and the certificates that have to be made for it.
 
     Addresses come last: they need the names; and certificates name the addresses.
