@@ -19,6 +19,7 @@ from sterna_resources.definitions import NAMES
 from tests.support.api_server import ApiServer
 from tests.support.own_names import own_name
 
+ROOT = Path(__file__).parent.parent.parent
 OPERATOR, CLUSTER = "charts/sterna-operator", "charts/sterna"
 
 VARIANTS = [
@@ -156,6 +157,36 @@ def test_the_rules_name_everything_and_give_nothing_away(api_server: ApiServer) 
         assert "rbac.authorization.k8s.io" not in rule["apiGroups"]
         if "secrets" in rule["resources"]:
             assert not {"list", "delete", "deletecollection"} & set(rule["verbs"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind"),
+    [
+        pytest.param([], "ClusterRole", id="for the whole cluster"),
+        pytest.param(["--set", "watchNamespaces={a,b}"], "Role", id="by namespace"),
+    ],
+)
+def test_the_page_of_rights_has_what_the_chart_gives(api_server: ApiServer, arguments: list[str], kind: str) -> None:
+    page = (ROOT / "docs" / "kubernetes" / "operator-rights.md").read_text("utf-8")
+    told = set()
+    for line in page.splitlines():
+        if line.startswith("| ") and not line.startswith("| it may"):
+            verbs, what, why = (part.strip() for part in line.strip("|").split("|"))
+            names, _, group = what.partition(" of ")
+            resources = tuple(name.strip(" `") for name in names.split(","))
+            told.add((tuple(verbs.split(", ")), resources, group))
+            assert len(why) > 20, line
+    roles = of_kind(rendered(api_server, OPERATOR, *arguments), kind)
+    found = [one for one in roles if not one["metadata"]["name"].endswith("-leader") and "guard" not in str(one)]
+    assert found
+    for role in found:
+        rules = role["rules"]
+        given = {(tuple(one["verbs"]), tuple(one["resources"]), "".join(one["apiGroups"])) for one in rules}
+        assert given == told
+        assert len(rules) == len(told)
+    # What is easily overlooked is said in words.
+    for words in ("StatefulSets may have pods made", "ServiceAccounts", "as good as an administrator's"):
+        assert words in page
 
 
 def test_spec_comes_before_the_values(api_server: ApiServer) -> None:
