@@ -87,8 +87,8 @@ class Tls(Model):
     """The certificate comes from cert-manager, which has to be installed."""
 
     generated: Generated | None = None
-    """The operator makes the certificate, in the Secret `<name>-tls`, for a year at a time. Its authority, for ten years,
-    is in the Secret `<name>-ca`, which no pod mounts; one that is there already is taken."""
+    """The operator makes the certificate, in the Secret `<name>-tls`, for a year at a time. Its authority, for ten
+    years, is in the Secret `<name>-ca`, which no pod mounts; one that is there already is taken."""
 
     ca: CaSecret | None = None
     """The authority that clients are told to trust; `ca.crt` of the certificate's own Secret when absent."""

@@ -12,9 +12,9 @@ since a member that dies may have remembered fewer than it has left.
 
 What this cannot see: a copy that was made since the last token was left, a few seconds before the loss.
 
-Beside that, a place in etcd has an owner: the operator claims it for one MessagingCluster, by its uid. A member that was
-told whose it is (`owner`) looks at the claim whenever it looks at the identity, and compares it in every transaction: so
-nobody's brokers write into another cluster's place, whatever endpoints and name they were given.
+Beside that, a place in etcd has an owner: the operator claims it for one MessagingCluster, by its uid. A member that
+was told whose it is (`owner`) looks at the claim whenever it looks at the identity, and compares it in every
+transaction: so nobody's brokers write into another cluster's place, whatever endpoints and name they were given.
 """
 
 from dataclasses import dataclass, replace

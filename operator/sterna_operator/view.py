@@ -76,7 +76,7 @@ def rival(view: View, object: Mapping[str, Any], cluster: MessagingCluster) -> K
 
 
 def stands(objects: Objects, claim: ClaimRecord) -> bool:
-    """Whether the MessagingCluster that a place in etcd is claimed for exists, as far as we look after its namespace."""
+    """Whether the MessagingCluster that a place in etcd is claimed for exists, where we look after its namespace."""
     found = objects.get(Key(CLUSTER, claim.namespace, claim.name))
     return found is not None and found["metadata"]["uid"] == claim.uid
 

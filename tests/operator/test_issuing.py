@@ -1,4 +1,4 @@
-"""Certificates that the operator makes: for brokers (`tls.generated`) and for a managed etcd, renewed without an outage."""
+"""Certificates that the operator makes, for brokers (`tls.generated`) and for a managed etcd, and renews."""
 
 import copy
 import json

@@ -140,7 +140,9 @@ async def test_a_cluster_of_another_namespace_takes_no_place_whose_owner_exists(
     assert world.server.request("PATCH", where, accepted, "application/merge-patch+json").ok
     text = await world.reason("MessagingCluster", "thief", "ManagedByOther", namespace=guest)
     assert "which exists, and keeps it" in text
-    await asyncio.sleep(1.0)
+    looked = 'sterna_operator_reconcile_seconds_count{kind="MessagingCluster"}'
+    begun = world.metrics(running.address).get(looked, 0.0)
+    await eventually(lambda: world.metrics(running.address).get(looked, 0.0) > begun + 4, timeout_s=30.0)
     assert (await world.configured_claim()).namespace == world.namespace
     assert not world.server.request("GET", path("apps/v1", "StatefulSet", guest, "thief-broker")).ok
     assert not running.has_ended

@@ -1,7 +1,7 @@
 """Certificates that the operator makes itself: an authority for each purpose, and what it issues.
 
-The authority's key is in a Secret of its own, which no pod mounts. What is issued lives a year and is made anew when two
-thirds of that have passed, or when it is to name other hosts; whoever shows it takes it up without a restart. An
+The authority's key is in a Secret of its own, which no pod mounts. What is issued lives a year, and is made anew when
+two thirds of that have passed, or when it is to name other hosts; whoever shows it takes it up without a restart. An
 authority is made anew when its Secret is gone or about to end: what it issues then carries the former one's certificate
 beside its own for a time, so that who has either goes on.
 """

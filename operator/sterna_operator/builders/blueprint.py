@@ -108,7 +108,7 @@ class Blueprint:
 
     @property
     def etcd_ca(self) -> tuple[str, str] | None:
-        """By which Secret and key etcd is checked; None: it has no TLS, or a certificate of the system's authorities."""
+        """By which Secret and key etcd is checked; None: it has no TLS, or one of the system's authorities."""
         tls = self.spec.etcd.tls
         if tls is not None:
             return tls.ca.name, tls.ca.key

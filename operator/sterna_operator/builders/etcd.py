@@ -96,7 +96,7 @@ def _volume(blueprint: Blueprint) -> dict[str, Any]:
 
 
 def access_flags(folder: str) -> list[str]:
-    """etcd's flags for certificates on both sides, from the files in a folder. It reads the first two again by itself."""
+    """The flags for certificates on both sides, from files in a folder. It reads the first two again by itself."""
     return [
         f"--cert-file={folder}/{CERTIFICATE}",
         f"--key-file={folder}/{KEY}",
@@ -110,7 +110,7 @@ def access_flags(folder: str) -> list[str]:
 def _container(blueprint: Blueprint) -> dict[str, Any]:
     is_secured = blueprint.is_etcd_secured
     scheme = "https" if is_secured else "http"
-    mounts = [{"name": "data", "mountPath": _FOLDER}]
+    mounts: list[dict[str, Any]] = [{"name": "data", "mountPath": _FOLDER}]
     if is_secured:
         mounts.append({"name": "tls", "mountPath": _TLS_FOLDER, "readOnly": True})
     return {

@@ -52,8 +52,8 @@ FORCE_DRAIN = "sterna.dev/force-drain"
 
 # Something is on its way that no watch tells of: a broker that registers, a volume that grows.
 _AGAIN_S = 5.0
-# A cluster's place in etcd is another's: of this Kubernetes, as far as it is known here, or as etcd has it. Or it is one
-# that the operator may not speak to.
+# A cluster's place in etcd is another's: of this Kubernetes, as far as it is known here, or as etcd has it. Or it
+# is one that the operator may not speak to.
 _NOT_FOR_US = (Reason.NameClaimed.name, Reason.ManagedByOther.name, Reason.EndpointNotAllowed.name)
 
 

@@ -60,6 +60,7 @@ def broker(
     """
     BrokerOptions, cluster_options, run = _broker_package()  # noqa: N806, one of them is a class
     access = {"ca": etcd_ca, "cert": etcd_cert, "key": etcd_key, "user": etcd_user, "password_file": etcd_password_file}
+    more: dict[str, Any] = {"advertise": advertise, "accept_store": accept_store, "owner": owner, **access}
     try:
         member = cluster_options(
             etcd=etcd,
@@ -67,10 +68,7 @@ def broker(
             settings=settings,
             cluster=cluster,
             name=name,
-            advertise=advertise,
-            accept_store=accept_store,
-            owner=owner,
-            **access,
+            **more,
         )
     except ValueError as error:
         raise CommandError(str(error), exit_code=Exit.USAGE) from error
