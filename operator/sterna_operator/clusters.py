@@ -215,8 +215,8 @@ class Clusters:
                 return EtcdSettings((url,))
             folder = await self._folder(cluster)
             made = await _needed(secrets, cluster.namespace, f"{cluster.name}-etcd-client")
-            cert, private, trusted = [await _file(folder, name, made, name) for name in ("tls.crt", "tls.key", "ca.crt")]
-            return EtcdSettings((url,), ca=trusted, cert=cert, key=private)
+            files = {name: await _file(folder, name, made, name) for name in ("tls.crt", "tls.key", "ca.crt")}
+            return EtcdSettings((url,), ca=files["ca.crt"], cert=files["tls.crt"], key=files["tls.key"])
         settings = EtcdSettings(tuple(etcd.endpoints))
         if etcd.tls is None and etcd.credentials_secret is None:
             return settings

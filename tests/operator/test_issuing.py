@@ -1,21 +1,33 @@
 """Certificates that the operator makes, for brokers (`tls.generated`) and for a managed etcd, and renews."""
 
+import asyncio
 import copy
 import json
+import time  # the certificates are of today, as etcd sees it
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID
+from sterna_etcd import Etcd
 from sterna_operator.builders import authority
 from sterna_operator.builders.authority import Order
+from sterna_operator.builders.certificate import encoded
+from sterna_operator.builders.etcd import access_flags
+from sterna_operator.clusters import Clusters
+from sterna_operator.keys import Key
 from sterna_operator.kinds.cluster_rolling import Pod
 from sterna_operator.kube import path
+from sterna_operator.objects import CLUSTER
 from sterna_operator.plans import ApplyObject, RemoveObject, Step
+from sterna_operator.secrets import Secret, Secrets
 
-from tests.operator.cluster_world import World, settled
+from tests.etcds import RunningEtcd
+from tests.operator.cluster_world import World, manifest, settled
 from tests.operator.conftest import MakeOperator
 from tests.operator.worlds import World as Kubernetes
 from tests.waiting import eventually
@@ -175,19 +187,13 @@ def test_the_brokers_certificate_names_all_that_they_are_called() -> None:
     hosts = {str(one.value) for one in names.get_extension_for_class(x509.SubjectAlternativeName).value}
     assert {"orders.mq.svc", "orders-broker-0.mq.svc", "mq.example.com", "192.0.2.9", "localhost"} <= hosts
     ca = (world.observed.secrets["orders-tls"] or {})["ca.crt"]
-    assert world.child("Secret", "orders-connection")["data"]["ca.crt"] == authority_encoded(ca)
+    assert world.child("Secret", "orders-connection")["data"]["ca.crt"] == encoded(ca)
     world.edit({**GENERATED, "brokers": 2})
     world.settle()
     names = certificate(world.observed.secrets["orders-tls"] or {}).extensions
     hosts = {str(one.value) for one in names.get_extension_for_class(x509.SubjectAlternativeName).value}
     assert "orders-broker-1.mq.svc" in hosts
     assert world.restarted == []
-
-
-def authority_encoded(value: bytes) -> str:
-    from sterna_operator.builders.certificate import encoded
-
-    return encoded(value)
 
 
 def test_certificates_are_renewed_and_nothing_is_restarted() -> None:
@@ -309,3 +315,45 @@ async def test_a_secret_of_that_name_that_is_somebody_elses_is_not_overwritten(
     # Once it is gone, as a chart of before takes it away, the operator makes its own.
     assert world.server.request("DELETE", path("v1", "Secret", world.namespace, "mq-tls")).ok
     await world.reason("MessagingCluster", "mq", "Starting")
+
+
+# The operator's own way to it
+
+
+class Given:
+    """Secrets as they were just read."""
+
+    def __init__(self, made: Mapping[str, Mapping[str, bytes]]) -> None:
+        self.made = dict(made)
+
+    async def get(self, namespace: str, name: str) -> Secret | None:
+        assert namespace == "mq"
+        return Secret("1", dict(self.made[name])) if name in self.made else None
+
+
+@pytest.mark.slow_callbacks(30_000)
+async def test_the_operator_comes_to_a_managed_etcd_with_its_certificate(tier_etcd: None, tmp_path: Path) -> None:
+    orders = (Order("orders-etcd-server", "etcd", "server", ("localhost", "127.0.0.1")), CLIENT_OF_ORDERS)
+    made = authority.issued("orders-etcd-ca", orders, {}, round(time.time() * 1000))
+    for key, value in made["orders-etcd-server"].items():
+        (tmp_path / key).write_bytes(value)
+    absent, given = cast("Any", None), Given({})
+    clusters = Clusters(absent, absent, absent)
+    settings = partial(clusters._settings, Key(CLUSTER, "mq", "orders"), manifest({}), cast("Secrets", given))
+    assert (await settings(is_secured=False)).endpoints == ("http://orders-etcd.mq.svc:2379",)
+    with pytest.raises(ValueError, match="waits for the Secret mq/orders-etcd-client"):
+        await settings(is_secured=True)
+    given.made = made
+    chosen = await settings(is_secured=True)
+    assert chosen.endpoints == ("https://orders-etcd.mq.svc:2379",)
+    running = RunningEtcd(tmp_path / "etcd", scheme="https", flags=access_flags(str(tmp_path)))
+    try:
+        await asyncio.to_thread(running.start)
+        async with Etcd(replace(chosen, endpoints=(running.urls,))) as client:
+            await client.put("a", b"1")
+    finally:
+        await asyncio.to_thread(running.stop)
+        await clusters.close()
+
+
+CLIENT_OF_ORDERS = Order("orders-etcd-client", "mq", "client")
