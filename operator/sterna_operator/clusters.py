@@ -215,8 +215,8 @@ class Clusters:
                 return EtcdSettings((url,))
             folder = await self._folder(cluster)
             made = await _needed(secrets, cluster.namespace, f"{cluster.name}-etcd-client")
-            files = {name: await _file(folder, name, made, name) for name in ("tls.crt", "tls.key", "ca.crt")}
-            return EtcdSettings((url,), ca=files["ca.crt"], cert=files["tls.crt"], key=files["tls.key"])
+            ours = {name: await _file(folder, name, made, name) for name in ("tls.crt", "tls.key", "ca.crt")}
+            return EtcdSettings((url,), ca=ours["ca.crt"], cert=ours["tls.crt"], key=ours["tls.key"])
         settings = EtcdSettings(tuple(etcd.endpoints))
         if etcd.tls is None and etcd.credentials_secret is None:
             return settings

@@ -324,7 +324,7 @@ class Given:
     """Secrets as they were just read."""
 
     def __init__(self, made: Mapping[str, Mapping[str, bytes]]) -> None:
-        self.made = dict(made)
+        self.made = made
 
     async def get(self, namespace: str, name: str) -> Secret | None:
         assert namespace == "mq"
