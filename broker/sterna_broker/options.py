@@ -137,6 +137,7 @@ def cluster_options(
     settings: Path | None = None,
     advertise: str = "",
     accept_store: bool = False,
+    owner: str = "",
     **access: Any,
 ) -> ClusterOptions | None:
     """What the flags of a cluster say together; None: the broker is to be one by itself.
@@ -147,8 +148,8 @@ def cluster_options(
         ValueError: something is missing, or makes no sense.
     """
     if not etcd:
-        if cluster or advertise:
-            raise ValueError("--cluster and --advertise need --etcd")
+        if cluster or advertise or owner:
+            raise ValueError("--cluster, --advertise and --owner need --etcd")
         if settings is not None:
             raise ValueError("--settings needs --etcd; put a Broker manifest into --config")
         return None
@@ -160,7 +161,9 @@ def cluster_options(
     file = Path(advertise[1:]) if advertise.startswith("@") else None
     urls = advertising.parse(advertise) if file is None else ()
     store = EtcdSettings.of_urls(etcd, **access)
-    return ClusterOptions(store, cluster, name, urls, file, accept_store)
+    owner_file = Path(owner[1:]) if owner.startswith("@") else None
+    uid = owner or None if owner_file is None else ""
+    return ClusterOptions(store, cluster, name, urls, file, accept_store, uid, owner_file)
 
 
 def read_settings(file: Path) -> Broker:

@@ -19,7 +19,11 @@ _Host = Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[-._a-zA-Z
 _HostAndPort = Annotated[
     str, Field(min_length=3, max_length=300, pattern=r"^(\[[0-9a-fA-F:.]+\]|[-._a-zA-Z0-9]+):[0-9]{1,5}$")
 ]
+# Names as certificates have them, or addresses.
+_HostName = Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[-._*a-zA-Z0-9:]+$")]
 _Annotation = Annotated[str, Field(max_length=4_096)]
+
+_ONE_CERTIFICATE = "needs either secretName, certManager or generated, one of them"
 
 
 def refuse(kind: str, fault: str) -> None:
@@ -64,18 +68,27 @@ class CertManager(Model):
     """More names for the certificate, besides those that the operator knows."""
 
 
+class Generated(Model):
+    """A certificate that the operator makes and renews, with an authority of the cluster's own."""
+
+    dns_names: list[_HostName] = Field(default_factory=list, max_length=64)
+    """More names and addresses for the certificate, besides those that the operator knows."""
+
+
 class Tls(Model):
     """The brokers' certificate, and what is asked of clients'. Renewed certificates are taken without a restart."""
 
-    RULES: ClassVar[tuple[Rule, ...]] = (
-        Rule(exactly_one("secretName", "certManager"), "needs either secretName or certManager, one of them"),
-    )
+    RULES: ClassVar[tuple[Rule, ...]] = (Rule(exactly_one("secretName", "certManager", "generated"), _ONE_CERTIFICATE),)
 
     secret_name: ObjectName | None = None
     """A Secret of type `kubernetes.io/tls` in the namespace of the cluster, with `tls.crt` and `tls.key`."""
 
     cert_manager: CertManager | None = None
     """The certificate comes from cert-manager, which has to be installed."""
+
+    generated: Generated | None = None
+    """The operator makes the certificate, in the Secret `<name>-tls`, for a year at a time. Its authority, for ten
+    years, is in the Secret `<name>-ca`, which no pod mounts; one that is there already is taken."""
 
     ca: CaSecret | None = None
     """The authority that clients are told to trust; `ca.crt` of the certificate's own Secret when absent."""
@@ -85,8 +98,8 @@ class Tls(Model):
 
     @model_validator(mode="after")
     def _exactly_one(self) -> Self:
-        if (self.secret_name is None) == (self.cert_manager is None):
-            refuse("one_of", "needs either secretName or certManager, one of them")
+        if sum(one is not None for one in (self.secret_name, self.cert_manager, self.generated)) != 1:
+            refuse("one_of", _ONE_CERTIFICATE)
         return self
 
 

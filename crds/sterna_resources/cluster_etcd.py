@@ -23,6 +23,11 @@ class ManagedEtcd(Model):
     storage: Storage = section(Storage)
     """The member's volume."""
 
+    tls: bool | None = None
+    """Whether it speaks TLS, and to those alone who show a certificate that the operator has given them; the operator
+    makes all certificates and renews them. Absent: yes, unless the etcd runs without since before this could be said.
+    When it is changed, etcd and then the brokers are restarted, one by one."""
+
 
 class EtcdTls(Model):
     """How brokers and the operator speak to etcd with TLS."""

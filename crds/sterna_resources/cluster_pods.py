@@ -40,7 +40,8 @@ class Resources(Model):
     """What is kept free for it."""
 
     limits: dict[str, Quantity] = Field(default_factory=dict, max_length=16)
-    """What it may use at most. Give memory at least log.cacheBytes and log.volatileBytes and 256 MiB."""
+    """What it may use at most. Without `memory` it is log.cacheBytes and log.volatileBytes and 1.5 GiB (2Gi, unless
+    these are changed), or what is requested, if that is more. Give at least the two and 256 MiB."""
 
 
 class Toleration(Model):

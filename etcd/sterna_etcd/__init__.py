@@ -17,7 +17,7 @@ from sterna_etcd.errors import (
     UnavailableError,
     UnknownOutcomeError,
 )
-from sterna_etcd.identity import Remembered, StoreIdentity, StoreReplacedError
+from sterna_etcd.identity import Remembered, StoreIdentity, StoreReplacedError, UnclaimedError
 from sterna_etcd.layout import Claim, HomeKey, KeyLayoutError, Layout, ObjectStatusKey
 from sterna_etcd.leases import Lease
 from sterna_etcd.settings import EtcdSettings, SettingsError
@@ -70,6 +70,7 @@ __all__ = [
     "StoreReplacedError",
     "Transacted",
     "UnavailableError",
+    "UnclaimedError",
     "UnknownOutcomeError",
     "Watch",
     "absent",

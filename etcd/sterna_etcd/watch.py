@@ -91,8 +91,8 @@ class Watch:
                     async for batch in following:
                         yield batch
                         if self._doubted:
-                            self._doubted = False
                             break
+                self._doubted = False
             except CompactedError:
                 self._listed = False
                 continue
@@ -131,7 +131,8 @@ class Watch:
         try:
             await self._write(call, pb.WatchRequest(create_request=self._create_request()))
             asked = False
-            while True:
+            # Nothing may come for long that would have the doubt noticed: then the next sign of life does.
+            while not self._doubted:
                 reading = reading or asyncio.create_task(call.read(), name="etcd-watch-read")
                 done, _ = await asyncio.wait((reading,), timeout=self._idle_s)
                 if not done:

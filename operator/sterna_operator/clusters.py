@@ -17,11 +17,12 @@ from sterna_etcd import EtcdSettings, Remembered
 from sterna_etcd.records import ClaimRecord
 from sterna_resources.messaging_cluster import MessagingCluster
 
+from sterna_operator.endpoints import refused, same_place
 from sterna_operator.keys import Key
 from sterna_operator.leader import Leader
 from sterna_operator.mirror import Change
 from sterna_operator.secrets import Secret, Secrets
-from sterna_operator.store import ClusterStore, FencedError, UnusableError
+from sterna_operator.store import ClusterStore, FencedError, Stands, UnusableError
 
 log = structlog.get_logger(__name__)
 
@@ -32,16 +33,31 @@ OnChange = Callable[[Key, Sequence[Change], bool], None]
 OnState = Callable[[Key], None]
 
 
-def managed_etcd_url(namespace: str, name: str) -> str:
+def managed_etcd_url(namespace: str, name: str, *, is_secured: bool) -> str:
     """Where the etcd that the operator runs for a cluster is reached."""
-    return f"http://{name}-etcd.{namespace}.svc:{MANAGED_ETCD_PORT}"
+    return f"{'https' if is_secured else 'http'}://{name}-etcd.{namespace}.svc:{MANAGED_ETCD_PORT}"
+
+
+def managed_etcd_urls(namespace: str, name: str) -> list[str]:
+    """All that lead there, in any namespace's spelling and with or without TLS."""
+    hosts = [f"{name}-etcd.{namespace}{end}" for end in ("", ".svc", ".svc.cluster.local")]
+    return [f"{scheme}://{host}:{MANAGED_ETCD_PORT}" for scheme in ("http", "https") for host in hosts]
 
 
 class Clusters:
     """One store for each cluster."""
 
-    def __init__(self, leader: Leader, on_change: OnChange, on_state: OnState) -> None:
+    def __init__(
+        self,
+        leader: Leader,
+        on_change: OnChange,
+        on_state: OnState,
+        stands: Stands = lambda _: False,
+        allowed: Sequence[str] = (),
+    ) -> None:
         self.on_write: Callable[[str], None] | None = None
+        self._stands = stands
+        self._allowed = allowed
         self._leader = leader
         self._on_change = on_change
         self._on_state = on_state
@@ -76,20 +92,26 @@ class Clusters:
         *,
         claimant: ClaimRecord | None = None,
         takes_over: bool = False,
+        is_secured: bool = False,
     ) -> None:
         """Opens the cluster's etcd, or opens it anew when the object says another.
 
         `rival`: a cluster whose place there is the same, and which has it. `claimant`, `takes_over`: see ClusterStore.
+        `is_secured`: whether the etcd that the operator runs for it speaks TLS.
 
         Raises:
             KubeError: a Secret that is needed cannot be read.
         """
+        if others := refused(resource.spec.etcd.endpoints or (), self._allowed):
+            await self.drop(cluster)
+            self._faults[cluster] = _not_allowed(others, self._allowed)
+            return
         if rival is not None:
             await self.drop(cluster)
             self._faults[cluster] = _claimed(resource, rival)
             return
         try:
-            settings = await self._settings(cluster, resource, secrets)
+            settings = await self._settings(cluster, resource, secrets, is_secured=is_secured)
         except ValueError as error:
             await self.drop(cluster)
             self._faults[cluster] = UnusableError("EtcdUnavailable", str(error))
@@ -101,7 +123,11 @@ class Clusters:
                 self._on_state(cluster)
             return
         for other, its in list(self._stores.items()):
-            if other != cluster and its.layout.cluster == resource.etcd_name and _overlap(its.settings, settings):
+            if (
+                other != cluster
+                and its.layout.cluster == resource.etcd_name
+                and same_place(its.settings.endpoints, settings.endpoints)
+            ):
                 await self.drop(cluster)
                 self._faults[cluster] = _claimed(resource, other)
                 return
@@ -131,6 +157,7 @@ class Clusters:
             settings,
             remembered=known,
             claimant=claimant,
+            stands=self._stands,
             on_change=lambda _, changes, is_own: self._on_change(cluster, changes, is_own),
             on_state=lambda _: self._on_state(cluster),
         )
@@ -173,16 +200,27 @@ class Clusters:
         """The clusters whose watch has ended although nobody closed it: a fault of ours."""
         return [store.layout.cluster for store in self._stores.values() if store.has_ended]
 
-    async def _settings(self, cluster: Key, resource: MessagingCluster, secrets: Secrets) -> EtcdSettings:
+    async def _folder(self, cluster: Key) -> Path:
+        if self._files is None:
+            self._files = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="sterna-operator-"))
+        return self._files / f"{cluster.namespace}.{cluster.name}"
+
+    async def _settings(
+        self, cluster: Key, resource: MessagingCluster, secrets: Secrets, *, is_secured: bool
+    ) -> EtcdSettings:
         etcd = resource.spec.etcd
         if etcd.endpoints is None:
-            return EtcdSettings((managed_etcd_url(cluster.namespace, cluster.name),))
+            url = managed_etcd_url(cluster.namespace, cluster.name, is_secured=is_secured)
+            if not is_secured:
+                return EtcdSettings((url,))
+            folder = await self._folder(cluster)
+            made = await _needed(secrets, cluster.namespace, f"{cluster.name}-etcd-client")
+            ours = {name: await _file(folder, name, made, name) for name in ("tls.crt", "tls.key", "ca.crt")}
+            return EtcdSettings((url,), ca=ours["ca.crt"], cert=ours["tls.crt"], key=ours["tls.key"])
         settings = EtcdSettings(tuple(etcd.endpoints))
         if etcd.tls is None and etcd.credentials_secret is None:
             return settings
-        if self._files is None:
-            self._files = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="sterna-operator-"))
-        folder = self._files / f"{cluster.namespace}.{cluster.name}"
+        folder = await self._folder(cluster)
         if etcd.tls is not None:
             ca = await _needed(secrets, cluster.namespace, etcd.tls.ca.name)
             settings = replace(settings, ca=await _file(folder, "ca", ca, etcd.tls.ca.key))
@@ -230,5 +268,6 @@ def _claimed(resource: MessagingCluster, other: Key) -> UnusableError:
     return UnusableError("NameClaimed", f"its state in etcd ({resource.etcd_name}) belongs to {other} already")
 
 
-def _overlap(one: EtcdSettings, other: EtcdSettings) -> bool:
-    return bool(set(one.endpoints) & set(other.endpoints))
+def _not_allowed(endpoints: Sequence[str], allowed: Sequence[str]) -> UnusableError:
+    text = f"etcd.endpoints: {', '.join(endpoints)} is not among those that this operator may speak to"
+    return UnusableError("EndpointNotAllowed", f"{text} ({', '.join(allowed)}): nothing is sent there")

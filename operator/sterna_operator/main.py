@@ -74,7 +74,7 @@ def _settings(given: argparse.Namespace) -> OperatorSettings:
         text = getattr(given, one.name, None) or os.environ.get(f"{_PREFIX}{one.name.upper()}")
         if text is None:
             continue
-        if one.name == "namespaces":
+        if one.name in ("namespaces", "allowed_etcd_endpoints"):
             values[one.name] = tuple(name.strip() for name in text.split(",") if name.strip())
         elif one.type is float or one.type is int:
             values[one.name] = one.type(text)

@@ -26,6 +26,7 @@ class Reason(enum.Enum):
     Refused = ("Refused", True)
     NameClaimed = ("NameClaimed", True)
     ManagedByOther = ("ManagedByOther", True)
+    EndpointNotAllowed = ("EndpointNotAllowed", True)
     Exists = ("Exists", True)
     NotAllowed = ("NotAllowed", True)
     Invalid = ("Invalid", True)

@@ -28,7 +28,7 @@ from sterna_operator.put_back import PutBack
 from sterna_operator.secrets import Secrets
 from sterna_operator.settings import OperatorSettings
 from sterna_operator.store import FencedError
-from sterna_operator.view import Kind, View
+from sterna_operator.view import Kind, View, stands
 from sterna_operator.wakeups import CLUSTER_LABEL, Wakeups, flow_of
 from sterna_operator.watching import WatchClock, Watched, follow
 from sterna_operator.work_queue import Priority, TokenBucket, WorkQueue
@@ -90,7 +90,9 @@ def assemble(settings: OperatorSettings, configuration: client.Configuration) ->
         settings.identity,
         duration_s=settings.lease_duration_s,
     )
-    clusters = wakeups.clusters = Clusters(leader, wakeups.on_store, wakeups.on_state)
+    clusters = wakeups.clusters = Clusters(
+        leader, wakeups.on_store, wakeups.on_state, partial(stands, objects), settings.allowed_etcd_endpoints
+    )
     secrets = Secrets(kube, wakeups.on_secret, wakeups.is_referred, inactivity_s=settings.watch_inactivity_s)
     named = NamedWatches(kube, wakeups.on_named_child, wakeups.is_named_child, inactivity_s=settings.watch_inactivity_s)
     parts = Parts(

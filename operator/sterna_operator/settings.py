@@ -6,6 +6,8 @@ import socket
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from sterna_operator.endpoints import normal
+
 _ACCOUNT_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
@@ -86,6 +88,10 @@ class OperatorSettings:
     etcd_image: str = ""
     """The image for the etcd that the operator runs for trying."""
 
+    allowed_etcd_endpoints: tuple[str, ...] = ()
+    """The etcds that clusters may name, such as `https://etcd-0.etcd:2379` or `https://*.etcd.svc:2379`; empty: any.
+    A cluster that names another is refused, and nothing is sent there."""
+
     ready_file: Path | None = None
     """Written with the address that was taken, once the operator watches; for tests and scripts."""
 
@@ -100,6 +106,11 @@ class OperatorSettings:
             raise SettingsError("lease_duration_s: at least 3 seconds, or a busy API server ends every leadership")
         if not self.pod_labels or not all(map(_LABEL.fullmatch, self.pod_labels.split(","))):
             raise SettingsError("pod_labels: name=value, a comma between, at least one")
+        for url in self.allowed_etcd_endpoints:
+            try:
+                normal(url)
+            except ValueError as error:
+                raise SettingsError(f"allowed_etcd_endpoints: {error}") from error
         if self.log_format not in ("json", "text"):
             raise SettingsError("log_format: json or text")
 

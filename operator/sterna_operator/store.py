@@ -5,7 +5,9 @@ refused when that is no longer the one. Beside that, each transaction compares
 
 - the store's identity: an etcd that was emptied, exchanged or restored is noticed, and nothing is written to it;
 - the operator's epoch: who has become leader counts it up, so whoever was the leader before writes no more, whatever
-  it believes about its Lease.
+  it believes about its Lease;
+- the claim: the place in etcd is that of one MessagingCluster, by its uid, and what is written is written for that one.
+  Its brokers compare the same.
 
 Own writes are put into the mirror as soon as they are answered; what the watch tells later of an older revision is
 passed over.
@@ -33,7 +35,7 @@ from sterna_etcd import (
     equals,
     mod_revision,
 )
-from sterna_etcd.records import ClaimRecord
+from sterna_etcd.records import ClaimRecord, RecordError
 
 from sterna_operator.mirror import Change, Mirror
 
@@ -70,6 +72,8 @@ OnChange = Callable[["ClusterStore", Sequence[Change], bool], None]
 OnState = Callable[["ClusterStore"], None]
 # Raises when we are the leader no more. Asked between reading the epoch and counting it up.
 ConfirmLead = Callable[[], Awaitable[None]]
+# Whether the cluster that a place in etcd is claimed for is known to exist: then nobody takes it over.
+Stands = Callable[[ClaimRecord], bool]
 
 
 class ClusterStore:
@@ -82,6 +86,7 @@ class ClusterStore:
         *,
         remembered: Remembered | None = None,
         claimant: ClaimRecord | None = None,
+        stands: Stands = lambda _: False,
         on_change: OnChange | None = None,
         on_state: OnState | None = None,
     ) -> None:
@@ -91,8 +96,10 @@ class ClusterStore:
         """Whom this place in etcd is claimed for; None: nobody asks."""
 
         self.takes_over = False
-        """Whether it is claimed although another cluster has it."""
+        """Whether it is claimed although another cluster has it, unless that is known to exist."""
 
+        self._stands = stands
+        self._claimed: bytes | None = None
         self.identity = StoreIdentity(self.layout, remembered)
         self.fault: UnusableError | None = UnusableError("EtcdUnavailable", "etcd has not answered yet")
         self.epoch: int | None = None
@@ -140,16 +147,22 @@ class ClusterStore:
     def claim_fault(self) -> UnusableError | None:
         """That the place in etcd is another cluster's, as far as that is known; None: it is not."""
         standing = self.mirror.claim()
-        if standing is None or self.claimant is None or self.takes_over or standing.is_of(self.claimant):
+        if standing is None or self._may_have(standing):
             return None
         return self._managed_by(standing)
 
+    def _may_have(self, standing: ClaimRecord) -> bool:
+        """Whether a place that is claimed for this one is ours, or may be."""
+        if self.claimant is None or standing.is_of(self.claimant):
+            return True
+        return self.takes_over and not self._stands(standing)
+
     def _managed_by(self, standing: ClaimRecord) -> UnusableError:
-        return UnusableError(
-            "ManagedByOther",
-            f"its place in etcd ({self.layout.cluster}) belongs to {standing.label}; "
-            'if that is gone, sterna.dev/accept-store: "true" takes it over',
-        )
+        hint = 'if that is gone, sterna.dev/accept-store: "true" takes it over'
+        if self._stands(standing):
+            hint = "which exists, and keeps it: give this one another etcd.clusterName"
+        text = f"its place in etcd ({self.layout.cluster}) belongs to {standing.label}; {hint}"
+        return UnusableError("ManagedByOther", text)
 
     async def claim(self, confirm_lead: ConfirmLead) -> int:
         """Counts the epoch up, for a leader that has just become one; the epoch that all its writes compare.
@@ -170,7 +183,7 @@ class ClusterStore:
             standing = int(got.found.value) if got.found else 0
             seen = got.found.mod_revision if got.found else 0
             value = str(standing + 1).encode()
-            conditions = [self.identity.condition(), mod_revision(key, seen), *claims]
+            conditions = [*self.identity.conditions(), mod_revision(key, seen), *claims]
             done = await self._client.transact(conditions, [Put(key, value), *claimed])
         except StoreReplacedError as error:
             self._note(_unusable(error))
@@ -181,6 +194,7 @@ class ClusterStore:
         if not done.succeeded:
             raise FencedError(f"another operator counts the epoch of cluster {self.layout.cluster} up")
         self.epoch = standing + 1
+        self._claimed = None if self.claimant is None else self.claimant.encode()
         return self.epoch
 
     async def _claims(self) -> tuple[list[Condition], list[Put]]:
@@ -197,7 +211,7 @@ class ClusterStore:
         if found is None:
             return [mod_revision(key, 0)], [Put(key, self.claimant.encode())]
         standing = ClaimRecord.decode(key, found.value)
-        if not (self.takes_over or standing.is_of(self.claimant)):
+        if not self._may_have(standing):
             raise self._managed_by(standing)
         changed = [] if standing == self.claimant else [Put(key, self.claimant.encode())]
         return [mod_revision(key, found.mod_revision)], changed
@@ -218,7 +232,8 @@ class ClusterStore:
         if self.epoch is None:
             raise UnusableError("EtcdUnavailable", "the operator has not claimed this cluster yet")
         epoch = equals(self.layout.operator_epoch, str(self.epoch).encode())
-        all_conditions = [self.identity.condition(), epoch, *conditions]
+        owned = [] if self._claimed is None else [equals(self.layout.operator_claim, self._claimed)]
+        all_conditions = [*self.identity.conditions(), epoch, *owned, *conditions]
         try:
             done = await self._client.transact(all_conditions, operations)
         except EtcdError as error:
@@ -235,16 +250,30 @@ class ClusterStore:
         """Why a transaction's conditions did not hold: raises unless it was the caller's own."""
         try:
             await self.identity.verify(self._client, _now_ms())
+            await self._look_at_claim()
             got = await self._client.get(self.layout.operator_epoch)
         except StoreReplacedError as error:
             self._note(_unusable(error))
             raise _unusable(error) from error
-        except EtcdError as error:
+        except (EtcdError, RecordError) as error:
             raise UnusableError("EtcdUnavailable", str(error)) from error
         if got.found is None or got.found.value != str(self.epoch).encode():
             has = got.found.value.decode(errors="replace") if got.found else "none"
             self.epoch = None
             raise FencedError(f"the epoch of cluster {self.layout.cluster} is {has}: another operator leads")
+
+    async def _look_at_claim(self) -> None:
+        """Raises if the place in etcd is not claimed for our cluster any more. Whoever took it counted the epoch up."""
+        if self._claimed is None:
+            return
+        key = self.layout.operator_claim
+        found = (await self._client.get(key)).found
+        if found is not None and found.value == self._claimed:
+            return
+        self.epoch = None
+        if found is not None and not self._may_have(standing := ClaimRecord.decode(key, found.value)):
+            raise self._managed_by(standing)
+        raise StaleError(f"the claim to {self.layout.prefix} is gone or another: it is made anew")
 
     def _note_own(self, operations: Sequence[Put | Delete], revision: int) -> None:
         changes: list[Change | None] = []

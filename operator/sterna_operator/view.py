@@ -4,7 +4,7 @@ Reading is free; nothing may be written from there. Whatever is to be done is a 
 """
 
 import time  # noqa: TID251 - the operator as a process is not simulated
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -12,7 +12,9 @@ from sterna_etcd.records import ClaimRecord
 from sterna_resources.messaging_cluster import MessagingCluster
 from sterna_resources.problems import ManifestError
 
-from sterna_operator.clusters import Clusters
+from sterna_operator.builders import etcd
+from sterna_operator.clusters import Clusters, managed_etcd_urls
+from sterna_operator.endpoints import same_place
 from sterna_operator.keys import Key
 from sterna_operator.kube import Kube, KubeError, Ref
 from sterna_operator.named_watches import NamedWatches
@@ -58,7 +60,7 @@ def rival(view: View, object: Mapping[str, Any], cluster: MessagingCluster) -> K
     Who has it must not depend on who is looked at first: whoever has used an etcd already (its status says so) comes
     before all others, then whoever was made first.
     """
-    own, place = _claim_to_etcd(object), set(cluster.spec.etcd.endpoints or ())
+    own, place = _claim_to_etcd(object), _place(object, cluster)
     for key in view.objects.keys(CLUSTER):
         other = view.objects.get(key)
         if other is None or key == key_of(object) or _claim_to_etcd(other) > own:
@@ -68,9 +70,21 @@ def rival(view: View, object: Mapping[str, Any], cluster: MessagingCluster) -> K
         except ManifestError:
             continue
         assert isinstance(its, MessagingCluster)
-        if its.etcd_name == cluster.etcd_name and place & set(its.spec.etcd.endpoints or ()):
+        if its.etcd_name == cluster.etcd_name and same_place(place, _place(other, its)):
             return key
     return None
+
+
+def stands(objects: Objects, claim: ClaimRecord) -> bool:
+    """Whether the MessagingCluster that a place in etcd is claimed for exists, where we look after its namespace."""
+    found = objects.get(Key(CLUSTER, claim.namespace, claim.name))
+    return found is not None and found["metadata"]["uid"] == claim.uid
+
+
+def _place(object: Mapping[str, Any], cluster: MessagingCluster) -> Sequence[str]:
+    """Where a cluster's etcd is."""
+    metadata = object["metadata"]
+    return cluster.spec.etcd.endpoints or managed_etcd_urls(metadata["namespace"], metadata["name"])
 
 
 def _claim_to_etcd(object: Mapping[str, Any]) -> tuple[bool, str, str]:
@@ -109,8 +123,26 @@ async def ensure_etcd(
     """
     rivals = rival(view, object, cluster)
     claimant = await _claimant(view, object)
-    key = key_of(object)
-    await view.clusters.ensure(key, cluster, view.secrets, status, rivals, claimant=claimant, takes_over=takes_over)
+    is_secured = await _is_etcd_secured(view, object, cluster)
+    await view.clusters.ensure(
+        key_of(object),
+        cluster,
+        view.secrets,
+        status,
+        rivals,
+        claimant=claimant,
+        takes_over=takes_over,
+        is_secured=is_secured,
+    )
+
+
+async def _is_etcd_secured(view: View, object: Mapping[str, Any], cluster: MessagingCluster) -> bool:
+    """Whether the etcd that the operator runs for the cluster speaks TLS."""
+    managed, metadata = cluster.spec.etcd.managed, object["metadata"]
+    if managed is None:
+        return False
+    ref = Ref("apps/v1", "StatefulSet", metadata["namespace"], f"{metadata['name']}-etcd")
+    return etcd.is_secured(managed, await view.kube.get(ref) if managed.tls is None else None)
 
 
 async def _claimant(view: View, object: Mapping[str, Any]) -> ClaimRecord:

@@ -1,12 +1,17 @@
 """The charts of operator and cluster: Helm's own checks, what they render, and that a real API server takes it."""
 
+import base64
 import dataclasses
 import json
+import subprocess
+import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from ruamel.yaml import YAML
+from sterna_operator.builders.authority import Order, issued
 from sterna_operator.kube import path
 from sterna_operator.settings import OperatorSettings
 from sterna_resources.definitions import NAMES
@@ -14,6 +19,7 @@ from sterna_resources.definitions import NAMES
 from tests.support.api_server import ApiServer
 from tests.support.own_names import own_name
 
+ROOT = Path(__file__).parent.parent.parent
 OPERATOR, CLUSTER = "charts/sterna-operator", "charts/sterna"
 
 VARIANTS = [
@@ -153,6 +159,36 @@ def test_the_rules_name_everything_and_give_nothing_away(api_server: ApiServer) 
             assert not {"list", "delete", "deletecollection"} & set(rule["verbs"])
 
 
+@pytest.mark.parametrize(
+    ("arguments", "kind"),
+    [
+        pytest.param([], "ClusterRole", id="for the whole cluster"),
+        pytest.param(["--set", "watchNamespaces={a,b}"], "Role", id="by namespace"),
+    ],
+)
+def test_the_page_of_rights_has_what_the_chart_gives(api_server: ApiServer, arguments: list[str], kind: str) -> None:
+    page = (ROOT / "docs" / "kubernetes" / "operator-rights.md").read_text("utf-8")
+    told = set()
+    for line in page.splitlines():
+        if line.startswith("| ") and not line.startswith("| it may"):
+            verbs, what, why = (part.strip() for part in line.strip("|").split("|"))
+            names, _, group = what.partition(" of ")
+            resources = tuple(name.strip(" `") for name in names.split(","))
+            told.add((tuple(verbs.split(", ")), resources, group))
+            assert len(why) > 20, line
+    roles = of_kind(rendered(api_server, OPERATOR, *arguments), kind)
+    found = [one for one in roles if not one["metadata"]["name"].endswith("-leader") and "guard" not in str(one)]
+    assert found
+    for role in found:
+        rules = role["rules"]
+        given = {(tuple(one["verbs"]), tuple(one["resources"]), "".join(one["apiGroups"])) for one in rules}
+        assert given == told
+        assert len(rules) == len(told)
+    # What is easily overlooked is said in words.
+    for words in ("StatefulSets may have pods made", "ServiceAccounts", "as good as an administrator's"):
+        assert words in page
+
+
 def test_spec_comes_before_the_values(api_server: ApiServer) -> None:
     arguments = ["--set-json", 'spec={"brokers":5,"settings":{"drainMs":2000}}', "--set", "brokers=2"]
     [cluster] = of_kind(rendered(api_server, CLUSTER, *arguments), "MessagingCluster")
@@ -264,19 +300,68 @@ def test_with_secrets_of_ones_own_two_renderings_are_the_same_and_make_none(api_
     assert password["valueFrom"]["secretKeyRef"] == {"name": "app-password", "key": "password"}
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        pytest.param(["--set-json", 'users=["app"]'], "no password is made for user app", id="a user"),
-        pytest.param(["--set", "tls.mode=generate"], "no certificate is made", id="a certificate"),
-    ],
-)
-def test_what_would_have_to_be_made_is_refused_where_nothing_may_be(
-    api_server: ApiServer, arguments: list[str], words: str
-) -> None:
-    outcome = api_server.helm("template", "orders", CLUSTER, *OWN_SECRETS, *arguments)
+def test_what_would_have_to_be_made_is_refused_where_nothing_may_be(api_server: ApiServer) -> None:
+    outcome = api_server.helm("template", "orders", CLUSTER, *OWN_SECRETS, "--set-json", 'users=["app"]')
     assert outcome.returncode != 0
-    assert words in outcome.stderr
+    assert "no password is made for user app" in outcome.stderr
+
+
+def test_the_operator_makes_the_certificate_so_that_rendering_needs_no_cluster(api_server: ApiServer) -> None:
+    arguments = [*OWN_SECRETS, "--set", "tls.mode=generate", "--set", "tls.names={mq.example.com,192.0.2.1}"]
+    objects = rendered(api_server, CLUSTER, *arguments)
+    assert objects == rendered(api_server, CLUSTER, *arguments)
+    assert of_kind(objects, "Secret") == []
+    [cluster] = of_kind(objects, "MessagingCluster")
+    assert cluster["spec"]["tls"] == {"generated": {"dnsNames": ["mq.example.com", "192.0.2.1"]}}
+
+
+_CERTIFICATE_OF_BEFORE = """\
+{{- $authority := genCA "earlier-ca" 3650 }}
+{{- $certificate := genSignedCert "earlier" nil (list "earlier") 3650 $authority }}
+apiVersion: v1
+kind: Secret
+metadata: {name: earlier-tls}
+type: kubernetes.io/tls
+data:
+  ca.crt: {{ $authority.Cert | b64enc }}
+  ca.key: {{ $authority.Key | b64enc }}
+  tls.crt: {{ $certificate.Cert | b64enc }}
+  tls.key: {{ $certificate.Key | b64enc }}
+"""
+
+
+def test_clients_go_on_trusting_a_release_whose_certificate_an_earlier_chart_made(
+    api_server: ApiServer, definitions_installed: None, tmp_path: Path
+) -> None:
+    (tmp_path / "earlier" / "templates").mkdir(parents=True)
+    (tmp_path / "earlier" / "Chart.yaml").write_text("{apiVersion: v2, name: earlier, version: 0.0.1}")
+    (tmp_path / "earlier" / "templates" / "certificate.yaml").write_text(_CERTIFICATE_OF_BEFORE)
+    namespace = api_server.namespace(own_name("trusting"))
+
+    def helm(*arguments: str) -> None:
+        outcome = api_server.helm(*arguments, "--namespace", namespace)
+        assert outcome.returncode == 0, outcome.stderr
+
+    def secret(name: str) -> dict[str, bytes] | None:
+        answer = api_server.request("GET", path("v1", "Secret", namespace, name))
+        return {key: base64.b64decode(value) for key, value in answer.body["data"].items()} if answer.ok else None
+
+    helm("install", "earlier", str(tmp_path / "earlier"))
+    before = secret("earlier-tls")
+    assert before is not None
+    ca = {"tls.crt": before["ca.crt"], "tls.key": before["ca.key"]}
+    for _ in range(2):
+        # The second time nothing of before is there, and the authority stays.
+        helm("upgrade", "earlier", CLUSTER)
+        assert secret("earlier-tls") is None, "the operator makes it"
+        assert secret("earlier-ca") == ca
+    orders = [Order("earlier-tls", "earlier", "server", ("earlier",))]
+    made = issued("earlier-ca", orders, {"earlier-ca": ca}, round(time.time() * 1000))
+    assert list(made) == ["earlier-tls"]
+    (tmp_path / "ca.crt").write_bytes(before["ca.crt"])
+    (tmp_path / "tls.crt").write_bytes(made["earlier-tls"]["tls.crt"])
+    trusting = ["openssl", "verify", "-x509_strict", "-CAfile", str(tmp_path / "ca.crt"), str(tmp_path / "tls.crt")]
+    assert subprocess.run(trusting, capture_output=True, text=True, timeout=60).stderr == ""
 
 
 def test_endpoints_replace_the_etcd_for_trying(api_server: ApiServer) -> None:
@@ -336,6 +421,14 @@ def test_settings_of_the_chart_reach_the_operator(api_server: ApiServer) -> None
     fields.append("clusters_s")
     assert set(fields) <= {field.name for field in dataclasses.fields(OperatorSettings)}
     assert [told[f"STERNA_OPERATOR_{name.upper()}"] for name in fields] == list("1234567")
+
+
+def test_the_operator_is_told_which_etcds_it_may_speak_to(api_server: ApiServer) -> None:
+    given = "allowedEtcdEndpoints={https://a:2379,https://*.b:2379}"
+    for arguments, expected in (([], ""), (["--set", given], "https://a:2379,https://*.b:2379")):
+        [deployment] = of_kind(rendered(api_server, OPERATOR, *arguments), "Deployment")
+        told = {one["name"]: one.get("value") for one in deployment["spec"]["template"]["spec"]["containers"][0]["env"]}
+        assert told["STERNA_OPERATOR_ALLOWED_ETCD_ENDPOINTS"] == expected
 
 
 def test_the_operators_image_says_its_version_and_hooks_guard_its_removal(api_server: ApiServer) -> None:

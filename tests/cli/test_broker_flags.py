@@ -27,3 +27,21 @@ def test_flags_of_the_broker_have_twins_in_the_environment(
     assert (options.data, options.tls_cert, options.insecure, options.reflection) == (tmp_path, Path("c"), True, False)
     # What is typed comes first.
     assert options.listen == "127.0.0.1:2"
+
+
+def test_a_pod_is_told_in_its_environment_whose_it_is(
+    sterna: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As the operator's StatefulSet does: an image from before passes over what it does not know there."""
+    given: list[BrokerOptions] = []
+
+    def run(options: BrokerOptions) -> int:
+        given.append(options)
+        return 0
+
+    monkeypatch.setattr("sterna_broker.main.run", run)
+    monkeypatch.setenv("STERNA_BROKER_OWNER", f"@{tmp_path / 'owner'}")
+    assert sterna("broker", "--data", str(tmp_path), "--etcd", "http://e:1", "--cluster", "c", "--name", "b").code == 0
+    assert given[0].cluster is not None
+    assert given[0].cluster.owner_file == tmp_path / "owner"
+    assert given[0].cluster.owner == ""

@@ -7,7 +7,7 @@ from tests.crds.cases import CLUSTER, SECURE, Case
 _ETCD = "needs either managed or endpoints, one of them"
 _HTTPS = "tls and credentialsSecret need endpoints that begin with https://"
 _OWN = "tls and credentialsSecret are for endpoints: a managed etcd has its own"
-_CERTIFICATE = "needs either secretName or certManager, one of them"
+_CERTIFICATE = "needs either secretName, certManager or generated, one of them"
 _FEW = "a listener has fewer addresses or nodePorts than there are brokers"
 _ORDINAL = "with several brokers, host of a load balancer needs {ordinal}"
 _GRACE = "pod.terminationGracePeriodSeconds has to be at least 5 seconds more than settings.drainMs"

@@ -17,9 +17,11 @@ from sterna_etcd import (
     RevisionWentBackError,
     StoreIdentity,
     StoreReplacedError,
+    UnclaimedError,
     Watch,
 )
 from sterna_etcd.identity import TOKENS_MAX
+from sterna_etcd.records import ClaimRecord
 from sterna_etcd.values import Operation, Transacted
 
 from tests.etcd.conftest import Connect
@@ -230,7 +232,7 @@ async def test_the_identity_tells_what_became_of_etcd(
     assert identity.known == known
     if kind != "restored":
         # Nor is anything written there: transactions are still on condition of the store that is remembered.
-        assert not (await other.transact([identity.condition()], [Put(layout.prefix + "y", b"")])).succeeded
+        assert not (await other.transact(identity.conditions(), [Put(layout.prefix + "y", b"")])).succeeded
 
 
 class Meanwhile:
@@ -337,3 +339,45 @@ async def test_it_ends_at_whatever_moment_it_is_cancelled(shared: RunningEtcd, c
         task.cancel()
         done, _ = await asyncio.wait((task,), timeout=20)
         assert done, f"cancelled {turns} turns of the loop after the listing, it runs on"
+
+
+# Whose a place is
+
+_CLAIM = ClaimRecord(operator="a/op", namespace="ns", name="mq", uid="uid-1")
+
+
+async def test_a_member_uses_no_place_that_nobody_has_claimed_or_another_cluster_has(
+    shared: RunningEtcd, client: Connect
+) -> None:
+    layout, one = Layout("owned"), client(shared)
+    identity = StoreIdentity(layout, member=("broker", "b0"), owner="uid-1")
+    with pytest.raises(UnclaimedError, match="nobody has claimed it"):
+        await identity.verify(one, 1)
+    assert (await one.get(layout.identity)).found is None, "nothing is written there"
+    await one.put(layout.operator_claim, _CLAIM.encode())
+    await identity.renew(one, 1)
+    assert (await one.transact(identity.conditions(), [Put(layout.prefix + "x", b"1")])).succeeded
+    stranger = StoreIdentity(layout, identity.known, ("broker", "b1"), "uid-2")
+    with pytest.raises(StoreReplacedError, match="belongs to MessagingCluster ns/mq") as caught:
+        await stranger.verify(one, 1)
+    assert caught.value.kind == "claimed"
+    assert not (await one.transact(stranger.conditions(), [Put(layout.prefix + "x", b"2")])).succeeded
+    unsure = StoreIdentity(layout, identity.known, owner="")
+    with pytest.raises(UnclaimedError, match="has not been told"):
+        await unsure.verify(one, 1)
+
+
+async def test_a_place_that_is_claimed_by_another_takes_no_write_any_more(shared: RunningEtcd, client: Connect) -> None:
+    layout, one = Layout("taken"), client(shared)
+    await one.put(layout.operator_claim, _CLAIM.encode())
+    identity = StoreIdentity(layout, member=("broker", "b0"), owner="uid-1")
+    await identity.verify(one, 1)
+    await one.put(layout.operator_claim, _CLAIM.model_copy(update={"uid": "uid-2"}).encode())
+    # Nobody has looked since: etcd itself refuses.
+    assert not (await one.transact(identity.conditions(), [Put(layout.prefix + "x", b"1")])).succeeded
+    with pytest.raises(StoreReplacedError, match="uid-2"):
+        await identity.renew(one, 2)
+    # Handed over to another operator it still is the same cluster's.
+    await one.put(layout.operator_claim, _CLAIM.model_copy(update={"operator": "b/op"}).encode())
+    await identity.renew(one, 3)
+    assert (await one.transact(identity.conditions(), [Put(layout.prefix + "x", b"1")])).succeeded

@@ -22,8 +22,11 @@ def broker(pod: str) -> IsWanted:
 
 def etcd(namespace: Namespace, cluster: str) -> IsWanted:
     """Whether arguments are those of a cluster's managed etcd."""
-    own = f"--advertise-client-urls=http://{cluster}-etcd.{namespace.name}.svc:2379"
-    return lambda arguments: arguments[0] == "etcd" and own in arguments
+    own = f"://{cluster}-etcd.{namespace.name}.svc:2379"
+    return lambda arguments: (
+        arguments[0] == "etcd"
+        and any(one.startswith("--advertise-client-urls=") and one.endswith(own) for one in arguments)
+    )
 
 
 def kill(namespace: Namespace, pod: str, is_wanted: IsWanted) -> None:

@@ -26,10 +26,13 @@ BACK_WITHIN_S = 5.0
 TAKE_AWAY = """
 import asyncio, time
 import sterna
+from pathlib import Path
 from sterna_etcd import Claim, Etcd, EtcdSettings, Layout
 from sterna_etcd.records import BrokerStatus
 async def main():
-    async with Etcd(EtcdSettings(({etcd!r},))) as etcd:
+    mounted = Path("/etc/sterna")
+    access = dict(cert=mounted / "etcd-tls/tls.crt", key=mounted / "etcd-tls/tls.key", ca=mounted / "etcd-ca/ca.crt")
+    async with Etcd(EtcdSettings(({etcd!r},), **access)) as etcd:
         layout = Layout({cluster!r})
         key = layout.config(Claim("Queue", {queue!r}))
         began = time.monotonic()
@@ -99,7 +102,7 @@ def test_a_queue_that_somebody_takes_away_is_back_within_five_seconds(
     cluster = make_cluster({"brokers": 1})
     operator.apply("Queue", "drifting", {"clusterRef": {"name": cluster}, "deletionPolicy": "delete"})
     operator.ready("queue", "drifting", 90)
-    etcd = f"http://{cluster}-etcd.{operator.name}.svc:2379"
+    etcd = f"https://{cluster}-etcd.{operator.name}.svc:2379"
     broker = f"{cluster}-broker-0"
     code = TAKE_AWAY.format(etcd=etcd, cluster=f"{operator.name}.{cluster}", queue="drifting", broker=broker)
     took: list[float] = []

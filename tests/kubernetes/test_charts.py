@@ -72,7 +72,7 @@ def test_a_release_is_upgraded_and_rolled_back(operator: Namespace, release: str
     password = _secret(operator, f"{release}-user-app", "password")
     url = outside_url(operator, release)
     asyncio.run(_send(url, ca, password, "kept"))
-    certificate = _secret(operator, f"{release}-tls", "tls.crt")
+    authority = _secret(operator, f"{release}-tls", "ca.crt")
 
     def first_pod() -> str:
         return str(operator.broker_pods(release)[f"{release}-broker-0"]["metadata"]["uid"])
@@ -95,7 +95,7 @@ def test_a_release_is_upgraded_and_rolled_back(operator: Namespace, release: str
     operator.ready("queue", "first", 90)
     # Nobody has to be given a new password or authority, no broker was restarted, and nothing is lost.
     assert _secret(operator, f"{release}-user-app", "password") == password
-    assert _secret(operator, f"{release}-tls", "tls.crt") == certificate
+    assert _secret(operator, f"{release}-tls", "ca.crt") == authority
     assert first_pod() == before
     assert asyncio.run(_receive(url, ca, password)) == "kept"
 

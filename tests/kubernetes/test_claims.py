@@ -19,9 +19,12 @@ NODE_PORT = {"listeners": [{"name": "out", "type": "nodePort"}]}
 
 REMOVE_KEY = """
 import asyncio
+from pathlib import Path
 from sterna_etcd import Claim, Etcd, EtcdSettings, Layout
 async def main():
-    async with Etcd(EtcdSettings(({etcd!r},))) as etcd:
+    mounted = Path("/etc/sterna")
+    access = dict(cert=mounted / "etcd-tls/tls.crt", key=mounted / "etcd-tls/tls.key", ca=mounted / "etcd-ca/ca.crt")
+    async with Etcd(EtcdSettings(({etcd!r},), **access)) as etcd:
         await etcd.delete(Layout({cluster!r}).config(Claim("Queue", {queue!r})))
 asyncio.run(main())
 """
@@ -97,7 +100,7 @@ def test_a_queue_that_is_deleted_behind_the_operators_back_comes_back(
     cluster = make_cluster({"brokers": 1, **NODE_PORT})
     operator.apply("Queue", "drifting", _queue(cluster, deletionPolicy="delete", maxMessages=10))
     operator.ready("queue", "drifting", 90)
-    etcd = f"http://{cluster}-etcd.{operator.name}.svc:2379"
+    etcd = f"https://{cluster}-etcd.{operator.name}.svc:2379"
     code = REMOVE_KEY.format(etcd=etcd, cluster=f"{operator.name}.{cluster}", queue="drifting")
     operator.python(f"{cluster}-broker-0", code)
 

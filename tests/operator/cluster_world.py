@@ -4,6 +4,7 @@ It holds objects as they were applied, makes pods of the brokers' StatefulSet, g
 what brokers would. No API server: that the objects are accepted is shown elsewhere.
 """
 
+import base64
 import copy
 import hashlib
 from collections.abc import Mapping
@@ -138,6 +139,10 @@ class World:
                     for field in fixed:
                         assert one["spec"][field] == standing["spec"][field], f"{field} of a StatefulSet cannot change"
                 children[key] = one
+                if one["kind"] == "Secret" and one["type"] == "kubernetes.io/tls":
+                    data = {name: base64.b64decode(value) for name, value in one["data"].items()}
+                    secrets = {**self.observed.secrets, one["metadata"]["name"]: data}
+                    self.observed = replace(self.observed, secrets=secrets)
             case RepairObject():
                 name = (step.manifest["kind"], step.manifest["metadata"]["name"])
                 children[name] = _merged(children[name], step.patch)

@@ -25,6 +25,12 @@ def cluster(key: Key, *, made: str, status: dict[str, Any] | None = None, **etcd
     }
 
 
+def managed(key: Key, *, made: str) -> dict[str, Any]:
+    """One whose etcd the operator runs."""
+    whole = cluster(key, made=made)
+    return whole | {"spec": {"etcd": {"managed": {}, "clusterName": "shared"}, "insecure": True}}
+
+
 def rivals(*objects: dict[str, Any]) -> list[Key | None]:
     """Whom each of them has to give way to."""
     known, absent = Objects(), cast("Any", None)
@@ -57,6 +63,18 @@ USED = {"etcdId": "store-1"}
             cluster(SECOND, made=LATE, endpoints=["http://two:2379"]),
             [None, FIRST],
             id="one endpoint is enough",
+        ),
+        pytest.param(
+            cluster(FIRST, made=EARLY),
+            cluster(SECOND, made=LATE, endpoints=["http://TWO.:2379"]),
+            [None, FIRST],
+            id="one endpoint is enough however it is spelt",
+        ),
+        pytest.param(
+            managed(FIRST, made=EARLY),
+            cluster(SECOND, made=LATE, endpoints=["http://first-etcd.ns.svc.cluster.local:2379"]),
+            [None, FIRST],
+            id="the etcd that is run for another",
         ),
         pytest.param(
             cluster(FIRST, made=EARLY), cluster(SECOND, made=LATE, clusterName="other"), [None, None], id="other names"

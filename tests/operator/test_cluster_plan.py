@@ -2,9 +2,11 @@
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from sterna_etcd.records import BrokerStatus, DrainRecord
+from sterna_operator.builders import brokers
 from sterna_operator.builders.blueprint import SETTINGS_ANNOTATION
 from sterna_operator.kinds import cluster_rolling
 from sterna_operator.kinds.messaging_cluster import referenced_secrets
@@ -391,7 +393,8 @@ def test_a_renewed_certificate_hurries_the_mount_and_restarts_nothing() -> None:
 
 def test_only_named_secrets_are_referred_to() -> None:
     cluster = manifest({"insecure": False, "tls": {"secretName": "server", "clientCa": {"name": "clients"}}})
-    assert referenced_secrets(cluster) == {"server", "clients"}
+    made = {"orders-etcd-ca", "orders-etcd-server", "orders-etcd-client"}
+    assert referenced_secrets(cluster) == {"server", "clients"} | made
 
 
 def test_cert_manager_is_asked_for_every_name_that_clients_use() -> None:
@@ -531,3 +534,29 @@ def test_brokers_that_an_earlier_cluster_had_closed_are_opened_before_there_are_
     world.change_members(drains={"orders-broker-0": DrainRecord(closes_only=True), "orders-broker-1": DrainRecord()})
     steps = world.decide().steps
     assert [step.broker for step in steps if isinstance(step, RemoveDrain)] == ["orders-broker-0"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "limits"),
+    [
+        pytest.param({}, {"memory": "2Gi"}, id="by default"),
+        pytest.param({"settings": {"log": {"cacheBytes": 2**30}}}, {"memory": "2816Mi"}, id="as the settings need it"),
+        pytest.param({"pod": {"resources": {"requests": {"memory": "4G"}}}}, {"memory": "4G"}, id="as requested"),
+        pytest.param({"pod": {"resources": {"requests": {}}}}, {"memory": "2Gi"}, id="nothing requested"),
+        pytest.param({"pod": {"resources": {"limits": {"memory": "600Mi"}}}}, {"memory": "600Mi"}, id="as said"),
+        pytest.param({"pod": {"resources": {"limits": {"cpu": 2}}}}, {"memory": "2Gi", "cpu": 2}, id="beside others"),
+    ],
+)
+def test_a_broker_has_a_limit_of_memory(spec: dict[str, Any], limits: dict[str, Any]) -> None:
+    world = settled(spec)
+    [container] = world.child("StatefulSet", "orders-broker")["spec"]["template"]["spec"]["containers"]
+    assert container["resources"]["limits"] == limits
+
+
+def test_another_limit_that_the_operator_chooses_restarts_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = settled({})
+    monkeypatch.setattr(brokers, "_MEMORY_RESERVE_BYTES", 2**30)
+    world.settle()
+    [container] = world.child("StatefulSet", "orders-broker")["spec"]["template"]["spec"]["containers"]
+    assert container["resources"]["limits"] == {"memory": "1536Mi"}, "which holds for who is started anyway"
+    assert world.restarted == []

@@ -388,6 +388,7 @@ async def test_what_others_may_add_stays_and_nothing_is_written_for_it(world: Wo
     world.make_cluster("mq")
     running = operator(only_etcd=False, broker_image="localhost/broker:0", clusters_s=0.3)
     await world.reason("MessagingCluster", "mq", "Starting")
+    await world.configured_claim()
     theirs = {"metadata": {"labels": {"team": "a"}, "annotations": {"note": "b"}}}
     for kind, name, patch in (
         ("Service", "mq", theirs),

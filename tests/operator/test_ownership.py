@@ -122,6 +122,56 @@ async def test_a_place_in_etcd_that_another_kubernetes_has_is_left_alone(world: 
     assert ClaimRecord.decode(key, found.value).namespace == world.namespace
 
 
+@pytest.mark.slow_callbacks(30_000)
+async def test_a_cluster_of_another_namespace_takes_no_place_whose_owner_exists(
+    world: World, operator: MakeOperator
+) -> None:
+    guest = world.server.namespace(f"{world.namespace}-guest")
+    world.make_cluster()
+    running = operator(namespaces=[world.namespace, guest], **REAL)
+    await world.configured_claim()
+    # The same place under an address that reads otherwise, and with all that says that it is meant.
+    other = world.etcd_urls.replace("127.0.0.1", "localhost")
+    assert other != world.etcd_urls
+    spec = {"etcd": {"endpoints": [other], "clusterName": world.etcd_name}, "insecure": True}
+    world.apply("MessagingCluster", "thief", spec, namespace=guest)
+    accepted = {"metadata": {"annotations": {"sterna.dev/accept-store": "true"}}}
+    where = path("sterna.dev/v1alpha1", "MessagingCluster", guest, "thief")
+    assert world.server.request("PATCH", where, accepted, "application/merge-patch+json").ok
+    text = await world.reason("MessagingCluster", "thief", "ManagedByOther", namespace=guest)
+    assert "which exists, and keeps it" in text
+    looked = 'sterna_operator_reconcile_seconds_count{kind="MessagingCluster"}'
+    begun = world.metrics(running.address).get(looked, 0.0)
+    await eventually(lambda: world.metrics(running.address).get(looked, 0.0) > begun + 4, timeout_s=30.0)
+    assert (await world.configured_claim()).namespace == world.namespace
+    assert not world.server.request("GET", path("apps/v1", "StatefulSet", guest, "thief-broker")).ok
+    assert not running.has_ended
+
+
+@pytest.mark.slow_callbacks(30_000)
+async def test_an_operator_writes_no_more_where_the_place_was_taken(world: World, operator: MakeOperator) -> None:
+    world.make_cluster()
+    running = operator(**REAL)
+    mine = await world.configured_claim()
+    world.queue("orders", maxMessages=1)
+    await world.configured("Queue", "orders")
+    theirs = mine.model_copy(update={"uid": "their-uid", "namespace": "theirs"})
+    await world.client.put(world.layout.operator_claim, theirs.encode())
+    world.queue("orders", maxMessages=2)
+    await world.reason("Queue", "orders", "ManagedByOther")
+    record = await world.configured("Queue", "orders")
+    assert record.manifest["spec"]["maxMessages"] == 1
+    # One that is gone is made anew.
+    await world.client.delete(world.layout.operator_claim)
+    await eventually(lambda: _has_two(world), timeout_s=30.0)
+    assert await world.configured_claim() == mine
+    assert not running.has_ended
+
+
+async def _has_two(world: World) -> bool:
+    return bool((await world.configured("Queue", "orders")).manifest["spec"]["maxMessages"] == 2)
+
+
 # Without a server
 
 HERE = ClaimRecord(operator="a/op", namespace="ns", name="mq", uid="one", kubernetes="k-1")

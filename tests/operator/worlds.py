@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sterna_etcd import Claim, Etcd, EtcdSettings, Layout
-from sterna_etcd.records import ConfigRecord
+from sterna_etcd.records import ClaimRecord, ConfigRecord
 from sterna_operator.kube import path
 
 from tests.support.api_server import Answer, ApiServer
@@ -202,6 +202,18 @@ class World:
         record = await eventually(
             lambda: self.config(kind, claim), timeout_s=timeout_s, what=f"{kind} {claim} configured", pause_max_s=ASK_S
         )
+        assert record is not None
+        return record
+
+    async def configured_claim(self) -> ClaimRecord:
+        """Who has claimed the cluster's place, once somebody has."""
+        key = self.layout.operator_claim
+
+        async def found() -> ClaimRecord | None:
+            pair = (await self.client.get(key)).found
+            return None if pair is None else ClaimRecord.decode(key, pair.value)
+
+        record = await eventually(found, timeout_s=30.0, what="the place in etcd claimed", pause_max_s=ASK_S)
         assert record is not None
         return record
 

@@ -14,7 +14,7 @@ from sterna_broker.cluster.member import Member
 from sterna_broker.cluster.options import ClusterOptions
 from sterna_etcd import Claim, EtcdError, EtcdSettings, Layout
 from sterna_etcd import Etcd as Client
-from sterna_etcd.records import BrokerRecord, BrokerStatus, ConfigRecord, DrainRecord, HomeRecord, Owner
+from sterna_etcd.records import BrokerRecord, BrokerStatus, ClaimRecord, ConfigRecord, DrainRecord, HomeRecord, Owner
 from sterna_operator.kinds.cluster_scaling import Members
 from sterna_operator.plans import PutDrain, RemoveBroker, RemoveDrain, Step
 
@@ -57,9 +57,9 @@ class Cluster:
         self._seen = 0
         self.etcd.on_written.append(self._written)
 
-    def add(self, name: str, folder: str = "", **options: Any) -> Broker:
+    def add(self, name: str, folder: str = "", owner: str | None = None, **options: Any) -> Broker:
         """One more broker, not started yet; `folder`: another data folder than the one of its name."""
-        member = ClusterOptions(EtcdSettings.of_urls(self.etcd.urls), NAME, name)
+        member = ClusterOptions(EtcdSettings.of_urls(self.etcd.urls), NAME, name, owner=owner)
         random = Random(f"broker {name}{folder} of {self._seed}")
         made = Broker(
             self._loop, self._network, random, name, self._folder / (folder or name), cluster=member, **options
@@ -110,6 +110,11 @@ class Cluster:
         """A queue that lives on this broker."""
         await self.apply("Queue", queue, broker=broker)
         await self.until_home("queue", queue, broker)
+
+    async def claim(self, uid: str) -> None:
+        """Claims the place in etcd for a MessagingCluster."""
+        record = ClaimRecord(operator="sys/op", namespace="shop", name="orders", uid=uid)
+        await self.client.put(LAYOUT.operator_claim, record.encode())
 
     async def allow_all(self) -> None:
         """Any queue and topic may be created, and every broker knows it."""

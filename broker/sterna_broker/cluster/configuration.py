@@ -208,7 +208,7 @@ class ClusterConfiguration(LiveConfiguration):
         if link.identity.known is None:
             raise _unreachable(NotDoneError("etcd has not been reached yet"))
         try:
-            done = await link.etcd.transact([link.identity.condition(), *conditions], operations)
+            done = await link.etcd.transact([*link.identity.conditions(), *conditions], operations)
             if not done.succeeded:
                 await link.identity.verify(link.etcd, wall_ms())
         except UnknownOutcomeError as error:

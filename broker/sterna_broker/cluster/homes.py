@@ -269,7 +269,7 @@ class Homes:
         layout, revision = self.view.layout, self.view.revision
         records = {key: HomeRecord(broker=broker, static=key in static) for key, broker in homes.items()}
         paths = {key: layout.home(key.kind, key.name) for key in homes}
-        conditions = [self._identity.condition(), *(absent(path) for path in paths.values())]
+        conditions = [*self._identity.conditions(), *(absent(path) for path in paths.values())]
         for key in homes:
             conditions += [one for one in self._unchanged(key, revision) if one not in conditions]
         conditions += self._partners(homes)
@@ -342,7 +342,7 @@ class Homes:
 
     async def _forget(self, key: HomeKey, revision: int) -> None:
         path = self.view.layout.home(key.kind, key.name)
-        conditions = [self._identity.condition(), mod_revision(path, revision)]
+        conditions = [*self._identity.conditions(), mod_revision(path, revision)]
         done = await self._etcd.transact(conditions, [Delete(path)], [Get(path)])
         if done.succeeded:
             self.view.note_home(key, None, done.revision)
@@ -352,7 +352,7 @@ class Homes:
 
     async def _rewrite(self, key: HomeKey, record: HomeRecord, revision: int) -> bool:
         path = self.view.layout.home(key.kind, key.name)
-        conditions = [self._identity.condition(), mod_revision(path, revision)]
+        conditions = [*self._identity.conditions(), mod_revision(path, revision)]
         try:
             done = await self._etcd.transact(conditions, [Put(path, record.encode())], [Get(path)])
         except UnknownOutcomeError:

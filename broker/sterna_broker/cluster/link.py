@@ -14,6 +14,7 @@ from sterna_etcd import Etcd, EtcdError, HomeKey, Layout, StoreIdentity, StoreRe
 from sterna_etcd.identity import RENEW_S, SAVE_EVERY
 from sterna_etcd.records import HomeRecord
 
+from sterna_broker.access.watching import Watch
 from sterna_broker.cluster.kept import KeptFile, content_of
 from sterna_broker.cluster.options import ClusterOptions
 from sterna_broker.cluster.view import View
@@ -24,6 +25,7 @@ _log = structlog.get_logger(part="cluster")
 # A saved copy may be this much behind.
 _SAVE_PAUSE_S = 1.0
 _WAITING_LOG_S = 5.0
+_OWNER_CHARACTERS_MAX = 256
 
 
 class StoreLink:
@@ -33,7 +35,7 @@ class StoreLink:
         self.layout = Layout(options.cluster)
         self.etcd = Etcd(options.etcd)
         self.view = View(self.layout)
-        self.identity = StoreIdentity(self.layout, member=("broker", options.name))
+        self.identity = StoreIdentity(self.layout, member=("broker", options.name), owner=options.owner)
         self.heard: Callable[[], None] = lambda: None
         self.homes_before: dict[HomeKey, HomeRecord] = {}
         """Where everything lived, as far as it was kept, when this etcd is taken as it is."""
@@ -45,6 +47,8 @@ class StoreLink:
         self._tasks: list[asyncio.Task[None]] = []
         self._watch = self.etcd.watch(self.layout.prefix, until=self.layout.statuses, verify=self._verify)
         self._saving = asyncio.Lock()
+        file = options.owner_file
+        self._owner = Watch((file,), self._load_owner) if file is not None else None
 
     async def start(self) -> None:
         """Until there is a configuration: etcd's, or after a moment the one that was kept.
@@ -62,6 +66,9 @@ class StoreLink:
             self.identity.known = kept.identity
         self._watch.seed(self.view.keys(), self.view.revision)
         self._watch.on_fault = self._note_fault
+        if self._owner is not None:
+            await self._owner.look(anyway=True)
+            self._owner.start()
         self._tasks.append(asyncio.create_task(self._follow(), name="follow-etcd"))
         self._tasks.append(asyncio.create_task(self._keep(), name="keep-configuration"))
         self._tasks.append(asyncio.create_task(self._bear_witness(), name="bear-witness"))
@@ -74,6 +81,8 @@ class StoreLink:
 
     async def stop(self) -> None:
         """Ends the watch and saves what is known."""
+        if self._owner is not None:
+            await self._owner.stop()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -107,6 +116,21 @@ class StoreLink:
                     await self._listed.wait()
             if not self._listed.is_set() and deadline is None:
                 _log.warning("waiting_for_etcd", error=str(self.fault), kept="none")
+
+    async def _load_owner(self) -> bool:
+        """Whose this broker is. An object that was made anew under its name may have another uid, and keep the pods."""
+        file = self._options.owner_file
+        assert file is not None  # otherwise nothing is watched
+        try:
+            uid = (await asyncio.to_thread(file.read_text, "utf-8"))[:_OWNER_CHARACTERS_MAX].strip()
+        except (OSError, UnicodeDecodeError) as error:
+            _log.warning("owner_not_read", error=str(error))
+            return False
+        if uid != self.identity.owner:
+            _log.info("owner", uid=uid, before=self.identity.owner)
+            self.identity.owner = uid
+            self._watch.doubt()
+        return True
 
     async def _verify(self) -> None:
         await self.identity.verify(self.etcd, wall_ms())

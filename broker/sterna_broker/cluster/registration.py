@@ -96,7 +96,7 @@ class Registration:
         assert record is not None  # `say` started this
         put = Put(self._key, record.encode(), lease.id)
         try:
-            conditions = [self._identity.condition(), mod_revision(self._key, self._revision)]
+            conditions = [*self._identity.conditions(), mod_revision(self._key, self._revision)]
             done = await self._etcd.transact(conditions, [put], [Get(self._key)])
         except UnknownOutcomeError:
             # Writing the same again does no harm.

@@ -113,7 +113,7 @@ class Statuses:
             return False
         try:
             await self._identity.verify(self._etcd, wall_ms())
-            done = await self._etcd.transact([self._identity.condition()], operations)
+            done = await self._etcd.transact(self._identity.conditions(), operations)
         except EtcdError as error:
             _log.debug("status_not_written", error=str(error))
             return False

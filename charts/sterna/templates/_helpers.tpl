@@ -10,14 +10,6 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end -}}
 
-{{- define "sterna.tlsSecret" -}}
-{{- if eq .Values.tls.mode "secret" -}}
-{{- required "tls.secretName is needed with tls.mode secret" .Values.tls.secretName -}}
-{{- else -}}
-{{- printf "%s-tls" (include "sterna.name" .) -}}
-{{- end -}}
-{{- end -}}
-
 {{- /* Users as a map with a list: a name, the Secret, and whether the chart makes that. */ -}}
 {{- define "sterna.users" -}}
 {{- $name := include "sterna.name" . -}}
@@ -52,9 +44,13 @@ tls:
     {{- with .Values.tls.names }}
     dnsNames: {{- toYaml . | nindent 6 }}
     {{- end }}
-{{- else if ne .Values.tls.mode "none" }}
+{{- else if eq .Values.tls.mode "generate" }}
 tls:
-  secretName: {{ include "sterna.tlsSecret" . }}
+  generated:
+    dnsNames: {{- toYaml .Values.tls.names | nindent 6 }}
+{{- else if eq .Values.tls.mode "secret" }}
+tls:
+  secretName: {{ required "tls.secretName is needed with tls.mode secret" .Values.tls.secretName }}
 {{- end }}
 {{- with .Values.listeners }}
 listeners: {{- toYaml . | nindent 2 }}

@@ -109,6 +109,14 @@ AcceptStore = Annotated[
     bool,
     typer.Option("--accept-store", help="Take etcd as it is, although it is not the one known."),
 ]
+Owner = Annotated[
+    str,
+    typer.Option(
+        "--owner",
+        metavar="UID",
+        help="Use etcd only where an operator has claimed it for this MessagingCluster; or @FILE, read again.",
+    ),
+]
 ClusterUsers = Annotated[
     bool,
     typer.Option("--cluster-users", help="Users come from the cluster; nobody else gets in."),

@@ -58,6 +58,11 @@ class Blueprint:
     """The user of etcd, from the Secret that the manifest names."""
 
     outside_urls: tuple[str, ...] = ()
+    is_etcd_secured: bool = False
+    """Whether a managed etcd speaks TLS, and to those alone who have a certificate of it."""
+
+    etcd_trust: str = ""
+    """A digest of whom a managed etcd trusts; it reads that when it starts."""
 
     @property
     def spec(self) -> MessagingClusterSpec:
@@ -90,6 +95,32 @@ class Blueprint:
     def etcd(self) -> str:
         """The StatefulSet and Service of a managed etcd."""
         return f"{self.name}-etcd"
+
+    @property
+    def etcd_server_secret(self) -> str:
+        """The Secret that a managed etcd mounts."""
+        return f"{self.etcd}-server"
+
+    @property
+    def etcd_client_secret(self) -> str:
+        """The Secret with which brokers and operator come to a managed etcd."""
+        return f"{self.etcd}-client"
+
+    @property
+    def etcd_ca(self) -> tuple[str, str] | None:
+        """By which Secret and key etcd is checked; None: it has no TLS, or one of the system's authorities."""
+        tls = self.spec.etcd.tls
+        if tls is not None:
+            return tls.ca.name, tls.ca.key
+        return (self.etcd_client_secret, "ca.crt") if self.is_etcd_secured else None
+
+    @property
+    def etcd_certificate(self) -> str | None:
+        """The Secret with the certificate that etcd is shown; None: none."""
+        tls = self.spec.etcd.tls
+        if tls is not None:
+            return tls.certificate_secret
+        return self.etcd_client_secret if self.is_etcd_secured else None
 
     @property
     def tls_secret(self) -> str | None:
@@ -131,7 +162,8 @@ class Blueprint:
         """Where etcd is."""
         if self.spec.etcd.endpoints is not None:
             return tuple(self.spec.etcd.endpoints)
-        return (f"http://{self.host(self.etcd)}:{ETCD_PORT}",)
+        scheme = "https" if self.is_etcd_secured else "http"
+        return (f"{scheme}://{self.host(self.etcd)}:{ETCD_PORT}",)
 
     def advertised(self, ordinal: int) -> tuple[str, ...]:
         """What a broker says it is reached by: the inside first, where a name leads nowhere else."""

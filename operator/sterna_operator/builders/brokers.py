@@ -9,12 +9,15 @@ it bounds itself. It never waits for consumers to empty a queue: what is stored 
 
 import hashlib
 import json
+import math
+from decimal import Decimal
 from typing import Any
 
 from sterna_resources.messaging_cluster import MessagingCluster
 
-from sterna_operator.builders import pods
+from sterna_operator.builders import differences, pods
 from sterna_operator.builders.blueprint import MESSAGING_PORT, MONITOR_PORT, SETTINGS_ANNOTATION, Blueprint
+from sterna_operator.builders.connection import OWNER_FILE
 
 VOLUME = "data"
 DATA_FOLDER = "/var/lib/sterna"
@@ -34,6 +37,9 @@ _LEAVING_S = 2
 # A store with many messages takes its time to be read; until then the broker answers no probe.
 _START_S = 3600
 _PROBE_S = 5
+_MEBIBYTE = 1024 * 1024
+# Beside cache and volatile messages: the process itself, connections with their buffers, the index of the store.
+_MEMORY_RESERVE_BYTES = 1536 * _MEBIBYTE
 
 
 def build(blueprint: Blueprint) -> dict[str, Any]:
@@ -118,7 +124,12 @@ def _container(blueprint: Blueprint) -> dict[str, Any]:
         "image": blueprint.image,
         "imagePullPolicy": spec.image_pull_policy,
         "args": arguments(blueprint),
-        "env": [_field("POD_NAME", "metadata.name"), _field("HOST_IP", "status.hostIP")],
+        "env": [
+            _field("POD_NAME", "metadata.name"),
+            _field("HOST_IP", "status.hostIP"),
+            # Not among the arguments: images from before do not know it, and end when they are told.
+            {"name": "STERNA_BROKER_OWNER", "value": f"@{SETTINGS_FOLDER}/{OWNER_FILE}"},
+        ],
         "ports": [
             {"name": "messaging", "containerPort": MESSAGING_PORT, "protocol": "TCP"},
             {"name": "monitor", "containerPort": MONITOR_PORT, "protocol": "TCP"},
@@ -130,10 +141,28 @@ def _container(blueprint: Blueprint) -> dict[str, Any]:
         "securityContext": pods.container_security(),
         "volumeMounts": _mounts(blueprint),
     }
-    wanted = {"requests": dict(resources.requests), "limits": dict(resources.limits)}
+    wanted = {"requests": dict(resources.requests), "limits": limits(blueprint)}
     if kept := {key: value for key, value in wanted.items() if value}:
         container["resources"] = kept
     return container
+
+
+def limits(blueprint: Blueprint) -> dict[str, Any]:
+    """What a broker may use at most: what the manifest says, and memory in any case.
+
+    A broker without a limit that grows takes its node's memory, and its neighbours go with it. Not the definition's
+    default: that would not follow from the settings, and brokers of before would have to be restarted for it.
+    """
+    resources, log = blueprint.spec.pod.resources, blueprint.spec.settings.log
+    if "memory" in resources.limits:
+        return dict(resources.limits)
+    wanted = Decimal(log.cache_bytes + log.volatile_bytes + _MEMORY_RESERVE_BYTES)
+    requested = differences.quantity(resources.requests.get("memory", 0)) or Decimal(0)
+    if requested > wanted:
+        return {**resources.limits, "memory": resources.requests["memory"]}
+    mebibytes = math.ceil(wanted / _MEBIBYTE)
+    amount = f"{mebibytes}Mi" if mebibytes % 1024 else f"{mebibytes // 1024}Gi"
+    return {**resources.limits, "memory": amount}
 
 
 def arguments(blueprint: Blueprint) -> list[str]:
@@ -148,9 +177,9 @@ def arguments(blueprint: Blueprint) -> list[str]:
         # The network policy says who reaches the monitor port.
         "--open-metrics",
     ]
-    if spec.etcd.tls is not None:
+    if blueprint.etcd_ca is not None:
         given += ["--etcd-ca", f"{ETCD_CA_FOLDER}/ca.crt"]
-        if spec.etcd.tls.certificate_secret is not None:
+        if blueprint.etcd_certificate is not None:
             given += ["--etcd-cert", f"{ETCD_CERTIFICATE_FOLDER}/tls.crt"]
             given += ["--etcd-key", f"{ETCD_CERTIFICATE_FOLDER}/tls.key"]
     if spec.etcd.credentials_secret is not None:
@@ -181,10 +210,10 @@ def _secrets(blueprint: Blueprint) -> list[tuple[str, str, str, dict[str, str]]]
         found.append(("tls", TLS_FOLDER, blueprint.tls_secret, {"tls.crt": "tls.crt", "tls.key": "tls.key"}))
         if spec.tls.client_ca is not None:
             found.append(("client-ca", CLIENT_CA_FOLDER, spec.tls.client_ca.name, {"ca.crt": spec.tls.client_ca.key}))
-    if spec.etcd.tls is not None:
-        ca = spec.etcd.tls.ca
-        found.append(("etcd-ca", ETCD_CA_FOLDER, ca.name, {"ca.crt": ca.key}))
-        if (secret := spec.etcd.tls.certificate_secret) is not None:
+    if blueprint.etcd_ca is not None:
+        name, key = blueprint.etcd_ca
+        found.append(("etcd-ca", ETCD_CA_FOLDER, name, {"ca.crt": key}))
+        if (secret := blueprint.etcd_certificate) is not None:
             found.append(("etcd-tls", ETCD_CERTIFICATE_FOLDER, secret, {"tls.crt": "tls.crt", "tls.key": "tls.key"}))
     if (secret := spec.etcd.credentials_secret) is not None:
         found.append(("etcd-credentials", ETCD_CREDENTIALS_FOLDER, secret, {"password": "password"}))

@@ -1,6 +1,8 @@
 """The Certificate that cert-manager is asked for: it names whatever clients may call the brokers."""
 
+import base64
 import ipaddress
+from collections.abc import Sequence
 from typing import Any
 
 from sterna_resources.cluster_access import CertManager
@@ -12,7 +14,7 @@ API_VERSION = "cert-manager.io/v1"
 
 def build(blueprint: Blueprint, wanted: CertManager) -> dict[str, Any]:
     """The Certificate."""
-    names, numbers = _hosts(blueprint, wanted)
+    names, numbers = hosts(blueprint, wanted.dns_names)
     issuer = wanted.issuer_ref
     spec: dict[str, Any] = {
         "secretName": blueprint.tls_secret,
@@ -26,21 +28,22 @@ def build(blueprint: Blueprint, wanted: CertManager) -> dict[str, Any]:
     return blueprint.object(API_VERSION, "Certificate", f"{blueprint.name}-tls", spec=spec)
 
 
-def _hosts(blueprint: Blueprint, wanted: CertManager) -> tuple[list[str], list[str]]:
+def hosts(blueprint: Blueprint, more: Sequence[str]) -> tuple[list[str], list[str]]:
     """Names and addresses, each once, in a fixed order: another order would be another certificate."""
     services = (blueprint.name, *(blueprint.broker(ordinal) for ordinal in range(blueprint.replicas)))
-    hosts = [name for service in services for name in _forms(blueprint, service)]
-    hosts.append(f"*.{blueprint.host(blueprint.headless)}")
+    found = [name for service in services for name in forms(blueprint, service)]
+    found.append(f"*.{blueprint.host(blueprint.headless)}")
     for ordinal in sorted(blueprint.addresses):
-        hosts += [address.rpartition(":")[0].strip("[]") for address in blueprint.addresses[ordinal]]
-    hosts += wanted.dns_names
+        found += [address.rpartition(":")[0].strip("[]") for address in blueprint.addresses[ordinal]]
+    found += more
     # `$(HOST_IP)`: the node's own address, which a certificate cannot name ahead.
-    known = dict.fromkeys(host for host in hosts if not host.startswith("$("))
+    known = dict.fromkeys(host for host in found if not host.startswith("$("))
     numbers = [host for host in known if _is_address(host)]
     return [host for host in known if host not in numbers], numbers
 
 
-def _forms(blueprint: Blueprint, service: str) -> tuple[str, ...]:
+def forms(blueprint: Blueprint, service: str) -> tuple[str, ...]:
+    """A Service's names, the short ones first."""
     short = f"{service}.{blueprint.namespace}"
     return (service, short, f"{short}.svc", f"{short}.svc.cluster.local")
 
@@ -51,3 +54,8 @@ def _is_address(host: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def encoded(value: bytes) -> str:
+    """As it stands in a Secret."""
+    return base64.b64encode(value).decode()

@@ -6,9 +6,12 @@ from typing import Any
 
 from sterna_operator.builders.blueprint import Blueprint
 
+OWNER_FILE = "owner"
+"""The cluster's uid: brokers compare it with who has claimed their place in etcd."""
+
 
 def settings(blueprint: Blueprint) -> dict[str, Any]:
-    """The brokers' ConfigMap: the Broker manifest, and for each broker what it is reached by."""
+    """The brokers' ConfigMap: the Broker manifest, whose they are, and for each broker what it is reached by."""
     manifest = {
         "apiVersion": blueprint.cluster.api_version,
         "kind": "Broker",
@@ -16,7 +19,7 @@ def settings(blueprint: Blueprint) -> dict[str, Any]:
         "spec": blueprint.spec.settings.model_dump(by_alias=True, exclude_defaults=True, mode="json"),
     }
     # JSON is YAML, and is written in one way only.
-    data = {"broker.yaml": json.dumps(manifest, indent=2, sort_keys=True) + "\n"}
+    data = {"broker.yaml": json.dumps(manifest, indent=2, sort_keys=True) + "\n", OWNER_FILE: blueprint.uid + "\n"}
     for ordinal in range(blueprint.replicas):
         data[blueprint.broker(ordinal)] = ",".join(blueprint.advertised(ordinal)) + "\n"
     return blueprint.object("v1", "ConfigMap", blueprint.settings, data=data)

@@ -1,17 +1,23 @@
 """The etcd of one member that the operator runs for trying things out: a StatefulSet and a Service.
 
-Without TLS and without passwords; the network policy is what keeps others out, where the network enforces one.
+It speaks TLS to those alone who show a certificate of its own authority, which brokers and operator have; certificates
+in place of passwords, since nobody has to be told of them in an etcd that runs, neither at first nor when they are made
+anew. One that was begun without goes on without, until its manifest says otherwise: then the network policy is what
+keeps others out, where the network enforces one.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from sterna_resources.cluster_etcd import ManagedEtcd
 
 from sterna_operator.builders import pods
-from sterna_operator.builders.blueprint import ETCD_PORT, Blueprint
+from sterna_operator.builders.authority import AUTHORITY, CERTIFICATE, KEY
+from sterna_operator.builders.blueprint import ETCD_PORT, SETTINGS_ANNOTATION, Blueprint
 
 _PROBE_PORT = 2381
 _FOLDER = "/var/lib/etcd"
+_TLS_FOLDER = "/etc/etcd/tls"
 _QUOTA_BYTES = 2 * 1024**3
 
 
@@ -42,13 +48,14 @@ def _stateful_set(blueprint: Blueprint, wanted: ManagedEtcd, claim_size: Any) ->
         "persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Retain", "whenScaled": "Retain"},
         "selector": {"matchLabels": blueprint.selector("etcd")},
         "template": {
-            "metadata": {"labels": {**pod.labels, **labels}},
+            "metadata": {"labels": {**pod.labels, **labels}, **_annotations(blueprint)},
             "spec": {
                 "serviceAccountName": blueprint.brokers,
                 "automountServiceAccountToken": False,
                 "enableServiceLinks": False,
                 "securityContext": pods.pod_security(),
                 "containers": [_container(blueprint)],
+                **({"volumes": [_volume(blueprint)]} if blueprint.is_etcd_secured else {}),
                 **pods.placement(pod),
             },
         },
@@ -57,8 +64,55 @@ def _stateful_set(blueprint: Blueprint, wanted: ManagedEtcd, claim_size: Any) ->
     return blueprint.object("apps/v1", "StatefulSet", blueprint.etcd, "etcd", spec=body)
 
 
+def made_for(blueprint: Blueprint) -> str:
+    """What etcd's pod has to be restarted for when it is another: how it is reached, and whom it trusts."""
+    return f"tls-{blueprint.etcd_trust}" if blueprint.is_etcd_secured else ""
+
+
+def is_secured(
+    wanted: ManagedEtcd, standing: Mapping[str, Any] | None, others: Mapping[str, Any] | None = None
+) -> bool:
+    """Whether it is to speak TLS: a newer operator leaves one alone that was begun without.
+
+    `standing`: its StatefulSet. `others`: that of the brokers, which tells where the former is gone.
+    """
+    if wanted.tls is not None:
+        return wanted.tls
+    if standing is not None:
+        annotations = standing["spec"]["template"]["metadata"].get("annotations") or {}
+        return str(annotations.get(SETTINGS_ANNOTATION, "")).startswith("tls-")
+    arguments = others["spec"]["template"]["spec"]["containers"][0].get("args") or () if others is not None else ()
+    return not any(one.startswith("http://") for one in arguments)
+
+
+def _annotations(blueprint: Blueprint) -> dict[str, Any]:
+    made = made_for(blueprint)
+    return {"annotations": {SETTINGS_ANNOTATION: made}} if made else {}
+
+
+def _volume(blueprint: Blueprint) -> dict[str, Any]:
+    files = [{"key": key, "path": key} for key in (CERTIFICATE, KEY, AUTHORITY)]
+    return {"name": "tls", "secret": {"secretName": blueprint.etcd_server_secret, "items": files, "defaultMode": 0o440}}
+
+
+def access_flags(folder: str) -> list[str]:
+    """The flags for certificates on both sides, from files in a folder. It reads the first two again by itself."""
+    return [
+        f"--cert-file={folder}/{CERTIFICATE}",
+        f"--key-file={folder}/{KEY}",
+        f"--trusted-ca-file={folder}/{AUTHORITY}",
+        "--client-cert-auth=true",
+        # It would come to etcd itself with the server's certificate, which is none for clients.
+        "--enable-grpc-gateway=false",
+    ]
+
+
 def _container(blueprint: Blueprint) -> dict[str, Any]:
-    own = f"http://{blueprint.host(blueprint.etcd)}:{ETCD_PORT}"
+    is_secured = blueprint.is_etcd_secured
+    scheme = "https" if is_secured else "http"
+    mounts: list[dict[str, Any]] = [{"name": "data", "mountPath": _FOLDER}]
+    if is_secured:
+        mounts.append({"name": "tls", "mountPath": _TLS_FOLDER, "readOnly": True})
     return {
         "name": "etcd",
         "image": blueprint.etcd_image,
@@ -67,13 +121,14 @@ def _container(blueprint: Blueprint) -> dict[str, Any]:
         "args": [
             "--name=default",
             f"--data-dir={_FOLDER}/default.etcd",
-            f"--listen-client-urls=http://0.0.0.0:{ETCD_PORT}",
-            f"--advertise-client-urls={own}",
+            f"--listen-client-urls={scheme}://0.0.0.0:{ETCD_PORT}",
+            f"--advertise-client-urls={blueprint.etcd_urls[0]}",
             "--listen-peer-urls=http://127.0.0.1:2380",
             f"--listen-metrics-urls=http://0.0.0.0:{_PROBE_PORT}",
             f"--quota-backend-bytes={_QUOTA_BYTES}",
             "--auto-compaction-mode=periodic",
             "--auto-compaction-retention=1h",
+            *(access_flags(_TLS_FOLDER) if is_secured else []),
         ],
         "ports": [
             {"name": "etcd", "containerPort": ETCD_PORT, "protocol": "TCP"},
@@ -84,5 +139,5 @@ def _container(blueprint: Blueprint) -> dict[str, Any]:
         "readinessProbe": pods.http_probe("/readyz", "probe", "HTTP", 5, 3),
         "resources": {"requests": {"cpu": "50m", "memory": "128Mi"}},
         "securityContext": pods.container_security(),
-        "volumeMounts": [{"name": "data", "mountPath": _FOLDER}],
+        "volumeMounts": mounts,
     }

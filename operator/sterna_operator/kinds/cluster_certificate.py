@@ -75,7 +75,7 @@ class Judged:
 
 def judge(blueprint: Blueprint, secrets: Mapping[str, Mapping[str, bytes] | None], now_ms: int) -> Judged | None:
     """None: the cluster has no TLS. A Secret that is not there is not this module's."""
-    if blueprint.spec.tls is None and blueprint.spec.etcd.tls is None:
+    if blueprint.spec.tls is None and blueprint.etcd_ca is None:
         return None
     own = secrets.get(blueprint.tls_secret or "") or {}
     end = _end(own.get("tls.crt", b""))

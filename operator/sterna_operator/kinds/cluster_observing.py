@@ -169,6 +169,11 @@ async def _observe(view: View, desired: Desired) -> Observed:
         for object in found
         if object["kind"] == "Pod" and object["metadata"]["labels"].get(_COMPONENT) == "broker"
     ]
+    etcds = [
+        cluster_rolling.read(object, SECRETS_ANNOTATION)
+        for object in found
+        if object["kind"] == "Pod" and object["metadata"]["labels"].get(_COMPONENT) == "etcd"
+    ]
     refused = await _refused_pods(view, desired, children, {pod.name for pod in brokers})
     going = desired.is_deleting and await view.namespace_is_going(desired.namespace)
     settings = view.settings
@@ -176,6 +181,7 @@ async def _observe(view: View, desired: Desired) -> Observed:
         defaults=Defaults(settings.broker_image, settings.etcd_image, VERSION, _own_pods(settings)),
         children=children,
         pods=tuple(brokers),
+        etcd_pod=etcds[0] if etcds else None,
         refused_pods=refused,
         claims={one["metadata"]["name"]: one for one in found if one["kind"] == "PersistentVolumeClaim"},
         secrets=await _secrets(view, desired),

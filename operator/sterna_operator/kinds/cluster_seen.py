@@ -53,6 +53,9 @@ class Observed:
     """By kind and name: whatever carries the cluster's label, and whatever has a name that a child is to have."""
 
     pods: tuple[Pod, ...] = ()
+    etcd_pod: Pod | None = None
+    """The pod of a managed etcd; None: there is none now."""
+
     refused_pods: Mapping[str, str] = field(default_factory=dict)
     """Pods that are not there because Kubernetes does not let the StatefulSet make them, by name, with its words."""
 

@@ -20,6 +20,7 @@ from sterna_operator.kinds import (
     cluster_certificate,
     cluster_claims,
     cluster_deletion,
+    cluster_issuing,
     cluster_outside,
     cluster_rolling,
     cluster_scaling,
@@ -51,8 +52,9 @@ FORCE_DRAIN = "sterna.dev/force-drain"
 
 # Something is on its way that no watch tells of: a broker that registers, a volume that grows.
 _AGAIN_S = 5.0
-# A cluster's place in etcd is another's: of this Kubernetes, as far as it is known here, or as etcd has it.
-_CLAIMED = (Reason.NameClaimed.name, Reason.ManagedByOther.name)
+# A cluster's place in etcd is another's: of this Kubernetes, as far as it is known here, or as etcd has it. Or it
+# is one that the operator may not speak to.
+_NOT_FOR_US = (Reason.NameClaimed.name, Reason.ManagedByOther.name, Reason.EndpointNotAllowed.name)
 
 
 def plan(desired: Desired, observed: Observed) -> Plan:
@@ -64,14 +66,16 @@ def plan(desired: Desired, observed: Observed) -> Plan:
     if (paused := _paused(desired, observed)) is not None:
         return paused
     scaling = _scaling(desired, observed)
-    blueprint = _blueprint(desired, observed, scaling.replicas)
-    wanted = children(blueprint, observed)
+    blueprint, issued = _blueprint(desired, observed, scaling.replicas)
+    observed = replace(observed, secrets={**observed.secrets, **issued})
+    wanted = children(blueprint, observed, issued)
     if (foreign := _foreign(desired, observed, wanted)) is not None:
         return _stands_back(desired, f"{foreign} exists already and is not this cluster's: rename one of them")
     missing = sorted(name for name, data in observed.secrets.items() if data is None and _is_needed(blueprint, name))
     steps: list[Step] = [*_added_finalizer(desired), *cluster_claims.owned(blueprint, observed.claims)]
     steps += _applied(blueprint, observed, wanted, is_held=bool(missing))
     steps += _removed(desired, observed, wanted)
+    steps += _restarted_etcd(blueprint, observed)
     steps += cluster_claims.grown(blueprint, observed.claims)
     steps += scaling.steps
     rolling = cluster_rolling.decide(observed.pods, blueprint.replicas, blueprint.settings_hash, _serving(observed))
@@ -113,6 +117,9 @@ def referenced_secrets(cluster: MessagingCluster) -> set[str]:
     """The names of the Secrets that a cluster depends on, in its own namespace."""
     spec = cluster.spec
     names: set[str | None] = {spec.etcd.credentials_secret}
+    has_generated = spec.tls is not None and spec.tls.generated is not None
+    may_secure = spec.etcd.managed is not None and spec.etcd.managed.tls is not False
+    names |= cluster_issuing.names(cluster.metadata.name, has_generated=has_generated, may_secure_etcd=may_secure)
     if spec.tls is not None:
         names.add(spec.tls.secret_name or f"{cluster.metadata.name}-tls")
         names |= {ca.name for ca in (spec.tls.ca, spec.tls.client_ca) if ca is not None}
@@ -124,10 +131,16 @@ def referenced_secrets(cluster: MessagingCluster) -> set[str]:
 # What is to be there
 
 
-def children(blueprint: Blueprint, observed: Observed) -> list[dict[str, Any]]:
-    """All objects that a cluster consists of, in the order in which they are made."""
+def children(
+    blueprint: Blueprint, observed: Observed, issued: Mapping[str, Mapping[str, bytes]] | None = None
+) -> list[dict[str, Any]]:
+    """All objects that a cluster consists of, in the order in which they are made.
+
+    `issued`: the Secrets with certificates of ours that have to be written; those that are right are left alone.
+    """
     spec = blueprint.spec
     built = [*protection.build(blueprint), *services.build(blueprint)]
+    built += cluster_issuing.manifests(blueprint, issued or {})
     if spec.etcd.managed is not None:
         size = _claim_size(observed.children.get(("StatefulSet", blueprint.etcd)))
         built += etcd.build(blueprint, spec.etcd.managed, size)
@@ -140,8 +153,11 @@ def children(blueprint: Blueprint, observed: Observed) -> list[dict[str, Any]]:
     return [differences.stamped(one) for one in built]
 
 
-def _blueprint(desired: Desired, observed: Observed, replicas: int) -> Blueprint:
-    """Everything settled that children are made of. Addresses come last: they need the names."""
+def _blueprint(desired: Desired, observed: Observed, replicas: int) -> tuple[Blueprint, dict[str, dict[str, bytes]]]:
+    """Everything settled that children are made of, and the certificates that have to be made for it.
+
+    Addresses come last: they need the names; and certificates name the addresses.
+    """
     cluster, defaults = desired.cluster, observed.defaults
     managed = cluster.spec.etcd.managed
     standing = observed.children.get(("StatefulSet", f"{cluster.metadata.name}-broker"))
@@ -159,14 +175,19 @@ def _blueprint(desired: Desired, observed: Observed, replicas: int) -> Blueprint
         operator_pods=defaults.operator_pods,
         replicas=replicas,
         claim_size=_claim_size(standing),
-        ca=_ca(cluster, observed),
         etcd_user=_etcd_user(cluster, observed),
+        is_etcd_secured=managed is not None and etcd.is_secured(managed, standing_etcd, standing),
     )
     given = observed.of_kind("Service")
     located = replace(first, addresses=cluster_outside.addresses(first, given))
+    issued = cluster_issuing.issued(located, observed.secrets, observed.now_ms)
+    observed = replace(observed, secrets={**observed.secrets, **issued})
+    trusted = (observed.secrets.get(located.etcd_server_secret) or {}).get("ca.crt", b"")
+    trust = hashlib.sha256(trusted).hexdigest()[:16]
+    located = replace(located, ca=_ca(cluster, observed), etcd_trust=trust if located.is_etcd_secured else "")
     hosts = {pod.ordinal: pod.host_ip for pod in observed.pods}
     outside = cluster_outside.urls(located, given, hosts)
-    return replace(located, outside_urls=outside, settings_hash=broker_builder.settings_hash(located))
+    return replace(located, outside_urls=outside, settings_hash=broker_builder.settings_hash(located)), issued
 
 
 def _image(stateful_set: Mapping[str, Any] | None) -> str | None:
@@ -312,12 +333,22 @@ def _hurried(blueprint: Blueprint, observed: Observed) -> list[Step]:
 
 def mounted_hash(blueprint: Blueprint, observed: Observed, ordinal: int) -> str:
     """A hash of what a broker's pod mounts and takes up without a restart."""
-    digest = hashlib.sha256(" ".join(blueprint.advertised(ordinal)).encode())
+    digest = hashlib.sha256(" ".join((blueprint.uid, *blueprint.advertised(ordinal))).encode())
     for name in broker_builder.mounted_secrets(blueprint):
         data = observed.secrets.get(name) or {}
         for key in sorted(data):
             digest.update(f"\0{name}\0{key}\0".encode() + data[key])
     return digest.hexdigest()[:16]
+
+
+def _restarted_etcd(blueprint: Blueprint, observed: Observed) -> list[Step]:
+    """It reads when it starts whether it speaks TLS, and whom it trusts. Brokers serve on meanwhile."""
+    wanted = etcd.made_for(blueprint)
+    pod = observed.etcd_pod
+    if pod is None or blueprint.spec.etcd.managed is None or pod.is_going or pod.settings == wanted:
+        return []
+    summary = f"restart etcd {pod.name}: how it is reached, or whom it trusts, has changed"
+    return [RemoveObject(summary, "v1", "Pod", blueprint.namespace, pod.name, pod.uid, pod.version)]
 
 
 def _restarted(blueprint: Blueprint, rolling: Rolling) -> list[Step]:
@@ -428,9 +459,9 @@ def _paused(desired: Desired, observed: Observed) -> Plan | None:
 
 
 def _claimed(desired: Desired, observed: Observed) -> Plan | None:
-    """The plan of a cluster whose place in etcd is another one's: its brokers would join that."""
+    """The plan of a cluster whose place in etcd is another one's (its brokers would join that), or is not allowed."""
     fault = observed.members.fault
-    if fault is None or fault[0] not in _CLAIMED:
+    if fault is None or fault[0] not in _NOT_FOR_US:
         return None
     return _stands_back(desired, fault[1], _AGAIN_S, reason=Reason[fault[0]])
 
@@ -446,7 +477,7 @@ def _deletion(desired: Desired, observed: Observed) -> Plan:
     """See cluster_deletion. A cluster that waits is looked after, unless Kubernetes takes it apart at the same time."""
     if not desired.has_finalizer:
         return Plan()
-    blueprint = _blueprint(desired, observed, _scaling(desired, observed).replicas)
+    blueprint, _ = _blueprint(desired, observed, _scaling(desired, observed).replicas)
     upkeep: list[Step] = []
     if not desired.is_dismantled:
         wanted = children(blueprint, observed)

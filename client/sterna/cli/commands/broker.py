@@ -47,6 +47,7 @@ def broker(
     etcd_user: flags.EtcdUser = None,
     etcd_password_file: flags.EtcdPasswordFile = None,
     accept_store: flags.AcceptStore = False,
+    owner: flags.Owner = "",
     cluster_users: flags.ClusterUsers = False,
     log_format: flags.LogFormatFlag = flags.LogFormat.AUTO,
     log_level: flags.LogLevelFlag = flags.LogLevel.INFO,
@@ -59,6 +60,7 @@ def broker(
     """
     BrokerOptions, cluster_options, run = _broker_package()  # noqa: N806, one of them is a class
     access = {"ca": etcd_ca, "cert": etcd_cert, "key": etcd_key, "user": etcd_user, "password_file": etcd_password_file}
+    more: dict[str, Any] = {"advertise": advertise, "accept_store": accept_store, "owner": owner, **access}
     try:
         member = cluster_options(
             etcd=etcd,
@@ -66,9 +68,7 @@ def broker(
             settings=settings,
             cluster=cluster,
             name=name,
-            advertise=advertise,
-            accept_store=accept_store,
-            **access,
+            **more,
         )
     except ValueError as error:
         raise CommandError(str(error), exit_code=Exit.USAGE) from error
