@@ -1,11 +1,11 @@
 """Makes the root of an image: Python, what is installed beside it, and the libraries that these need. No more.
 
-Run by the Dockerfiles of broker and operator, in an image that has Python with pip and a package manager, of which nothing
-is left in the result: no shell, no package manager, no pip, no module that only tests or compilers use. It needs nothing
-but the standard library, and takes the Python that runs it.
+Run by the Dockerfiles of broker and operator, in an image that has Python with pip and a package manager, of which
+nothing is left in the result: no shell, no package manager, no pip, no module that only tests or compilers use. It
+needs nothing but the standard library, and takes the Python that runs it.
 
-`python3 image_root.py ROOT FOLDER…` fills ROOT with that Python, each FOLDER, and what they need; ROOT/usr/share/sterna has
-a list of what is in it. Scanners find the distribution's packages in ROOT/var/lib/dpkg/status.d.
+`python3 image_root.py ROOT FOLDER…` fills ROOT with that Python, each FOLDER, and what they need. A list of what is in
+it stands in ROOT/usr/share/sterna; scanners find the distribution's packages in ROOT/var/lib/dpkg/status.d.
 """
 
 import compileall
@@ -24,14 +24,41 @@ USER = 65532
 
 # Parts of the standard library that nobody needs in an image: its own tests, editors, installers, what draws windows.
 STDLIB_LEFT_OUT = (
-    *("test", "idlelib", "lib2to3", "tkinter", "turtledemo", "turtle.py", "ensurepip", "venv", "pydoc_data", "distutils"),
+    *(
+        "test",
+        "idlelib",
+        "lib2to3",
+        "tkinter",
+        "turtledemo",
+        "turtle.py",
+        "ensurepip",
+        "venv",
+        "pydoc_data",
+        "distutils",
+    ),
     *("sqlite3", "dbm", "curses", "config-*", "__pycache__", "site-packages", "dist-packages", "EXTERNALLY-MANAGED"),
 )
-EXTENSIONS_LEFT_OUT = ("_tkinter", "_sqlite3", "_curses", "_dbm", "_gdbm", "readline", "nis", "_test", "_xxtest", "xxlimited")
+EXTENSIONS_LEFT_OUT = (
+    "_tkinter",
+    "_sqlite3",
+    "_curses",
+    "_dbm",
+    "_gdbm",
+    "readline",
+    "nis",
+    "_test",
+    "_xxtest",
+    "xxlimited",
+)
 
 # Of Kubernetes' client the modules of each kind and each API, which it loads when somebody asks for them: the operator
 # makes requests on paths of its own. They are nine tenths of that package.
-EMPTIED = ("kubernetes/client/api", "kubernetes/client/models", "kubernetes/aio/client/api", "kubernetes/aio/client/models")
+EMPTIED = (
+    "kubernetes/client/api",
+    "kubernetes/client/models",
+    "kubernetes/aio/client/api",
+    "kubernetes/aio/client/models",
+)
 # What compilers and type checkers read, and tests that a package brings along.
 FILES_LEFT_OUT = ("*.pyi", "*.pyx", "*.pxd", "*.c", "*.h", "*.a")
 # Of the programs of an environment those that serve: its Python, and ours.
@@ -62,7 +89,9 @@ def make(root: Path, folders: Iterable[Path]) -> None:
 
 def copy_environment(folder: Path, into: Path) -> None:
     """Copies an environment of Python (`venv`) without what only its making needs."""
-    shutil.copytree(folder, into, symlinks=True, ignore=shutil.ignore_patterns(*FILES_LEFT_OUT, "Activate.ps1", "activate*"))
+    shutil.copytree(
+        folder, into, symlinks=True, ignore=shutil.ignore_patterns(*FILES_LEFT_OUT, "Activate.ps1", "activate*")
+    )
     for packages in into.glob("lib/python3*/site-packages"):
         for name in EMPTIED:
             for module in sorted((packages / name).rglob("*.py*")):

@@ -42,8 +42,8 @@ _NAME_FAULT = (
 _INSECURE_FAULT = "without {} anybody on the network may read or do everything: insecure: true says that this is meant"
 _GRACE_FAULT = "pod.terminationGracePeriodSeconds has to be at least 5 seconds more than settings.drainMs"
 _VOLUME_FAULT = (
-    f"storage.size has to be more than {SERVING_SEGMENTS} times settings.log.segmentBytes, which is 64Mi unless it says "
-    "otherwise: on less a broker's disk is full from the beginning, and it never serves"
+    f"storage.size has to be more than {SERVING_SEGMENTS} times settings.log.segmentBytes, which is 64Mi unless it "
+    "says otherwise: on less a broker's disk is full from the beginning, and it never serves"
 )
 _ADDRESSES_FAULT = "a listener has fewer addresses or nodePorts than there are brokers"
 _HOST_FAULT = "with several brokers, host of a load balancer needs {ordinal}: each broker has an address of its own"
@@ -85,7 +85,8 @@ class MessagingClusterSpec(Model):
             ".pod",
         ),
         Rule(
-            # As a number: of a quantity that is made from one nobody knows how long it is, and the rule would cost too much.
+            # As numbers: of a quantity that is made from one nobody knows how long it is, and the rule would cost too
+            # much.
             "quantity(string(self.storage.size)).asApproximateFloat() "
             f"> double(self.settings.log.segmentBytes * {SERVING_SEGMENTS})",
             _VOLUME_FAULT,

@@ -1,6 +1,6 @@
 """What Prometheus is told. Values that somebody already counts are read when they are asked for."""
 
-import time
+import time  # noqa: TID251 - the operator as a process is not simulated
 from collections.abc import Callable, Iterator
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
@@ -124,7 +124,9 @@ class _Gathered:
     def _of_clusters(self) -> Iterator[Metric]:
         """What the status of each cluster says, as figures."""
         labels = ["namespace", "cluster"]
-        wanted = GaugeMetricFamily("sterna_operator_cluster_brokers", "Brokers that a cluster is to have", labels=labels)
+        wanted = GaugeMetricFamily(
+            "sterna_operator_cluster_brokers", "Brokers that a cluster is to have", labels=labels
+        )
         text = "Brokers of a cluster that serve"
         serving = GaugeMetricFamily("sterna_operator_cluster_brokers_serving", text, labels=labels)
         ready = GaugeMetricFamily("sterna_operator_cluster_ready", "1: a cluster is Ready", labels=labels)

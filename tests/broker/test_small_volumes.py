@@ -6,6 +6,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sterna_resources.broker import SERVING_SEGMENTS
@@ -31,7 +32,7 @@ def disk(tier_broker: None, tmp_path: Path, request: pytest.FixtureRequest) -> I
     subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
-def _readiness(monitor: str) -> dict[str, object]:
+def _readiness(monitor: str) -> dict[str, Any]:
     try:
         with urllib.request.urlopen(f"{monitor}/readyz", timeout=5) as response:
             return dict(json.loads(response.read()))
@@ -51,13 +52,14 @@ def test_a_broker_serves_on_more_than_so_many_segments(disk: Path, tmp_path: Pat
     broker = RunningBroker(tmp_path / "broker", [manifest("Broker", "small", _BROKER)], data=str(disk / "data"))
     try:
         broker.start()
-        answer = eventually_blocking(lambda: _settled(_readiness(broker.monitor), serves))
+        eventually_blocking(lambda: _is_settled(_readiness(broker.monitor), serves))
+        answer = _readiness(broker.monitor)
     finally:
         broker.kill()
     assert answer["ready"] is serves
-    assert any("disk is full" in str(reason) for reason in answer["reasons"]) is not serves  # type: ignore[attr-defined]
+    assert any("disk is full" in str(reason) for reason in answer["reasons"]) is not serves
 
 
-def _settled(answer: dict[str, object], serves: bool) -> dict[str, object] | None:
-    """Its answer once upkeep has looked for room, which it warns of when there is not enough for all of it."""
-    return answer if answer["ready"] is serves and answer["warnings"] else None
+def _is_settled(answer: dict[str, Any], serves: bool) -> bool:
+    """Upkeep has looked for room, and warns where there is not enough for all that it would like."""
+    return answer["ready"] is serves and bool(answer["warnings"])

@@ -1,4 +1,4 @@
-"""The alerts and the board of the operator's chart: Prometheus takes and evaluates them, and they fire when they should."""
+"""Alerts and board of the operator's chart: Prometheus takes and evaluates them, and they fire when they should."""
 
 import json
 from pathlib import Path
@@ -33,8 +33,14 @@ CASES: dict[str, tuple[Series, Series]] = {
         {f"sterna_operator_cluster_ready{_CLUSTER}": "0x115 1x5"},
     ),
     "SternaClusterDown": (
-        {f"sterna_operator_cluster_brokers{_CLUSTER}": "3x120", f"sterna_operator_cluster_brokers_serving{_CLUSTER}": "0x120"},
-        {f"sterna_operator_cluster_brokers{_CLUSTER}": "3x120", f"sterna_operator_cluster_brokers_serving{_CLUSTER}": "1x120"},
+        {
+            f"sterna_operator_cluster_brokers{_CLUSTER}": "3x120",
+            f"sterna_operator_cluster_brokers_serving{_CLUSTER}": "0x120",
+        },
+        {
+            f"sterna_operator_cluster_brokers{_CLUSTER}": "3x120",
+            f"sterna_operator_cluster_brokers_serving{_CLUSTER}": "1x120",
+        },
     ),
     "SternaCertificateEndsSoon": (
         {f"sterna_operator_certificate_days_left{_CLUSTER}": "13x120"},

@@ -22,7 +22,9 @@ def _is_placed(pod: dict[str, Any]) -> None:
     assert pod["tolerations"] == [TOLERATION]
 
 
-@pytest.mark.parametrize(("chart", "count"), [pytest.param(OPERATOR, 2, id="operator"), pytest.param(CLUSTER, 2, id="cluster")])
+@pytest.mark.parametrize(
+    ("chart", "count"), [pytest.param(OPERATOR, 2, id="operator"), pytest.param(CLUSTER, 2, id="cluster")]
+)
 def test_every_pod_of_a_chart_can_be_placed(api_server: ApiServer, chart: str, count: int) -> None:
     found = list(pods(rendered(api_server, chart, *PLACED)))
     assert len(found) == count
@@ -58,8 +60,8 @@ def test_digests_come_before_tags(api_server: ApiServer) -> None:
     [deployment] = of_kind(objects, "Deployment")
     told = {one["name"]: one.get("value") for one in deployment["spec"]["template"]["spec"]["containers"][0]["env"]}
     assert told["STERNA_OPERATOR_BROKER_IMAGE"] == f"localhost/sterna-broker@{DIGEST}"
-    arguments = ("--set", f"test.image.digest={DIGEST}", "--set", f"uninstallGuard.image.digest={DIGEST}")
-    images = {pod["containers"][0]["image"] for pod in pods(rendered(api_server, CLUSTER, *arguments))}
+    of_cluster = ("--set", f"test.image.digest={DIGEST}", "--set", f"uninstallGuard.image.digest={DIGEST}")
+    images = {pod["containers"][0]["image"] for pod in pods(rendered(api_server, CLUSTER, *of_cluster))}
     assert images == {f"localhost/sterna-operator@{DIGEST}", f"localhost/sterna-broker@{DIGEST}"}
 
 

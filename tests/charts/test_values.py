@@ -1,4 +1,4 @@
-"""Values that do not exist are refused at every depth, offline: each level of each schema, with a misspelt field in it."""
+"""Values that do not exist are refused at every depth, offline: each level of each schema with a misspelt field."""
 
 import json
 import re
@@ -84,7 +84,9 @@ def test_helm_refuses_a_misspelt_field_at_every_depth(api_server: ApiServer, cha
         pytest.param("charts/sterna", 'spec={"pod":{"affinity":{"podAffinty":{}}}}', "podAffinty", id="affinity"),
         pytest.param("charts/sterna-operator", 'tolerations=[{"keys":"a"}]', "keys", id="a toleration"),
         pytest.param("charts/sterna-operator", 'image={"digest":"sha256:12"}', "digest", id="half a digest"),
-        pytest.param("charts/sterna-operator", 'networkPolicy={"monitors":[{"podSelectors":{}}]}', "podSelectors", id="peer"),
+        pytest.param(
+            "charts/sterna-operator", 'networkPolicy={"monitors":[{"podSelectors":{}}]}', "podSelectors", id="peer"
+        ),
     ],
 )
 def test_one_misspelt_field_is_named(api_server: ApiServer, chart: str, value: str, words: str) -> None:

@@ -30,6 +30,11 @@ _SAMPLE = re.compile(r"^([a-z0-9_]+)(?:\{(.*)\})? \S+$")
 Figures = dict[str, dict[str, set[str]]]
 
 
+def _page(address: str) -> str:
+    with urllib.request.urlopen(f"{address}/metrics", timeout=5) as response:
+        return str(response.read().decode())
+
+
 def figures(page: str) -> Figures:
     """The figures of a page by name, with their labels and the values of these."""
     found: Figures = {}
@@ -67,9 +72,7 @@ def test_a_figure_or_label_that_is_not_there_is_found() -> None:
     assert len(list(faults("sum by (what) (sterna_a)", known))) == 1
 
 
-async def test_whatever_alerts_and_board_ask_for_is_there(
-    world: World, operator: MakeOperator, tmp_path: Path
-) -> None:
+async def test_whatever_alerts_and_board_ask_for_is_there(world: World, operator: MakeOperator, tmp_path: Path) -> None:
     world.certificate("server", pair())
     world.make_cluster(insecure=False, tls={"secretName": "server"})
     running = operator(only_etcd=False, broker_image="localhost/broker:0")
@@ -90,10 +93,7 @@ async def test_whatever_alerts_and_board_ask_for_is_there(
             await connection.send("orders", "one")
         days = f'sterna_operator_certificate_days_left{{cluster="mq",namespace="{world.namespace}"}}'
         await eventually(lambda: days in world.metrics(running.address), timeout_s=30.0)
-        pages = []
-        for address in (f"http://{running.address}", broker.monitor):
-            with urllib.request.urlopen(f"{address}/metrics", timeout=5) as response:
-                pages.append(response.read().decode())
+        pages = [_page(address) for address in (f"http://{running.address}", broker.monitor)]
     known = figures("\n".join(pages))
     # It is there from the first failure on.
     known["sterna_operator_failures_total"] = {name: set() for name in Metrics().failures_total._labelnames}

@@ -62,7 +62,14 @@ def test_python_runs_from_there_and_finds_what_the_product_imports(made: Path) -
     modules = "asyncio, ssl, json, hashlib, ctypes, multiprocessing, decimal, zlib, bz2, lzma, uuid, xml.parsers.expat"
     code = f"import {modules}; print(asyncio.__file__); print(ssl.OPENSSL_VERSION)"
     outcome = subprocess.run(
-        [str(loader), "--library-path", ":".join(sorted(libraries)), str(made / interpreter.relative_to("/")), "-c", code],
+        [
+            str(loader),
+            "--library-path",
+            ":".join(sorted(libraries)),
+            str(made / interpreter.relative_to("/")),
+            "-c",
+            code,
+        ],
         env={"PYTHONHOME": f"{stdlib.parent.parent}", "PATH": ""},
         capture_output=True,
         text=True,

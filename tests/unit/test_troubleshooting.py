@@ -1,4 +1,4 @@
-"""The page that is read by the reasons of `kubectl get`: it has a row for each that the operator can give, and no other."""
+"""The page by the reasons of `kubectl get`: it has a row for each that the operator can give, and no other."""
 
 import ast
 import re

@@ -1,9 +1,9 @@
 """values.schema.json of each chart: what is written by hand (values.schema.head.json), and what it refers to.
 
-`{"$ref": "#/definitions/NAME"}` in the head may name a definition of the head itself, one of the parts of Kubernetes' API in
-`kubernetes_shapes`, a kind's spec (`Queue`), or a part of one (`Etcd`): then it comes from the models, closed at every level, so that a misspelt
-field is refused before anything is sent to a cluster. Helm checks what is left to be checked offline; rules between fields
-are the API server's.
+`{"$ref": "#/definitions/NAME"}` in the head may name a definition of the head itself, one of the parts of Kubernetes'
+API in `kubernetes_shapes`, a kind's spec (`Queue`), or a part of one (`Etcd`): then it comes from the models, closed at
+every level, so that a misspelt field is refused before anything is sent to a cluster. Helm checks what can be checked
+offline; rules between fields are the API server's.
 """
 
 import json

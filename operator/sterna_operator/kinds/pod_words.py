@@ -1,8 +1,8 @@
 """Why a pod does not run, from its status: the scheduler's words, the kubelet's, and the broker's own last ones.
 
-A broker that ends before it serves says why on stderr, in lines that begin with `sterna broker:`. The kubelet keeps the end
-of what a container wrote with how it ended (`terminationMessagePolicy`, see builders/brokers.py); its own words for that say
-no more than that it waits.
+A broker that ends before it serves says why on stderr, in lines that begin with `sterna broker:`. The kubelet keeps the
+end of what a container wrote with how it ended (`terminationMessagePolicy`, see builders/brokers.py); its own words for
+that say no more than that it waits.
 """
 
 import json
@@ -47,10 +47,8 @@ def last_words(text: str) -> str:
     """What a broker said last, in one line, of the end of what it wrote."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     begins = [number for number, line in enumerate(lines) if line.startswith(_OWN)]
-    if begins:
-        words = " ".join(lines[begins[-1] :]).removeprefix(_OWN)
-    else:
-        words = _of_log(lines[-1]) if lines else ""
+    last = _of_log(lines[-1]) if lines else ""
+    words = " ".join(lines[begins[-1] :]).removeprefix(_OWN) if begins else last
     return words if len(words) <= _CHARACTERS_MAX else f"{words[:_CHARACTERS_MAX]}…"
 
 
