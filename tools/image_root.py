@@ -10,6 +10,7 @@ it stands in ROOT/usr/share/sterna; scanners find the distribution's packages in
 
 import compileall
 import json
+import os
 import py_compile
 import re
 import shutil
@@ -82,7 +83,9 @@ def make(root: Path, folders: Iterable[Path]) -> None:
         copy_environment(folder, _below(root, folder))
     libraries = _libraries(root, copied)
     _certificates(root)
-    if ldconfig := shutil.which("ldconfig", path="/usr/sbin:/sbin:/usr/bin:/bin"):
+    # Only root may look into a root that is not its own, as in a build; the loader finds what is in its usual folders.
+    ldconfig = shutil.which("ldconfig", path="/usr/sbin:/sbin:/usr/bin:/bin")
+    if ldconfig is not None and os.geteuid() == 0:
         subprocess.run([ldconfig, "-X", "-r", str(root)], check=True)
     _contents(root, [Path(sys.executable).resolve(), *libraries], given)
 

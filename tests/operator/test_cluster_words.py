@@ -254,6 +254,11 @@ def test_the_last_words_of_a_broker_are_found_in_what_it_wrote(text: str, words:
     assert pod_words.last_words(text) == words
 
 
+def test_the_kubelet_keeps_what_a_broker_wrote_last() -> None:
+    template = settled({"brokers": 1}).child("StatefulSet", "orders-broker")["spec"]["template"]
+    assert template["spec"]["containers"][0]["terminationMessagePolicy"] == "FallbackToLogsOnError"
+
+
 _ENDED = {"exitCode": 2, "reason": "Error", "message": _BROKEN_SETTINGS}
 
 
