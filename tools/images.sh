@@ -5,7 +5,7 @@
 #
 # The wheels are collected here, on the host, from the pins with their hashes, so that a build inside an image
 # downloads nothing. Where Docker is, it builds (`BUILDER=docker`); otherwise buildah does, and the images are loaded
-# into the local cluster (tools/cluster/cluster). BASE names another base image.
+# into the local cluster (tools/cluster/cluster). BASE names another image that Python is taken from (tools/image_root.py).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 PY=.venv/bin/python
@@ -17,6 +17,9 @@ if [ -z "${BUILDER:-}" ]; then
     if docker info >/dev/null 2>&1; then BUILDER=docker; else BUILDER=cluster; fi
 fi
 
+# What each may take unpacked, in MB, its base included.
+declare -A SIZES=([sterna-broker]=150 [sterna-operator]=200)
+
 # pins ROLE PINS: build/images/ROLE with the pinned wheels, which stay from one build to the next, until the pins change.
 pins() {
     local into=build/images/$1
@@ -27,7 +30,7 @@ pins() {
             --implementation cp --dest "$into/pins" --requirement "requirements/$2.txt"
         cp "requirements/$2.txt" "$into/pins.txt"
     fi
-    cp "$1/Dockerfile" "$into/Dockerfile"
+    cp "$1/Dockerfile" tools/image_root.py "$into/"
 }
 
 # ours ROLE: our own wheels beside them.
@@ -41,18 +44,24 @@ ours() {
 
 # build NAME CONTEXT: the image REPOSITORY/NAME:TAG.
 build() {
-    local name=$REPOSITORY/$1 tag=$3
+    local name=$REPOSITORY/$1 tag=$3 told size
     case $BUILDER in
     docker)
         docker build --quiet ${BASE:+--build-arg BASE="$BASE"} -t "$name:$tag" "$2" >/dev/null
-        printf 'image %s %s MiB\n' "$name:$tag" "$(($(docker image inspect -f '{{.Size}}' "$name:$tag") / 1048576))"
+        told="image $name:$tag $(($(docker image inspect -f '{{.Size}}' "$name:$tag") / 1000000)) MB"
         ;;
     cluster)
         "$CLUSTER" base
-        "$CLUSTER" image "$name:$tag" "$2" --build-arg BASE="${BASE:-localhost/python-base:1}"
+        told=$("$CLUSTER" image "$name:$tag" "$2" --build-arg BASE="${BASE:-localhost/python-base:1}")
         ;;
     *) echo "images: BUILDER is docker or cluster, not '$BUILDER'" >&2 && exit 2 ;;
     esac
+    echo "$told"
+    size=${told% MB}
+    size=${size##* }
+    if [ "${size%.*}" -ge "${SIZES[$1]:-1000}" ]; then
+        echo "images: $1 is to stay below ${SIZES[$1]} MB, everything included (docs/kubernetes/images.md)" >&2 && exit 1
+    fi
 }
 
 role() {

@@ -13,6 +13,11 @@ from sterna_resources.store import StoreMode, StoreName, check_mode, effective_m
 MEBIBYTE = 1024 * 1024
 STORES_MAX = 64
 
+# A broker takes messages while it has more than so many files of the log: the one that is written, one to go on in, and
+# the two of the reserve by which a full disk is emptied. tests/broker/test_small_volumes.py holds it against real
+# brokers.
+SERVING_SEGMENTS = 4
+
 _MESSAGE_TOO_LARGE = "limits.messageBytes may be half of log.segmentBytes at most"
 
 

@@ -43,8 +43,8 @@ class BrokerStatus(StatusModel):
     """Whether it is being emptied, to go."""
 
     message: str | None = Field(default=None, max_length=1_024)
-    """Why it does not serve, in its own words (`/readyz`), or those of whoever keeps it from that: scheduler, kubelet,
-    or the API server, which lets no pod be made."""
+    """Why it does not serve, in its own words (`/readyz`, or the last ones before it ended), or those of whoever keeps
+    it from that: scheduler, kubelet, or the API server, which lets no pod be made."""
 
 
 class ClusterStatus(Status):

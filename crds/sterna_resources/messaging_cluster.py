@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from sterna_resources.broker import BrokerSettings
+from sterna_resources.broker import SERVING_SEGMENTS, BrokerSettings
 from sterna_resources.cluster_access import (
     BROKERS_MAX,
     LISTENERS_MAX,
@@ -24,7 +24,7 @@ from sterna_resources.cluster_pods import (
     TopologySpread,
 )
 from sterna_resources.cluster_status import ClusterStatus
-from sterna_resources.fields import DnsLabel, Model, ObjectName, section
+from sterna_resources.fields import DnsLabel, Model, ObjectName, amount, section
 from sterna_resources.resource import Resource
 from sterna_resources.rules import Rule
 from sterna_resources.topology import DeletionPolicy, Paused
@@ -41,6 +41,10 @@ _NAME_FAULT = (
 )
 _INSECURE_FAULT = "without {} anybody on the network may read or do everything: insecure: true says that this is meant"
 _GRACE_FAULT = "pod.terminationGracePeriodSeconds has to be at least 5 seconds more than settings.drainMs"
+_VOLUME_FAULT = (
+    f"storage.size has to be more than {SERVING_SEGMENTS} times settings.log.segmentBytes, which is 64Mi unless it "
+    "says otherwise: on less a broker's disk is full from the beginning, and it never serves"
+)
 _ADDRESSES_FAULT = "a listener has fewer addresses or nodePorts than there are brokers"
 _HOST_FAULT = "with several brokers, host of a load balancer needs {ordinal}: each broker has an address of its own"
 
@@ -81,6 +85,14 @@ class MessagingClusterSpec(Model):
             ".pod",
         ),
         Rule(
+            # As numbers: of a quantity that is made from one nobody knows how long it is, and the rule would cost too
+            # much.
+            "quantity(string(self.storage.size)).asApproximateFloat() "
+            f"> double(self.settings.log.segmentBytes * {SERVING_SEGMENTS})",
+            _VOLUME_FAULT,
+            ".storage",
+        ),
+        Rule(
             "!has(self.listeners) || self.listeners.all(l, (!has(l.addresses) || size(l.addresses) >= self.brokers) "
             "&& (!has(l.nodePorts) || size(l.nodePorts) >= self.brokers))",
             _ADDRESSES_FAULT,
@@ -105,7 +117,7 @@ class MessagingClusterSpec(Model):
     """When the image is fetched."""
 
     storage: Storage = section(Storage)
-    """The volume of each broker, which holds its messages."""
+    """The volume of each broker, which holds its messages: more than four times `settings.log.segmentBytes`."""
 
     etcd: Etcd
     """Where brokers keep what they share."""
@@ -166,6 +178,8 @@ class MessagingClusterSpec(Model):
             refuse("insecure", _INSECURE_FAULT.format("tls" if self.tls is None else "authentication"))
         if self.pod.termination_grace_period_seconds * 1000 < self.settings.drain_ms + STOP_RESERVE_MS:
             refuse("grace", _GRACE_FAULT)
+        if amount(self.storage.size) <= self.settings.log.segment_bytes * SERVING_SEGMENTS:
+            refuse("volume", _VOLUME_FAULT)
         for listener in self.listeners:
             counts = [len(given) for given in (listener.addresses, listener.node_ports) if given is not None]
             if any(count < self.brokers for count in counts):

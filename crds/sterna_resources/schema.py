@@ -36,6 +36,12 @@ def schema(kind: str) -> dict[str, Any]:
     return result
 
 
+def part_schema(model: type[BaseModel]) -> dict[str, Any]:
+    """The schema of a part of a manifest, self-contained."""
+    result: dict[str, Any] = _without(described(model), _FOR_KUBERNETES)
+    return result
+
+
 def described(model: type[BaseModel]) -> dict[str, Any]:
     """The schema of any model, self-contained, with all that Kubernetes is to know besides."""
     raw = model.model_json_schema(by_alias=True)

@@ -1,12 +1,14 @@
 """What Prometheus is told. Values that somebody already counts are read when they are asked for."""
 
+import time  # noqa: TID251 - the operator as a process is not simulated
 from collections.abc import Callable, Iterator
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from sterna_operator.clusters import Clusters
-from sterna_operator.conditions import parse_timestamp
+from sterna_operator.conditions import READY, find, parse_timestamp
+from sterna_operator.kinds.cluster_certificate import days_left
 from sterna_operator.kube import Kube
 from sterna_operator.objects import CLUSTER, Objects
 from sterna_operator.ownership import Ownership
@@ -93,16 +95,7 @@ class _Gathered:
         yield GaugeMetricFamily("sterna_operator_leading", "1: this operator leads", int(self._is_leading()))
         yield GaugeMetricFamily("sterna_operator_objects", "Objects that are known", len(self._objects))
         yield GaugeMetricFamily("sterna_operator_secret_watches", "Secrets that are watched", len(self._secrets))
-        ends = GaugeMetricFamily(
-            "sterna_operator_certificate_not_after_seconds",
-            "When the certificate ends that a cluster's brokers show, in seconds since 1970",
-            labels=["namespace", "cluster"],
-        )
-        for key in self._objects.keys(CLUSTER):
-            end = ((self._objects.get(key) or {}).get("status") or {}).get("certificateNotAfter")
-            if end:
-                ends.add_metric([key.namespace, key.name], parse_timestamp(end) / 1000)
-        yield ends
+        yield from self._of_clusters()
         others = len(self._ownership.others)
         yield GaugeMetricFamily("sterna_operator_clusters_of_others", "Clusters that another operator has", others)
         age = GaugeMetricFamily("sterna_operator_watch_age_seconds", "Since a watch was heard of", labels=["path"])
@@ -127,3 +120,28 @@ class _Gathered:
         for (method, code), total in self._kube.requests_total.items():
             requests.add_metric([method, str(code)], total)
         yield requests
+
+    def _of_clusters(self) -> Iterator[Metric]:
+        """What the status of each cluster says, as figures."""
+        labels = ["namespace", "cluster"]
+        wanted = GaugeMetricFamily(
+            "sterna_operator_cluster_brokers", "Brokers that a cluster is to have", labels=labels
+        )
+        text = "Brokers of a cluster that serve"
+        serving = GaugeMetricFamily("sterna_operator_cluster_brokers_serving", text, labels=labels)
+        ready = GaugeMetricFamily("sterna_operator_cluster_ready", "1: a cluster is Ready", labels=labels)
+        text = "When the certificate ends that a cluster's brokers show, in seconds since 1970"
+        ends = GaugeMetricFamily("sterna_operator_certificate_not_after_seconds", text, labels=labels)
+        text = "Days until then; less than 0: it has ended"
+        left = GaugeMetricFamily("sterna_operator_certificate_days_left", text, labels=labels)
+        for key in self._objects.keys(CLUSTER):
+            object, names = self._objects.get(key) or {}, [key.namespace, key.name]
+            status = object.get("status") or {}
+            wanted.add_metric(names, (object.get("spec") or {}).get("brokers", 1))
+            serving.add_metric(names, status.get("readyBrokers") or 0)
+            ready.add_metric(names, int(find(status, READY).get("status") == "True"))
+            if end := status.get("certificateNotAfter"):
+                ends_ms = parse_timestamp(end)
+                ends.add_metric(names, ends_ms / 1000)
+                left.add_metric(names, days_left(ends_ms, int(time.time() * 1000)))
+        yield from (wanted, serving, ready, ends, left)

@@ -11,6 +11,9 @@ _CERTIFICATE = "needs either secretName, certManager or generated, one of them"
 _FEW = "a listener has fewer addresses or nodePorts than there are brokers"
 _ORDINAL = "with several brokers, host of a load balancer needs {ordinal}"
 _GRACE = "pod.terminationGracePeriodSeconds has to be at least 5 seconds more than settings.drainMs"
+_VOLUME = "storage.size has to be more than 4 times settings.log.segmentBytes"
+_SEGMENT_BYTES = 64 * 2**20
+_SMALL_SEGMENTS = {"log": {"segmentBytes": 2**20}, "limits": {"messageBytes": 2**19}}
 _NAMED = "names go with policy named"
 _SEGMENT = "limits.messageBytes may be half of log.segmentBytes at most"
 _MEANT = "anybody on the network may read or do everything: insecure: true says that this is meant"
@@ -117,7 +120,15 @@ def _pods() -> list[Case]:
         _refused(pod(tolerations=[{"key": "a", "operator": "Exists", "value": "b"}]), "value is for operator Equal"),
         _refused(pod(tolerations=[{"value": "b"}]), "without key, operator has to be Exists"),
         _taken(pod(affinity={"nodeAffinity": {"any": ["thing"]}}, labels={"a": "b"}, imagePullSecrets=[{"name": "x"}])),
-        _taken({**CLUSTER, "storage": {"size": 5}}),
+        _taken({**CLUSTER, "storage": {"size": 4 * _SEGMENT_BYTES + 1}}),
+        _taken({**CLUSTER, "storage": {"size": "257Mi"}}),
+        _taken({**CLUSTER, "storage": {"size": "5Mi"}, "settings": _SMALL_SEGMENTS}),
+        _refused({**CLUSTER, "storage": {"size": "100Mi"}}, _VOLUME),
+        _refused({**CLUSTER, "storage": {"size": "256Mi"}}, _VOLUME),
+        _refused({**CLUSTER, "storage": {"size": 5}}, _VOLUME),
+        _refused({**CLUSTER, "storage": {"size": "268435456000m"}}, _VOLUME),
+        _refused({**CLUSTER, "storage": {"size": "4Mi"}, "settings": _SMALL_SEGMENTS}, _VOLUME),
+        _refused({**CLUSTER, "settings": {"log": {"segmentBytes": 2**30}}, "storage": {"size": "4Gi"}}, _VOLUME),
         _taken({**CLUSTER, "storage": {"size": "500Gi", "storageClassName": "fast"}}),
         _refused({**CLUSTER, "storage": {"size": "much"}}, "should match", "must be an amount"),
         _refused({**CLUSTER, "storage": {"size": "-1Gi"}}, "should match", "must be an amount"),

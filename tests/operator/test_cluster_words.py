@@ -2,8 +2,10 @@
 
 import time
 from dataclasses import replace
+from typing import Any
 
 import pytest
+from sterna_operator.kinds import pod_words
 from sterna_operator.kube import path
 from sterna_operator.reasons import Reason
 
@@ -161,7 +163,14 @@ async def test_a_certificates_end_is_a_figure_and_its_faults_stand_in_the_status
     await world.reason("MessagingCluster", "mq", "Starting")
     figure = f'sterna_operator_certificate_not_after_seconds{{cluster="mq",namespace="{world.namespace}"}}'
     await eventually(lambda: world.metrics(running.address).get(figure, 0.0) > time.time(), timeout_s=30.0)
-    assert world.condition("MessagingCluster", "mq", "CertificateValid")["reason"] == "Valid"
+    valid = world.condition("MessagingCluster", "mq", "CertificateValid")
+    assert valid["reason"] == "Valid"
+    figures = world.metrics(running.address)
+    days = figures[f'sterna_operator_certificate_days_left{{cluster="mq",namespace="{world.namespace}"}}']
+    assert valid["message"].endswith(f": {days:.0f} days left")
+    assert 0 <= (figures[figure] - time.time()) / 86_400 - days < 1.01
+    assert figures[f'sterna_operator_cluster_ready{{cluster="mq",namespace="{world.namespace}"}}'] == 0.0
+    assert figures[f'sterna_operator_cluster_brokers{{cluster="mq",namespace="{world.namespace}"}}'] == 1.0
     world.certificate("server", {**pair(), "tls.crt": b"broken"})
     text = await world.reason("MessagingCluster", "mq", "CertificateInvalid")
     assert "Secret server: tls.crt is no certificate" in text
@@ -206,3 +215,114 @@ async def test_pods_that_kubernetes_lets_not_be_made_are_named(world: World, ope
         {"draining": False, "message": f"FailedCreate: {REFUSED}", "name": "mq-broker-0", "ready": False}
     ]
     await eventually(lambda: "NotServing" in world.events("mq"), timeout_s=30.0)
+
+
+# What a broker said before it ended
+
+_BROKEN_SETTINGS = """\
+{"part": "broker", "event": "starting", "level": "info"}
+sterna broker: the configuration cannot be used:
+/etc/sterna/settings/broker.yaml:5:3: spec.log.segmentBytes: should be at least 1048576
+"""
+_TRACEBACK = 'Traceback (most recent call last):\n  File "main.py", line 1\nRuntimeError: the log is not ours\n'
+_JSON_LOG = '{"event": "kept", "level": "info"}\n{"event": "certificate_broken", "error": "no\\nkey", "level": "error"}'
+_BACKOFF = "back-off 5m0s restarting failed container=broker pod=orders-broker-1_default(...)"
+
+
+def _pod_status(state: dict[str, Any], last: dict[str, Any] | None = None, *, ready: bool = False) -> dict[str, Any]:
+    container = {"name": "broker", "state": state, "lastState": {} if last is None else {"terminated": last}}
+    return {"containerStatuses": [{**container, "ready": ready}]}
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        pytest.param(
+            _BROKEN_SETTINGS,
+            "the configuration cannot be used: /etc/sterna/settings/broker.yaml:5:3: spec.log.segmentBytes: should be "
+            "at least 1048576",
+            id="its own words",
+        ),
+        pytest.param(_TRACEBACK, "RuntimeError: the log is not ours", id="a traceback"),
+        pytest.param(_JSON_LOG, "certificate_broken: no key", id="a log"),
+        pytest.param("[1]", "[1]", id="no record"),
+        pytest.param("", "", id="nothing"),
+        pytest.param("x" * 5_000, "x" * 500 + "…", id="too much"),
+    ],
+)
+def test_the_last_words_of_a_broker_are_found_in_what_it_wrote(text: str, words: str) -> None:
+    assert pod_words.last_words(text) == words
+
+
+def test_the_kubelet_keeps_what_a_broker_wrote_last() -> None:
+    template = settled({"brokers": 1}).child("StatefulSet", "orders-broker")["spec"]["template"]
+    assert template["spec"]["containers"][0]["terminationMessagePolicy"] == "FallbackToLogsOnError"
+
+
+_ENDED = {"exitCode": 2, "reason": "Error", "message": _BROKEN_SETTINGS}
+
+
+@pytest.mark.parametrize(
+    ("status", "fault", "ended"),
+    [
+        pytest.param(
+            _pod_status({"waiting": {"reason": "CrashLoopBackOff", "message": _BACKOFF}}, _ENDED),
+            "CrashLoopBackOff: ended with status 2: the configuration cannot be used: ",
+            "is being started anew: ended with status 2: the configuration cannot be used: ",
+            id="the kubelet waits",
+        ),
+        pytest.param(
+            _pod_status({"terminated": _ENDED}),
+            "ended with status 2: the configuration cannot be used: ",
+            None,
+            id="it has just ended",
+        ),
+        pytest.param(
+            _pod_status({"running": {}}, _ENDED),
+            None,
+            "is being started anew: ended with status 2: the configuration cannot be used: ",
+            id="it is started again",
+        ),
+        pytest.param(_pod_status({"running": {}}, _ENDED, ready=True), None, None, id="it has come up"),
+        pytest.param(
+            _pod_status({"terminated": {"exitCode": 137, "reason": "OOMKilled"}}),
+            "OOMKilled, ended with status 137",
+            None,
+            id="too little memory",
+        ),
+        pytest.param(
+            _pod_status({"waiting": {"reason": "ErrImagePull", "message": "no such image"}}),
+            "ErrImagePull: no such image",
+            None,
+            id="it never ran",
+        ),
+        pytest.param(_pod_status({"waiting": {"reason": "ContainerCreating"}}), None, None, id="it is on its way"),
+    ],
+)
+def test_how_a_pod_ended_is_read_from_its_status(status: dict[str, Any], fault: str | None, ended: str | None) -> None:
+    for said, wanted in ((pod_words.fault(status), fault), (pod_words.ended(status), ended)):
+        assert (said is None) == (wanted is None)
+        assert said is None or said.startswith(wanted or "")
+        assert said is None or "back-off" not in said
+
+
+def test_the_last_words_of_a_broker_stand_in_the_status_and_in_an_event() -> None:
+    world = settled({"brokers": 2})
+    words = "CrashLoopBackOff: ended with status 2: the configuration cannot be used: broker.yaml:5:3: no"
+    world.change_pod("orders-broker-1", is_ready=False, fault=words)
+    _says(world, words)
+    words = "is being started anew: ended with status 2: the configuration cannot be used: broker.yaml:5:3: no"
+    world.change_pod("orders-broker-1", fault=None, ended=words)
+    _says(world, words)
+    world.change_pod("orders-broker-1", is_ready=True)
+    world.settle()
+    assert words not in world.message()
+
+
+def _says(world: PlanWorld, words: str) -> None:
+    plan = world.decide()
+    assert plan.status is not None
+    assert plan.status.conditions[0].message == f"1 of 2 brokers serve; orders-broker-1: {words}"
+    assert plan.status.fields["brokers"][1]["message"] == words
+    [said] = [one.message for one in plan.announcements if one.reason is Reason.NotServing]
+    assert said == f"orders-broker-1 does not serve: {words}"

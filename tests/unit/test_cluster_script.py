@@ -170,3 +170,31 @@ def test_a_build_that_fails_says_which_program_it_was(machine: Path) -> None:
     assert outcome.stderr.endswith("cluster: go build failed for kubectl\n")
     missing = "not built yet: kubectl helm (tools/cluster/cluster build api)"
     assert run(machine, "lacks", "api").stdout.strip() == missing
+
+
+def test_a_wiped_cluster_leaves_no_network_namespace_of_its_pods_and_touches_no_others(machine: Path) -> None:
+    notes, deleted = machine / "cni", machine / "deleted"
+    for folder in ("results", "networks/sterna", "networks/bridge"):
+        (notes / folder).mkdir(parents=True)
+    for network, sandbox in (("sterna", "a1"), ("sterna", "b2"), ("docker", "c3")):
+        told = f'{{"interfaces":[{{"name":"eth0","sandbox":"/var/run/netns/cni-{sandbox}"}}],"ips":[]}}'
+        (notes / "results" / f"{network}-{sandbox}-eth0").write_text(told)
+        (notes / "results" / f"cni-loopback-{sandbox}-lo").write_text("{}")
+    (notes / "networks/bridge/10.1.0.2").write_text("c3")
+    # Whoever deletes others than it should is found by this; nothing of this machine is touched.
+    make_program(machine / "bin", "ip", f'echo "$*" >> {deleted}')
+    make_program(machine / "bin", "id", "echo 0")
+    outcome = subprocess.run(
+        [_SCRIPT, "down", "--wipe"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**environment(machine), "STERNA_CNI_NOTES": str(notes)},
+        timeout=30,
+    )
+    assert outcome.returncode == 0, outcome.stderr
+    asked = [line for line in deleted.read_text().splitlines() if "cni-" in line]
+    assert asked == ["netns del cni-a1", "netns del cni-b2"]
+    assert sorted(file.name for file in (notes / "results").iterdir()) == ["cni-loopback-c3-lo", "docker-c3-eth0"]
+    assert [file.name for file in (notes / "networks").iterdir()] == ["bridge"]
+    assert (notes / "networks/bridge/10.1.0.2").exists()

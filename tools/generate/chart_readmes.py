@@ -9,7 +9,8 @@ from ruamel.yaml import YAML
 
 from tools.fingerprints import ROOT
 
-CHARTS = sorted(file.parent.name for file in (ROOT / "charts").glob("*/values.schema.json"))
+CHARTS = sorted(file.parent.name for file in (ROOT / "charts").glob("*/values.yaml"))
+_SCHEMAS = ("values.schema.head.json", "values.schema.json")
 INPUTS = ("tools/generate/chart_readmes.py", "charts")
 OUTPUTS = tuple(f"charts/{chart}/README.md" for chart in CHARTS)
 
@@ -26,7 +27,8 @@ def page(folder: Path) -> str:
     """The page of one chart."""
     yaml = YAML(typ="safe")
     chart, values = (yaml.load((folder / name).read_text()) for name in ("Chart.yaml", "values.yaml"))
-    schema = json.loads((folder / "values.schema.json").read_text())
+    # Where one is made from a head, that has every value, and the rest has what they refer to.
+    schema = json.loads(next(filter(Path.exists, (folder / name for name in _SCHEMAS))).read_text())
     head_file = folder / "README.head.md"
     head = head_file.read_text().strip() + "\n\n" if head_file.exists() else ""
     rows = "\n".join(_rows(schema, values or {}, ""))

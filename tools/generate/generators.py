@@ -8,6 +8,7 @@ from tools.fingerprints import ROOT, files_below
 from tools.generate import (
     argo_cd,
     chart_readmes,
+    chart_schemas,
     cli_reference,
     definitions,
     etcd_stubs,
@@ -54,6 +55,7 @@ def generators() -> list[Generator]:
             "kubernetes-reference", kubernetes_reference.INPUTS, kubernetes_reference.OUTPUTS, kubernetes_reference.make
         ),
         Generator("argo-cd", argo_cd.INPUTS, argo_cd.OUTPUTS, argo_cd.make),
+        Generator("chart-schemas", chart_schemas.INPUTS, chart_schemas.OUTPUTS, chart_schemas.make),
         Generator("chart-readmes", chart_readmes.INPUTS, chart_readmes.OUTPUTS, chart_readmes.make),
         Generator("operator-rights", operator_rights.INPUTS, operator_rights.OUTPUTS, operator_rights.make),
         Generator("manifests", manifests.INPUTS, manifests.OUTPUTS, manifests.make),

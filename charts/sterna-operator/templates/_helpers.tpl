@@ -34,16 +34,52 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end -}}
 
+{{- /* Those of what Prometheus selects, with the labels by which it does. */ -}}
+{{- define "sterna-operator.monitorLabels" -}}
+{{ include "sterna-operator.labels" . }}
+{{- with .Values.metrics.labels }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
 {{- define "sterna-operator.account" -}}
 {{- default (include "sterna-operator.fullname" .) .Values.serviceAccount.name -}}
 {{- end -}}
 
+{{- /* An image by its digest, or else by its tag: a dict with image (repository, tag, digest) and root. */ -}}
+{{- define "sterna-operator.reference" -}}
+{{- if .image.digest -}}
+{{- printf "%s@%s" .image.repository .image.digest -}}
+{{- else -}}
+{{- printf "%s:%s" .image.repository (default .root.Chart.AppVersion .image.tag) -}}
+{{- end -}}
+{{- end -}}
+
 {{- define "sterna-operator.image" -}}
-{{- printf "%s:%s" .Values.image.repository (default .Chart.AppVersion .Values.image.tag) -}}
+{{- include "sterna-operator.reference" (dict "image" .Values.image "root" .) -}}
 {{- end -}}
 
 {{- define "sterna-operator.brokerImage" -}}
-{{- printf "%s:%s" .Values.brokerImage.repository (default .Chart.AppVersion .Values.brokerImage.tag) -}}
+{{- include "sterna-operator.reference" (dict "image" .Values.brokerImage "root" .) -}}
+{{- end -}}
+
+{{- /* Where pods may run, and with what their images are fetched: the same for the operator and for its hook. */ -}}
+{{- define "sterna-operator.placement" -}}
+{{- with .Values.imagePullSecrets }}
+imagePullSecrets:
+  {{- range . }}
+  - name: {{ . }}
+  {{- end }}
+{{- end }}
+{{- with .Values.nodeSelector }}
+nodeSelector: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.tolerations }}
+tolerations: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
 {{- end -}}
 
 {{- /* The rules of files/rules.yaml without their reasons, which the API server does not take. */ -}}

@@ -24,7 +24,35 @@ users:
 {{- end }}
 {{- end -}}
 
+{{- /* An image by its digest, or else by its tag: a dict with image (repository, tag, digest) and root. */ -}}
+{{- define "sterna.reference" -}}
+{{- if .image.digest -}}
+{{- printf "%s@%s" .image.repository .image.digest -}}
+{{- else -}}
+{{- printf "%s:%s" .image.repository (default .root.Chart.AppVersion .image.tag) -}}
+{{- end -}}
+{{- end -}}
+
+{{- /* Where pods may run, and with what images are fetched, as a pod has it: of the brokers, of the test and of the guard. What
+spec.pod says comes before the values of the chart. */ -}}
+{{- define "sterna.placement" -}}
+{{- $pod := default dict .Values.spec.pod -}}
+{{- $own := dict -}}
+{{- with .Values.imagePullSecrets }}
+{{- $names := list }}
+{{- range . }}{{ $names = append $names (dict "name" .) }}{{ end }}
+{{- $_ := set $own "imagePullSecrets" $names }}
+{{- end }}
+{{- with .Values.nodeSelector }}{{ $_ := set $own "nodeSelector" . }}{{ end }}
+{{- with .Values.tolerations }}{{ $_ := set $own "tolerations" . }}{{ end }}
+{{- $given := pick $pod "imagePullSecrets" "nodeSelector" "tolerations" "priorityClassName" -}}
+{{- with mergeOverwrite $own (deepCopy $given) }}{{ toYaml . }}{{ end }}
+{{- end -}}
+
 {{- define "sterna.spec" -}}
+{{- with include "sterna.placement" . | trim }}
+pod: {{- . | nindent 2 }}
+{{- end }}
 {{- with .Values.brokers }}
 brokers: {{ . }}
 {{- end }}

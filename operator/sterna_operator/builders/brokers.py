@@ -138,6 +138,8 @@ def _container(blueprint: Blueprint) -> dict[str, Any]:
         "livenessProbe": pods.http_probe("/livez", "monitor", scheme, 10, 6),
         "readinessProbe": pods.http_probe("/readyz", "monitor", scheme, _PROBE_S, 1),
         "lifecycle": {"preStop": {"sleep": {"seconds": _LEAVING_S}}},
+        # What a broker says before it ends is kept with its pod, and stands in the cluster's status.
+        "terminationMessagePolicy": "FallbackToLogsOnError",
         "securityContext": pods.container_security(),
         "volumeMounts": _mounts(blueprint),
     }

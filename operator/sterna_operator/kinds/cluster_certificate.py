@@ -15,6 +15,7 @@ from sterna_operator import conditions
 from sterna_operator.builders import brokers as broker_builder
 from sterna_operator.builders.blueprint import Blueprint
 from sterna_operator.conditions import Condition
+from sterna_operator.words import counted
 
 CERTIFICATE_VALID = "CertificateValid"
 
@@ -66,11 +67,19 @@ class Judged:
         if self.has_expired:
             return Condition(CERTIFICATE_VALID, "False", "Expired", f"since {self._end}")
         reason = "ExpiresSoon" if self.is_soon else "Valid"
-        return Condition(CERTIFICATE_VALID, "True", reason, f"until {self._end}" if self.not_after_ms else "")
+        if self.not_after_ms is None:
+            return Condition(CERTIFICATE_VALID, "True", reason)
+        left = counted(days_left(self.not_after_ms, self.now_ms), "day")
+        return Condition(CERTIFICATE_VALID, "True", reason, f"until {self._end}: {left} left")
 
     @property
     def _end(self) -> str:
         return conditions.timestamp(self.not_after_ms or 0)
+
+
+def days_left(not_after_ms: int, now_ms: int) -> int:
+    """Whole days until a certificate ends; less than 0: it has ended."""
+    return (not_after_ms - now_ms) // _DAY_MS
 
 
 def judge(blueprint: Blueprint, secrets: Mapping[str, Mapping[str, bytes] | None], now_ms: int) -> Judged | None:

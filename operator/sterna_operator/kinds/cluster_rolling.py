@@ -11,6 +11,7 @@ from typing import Any
 
 from sterna_operator.builders.blueprint import SETTINGS_ANNOTATION
 from sterna_operator.conditions import parse_timestamp
+from sterna_operator.kinds import pod_words
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,11 @@ class Pod:
     is_ready: bool
     is_going: bool
     fault: str | None = None
+    """Why it cannot run, as the kubelet, the scheduler or its own last words say it; None: nothing is known."""
+
+    ended: str | None = None
+    """How its last run ended, where it is being started anew."""
+
     going_since_ms: int | None = None
     """When it was to have ended; None: nobody has deleted it."""
 
@@ -59,7 +65,8 @@ def read(manifest: Mapping[str, Any], secrets_annotation: str) -> Pod:
         host_ip=status.get("hostIP"),
         is_ready=ready,
         is_going="deletionTimestamp" in metadata,
-        fault=_fault(status),
+        fault=pod_words.fault(status),
+        ended=pod_words.ended(status),
         going_since_ms=parse_timestamp(metadata["deletionTimestamp"]) if "deletionTimestamp" in metadata else None,
         version=metadata["resourceVersion"],
     )
@@ -82,15 +89,3 @@ def decide(pods: Iterable[Pod], replicas: int, wanted: str, serving: frozenset[s
         missing = next((pod.name for pod in there if pod.name not in serving), "a broker that is being started")
         return Rolling(None, len(outdated), missing)
     return Rolling(outdated[-1], len(outdated))
-
-
-def _fault(status: Mapping[str, Any]) -> str | None:
-    """Why a pod cannot start, in the kubelet's or the scheduler's words."""
-    for container in status.get("containerStatuses") or ():
-        waiting = (container.get("state") or {}).get("waiting") or {}
-        if waiting.get("reason") not in (None, "ContainerCreating", "PodInitializing"):
-            return f"{waiting['reason']}: {waiting.get('message', '')}".rstrip(": ")
-    for condition in status.get("conditions") or ():
-        if condition["type"] == "PodScheduled" and condition["status"] == "False":
-            return f"not scheduled: {condition.get('message', '')}".rstrip(": ")
-    return None

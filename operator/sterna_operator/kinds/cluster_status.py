@@ -143,9 +143,15 @@ def _named(facts: Facts) -> list[str]:
 def warnings(facts: Facts) -> list[str]:
     """What somebody has to see to before a broker can serve, each as an event says it."""
     seen = {
-        pod.name: fault for pod in facts.pods if (fault := pod.fault or _overdue(facts, pod) or _unready(facts, pod))
+        pod.name: fault
+        for pod in facts.pods
+        if (fault := _overdue(facts, pod) or pod.fault or _unready(facts, pod) or _broken_off(pod))
     }
     return [f"{name} does not serve: {fault}" for name, fault in sorted((seen | dict(facts.refused_pods)).items())]
+
+
+def _broken_off(pod: Pod) -> str | None:
+    return None if pod.is_ready or pod.is_going else pod.ended
 
 
 def _unready(facts: Facts, pod: Pod) -> str | None:
@@ -177,6 +183,8 @@ def _fault(facts: Facts, pod: Pod) -> str | None:
         return overdue
     if pod.fault is None and pod.name not in facts.serving and (reasons := _reasons(facts, pod)):
         return reasons
+    if pod.fault is None and not pod.is_ready and not pod.is_going and pod.ended is not None:
+        return pod.ended
     if pod.fault is None and pod.is_ready and not pod.is_going and pod.name not in facts.serving:
         return "it is ready, and not registered in etcd: clients are served, and what is changed does not reach it"
     return pod.fault
