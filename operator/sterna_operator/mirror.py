@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import structlog
-from sterna_etcd import Claim, HomeKey, KeyLayoutError, Layout
+from sterna_etcd import Claim, Event, HomeKey, KeyLayoutError, Layout
 from sterna_etcd.records import (
     BrokerRecord,
     BrokerStatus,
@@ -180,6 +180,12 @@ class Mirror:
         return sum(map(len, self._values.values()))
 
     # What it is told
+
+    def take(self, event: Event) -> Change | None:
+        """What the watch tells of one key; None: that is no news."""
+        if event.current is None:
+            return self.remove(event.key, event.revision)
+        return self.put(event.key, event.current.value, event.revision)
 
     def put(self, key: str, value: bytes, revision: int) -> Change | None:
         """A key was written; None: that is no news."""

@@ -275,11 +275,7 @@ class ClusterStore:
                 for number, event in enumerate(batch.events):
                     if number % _PAUSE_EVERY == _PAUSE_EVERY - 1:
                         await asyncio.sleep(0)
-                    if event.current is None:
-                        change = self.mirror.remove(event.key, batch.revision)
-                    else:
-                        change = self.mirror.put(event.key, event.current.value, event.current.mod_revision)
-                    if change is not None:
+                    if (change := self.mirror.take(event)) is not None:
                         changes.append(change)
                 self.mirror.come_to(batch.revision)
                 self.identity.note(batch.revision)
