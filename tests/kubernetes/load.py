@@ -7,8 +7,8 @@ file appears; then it receives what is left. It ends when nothing is missing, or
 nothing, and what is missing is lost. A receiver that is merely slow is waited for.
 
 A send whose outcome the SDK does not know is done again, as it advises; such a message may come twice. A send that is
-refused for a moment, as by a broker that is being emptied, is done again a little later. How many have been confirmed
-stands in the file `confirmed` beside the stop file.
+refused for a moment, as by a broker that is being emptied or has no room, is done again a little later. How many have
+been confirmed stands in the file `confirmed` beside the stop file.
 
 One JSON object on stdout: what was confirmed, what came, what is missing, how much the queue's broker still holds then,
 how long the last of it took to come, how many sends had an unknown outcome or were refused at first, how often anything
@@ -95,6 +95,10 @@ class Load:
         except sterna.errors.UnavailableError as error:
             if not error.retryable:
                 raise
+            self._refused += 1
+            return False
+        except sterna.errors.StoreFullError:
+            # Nothing of it was kept, and there may be room again.
             self._refused += 1
             return False
         return True
