@@ -42,9 +42,9 @@ class RevisionWentBackError(NotDoneError):
 class Event:
     """A key's new state; `current` None: it is gone.
 
-    `revision` is that of the change itself. A batch may tell of several changes of one key, and its revision is the last
-    one's: a key that was removed and written again is not gone at the revision at which it was written. What a listing
-    does not have any more is gone at the listing's revision: nobody knows better.
+    `revision` is that of the change itself. A batch may tell of several changes of one key, and its revision is the
+    last one's: a key that was removed and written again is not gone at the revision at which it was written. What a
+    listing does not have any more is gone at the listing's revision: nobody knows better.
     """
 
     key: str

@@ -1,7 +1,7 @@
 """From an earlier version to this one, operator, definitions and brokers, while messages flow.
 
-Only where STERNA_TEST_EARLIER names a checkout of the earlier version, whose images STERNA_TEST_EARLIER_BROKER_IMAGE and
-STERNA_TEST_EARLIER_OPERATOR_IMAGE name: `tools/upgrade-from.sh COMMIT` makes all of that, and runs this.
+Only where STERNA_TEST_EARLIER names a checkout of the earlier version, whose images STERNA_TEST_EARLIER_BROKER_IMAGE
+and STERNA_TEST_EARLIER_OPERATOR_IMAGE name: `tools/upgrade-from.sh COMMIT` makes all of that, and runs this.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""A volume that fills while messages flow: what is refused leaves no trace, what was confirmed stays, and all goes on."""
+"""A volume that fills while messages flow: what is refused leaves no trace, what was confirmed stays, all goes on."""
 
 import asyncio
 import json
@@ -26,7 +26,7 @@ _BALLAST_LEFT_BYTES = 64 * 1024
 
 
 class SmallVolume:
-    """A file system of its own, of a few hundred MiB, that Kubernetes knows as a volume of a storage class of its own."""
+    """A file system of a few hundred MiB, which Kubernetes knows as a volume of a storage class of its own."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self.name = name
@@ -42,7 +42,13 @@ class SmallVolume:
         run("mkfs.ext4", "-q", "-F", "-m", "0", str(self._image))
         run("mount", "-o", "loop", str(self._image), str(self._mount))
         self._mount.chmod(0o777)
-        run("kubectl", "apply", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": self._kinds()}))
+        run(
+            "kubectl",
+            "apply",
+            "-f",
+            "-",
+            stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": self._kinds()}),
+        )
 
     def remove(self) -> None:
         """Takes all of it away, as far as it is there."""

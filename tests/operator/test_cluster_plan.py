@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from sterna_etcd.records import BrokerStatus, DrainRecord
@@ -531,3 +532,33 @@ def test_brokers_that_an_earlier_cluster_had_closed_are_opened_before_there_are_
     world.change_members(drains={"orders-broker-0": DrainRecord(closes_only=True), "orders-broker-1": DrainRecord()})
     steps = world.decide().steps
     assert [step.broker for step in steps if isinstance(step, RemoveDrain)] == ["orders-broker-0"]
+
+
+def _preferred(world: World) -> list[dict[str, Any]]:
+    template = world.child("StatefulSet", "orders-broker")["spec"]["template"]["spec"]
+    anti = template.get("affinity", {}).get("podAntiAffinity", {})
+    return list(anti.get("preferredDuringSchedulingIgnoredDuringExecution", ()))
+
+
+def test_brokers_prefer_other_nodes_by_a_wish_that_needs_no_zones() -> None:
+    """A constraint beside one over zones counts on no node that has no zone: what is wished counts by itself."""
+    world = settled(THREE)
+    selector = world.child("StatefulSet", "orders-broker")["spec"]["selector"]
+    keys = ["kubernetes.io/hostname", "topology.kubernetes.io/zone"]
+    assert [one["podAffinityTerm"] for one in _preferred(world)] == [
+        {"topologyKey": key, "labelSelector": selector} for key in keys
+    ]
+    strict = settled({**THREE, "topologySpread": {"keys": ["zone"], "whenUnsatisfiable": "DoNotSchedule"}})
+    assert _preferred(strict) == []
+    template = strict.child("StatefulSet", "orders-broker")["spec"]["template"]["spec"]
+    assert [one["topologyKey"] for one in template["topologySpreadConstraints"]] == ["zone"]
+
+
+def test_what_a_manifest_says_of_affinity_stays_beside_the_spreading() -> None:
+    term = {"weight": 1, "podAffinityTerm": {"topologyKey": "rack", "labelSelector": {"matchLabels": {"a": "b"}}}}
+    own = {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [term]}, "nodeAffinity": {}}
+    world = settled({**THREE, "pod": {"affinity": own}})
+    found = _preferred(world)
+    assert found[0] == term
+    assert len(found) == 3
+    assert "nodeAffinity" in world.child("StatefulSet", "orders-broker")["spec"]["template"]["spec"]["affinity"]

@@ -1,7 +1,7 @@
 """How often the operator writes to Kubernetes for one object: what a thousand of them cost the API server.
 
-Counted by the operator's process itself, on a real API server. How long it takes is measured by `bench/operator.py`, and
-told by no test.
+Counted by the operator's process itself, on a real API server. How long it takes is measured by `bench/operator.py`,
+and told by no test.
 """
 
 from collections import Counter

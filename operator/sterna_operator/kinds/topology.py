@@ -277,7 +277,9 @@ def _put(desired: Desired, observed: Observed) -> tuple[PutConfig, list[Announce
             said.append(Announcement(Reason.DriftRepaired, text))
         elif observed.home:
             again = "again" if _has_left_it(desired, observed) else "from now on"
-            said.append(Announcement(Reason.Adopted, f"{label} existed on broker {observed.home}, and is managed {again}"))
+            said.append(
+                Announcement(Reason.Adopted, f"{label} existed on broker {observed.home}, and is managed {again}")
+            )
         takes_back = observed.left_by is not None
         return PutConfig(f"create {label}", claim, record, 0, takes_back), said
     old = standing.record
