@@ -43,7 +43,7 @@ ENDED_BY_FAULT = 1
 ENDED_BY_OTHER_LEADER = 3
 
 # So long the lists of objects wait for what is listed of etcd, and for clusters to be opened before that.
-_STORES_MAX_S = 10.0
+_STORES_MAX_S = 30.0
 _OPENING_MAX_S = 2.0
 
 # So long what is well already waits for everything to be listed.

@@ -134,7 +134,6 @@ class Load:
                     if GIVE_UP_S is None:
                         raise
                     await self._anew(receiver)
-                    await asyncio.sleep(1)
         finally:
             await receiver.close()
 
