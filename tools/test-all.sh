@@ -31,7 +31,7 @@ part "mutants of log and state, 30 minutes at most" "$PY" -m tools.mutants
 part "the engine against the model of a queue, $MODEL_SEEDS cases" \
     with_seeds "$MODEL_SEEDS" "$PY" -m pytest -q tests/core/test_queue_model.py
 part "real brokers under load, with faults, ${SOAK_CYCLES:-300} cycles" "$PY" -m tests.soak --cycles "${SOAK_CYCLES:-300}"
-part "pods" tools/test-cluster.sh
+part "pods, the long ones too" env STERNA_ALL=1 tools/test-cluster.sh
 
 printf '\n==== %s, SEED=%s\n' "$(git describe --always --dirty --exclude='*')" "$SEED"
 printf '%s\n' "${results[@]}"

@@ -40,10 +40,16 @@ class RevisionWentBackError(NotDoneError):
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A key's new state; `current` None: it is gone."""
+    """A key's new state; `current` None: it is gone.
+
+    `revision` is that of the change itself. A batch may tell of several changes of one key, and its revision is the
+    last one's: a key that was removed and written again is not gone at the revision at which it was written. What a
+    listing does not have any more is gone at the listing's revision: nobody knows better.
+    """
 
     key: str
     current: KeyValue | None
+    revision: int
 
 
 @dataclass(frozen=True)
@@ -115,8 +121,12 @@ class Watch:
         if listed.revision < self.revision:
             raise _went_back(listed.revision, self.revision)
         present = {pair.key: pair for pair in listed.values}
-        events = [Event(key, None) for key in self._known if key not in present]
-        events += [Event(key, pair) for key, pair in present.items() if self._known.get(key) != pair.mod_revision]
+        events = [Event(key, None, listed.revision) for key in self._known if key not in present]
+        events += [
+            Event(key, pair, pair.mod_revision)
+            for key, pair in present.items()
+            if self._known.get(key) != pair.mod_revision
+        ]
         self._known = {key: pair.mod_revision for key, pair in present.items()}
         self.revision, self._listed = listed.revision, True
         return Batch(listed.revision, events, is_listing=True)
@@ -213,10 +223,10 @@ class Watch:
             pair = values.key_value(one.kv)
             if one.type == pb.Event.DELETE:
                 self._known.pop(pair.key, None)
-                events.append(Event(pair.key, None))
+                events.append(Event(pair.key, None, one.kv.mod_revision))
             else:
                 self._known[pair.key] = pair.mod_revision
-                events.append(Event(pair.key, pair))
+                events.append(Event(pair.key, pair, one.kv.mod_revision))
         if not events:
             return None
         # Not the header's revision: while the watch catches up, that is ahead of what has been told.

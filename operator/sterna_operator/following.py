@@ -56,7 +56,10 @@ class Follower:
         clock: WatchClock,
         *,
         inactivity_s: float,
+        turn: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
+        """`turn`: awaited before the first list; what is new is told meanwhile."""
+        self._turn = turn
         self._kube = kube
         self._watched = watched
         self._namespace = namespace
@@ -106,6 +109,9 @@ class Follower:
         """Hands over all objects, whenever nothing is known of what has happened until now."""
         await self._must_list.wait()
         self._must_list.clear()
+        if self._turn is not None:
+            await self._turn()
+            self._turn = None
         began, found, version = time.monotonic(), set[Key](), ""
         try:
             async for page in self._kube.pages(self._watched.api_version, self._watched.kind, self._namespace):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import structlog
-from sterna_etcd import Claim, HomeKey, KeyLayoutError, Layout
+from sterna_etcd import Claim, Event, HomeKey, KeyLayoutError, Layout
 from sterna_etcd.records import (
     BrokerRecord,
     BrokerStatus,
@@ -181,15 +181,22 @@ class Mirror:
 
     # What it is told
 
+    def fill(self, event: Event) -> None:
+        """What was there before anybody looked: it is no change, and what it concerns is not worked out."""
+        if event.current is not None:
+            self._put(event.key, event.current.value, event.revision)
+
+    def take(self, event: Event) -> Change | None:
+        """What the watch tells of one key; None: that is no news."""
+        if event.current is None:
+            return self.remove(event.key, event.revision)
+        return self.put(event.key, event.current.value, event.revision)
+
     def put(self, key: str, value: bytes, revision: int) -> Change | None:
         """A key was written; None: that is no news."""
-        known = self._find(key)
-        if (known is not None and known.revision >= revision) or self._removed.get(key, 0) >= revision:
+        before = self._owners.get(key)
+        if not self._put(key, value, revision):
             return None
-        self._removed.pop(key, None)
-        self._values.setdefault(_parent(key), {})[key] = _Value(value, revision)
-        before = self._disown(key)
-        self._own(key, value)
         return Change(key, self._claim(key), self._owners.get(key) or before)
 
     def remove(self, key: str, revision: int) -> Change | None:
@@ -219,8 +226,20 @@ class Mirror:
 
     # Inside
 
+    def _put(self, key: str, value: bytes, revision: int) -> bool:
+        known = self._find(key)
+        if (known is not None and known.revision >= revision) or self._removed.get(key, 0) >= revision:
+            return False
+        self._removed.pop(key, None)
+        self._values.setdefault(_parent(key), {})[key] = _Value(value, revision)
+        self._disown(key)
+        self._own(key, value)
+        return True
+
     def _own(self, key: str, value: bytes) -> None:
-        claim = self._claim(key) if key.startswith((self.layout.configs, self.layout.users)) else None
+        if not key.startswith((self.layout.configs, self.layout.users)):
+            return
+        claim = self._claim(key)
         if claim is None:
             return
         record: type[ConfigRecord | UserRecord] = UserRecord if key.startswith(self.layout.users) else ConfigRecord

@@ -6,7 +6,6 @@ import enum
 class Reason(enum.Enum):
     """Why an event is posted; the value is whether it is a warning."""
 
-    Applied = ("Applied", False)
     Updated = ("Updated", False)
     Adopted = ("Adopted", False)
     DriftRepaired = ("DriftRepaired", False)

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import signal
+import time  # noqa: TID251 - the operator as a process is not simulated
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -40,6 +41,10 @@ log = structlog.get_logger(__name__)
 ENDED_BY_SIGNAL = 0
 ENDED_BY_FAULT = 1
 ENDED_BY_OTHER_LEADER = 3
+
+# So long the lists of objects wait for what is listed of etcd, and for clusters to be opened before that.
+_STORES_MAX_S = 30.0
+_OPENING_MAX_S = 2.0
 
 # So long what is well already waits for everything to be listed.
 _LISTING_MAX_S = 60.0
@@ -261,9 +266,24 @@ def followers(parts: Parts) -> list[tuple[str, Follower]]:
                 parts.wakeups,
                 parts.clock,
                 inactivity_s=parts.settings.watch_inactivity_s,
+                turn=None if kind == CLUSTER else partial(stores_first, parts.clusters, parts.objects),
             )
             made.append((kind, follower))
     return made
+
+
+async def stores_first(clusters: Clusters, objects: Objects) -> None:
+    """Waits while clusters' etcds are read: without that nothing can be done for any object, however new.
+
+    Both keep a core busy, for tens of thousands of objects for seconds. An etcd that does not answer is not waited for.
+    """
+    began = time.monotonic()
+    while (waited_s := time.monotonic() - began) < _STORES_MAX_S:
+        stores = clusters.all()
+        opening = waited_s < _OPENING_MAX_S and any(key not in stores for key in objects.keys(CLUSTER))
+        if not opening and not any(store.is_listing for store in stores.values()):
+            return
+        await asyncio.sleep(0.05)
 
 
 async def resync(parts: Parts) -> None:

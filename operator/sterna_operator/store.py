@@ -116,6 +116,7 @@ class ClusterStore:
         self.listed = asyncio.Event()
         """Set once the mirror has everything."""
 
+        self._has_failed = False
         self._task: asyncio.Task[None] | None = None
 
     # Life
@@ -132,6 +133,11 @@ class ClusterStore:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
         await self._client.close()
+
+    @property
+    def is_listing(self) -> bool:
+        """Whether etcd is being read for the first time, and nothing is known to be in the way."""
+        return not self.listed.is_set() and not self._has_failed
 
     @property
     def has_ended(self) -> bool:
@@ -300,23 +306,21 @@ class ClusterStore:
         watch.on_fault = self._on_fault
         async with aclosing(watch.batches()) as batches:
             async for batch in batches:
-                changes = []
+                is_first, changes = not self.listed.is_set(), []
                 for number, event in enumerate(batch.events):
                     if number % _PAUSE_EVERY == _PAUSE_EVERY - 1:
                         await asyncio.sleep(0)
-                    if event.current is None:
-                        change = self.mirror.remove(event.key, batch.revision)
-                    else:
-                        change = self.mirror.put(event.key, event.current.value, event.current.mod_revision)
-                    if change is not None:
+                    if is_first:
+                        # What was there before us is no change.
+                        self.mirror.fill(event)
+                    elif (change := self.mirror.take(event)) is not None:
                         changes.append(change)
                 self.mirror.come_to(batch.revision)
                 self.identity.note(batch.revision)
-                # What was there before us is no change; that the store can be used now has everything looked at.
-                is_first = not self.listed.is_set()
+                # That the store can be used now has everything looked at.
                 self.listed.set()
                 self._note(None)
-                if changes and not is_first and self._on_change is not None:
+                if changes and self._on_change is not None:
                     self._on_change(self, changes, False)
 
     async def _verify(self) -> None:
@@ -329,6 +333,7 @@ class ClusterStore:
         if fault is None and self.mirror.revision == 0:
             # It answers, and has not listed yet.
             return
+        self._has_failed |= fault is not None
         changed = (fault and (fault.reason, str(fault))) != (self.fault and (self.fault.reason, str(self.fault)))
         self.fault = fault
         if changed:

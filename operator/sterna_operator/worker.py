@@ -34,8 +34,9 @@ log = structlog.get_logger(__name__)
 PLAN_ANNOTATION = "sterna.dev/plan"
 _PLAN_STEPS_MAX = 100
 _CONFLICTS_MAX = 5
-# How long an object that was just created waits for brokers before its status says that it waits.
-_PATIENCE_S = 1.0
+# How long an object that was just created waits for brokers, or for what it was created with, before its status says
+# that it waits. Both come within moments, as a rule, and a thousand new objects would have statuses that nobody reads.
+_SILENCE_S = 1.0
 # Conditions whose object is woken when brokers or others' objects change.
 _WAITING = frozenset({"Applying", "NoBrokers", "Deleting", "ReferenceMissing"})
 
@@ -44,6 +45,16 @@ def _is_new(object: Mapping[str, Any]) -> bool:
     """Whether nothing was ever said of an object of ours that brokers have to apply."""
     status = object.get("status") or {}
     return object["kind"] != CLUSTER and not status.get("conditions") and "deletionTimestamp" not in object["metadata"]
+
+
+def _knows_only_home(object: Mapping[str, Any], wanted: Wanted, ready: Condition) -> bool:
+    """Whether an object says already that it waits, and all that is new is on which broker it will live."""
+    status = object.get("status") or {}
+    standing = conditions.find(status, conditions.READY)
+    said = (standing.get("reason"), standing.get("message"), standing.get("observedGeneration"))
+    fields = {name: value for name, value in wanted.fields.items() if name != "home"}
+    same = said == (ready.reason, ready.message, object["metadata"].get("generation"))
+    return same and "home" not in status and all(status.get(name) == value for name, value in fields.items())
 
 
 def _is_dry(object: Mapping[str, Any]) -> bool:
@@ -80,6 +91,7 @@ class Worker:
         self._metrics = metrics
         self._ownership = ownership
         self._conflicts: dict[Key, int] = {}
+        self._silent_until: dict[Key, float] = {}
 
     @property
     def _kube(self) -> Kube:
@@ -187,6 +199,7 @@ class Worker:
             if key.kind == CLUSTER:
                 await self._view.clusters.drop(key)
             self._wakeups.waits_no_more(key)
+            self._silent_until.pop(key, None)
             return
         ours = await self._ours(key, object)
         if ours is None:
@@ -291,11 +304,31 @@ class Worker:
     async def _say(self, key: Key, object: Mapping[str, Any], plan: Plan, is_dry: bool) -> None:
         if plan.status is None and not is_dry:
             return
-        changed = await self._write_status(object, plan.status or Wanted(()), plan if is_dry else None)
+        changed = False
+        if is_dry or plan.status is None or not self._waits_in_silence(key, object, plan.status):
+            self._silent_until.pop(key, None)
+            changed = await self._write_status(object, plan.status or Wanted(()), plan if is_dry else None)
         self._note_waiting(key, object, plan)
         # What is only planned has not happened: it stands in the status, and is no event.
         if not is_dry and (changed or plan.steps):
             await self._announce(object, plan)
+
+    def _waits_in_silence(self, key: Key, object: Mapping[str, Any], wanted: Wanted) -> bool:
+        """Whether a status is left unsaid, since it is about to be another; then the object is looked at again."""
+        by_type = {one.type: one for one in wanted.conditions}
+        ready, reconciling = by_type.get(conditions.READY), by_type.get(conditions.RECONCILING)
+        if ready is None or reconciling is None or reconciling.status != "True":
+            return False
+        if _knows_only_home(object, wanted, ready):
+            return True
+        if not _is_new(object):
+            return False
+        now = time.monotonic()
+        left_s = self._silent_until.setdefault(key, now + _SILENCE_S) - now
+        if left_s <= 0:
+            return False
+        self._queue.add_after(key, left_s, Priority.REFERENCE)
+        return True
 
     def _note_waiting(self, key: Key, object: Mapping[str, Any], plan: Plan) -> None:
         wanted = plan.status.conditions if plan.status else ()

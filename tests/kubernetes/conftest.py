@@ -18,11 +18,35 @@ import sterna
 
 from tests.kubernetes.kubectl import ROOT, CommandError, Namespace, helm, run
 from tests.support.leaving_out import leave_out
+from tests.support.seeds import share
 from tests.waiting import eventually_blocking
 
 if os.environ.get("STERNA_TEST_CLUSTER") != "1":
     # Needs a Kubernetes that runs pods.
     collect_ignore_glob = ["test_*.py"]
+elif "STERNA_TEST_EARLIER" not in os.environ:
+    # Needs images of an earlier version: tools/upgrade-from.sh.
+    collect_ignore = ["test_from_earlier.py"]
+
+# Of the tests of minutes a run has one in so many, by its seed; `make test-all` has all, and so has who names them.
+_LONG_ONE_IN = 4
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Makes the mark known."""
+    config.addinivalue_line("markers", "long: takes minutes; a run has a share of these, make test-all has all of them")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Takes the share of the long ones."""
+    if any("test_" in argument for argument in config.args):
+        return
+    long = {item.nodeid: item for item in items if item.get_closest_marker("long")}
+    left = [item for name, item in long.items() if name not in share(long, _LONG_ONE_IN, "long tests with pods")]
+    if left:
+        config.hook.pytest_deselected(items=left)
+        items[:] = [item for item in items if item not in left]
+
 
 _SCRIPT = ROOT / "tools" / "cluster" / "cluster"
 _LOAD = "tests.kubernetes.load"

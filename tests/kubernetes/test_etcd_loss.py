@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.kubernetes import killing
 from tests.kubernetes.conftest import BROKER_IMAGE, Loads, MakeCluster, outside_url
 from tests.kubernetes.exchanging import receive_bodies, send_numbers
 from tests.kubernetes.kubectl import Namespace
@@ -89,6 +90,22 @@ def no_folder_pod_is_left(operator: Namespace) -> Iterator[None]:
     operator.delete("pod", "etcd-folder", "--ignore-not-found", "--wait=false")
 
 
+def _lose_volume(namespace: Namespace, cluster: str) -> None:
+    """The managed etcd's pod and its volume are gone, without notice; Kubernetes makes both anew."""
+    pod, claim = f"{cluster}-etcd-0", f"data-{cluster}-etcd-0"
+    before = namespace.get("persistentvolumeclaim", claim)
+    assert before is not None
+    namespace.delete("persistentvolumeclaim", claim, "--wait=false")
+    killing.remove(namespace, pod)
+
+    def is_another() -> bool:
+        found = namespace.get("persistentvolumeclaim", claim)
+        is_new = found is not None and found["metadata"]["uid"] != before["metadata"]["uid"]
+        return is_new and killing.is_ready(namespace.get("pod", pod))
+
+    namespace.wait(is_another, 180, "etcd on another volume", lambda: namespace.kubectl("describe", "pod", pod))
+
+
 def _uids(namespace: Namespace, cluster: str) -> dict[str, str]:
     return {name: pod["metadata"]["uid"] for name, pod in namespace.broker_pods(cluster).items()}
 
@@ -166,6 +183,38 @@ def test_an_emptied_etcd_deletes_nothing_and_is_filled_again_when_somebody_says_
     assert report["lost"] == 0
     assert report["twice_unflagged"] == 0
     for name in (*queues, "meanwhile"):
+        operator.delete("queue", name)
+
+
+@pytest.mark.long
+def test_an_etcd_whose_volume_is_lost_under_load_deletes_nothing(
+    operator: Namespace, make_cluster: MakeCluster, load: Loads
+) -> None:
+    cluster = make_cluster({"brokers": 2, **NODE_PORT})
+    queues = ("flowing", "resting")
+    for name in queues:
+        # What is to go when it is deleted would go first, were the empty etcd taken at its word.
+        operator.apply("Queue", name, {"clusterRef": {"name": cluster}, "deletionPolicy": "delete"})
+    homes = _homes(operator, *queues)
+    url = outside_url(operator, cluster)
+    asyncio.run(send_numbers(url, "resting", 3))
+    before = _uids(operator, cluster)
+    running = load(url, "flowing")
+    running.goes_on()
+
+    _lose_volume(operator, cluster)
+    _replaced(operator, cluster, "emptied")
+    running.goes_on()
+    assert _uids(operator, cluster) == before, "nothing is restarted because of it"
+
+    _accept(operator, cluster)
+    assert _homes(operator, *queues) == homes
+    assert asyncio.run(receive_bodies(url, "resting", 3)) == ["0", "1", "2"]
+    running.goes_on()
+    report = running.stop()
+    print(json.dumps(report))
+    assert report["lost"] == report["twice_unflagged"] == 0
+    for name in queues:
         operator.delete("queue", name)
 
 

@@ -560,3 +560,33 @@ def test_another_limit_that_the_operator_chooses_restarts_nobody(monkeypatch: py
     [container] = world.child("StatefulSet", "orders-broker")["spec"]["template"]["spec"]["containers"]
     assert container["resources"]["limits"] == {"memory": "1536Mi"}, "which holds for who is started anyway"
     assert world.restarted == []
+
+
+def _preferred(world: World) -> list[dict[str, Any]]:
+    template = world.child("StatefulSet", "orders-broker")["spec"]["template"]["spec"]
+    anti = template.get("affinity", {}).get("podAntiAffinity", {})
+    return list(anti.get("preferredDuringSchedulingIgnoredDuringExecution", ()))
+
+
+def test_brokers_prefer_other_nodes_by_a_wish_that_needs_no_zones() -> None:
+    """A constraint beside one over zones counts on no node that has no zone: what is wished counts by itself."""
+    world = settled(THREE)
+    selector = world.child("StatefulSet", "orders-broker")["spec"]["selector"]
+    keys = ["kubernetes.io/hostname", "topology.kubernetes.io/zone"]
+    assert [one["podAffinityTerm"] for one in _preferred(world)] == [
+        {"topologyKey": key, "labelSelector": selector} for key in keys
+    ]
+    strict = settled({**THREE, "topologySpread": {"keys": ["zone"], "whenUnsatisfiable": "DoNotSchedule"}})
+    assert _preferred(strict) == []
+    template = strict.child("StatefulSet", "orders-broker")["spec"]["template"]["spec"]
+    assert [one["topologyKey"] for one in template["topologySpreadConstraints"]] == ["zone"]
+
+
+def test_what_a_manifest_says_of_affinity_stays_beside_the_spreading() -> None:
+    term = {"weight": 1, "podAffinityTerm": {"topologyKey": "rack", "labelSelector": {"matchLabels": {"a": "b"}}}}
+    own = {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [term]}, "nodeAffinity": {}}
+    world = settled({**THREE, "pod": {"affinity": own}})
+    found = _preferred(world)
+    assert found[0] == term
+    assert len(found) == 3
+    assert "nodeAffinity" in world.child("StatefulSet", "orders-broker")["spec"]["template"]["spec"]["affinity"]

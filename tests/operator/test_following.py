@@ -7,9 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sterna_operator.clusters import Clusters
 from sterna_operator.following import Follower
 from sterna_operator.keys import Key
 from sterna_operator.kube import Kube, load_configuration
+from sterna_operator.objects import Objects
+from sterna_operator.running import stores_first
 from sterna_operator.watching import WatchClock, Watched
 
 from tests.operator.worlds import API, World
@@ -54,7 +57,10 @@ def proxy(world: World, tmp_path: Path) -> Iterator[UnreliableProxy]:
 async def following(world: World, kubeconfig: Path, **options: Any) -> AsyncIterator[Heard]:
     heard, kube = Heard(), Kube(await load_configuration(kubeconfig))
     silence_s = options.get("inactivity_s", 70.0)
-    follower = Follower(kube, Watched(API, "Queue"), world.namespace, heard, WatchClock(), inactivity_s=silence_s)
+    turn = options.get("turn")
+    follower = Follower(
+        kube, Watched(API, "Queue"), world.namespace, heard, WatchClock(), inactivity_s=silence_s, turn=turn
+    )
     task = asyncio.create_task(follower.run())
     try:
         yield heard
@@ -135,3 +141,63 @@ async def test_a_server_that_fails_is_asked_until_it_answers(world: World, proxy
         assert heard.events == []
         proxy.failing = lambda _, path: None
         await heard.of(None, "orders")
+
+
+async def test_what_is_new_is_told_while_the_list_waits_for_its_turn(world: World) -> None:
+    world.queue("before")
+    turn = asyncio.Event()
+
+    async def wait() -> None:
+        await turn.wait()
+
+    async with following(world, world.server.kubeconfig, turn=wait) as heard:
+
+        def is_watched() -> bool:
+            world.queue("new", maxMessages=len(heard.events) + 1)
+            return bool(heard.events)
+
+        await eventually(is_watched, timeout_s=_TIMEOUT_S, what="the watch")
+        assert "before" not in heard.objects
+        assert heard.lists == []
+        turn.set()
+        await eventually(lambda: heard.lists == [{"before", "new"}], timeout_s=_TIMEOUT_S)
+
+
+class Reading:
+    """A cluster's store, as far as who waits for it sees it."""
+
+    is_listing = True
+
+
+class Stores(Clusters):
+    """Clusters whose stores are what the test says."""
+
+    def __init__(self, stores: dict[Key, Any]) -> None:
+        self.stores = stores
+        self.asked = 0
+
+    def all(self) -> dict[Key, Any]:
+        self.asked += 1
+        return self.stores
+
+    async def asked_more(self) -> None:
+        """They are asked for twice more: whoever asks has found nothing to go on with the first time."""
+        wanted = self.asked + 2
+        await eventually(lambda: self.asked >= wanted, timeout_s=_TIMEOUT_S, what="another look")
+
+
+async def test_lists_wait_for_etcd_while_it_is_read_and_for_none_that_does_not_answer() -> None:
+    cluster, objects = Key("MessagingCluster", "ns", "mq"), Objects()
+    metadata = {"name": "mq", "namespace": "ns", "uid": "u", "resourceVersion": "1"}
+    objects.put({"apiVersion": API, "kind": "MessagingCluster", "metadata": metadata, "spec": {}})
+    reading = Reading()
+    stores = Stores({})
+    waiting = asyncio.create_task(stores_first(stores, objects))
+    await stores.asked_more()
+    assert not waiting.done(), "its store is not open yet"
+    stores.stores = {cluster: reading}
+    await stores.asked_more()
+    assert not waiting.done(), "it is being read"
+    reading.is_listing = False
+    async with asyncio.timeout(5):
+        await waiting

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sterna_etcd import Claim, Layout
+from sterna_etcd import Claim, Etcd, EtcdSettings, Layout, Watch
+from sterna_etcd.proto import etcd_pb2 as pb
 from sterna_etcd.records import BrokerStatus, ConfigRecord, HomeRecord, ObjectStatus, Owner, RecordError, UserRecord
 from sterna_operator.keys import Key
 from sterna_operator.mirror import Mirror
@@ -46,6 +47,29 @@ def test_a_removed_record_tells_whose_it_was(mirror: Mirror) -> None:
     assert change.owner == OWNER
     assert mirror.owned(OWNER) == []
     assert len(mirror) == 0
+
+
+@pytest.mark.parametrize("is_known", [False, True], ids=["by-others", "by-ourselves"])
+async def test_a_key_that_is_removed_and_written_again_in_one_batch_stands(mirror: Mirror, is_known: bool) -> None:
+    """By one response of a watch: whose revision is that of the last change, not of each."""
+    key = LAYOUT.config(ORDERS)
+    mirror.put(key, config(), 5)
+    if is_known:
+        mirror.remove(key, 6)
+        mirror.put(key, config(), 7)
+    removed = pb.Event(type=pb.Event.DELETE, kv=pb.KeyValue(key=key.encode(), mod_revision=6))
+    written = pb.Event(type=pb.Event.PUT, kv=pb.KeyValue(key=key.encode(), value=config(), mod_revision=7))
+    client = Etcd(EtcdSettings.of_urls("http://127.0.0.1:1"))
+    batch = await Watch(client, LAYOUT.prefix, "", None, 1.0)._take(pb.WatchResponse(events=[removed, written]))
+    await client.close()
+    assert batch is not None
+    for event in batch.events:
+        mirror.take(event)
+    mirror.come_to(batch.revision)
+    kept = mirror.config(ORDERS)
+    assert kept is not None
+    assert kept.revision == 7
+    assert mirror.owned(OWNER) == [ORDERS]
 
 
 def test_what_the_watch_tells_late_changes_nothing(mirror: Mirror) -> None:

@@ -86,6 +86,8 @@ class ApiServer:
         self.binaries = binaries
         self.is_shared = shared is not None
         self.port, self.token = shared or Reach(free_port(), secrets.token_hex(24))
+        self.etcd_url = ""
+        """Where its etcd is reached; empty: it was not started here."""
         self._processes: list[tuple[str, subprocess.Popen[bytes]]] = []
         self._connection: http.client.HTTPSConnection | None = None
 
@@ -186,6 +188,7 @@ class ApiServer:
 
     def _start(self) -> None:
         etcd, peer = free_port(), free_port()
+        self.etcd_url = f"http://127.0.0.1:{etcd}"
         self._launch(
             "etcd",
             f"--data-dir={self.folder / 'etcd'}",

@@ -7,7 +7,7 @@ from sterna_broker.cluster import placement
 from sterna_broker.cluster.examined import entry_of
 from sterna_broker.cluster.view import Stored, View
 from sterna_broker.configuration.objects import ObjectSet
-from sterna_etcd import HomeKey, Layout
+from sterna_etcd import Batch, Event, HomeKey, Layout
 from sterna_etcd.records import BrokerRecord, HomeRecord
 from sterna_resources.reading import from_document
 
@@ -101,3 +101,14 @@ def test_a_pattern_is_known_as_soon_as_it_is_claimed_and_until_it_is_given_up() 
     assert placement.bound_to(found, topic) == {"b1"}
     found.note_home(pattern, None, 3)
     assert placement.bound_to(found, topic) == set()
+
+
+def test_a_home_that_was_taken_by_ourselves_outlasts_what_the_watch_tells_late_of_its_removal() -> None:
+    found = view(topic_x="b0")
+    topic = HomeKey("topic", "app.x")
+    found.note_home(topic, HomeRecord(broker="b1"), 5)
+    key = found.layout.home(topic.kind, topic.name)
+    found.take(Batch(4, [Event(key, None, 4)], is_listing=False))
+    assert found.homes[topic].record == HomeRecord(broker="b1")
+    found.take(Batch(6, [Event(key, None, 6)], is_listing=False))
+    assert topic not in found.homes

@@ -140,6 +140,9 @@ class View:
     def _set(self, area: str, where: dict[Any, Stored], name: Any, kind: type[Record], event: Event) -> None:
         known, current = where.get(name), event.current
         if current is None:
+            if known is not None and known.revision > event.revision:
+                # Written again since, by our own transaction (`note_home`): the watch is behind.
+                return
             if where.pop(name, None) is not None:
                 self.changed.add(area)
             return

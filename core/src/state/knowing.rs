@@ -63,9 +63,7 @@ impl State {
         };
         found.is_asked = false;
         let Some(properties) = properties.filter(|_| found.origin == Origin::Dynamic) else {
-            self.tables
-                .timers
-                .release(id, self.tables.now.monotonic_ms + RETRY_MS);
+            self.tables.timers.release(id, self.tables.now.monotonic_ms + RETRY_MS);
             return false;
         };
         let settled = found.settled;

@@ -111,6 +111,12 @@ def _template(blueprint: Blueprint, labels: dict[str, str]) -> dict[str, Any]:
     }
     if constraints := _spread(blueprint):
         spec["topologySpreadConstraints"] = constraints
+    if apart := _apart(blueprint):
+        # What the manifest says itself stays.
+        affinity: dict[str, Any] = dict(spec.get("affinity") or {})
+        anti = dict(affinity.get("podAntiAffinity") or {})
+        preferred = "preferredDuringSchedulingIgnoredDuringExecution"
+        spec["affinity"] = affinity | {"podAntiAffinity": anti | {preferred: [*(anti.get(preferred) or ()), *apart]}}
     annotations = {**pod.annotations, SETTINGS_ANNOTATION: blueprint.settings_hash}
     return {"metadata": {"labels": {**pod.labels, **labels}, "annotations": annotations}, "spec": spec}
 
@@ -264,3 +270,16 @@ def _spread(blueprint: Blueprint) -> list[dict[str, Any]]:
         }
         for key in wanted.keys
     ]
+
+
+def _apart(blueprint: Blueprint) -> list[dict[str, Any]]:
+    """The same as preferences, each of which counts by itself.
+
+    The scheduler leaves nodes out of account that lack one of the labels that constraints name: where no node has a
+    zone, as on machines of one's own, constraints over nodes and zones spread nothing, not over nodes either.
+    """
+    wanted = blueprint.spec.topology_spread
+    if wanted.when_unsatisfiable != "ScheduleAnyway":
+        return []
+    selector = {"matchLabels": blueprint.selector("broker")}
+    return [{"weight": 100, "podAffinityTerm": {"topologyKey": key, "labelSelector": selector}} for key in wanted.keys]

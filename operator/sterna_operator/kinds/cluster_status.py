@@ -186,7 +186,11 @@ def _fault(facts: Facts, pod: Pod) -> str | None:
     if pod.fault is None and not pod.is_ready and not pod.is_going and pod.ended is not None:
         return pod.ended
     if pod.fault is None and pod.is_ready and not pod.is_going and pod.name not in facts.serving:
-        return "it is ready, and not registered in etcd: clients are served, and what is changed does not reach it"
+        # Kubernetes takes a node that is gone for well for most of a minute.
+        return (
+            "it is ready, and not registered in etcd: it is cut off from etcd, and serves clients with what it knows, "
+            "or its node is gone"
+        )
     return pod.fault
 
 

@@ -334,7 +334,11 @@ fn nothing_in_a_dynamic_queue_ends_before_the_host_has_told_its_properties() {
         };
         bench.engine().answer(asked[0], Answer::Create(properties));
         pass(&mut bench, 0);
-        assert_eq!(bench.held(), Some(0), "it goes at once, not when it would be tried again");
+        assert_eq!(
+            bench.held(),
+            Some(0),
+            "it goes at once, not when it would be tried again"
+        );
         let undelivered = bench.engine().state().source(UNDELIVERED.source()).unwrap();
         assert_eq!(undelivered.statistics.messages, 1);
         // Whether clients may use it here the host has still to say.

@@ -1,0 +1,117 @@
+"""How often the operator writes to Kubernetes for one object: what a thousand of them cost the API server.
+
+Counted by the operator's process itself, on a real API server. How long it takes is measured by `bench/operator.py`,
+and told by no test.
+"""
+
+from collections import Counter
+
+import pytest
+
+from tests.operator.broker_double import BrokerDouble
+from tests.operator.conftest import MakeOperator
+from tests.operator.operators import RunningOperator
+from tests.operator.worlds import World
+from tests.waiting import eventually
+
+pytestmark = pytest.mark.slow_callbacks(30_000)
+
+# With a finalizer, which is a write.
+_DELETE = {"deletionPolicy": "delete"}
+
+
+def _api_writes(running: RunningOperator, name: str) -> Counter[str]:
+    """The writes to Kubernetes that concern an object; of etcd's keys none begins with a method."""
+    found: Counter[str] = Counter()
+    for write in running.writes:
+        method, _, where = write.partition(" ")
+        if method not in ("PATCH", "POST", "PUT", "DELETE"):
+            continue
+        if where.endswith(f"/queues/{name}"):
+            found["object"] += 1
+        elif where.endswith(f"/queues/{name}/status"):
+            found["status"] += 1
+        elif "/events" in where:
+            # An event that is new is posted to all of them: its path does not say whose it is.
+            found["event"] += 1
+    return found
+
+
+async def test_a_queue_that_brokers_take_at_once_costs_a_finalizer_and_a_status(
+    world: World, operator: MakeOperator
+) -> None:
+    world.make_cluster()
+    running = operator()
+    async with BrokerDouble(world.etcd_urls, world.etcd_name):
+        # By then the operator has reached etcd, and heard of the broker.
+        world.queue("first")
+        await world.ready("Queue", "first")
+        names = [f"q-{number}" for number in range(20)]
+        for name in names:
+            world.queue(name, **_DELETE)
+        for name in names:
+            await world.ready("Queue", name)
+        world.queue("keeps")
+        await world.ready("Queue", "keeps")
+    counted = {name: _api_writes(running, name) for name in names}
+    # A broker that a busy machine has held up for longer than the operator waits in silence costs one more.
+    odd = {name: one for name, one in counted.items() if one["object"] != 1 or one["status"] not in (1, 2)}
+    assert not odd
+    assert {one["event"] for one in counted.values()} == {0}
+    assert _api_writes(running, "keeps")["object"] == 0
+    assert world.events("q-0") == []
+
+
+async def test_a_queue_that_waits_for_its_broker_says_so_and_costs_three_writes(
+    world: World, operator: MakeOperator
+) -> None:
+    world.make_cluster()
+    running = operator()
+    async with BrokerDouble(world.etcd_urls, world.etcd_name) as broker:
+        world.queue("first")
+        await world.ready("Queue", "first")
+        broker.is_late = True
+        world.queue("slow", **_DELETE)
+        text = await world.reason("Queue", "slow", "Applying")
+        assert text == "waits for the brokers to apply it"
+        broker.is_late = False
+        await broker.report()
+        await world.ready("Queue", "slow")
+        # The home is told by a key of its own; both are there by now, as the double writes the home first.
+        assert (world.get("Queue", "slow") or {})["status"]["home"] == "b-0"
+    assert _api_writes(running, "slow") == {"object": 1, "status": 2}
+
+
+async def test_an_operator_that_is_killed_while_it_waits_in_silence_leaves_the_next_one_what_to_say(
+    world: World, operator: MakeOperator
+) -> None:
+    world.make_cluster()
+    first = operator()
+    async with BrokerDouble(world.etcd_urls, world.etcd_name) as broker:
+        broker.is_late = True
+        world.queue("orders", **_DELETE)
+        await world.configured("Queue", "orders")
+        first.kill()
+        world.end_lead()
+        operator("second")
+        await world.reason("Queue", "orders", "Applying")
+        broker.is_late = False
+        await broker.report()
+        await world.ready("Queue", "orders")
+
+
+async def test_a_queue_that_goes_while_it_is_waited_for_in_silence_leaves_nothing(
+    world: World, operator: MakeOperator
+) -> None:
+    world.make_cluster()
+    running = operator()
+    async with BrokerDouble(world.etcd_urls, world.etcd_name) as broker:
+        broker.is_late = True
+        world.queue("brief")
+        await world.configured("Queue", "brief")
+        world.delete("Queue", "brief")
+        await world.unconfigured("Queue", "brief")
+        await eventually(lambda: world.metrics(running.address)["sterna_operator_queue_delayed"] == 0.0)
+        broker.is_late = False
+        world.queue("brief")
+        await world.ready("Queue", "brief")
