@@ -5,13 +5,17 @@ from datetime import UTC, datetime
 from typing import Any, cast
 
 import pytest
+from sterna_etcd import Etcd, EtcdSettings, Put
 from sterna_etcd.records import ClaimRecord
 from sterna_operator.kube import ForbiddenError, Kube, path
 from sterna_operator.ownership import MANAGED_BY, Ownership
+from sterna_operator.store import ClusterStore, StaleError, UnusableError
 
+from tests.etcds import RunningEtcd
 from tests.operator.broker_double import BrokerDouble
 from tests.operator.conftest import MakeOperator
 from tests.operator.worlds import World
+from tests.support.own_names import own_name
 from tests.waiting import eventually
 
 REAL = {"only_etcd": False, "broker_image": "localhost/broker:0", "clusters_s": 0.5}
@@ -239,3 +243,64 @@ async def test_whose_a_cluster_is() -> None:
     assert await holder(_cluster("ns/other")) is None
     leases.is_forbidden = True
     assert await holder(_cluster("ns/other")) == "ns/other", "what cannot be seen is there"
+
+
+# In etcd itself
+
+
+@pytest.mark.slow_callbacks(30_000)
+async def test_etcd_refuses_what_is_written_for_a_cluster_that_has_the_place_no_more(
+    store: RunningEtcd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before anything was heard of it: what the mirror says is old at the moment of each write."""
+    opened = ClusterStore(own_name("owned"), EtcdSettings.of_urls(store.urls), claimant=HERE)
+    key, layout = f"{opened.layout.prefix}x", opened.layout
+    try:
+        opened.start()
+        await asyncio.wait_for(opened.listed.wait(), 30)
+        await opened.claim(_leads)
+        await opened.write([], [Put(key, b"1")])
+        monkeypatch.setattr(opened.mirror, "claim", lambda: HERE)
+        async with Etcd(EtcdSettings.of_urls(store.urls)) as etcd:
+            other = HERE.model_copy(update={"uid": "two", "namespace": "theirs"})
+            await etcd.put(layout.operator_claim, other.encode())
+            with pytest.raises(UnusableError, match="belongs to MessagingCluster theirs/mq") as caught:
+                await opened.write([], [Put(key, b"2")])
+            assert caught.value.reason == "ManagedByOther"
+            assert (found := (await etcd.get(key)).found) is not None
+            assert found.value == b"1"
+            # One of our own name is ours, as soon as it is claimed again; and so is a place that nobody has.
+            await etcd.put(layout.operator_claim, HERE.model_copy(update={"uid": "three"}).encode())
+            await opened.claim(_leads)
+            await etcd.delete(layout.operator_claim)
+            with pytest.raises(StaleError, match="made anew"):
+                await opened.write([], [Put(key, b"3")])
+            await opened.claim(_leads)
+            await opened.write([], [Put(key, b"4")])
+            found = (await etcd.get(layout.operator_claim)).found
+            assert found is not None
+            assert ClaimRecord.decode(found.key, found.value) == HERE
+    finally:
+        await opened.close()
+
+
+@pytest.mark.slow_callbacks(30_000)
+async def test_a_place_is_taken_over_only_where_its_owner_is_not_known_to_exist(store: RunningEtcd) -> None:
+    theirs, exists = HERE.model_copy(update={"uid": "two", "namespace": "theirs"}), [True]
+    opened = ClusterStore(
+        own_name("taken"), EtcdSettings.of_urls(store.urls), claimant=HERE, stands=lambda claim: exists[0]
+    )
+    opened.takes_over = True
+    try:
+        async with Etcd(EtcdSettings.of_urls(store.urls)) as etcd:
+            await etcd.put(opened.layout.operator_claim, theirs.encode())
+        with pytest.raises(UnusableError, match="which exists, and keeps it"):
+            await opened.claim(_leads)
+        exists[0] = False
+        await opened.claim(_leads)
+    finally:
+        await opened.close()
+
+
+async def _leads() -> None:
+    """Whoever asks leads."""
