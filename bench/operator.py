@@ -158,7 +158,7 @@ async def _cold(
     new = time.monotonic()
     await kube.apply(_queue(world, "new", policy="retain"))
     await _until(lambda: _is_ready(world, kube, "new"))
-    new_s = time.monotonic() - new
+    new_s, new_cpu_s = time.monotonic() - new, _cpu_s(operator)
     await _until(lambda: _has_looked_at(world, operator, count))
     through_s = time.monotonic() - began
     return {
@@ -166,6 +166,7 @@ async def _cold(
         "cold_filled_s": round(filled_s, 1),
         "cold_watching_s": round(started_s, 1),
         "cold_new_ready_s": round(new_s, 2),
+        "cold_new_ready_cpu_s": new_cpu_s,
         "cold_through_s": round(through_s, 1),
         "cold_cpu_s": _cpu_s(operator),
         "cold_memory_mib": _memory_mib(operator),
