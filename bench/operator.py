@@ -30,6 +30,7 @@ from sterna_etcd.records import ConfigRecord, HomeRecord, ObjectStatus, Owner
 from sterna_operator import conditions as operator_conditions
 from sterna_operator.kube import STERNA_API, Kube, Ref, load_configuration
 from sterna_resources.reading import from_object
+from sterna_resources.topology import TopologyResource
 
 from bench.machine import conditions
 from tests.etcds import RunningEtcd
@@ -212,7 +213,9 @@ def _keys(world: World, broker: str, object: dict[str, Any]) -> list[Put]:
     metadata, layout = object["metadata"], world.layout
     claim, uid = Claim("Queue", metadata["name"]), metadata["uid"]
     owner = Owner(by="operator", namespace=metadata["namespace"], name=metadata["name"], uid=uid)
-    record = ConfigRecord(manifest=from_object(object).broker_document(), owner=owner, generation=1)
+    resource = from_object(object)
+    assert isinstance(resource, TopologyResource)
+    record = ConfigRecord(manifest=resource.broker_document(), owner=owner, generation=1)
     said = ObjectStatus(uid=uid, generation=1, home=broker, state="applied")
     return [
         Put(layout.config(claim), record.encode()),
