@@ -30,6 +30,8 @@ from sterna_operator.watching import WatchClock, Watched, watch_path
 log = structlog.get_logger(__name__)
 
 _WATCH_SECONDS = 290
+# Others have their turn after so many objects of a list: a new one's first steps are many short waits.
+_PAUSE_EVERY = 25
 _RETRY_S = 0.5
 _RETRY_MAX_S = 15.0
 
@@ -69,6 +71,9 @@ class Follower:
         self._path = watch_path(watched, namespace)
         self._version = ""
         self._must_list = asyncio.Event()
+        self.has_begun = asyncio.Event()
+        """Set once it is known from which version on everything is told, at once and not by the list."""
+
         clock.expect([self._path])
 
     async def run(self) -> None:
@@ -102,6 +107,7 @@ class Follower:
             )
             async with aclosing(pages):
                 self._version = (await anext(pages)).version
+            self.has_begun.set()
             self._must_list.set()
         await self._watch()
 
@@ -116,7 +122,9 @@ class Follower:
         try:
             async for page in self._kube.pages(self._watched.api_version, self._watched.kind, self._namespace):
                 version = page.version
-                for object in page.items:
+                for number, object in enumerate(page.items):
+                    if number % _PAUSE_EVERY == _PAUSE_EVERY - 1:
+                        await asyncio.sleep(0)
                     found.add(key_of(object))
                     self._tell(None, object)
                 self._clock.note(self._path)

@@ -151,13 +151,14 @@ async def _until_ended(
     worker = Worker(
         parts.view, parts.kinds, parts.queue, parts.wakeups, events, parts.leader, parts.metrics, parts.ownership
     )
+    following = followers(parts)
     tasks = [
         asyncio.create_task(parts.leader.run(), name="leader"),
         asyncio.create_task(resync(parts), name="resync"),
         asyncio.create_task(look_at_clusters(parts), name="clusters"),
-        asyncio.create_task(_say_ready(parts, ready, address), name="ready"),
+        asyncio.create_task(_say_ready(parts, ready, [follower for _, follower in following], address), name="ready"),
         *(asyncio.create_task(worker.run(), name=f"worker {number}") for number in range(parts.settings.workers)),
-        *(asyncio.create_task(follower.run(), name=f"follow {kind}") for kind, follower in followers(parts)),
+        *(asyncio.create_task(follower.run(), name=f"follow {kind}") for kind, follower in following),
     ]
     # A kind that cannot be listed must not keep all others from ever being looked at.
     asyncio.get_running_loop().call_later(_LISTING_MAX_S, parts.queue.release)
@@ -329,8 +330,13 @@ async def resync_once(parts: Parts) -> None:
     parts.objects.forget_gone()
 
 
-async def _say_ready(parts: Parts, ready: asyncio.Event, address: str) -> None:
+async def _say_ready(parts: Parts, ready: asyncio.Event, following: list[Follower], address: str) -> None:
     await ready.wait()
+    # What comes from now on is told at once. A kind that cannot be followed is said elsewhere, and holds nothing up.
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_OPENING_MAX_S):
+            for follower in following:
+                await follower.has_begun.wait()
     log.info("watching", address=address, identity=parts.settings.identity)
     if parts.settings.ready_file is not None:
         text = json.dumps({"address": address, "identity": parts.settings.identity})

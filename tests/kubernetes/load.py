@@ -171,8 +171,8 @@ class Connected:
     async def get(self) -> sterna.Connection:
         """Open, as far as is known."""
         if self._connection is None:
-            options = {} if GIVE_UP_S is None else {"reconnect": sterna.Reconnect(give_up_after_s=GIVE_UP_S)}
-            self._connection = await sterna.connect(**options)
+            reconnect = None if GIVE_UP_S is None else sterna.Reconnect(give_up_after_s=GIVE_UP_S)
+            self._connection = await sterna.connect(reconnect=reconnect)
         return self._connection
 
     async def close(self) -> None:

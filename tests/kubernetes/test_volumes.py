@@ -108,7 +108,7 @@ def small_volume(operator: Namespace, tmp_path: Path) -> Iterator[SmallVolume]:
 def _says_full(operator: Namespace, cluster: str) -> bool:
     found = operator.get("messagingcluster", cluster) or {}
     status = found.get("status", {})
-    ready = next((one for one in status.get("conditions", ()) if one["type"] == "Ready"), {})
+    ready: dict[str, Any] = next((one for one in status.get("conditions", ()) if one["type"] == "Ready"), {})
     return (
         ready.get("status") == "False"
         and "the disk is full" in ready.get("message", "")
@@ -133,7 +133,7 @@ async def _send_until_full(url: str, queue: str, first: int) -> int:
 
 async def _drain(url: str, queue: str, count: int) -> list[int]:
     """The numbers of what a queue has, until nothing comes any more, at least `count`."""
-    numbers = []
+    numbers: list[int] = []
     async with sterna.connect(url) as connection:
         consumer = await connection.consumer(queue)
         while message := await consumer.receive(timeout=60 if len(numbers) < count else 3):
