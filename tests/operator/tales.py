@@ -378,7 +378,7 @@ def _slim(object: Object) -> Object:
         slim["data"] = {key: base64.b64decode(value).decode() for key, value in object.get("data", {}).items()}
         if object["type"] == "kubernetes.io/tls":
             # Keys are drawn anew by each operator that makes one.
-            slim["data"] = {key: "some" for key in slim["data"]}
+            slim["data"] = dict.fromkeys(slim["data"], "some")
     if object["kind"] == "Pod":
         # A pod's other fields are those of its template, with what the server adds.
         containers = [{"name": one["name"], "image": one["image"]} for one in object["spec"]["containers"]]
