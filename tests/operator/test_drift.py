@@ -388,7 +388,8 @@ async def test_what_others_may_add_stays_and_nothing_is_written_for_it(world: Wo
     world.make_cluster("mq")
     running = operator(only_etcd=False, broker_image="localhost/broker:0", clusters_s=0.3)
     await world.reason("MessagingCluster", "mq", "Starting")
-    await world.configured_claim()
+    # Claim and epoch are written together, and noted once etcd has answered.
+    await eventually(lambda: any(world.layout.operator_epoch in write for write in running.writes), timeout_s=30.0)
     theirs = {"metadata": {"labels": {"team": "a"}, "annotations": {"note": "b"}}}
     for kind, name, patch in (
         ("Service", "mq", theirs),
