@@ -23,7 +23,7 @@ def problems(
         *facts.odd,
         *_lost(facts, drained, restarted),
         *_refused_and_there(facts, drained),
-        *_come_again(facts, drained, given_up=given_up),
+        *_come_again(facts, drained, restarted, given_up=given_up),
     ]
     if given_up:
         return found
@@ -83,13 +83,23 @@ def _refused_and_there(facts: Facts, drained: list[Handing]) -> list[str]:
     return found
 
 
-def _come_again(facts: Facts, drained: list[Handing], *, given_up: bool) -> list[str]:
+def _may_be_forgotten(facts: Facts, key: str, restarted: bool) -> bool:
+    """Whether it, its delivery and its end may have gone with memory: who had no answer sends it again."""
+    sending = facts.sendings.get(key)
+    return restarted and sending is not None and not sending.persistent
+
+
+def _come_again(facts: Facts, drained: list[Handing], restarted: bool, *, given_up: bool) -> list[str]:
     def which(one: Handing) -> tuple[str, str]:
         """A second copy, under another id, is another message where it may be in both places."""
         return one.key, one.message_id if given_up else ""
 
     done = {which(one): one.taken_s for one in facts.handings if one.taken == "yes"}
-    again = [one for one in (*facts.handings, *drained) if which(one) in done and one.at_s > done[which(one)]]
+    again = [
+        one
+        for one in (*facts.handings, *drained)
+        if which(one) in done and one.at_s > done[which(one)] and not _may_be_forgotten(facts, one.key, restarted)
+    ]
     return [
         f"acknowledged at {done[which(one)]:.3f} and there again at {one.at_s:.3f}: "
         f"{one.key}{_handings(facts, one.key)}"
@@ -98,14 +108,11 @@ def _come_again(facts: Facts, drained: list[Handing], *, given_up: bool) -> list
 
 
 def _unflagged(facts: Facts, drained: list[Handing], restarted: bool) -> list[str]:
-    """A NON_PERSISTENT message that went with the broker's memory is sent again, and of its delivery nobody knows."""
     seen: dict[tuple[str, str], Handing] = {}
     found = []
     for one in (*facts.handings, *drained):
         before = seen.get((one.key, one.queue))
-        sending = facts.sendings.get(one.key)
-        may_be_forgotten = restarted and sending is not None and not sending.persistent
-        if before is not None and not one.redelivered and not may_be_forgotten:
+        if before is not None and not one.redelivered and not _may_be_forgotten(facts, one.key, restarted):
             found.append(
                 f"twice without the flag: {one.key} at {one.at_s:.3f} to {one.consumer}{_handings(facts, one.key)}"
             )

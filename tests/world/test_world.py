@@ -83,8 +83,9 @@ def test_the_checker_knows_that_a_broker_forgets_what_is_not_persistent_and_was_
     for persistent, restarted, expected in ((True, True, 1), (False, True, 0), (False, False, 1)):
         facts = Facts()
         _sent(facts, "a").persistent = persistent
-        facts.handings.append(_handed("a", 2))
-        assert len(problems(facts, [_handed("a", 9)], restarted=restarted)) == expected, (persistent, restarted)
+        for before, after in (("no", _handed("a", 9)), ("yes", _handed("a", 9, flag=True))):
+            facts.handings = [_handed("a", 2, taken=before)]
+            assert len(problems(facts, [after], restarted=restarted)) == expected, (before, persistent, restarted)
 
 
 def test_the_checker_lets_go_what_may_have_expired_by_the_brokers_clock() -> None:
