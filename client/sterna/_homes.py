@@ -101,12 +101,13 @@ class Homes:
         Its broker may have started anew at another address, which is tried next; or what it had may live on another one
         by now, and goes there.
         """
-        for one in self.lifelines:
-            if one is not lost and one.connected:
-                with contextlib.suppress(errors.SternaError, TimeoutError):
-                    async with asyncio.timeout(_ASKING_S):
-                        await seek(lost, by=one, others=[other for other in self.lifelines if other is not lost])
-                    return
+        others = [one for one in self.lifelines if one is not lost]
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_ASKING_S):
+                for one in others:
+                    with contextlib.suppress(errors.SternaError):
+                        if one.connected and await seek(lost, by=one, others=others):
+                            return
 
     async def _known_or_dialled(self, addresses: tuple[str, ...]) -> Home:
         for one in self._open:

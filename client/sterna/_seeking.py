@@ -59,33 +59,38 @@ class _Consuming:
             self.feed.moved(moved)
 
 
-async def seek(lost: Lifeline, *, by: Lifeline, others: Iterable[Lifeline]) -> None:
+async def seek(lost: Lifeline, *, by: Lifeline, others: Iterable[Lifeline]) -> bool:
     """Tells `lost` where its broker is now, and sends what lives with one of the `others` by now there.
+
+    Whether anything was said of where it is.
 
     Raises:
         SternaError: it could not be asked.
     """
     sought = list(_all_on(lost))
     if not sought:
-        return
+        return True
     link = await by.ready()
 
     def end(reply: Any) -> None:
         link.tell(reply.session_opened.session, "close_session", pb.CloseSession())
 
     opened = await link.request(0, "open_session", pb.OpenSession(stopped=True), undo=end)
+    is_told = False
     try:
         for one in sought:
             moved = await _asked(link, opened.session_opened.session, by, one)
             if moved is None:
                 continue
+            is_told = True
             addresses = lost.named(moved.addresses)
             if not any(other.address in addresses for other in others):
                 lost.also_at(addresses)
-                return
+                break
             one.follow(moved)
     finally:
         end(opened)
+    return is_told
 
 
 def _all_on(lost: Lifeline) -> Iterator[_Producing | _Consuming]:
