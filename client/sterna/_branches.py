@@ -178,6 +178,8 @@ class Branches(Generic[P]):
             raise moved
         lifeline = await homes.at(moved)
         if part.state.transacted:
-            await part.move(lifeline, moved)
+            async with self._making:
+                if part.lifeline is not lifeline:  # another call may have taken it there
+                    await part.move(lifeline, moved)
             return part
         return await self.part_at(lifeline)

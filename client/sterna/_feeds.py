@@ -91,6 +91,11 @@ class Feed:
         self._is_opening = False
         self._ended: errors.SternaError | None = None
 
+    @property
+    def browses(self) -> bool:
+        """Whether it only looks."""
+        return self.options.browse
+
     # --- Opening, on each link anew
 
     async def open(self, link: Link) -> None:

@@ -12,16 +12,20 @@ transacted session goes to the home of its first destination as a whole, and ref
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final, Protocol
 from weakref import WeakValueDictionary
 
 from sterna import errors
+from sterna._seeking import seek
 
 if TYPE_CHECKING:
     from sterna._lifeline import Lifeline
 
 TEMPORARY_PREFIX: Final = "$TMP$."
+#: How long those who search for a broker may ask where it is, before they dial again.
+_ASKING_S: Final = 5.0
 
 
 class Home(Protocol):
@@ -90,6 +94,20 @@ class Homes:
         lock = self._dialing.setdefault(addresses, asyncio.Lock())
         async with lock:
             return (await self._known_or_dialled(addresses)).lifeline
+
+    async def seek(self, lost: Lifeline) -> None:
+        """Asks by the others where that is now which lives on a connection that has broken, and cannot be restored.
+
+        Its broker may have started anew at another address, which is tried next; or what it had may live on another one
+        by now, and goes there.
+        """
+        others = [one for one in self.lifelines if one is not lost]
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_ASKING_S):
+                for one in others:
+                    with contextlib.suppress(errors.SternaError):
+                        if one.connected and await seek(lost, by=one, others=others):
+                            return
 
     async def _known_or_dialled(self, addresses: tuple[str, ...]) -> Home:
         for one in self._open:

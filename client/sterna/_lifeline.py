@@ -112,6 +112,8 @@ class Lifeline:
                     opens = self._machine.phase is Phase.WAITING
                     pause_s = 0.5 * uniform(0.5, 1.0) if opens else self.options.reconnect.pause_s(rounds - 1)
                     await asyncio.sleep(pause_s)
+                    if not opens and self.homes is not None and self.cluster:
+                        await self.homes.seek(self)
                     step = self._machine.rested()
                 case _:
                     return step
@@ -147,7 +149,7 @@ class Lifeline:
         return self._machine.named(addresses)
 
     def also_at(self, addresses: tuple[str, ...]) -> None:
-        """Its broker was found at these: if it is searched for, there first."""
+        """Its broker is said to be at these: if it is searched for, there first."""
         self._machine.learned(addresses)
 
     def _use(self, link: Link) -> None:

@@ -55,17 +55,27 @@ class Part:
 
     async def open(self, link: Link) -> None:
         """Opens the session on `link`; its producers and consumers come after it."""
+        lifeline = self.lifeline
+        number = await self._ask_to_open(link)
+        if self.closed is not None or self.lifeline is not lifeline:
+            # It was closed, or went to another broker, while the connection was being restored.
+            link.tell(number, "close_session", pb.CloseSession())
+            return
+        self._opened(link, number)
+
+    async def _ask_to_open(self, link: Link) -> int:
+        """Has the broker open the session; its number there, of which nobody knows yet."""
         mode = int(self.state.mode)
         opening = pb.OpenSession(acknowledge_mode=mode, stopped=self.is_stopped)  # type: ignore[arg-type]
 
         def undo(reply: Any) -> None:
             link.tell(reply.session_opened.session, "close_session", pb.CloseSession())
 
-        reply = await link.request(0, "open_session", opening, undo=undo)
-        if self.closed is not None:
-            undo(reply)  # it was closed while the connection was being restored
-            return
-        self.number = reply.session_opened.session
+        number: int = (await link.request(0, "open_session", opening, undo=undo)).session_opened.session
+        return number
+
+    def _opened(self, link: Link, number: int) -> None:
+        self.number = number
         self.link = link
         self.state.opened(link.welcome.epoch)
 
@@ -394,27 +404,41 @@ class Part:
     async def move(self, lifeline: Lifeline, moved: errors.MovedError) -> None:
         """Takes a transacted session to another broker, as long as it has nothing where it is.
 
+        It stays where it is until it is open there: whoever waits for that may be cancelled, or nobody may be there.
+
         Raises:
             SpansHomesError: it has.
         """
+        self._check_free(moved)
+
+        async def change(link: Link) -> None:
+            number = await self._ask_to_open(link)
+            if link.lost is not None:
+                raise LinkLostError(f"the connection broke: {link.lost.cause}", retryable=True)
+            try:
+                self.check_open()
+                self._check_free(moved)
+            except errors.SternaError:
+                link.tell(number, "close_session", pb.CloseSession())
+                raise
+            if self.link is not None:
+                self.link.tell(self.number, "close_session", pb.CloseSession())
+            self.lifeline.forget(self)
+            self.lifeline = lifeline
+            self._opened(link, number)
+            lifeline.parts.append(self)
+
+        await lifeline.retrying(change, self)
+        for producer in [one for one in self.producers if one.destination is None]:
+            producer.move(self)
+            await lifeline.retrying(producer.open_first, self)
+
+    def _check_free(self, moved: errors.MovedError) -> None:
         anonymous = [one for one in self.producers if one.destination is None]
         is_used = self.state.stage is not Transaction.NONE or self.feeds
         if is_used or len(anonymous) < len(self.producers):
             cause = f"a transaction cannot reach over brokers: {moved.cause}"
             raise errors.SpansHomesError(cause, subject=moved.subject)
-        link = self.link
-        self.lifeline.forget(self)
-        if link is not None and link.lost is None:
-            with contextlib.suppress(LinkLostError):
-                await link.request(self.number, "close_session", pb.CloseSession())
-        self.lifeline, self.link = lifeline, None
-        await lifeline.retrying(self.open)
-        self.check_open()  # closed on the way, it belongs nowhere
-        lifeline.parts.append(self)
-        for producer in anonymous:
-            producer.move(self)
-            await lifeline.retrying(producer.open_first, self)
-            self.producers[producer] = None
 
 
 def part_of(session: Session) -> Part:

@@ -14,7 +14,7 @@ from sterna import errors
 from sterna._link import Link
 from sterna._machines.consuming import ConsumerState
 from sterna._machines.settling import SessionState
-from sterna.destinations import DestinationLike
+from sterna.destinations import Destination, DestinationLike
 from sterna.modes import AcknowledgeMode, Durability
 
 if TYPE_CHECKING:
@@ -77,8 +77,19 @@ class FeedRole(Protocol):
         """Its number on the connection."""
 
     @property
+    def destination(self) -> Destination:
+        """What it takes from."""
+
+    @property
+    def browses(self) -> bool:
+        """Whether it only looks."""
+
+    @property
     def state(self) -> ConsumerState:
         """Its rules."""
+
+    def moved(self, error: errors.SternaError) -> bool:
+        """Whether its destination lives elsewhere now and it goes there."""
 
     async def open(self, link: Link) -> None:
         """Opens it on the link in use."""
@@ -118,8 +129,15 @@ class SendingRole(Protocol):
     """A producer of the application, wherever its lanes are."""
 
     @property
-    def destination(self) -> Any:
+    def destination(self) -> Destination | None:
         """What it sends to; None: anonymous."""
+
+    @property
+    def is_following(self) -> bool:
+        """Whether it is on its way to another broker."""
+
+    def moved(self, error: errors.MovedError) -> bool:
+        """Whether its destination lives elsewhere now and it goes there."""
 
     async def open_first(self, link: Link) -> None:
         """Opens its lanes where they have not been before."""
@@ -235,6 +253,9 @@ class HomesRole(Protocol, Generic[Place]):
 
     def named(self, broker: str) -> Place | None:
         """The one to the broker of this name, if there is one."""
+
+    async def seek(self, lost: Place) -> None:
+        """Asks by the others where that is now which lives on one that has broken."""
 
     def spawn(self, work: Coroutine[Any, Any, None], given_up: Callable[[], None]) -> asyncio.Task[None]:
         """Runs something that nobody waits for, until the connection is closed."""

@@ -349,3 +349,24 @@ def test_what_a_broker_named_that_broke_before_all_was_restored_holds_no_more() 
     machine.welcomed()
     machine.restored()
     assert machine.lost(_UNREACHABLE, 1.0) == Dial("a:1")
+
+
+def test_only_what_was_said_last_of_where_the_broker_is_counts() -> None:
+    """Each address at which nobody is any more costs each round its time, and there may be one more at each start."""
+    machine = Connecting(_OWN, secure=False, rounds=_ROUNDS, patience_s=None)
+    machine.open()
+    machine.welcomed()
+    for number in range(10):
+        step = machine.lost(_UNREACHABLE, 0.0)
+        machine.learned((f"x{number}:1",))
+        while not isinstance(step, Rest):
+            step = machine.refused(_UNREACHABLE, 0.0)
+        dialled = []
+        step = machine.rested()
+        while isinstance(step, Dial):
+            dialled.append(step.address)
+            step = machine.refused(_UNREACHABLE, 0.0)
+        assert dialled == [f"x{number}:1", *_OWN]
+        machine.rested()
+        machine.welcomed()
+        machine.restored()

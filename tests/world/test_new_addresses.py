@@ -116,6 +116,68 @@ async def test_what_was_open_there_is_open_again_as_soon_as_anybody_is_told_wher
     await connection.close()
 
 
+@pytest.mark.parametrize("silent", [False, True])
+@pytest.mark.parametrize("opening", ["producer", "consumer"])
+def test_what_was_open_there_asks_where_it_is(opening: str, silent: bool) -> None:
+    """Nobody opens anything else there: a connection that searches asks by the one that is there."""
+
+    @staged
+    async def shown(stage: Stage) -> None:
+        cluster = await stage.two("orders")
+        connection = await stage.connect(cluster.brokers["b0"])
+        opened = await _OPENINGS[opening](connection)
+        restored: list[sterna.Restored] = []
+        connection.on_restored(restored.append)
+        gone = cluster.brokers["b1"]
+        assert gone.process is not None
+        if silent:
+            stage.network.part(stage.here, gone.process)
+        else:
+            gone.kill()
+        await asyncio.sleep(20)
+        gone.kill()
+        for _ in range(3):
+            await _elsewhere(stage, cluster, "b1")
+            if opening == "producer":
+                await asyncio.wait_for(opened.send("x"), _FOUND_S)
+            else:
+                await stage.until(lambda: restored, timeout_s=_FOUND_S)
+            restored.clear()
+            gone.kill()
+            await asyncio.sleep(20)
+        await connection.close(timeout_s=1)
+
+    shown()
+
+
+@pytest.mark.parametrize("to", ["b0", "b2", "b3"])
+def test_what_was_open_there_goes_where_it_lives_when_its_broker_is_lost_for_good(to: str) -> None:
+    """To the broker that is asked, to one with a connection, and to one that has none yet."""
+
+    @staged
+    async def shown(stage: Stage) -> None:
+        cluster = await stage.cluster("b0", "b1", "b2", "b3")
+        await cluster.allow_all()
+        for name, home in (("orders", "b1"), ("prices", "b1"), ("other", "b2")):
+            await cluster.placed(name, home)
+        connection = await stage.connect(cluster.brokers["b0"], client_id="shop")
+        await connection.send("other", "x")
+        producer, consumer = await connection.producer("orders"), await connection.consumer("prices")
+        cluster.brokers["b1"].kill()
+        await asyncio.sleep(20)
+        await cluster.give_up("b1", to)
+        await asyncio.wait_for(producer.send("later"), 30)
+        await connection.send("prices", "42")
+        assert (await asyncio.wait_for(_received(consumer, 1), 30)) == ["42"]
+        assert await drained(connection, "orders") == ["later"]
+        await asyncio.sleep(150)
+        assert connection.closed is None
+        await producer.send("last")
+        await connection.close()
+
+    shown()
+
+
 @staged
 async def test_who_asks_again_gives_up_when_a_connection_that_broke_would(stage: Stage) -> None:
     cluster = await stage.two("orders")

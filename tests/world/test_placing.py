@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 import sterna
 from sterna import Destination, Queue, Topic
 
-from tests.world.clusters import Cluster
+from tests.world.clusters import LAYOUT, Cluster
 from tests.world.stage import Stage, staged
 from tests.world.test_clusters import drained
 
@@ -84,3 +85,19 @@ async def test_many_ends_come_together_by_several_transactions(stage: Stage) -> 
     assert (len(set(homes)), "" in homes) == (1, False)
     assert [one.exception() for one in opening] == [None] * 3
     await connection.close()
+
+
+@pytest.mark.parametrize("kind", ["Bridge", "DurableSubscription"])
+@pytest.mark.parametrize("rest", ["damaged", "no/such/key"])
+def test_a_record_that_nobody_can_read_keeps_no_other_name_from_its_home(kind: str, rest: str) -> None:
+    @staged
+    async def shown(stage: Stage) -> None:
+        cluster = await stage.two("orders", at="b0")
+        connection = await stage.connect(cluster.brokers["b0"])
+        await cluster.client.put(f"{LAYOUT.configs_of(kind)}{rest}", b"{")
+        for name in ("first", "second"):
+            await asyncio.wait_for(connection.producer(Topic(name)), 3)
+            await asyncio.wait_for(connection.producer(Queue(name)), 3)
+        await connection.close()
+
+    shown()

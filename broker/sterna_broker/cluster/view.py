@@ -134,6 +134,9 @@ class View:
                     self.addresses[name] = self.brokers[name].record.addresses
         except (KeyLayoutError, RecordError) as error:
             self.faults[key] = str(error)
+            if key.startswith(layout.configs):
+                # It says nothing, and has been looked at: who opens a name compares what there is with what was.
+                self.changed.add("configs")
         else:
             self.faults.pop(key, None)
 

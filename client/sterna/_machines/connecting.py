@@ -161,6 +161,9 @@ class Connecting:
         self._patience_s = patience_s
         # Those of each round of this search, and what is left of them in this one.
         self._searched = addresses
+        # Where others said last that the broker is, and what it named itself before this search.
+        self._learned: tuple[str, ...] = ()
+        self._named: tuple[str, ...] = ()
         self._left: deque[str] = deque()
         # Whether those that are left were named by a broker that was dialled: one such step a round.
         self._is_passed_on = False
@@ -280,15 +283,18 @@ class Connecting:
         self._to(Event.GOING_AWAY)
 
     def learned(self, addresses: tuple[str, ...]) -> None:
-        """The broker was found at these, which are tried before all others from the next round on."""
-        self.addresses = addresses + tuple(one for one in self.addresses if one not in addresses)
-        self._searched = addresses + tuple(one for one in self._searched if one not in addresses)
+        """The broker is said to be at these, which are tried before all others from the next round on.
+
+        What was said before of that counts no more: each address at which nobody is costs each round its time.
+        """
+        self._learned = addresses
+        self._searched = tuple(dict.fromkeys((*addresses, *self._named, *self.addresses)))
 
     def lost(self, reason: errors.SternaError, now_s: float) -> Step:
         """The stream ended."""
         self._to(Event.LOST)
-        named, self._next_addresses = self._next_addresses, ()
-        self._searched = named + tuple(one for one in self.addresses if one not in named)
+        self._named, self._next_addresses = self._next_addresses, ()
+        self._searched = tuple(dict.fromkeys((*self._named, *self._learned, *self.addresses)))
         self._rounds, self._began_s = 0, now_s
         if is_permanent(reason) and not isinstance(reason, errors.ClosedError):
             return self._give_up(reason)
