@@ -77,6 +77,12 @@ USED = {"etcdId": "store-1"}
             id="the etcd that is run for another",
         ),
         pytest.param(
+            managed(FIRST, made=LATE),
+            cluster(SECOND, made=EARLY, status=USED, endpoints=["http://first-etcd.ns.svc.cluster.local:2379"]),
+            [None, FIRST],
+            id="the etcd that is run for another, whoever was there before it",
+        ),
+        pytest.param(
             cluster(FIRST, made=EARLY), cluster(SECOND, made=LATE, clusterName="other"), [None, None], id="other names"
         ),
         pytest.param(
