@@ -387,7 +387,7 @@ def test_clients_go_on_trusting_a_release_whose_certificate_an_earlier_chart_mad
     helm("upgrade", "earlier", CLUSTER)
     assert secret("earlier-tls") == made["earlier-tls"]
     refused = api_server.helm("rollback", "earlier", "1", "--namespace", namespace)
-    assert "conflicts with \"sterna-operator\"" in refused.stderr
+    assert 'conflicts with "sterna-operator"' in refused.stderr
     helm("rollback", "earlier", "1", "--force-conflicts")
     assert secret("earlier-tls") == before
     helm("upgrade", "earlier", CLUSTER)
