@@ -154,9 +154,12 @@ def test_who_trusts_the_former_authority_alone_goes_on_until_the_next_renewal() 
     standing |= issue(standing, NOW + 245 * DAY)
     certificate(standing["server"]).verify_directly_issued_by(certificate(standing["ca"]))
     assert _verified(standing["server"], after, NOW + 245 * DAY), "they had until now"
-    # What is deleted as well is made by the new one at once, and the former one is trusted no more.
-    made_anew = issue({**standing, "server": None})["server"]
-    assert made_anew["ca.crt"] == standing["ca"]["tls.crt"]
+    # What is deleted as well, one after the other, is made by the new one at once, and trusts the former no more.
+    for name in ("server", "client"):
+        standing = {**standing, name: None}
+        standing |= issue(standing)
+        assert standing[name]["ca.crt"] == standing["ca"]["tls.crt"]
+        assert issue(standing) == {}
 
 
 def test_an_authority_that_ends_soon_goes_on_with_what_it_has_issued() -> None:
@@ -198,6 +201,20 @@ def test_an_operator_that_dies_between_two_writes_leaves_pairs_that_the_next_one
             if all(pairs.values()) and now_ms < NOW + 365 * DAY:
                 for one, other in (("server", "client"), ("client", "server")):
                     assert _verified(pairs[one] or {}, (pairs[other] or {})["ca.crt"], now_ms)
+
+
+@pytest.mark.parametrize("server", ["first", "second", "gone", "spoilt"])
+@pytest.mark.parametrize("client", ["first", "second", "gone", "spoilt"])
+@pytest.mark.parametrize("ca", ["first", "second", "gone"])
+def test_whatever_is_left_of_two_authorities_both_sides_trust_each_other(ca: str, server: str, client: str) -> None:
+    """What two operators have written past each other, and what people delete."""
+    made: dict[str, Any] = {"first": issue({}), "second": issue({}), "gone": {}}
+    made["spoilt"] = {name: {**data, "ca.crt": b"spoilt"} for name, data in made["first"].items()}
+    left = {"ca": made[ca].get("ca"), "server": made[server].get("server"), "client": made[client].get("client")}
+    whole = {**left, **issue(left)}
+    assert issue(whole) == {}
+    for one, other in (("server", "client"), ("client", "server")):
+        assert _verified(whole[one], whole[other]["ca.crt"], NOW)
 
 
 def test_an_authority_that_is_there_already_is_taken_but_no_mere_certificate() -> None:

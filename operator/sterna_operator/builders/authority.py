@@ -71,7 +71,7 @@ def issued(
 ) -> dict[str, dict[str, bytes]]:
     """What has to be written: Secrets by their names, with all that they are to have. Nothing, once all is right.
 
-    `authority`: the name of its Secret. `standing`: the Secrets as they are.
+    `authority`: the name of its Secret. `orders`: at least one. `standing`: the Secrets as they are.
     """
     now = datetime.datetime.fromtimestamp(now_ms / 1000, datetime.UTC)
     made: dict[str, dict[str, bytes]] = {}
@@ -79,12 +79,16 @@ def issued(
     if ca is None or not _is_authority(ca.certificate, now):
         ca = _made(f"{authority} {now:%Y-%m-%d}", now, AUTHORITY_DAYS, None)
         made[authority] = ca.data
+    trusted = {}
+    for order in orders:
+        before = (standing.get(order.secret) or {}).get(AUTHORITY, b"")
+        trusted[order.secret] = [ca.certificate, *_former(ca, before, now)]
+    # What is shown has to be trusted by every other: one may have lost what it knew of the former authority.
+    issuers = [one for one in trusted[orders[0].secret] if all(one in known for known in trusted.values())]
     for order in orders:
         data = standing.get(order.secret) or {}
-        trusted = [ca.certificate, *_former(ca, data.get(AUTHORITY, b""), now)]
-        text = b"".join(one.public_bytes(Encoding.PEM) for one in trusted)
-        pair = _pair(data)
-        if not _is_right(pair, trusted, order, now):
+        text = b"".join(one.public_bytes(Encoding.PEM) for one in trusted[order.secret])
+        if not _is_right(_pair(data), issuers, order, now):
             made[order.secret] = {**_made(order.name, now, DAYS, ca, order).data, AUTHORITY: text}
         elif data.get(AUTHORITY) != text:
             made[order.secret] = {CERTIFICATE: data[CERTIFICATE], KEY: data[KEY], AUTHORITY: text}
@@ -127,14 +131,14 @@ def _is_in_force(certificate: x509.Certificate, now: datetime.datetime) -> bool:
     return certificate.not_valid_before_utc <= now < certificate.not_valid_after_utc
 
 
-def _is_right(pair: _Pair | None, trusted: Sequence[x509.Certificate], order: Order, now: datetime.datetime) -> bool:
+def _is_right(pair: _Pair | None, issuers: Sequence[x509.Certificate], order: Order, now: datetime.datetime) -> bool:
     if pair is None:
         return False
     certificate = pair.certificate
     begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     if end - begin > datetime.timedelta(days=_DAYS_MAX) or now > begin + (end - begin) * 2 / 3 or now < begin:
         return False
-    if not any(_is_issued_by(certificate, one) for one in trusted):
+    if not any(_is_issued_by(certificate, one) for one in issuers):
         return False
     try:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
