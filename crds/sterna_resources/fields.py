@@ -1,11 +1,21 @@
 """The base of all models, and the types of fields that several kinds share."""
 
 import re
+from collections.abc import Mapping
 from datetime import datetime
 from decimal import Decimal
 from typing import Annotated, Any, ClassVar
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, GetJsonSchemaHandler, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetJsonSchemaHandler,
+    ValidationInfo,
+    WithJsonSchema,
+)
 from pydantic.alias_generators import to_camel
 from pydantic_core import CoreSchema, PydanticCustomError
 
@@ -18,6 +28,18 @@ INTEGER_MAX = 2**53 - 1
 DURATION_MS_MAX = 100 * 366 * 24 * 3600 * 1000
 SELECTOR_CHARACTERS_MAX = 65_536
 QUANTITY_CHARACTERS_MAX = 32
+
+
+STANDING: Mapping[str, bool] = {"is_standing": True}
+"""What is validated with this as its context was accepted already."""
+
+
+def is_standing(info: ValidationInfo) -> bool:
+    """Whether this was accepted already: by a rule that came later, what has been working all the time is not refused.
+
+    Otherwise an upgrade would take everything that belongs to it from whoever manages it.
+    """
+    return bool((info.context or {}).get("is_standing"))
 
 
 class Model(BaseModel):

@@ -3,7 +3,7 @@
 import re
 from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationInfo, model_validator
 
 from sterna_resources.broker import SERVING_SEGMENTS, BrokerSettings
 from sterna_resources.cluster_access import (
@@ -24,7 +24,7 @@ from sterna_resources.cluster_pods import (
     TopologySpread,
 )
 from sterna_resources.cluster_status import ClusterStatus
-from sterna_resources.fields import DnsLabel, Model, ObjectName, amount, section
+from sterna_resources.fields import DnsLabel, Model, ObjectName, amount, is_standing, section
 from sterna_resources.resource import Resource
 from sterna_resources.rules import Rule
 from sterna_resources.topology import DeletionPolicy, Paused
@@ -173,12 +173,13 @@ class MessagingClusterSpec(Model):
     """Present: the operator leaves the cluster and its pods alone."""
 
     @model_validator(mode="after")
-    def _fields_fit(self) -> Self:
+    def _fields_fit(self, info: ValidationInfo) -> Self:
         if not self.insecure and (self.tls is None or not self.authentication.enabled):
             refuse("insecure", _INSECURE_FAULT.format("tls" if self.tls is None else "authentication"))
         if self.pod.termination_grace_period_seconds * 1000 < self.settings.drain_ms + STOP_RESERVE_MS:
             refuse("grace", _GRACE_FAULT)
-        if amount(self.storage.size) <= self.settings.log.segment_bytes * SERVING_SEGMENTS:
+        # A volume whose size nobody enforces, such as a folder of the node's, may have room all the same.
+        if not is_standing(info) and amount(self.storage.size) <= self.settings.log.segment_bytes * SERVING_SEGMENTS:
             refuse("volume", _VOLUME_FAULT)
         for listener in self.listeners:
             counts = [len(given) for given in (listener.addresses, listener.node_ports) if given is not None]

@@ -16,6 +16,7 @@ from typing import Any, get_args
 from pydantic import BaseModel, ValidationError
 
 from sterna_resources import names, yaml_documents
+from sterna_resources.fields import STANDING
 from sterna_resources.kinds import KINDS, KUBERNETES_KINDS, suggestion
 from sterna_resources.problems import ManifestError, Place, Problem
 from sterna_resources.resource import API_VERSION, Resource
@@ -97,18 +98,20 @@ def examine_text(text: str, source: str, kinds: Kinds = KINDS) -> list[Examined]
     return [_examine(document, kinds) for document in yaml_documents.documents(text, source)]
 
 
-def from_document(value: dict[str, Any], source: str, kinds: Kinds = KINDS) -> Resource:
-    """The resource of a plain document, such as one kept as JSON.
+def from_document(value: dict[str, Any], source: str, kinds: Kinds = KINDS, *, is_standing: bool = False) -> Resource:
+    """The resource of a plain document, such as one kept as JSON. `is_standing`: as `fields.is_standing` has it.
 
     Raises:
         ManifestError: as read_text.
     """
-    [manifest] = _all_good([_examine(Document(source, value, {}), kinds)])
+    [manifest] = _all_good([_examine(Document(source, value, {}), kinds, is_standing=is_standing)])
     return manifest.resource
 
 
-def from_object(value: Mapping[str, Any], kinds: Kinds = KUBERNETES_KINDS) -> Resource:
+def from_object(value: Mapping[str, Any], kinds: Kinds = KUBERNETES_KINDS, *, is_standing: bool = False) -> Resource:
     """The resource of an object as Kubernetes' API hands it out: what only Kubernetes keeps in `metadata` is left out.
+
+    `is_standing`: it was accepted there, perhaps before a rule was made that would refuse it (`fields.is_standing`).
 
     Raises:
         ManifestError: as read_text.
@@ -117,25 +120,26 @@ def from_object(value: Mapping[str, Any], kinds: Kinds = KUBERNETES_KINDS) -> Re
     kept = {field: metadata[field] for field in ("name", "namespace", "labels", "annotations") if metadata.get(field)}
     document = {field: value[field] for field in ("apiVersion", "kind", "spec") if field in value}
     source = f"{kept.get('namespace', '')}/{kept.get('name', '')}"
-    return from_document({**document, "metadata": kept}, source, kinds)
+    return from_document({**document, "metadata": kept}, source, kinds, is_standing=is_standing)
 
 
 def from_newer(value: Mapping[str, Any], kinds: Kinds = KUBERNETES_KINDS) -> tuple[Resource, tuple[str, ...]]:
     """As `from_object`, and the fields that are unknown here, which are passed over.
 
     An API server hands out no field that its definitions do not know. One that is unknown here, be it only a default
-    that nobody asked for, is of definitions that are newer than this program.
+    that nobody asked for, is of definitions that are newer than this program. And it hands out what stands there since
+    before a rule, as `is_standing` of `from_object`.
 
     Raises:
         ManifestError: as read_text, but for unknown fields.
     """
     try:
-        return from_object(value, kinds), ()
+        return from_object(value, kinds, is_standing=True), ()
     except ManifestError:
         known, unknown = _known_part(value, kinds)
         if not unknown:
             raise
-        return from_object(known, kinds), unknown
+        return from_object(known, kinds, is_standing=True), unknown
 
 
 def _known_part(value: Mapping[str, Any], kinds: Kinds) -> tuple[Mapping[str, Any], tuple[str, ...]]:
@@ -202,7 +206,7 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return result
 
 
-def _examine(document: Document, kinds: Kinds) -> Examined:
+def _examine(document: Document, kinds: Kinds, *, is_standing: bool = False) -> Examined:
     value = document.value
     if document.problems:
         return Examined(*_identity(value), None, tuple(document.problems))
@@ -215,7 +219,7 @@ def _examine(document: Document, kinds: Kinds) -> Examined:
     if problems := _envelope_problems(document, value, kinds):
         return Examined(kind, name, None, tuple(problems))
     try:
-        resource = kinds[kind].model_validate(value)
+        resource = kinds[kind].model_validate(value, context=STANDING if is_standing else None)
     except ValidationError as error:
         return Examined(kind, name, None, tuple(_problems(document, kinds[kind], error)))
     return Examined(kind, resource.subject, Manifest(resource, document.place(()), document), ())

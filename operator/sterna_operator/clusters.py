@@ -128,9 +128,11 @@ class Clusters:
                 and its.layout.cluster == resource.etcd_name
                 and same_place(its.settings.endpoints, settings.endpoints)
             ):
-                await self.drop(cluster)
-                self._faults[cluster] = _claimed(resource, other)
-                return
+                loser, winner = (cluster, other) if resource.spec.etcd.managed is None else (other, cluster)
+                await self.drop(loser)
+                self._faults[loser] = _claimed(resource, winner)
+                if loser == cluster:
+                    return
         known = store.identity.known if store is not None else None
         if known is None and status.get("etcdId"):
             known = Remembered(str(status["etcdId"]), int(status.get("etcdRevision") or 0))

@@ -204,7 +204,8 @@ class Mirror:
         known = self._find(key)
         if known is not None and known.revision > revision:
             return None
-        self._removed[key] = revision
+        # What the watch tells late, of a removal before our own, must not let what came in between rise again.
+        self._removed[key] = max(revision, self._removed.get(key, 0))
         if known is None:
             return None
         siblings = self._values[_parent(key)]

@@ -58,12 +58,15 @@ def rival(view: View, object: Mapping[str, Any], cluster: MessagingCluster) -> K
     """A cluster that has the place in etcd that this one asks for; None: nobody has.
 
     Who has it must not depend on who is looked at first: whoever has used an etcd already (its status says so) comes
-    before all others, then whoever was made first.
+    before all others, then whoever was made first. The etcd that the operator runs for a cluster is that one's in any
+    case: nobody of another namespace can be there before it.
     """
+    if cluster.spec.etcd.managed is not None:
+        return None
     own, place = _claim_to_etcd(object), _place(object, cluster)
     for key in view.objects.keys(CLUSTER):
         other = view.objects.get(key)
-        if other is None or key == key_of(object) or _claim_to_etcd(other) > own:
+        if other is None or key == key_of(object) or not (_is_managed(other) or _claim_to_etcd(other) <= own):
             continue
         try:
             its, _ = resource_of(other)
@@ -85,6 +88,11 @@ def _place(object: Mapping[str, Any], cluster: MessagingCluster) -> Sequence[str
     """Where a cluster's etcd is."""
     metadata = object["metadata"]
     return cluster.spec.etcd.endpoints or managed_etcd_urls(metadata["namespace"], metadata["name"])
+
+
+def _is_managed(object: Mapping[str, Any]) -> bool:
+    etcd = (object.get("spec") or {}).get("etcd")
+    return isinstance(etcd, Mapping) and etcd.get("managed") is not None
 
 
 def _claim_to_etcd(object: Mapping[str, Any]) -> tuple[bool, str, str]:

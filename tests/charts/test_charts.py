@@ -362,6 +362,37 @@ def test_clients_go_on_trusting_a_release_whose_certificate_an_earlier_chart_mad
     (tmp_path / "tls.crt").write_bytes(made["earlier-tls"]["tls.crt"])
     trusting = ["openssl", "verify", "-x509_strict", "-CAfile", str(tmp_path / "ca.crt"), str(tmp_path / "tls.crt")]
     assert subprocess.run(trusting, capture_output=True, text=True, timeout=60).stderr == ""
+    # Back to the chart of before, whose Secret has the name of the operator's, and forth again.
+    standing = api_server.request("GET", path("sterna.dev/v1alpha1", "MessagingCluster", namespace, "earlier")).body
+    of_operator = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {
+            "name": "earlier-tls",
+            "labels": {"app.kubernetes.io/managed-by": "sterna-operator"},
+            "ownerReferences": [
+                {
+                    "apiVersion": "sterna.dev/v1alpha1",
+                    "kind": "MessagingCluster",
+                    "name": "earlier",
+                    "uid": standing["metadata"]["uid"],
+                }
+            ],
+        },
+        "type": "kubernetes.io/tls",
+        "data": {key: base64.b64encode(value).decode() for key, value in made["earlier-tls"].items()},
+    }
+    where = f"{path('v1', 'Secret', namespace, 'earlier-tls')}?fieldManager=sterna-operator&force=true"
+    assert api_server.request("PATCH", where, of_operator, "application/apply-patch+yaml").ok
+    helm("upgrade", "earlier", CLUSTER)
+    assert secret("earlier-tls") == made["earlier-tls"]
+    refused = api_server.helm("rollback", "earlier", "1", "--namespace", namespace)
+    assert 'conflicts with "sterna-operator"' in refused.stderr
+    helm("rollback", "earlier", "1", "--force-conflicts")
+    assert secret("earlier-tls") == before
+    helm("upgrade", "earlier", CLUSTER)
+    assert secret("earlier-tls") is None
+    assert secret("earlier-ca") == ca
 
 
 def test_endpoints_replace_the_etcd_for_trying(api_server: ApiServer) -> None:

@@ -3,6 +3,7 @@
 from typing import Any, cast
 
 import pytest
+from sterna_operator.clusters import Clusters
 from sterna_operator.keys import Key
 from sterna_operator.kinds.cluster_observing import read
 from sterna_operator.kinds.cluster_seen import Desired
@@ -77,6 +78,12 @@ USED = {"etcdId": "store-1"}
             id="the etcd that is run for another",
         ),
         pytest.param(
+            managed(FIRST, made=LATE),
+            cluster(SECOND, made=EARLY, status=USED, endpoints=["http://first-etcd.ns.svc.cluster.local:2379"]),
+            [None, FIRST],
+            id="the etcd that is run for another, whoever was there before it",
+        ),
+        pytest.param(
             cluster(FIRST, made=EARLY), cluster(SECOND, made=LATE, clusterName="other"), [None, None], id="other names"
         ),
         pytest.param(
@@ -90,3 +97,22 @@ USED = {"etcdId": "store-1"}
 def test_the_place_belongs_to(first: dict[str, Any], second: dict[str, Any], expected: list[Key | None]) -> None:
     assert rivals(first, second) == expected
     assert rivals(second, first) == expected[::-1]
+
+
+async def test_who_came_first_to_the_etcd_that_is_run_for_another_is_shown_out() -> None:
+    absent = cast("Any", None)
+    clusters = Clusters(absent, lambda *_: None, lambda _: None)
+    intruder = cluster(SECOND, made=EARLY, endpoints=["http://first-etcd.ns.svc:2379"])
+    for key, one in ((SECOND, intruder), (FIRST, managed(FIRST, made=LATE))):
+        desired = read(one)
+        assert isinstance(desired, Desired)
+        await clusters.ensure(key, desired.cluster, absent, {})
+    try:
+        assert clusters.get(FIRST) is not None
+        assert clusters.get(SECOND) is None
+        fault = clusters.fault(SECOND)
+        assert fault is not None
+        assert fault[0] == "NameClaimed"
+        assert "ns/first" in fault[1]
+    finally:
+        await clusters.close()

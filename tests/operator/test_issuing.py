@@ -2,6 +2,7 @@
 
 import asyncio
 import copy
+import datetime
 import json
 import time  # the certificates are of today, as etcd sees it
 from collections.abc import Iterable, Mapping
@@ -12,6 +13,7 @@ from typing import Any, cast
 
 import pytest
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature
 from cryptography.x509.oid import ExtendedKeyUsageOID
 from sterna_etcd import Etcd
 from sterna_operator.builders import authority
@@ -119,6 +121,100 @@ def test_a_new_authority_is_trusted_beside_the_former_one() -> None:
     # One that is about to end is made anew by itself, before what it has issued ends.
     assert "ca" in issue(standing, NOW + 3300 * DAY)
     assert "ca" not in issue(standing, NOW + 3200 * DAY)
+
+
+def _verified(data: Mapping[str, bytes], trusted: bytes, now_ms: int) -> bool:
+    """As a client that trusts this: whether it would go on."""
+    time_ = datetime.datetime.fromtimestamp(now_ms / 1000, datetime.UTC)
+    roots = x509.load_pem_x509_certificates(trusted)
+    own = certificate(data)
+
+    def is_in_force(one: x509.Certificate) -> bool:
+        return one.not_valid_before_utc <= time_ <= one.not_valid_after_utc
+
+    def is_signed(by: x509.Certificate) -> bool:
+        try:
+            own.verify_directly_issued_by(by)
+        except (ValueError, TypeError, InvalidSignature):
+            return False
+        return True
+
+    return is_in_force(own) and any(is_in_force(one) and is_signed(one) for one in roots)
+
+
+def test_who_trusts_the_former_authority_alone_goes_on_until_the_next_renewal() -> None:
+    made = issue({})
+    before = made["server"]["ca.crt"]
+    standing = {**made, **issue({**made, "ca": None})}
+    assert standing["ca"] != made["ca"]
+    assert _verified(standing["server"], before, NOW), "clients have had no time to learn of the new one"
+    assert standing["server"]["ca.crt"].endswith(before)
+    after = standing["server"]["ca.crt"]
+    assert issue(standing, NOW + 240 * DAY) == {}
+    standing |= issue(standing, NOW + 245 * DAY)
+    certificate(standing["server"]).verify_directly_issued_by(certificate(standing["ca"]))
+    assert _verified(standing["server"], after, NOW + 245 * DAY), "they had until now"
+    # What is deleted as well, one after the other, is made by the new one at once, and trusts the former no more.
+    for name in ("server", "client"):
+        standing = {**standing, name: None}
+        standing |= issue(standing)
+        assert standing[name]["ca.crt"] == standing["ca"]["tls.crt"]
+        assert issue(standing) == {}
+
+
+def test_an_authority_that_ends_soon_goes_on_with_what_it_has_issued() -> None:
+    made = issue({})
+    late = NOW + 3200 * DAY
+    standing = {**made, **issue(made, late)}
+    before = standing["server"]["ca.crt"]
+    anew = issue(standing, late + 60 * DAY)
+    assert "ca" in anew
+    assert _verified(anew["server"], before, late + 60 * DAY)
+
+
+@pytest.mark.parametrize("days", [300, 3300, 4000])
+def test_a_clock_that_was_ahead_leaves_nothing_that_nobody_believes_yet(days: int) -> None:
+    made = issue({})
+    ahead = {**made, **issue(made, NOW + days * DAY)}
+    back = {**ahead, **issue(ahead, NOW)}
+    for name in ("server", "client"):
+        assert _verified(back[name], back[name]["ca.crt"], NOW)
+        assert _verified(back[name], back["ca"]["tls.crt"], NOW)
+    assert issue(back, NOW) == {}
+
+
+def test_an_operator_that_dies_between_two_writes_leaves_pairs_that_the_next_one_completes() -> None:
+    """After any of the writes, of a first making, of a renewal and of another authority: nobody is cut off."""
+    made = issue({})
+    gone = {**made, "ca": None}
+    for standing, now_ms in (({}, NOW), (made, NOW + 245 * DAY), (gone, NOW), (made, NOW + 3300 * DAY)):
+        writes = list(issue(standing, now_ms).items())
+        for done in range(len(writes) + 1):
+            left = {**standing, **dict(writes[:done])}
+            whole = {**left, **issue(left, now_ms)}
+            assert issue(whole, now_ms) == {}
+            for name in ("server", "client"):
+                assert _verified(whole[name], whole[name]["ca.crt"], now_ms)
+                assert certificate(whole["ca"]) in x509.load_pem_x509_certificates(whole[name]["ca.crt"])
+            # Both sides trust each other whatever of it was written, as long as what is shown is not over.
+            pairs = {name: left.get(name) for name in ("server", "client")}
+            if all(pairs.values()) and now_ms < NOW + 365 * DAY:
+                for one, other in (("server", "client"), ("client", "server")):
+                    assert _verified(pairs[one] or {}, (pairs[other] or {})["ca.crt"], now_ms)
+
+
+@pytest.mark.parametrize("server", ["first", "second", "gone", "spoilt"])
+@pytest.mark.parametrize("client", ["first", "second", "gone", "spoilt"])
+@pytest.mark.parametrize("ca", ["first", "second", "gone"])
+def test_whatever_is_left_of_two_authorities_both_sides_trust_each_other(ca: str, server: str, client: str) -> None:
+    """What two operators have written past each other, and what people delete."""
+    made: dict[str, Any] = {"first": issue({}), "second": issue({}), "gone": {}}
+    made["spoilt"] = {name: {**data, "ca.crt": b"spoilt"} for name, data in made["first"].items()}
+    left = {"ca": made[ca].get("ca"), "server": made[server].get("server"), "client": made[client].get("client")}
+    whole = {**left, **issue(left)}
+    assert issue(whole) == {}
+    for one, other in (("server", "client"), ("client", "server")):
+        assert _verified(whole[one], whole[other]["ca.crt"], NOW)
 
 
 def test_an_authority_that_is_there_already_is_taken_but_no_mere_certificate() -> None:
@@ -254,6 +350,34 @@ def test_a_newer_operator_leaves_an_etcd_alone_that_was_begun_without() -> None:
     del world.observed.children["StatefulSet", "orders-etcd"]  # type: ignore[attr-defined]
     world.settle()
     assert "--listen-client-urls=http://0.0.0.0:2379" in etcd_flags(world)
+
+
+@pytest.mark.parametrize("taken", ["annotations", "args"])
+def test_an_etcd_that_speaks_tls_is_not_opened_by_what_somebody_takes_from_its_template(taken: str) -> None:
+    world = settled({})
+    etcd_pod(world)
+    standing = copy.deepcopy(dict(world.child("StatefulSet", "orders-etcd")))
+    template = standing["spec"]["template"]
+    del (template["metadata"] if taken == "annotations" else template["spec"]["containers"][0])[taken]
+    children = {**world.observed.children, ("StatefulSet", "orders-etcd"): standing}
+    world.observed = replace(world.observed, children=children)
+    world.settle()
+    assert "--listen-client-urls=https://0.0.0.0:2379" in etcd_flags(world)
+    assert broker_flags(world)[broker_flags(world).index("--etcd") + 1].startswith("https://")
+    assert world.restarted == []
+
+
+@pytest.mark.parametrize("name", ["orders-ca", "orders-tls", "orders-etcd-ca", "orders-etcd-server"])
+def test_applications_secret_cannot_be_one_of_the_operators_own(name: str) -> None:
+    """One would be written over by the other, again and again, and applications given an authority's key."""
+    world = World({**GENERATED, "connectionSecret": name})
+    for _ in range(3):
+        assert world.reconcile().steps == ()
+    assert world.condition() == ("False", "NameClaimed")
+    assert f"spec.connectionSecret: {name}" in world.message()
+    world.edit({**GENERATED, "connectionSecret": "orders-mine"})
+    world.settle()
+    assert world.condition() == ("True", "Serving")
 
 
 def test_it_is_secured_when_the_manifest_says_so_one_pod_after_the_other() -> None:

@@ -135,6 +135,20 @@ def test_in_whatever_order_it_is_told_the_last_write_is_what_stands(order: list[
     assert list(mirror.drains()) == ["b"]
 
 
+def test_an_old_removal_that_is_told_late_lets_nothing_rise_again(mirror: Mirror) -> None:
+    """Removed, written and removed again, all by ourselves, before the watch tells the first of it."""
+    key = LAYOUT.config(ORDERS)
+    mirror.remove(key, 5)
+    mirror.put(key, config(), 7)
+    mirror.remove(key, 10)
+    assert mirror.remove(key, 5) is None
+    mirror.come_to(5)
+    assert mirror.put(key, config(), 7) is None
+    assert not mirror.has_config(ORDERS)
+    mirror.come_to(10)
+    assert mirror.put(key, config(), 11) is not None
+
+
 # The objects of Kubernetes
 
 

@@ -14,6 +14,8 @@ from sterna_operator.plans import Plan, Wanted
 from sterna_operator.settings import OperatorSettings
 from sterna_operator.view import View
 from sterna_resources import ManifestError, from_newer
+from sterna_resources.kinds import KUBERNETES_KINDS
+from sterna_resources.reading import from_document
 from structlog.testing import capture_logs
 
 
@@ -98,3 +100,19 @@ def test_what_is_wrong_stays_wrong() -> None:
 def test_what_is_known_as_a_whole_has_nothing_passed_over() -> None:
     resource, unknown = from_newer(served("Queue", {"clusterRef": {"name": "mq"}}))
     assert (resource.kind, unknown) == ("Queue", ())
+
+
+def test_a_cluster_from_before_a_rule_is_not_refused_by_it() -> None:
+    """A volume whose size nobody enforces has room: such a cluster has served all the time."""
+    small = served("MessagingCluster", {"etcd": {"managed": {}}, "insecure": True, "storage": {"size": "100Mi"}})
+    read = cluster_observing.read(small)
+    assert isinstance(read, DesiredCluster)
+    assert read.cluster.spec.storage.size == "100Mi"
+    # Where it is written, it is refused; and so is what stands there and was never right.
+    with pytest.raises(ManifestError, match="a broker's disk is full from the beginning"):
+        from_document(
+            {key: small[key] for key in ("apiVersion", "kind", "spec")} | {"metadata": {"name": "mq"}},
+            "file",
+            KUBERNETES_KINDS,
+        )
+    assert isinstance(cluster_observing.read(served("MessagingCluster", {"etcd": {"managed": {}}})), Plan)

@@ -2,8 +2,9 @@
 
 The authority's key is in a Secret of its own, which no pod mounts. What is issued lives a year, and is made anew when
 two thirds of that have passed, or when it is to name other hosts; whoever shows it takes it up without a restart. An
-authority is made anew when its Secret is gone or about to end: what it issues then carries the former one's certificate
-beside its own for a time, so that who has either goes on.
+authority is made anew when its Secret is gone or about to end. What the former one has issued is shown on until it has
+to be made anew for another reason, and the former one's certificate stands beside the new one's: who trusts the former
+alone goes on, and has until then to learn of the new one.
 """
 
 import datetime
@@ -70,19 +71,27 @@ def issued(
 ) -> dict[str, dict[str, bytes]]:
     """What has to be written: Secrets by their names, with all that they are to have. Nothing, once all is right.
 
-    `authority`: the name of its Secret. `standing`: the Secrets as they are.
+    `authority`: the name of its Secret. `orders`: at least one. `standing`: the Secrets as they are.
     """
     now = datetime.datetime.fromtimestamp(now_ms / 1000, datetime.UTC)
     made: dict[str, dict[str, bytes]] = {}
     ca = _pair(standing.get(authority))
-    if ca is None or not _is_authority(ca.certificate) or ca.certificate.not_valid_after_utc - now < _AUTHORITY_REST:
+    if ca is None or not _is_authority(ca.certificate, now):
         ca = _made(f"{authority} {now:%Y-%m-%d}", now, AUTHORITY_DAYS, None)
         made[authority] = ca.data
+    trusted = {}
+    for order in orders:
+        before = (standing.get(order.secret) or {}).get(AUTHORITY, b"")
+        trusted[order.secret] = [ca.certificate, *_former(ca, before, now)]
+    # What is shown has to be trusted by every other: one may have lost what it knew of the former authority.
+    issuers = [one for one in trusted[orders[0].secret] if all(one in known for known in trusted.values())]
     for order in orders:
         data = standing.get(order.secret) or {}
-        trusted = _trusted(ca, data.get(AUTHORITY, b""), now)
-        if data.get(AUTHORITY) != trusted or not _is_right(_pair(data), ca, order, now):
-            made[order.secret] = {**_made(order.name, now, DAYS, ca, order).data, AUTHORITY: trusted}
+        text = b"".join(one.public_bytes(Encoding.PEM) for one in trusted[order.secret])
+        if not _is_right(_pair(data), issuers, order, now):
+            made[order.secret] = {**_made(order.name, now, DAYS, ca, order).data, AUTHORITY: text}
+        elif data.get(AUTHORITY) != text:
+            made[order.secret] = {CERTIFICATE: data[CERTIFICATE], KEY: data[KEY], AUTHORITY: text}
     return made
 
 
@@ -98,38 +107,54 @@ def _pair(data: Data | None) -> _Pair | None:
     return _Pair(certificate, key) if is_pair else None
 
 
-def _is_authority(certificate: x509.Certificate) -> bool:
+def _is_authority(certificate: x509.Certificate, now: datetime.datetime) -> bool:
+    """Whether it can issue. One that begins later was made by a clock that was ahead: nobody would believe it yet."""
+    if not certificate.not_valid_before_utc <= now <= certificate.not_valid_after_utc - _AUTHORITY_REST:
+        return False
     try:
         return certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
     except (x509.ExtensionNotFound, ValueError):
         return False
 
 
-def _trusted(ca: _Pair, before: bytes, now: datetime.datetime) -> bytes:
-    """The authority's certificate, and behind it a former one that has not ended."""
+def _former(ca: _Pair, before: bytes, now: datetime.datetime) -> list[x509.Certificate]:
+    """Who was the authority before, and has not ended."""
     try:
         known = x509.load_pem_x509_certificates(before)
     except ValueError:
         known = []
-    former = [one for one in known if one != ca.certificate and one.not_valid_after_utc > now]
-    return b"".join(one.public_bytes(Encoding.PEM) for one in (ca.certificate, *former[:_FORMER_MAX]))
+    former = [one for one in known if one != ca.certificate and _is_in_force(one, now)]
+    return former[:_FORMER_MAX]
 
 
-def _is_right(pair: _Pair | None, ca: _Pair, order: Order, now: datetime.datetime) -> bool:
+def _is_in_force(certificate: x509.Certificate, now: datetime.datetime) -> bool:
+    return certificate.not_valid_before_utc <= now < certificate.not_valid_after_utc
+
+
+def _is_right(pair: _Pair | None, issuers: Sequence[x509.Certificate], order: Order, now: datetime.datetime) -> bool:
     if pair is None:
         return False
     certificate = pair.certificate
     begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     if end - begin > datetime.timedelta(days=_DAYS_MAX) or now > begin + (end - begin) * 2 / 3 or now < begin:
         return False
+    if not any(_is_issued_by(certificate, one) for one in issuers):
+        return False
     try:
-        certificate.verify_directly_issued_by(ca.certificate)
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
         return not order.hosts
-    except (ValueError, TypeError, InvalidSignature):
+    except ValueError:
         return False
     return {str(one.value) for one in names} == set(order.hosts)
+
+
+def _is_issued_by(certificate: x509.Certificate, authority: x509.Certificate) -> bool:
+    try:
+        certificate.verify_directly_issued_by(authority)
+    except (ValueError, TypeError, InvalidSignature):
+        return False
+    return True
 
 
 def _made(name: str, now: datetime.datetime, days: int, ca: _Pair | None, order: Order | None = None) -> _Pair:

@@ -18,6 +18,7 @@ from sterna_operator.builders.blueprint import ETCD_PORT, SETTINGS_ANNOTATION, B
 _PROBE_PORT = 2381
 _FOLDER = "/var/lib/etcd"
 _TLS_FOLDER = "/etc/etcd/tls"
+_LISTEN = "--listen-client-urls="
 _QUOTA_BYTES = 2 * 1024**3
 
 
@@ -79,8 +80,11 @@ def is_secured(
     if wanted.tls is not None:
         return wanted.tls
     if standing is not None:
+        # Each of both tells. Were it one alone, whoever takes that away by hand would open it to everybody.
         annotations = standing["spec"]["template"]["metadata"].get("annotations") or {}
-        return str(annotations.get(SETTINGS_ANNOTATION, "")).startswith("tls-")
+        given = standing["spec"]["template"]["spec"]["containers"][0].get("args") or ()
+        is_marked = str(annotations.get(SETTINGS_ANNOTATION, "")).startswith("tls-")
+        return is_marked or any(str(one).startswith(f"{_LISTEN}https://") for one in given)
     arguments = others["spec"]["template"]["spec"]["containers"][0].get("args") or () if others is not None else ()
     return not any(one.startswith("http://") for one in arguments)
 
@@ -121,7 +125,7 @@ def _container(blueprint: Blueprint) -> dict[str, Any]:
         "args": [
             "--name=default",
             f"--data-dir={_FOLDER}/default.etcd",
-            f"--listen-client-urls={scheme}://0.0.0.0:{ETCD_PORT}",
+            f"{_LISTEN}{scheme}://0.0.0.0:{ETCD_PORT}",
             f"--advertise-client-urls={blueprint.etcd_urls[0]}",
             "--listen-peer-urls=http://127.0.0.1:2380",
             f"--listen-metrics-urls=http://0.0.0.0:{_PROBE_PORT}",

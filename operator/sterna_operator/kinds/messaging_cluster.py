@@ -69,6 +69,9 @@ def plan(desired: Desired, observed: Observed) -> Plan:
     blueprint, issued = _blueprint(desired, observed, scaling.replicas)
     observed = replace(observed, secrets={**observed.secrets, **issued})
     wanted = children(blueprint, observed, issued)
+    if blueprint.connection_secret in _made_secrets(cluster := desired.cluster):
+        text = f"spec.connectionSecret: {blueprint.connection_secret} is where the operator keeps a certificate of"
+        return _stands_back(desired, f"{text} {cluster.label}: name another Secret")
     if (foreign := _foreign(desired, observed, wanted)) is not None:
         return _stands_back(desired, f"{foreign} exists already and is not this cluster's: rename one of them")
     missing = sorted(name for name, data in observed.secrets.items() if data is None and _is_needed(blueprint, name))
@@ -116,16 +119,21 @@ def plan(desired: Desired, observed: Observed) -> Plan:
 def referenced_secrets(cluster: MessagingCluster) -> set[str]:
     """The names of the Secrets that a cluster depends on, in its own namespace."""
     spec = cluster.spec
-    names: set[str | None] = {spec.etcd.credentials_secret}
-    has_generated = spec.tls is not None and spec.tls.generated is not None
-    may_secure = spec.etcd.managed is not None and spec.etcd.managed.tls is not False
-    names |= cluster_issuing.names(cluster.metadata.name, has_generated=has_generated, may_secure_etcd=may_secure)
+    names: set[str | None] = {spec.etcd.credentials_secret, *_made_secrets(cluster)}
     if spec.tls is not None:
         names.add(spec.tls.secret_name or f"{cluster.metadata.name}-tls")
         names |= {ca.name for ca in (spec.tls.ca, spec.tls.client_ca) if ca is not None}
     if spec.etcd.tls is not None:
         names |= {spec.etcd.tls.ca.name, spec.etcd.tls.certificate_secret}
     return {name for name in names if name is not None}
+
+
+def _made_secrets(cluster: MessagingCluster) -> set[str]:
+    """The names of the Secrets that certificates are kept in which the operator makes."""
+    tls, managed = cluster.spec.tls, cluster.spec.etcd.managed
+    has_generated = tls is not None and tls.generated is not None
+    may_secure = managed is not None and managed.tls is not False
+    return cluster_issuing.names(cluster.metadata.name, has_generated=has_generated, may_secure_etcd=may_secure)
 
 
 # What is to be there
