@@ -158,12 +158,17 @@ def cluster_options(
     if not cluster or not name:
         raise ValueError("--etcd needs --cluster NAME, and --name NAME for this broker")
     Layout(cluster)
-    file = Path(advertise[1:]) if advertise.startswith("@") else None
+    file, owner_file = _file_of(advertise), _file_of(owner)
     urls = advertising.parse(advertise) if file is None else ()
     store = EtcdSettings.of_urls(etcd, **access)
-    owner_file = Path(owner[1:]) if owner.startswith("@") else None
-    uid = owner or None if owner_file is None else ""
+    # Of a file it is known once that was read; without either nobody asks.
+    uid = "" if owner_file is not None else owner or None
     return ClusterOptions(store, cluster, name, urls, file, accept_store, uid, owner_file)
+
+
+def _file_of(flag: str) -> Path | None:
+    """The file that `@FILE` names; None: the flag says what it means itself."""
+    return Path(flag[1:]) if flag.startswith("@") else None
 
 
 def read_settings(file: Path) -> Broker:

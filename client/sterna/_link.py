@@ -432,6 +432,10 @@ class Link:
         """Sends a frame whose reply nobody waits for."""
         self.begin(session, name, content, lambda _reply, _error: None)
 
+    def end_session(self, session: int) -> None:
+        """Has the broker close a session with all that is in it, and waits for no word."""
+        self.tell(session, "close_session", pb.CloseSession())
+
     # --- Heartbeats
 
     async def _beat(self) -> None:

@@ -59,7 +59,7 @@ class Part:
         number = await self._ask_to_open(link)
         if self.closed is not None or self.lifeline is not lifeline:
             # It was closed, or went to another broker, while the connection was being restored.
-            link.tell(number, "close_session", pb.CloseSession())
+            link.end_session(number)
             return
         self._opened(link, number)
 
@@ -69,7 +69,7 @@ class Part:
         opening = pb.OpenSession(acknowledge_mode=mode, stopped=self.is_stopped)  # type: ignore[arg-type]
 
         def undo(reply: Any) -> None:
-            link.tell(reply.session_opened.session, "close_session", pb.CloseSession())
+            link.end_session(reply.session_opened.session)
 
         number: int = (await link.request(0, "open_session", opening, undo=undo)).session_opened.session
         return number
@@ -399,7 +399,7 @@ class Part:
         link = self.link
         self.fail(errors.ClosedError("the session was given up", subject="session"))
         if link is not None:
-            link.tell(self.number, "close_session", pb.CloseSession())
+            link.end_session(self.number)
 
     async def move(self, lifeline: Lifeline, moved: errors.MovedError) -> None:
         """Takes a transacted session to another broker, as long as it has nothing where it is.
@@ -419,10 +419,10 @@ class Part:
                 self.check_open()
                 self._check_free(moved)
             except errors.SternaError:
-                link.tell(number, "close_session", pb.CloseSession())
+                link.end_session(number)
                 raise
             if self.link is not None:
-                self.link.tell(self.number, "close_session", pb.CloseSession())
+                self.link.end_session(self.number)
             self.lifeline.forget(self)
             self.lifeline = lifeline
             self._opened(link, number)

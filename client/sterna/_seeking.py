@@ -73,7 +73,7 @@ async def seek(lost: Lifeline, *, by: Lifeline, others: Iterable[Lifeline]) -> b
     link = await by.ready()
 
     def end(reply: Any) -> None:
-        link.tell(reply.session_opened.session, "close_session", pb.CloseSession())
+        link.end_session(reply.session_opened.session)
 
     opened = await link.request(0, "open_session", pb.OpenSession(stopped=True), undo=end)
     is_told = False

@@ -9,16 +9,22 @@ from sterna_broker.options import BrokerOptions
 from tests.cli.conftest import Ran
 
 
-def test_flags_of_the_broker_have_twins_in_the_environment(
-    sterna: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    given: list[BrokerOptions] = []
+@pytest.fixture
+def given(monkeypatch: pytest.MonkeyPatch) -> list[BrokerOptions]:
+    """What brokers were started with, none of which runs."""
+    found: list[BrokerOptions] = []
 
     def run(options: BrokerOptions) -> int:
-        given.append(options)
+        found.append(options)
         return 0
 
     monkeypatch.setattr("sterna_broker.main.run", run)
+    return found
+
+
+def test_flags_of_the_broker_have_twins_in_the_environment(
+    sterna: Callable[..., Ran], given: list[BrokerOptions], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     twins = {"DATA": str(tmp_path), "LISTEN": "127.0.0.1:1", "TLS_CERT": "c", "INSECURE": "true", "REFLECTION": "false"}
     for name, value in twins.items():
         monkeypatch.setenv(f"STERNA_BROKER_{name}", value)
@@ -30,16 +36,9 @@ def test_flags_of_the_broker_have_twins_in_the_environment(
 
 
 def test_a_pod_is_told_in_its_environment_whose_it_is(
-    sterna: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    sterna: Callable[..., Ran], given: list[BrokerOptions], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """As the operator's StatefulSet does: an image from before passes over what it does not know there."""
-    given: list[BrokerOptions] = []
-
-    def run(options: BrokerOptions) -> int:
-        given.append(options)
-        return 0
-
-    monkeypatch.setattr("sterna_broker.main.run", run)
     monkeypatch.setenv("STERNA_BROKER_OWNER", f"@{tmp_path / 'owner'}")
     assert sterna("broker", "--data", str(tmp_path), "--etcd", "http://e:1", "--cluster", "c", "--name", "b").code == 0
     assert given[0].cluster is not None

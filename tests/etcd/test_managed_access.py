@@ -37,19 +37,40 @@ def access(folder: Path) -> dict[str, Path]:
     return {"ca": folder / "ca.crt", "cert": folder / "tls.crt", "key": folder / "tls.key"}
 
 
+class Secured:
+    """A real etcd with the operator's certificates, and a client's."""
+
+    def __init__(self, etcd: Callable[..., RunningEtcd], folder: Path) -> None:
+        self.folder, self.made = folder, issued({})
+        self.folders = mounted(folder, self.made)
+        self.running = etcd(scheme="https", flags=access_flags(str(self.folders["server"])))
+
+    def take(self, made: Mapping[str, Mapping[str, bytes]]) -> None:
+        """Pods get these Secrets."""
+        mounted(self.folder, made)
+
+    @property
+    def access(self) -> dict[str, Path]:
+        """With what a client comes."""
+        return access(self.folders["client"])
+
+
+@pytest.fixture
+async def secured(etcd: Callable[..., RunningEtcd], tmp_path: Path) -> Secured:
+    return await asyncio.to_thread(Secured, etcd, tmp_path / "pods")
+
+
 async def test_it_is_for_those_alone_whom_the_operator_has_given_a_certificate(
-    etcd: Callable[..., RunningEtcd], client: Connect, tmp_path: Path, prefix: str
+    secured: Secured, client: Connect, tmp_path: Path, prefix: str
 ) -> None:
-    made = issued({})
-    folders = mounted(tmp_path / "pods", made)
-    running = await asyncio.to_thread(etcd, scheme="https", flags=access_flags(str(folders["server"])))
-    await client(running, **access(folders["client"])).put(prefix + "a", b"1")
+    running = secured.running
+    await client(running, **secured.access).put(prefix + "a", b"1")
     # Without one; with one of another authority; with the server's own, which is none for clients.
     stranger = mounted(tmp_path / "strangers", issued({}))["client"]
     for given in (
-        {"ca": folders["client"] / "ca.crt"},
-        {**access(stranger), "ca": folders["client"] / "ca.crt"},
-        access(folders["server"]),
+        {"ca": secured.access["ca"]},
+        {**access(stranger), "ca": secured.access["ca"]},
+        access(secured.folders["server"]),
     ):
         with pytest.raises(UnavailableError):
             await client(running, **given, timeout_ms=1_500).put(prefix + "a", b"2")
@@ -60,38 +81,34 @@ async def test_it_is_for_those_alone_whom_the_operator_has_given_a_certificate(
 
 
 async def test_renewed_certificates_are_taken_up_while_it_runs(
-    etcd: Callable[..., RunningEtcd], client: Connect, tmp_path: Path, prefix: str
+    secured: Secured, client: Connect, tmp_path: Path, prefix: str
 ) -> None:
-    made = issued({})
-    folders = mounted(tmp_path / "pods", made)
-    running = await asyncio.to_thread(etcd, scheme="https", flags=access_flags(str(folders["server"])))
-    connected = client(running, **access(folders["client"]))
+    running = secured.running
+    connected = client(running, **secured.access)
     await connected.put(prefix + "a", b"1")
-    renewed = issued(made, 1) or issued({**made, "server": None, "client": None})
+    renewed = issued(secured.made, 1) or issued({**secured.made, "server": None, "client": None})
     assert sorted(renewed) == ["client", "server"]
     # In either order, and with some time between: nobody is locked out meanwhile.
-    mounted(tmp_path / "pods", {"server": renewed["server"]})
-    await client(running, **access(folders["client"])).put(prefix + "a", b"2")
+    secured.take({"server": renewed["server"]})
+    await client(running, **secured.access).put(prefix + "a", b"2")
     await connected.put(prefix + "a", b"3")
-    mounted(tmp_path / "pods", {"client": renewed["client"]})
+    secured.take({"client": renewed["client"]})
     await connected.put(prefix + "a", b"4")
-    await client(running, **access(folders["client"])).put(prefix + "a", b"5")
+    await client(running, **secured.access).put(prefix + "a", b"5")
 
 
 async def test_a_new_authority_is_taken_up_by_a_restart(
-    etcd: Callable[..., RunningEtcd], client: Connect, tmp_path: Path, prefix: str
+    secured: Secured, client: Connect, tmp_path: Path, prefix: str
 ) -> None:
-    made = issued({})
-    folders = mounted(tmp_path / "pods", made)
-    running = await asyncio.to_thread(etcd, scheme="https", flags=access_flags(str(folders["server"])))
-    connected = client(running, **access(folders["client"]))
+    running = secured.running
+    connected = client(running, **secured.access)
     await connected.put(prefix + "a", b"1")
-    renewed = issued({**made, "ca": None})
-    mounted(tmp_path / "pods", {"server": renewed["server"]})
+    renewed = issued({**secured.made, "ca": None})
+    secured.take({"server": renewed["server"]})
     await asyncio.to_thread(running.first.kill)
     await asyncio.to_thread(running.restart, running.first)
     # Who has the former certificate still is let in: the new authority's is trusted beside it.
-    mounted(tmp_path / "pods", {"client": renewed["client"]})
+    secured.take({"client": renewed["client"]})
     await connected.put(prefix + "a", b"2")
-    former = mounted(tmp_path / "former", {"client": {**made["client"], "ca.crt": renewed["client"]["ca.crt"]}})
+    former = mounted(tmp_path / "former", {"client": {**secured.made["client"], "ca.crt": renewed["client"]["ca.crt"]}})
     await client(running, **access(former["client"])).put(prefix + "a", b"3")

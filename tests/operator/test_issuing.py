@@ -18,7 +18,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from sterna_etcd import Etcd
 from sterna_operator.builders import authority
 from sterna_operator.builders.authority import Order
-from sterna_operator.builders.certificate import encoded
+from sterna_operator.builders.connection import encoded
 from sterna_operator.builders.etcd import access_flags
 from sterna_operator.clusters import Clusters
 from sterna_operator.keys import Key

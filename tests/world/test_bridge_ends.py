@@ -9,17 +9,34 @@ import sterna.admin
 from sterna import Queue, Topic, errors
 
 from tests.running import manifest
+from tests.world.clusters import Cluster
 from tests.world.stage import Stage, staged
 
 _BRIDGES = 30
 
 
-@staged
-async def test_ends_that_are_opened_at_several_brokers_while_their_bridge_is_made_live_together(stage: Stage) -> None:
+async def _three(stage: Stage, *, slow: float) -> tuple[Cluster, list[sterna.Connection]]:
+    """Brokers that hear of changes at times of their own, and a client at each."""
     cluster = await stage.cluster("b0", "b1", "b2")
     await cluster.allow_all()
-    stage.network.slow = 0.4
-    connections = [await stage.connect(one) for one in cluster.brokers.values()]
+    stage.network.slow = slow
+    return cluster, [await stage.connect(one) for one in cluster.brokers.values()]
+
+
+async def _check_together(
+    cluster: Cluster, connections: list[sterna.Connection], kind: str, names: tuple[str, str]
+) -> None:
+    """That both of each pair of names have one home, which is the same."""
+    await asyncio.sleep(5)
+    homes = [[await cluster.home(kind, name.format(number)) for name in names] for number in range(_BRIDGES)]
+    assert [(one, other) for one, other in homes if not one or one != other] == []
+    for connection in connections:
+        await connection.close()
+
+
+@staged
+async def test_ends_that_are_opened_at_several_brokers_while_their_bridge_is_made_live_together(stage: Stage) -> None:
+    cluster, connections = await _three(stage, slow=0.4)
     async with sterna.admin.connect(cluster.url("b1")) as admin:
         for number in range(_BRIDGES):
             ends = [f"from.{number}", f"to.{number}"]
@@ -29,11 +46,7 @@ async def test_ends_that_are_opened_at_several_brokers_while_their_bridge_is_mad
             # Nobody has given its ends a home yet, which each broker is about to hear of.
             places = [connections[number % 3], connections[(number + 1) % 3]]
             await asyncio.gather(*map(_opened, places, ends))
-    await asyncio.sleep(5)
-    homes = [[await cluster.home("queue", f"{end}.{number}") for end in ("from", "to")] for number in range(_BRIDGES)]
-    assert [(one, other) for one, other in homes if not one or one != other] == []
-    for connection in connections:
-        await connection.close()
+    await _check_together(cluster, connections, "queue", ("from.{}", "to.{}"))
 
 
 async def _opened(connection: sterna.Connection, name: str) -> None:
@@ -46,37 +59,23 @@ async def _opened(connection: sterna.Connection, name: str) -> None:
 @staged
 async def test_ends_that_are_opened_where_nobody_has_heard_of_their_bridge_live_together(stage: Stage) -> None:
     """It is in etcd before anybody opens them, and each broker hears of it only afterwards."""
-    cluster = await stage.cluster("b0", "b1", "b2")
-    await cluster.allow_all()
-    stage.network.slow = 0.6
-    connections = [await stage.connect(one) for one in cluster.brokers.values()]
+    cluster, connections = await _three(stage, slow=0.6)
     for number in range(_BRIDGES):
         ends = [f"from.{number}", f"to.{number}"]
         await cluster.apply("Bridge", f"bridge-{number}", source={"queue": ends[0]}, targets=[{"queue": ends[1]}])
         places = [connections[number % 3], connections[(number + 1) % 3]]
         await asyncio.gather(*map(_opened, places, ends))
-    await asyncio.sleep(5)
-    homes = [[await cluster.home("queue", f"{end}.{number}") for end in ("from", "to")] for number in range(_BRIDGES)]
-    assert [(one, other) for one, other in homes if not one or one != other] == []
-    for connection in connections:
-        await connection.close()
+    await _check_together(cluster, connections, "queue", ("from.{}", "to.{}"))
 
 
 @staged
 async def test_topics_that_are_opened_where_nobody_has_heard_of_their_subscription_live_together(stage: Stage) -> None:
     """A configured durable subscription to a pattern: as with a bridge, what it is to get has to be on one broker."""
-    cluster = await stage.cluster("b0", "b1", "b2")
-    await cluster.allow_all()
-    stage.network.slow = 0.6
-    connections = [await stage.connect(one) for one in cluster.brokers.values()]
+    cluster, connections = await _three(stage, slow=0.6)
     for number in range(_BRIDGES):
         topics = [f"news.{number}.{end}" for end in ("one", "two")]
         spec = {"topic": f"news.{number}.>", "clientId": "c", "name": f"d{number}"}
         await cluster.apply("DurableSubscription", f"d{number}", **spec)
         places = [connections[number % 3], connections[(number + 1) % 3]]
         await asyncio.gather(*(at.producer(Topic(topic)) for at, topic in zip(places, topics, strict=True)))
-    await asyncio.sleep(5)
-    homes = [[await cluster.home("topic", f"news.{one}.{end}") for end in ("one", "two")] for one in range(_BRIDGES)]
-    assert [(one, other) for one, other in homes if not one or one != other] == []
-    for connection in connections:
-        await connection.close()
+    await _check_together(cluster, connections, "topic", ("news.{}.one", "news.{}.two"))

@@ -13,9 +13,10 @@ import math
 from decimal import Decimal
 from typing import Any
 
+from sterna_resources.fields import amount
 from sterna_resources.messaging_cluster import MessagingCluster
 
-from sterna_operator.builders import differences, pods
+from sterna_operator.builders import pods
 from sterna_operator.builders.blueprint import MESSAGING_PORT, MONITOR_PORT, SETTINGS_ANNOTATION, Blueprint
 from sterna_operator.builders.connection import OWNER_FILE
 
@@ -165,12 +166,12 @@ def limits(blueprint: Blueprint) -> dict[str, Any]:
     if "memory" in resources.limits:
         return dict(resources.limits)
     wanted = Decimal(log.cache_bytes + log.volatile_bytes + _MEMORY_RESERVE_BYTES)
-    requested = differences.quantity(resources.requests.get("memory", 0)) or Decimal(0)
+    requested = amount(resources.requests.get("memory", 0))
     if requested > wanted:
         return {**resources.limits, "memory": resources.requests["memory"]}
     mebibytes = math.ceil(wanted / _MEBIBYTE)
-    amount = f"{mebibytes}Mi" if mebibytes % 1024 else f"{mebibytes // 1024}Gi"
-    return {**resources.limits, "memory": amount}
+    most = f"{mebibytes}Mi" if mebibytes % 1024 else f"{mebibytes // 1024}Gi"
+    return {**resources.limits, "memory": most}
 
 
 def arguments(blueprint: Blueprint) -> list[str]:

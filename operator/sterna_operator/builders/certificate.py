@@ -1,6 +1,5 @@
 """The Certificate that cert-manager is asked for: it names whatever clients may call the brokers."""
 
-import base64
 import ipaddress
 from collections.abc import Sequence
 from typing import Any
@@ -54,8 +53,3 @@ def _is_address(host: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def encoded(value: bytes) -> str:
-    """As it stands in a Secret."""
-    return base64.b64encode(value).decode()

@@ -30,13 +30,14 @@ def connection(blueprint: Blueprint) -> dict[str, Any]:
 
     It holds nobody's password: users have Secrets of their own.
     """
-    data = {"url": _encoded(blueprint.url)}
+    data = {"url": encoded(blueprint.url.encode())}
     if blueprint.ca is not None:
-        data["ca.crt"] = _encoded(blueprint.ca)
+        data["ca.crt"] = encoded(blueprint.ca.encode())
     if blueprint.outside_urls:
-        data["external-url"] = _encoded(blueprint.outside_urls[0])
+        data["external-url"] = encoded(blueprint.outside_urls[0].encode())
     return blueprint.object("v1", "Secret", blueprint.connection_secret, type="Opaque", data=data)
 
 
-def _encoded(text: str) -> str:
-    return base64.b64encode(text.encode()).decode()
+def encoded(value: bytes) -> str:
+    """As it stands in a Secret."""
+    return base64.b64encode(value).decode()

@@ -13,19 +13,13 @@ away what we said before; what others have put in, that would leave.
 
 import hashlib
 import json
-import re
 from collections.abc import Collection, Iterator, Mapping
 from decimal import Decimal
 from typing import Any
 
-from sterna_operator.builders.shared import SHARED, Left, Rules
+from sterna_resources.fields import amount
 
-_QUANTITY = re.compile(r"([0-9]+(?:\.[0-9]+)?)(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?")
-_DECIMAL = {"m": Decimal("0.001"), "": Decimal(1)} | {
-    suffix: Decimal(1000) ** power for power, suffix in enumerate("kMGTPE", 1)
-}
-_BINARY = {f"{suffix}i": Decimal(1024) ** power for power, suffix in enumerate("KMGTPE", 1)}
-_FACTORS = _DECIMAL | _BINARY
+from sterna_operator.builders.shared import SHARED, Left, Rules
 
 # What says which object it is, or is not ours to say.
 _NOT_OURS = frozenset({"apiVersion", "kind", "metadata", "status"})
@@ -52,8 +46,10 @@ def is_of(manifest: Mapping[str, Any], standing: Mapping[str, Any]) -> bool:
 
 def quantity(value: Any) -> Decimal | None:
     """An amount as a number; None: it is none."""
-    match = _QUANTITY.fullmatch(str(value))
-    return Decimal(match[1]) * _FACTORS[match[2] or ""] if match else None
+    try:
+        return amount(str(value))
+    except ValueError:
+        return None
 
 
 def corrected(
@@ -162,8 +158,8 @@ class _Correction:
         if wanted == standing or _mark(path, standing) in self._left:
             return standing
         # The API server writes amounts in a form of its own: 1024Mi comes back as 1Gi.
-        amount = quantity(wanted)
-        return standing if amount is not None and amount == quantity(standing) else wanted
+        number = quantity(wanted)
+        return standing if number is not None and number == quantity(standing) else wanted
 
     def _list(self, wanted: list[Any], standing: list[Any], rules: Rules, path: str) -> list[Any]:
         if _mark(path, standing) in self._left:

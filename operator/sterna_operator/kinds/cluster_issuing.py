@@ -7,7 +7,7 @@ its pod mounts, and one for brokers and operator; the authority's key stays in a
 from collections.abc import Mapping
 from typing import Any
 
-from sterna_operator.builders import authority, certificate
+from sterna_operator.builders import authority, certificate, connection
 from sterna_operator.builders.authority import Order
 from sterna_operator.builders.blueprint import Blueprint
 
@@ -48,7 +48,7 @@ def manifests(blueprint: Blueprint, made: Mapping[str, Mapping[str, bytes]]) -> 
             name,
             "etcd" if name.startswith(f"{blueprint.etcd}-") else "broker",
             type="kubernetes.io/tls",
-            data={key: certificate.encoded(value) for key, value in sorted(data.items())},
+            data={key: connection.encoded(value) for key, value in sorted(data.items())},
         )
         for name, data in made.items()
     ]
