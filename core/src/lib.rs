@@ -8,6 +8,7 @@
 //! - [`name`]: destination names, patterns, the trie; [`selector`]: the SQL-92 subset; [`message`]: views of a message
 //! - [`log`]: the one durable log: records, segments, group commit, recovery, compaction; knows nothing of queues
 //! - [`state`]: what the log's records mean: queues, subscriptions, transactions, producers
+//! - [`snapshot`]: what audits read: cuts of the state, and the events between them
 //! - [`engine`]: connections, sessions, producers, consumers, credit, delivery
 //! - [`host`]: an engine with the threads that run its jobs
 //! - `python`: the Python face (feature `python`)
@@ -23,5 +24,6 @@ mod python;
 pub mod selector;
 #[cfg(any(test, feature = "sim"))]
 pub mod sim;
+pub mod snapshot;
 pub mod state;
 pub mod wire;

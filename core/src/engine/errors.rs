@@ -221,6 +221,7 @@ pub fn of_state(error: &StateError) -> Refused {
         StateError::TransactionExists => refuse(ErrorCode::AlreadyExists, "xid", text),
         StateError::RolledBack(_) => refuse(ErrorCode::TransactionRolledBack, "transaction", text),
         StateError::InUse { name, .. } => refuse(ErrorCode::InUse, name.clone(), text),
+        StateError::Following => refuse(ErrorCode::Unavailable, "store", text),
         StateError::System(name) => refuse(ErrorCode::NotAllowed, name.clone(), text),
         StateError::Bridged { name, .. } => refuse(ErrorCode::InUse, name.clone(), text),
         StateError::Exhausted(what) => refuse(ErrorCode::Unavailable, *what, text),

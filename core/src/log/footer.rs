@@ -80,6 +80,18 @@ impl Index {
         self.user_records += u64::from(entry.kind >= super::record::KIND_USER_MIN);
     }
 
+    /// A copy of what lies at a position or above it.
+    pub fn from(&self, base: Position, position: Position) -> Self {
+        let mut at = 0;
+        while let Some((_, next)) = self.entry_at(base, at).filter(|(entry, _)| entry.position < position) {
+            at = next;
+        }
+        Self {
+            bytes: self.bytes[at..].to_vec(),
+            user_records: self.user_records,
+        }
+    }
+
     /// The records in order.
     pub fn entries(&self, base: Position) -> impl Iterator<Item = IndexEntry<'_>> {
         let mut at = 0;

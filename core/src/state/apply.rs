@@ -172,9 +172,11 @@ impl Tables {
         let Some(source) = self.sources.get_mut(&head.source) else {
             return;
         };
-        let mut removed: smallvec::SmallVec<[Entry; 64]> = smallvec::SmallVec::new();
+        let mut removed: smallvec::SmallVec<[(u8, Entry); 64]> = smallvec::SmallVec::new();
         for (first, last) in &head.ranges {
-            source.queue.remove_range(*first, *last, |_, entry| removed.push(entry));
+            source.queue.remove_range(*first, *last, |priority, entry| {
+                removed.push((priority, entry));
+            });
         }
         let count = removed.len() as u64;
         let statistics = &mut source.statistics;
@@ -187,8 +189,8 @@ impl Tables {
         if head.reason.destroys() {
             self.note_destroyed(head.source, head.reason.name(), count);
         }
-        for entry in removed {
-            self.note_removed(liveness, head.source, &entry);
+        for (priority, entry) in removed {
+            self.note_removed(liveness, head.source, priority, &entry);
         }
     }
 

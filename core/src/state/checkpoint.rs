@@ -56,15 +56,15 @@ impl State {
         match self.checkpoint() {
             // It is tried again when there is room.
             Err(AppendError::NoSpace) => Ok(()),
-            result => result,
+            result => result.map(|_| ()),
         }
     }
 
-    /// Writes a checkpoint now.
+    /// Writes a checkpoint now; says where its first and its last record are.
     ///
     /// # Errors
     /// The log takes no records, or has no room for all of it: then none of it is written.
-    pub fn checkpoint(&mut self) -> Result<(), AppendError> {
+    pub fn checkpoint(&mut self) -> Result<(Position, Position), AppendError> {
         let undelivered = self.tables.sources.get(&super::ids::UNDELIVERED.source());
         let wildcard_holds = self.tables.catalogue.subscriptions().any(|subscription| {
             subscription.pattern.has_wildcard()
@@ -112,7 +112,7 @@ impl State {
         self.checkpoint_owed = false;
         self.checkpoint_pending = Some((begin, end));
         self.log.set_floor(begin, end);
-        Ok(())
+        Ok((begin, end))
     }
 
     pub(super) fn note_checkpoint_durable(&mut self) {

@@ -62,6 +62,9 @@ pub enum StateError {
     /// The configuration asks for what cannot be.
     #[error("{0}")]
     Configuration(String),
+    /// Its leader decides what is logged.
+    #[error("this broker follows another one")]
+    Following,
 }
 
 /// A refused message.

@@ -12,6 +12,7 @@ use crate::log::{Log, Position};
 use super::catalogue::Catalogue;
 use super::catalogue_record::{Decision, Origin};
 use super::checkpoint::CheckpointReading;
+use super::cut::Cutting;
 use super::destroyed::Destroyed;
 use super::ids::{DestinationId, Kind, Now, SourceId, UNDELIVERED};
 use super::names::Names;
@@ -113,6 +114,8 @@ pub(super) struct Tables {
     pub checkpoint: Position,
     /// How long its records' heads are.
     pub checkpoint_bytes: u64,
+    /// A cut that is being walked.
+    pub cutting: Option<Box<Cutting>>,
 }
 
 impl Tables {
@@ -144,6 +147,7 @@ impl Tables {
             destroyed: Destroyed::default(),
             checkpoint: Position::ZERO,
             checkpoint_bytes: 0,
+            cutting: None,
         };
         let mut undelivered = Source::new(UNDELIVERED.source(), Some(UNDELIVERED), true);
         undelivered.named = true;
@@ -248,8 +252,11 @@ impl Tables {
     }
 
     /// Accounts for an entry that was just removed from its queue, and lets go of its message.
-    pub fn note_removed(&mut self, liveness: &mut impl Liveness, id: SourceId, entry: &Entry) {
+    pub fn note_removed(&mut self, liveness: &mut impl Liveness, id: SourceId, priority: u8, entry: &Entry) {
         if let Some(source) = self.sources.get_mut(&id) {
+            if let Some(cutting) = &mut self.cutting {
+                cutting.save(source, priority, entry);
+            }
             source.account_out(entry);
             if let Some(header) = source.headers.remove(&entry.sequence) {
                 self.header_bytes = self
@@ -288,7 +295,7 @@ impl Tables {
         sequence: u64,
     ) -> Option<Entry> {
         let entry = self.sources.get_mut(&id)?.queue.remove(priority, sequence)?;
-        self.note_removed(liveness, id, &entry);
+        self.note_removed(liveness, id, priority, &entry);
         Some(entry)
     }
 
@@ -299,9 +306,9 @@ impl Tables {
         };
         let queue = std::mem::take(&mut source.queue);
         let mut messages = 0;
-        for (_, entry) in queue.iter() {
+        for (priority, entry) in queue.iter() {
             // What was in flight left with the queue's map; it is accounted as such all the same.
-            self.note_removed(liveness, id, entry);
+            self.note_removed(liveness, id, priority, entry);
             messages += 1;
         }
         self.sources.remove(&id);

@@ -7,6 +7,7 @@ mod bridges;
 mod chunks;
 mod compaction;
 mod copies;
+mod cuts;
 mod dependencies;
 mod ends;
 mod forced;

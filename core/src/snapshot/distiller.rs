@@ -1,0 +1,370 @@
+//! Events of the log's records: each record becomes the rows that its head alone says, so that two copies of a log make
+//! the same rows in the same order.
+//!
+//! Decisions of transactions are rows of their own: what belongs to one counts from its commit on, or not at all.
+
+use arrow_schema::ArrowError;
+use rustc_hash::FxHashSet;
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::log::{Head, Position};
+use crate::state::heads::{DestinationHead, Event, MoveHead, SubscriptionHead, TerminalHead, TransactionHead};
+use crate::state::{HeadError, Kind, MessageHead, Xid};
+
+use super::tables::{self, Batch, Cell, Misfit, Spec};
+
+/// Rows that are put together before they become pieces.
+const ROWS_MAX: usize = 65_536;
+
+/// A record cannot be told of.
+#[derive(Debug, thiserror::Error)]
+pub enum DistillError {
+    /// Its head cannot be read.
+    #[error("record at {0}: {1}")]
+    Head(Position, HeadError),
+    /// A row does not fit its table.
+    #[error(transparent)]
+    Misfit(#[from] Misfit),
+    /// Arrow's.
+    #[error(transparent)]
+    Arrow(#[from] ArrowError),
+}
+
+/// The tables of events, in the order in which their pieces are written.
+static EVENTS: [&Spec; 12] = [
+    &tables::STORED,
+    &tables::LIVES,
+    &tables::COPIES,
+    &tables::TRANSACTED,
+    &tables::ARRIVALS,
+    &tables::ENDS,
+    &tables::MOVES,
+    &tables::DECISIONS,
+    &tables::CATALOGUE,
+    &tables::WATERMARKS,
+    &tables::EPOCHS,
+    &tables::NAMES,
+];
+
+const STORED: usize = 0;
+const LIVES: usize = 1;
+const COPIES: usize = 2;
+const TRANSACTED: usize = 3;
+const ARRIVALS: usize = 4;
+const ENDS: usize = 5;
+const MOVES: usize = 6;
+const DECISIONS: usize = 7;
+const CATALOGUE: usize = 8;
+const WATERMARKS: usize = 9;
+const EPOCHS: usize = 10;
+const NAMES: usize = 11;
+
+/// What is in a message's flags.
+const PRESERVES: u8 = 1;
+const UPLOADED: u8 = 2;
+
+/// See the module's documentation.
+pub struct Distiller {
+    batches: Vec<Batch>,
+    rows: usize,
+    /// Names that the file has told of.
+    named: FxHashSet<i64>,
+    /// Used again for every message.
+    message: MessageHead,
+}
+
+impl Default for Distiller {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Distiller {
+    /// For one file.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            batches: EVENTS.iter().map(|spec| Batch::new(spec)).collect(),
+            rows: 0,
+            named: FxHashSet::default(),
+            message: MessageHead::default(),
+        }
+    }
+
+    /// Whether there are rows enough for pieces.
+    #[must_use]
+    pub const fn is_full(&self) -> bool {
+        self.rows >= ROWS_MAX
+    }
+
+    /// All rows as pieces: table, number of rows, stream.
+    ///
+    /// # Errors
+    /// Arrow's.
+    pub fn take(&mut self) -> Result<Vec<(u8, u32, Vec<u8>)>, ArrowError> {
+        self.rows = 0;
+        let filled = self.batches.iter_mut().filter(|batch| batch.rows() > 0);
+        filled
+            .map(|batch| {
+                let rows = u32::try_from(batch.rows()).unwrap_or(u32::MAX);
+                Ok((batch.spec.number, rows, batch.take()?))
+            })
+            .collect()
+    }
+
+    /// Tells of one record.
+    ///
+    /// # Errors
+    /// It cannot be told of: nothing that was told before is of use without it.
+    pub fn add(&mut self, record: &Head<'_>) -> Result<(), DistillError> {
+        let position = record.position;
+        let Some(kind) = record.kind else {
+            return self.row(EPOCHS, &[position.0.into(), record.epoch.into(), Cell::None]);
+        };
+        let mut message = std::mem::take(&mut self.message);
+        let event = Event::decode(kind, record.head, &mut message);
+        let told = match event.map_err(|error| DistillError::Head(position, error))? {
+            Event::Message => self.message(position, record.payload_length, &message),
+            Event::Terminal(head) => self.terminal(position, &head),
+            Event::Move(head) => self.moved(position, &head),
+            Event::Destination(head) => self.destination(position, &head),
+            Event::Subscription(head) => self.subscription(position, &head),
+            Event::Watermark(head) => self.row(
+                WATERMARKS,
+                &[position.0.into(), head.source.0.into(), head.below.into()],
+            ),
+            Event::Transaction(head) => self.transaction(position, &head),
+            Event::Start(id) => self.row(EPOCHS, &[position.0.into(), record.epoch.into(), id.into()]),
+            // What exists and who is known stands in the cut, which is made with a checkpoint.
+            Event::Checkpoint | Event::ProducerName => Ok(()),
+        };
+        self.message = message;
+        told
+    }
+
+    fn row(&mut self, table: usize, cells: &[Cell<'_>]) -> Result<(), DistillError> {
+        self.rows += 1;
+        Ok(self.batches[table].push(cells)?)
+    }
+
+    fn message(&mut self, position: Position, payload_bytes: u32, head: &MessageHead) -> Result<(), DistillError> {
+        let at = Cell::from(position.0);
+        let destination = head.copies.first().map_or(0, |copy| copy.destination.0);
+        let (high, low) = checksum_of(head);
+        self.row(
+            STORED,
+            &[
+                at,
+                head.incarnation.into(),
+                head.sequence.into(),
+                destination.into(),
+                head.arrived_ms.into(),
+                payload_bytes.into(),
+                head.priority.into(),
+                flags_of(head).into(),
+                high.into(),
+                low.into(),
+            ],
+        )?;
+        if head.time_to_live_ms != 0 || head.delay_ms != 0 {
+            self.row(LIVES, &[at, head.time_to_live_ms.into(), head.delay_ms.into()])?;
+        }
+        for row in copies_of(position, head) {
+            self.row(COPIES, &row)?;
+        }
+        if head.transaction != 0 {
+            self.row(TRANSACTED, &[at, head.transaction.into()])?;
+        }
+        for reference in &head.references {
+            let cells = [
+                at,
+                reference.copy.into(),
+                reference.source.0.into(),
+                reference.sequence.into(),
+            ];
+            self.row(ARRIVALS, &cells)?;
+        }
+        Ok(())
+    }
+
+    fn terminal(&mut self, position: Position, head: &TerminalHead) -> Result<(), DistillError> {
+        let actor = self.name("actor", &head.actor, [None; 3])?;
+        for (first, last) in &head.ranges {
+            self.row(
+                ENDS,
+                &[
+                    position.0.into(),
+                    head.source.0.into(),
+                    (*first).into(),
+                    (*last).into(),
+                    head.time_ms.into(),
+                    (head.reason as u8).into(),
+                    actor,
+                    head.transaction.into(),
+                ],
+            )?;
+        }
+        Ok(())
+    }
+
+    fn moved(&mut self, position: Position, head: &MoveHead) -> Result<(), DistillError> {
+        let actor = self.name("actor", &head.actor, [None; 3])?;
+        let (source, sequence) = head.from;
+        self.row(
+            ENDS,
+            &[
+                position.0.into(),
+                source.0.into(),
+                sequence.into(),
+                sequence.into(),
+                head.time_ms.into(),
+                (head.reason as u8).into(),
+                actor,
+                0_u64.into(),
+            ],
+        )?;
+        self.row(
+            MOVES,
+            &[
+                position.0.into(),
+                head.position.0.into(),
+                head.copy.into(),
+                source.0.into(),
+                sequence.into(),
+                head.to.0.0.into(),
+                head.to.1.into(),
+            ],
+        )
+    }
+
+    fn destination(&mut self, position: Position, head: &DestinationHead) -> Result<(), DistillError> {
+        let name = self.name("destination", &head.name, [None; 3])?;
+        let actor = self.name("actor", &head.actor, [None; 3])?;
+        let what: u8 = if head.deleted { 2 } else { 1 };
+        self.row(
+            CATALOGUE,
+            &[
+                position.0.into(),
+                what.into(),
+                head.id.0.into(),
+                kind_code(head.kind).into(),
+                (head.origin as u8).into(),
+                head.generation.into(),
+                name,
+                actor,
+            ],
+        )
+    }
+
+    fn subscription(&mut self, position: Position, head: &SubscriptionHead) -> Result<(), DistillError> {
+        let more = [&head.client_id, &head.pattern, &head.selector].map(|text| Some(text.as_str()));
+        let name = self.name("subscription", &head.name, more)?;
+        let actor = self.name("actor", &head.actor, [None; 3])?;
+        let (what, origin) = (
+            if head.deleted { 4_u8 } else { 3 },
+            if head.is_static { 1_u8 } else { 2 },
+        );
+        self.row(
+            CATALOGUE,
+            &[
+                position.0.into(),
+                what.into(),
+                head.id.0.into(),
+                SUBSCRIPTION.into(),
+                origin.into(),
+                0_u64.into(),
+                name,
+                actor,
+            ],
+        )
+    }
+
+    fn transaction(&mut self, position: Position, head: &TransactionHead) -> Result<(), DistillError> {
+        let xid = head.xid.as_ref().map_or(String::new(), xid_text);
+        let xid = self.name("xid", &xid, [None; 3])?;
+        self.row(
+            DECISIONS,
+            &[
+                position.0.into(),
+                head.transaction.into(),
+                (head.decision as u8).into(),
+                head.time_ms.into(),
+                xid,
+            ],
+        )
+    }
+
+    /// The key of a name, which is told once in a file; 0 where there is none.
+    fn name(&mut self, what: &str, text: &str, more: [Option<&str>; 3]) -> Result<Cell<'static>, DistillError> {
+        if text.is_empty() && more.iter().all(Option::is_none) {
+            return Ok(0_u64.into());
+        }
+        let key = key_of(what, text, more);
+        if self.named.insert(key) {
+            let [client_id, pattern, selector] = more;
+            let cells = [
+                key.into(),
+                what.into(),
+                text.into(),
+                client_id.into(),
+                pattern.into(),
+                selector.into(),
+            ];
+            self.row(NAMES, &cells)?;
+        }
+        Ok(key.into())
+    }
+}
+
+/// What stands for a durable subscription where queues have 1 and topics 2.
+const SUBSCRIPTION: u8 = 3;
+
+pub(super) const fn kind_code(kind: Kind) -> u8 {
+    match kind {
+        Kind::Queue => 1,
+        Kind::Topic => 2,
+    }
+}
+
+/// Both halves of the body's checksum.
+pub(super) fn checksum_of(_head: &MessageHead) -> (Option<u64>, Option<u64>) {
+    (None, None)
+}
+
+pub(super) fn flags_of(head: &MessageHead) -> u8 {
+    let preserves = if head.preserve { PRESERVES } else { 0 };
+    let uploaded = if head.message_bytes > 0 { UPLOADED } else { 0 };
+    preserves | uploaded
+}
+
+/// The rows of copies: those that bridges made, and such as have an expiration of their own.
+pub(super) fn copies_of(position: Position, head: &MessageHead) -> impl Iterator<Item = [Cell<'static>; 6]> + '_ {
+    let told = |(index, copy): &(usize, &crate::state::MessageCopy)| *index > 0 || copy.expiration_ms.is_some();
+    head.copies.iter().enumerate().filter(told).map(move |(index, copy)| {
+        let (producer, sequence) = copy.own_id.unwrap_or((head.incarnation, head.sequence));
+        [
+            position.0.into(),
+            u8::try_from(index).unwrap_or(u8::MAX).into(),
+            copy.destination.0.into(),
+            producer.into(),
+            sequence.into(),
+            copy.expiration_ms.into(),
+        ]
+    })
+}
+
+/// A name's key: a hash of all of it, above 0.
+fn key_of(what: &str, text: &str, more: [Option<&str>; 3]) -> i64 {
+    let mut bytes = Vec::with_capacity(64);
+    for part in [Some(what), Some(text)].into_iter().chain(more).flatten() {
+        bytes.extend_from_slice(&(part.len() as u64).to_le_bytes());
+        bytes.extend_from_slice(part.as_bytes());
+    }
+    (xxh3_64(&bytes) >> 1).max(1) as i64
+}
+
+/// `format:global:branch`, both in hexadecimal.
+pub(super) fn xid_text(xid: &Xid) -> String {
+    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    format!("{}:{}:{}", xid.format, hex(&xid.global), hex(&xid.branch))
+}

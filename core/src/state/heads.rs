@@ -1,0 +1,62 @@
+//! What records say, for whoever reads the log to tell of it and not to apply it: audits.
+
+use super::codec::HeadError;
+use super::names::NameHead;
+use super::starts::StartHead;
+
+pub use super::catalogue_record::{Decision, DestinationHead, SubscriptionHead, TransactionHead, WatermarkHead, kinds};
+pub use super::message_record::MessageHead;
+pub use super::terminal_record::{MoveHead, TerminalHead};
+
+/// A record's head, decoded.
+#[derive(Debug)]
+pub enum Event {
+    /// A message; its head is where the caller wanted it.
+    Message,
+    /// References end.
+    Terminal(TerminalHead),
+    /// A reference goes to another source.
+    Move(MoveHead),
+    /// A destination begins or ends.
+    Destination(DestinationHead),
+    /// A durable subscription begins or ends.
+    Subscription(SubscriptionHead),
+    /// What may have been delivered.
+    Watermark(WatermarkHead),
+    /// A transaction is prepared or decided.
+    Transaction(TransactionHead),
+    /// The store was opened under this start id.
+    Start(u64),
+    /// A part of what the tables say.
+    Checkpoint,
+    /// A producer was opened by its name.
+    ProducerName,
+}
+
+impl Event {
+    /// Reads a head; a message's goes into `message`, whose room is used again.
+    ///
+    /// # Errors
+    /// What is wrong with it, or a kind that this program does not know.
+    pub fn decode(kind: u8, head: &[u8], message: &mut MessageHead) -> Result<Self, HeadError> {
+        Ok(match kind {
+            kinds::MESSAGE => {
+                message.decode(head)?;
+                Self::Message
+            }
+            kinds::TERMINAL => Self::Terminal(TerminalHead::decode(head)?),
+            kinds::MOVE => Self::Move(MoveHead::decode(head)?),
+            kinds::DESTINATION => Self::Destination(DestinationHead::decode(head)?),
+            kinds::SUBSCRIPTION => Self::Subscription(SubscriptionHead::decode(head)?),
+            kinds::WATERMARK => Self::Watermark(WatermarkHead::decode(head)?),
+            kinds::TRANSACTION => Self::Transaction(TransactionHead::decode(head)?),
+            kinds::START => Self::Start(StartHead::decode(head)?.id),
+            kinds::CHECKPOINT => Self::Checkpoint,
+            kinds::PRODUCER_NAME => {
+                NameHead::decode(head)?;
+                Self::ProducerName
+            }
+            _ => return Err(HeadError::Kind(kind)),
+        })
+    }
+}
