@@ -25,6 +25,7 @@ use super::stream::{Phase, Stream};
 use super::tickets::{Ticket, TicketRequest};
 use super::unused::Sweep;
 use crate::log::{Position, WriteDone, WriteJob};
+use crate::snapshot::keeper::{self, Keeper};
 use crate::state::{
     DestinationId, Now, Properties, ReadJob, ReadJobDone, SourceId, State, StateError, Tx, UpkeepDone, UpkeepJob,
 };
@@ -97,6 +98,8 @@ pub struct Engine {
     /// Consumers whose output waits for a read.
     pub(super) reading: Vec<u64>,
     pub(super) sweep: Sweep,
+    /// What is kept for audits; none: nothing is.
+    pub(super) snapshots: Option<Keeper>,
     /// Memory that is used again: see where it is taken.
     pub(super) round: Vec<u64>,
     pub(super) items: Vec<Item>,
@@ -144,6 +147,7 @@ impl Engine {
             reading: Vec::new(),
             selecting: Vec::new(),
             sweep: Sweep::default(),
+            snapshots: None,
             round: Vec::new(),
             items: Vec::new(),
             sets: SetsFrame::default(),
@@ -288,6 +292,31 @@ impl Engine {
     /// It failed in a way that is final for the log.
     pub fn complete_maintenance(&mut self, done: UpkeepDone) -> Result<(), StateError> {
         self.state.complete_maintenance(done)
+    }
+
+    /// Keeps cuts and events for audits from now on.
+    #[must_use]
+    pub fn with_snapshots(mut self, keeper: Keeper) -> Self {
+        self.snapshots = Some(keeper);
+        self
+    }
+
+    /// What is kept for audits, with the state that it is of.
+    pub fn snapshots(&mut self) -> Option<(&mut Keeper, &mut State)> {
+        self.snapshots.as_mut().map(|keeper| (keeper, &mut self.state))
+    }
+
+    /// The next piece of work for audits. One is out at a time.
+    pub fn snapshot_job(&mut self) -> Option<keeper::Job> {
+        let (keeper, state) = self.snapshots()?;
+        keeper.next_job(state)
+    }
+
+    /// Takes what became of a piece of work for audits.
+    pub fn complete_snapshot(&mut self, done: keeper::JobDone) {
+        if let Some((keeper, state)) = self.snapshots() {
+            keeper.complete(state, done);
+        }
     }
 
     /// Whether the host should end the call: nothing more will go out on it.

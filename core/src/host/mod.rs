@@ -20,6 +20,7 @@ pub use threads::Threads;
 
 use crate::engine::{Engine, Polled};
 use crate::log::{WriteDone, WriteJob};
+use crate::snapshot::keeper::{Job, JobDone};
 use crate::state::{Now, ReadJob, ReadJobDone, StateError, UpkeepDone, UpkeepJob};
 
 /// What the background worker does.
@@ -28,6 +29,8 @@ pub enum Chore {
     Read(ReadJob),
     /// Upkeep of log and spill files; one at a time.
     Maintain(UpkeepJob),
+    /// What is kept for audits; one at a time.
+    Snapshot(Job),
 }
 
 /// The result of a [`Chore`].
@@ -36,6 +39,8 @@ pub enum ChoreDone {
     Read(ReadJobDone),
     /// How the upkeep went.
     Maintain(UpkeepDone),
+    /// What became of it.
+    Snapshot(JobDone),
 }
 
 impl Chore {
@@ -45,6 +50,7 @@ impl Chore {
         match self {
             Self::Read(request) => ChoreDone::Read(request.run()),
             Self::Maintain(job) => ChoreDone::Maintain(job.run()),
+            Self::Snapshot(job) => ChoreDone::Snapshot(job.run()),
         }
     }
 }
@@ -191,6 +197,7 @@ impl<E: Executor> Host<E> {
                     let completed = self.engine.complete_maintenance(done);
                     self.note(completed);
                 }
+                ChoreDone::Snapshot(done) => self.engine.complete_snapshot(done),
             }
         }
         if self.failed.is_none() && self.executor.is_dead() {
@@ -224,6 +231,12 @@ impl<E: Executor> Host<E> {
                 Ok(None) => {}
                 Err(error) => self.note(Err(error)),
             }
+        }
+        // Behind the upkeep: the log's own needs come first.
+        if self.failed.is_none()
+            && let Some(job) = self.engine.snapshot_job()
+        {
+            self.executor.chore(Chore::Snapshot(job));
         }
     }
 
@@ -269,6 +282,7 @@ impl<E: Executor> Host<E> {
                     // A failure is told by `stop` itself, which needs the same disk.
                     let _ = self.engine.complete_maintenance(done);
                 }
+                ChoreDone::Snapshot(done) => self.engine.complete_snapshot(done),
             }
         }
     }

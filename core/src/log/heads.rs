@@ -129,6 +129,12 @@ impl HeadsRequest {
 }
 
 impl Heads {
+    /// Below this they are all of what lies there.
+    #[must_use]
+    pub const fn end(&self) -> Position {
+        self.to
+    }
+
     /// The next one.
     pub fn next_head(&mut self) -> Option<Head<'_>> {
         // Looked for first and read again then: what was passed over may not be lent out in a loop.

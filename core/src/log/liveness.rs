@@ -161,6 +161,12 @@ impl Log {
         true
     }
 
+    /// Whether a reader has a claim.
+    #[must_use]
+    pub fn has_reader(&self, name: &str) -> bool {
+        self.readers.by_name.contains_key(name)
+    }
+
     /// Ends a reader's claim.
     pub fn remove_reader(&mut self, name: &str) {
         self.readers.by_name.remove(name);

@@ -136,7 +136,7 @@ impl Distiller {
             Event::Transaction(head) => self.transaction(position, &head),
             Event::Start(id) => self.row(EPOCHS, &[position.0.into(), record.epoch.into(), id.into()]),
             // What exists and who is known stands in the cut, which is made with a checkpoint.
-            Event::Checkpoint | Event::ProducerName => Ok(()),
+            Event::Checkpoint | Event::ProducerName | Event::Exported => Ok(()),
         };
         self.message = message;
         told

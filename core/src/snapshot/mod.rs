@@ -10,6 +10,9 @@
 //! - A cut says what existed at its position, whatever happened while it was written down.
 //! - None of this ever keeps the log from taking messages: it gives way, and says what is missing.
 
+pub mod cutting;
 pub mod distiller;
+pub mod distilling;
+pub mod keeper;
 pub mod pieces;
 pub mod tables;

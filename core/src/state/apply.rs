@@ -10,6 +10,7 @@ use super::catalogue::{Subscription, Unwanted};
 use super::catalogue_record::{DestinationHead, Origin, SubscriptionHead, TransactionHead, WatermarkHead, kinds};
 use super::codec::HeadError;
 use super::destroyed::DELETED;
+use super::exported::Exported;
 use super::ids::{Kind, SourceId};
 use super::message_record::{MessageHead, Reference};
 use super::names::NameHead;
@@ -51,6 +52,7 @@ impl Tables {
             kinds::CHECKPOINT => self.apply_checkpoint(liveness, position, head)?,
             kinds::START => self.apply_start(epoch, &StartHead::decode(head)?),
             kinds::PRODUCER_NAME => self.apply_name(&NameHead::decode(head)?),
+            kinds::EXPORTED => self.exported = Some(Exported::decode(head)?),
             _ => return Err(HeadError::Kind(kind)),
         }
         Ok(())

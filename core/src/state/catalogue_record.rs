@@ -31,6 +31,8 @@ pub mod kinds {
     pub const START: u8 = 25;
     /// A producer was opened by its name.
     pub const PRODUCER_NAME: u8 = 26;
+    /// A cut was exported whole.
+    pub const EXPORTED: u8 = 27;
 }
 
 /// Where a destination comes from (EMS-DEST-A03).

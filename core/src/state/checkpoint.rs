@@ -192,6 +192,9 @@ impl Tables {
         if let Some(secret) = self.starts.secret() {
             chunks.item(&Item::Secret(secret))?;
         }
+        if let Some(exported) = self.exported {
+            chunks.item(&Item::Exported(exported))?;
+        }
         chunks.done.push(chunks.open);
         Ok(chunks.done)
     }
@@ -336,6 +339,7 @@ impl Tables {
             Item::Retired { id, kind, name } => self.catalogue.retire(id, kind, name),
             Item::Start { epoch, id } => self.starts.note(epoch, id),
             Item::Secret(secret) => self.starts.keep(secret),
+            Item::Exported(exported) => self.exported = Some(exported),
             Item::Name { head, sequence } => {
                 self.restore_name(&head, sequence);
                 reading.map(|reading| reading.names.insert((head.incarnation, head.destination)));

@@ -5,6 +5,7 @@ use crate::name::DestinationName;
 
 use super::catalogue_record::{DestinationHead, SubscriptionHead};
 use super::codec::{Decoder, HeadError, put_byte, put_bytes, put_flag, put_number, put_ranges, put_text};
+use super::exported::Exported;
 use super::ids::{DestinationId, Kind, SourceId};
 use super::names::NameHead;
 use super::refusals::Ranges;
@@ -24,6 +25,7 @@ const START: u8 = 9;
 const SECRET: u8 = 10;
 const NAME: u8 = 11;
 const NAMES_FORGOTTEN: u8 = 12;
+const EXPORTED: u8 = 13;
 
 /// What stands before a chunk's items.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -134,6 +136,8 @@ pub enum Item {
     },
     /// A name was forgotten: this user's, or (none) anybody's.
     NamesForgotten(Option<String>),
+    /// A cut was exported whole.
+    Exported(Exported),
 }
 
 impl Item {
@@ -205,6 +209,10 @@ impl Item {
                 put_flag(out, user.is_some());
                 user.iter().for_each(|user| put_text(out, user));
             }
+            Self::Exported(exported) => {
+                put_byte(out, EXPORTED);
+                exported.encode_fields(out);
+            }
         }
         Ok(())
     }
@@ -265,6 +273,7 @@ impl Item {
                 true => Some(decoder.text("forgotten names")?.to_owned()),
                 false => None,
             }),
+            EXPORTED => Self::Exported(Exported::decode_fields(decoder)?),
             _ => return Err(HeadError::Range("an item")),
         })
     }

@@ -358,6 +358,17 @@ impl State {
         self.log.register_reader(name, position, bound_bytes)
     }
 
+    /// Ends a reader's claim.
+    pub fn remove_reader(&mut self, name: &str) {
+        self.log.remove_reader(name);
+    }
+
+    /// Whether a reader still has its claim.
+    #[must_use]
+    pub fn has_reader(&self, name: &str) -> bool {
+        self.log.has_reader(name)
+    }
+
     /// Moves a reader's claim on. Whether it still had one.
     pub fn advance_reader(&mut self, name: &str, position: Position) -> bool {
         self.log.advance_reader(name, position)

@@ -1,10 +1,13 @@
 //! What records say, for whoever reads the log to tell of it and not to apply it: audits.
 
-use super::codec::HeadError;
+use super::checkpoint_record::ChunkHead;
+use super::codec::{Decoder, HeadError};
+use super::exported::Exported;
 use super::names::NameHead;
 use super::starts::StartHead;
 
 pub use super::catalogue_record::{Decision, DestinationHead, SubscriptionHead, TransactionHead, WatermarkHead, kinds};
+pub use super::checkpoint_record::Item;
 pub use super::message_record::MessageHead;
 pub use super::terminal_record::{MoveHead, TerminalHead};
 
@@ -31,6 +34,8 @@ pub enum Event {
     Checkpoint,
     /// A producer was opened by its name.
     ProducerName,
+    /// A cut was exported whole.
+    Exported,
 }
 
 impl Event {
@@ -56,7 +61,25 @@ impl Event {
                 NameHead::decode(head)?;
                 Self::ProducerName
             }
+            kinds::EXPORTED => {
+                Exported::decode(head)?;
+                Self::Exported
+            }
             _ => return Err(HeadError::Kind(kind)),
         })
     }
+}
+
+/// What one chunk of a checkpoint says.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn items(head: &[u8]) -> Result<Vec<Item>, HeadError> {
+    let mut decoder = Decoder::new(head);
+    ChunkHead::decode(&mut decoder)?;
+    let mut items = Vec::new();
+    while !decoder.is_at_end() {
+        items.push(Item::decode(&mut decoder)?);
+    }
+    Ok(items)
 }

@@ -4,6 +4,7 @@
 use super::catalogue_record::{DestinationHead, SubscriptionHead, TransactionHead, WatermarkHead, kinds};
 use super::checkpoint_record;
 use super::codec::HeadError;
+use super::exported::Exported;
 use super::message_record::MessageHead;
 use super::names::NameHead;
 use super::starts::StartHead;
@@ -24,6 +25,7 @@ pub fn check(kind: u8, head: &[u8]) -> Result<(), HeadError> {
         kinds::TRANSACTION => TransactionHead::decode(head).map(|_| ()),
         kinds::START => StartHead::decode(head).map(|_| ()),
         kinds::PRODUCER_NAME => NameHead::decode(head).map(|_| ()),
+        kinds::EXPORTED => Exported::decode(head).map(|_| ()),
         kinds::CHECKPOINT => checkpoint_record::check(head),
         _ => Err(HeadError::Kind(kind)),
     }

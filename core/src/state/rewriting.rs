@@ -31,6 +31,7 @@ impl Rewriter for Tables {
             | kinds::CHECKPOINT
             | kinds::START
             | kinds::PRODUCER_NAME
+            | kinds::EXPORTED
                 if superseded =>
             {
                 Rewrite::Drop

@@ -14,6 +14,7 @@ use super::catalogue_record::{Decision, Origin};
 use super::checkpoint::CheckpointReading;
 use super::cut::Cutting;
 use super::destroyed::Destroyed;
+use super::exported::Exported;
 use super::ids::{DestinationId, Kind, Now, SourceId, UNDELIVERED};
 use super::names::Names;
 use super::producers::Producers;
@@ -114,6 +115,8 @@ pub(super) struct Tables {
     pub checkpoint: Position,
     /// How long its records' heads are.
     pub checkpoint_bytes: u64,
+    /// The last cut that was exported, by the log.
+    pub exported: Option<Exported>,
     /// A cut that is being walked.
     pub cutting: Option<Box<Cutting>>,
 }
@@ -147,6 +150,7 @@ impl Tables {
             destroyed: Destroyed::default(),
             checkpoint: Position::ZERO,
             checkpoint_bytes: 0,
+            exported: None,
             cutting: None,
         };
         let mut undelivered = Source::new(UNDELIVERED.source(), Some(UNDELIVERED), true);

@@ -16,20 +16,20 @@ use crate::snapshot::distiller::Distiller;
 use crate::snapshot::tables;
 
 /// A message in a source: its number there, and where it lies.
-type Row = (u64, u64, u64, u8);
+pub(super) type Row = (u64, u64, u64, u8);
 
 /// All rows, by their state: there, or sent in a transaction.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-struct Found {
-    there: BTreeSet<Row>,
-    pending: BTreeSet<(u64, Row)>,
+pub(super) struct Found {
+    pub(super) there: BTreeSet<Row>,
+    pub(super) pending: BTreeSet<(u64, Row)>,
     /// What is prepared, and what ends with it.
-    prepared: BTreeMap<u64, BTreeSet<(u64, u64)>>,
+    pub(super) prepared: BTreeMap<u64, BTreeSet<(u64, u64)>>,
 }
 
 impl Found {
     /// What the tables hold now.
-    fn in_tables(bench: &mut Bench) -> Self {
+    pub(super) fn in_tables(bench: &mut Bench) -> Self {
         let tables = &bench.state().tables;
         let mut found = Self::default();
         for source in tables.sources.values().filter(|source| source.logged) {
@@ -85,7 +85,7 @@ impl Found {
 }
 
 /// The rows of one kind of event, by column.
-fn numbers(batch: &RecordBatch, column: &str) -> Vec<i64> {
+pub(super) fn numbers(batch: &RecordBatch, column: &str) -> Vec<i64> {
     let column = batch.column_by_name(column).unwrap();
     if let Some(longs) = column.as_primitive_opt::<Int64Type>() {
         return longs.iter().map(Option::unwrap_or_default).collect();
@@ -103,7 +103,7 @@ fn numbers(batch: &RecordBatch, column: &str) -> Vec<i64> {
 
 /// The events from one position up to another: by position, what they say.
 #[derive(Default, Debug)]
-struct Events(BTreeMap<u64, Vec<(&'static str, Vec<u64>)>>);
+pub(super) struct Events(BTreeMap<u64, Vec<(&'static str, Vec<u64>)>>);
 
 impl Events {
     fn between(bench: &mut Bench, from: Position, to: Position) -> (Self, Vec<Vec<u8>>) {
@@ -129,7 +129,7 @@ impl Events {
         (events, streams)
     }
 
-    fn take(&mut self, name: &'static str, batch: &RecordBatch) {
+    pub(super) fn take(&mut self, name: &'static str, batch: &RecordBatch) {
         let wanted: &[&str] = match name {
             "transacted" => &["transaction"],
             "arrivals" => &["source", "sequence", "copy"],
@@ -148,7 +148,7 @@ impl Events {
     }
 
     /// What there is after all of it, from what there was before.
-    fn replay(&self, mut found: Found) -> Found {
+    pub(super) fn replay(&self, mut found: Found) -> Found {
         let mut open: BTreeMap<u64, BTreeSet<(u64, u64)>> = BTreeMap::new();
         for (position, told) in &self.0 {
             let of = told
@@ -212,7 +212,7 @@ impl Events {
 }
 
 #[derive(Clone, Debug)]
-enum Step {
+pub(super) enum Step {
     Send {
         to: usize,
         priority: u64,
@@ -259,7 +259,7 @@ enum Step {
     Settle,
 }
 
-fn step() -> impl Strategy<Value = Step> {
+pub(super) fn step() -> impl Strategy<Value = Step> {
     let which = any::<prop::sample::Index>;
     prop_oneof![
         8 => (0..3_usize, 0..10_u64, any::<bool>(), prop::bool::weighted(0.3))
@@ -283,18 +283,23 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 /// A broker with queues, a topic with subscriptions, and clients that do anything.
-struct Play {
-    bench: Bench,
+pub(super) struct Play {
+    pub(super) bench: Bench,
     queues: Vec<DestinationId>,
     topic: DestinationId,
     subscriptions: Vec<SourceId>,
     made: u64,
     xids: Vec<Xid>,
+    text: String,
 }
 
 impl Play {
-    fn new() -> Self {
-        let mut bench = Bench::new();
+    pub(super) fn new() -> Self {
+        Self::on(Bench::new(), 1)
+    }
+
+    /// With messages of so many bytes.
+    pub(super) fn on(mut bench: Bench, bytes: usize) -> Self {
         let limited = Properties {
             messages_max: 12,
             overflow: OverflowPolicy::DiscardOld,
@@ -319,11 +324,52 @@ impl Play {
             subscriptions: Vec::new(),
             made: 0,
             xids: Vec::new(),
+            text: "x".repeat(bytes),
         };
         play.subscribe();
         play.subscribe();
         play.bench.settle();
         play
+    }
+
+    /// After a start, as a broker does.
+    pub(super) fn reconfigure(&mut self) {
+        let bench = &mut self.bench;
+        bench.incarnation = bench.state().next_incarnation().unwrap();
+        bench.next_number = 0;
+        for (name, properties) in bench.queues.clone() {
+            bench.ensure(Kind::Queue, name, properties).unwrap();
+        }
+        for (name, properties) in bench.topics.clone() {
+            bench.ensure(Kind::Topic, name, properties).unwrap();
+        }
+        let bridges = bench.bridges.clone();
+        bench.state().set_bridges(bridges);
+        // What was not on disk yet is as it was.
+        let queues = ["plain", "limited", "tried"].map(|name| bench.state().destination(Kind::Queue, name).unwrap().id);
+        self.queues = queues.to_vec();
+        self.topic = self.bench.state().destination(Kind::Topic, "news").unwrap().id;
+        self.subscriptions.clear();
+        self.xids = self
+            .bench
+            .state()
+            .tables
+            .transactions
+            .prepared()
+            .into_iter()
+            .map(|(xid, _)| xid)
+            .collect();
+        for made in (1..=self.made).rev() {
+            let found = self
+                .bench
+                .state()
+                .subscription("me", &format!("sub{made}"))
+                .map(|found| found.id);
+            self.subscriptions.extend(found);
+        }
+        while self.subscriptions.len() < 2 {
+            self.subscribe();
+        }
     }
 
     fn subscribe(&mut self) {
@@ -346,7 +392,7 @@ impl Play {
     }
 
     #[expect(clippy::too_many_lines, reason = "one arm for each kind of step")]
-    fn run(&mut self, step: &Step) {
+    pub(super) fn run(&mut self, step: &Step) {
         let tx = |number: u64| Tx { owner: 1, number };
         match step {
             Step::Send {
@@ -355,7 +401,7 @@ impl Play {
                 delayed,
                 expires,
             } => {
-                let message = Message::text("x").priority(*priority);
+                let message = Message::text(self.text.clone()).priority(*priority);
                 let message = message
                     .delay(if *delayed { 20 } else { 0 })
                     .ttl(if *expires { 30 } else { 0 });
@@ -363,9 +409,11 @@ impl Play {
                 let _ = self.bench.try_send(self.queues[*to], &message);
             }
             Step::SendIn { tx: number, to } => {
-                let _ = self.bench.send_in(tx(*number), self.queues[*to], &Message::text("t"));
+                let _ = self
+                    .bench
+                    .send_in(tx(*number), self.queues[*to], &Message::text(self.text.clone()));
             }
-            Step::Publish => drop(self.bench.try_send(self.topic, &Message::text("n"))),
+            Step::Publish => drop(self.bench.try_send(self.topic, &Message::text(self.text.clone()))),
             Step::Take { from } => drop(self.bench.take(self.source(*from))),
             Step::Acknowledge {
                 from,

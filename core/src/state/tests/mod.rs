@@ -11,6 +11,7 @@ mod cuts;
 mod dependencies;
 mod ends;
 mod forced;
+mod keeping;
 mod limits;
 mod messages;
 mod model;

@@ -228,6 +228,14 @@ fn name_head() -> impl Strategy<Value = NameHead> {
     })
 }
 
+fn exported() -> impl Strategy<Value = Exported> {
+    (number(), number(), byte()).prop_map(|(number, position, byte)| Exported {
+        number,
+        position: Position(position),
+        manifest: [byte; MANIFEST_HASH_BYTES],
+    })
+}
+
 fn item() -> impl Strategy<Value = Item> {
     prop_oneof![
         (number(), number(), number()).prop_map(|(next_id, generations, forgotten_up_to)| Item::Counters {
@@ -263,6 +271,7 @@ fn item() -> impl Strategy<Value = Item> {
         (number(), number()).prop_map(|(unseen, anywhere)| Item::RefusalsForgotten([unseen, anywhere])),
         (number(), number()).prop_map(|(epoch, id)| Item::Start { epoch, id }),
         byte().prop_map(|byte| Item::Secret([byte; SECRET_BYTES])),
+        exported().prop_map(Item::Exported),
         (name_head(), number()).prop_map(|(head, sequence)| Item::Name { head, sequence }),
         proptest::option::of(text()).prop_map(Item::NamesForgotten),
     ]
@@ -336,6 +345,14 @@ proptest! {
         head.encode(&mut bytes);
         prop_assert_eq!(check(kinds::PRODUCER_NAME, &bytes), Ok(()));
         prop_assert_eq!(NameHead::decode(&bytes), Ok(head));
+    }
+
+    #[test]
+    fn exports(head in exported()) {
+        let mut bytes = Vec::new();
+        head.encode(&mut bytes);
+        prop_assert_eq!(Exported::decode(&bytes), Ok(head));
+        prop_assert_eq!(check(kinds::EXPORTED, &bytes), Ok(()));
     }
 
     #[test]

@@ -1,0 +1,174 @@
+//! A file of events, made of the heads of one segment, a bounded part at a time so that nobody who waits for a read waits
+//! for all of it.
+
+use std::sync::Arc;
+
+use crate::log::disk::{Disk, DiskError};
+use crate::log::{Heads, HeadsRequest, LogError, Position};
+
+use super::distiller::{DistillError, Distiller};
+use super::pieces::{Header, Kind, Writer, name};
+
+/// Records that one job tells of.
+const RECORDS_MAX: usize = 32_768;
+
+/// See the module's documentation.
+pub struct Distilling {
+    disk: Arc<dyn Disk>,
+    header: Header,
+    request: Option<HeadsRequest>,
+    heads: Option<Heads>,
+    distiller: Distiller,
+    writer: Option<Writer>,
+}
+
+/// What a job led to.
+pub enum Distilled {
+    /// There is more to do.
+    More(Box<Distilling>),
+    /// The file is whole and durable.
+    Done(Header),
+    /// These records cannot be told of, and why.
+    Gap {
+        /// Where they begin.
+        from: Position,
+        /// Where they end.
+        to: Position,
+        /// Why.
+        why: String,
+    },
+    /// The disk lacked something: it is as if nothing had been tried.
+    Later(DiskError),
+}
+
+enum Failure {
+    Disk(DiskError),
+    Records(String),
+}
+
+impl From<DiskError> for Failure {
+    fn from(error: DiskError) -> Self {
+        Self::Disk(error)
+    }
+}
+
+impl From<DistillError> for Failure {
+    fn from(error: DistillError) -> Self {
+        Self::Records(error.to_string())
+    }
+}
+
+impl From<arrow_schema::ArrowError> for Failure {
+    fn from(error: arrow_schema::ArrowError) -> Self {
+        Self::Records(error.to_string())
+    }
+}
+
+impl From<LogError> for Failure {
+    fn from(error: LogError) -> Self {
+        match error {
+            LogError::Disk(error) => Self::Disk(error),
+            other => Self::Records(other.to_string()),
+        }
+    }
+}
+
+impl Distilling {
+    /// Of what `request` asks for.
+    #[must_use]
+    pub fn new(disk: Arc<dyn Disk>, request: HeadsRequest, store_id: [u8; 16], epoch: u64, time_ms: u64) -> Self {
+        let header = Header {
+            kind: Kind::Events,
+            store_id,
+            number: 0,
+            from: request.from,
+            to: request.to,
+            epoch,
+            bytes: 0,
+            rows: 0,
+            time_ms,
+        };
+        Self {
+            disk,
+            header,
+            request: Some(request),
+            heads: None,
+            distiller: Distiller::new(),
+            writer: None,
+        }
+    }
+
+    /// What the file is called.
+    #[must_use]
+    pub fn file_name(&self) -> String {
+        self.header.file_name()
+    }
+
+    /// Does a part of it.
+    #[must_use]
+    pub fn run(mut self: Box<Self>) -> Distilled {
+        let (disk, from, to) = (self.disk.clone(), self.header.from, self.header.to);
+        let failure = match self.go_on() {
+            Ok(false) => return Distilled::More(self),
+            Ok(true) => match self.finish() {
+                Ok(header) => return Distilled::Done(header),
+                Err(failure) => failure,
+            },
+            Err(failure) => failure,
+        };
+        // A half-made file is none; without it there is room for others.
+        let removed = disk.remove(&name(Kind::Events, from.0));
+        match (failure, removed) {
+            (Failure::Disk(error), _) if error.passes() => Distilled::Later(error),
+            (Failure::Disk(error), _) => Distilled::Gap {
+                from,
+                to,
+                why: error.to_string(),
+            },
+            (Failure::Records(why), Ok(())) => Distilled::Gap { from, to, why },
+            (Failure::Records(why), Err(error)) => Distilled::Gap {
+                from,
+                to,
+                why: format!("{why}; {error}"),
+            },
+        }
+    }
+
+    /// Whether all records have been told of.
+    fn go_on(&mut self) -> Result<bool, Failure> {
+        if let Some(request) = self.request.take() {
+            self.heads = Some(request.run()?);
+        }
+        if self.writer.is_none() {
+            self.writer = Some(Writer::create(self.disk.as_ref(), Kind::Events, self.header.from.0)?);
+        }
+        for _ in 0..RECORDS_MAX {
+            let Some(head) = self.heads.as_mut().and_then(Heads::next_head) else {
+                return Ok(true);
+            };
+            self.distiller.add(&head)?;
+            if self.distiller.is_full() {
+                self.flush()?;
+            }
+        }
+        Ok(false)
+    }
+
+    fn flush(&mut self) -> Result<(), Failure> {
+        for (table, rows, stream) in self.distiller.take()? {
+            if let Some(writer) = &mut self.writer {
+                writer.add(table, rows, &stream)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(mut self: Box<Self>) -> Result<Header, Failure> {
+        self.flush()?;
+        let writer = match self.writer.take() {
+            Some(writer) => writer,
+            None => Writer::create(self.disk.as_ref(), Kind::Events, self.header.from.0)?,
+        };
+        Ok(writer.finish(self.disk.as_ref(), self.header)?)
+    }
+}

@@ -1,0 +1,701 @@
+//! What is due: events of sealed segments, a cut that was asked for, and the end of what was exported or takes too much room.
+//!
+//! The keeper belongs to the engine's thread and does no I/O but at the start; its jobs run one at a time on the background
+//! worker. From the first cut on it claims the log from where its events end, so that nothing is compacted or removed before
+//! it was told of; while a cut is written it claims all of it.
+//!
+//! It gives way: when the log has no space left, everything that it keeps goes; beyond its bounds of bytes and age the oldest
+//! events go; and a claim that holds more of the log than the bound is lost. What is missing then is a gap, with its reason.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::log::disk::{Disk, DiskError};
+use crate::log::{Position, Space};
+use crate::state::{CutTransaction, Exported, MANIFEST_HASH_BYTES, State, StateError, Walked};
+
+use super::cutting::{Cut, Cutting, Work};
+use super::distilling::{Distilled, Distilling};
+use super::pieces::{Header, Kind, Reader, name, parse_name};
+
+/// Places that one call walks past: some milliseconds.
+const LOOKS_MAX: usize = 50_000;
+/// The names of the claims on the log.
+const EVENTS: &str = "$sys.events";
+const CUT: &str = "$sys.cut";
+/// Gaps that are told one by one; of more the newest two are one.
+const GAPS_MAX: usize = 100;
+/// How soon what the disk lacked for is tried again.
+const RETRY_MS: u64 = 1000;
+
+/// What may be kept.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    /// Bytes of files that wait to be exported, and of the log that is kept for them. Default: 1 GiB.
+    pub bytes_max: u64,
+    /// How old events may get, in milliseconds. Default: 7 days.
+    pub age_max_ms: u64,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Self {
+            bytes_max: 1 << 30,
+            age_max_ms: 7 * 24 * 3600 * 1000,
+        }
+    }
+}
+
+/// Records that no event tells of.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Gap {
+    /// Where they begin.
+    pub from: Position,
+    /// Where they end.
+    pub to: Position,
+    /// Why.
+    pub why: String,
+}
+
+/// How far a cut is.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub enum Progress {
+    /// None was asked for since the last one.
+    #[default]
+    None,
+    /// It is being written.
+    Making {
+        /// Its number.
+        number: u64,
+    },
+    /// It could not be written, and why; it may be asked for again.
+    Failed(String),
+    /// It waits to be exported.
+    Ready {
+        /// The cut.
+        cut: Header,
+        /// The manifest before it.
+        previous: Option<[u8; MANIFEST_HASH_BYTES]>,
+        /// Its events, in order.
+        events: Vec<Header>,
+        /// What they do not tell of.
+        gaps: Vec<Gap>,
+    },
+}
+
+/// Why something cannot be done.
+#[derive(Debug, thiserror::Error)]
+pub enum KeeperError {
+    /// The state's.
+    #[error(transparent)]
+    State(#[from] StateError),
+    /// The disk's.
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+    /// It may be tried again at once.
+    #[error("the log is being rewritten just now: ask again")]
+    Busy,
+    /// The disk is full: cuts give way to messages.
+    #[error("the disk is full: a cut can be made when messages are taken again")]
+    NoSpace,
+    /// Another cut, or none, waits to be exported.
+    #[error("there is no cut {0} that waits to be exported")]
+    NoSuchCut(u64),
+}
+
+/// A piece of work, to be run on any thread.
+pub enum Job {
+    /// Events of a segment.
+    Distill(Box<Distilling>),
+    /// A part of a cut.
+    Cut(Box<Cutting>, Work),
+    /// Files that nobody needs any more.
+    Remove(Arc<dyn Disk>, Vec<String>),
+}
+
+/// What became of a [`Job`].
+pub enum JobDone {
+    /// Events of a segment.
+    Distilled(Distilled),
+    /// A part of a cut.
+    Cut(Box<Cut>),
+    /// These are gone, but for what could not be removed.
+    Removed(Vec<String>),
+}
+
+impl Job {
+    /// Does it.
+    #[must_use]
+    pub fn run(self) -> JobDone {
+        match self {
+            Self::Distill(distilling) => JobDone::Distilled(distilling.run()),
+            Self::Cut(cutting, work) => JobDone::Cut(Box::new(cutting.run(work))),
+            // What cannot be removed now is tried again, and at the next start.
+            Self::Remove(disk, names) => {
+                JobDone::Removed(names.into_iter().filter(|name| disk.remove(name).is_err()).collect())
+            }
+        }
+    }
+}
+
+/// Where a cut that is being written stands.
+enum Stage {
+    Walk,
+    Messages,
+    Checkpoint(Position),
+    Events,
+}
+
+/// A cut that is being written.
+struct Making {
+    number: u64,
+    position: Position,
+    checkpoint_end: Position,
+    transactions: Vec<CutTransaction>,
+    pending: Vec<crate::state::CutRow>,
+    stage: Stage,
+    /// Unless a job has it.
+    cutting: Option<Box<Cutting>>,
+    /// The job that is out left something to do.
+    more: bool,
+}
+
+/// See the module's documentation.
+pub struct Keeper {
+    disk: Arc<dyn Disk>,
+    bounds: Bounds,
+    /// By where they begin.
+    events: BTreeMap<Position, Header>,
+    gaps: Vec<Gap>,
+    /// All below was told of, or is a gap.
+    distilled: Position,
+    /// The claim stands.
+    claims: bool,
+    cut: Option<Header>,
+    making: Option<Making>,
+    distilling: Option<Box<Distilling>>,
+    failed: Option<String>,
+    /// Exported up to here, once the record at the first position is settled.
+    confirmed: Option<(Position, Position)>,
+    out: bool,
+    trash: Vec<String>,
+    again_at_ms: u64,
+}
+
+impl Keeper {
+    /// Finds what an earlier process left, and claims what is not told of yet. To be called before any upkeep runs.
+    ///
+    /// # Errors
+    /// The disk's.
+    pub fn open(disk: Arc<dyn Disk>, state: &mut State, bounds: Bounds) -> Result<Self, DiskError> {
+        let mut keeper = Self {
+            bounds,
+            events: BTreeMap::new(),
+            gaps: Vec::new(),
+            distilled: Position::ZERO,
+            claims: false,
+            cut: None,
+            making: None,
+            distilling: None,
+            failed: None,
+            confirmed: None,
+            out: false,
+            trash: Vec::new(),
+            again_at_ms: 0,
+            disk,
+        };
+        let mut events = Vec::new();
+        for file in keeper.disk.list()? {
+            let Some((kind, number)) = parse_name(&file) else {
+                continue;
+            };
+            match (
+                kind,
+                Reader::open(keeper.disk.as_ref(), kind, number, state.store_id())?,
+            ) {
+                (Kind::Events, Some(reader)) => events.push(reader.header),
+                (Kind::Cut, Some(reader)) if keeper.is_next(state, &reader.header) => keeper.cut = Some(reader.header),
+                _ => keeper.trash.push(file),
+            }
+        }
+        let begins = match (state.exported(), &keeper.cut) {
+            (Some(exported), _) => exported.position,
+            (None, Some(cut)) => cut.to,
+            (None, None) => {
+                keeper.trash.extend(events.iter().map(Header::file_name));
+                return Ok(keeper);
+            }
+        };
+        keeper.adopt(begins, events, state);
+        Ok(keeper)
+    }
+
+    /// Whether a cut is the one that comes after the last that was exported.
+    fn is_next(&self, state: &State, cut: &Header) -> bool {
+        match state.exported() {
+            Some(exported) => cut.number == exported.number + 1 && cut.from == exported.position,
+            None => cut.number == 1,
+        }
+    }
+
+    /// Takes the files that go on from a position, in their order.
+    fn adopt(&mut self, begins: Position, mut events: Vec<Header>, state: &mut State) {
+        self.distilled = begins;
+        events.sort_unstable_by_key(|header| header.from);
+        for header in events {
+            if header.from < self.distilled || header.to > state.log().end() {
+                self.trash.push(header.file_name());
+                continue;
+            }
+            self.note_gap(header.from, "these events were lost");
+            self.distilled = header.to;
+            self.events.insert(header.from, header);
+        }
+        if !state.log().has_all_from(self.distilled) {
+            self.note_gap(state.log().settled(), "the log was rewritten before it was told of");
+        }
+        self.claim(state);
+    }
+
+    /// What lies between the last event and `to` is not told of.
+    fn note_gap(&mut self, to: Position, why: &str) {
+        let from = self.distilled;
+        if from >= to {
+            return;
+        }
+        self.distilled = to;
+        let are_many = self.gaps.len() >= GAPS_MAX;
+        match self.gaps.last_mut() {
+            // Where there are so many, the last one takes in what lies between.
+            Some(last) if last.to == from || are_many => last.to = to,
+            _ => self.gaps.push(Gap {
+                from,
+                to,
+                why: why.to_owned(),
+            }),
+        }
+    }
+
+    fn claim(&mut self, state: &mut State) {
+        self.claims = state.register_reader(EVENTS, self.distilled, self.bounds.bytes_max);
+    }
+
+    /// Whether events are kept for a next cut.
+    fn is_on(&self, state: &State) -> bool {
+        state.exported().is_some() || self.cut.is_some() || self.making.is_some()
+    }
+
+    /// How many bytes of files wait, and since when the oldest does.
+    #[must_use]
+    pub fn kept(&self) -> (u64, Option<u64>) {
+        let headers = || self.events.values().chain(&self.cut);
+        let bytes = headers().map(Header::file_bytes).sum();
+        (bytes, headers().map(|header| header.time_ms).min())
+    }
+
+    /// Whether half of what may be kept is.
+    #[must_use]
+    pub fn is_half_full(&self, now_ms: u64) -> bool {
+        let (bytes, since) = self.kept();
+        bytes >= self.bounds.bytes_max / 2
+            || since.is_some_and(|since| now_ms.saturating_sub(since) >= self.bounds.age_max_ms / 2)
+    }
+
+    /// How far the next cut is.
+    #[must_use]
+    pub fn progress(&self, state: &State) -> Progress {
+        if let Some(making) = &self.making {
+            return Progress::Making { number: making.number };
+        }
+        let Some(cut) = self.cut.filter(|_| self.confirmed.is_none()) else {
+            return self.failed.clone().map_or(Progress::None, Progress::Failed);
+        };
+        let within = |from: Position| cut.from <= from && from < cut.to;
+        Progress::Ready {
+            cut,
+            previous: state.exported().map(|exported| exported.manifest),
+            events: self
+                .events
+                .values()
+                .filter(|header| within(header.from))
+                .copied()
+                .collect(),
+            gaps: self.gaps.iter().filter(|gap| within(gap.from)).cloned().collect(),
+        }
+    }
+
+    /// Begins the next cut, unless one is being written or waits to be exported: then it is that one.
+    ///
+    /// # Errors
+    /// Why none can be begun.
+    pub fn begin(&mut self, state: &mut State) -> Result<Progress, KeeperError> {
+        if self.making.is_some() || self.cut.is_some() && self.confirmed.is_none() {
+            return Ok(self.progress(state));
+        }
+        if self.cut.is_some() || self.out {
+            // The last one's files are about to go.
+            return Err(KeeperError::Busy);
+        }
+        if state.log().space() == Space::Full {
+            return Err(KeeperError::NoSpace);
+        }
+        if !state.register_reader(CUT, Position::ZERO, u64::MAX) {
+            return Err(KeeperError::Busy);
+        }
+        let made = self.make(state);
+        match made {
+            Ok(making) => self.making = Some(making),
+            Err(error) => {
+                state.drop_cut();
+                state.remove_reader(CUT);
+                return Err(error);
+            }
+        }
+        self.failed = None;
+        Ok(self.progress(state))
+    }
+
+    /// A file of this name is made again: the one before need not be removed.
+    fn reuse(&mut self, file: &str) {
+        self.trash.retain(|name| name != file);
+    }
+
+    fn make(&mut self, state: &mut State) -> Result<Making, KeeperError> {
+        let begun = state.begin_cut()?;
+        let exported = state.exported();
+        let header = Header {
+            kind: Kind::Cut,
+            store_id: state.store_id(),
+            number: exported.map_or(0, |exported| exported.number) + 1,
+            from: exported.map_or(begun.position, |exported| exported.position),
+            to: begun.position,
+            epoch: state.epoch(),
+            bytes: 0,
+            rows: 0,
+            time_ms: state.now().wall_ms,
+        };
+        self.reuse(&header.file_name());
+        let cutting = Box::new(Cutting::create(self.disk.clone(), header)?);
+        if !self.claims {
+            // The chain begins here, or goes on after its claim was lost.
+            if exported.is_none() {
+                self.distilled = begun.position;
+            } else {
+                self.note_gap(begun.position, "the claim on the log was lost");
+            }
+            self.claim(state);
+        }
+        Ok(Making {
+            number: header.number,
+            position: begun.position,
+            checkpoint_end: begun.checkpoint_end,
+            transactions: begun.transactions,
+            pending: begun.pending,
+            stage: Stage::Walk,
+            cutting: Some(cutting),
+            more: false,
+        })
+    }
+
+    /// Notes that the cut that waits was exported whole, under a manifest of this hash. Says where the record is: it counts
+    /// when that is committed. Told again of the last one that was exported, it says so again.
+    ///
+    /// # Errors
+    /// It is another cut that waits, or the log takes no record.
+    pub fn confirm(
+        &mut self,
+        state: &mut State,
+        number: u64,
+        manifest: [u8; MANIFEST_HASH_BYTES],
+    ) -> Result<Position, KeeperError> {
+        if let Some(exported) = state.exported()
+            && exported.number == number
+            && exported.manifest == manifest
+        {
+            return Ok(self.confirmed.map_or(Position::ZERO, |(record, _)| record));
+        }
+        let waits = self.cut.filter(|cut| cut.number == number && self.confirmed.is_none());
+        let cut = waits.ok_or(KeeperError::NoSuchCut(number))?;
+        let record = state.note_exported(Exported {
+            number,
+            position: cut.to,
+            manifest,
+        })?;
+        self.confirmed = Some((record, cut.to));
+        Ok(record)
+    }
+
+    /// The next piece of work. One is out at a time.
+    pub fn next_job(&mut self, state: &mut State) -> Option<Job> {
+        let now_ms = state.now().monotonic_ms;
+        if self.out || state.failed().is_some() {
+            return None;
+        }
+        self.forget_exported(state);
+        if state.log().space() == Space::Full {
+            self.give_way(state);
+        } else {
+            self.keep_bounds(state);
+        }
+        if !self.trash.is_empty() && now_ms >= self.again_at_ms {
+            self.out = true;
+            return Some(Job::Remove(self.disk.clone(), std::mem::take(&mut self.trash)));
+        }
+        if now_ms < self.again_at_ms || state.log().space() == Space::Full {
+            return None;
+        }
+        let job = match &mut self.distilling {
+            Some(_) => self.distilling.take().map(Job::Distill),
+            None if self.making.is_some() => self.next_of_cut(state),
+            None => self.distill_next(state),
+        };
+        self.out = job.is_some();
+        job
+    }
+
+    /// What was exported goes when the record of that is settled.
+    fn forget_exported(&mut self, state: &State) {
+        let Some((record, position)) = self.confirmed else {
+            return;
+        };
+        if record >= state.log().settled() {
+            return;
+        }
+        self.confirmed = None;
+        self.trash.extend(self.cut.take().map(|cut| cut.file_name()));
+        let kept = self.events.split_off(&position);
+        self.trash.extend(self.events.values().map(Header::file_name));
+        self.events = kept;
+        self.gaps.retain(|gap| gap.from >= position);
+    }
+
+    /// The log has no space left: nothing of this may be in its way.
+    fn give_way(&mut self, state: &mut State) {
+        if !self.is_on(state) && self.trash.is_empty() {
+            return;
+        }
+        self.abandon(state, "the disk was full");
+        self.distilling = None;
+        self.trash.extend(self.events.values().map(Header::file_name));
+        let dropped = std::mem::take(&mut self.events);
+        let from = dropped.keys().next().copied().unwrap_or(self.distilled);
+        self.trash.extend(
+            self.cut
+                .take_if(|_| self.confirmed.is_none())
+                .map(|cut| cut.file_name()),
+        );
+        state.remove_reader(EVENTS);
+        self.claims = false;
+        self.distilled = from.min(self.distilled);
+        self.note_gap(state.log().settled(), "the disk was full");
+    }
+
+    /// The oldest go where there are too many, or they are too old; and a claim that was lost is a gap.
+    fn keep_bounds(&mut self, state: &mut State) {
+        if self.claims && !state.has_reader(EVENTS) {
+            self.claims = false;
+            self.distilling = None;
+            self.note_gap(state.log().settled(), "the events were too far behind the log");
+        }
+        if !self.claims && self.is_on(state) && self.making.is_none() {
+            self.note_gap(state.log().settled(), "the claim on the log was lost");
+            self.claim(state);
+        }
+        let now_ms = state.now().wall_ms;
+        let is_old = |header: &Header| now_ms.saturating_sub(header.time_ms) > self.bounds.age_max_ms;
+        let mut bytes = self.kept().0;
+        let mut dropped = Vec::new();
+        for header in self.events.values() {
+            if !is_old(header) && bytes <= self.bounds.bytes_max {
+                break;
+            }
+            bytes -= header.file_bytes();
+            dropped.push((
+                *header,
+                if is_old(header) {
+                    "they were too old"
+                } else {
+                    "they took too much space"
+                },
+            ));
+        }
+        let cut_goes = self.cut.filter(|cut| is_old(cut) || bytes > self.bounds.bytes_max);
+        for (header, why) in dropped {
+            self.events.remove(&header.from);
+            self.trash.push(header.file_name());
+            self.insert_gap(&header, why);
+        }
+        if let Some(cut) = cut_goes.filter(|_| self.confirmed.is_none()) {
+            self.cut = None;
+            self.trash.push(cut.file_name());
+            self.failed = Some("the cut was not exported in time, or takes more space than it may".to_owned());
+            self.end_without_chain(state);
+        }
+    }
+
+    /// A gap where there were events, joined with the ones beside it.
+    fn insert_gap(&mut self, header: &Header, why: &str) {
+        self.gaps.push(Gap {
+            from: header.from,
+            to: header.to,
+            why: why.to_owned(),
+        });
+        self.gaps.sort_unstable_by_key(|gap| gap.from);
+        let gaps = std::mem::take(&mut self.gaps);
+        for gap in gaps {
+            match self.gaps.last_mut() {
+                Some(last) if last.to == gap.from && last.why == gap.why => last.to = gap.to,
+                _ => self.gaps.push(gap),
+            }
+        }
+    }
+
+    /// There is no chain without its first cut: nothing is kept for it.
+    fn end_without_chain(&mut self, state: &mut State) {
+        if self.is_on(state) {
+            return;
+        }
+        state.remove_reader(EVENTS);
+        self.claims = false;
+        self.distilling = None;
+        self.gaps.clear();
+        let events = std::mem::take(&mut self.events);
+        self.trash.extend(events.values().map(Header::file_name));
+    }
+
+    /// The events of the next segment that is sealed, or of what lies below a cut.
+    fn distill_next(&mut self, state: &State) -> Option<Job> {
+        if !self.claims {
+            return None;
+        }
+        let to = match &self.making {
+            Some(making) => making.position,
+            None => state.log().sealed_after(self.distilled)?,
+        };
+        let request = state.log().heads(self.distilled, to)?;
+        let (store_id, time_ms) = (state.store_id(), state.now().wall_ms);
+        let distilling = Distilling::new(self.disk.clone(), request, store_id, state.epoch(), time_ms);
+        self.reuse(&distilling.file_name());
+        Some(Job::Distill(Box::new(distilling)))
+    }
+
+    fn next_of_cut(&mut self, state: &mut State) -> Option<Job> {
+        let making = self.making.as_mut()?;
+        let work = match &mut making.stage {
+            _ if making.more => Some(Work::More),
+            Stage::Walk => {
+                let mut rows = std::mem::take(&mut making.pending);
+                match state.walk_cut(LOOKS_MAX, &mut rows) {
+                    Walked::More => {}
+                    Walked::All => making.stage = Stage::Messages,
+                    Walked::GivenUp => {
+                        self.abandon(state, "too many messages went while it was written");
+                        return None;
+                    }
+                }
+                Some(Work::Rows(rows))
+            }
+            Stage::Messages => match making.cutting.as_ref().and_then(|cutting| cutting.wanted()) {
+                Some(wanted) => {
+                    let request = state.log().heads(wanted, making.position);
+                    if request.is_none() {
+                        // What is not in the log any more has no row: that is for the audit to say.
+                        making.stage = Stage::Checkpoint(making.position);
+                        return self.next_of_cut(state);
+                    }
+                    request.map(Work::Messages)
+                }
+                None => {
+                    making.stage = Stage::Checkpoint(making.position);
+                    return self.next_of_cut(state);
+                }
+            },
+            Stage::Checkpoint(at) => match state.log().heads(*at, making.checkpoint_end.plus(1)) {
+                Some(request) => {
+                    *at = request.to;
+                    Some(Work::Checkpoint(request))
+                }
+                None => {
+                    making.stage = Stage::Events;
+                    return self.next_of_cut(state);
+                }
+            },
+            // The cut is whole last, so that a file of one means that its events are there.
+            Stage::Events if state.log().settled() <= making.checkpoint_end => return None,
+            Stage::Events if self.distilled < making.position && self.claims => return self.distill_next(state),
+            Stage::Events => Some(Work::Finish(std::mem::take(&mut making.transactions))),
+        };
+        let cutting = self.making.as_mut()?.cutting.take()?;
+        work.map(|work| Job::Cut(cutting, work))
+    }
+
+    /// Gives up the cut that is being written.
+    fn abandon(&mut self, state: &mut State, why: &str) {
+        state.drop_cut();
+        state.remove_reader(CUT);
+        if let Some(making) = self.making.take() {
+            self.trash.push(name(Kind::Cut, making.number));
+            self.failed = Some(why.to_owned());
+            self.end_without_chain(state);
+        }
+    }
+
+    /// Takes what became of a piece of work.
+    pub fn complete(&mut self, state: &mut State, done: JobDone) {
+        self.out = false;
+        let now_ms = state.now().monotonic_ms;
+        match done {
+            JobDone::Removed(left) => {
+                if !left.is_empty() {
+                    self.again_at_ms = now_ms + RETRY_MS;
+                }
+                self.trash.extend(left);
+            }
+            JobDone::Distilled(distilled) => self.distilled(state, distilled),
+            JobDone::Cut(cut) => match *cut {
+                Cut::On(cutting, is_done) => self.cut_goes_on(state, cutting, is_done),
+                Cut::Done(header) => {
+                    if self.making.take().is_some() {
+                        state.remove_reader(CUT);
+                        self.cut = Some(header);
+                    } else {
+                        self.trash.push(header.file_name());
+                    }
+                }
+                Cut::Failed(error) => self.abandon(state, &error.to_string()),
+            },
+        }
+    }
+
+    fn cut_goes_on(&mut self, state: &mut State, cutting: Box<Cutting>, is_done: bool) {
+        let is_too_large = cutting.bytes() > self.bounds.bytes_max;
+        match &mut self.making {
+            Some(_) if is_too_large => self.abandon(state, "it takes more space than it may"),
+            Some(making) => (making.cutting, making.more) = (Some(cutting), !is_done),
+            None => self.trash.push(name(Kind::Cut, cutting.number())),
+        }
+    }
+
+    fn distilled(&mut self, state: &mut State, distilled: Distilled) {
+        match distilled {
+            Distilled::More(distilling) if self.claims => self.distilling = Some(distilling),
+            Distilled::More(distilling) => self.trash.push(distilling.file_name()),
+            Distilled::Done(header) if header.from == self.distilled && self.claims => {
+                self.events.insert(header.from, header);
+                self.distilled = header.to;
+            }
+            // The claim was lost meanwhile: it is in a gap.
+            Distilled::Done(header) => self.trash.push(header.file_name()),
+            Distilled::Gap { from, to, why } => {
+                if from == self.distilled {
+                    self.note_gap(to, &why);
+                }
+            }
+            Distilled::Later(error) => {
+                self.failed = self.making.is_some().then(|| error.to_string());
+                self.again_at_ms = state.now().monotonic_ms + RETRY_MS;
+            }
+        }
+        state.advance_reader(EVENTS, self.distilled);
+    }
+}

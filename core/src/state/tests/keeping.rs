@@ -1,0 +1,281 @@
+//! What is kept for audits, over kills and losses of power: each cut is what there was, and its events lead to it from the one
+//! before, or say which records they do not tell of.
+
+use std::sync::Arc;
+
+use arrow_array::RecordBatch;
+use arrow_ipc::reader::StreamReader;
+use proptest::prelude::*;
+
+use super::cuts::{Events, Found, Play, Step, numbers, step};
+use super::*;
+use crate::sim::seeds::cases;
+use crate::snapshot::keeper::{Bounds, Keeper, KeeperError, Progress};
+use crate::snapshot::pieces::{Header, Reader};
+use crate::snapshot::tables;
+
+/// A broker whose cuts are taken and exported.
+struct Kept {
+    play: Play,
+    keeper: Option<Keeper>,
+    bounds: Bounds,
+    /// What there was when the cut that waits, or is being written, began.
+    expected: Option<Found>,
+    /// What there was at the last cut that was exported.
+    last: Option<Found>,
+    exported: u64,
+    /// What there was at the cut before that.
+    before: Option<Found>,
+}
+
+/// A broker whose segments are soon full, sealed and rewritten.
+fn small() -> Bench {
+    let mut options = small_options();
+    options.log.segment_bytes = 64 * 1024;
+    options.log.record_bytes_max = 32 * 1024;
+    options.log.commit_bytes_max = 32 * 1024;
+    Bench::on(SimDisk::new(1), options)
+}
+
+impl Kept {
+    fn new(bounds: Bounds) -> Self {
+        let mut kept = Self {
+            play: Play::on(small(), 2_000),
+            keeper: None,
+            bounds,
+            expected: None,
+            last: None,
+            exported: 0,
+            before: None,
+        };
+        kept.open();
+        kept
+    }
+
+    fn open(&mut self) {
+        let disk = Arc::new(self.play.bench.disk.clone());
+        let bounds = self.bounds;
+        self.keeper = Some(Keeper::open(disk, self.play.bench.state(), bounds).unwrap());
+    }
+
+    fn restart(&mut self, loses_power: bool) {
+        // Before the state: what it claims must be claimed again before any upkeep.
+        self.keeper = None;
+        self.play.bench.state = None;
+        if loses_power {
+            self.play.bench.disk.power_cycle();
+        } else {
+            self.play.bench.disk.kill_process();
+        }
+        let (state, _) = State::open(
+            Arc::new(self.play.bench.disk.clone()),
+            self.play.bench.options.clone(),
+            self.play.bench.now,
+        )
+        .unwrap();
+        self.play.bench.state = Some(state);
+        self.open();
+        self.play.reconfigure();
+        let exported = self.play.bench.state().exported().map_or(0, |exported| exported.number);
+        if exported < self.exported {
+            // That was not durable yet, so the cut still waits, with its events.
+            self.exported -= 1;
+            assert_eq!(exported, self.exported);
+            (self.expected, self.last) = (self.last.take(), self.before.take());
+            let progress = self.keeper.as_ref().unwrap().progress(self.play.bench.state());
+            assert!(matches!(progress, Progress::Ready { .. }), "{progress:?}");
+        }
+    }
+
+    /// Runs so many jobs of the keeper; whether one was left.
+    fn work(&mut self, jobs: usize) -> bool {
+        for _ in 0..jobs {
+            let keeper = self.keeper.as_mut().unwrap();
+            let Some(job) = keeper.next_job(self.play.bench.state()) else {
+                return false;
+            };
+            let done = job.run();
+            keeper.complete(self.play.bench.state(), done);
+        }
+        true
+    }
+
+    fn settle(&mut self) {
+        for _ in 0..1_000 {
+            self.play.bench.settle();
+            if !self.work(1) {
+                return;
+            }
+        }
+        panic!("the work for audits does not come to an end");
+    }
+
+    fn begin(&mut self) {
+        let now = Found::in_tables(&mut self.play.bench);
+        let keeper = self.keeper.as_mut().unwrap();
+        let before = keeper.progress(self.play.bench.state());
+        match keeper.begin(self.play.bench.state()) {
+            Ok(_) if matches!(before, Progress::None | Progress::Failed(_)) => self.expected = Some(now),
+            Ok(_) | Err(KeeperError::Busy) => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// Looks at the cut that waits, if one does, and has it exported.
+    fn export(&mut self) {
+        let progress = self.keeper.as_ref().unwrap().progress(self.play.bench.state());
+        let Progress::Ready { cut, events, gaps, .. } = progress else {
+            return;
+        };
+        assert_eq!(cut.number, self.exported + 1);
+        let found = self.read_cut(&cut);
+        assert_eq!(Some(&found), self.expected.as_ref());
+        let mut ranges: Vec<_> = events.iter().map(|header| (header.from, header.to)).collect();
+        ranges.extend(gaps.iter().map(|gap| (gap.from, gap.to)));
+        ranges.sort_unstable();
+        let mut at = cut.from;
+        for (from, to) in ranges {
+            assert_eq!(from, at, "events and gaps adjoin: {events:?} {gaps:?}");
+            at = to;
+        }
+        assert_eq!(at, cut.to, "up to the cut");
+        self.before = self.last.take();
+        if let Some(last) = self.before.clone().filter(|_| gaps.is_empty()) {
+            let mut told = Events::default();
+            for header in &events {
+                self.read(header, |name, batch| told.take(name, batch));
+            }
+            assert_eq!(told.replay(last), found);
+        }
+        let (state, keeper) = (self.play.bench.state.as_mut().unwrap(), self.keeper.as_mut().unwrap());
+        let manifest = [cut.number as u8; 32];
+        keeper.confirm(state, cut.number, manifest).unwrap();
+        assert!(matches!(
+            keeper.confirm(state, cut.number + 1, manifest),
+            Err(KeeperError::NoSuchCut(_))
+        ));
+        (self.last, self.exported, self.expected) = (Some(found), cut.number, None);
+    }
+
+    fn read(&self, header: &Header, mut take: impl FnMut(&'static str, &RecordBatch)) {
+        let number = if header.number > 0 {
+            header.number
+        } else {
+            header.from.0
+        };
+        let disk = &self.play.bench.disk;
+        let mut reader = Reader::open(disk, header.kind, number, header.store_id)
+            .unwrap()
+            .unwrap();
+        assert_eq!(reader.header, *header);
+        while let Some(piece) = reader.next_piece().unwrap() {
+            for batch in StreamReader::try_new(&piece.stream[..], None).unwrap() {
+                take(tables::table(piece.table).unwrap().name, &batch.unwrap());
+            }
+        }
+    }
+
+    fn read_cut(&self, cut: &Header) -> Found {
+        let mut found = Found::default();
+        let (mut positions, mut messages) = (Vec::new(), Vec::new());
+        self.read(cut, |name, batch| match name {
+            "deliverables" => {
+                let column = |name| numbers(batch, name);
+                let (states, transactions) = (column("state"), column("transaction"));
+                let keys = column("source").into_iter().zip(column("sequence"));
+                let places = column("position").into_iter().zip(column("copy"));
+                for (row, ((source, sequence), (position, copy))) in keys.zip(places).enumerate() {
+                    let key = (source as u64, sequence as u64, position as u64, copy as u8);
+                    if states[row] == 3 {
+                        found.pending.insert((transactions[row] as u64, key));
+                    } else {
+                        found.there.insert(key);
+                    }
+                    positions.push(position);
+                }
+            }
+            "messages" => messages.extend(numbers(batch, "position")),
+            "transactions" => {
+                for (transaction, decision) in numbers(batch, "transaction")
+                    .into_iter()
+                    .zip(numbers(batch, "decision"))
+                {
+                    if decision == 1 {
+                        found.prepared.entry(transaction as u64).or_default();
+                    }
+                }
+            }
+            "taken" => {
+                let sources = numbers(batch, "source");
+                let (firsts, lasts) = (numbers(batch, "first"), numbers(batch, "last"));
+                for (row, transaction) in numbers(batch, "transaction").into_iter().enumerate() {
+                    let ends = found.prepared.entry(transaction as u64).or_default();
+                    ends.extend((firsts[row]..=lasts[row]).map(|sequence| (sources[row] as u64, sequence as u64)));
+                }
+            }
+            _ => {}
+        });
+        positions.sort_unstable();
+        positions.dedup();
+        assert_eq!(
+            messages, positions,
+            "each message that waits has its row, once and in order"
+        );
+        found
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Act {
+    Client(Step),
+    Work(usize),
+    Begin,
+    Export,
+    Settle,
+    /// With a loss of power, or killed.
+    Restart(bool),
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    prop_oneof![
+        40 => step().prop_map(Act::Client),
+        8 => (1..4_usize).prop_map(Act::Work),
+        3 => Just(Act::Begin),
+        3 => Just(Act::Export),
+        4 => Just(Act::Settle),
+        2 => any::<bool>().prop_map(Act::Restart),
+    ]
+}
+
+proptest! {
+    #![proptest_config(cases(64))]
+
+    #[test]
+    fn each_cut_follows_from_the_one_before(acts in proptest::collection::vec(act(), 0..150)) {
+        let mut kept = Kept::new(Bounds::default());
+        for act in &acts {
+            match act {
+                Act::Client(step) => kept.play.run(step),
+                Act::Work(jobs) => drop(kept.work(*jobs)),
+                Act::Begin => kept.begin(),
+                Act::Export => kept.export(),
+                Act::Settle => kept.settle(),
+                Act::Restart(loses_power) => kept.restart(*loses_power),
+            }
+        }
+        kept.settle();
+        kept.begin();
+        kept.settle();
+        kept.export();
+        kept.settle();
+        kept.begin();
+        kept.settle();
+        let exported = kept.exported;
+        kept.export();
+        prop_assert_eq!(kept.exported, exported + 1);
+        kept.settle();
+        // Of what was exported nothing is left but the first events of the next.
+        let names = kept.play.bench.disk.names();
+        prop_assert!(!names.iter().any(|name| name.ends_with(".cut")), "{names:?}");
+    }
+}
