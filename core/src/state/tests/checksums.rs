@@ -129,7 +129,9 @@ fn a_rewritten_record_keeps_its_sum() {
     );
     let tx = Tx { owner: 1, number: 1 };
     bench.send(topic, &Message::text("plain"));
-    bench.send_in(tx, topic, &Message::text("sent in a transaction")).unwrap();
+    bench
+        .send_in(tx, topic, &Message::text("sent in a transaction"))
+        .unwrap();
     bench.state().commit(tx).unwrap();
     bench.settle();
     while let Some((_, sequence, _)) = bench.take(read) {
@@ -193,7 +195,11 @@ fn a_record_of_before_has_no_sum_and_is_read_and_rewritten_without_one() {
     bench.restart();
     assert_eq!(sums(&mut bench, queue.source()), found[1..]);
     assert_eq!(bench.texts(queue.source()), ["old", "new"]);
-    assert_eq!(bench.message_at(position).head.references.len(), 1, "it was written anew");
+    assert_eq!(
+        bench.message_at(position).head.references.len(),
+        1,
+        "it was written anew"
+    );
 }
 
 #[test]
