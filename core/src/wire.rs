@@ -253,6 +253,15 @@ impl<'a> Reader<'a> {
         self.array().map(|[byte]| byte)
     }
 
+    /// Eight bytes as they stand, read little-endian, without a tag: only heads of the log's records have such.
+    ///
+    /// # Errors
+    /// [`WireError::Truncated`].
+    #[inline]
+    pub fn eight_bytes(&mut self) -> Result<u64, WireError> {
+        self.array().map(u64::from_le_bytes)
+    }
+
     /// A length and that many bytes.
     ///
     /// # Errors

@@ -14,6 +14,8 @@ mod property;
 mod selectable;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod vectors;
 mod view;
 
 pub use body::{Body, BodyKind, NESTING_MAX};

@@ -1,7 +1,7 @@
 //! Reading and writing the parts of record heads. Used by the `records` modules alone.
 //!
-//! There are six kinds of field, and each has one function that writes it and one that reads it, side by side below: a
-//! byte, a flag, a number, a count, bytes and text. A head's own `encode` and `decode` use nothing else, so that what one
+//! There are seven kinds of field, and each has one function that writes it and one that reads it, side by side below: a
+//! byte, a flag, a number, a count, a checksum, bytes and text. A head's own `encode` and `decode` use nothing else, so that what one
 //! writes as a byte the other cannot take for a number.
 //!
 //! A head comes from disk, where its checksum was verified, but maybe from a newer version of this program, so nothing
@@ -104,6 +104,13 @@ impl<'a> Decoder<'a> {
             .ok_or(HeadError::Range(field))
     }
 
+    /// A checksum of 128 bits, as [`put_checksum`] writes it.
+    pub fn checksum(&mut self, field: &'static str) -> Result<u128, HeadError> {
+        let mut half = || self.reader.eight_bytes().map_err(|_| HeadError::Field(field));
+        let (high, low) = (half()?, half()?);
+        Ok(u128::from(high) << 64 | u128::from(low))
+    }
+
     /// Bytes with their length before them, as [`put_bytes`] writes them.
     pub fn bytes(&mut self, field: &'static str) -> Result<&'a [u8], HeadError> {
         self.reader.delimited().map_err(|_| HeadError::Field(field))
@@ -179,6 +186,13 @@ pub fn put_count(out: &mut Vec<u8>, field: &'static str, count: usize, max: usiz
     }
     put_varint(out, count as u64);
     Ok(())
+}
+
+/// Appends a checksum of 128 bits: its high half, then its low one, each as eight bytes, the lowest first.
+pub fn put_checksum(out: &mut Vec<u8>, checksum: u128) {
+    for half in [(checksum >> 64) as u64, checksum as u64] {
+        out.extend_from_slice(&half.to_le_bytes());
+    }
 }
 
 /// Appends bytes with their length before them.

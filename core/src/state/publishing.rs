@@ -410,6 +410,10 @@ impl State {
         if let Some(tx) = incoming.transaction {
             planning.head.transaction = self.tables.transactions.begin(tx, self.log.epoch());
         }
+        if logged {
+            // Here alone, before the head's length is asked for: however many copies, one sum. In memory nothing asks for it.
+            planning.head.checksum = Some(incoming.view.body().checksum(incoming.uploaded));
+        }
         let discarding = std::mem::take(&mut planning.discarding);
         let chosen = self.choose_for(&planning.head, &discarding, payload.len() as u64, logged)?;
         self.head_buffer.clear();

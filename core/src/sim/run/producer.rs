@@ -60,7 +60,7 @@ pub struct Producer {
 }
 
 /// What a record of a message has beside its filler, about.
-const OVERHEAD_BYTES: u64 = 180;
+const OVERHEAD_BYTES: u64 = 196;
 
 /// How many bytes a message is filled with; where rooms are of interest, mostly as many as leave 0 to 300 of its segment.
 fn filler(env: &mut Env) -> usize {

@@ -208,7 +208,7 @@ fn a_prepared_transaction_stands_while_all_around_it_is_rewritten() {
 /// Something else happens until the log has gone on by some segments, with a checkpoint there.
 fn go_on(bench: &mut Bench, filler: DestinationId) {
     for round in 0..600 {
-        bench.send(filler, &Message::text("x".repeat(500)));
+        bench.send(filler, &Message::text("x".repeat(484)));
         if round % 50 == 49 {
             bench.settle();
             bench.state().purge(filler.source(), "admin").unwrap();
@@ -330,7 +330,7 @@ fn an_acknowledgement_in_a_transaction_counts_from_its_commit_on() {
     let filler = bench.queue("filler", Properties::default());
     let thicken = |bench: &mut Bench| {
         for _ in 0..100 {
-            bench.send(dense, &Message::text("x".repeat(200)));
+            bench.send(dense, &Message::text("x".repeat(184)));
         }
     };
     bench.send(queue, &Message::text("taken"));
@@ -422,7 +422,7 @@ fn what_a_prepared_transaction_sent_is_there_when_it_was_committed_in_a_later_li
     bench.send_in(tx, queue, &Message::text("sent")).unwrap();
     bench.send(queue, &Message::text("pinned"));
     for _ in 0..100 {
-        bench.send(dense, &Message::text("x".repeat(200)));
+        bench.send(dense, &Message::text("x".repeat(184)));
     }
     go_on(&mut bench, filler);
     bench.state().prepare(tx, xid.clone()).unwrap().unwrap();
@@ -451,7 +451,7 @@ fn a_message_that_was_moved_twice_does_not_come_back_where_it_was_in_between() {
     bench.send(from, &Message::text("moved"));
     bench.send(pins, &Message::text("beside the message"));
     for _ in 0..100 {
-        bench.send(dense, &Message::text("x".repeat(200)));
+        bench.send(dense, &Message::text("x".repeat(184)));
     }
     go_on(&mut bench, filler);
     let move_first = |bench: &mut Bench, from: DestinationId, to: DestinationId| {

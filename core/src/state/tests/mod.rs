@@ -4,6 +4,7 @@
 mod aside;
 mod bounds;
 mod bridges;
+mod checksums;
 mod chunks;
 mod compaction;
 mod copies;

@@ -84,8 +84,11 @@ fn message() -> impl Strategy<Value = MessageHead> {
     let numbers = [(); 7].map(|()| number());
     let copies = prop_oneof![vec(copy(), 1..4), vec(copy(), COPIES_MAX - 2..=COPIES_MAX)];
     let references = vec((any::<prop::sample::Index>(), number(), number()), 0..6);
-    (numbers, priority(), any::<bool>(), ranges(), copies, references).prop_map(
-        |(numbers, priority, preserve, refused, copies, references)| MessageHead {
+    let sums = [0, 1, u128::from(u64::MAX), 1 << 64, 1 << 127, u128::MAX];
+    let checksum = prop::option::of(prop_oneof![select(sums.to_vec()), any::<u128>()]);
+    let said = (priority(), any::<bool>(), ranges(), checksum);
+    (numbers, said, copies, references).prop_map(
+        |(numbers, (priority, preserve, refused, checksum), copies, references)| MessageHead {
             priority,
             preserve,
             arrived_ms: numbers[0],
@@ -96,6 +99,7 @@ fn message() -> impl Strategy<Value = MessageHead> {
             transaction: numbers[5],
             message_bytes: numbers[6],
             refused,
+            checksum,
             references: references
                 .into_iter()
                 .map(|(index, source, sequence)| Reference {
