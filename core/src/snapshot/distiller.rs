@@ -326,9 +326,10 @@ pub(super) const fn kind_code(kind: Kind) -> u8 {
     }
 }
 
-/// Both halves of the body's checksum.
-pub(super) fn checksum_of(_head: &MessageHead) -> (Option<u64>, Option<u64>) {
-    (None, None)
+/// Both halves of the body's checksum; records of before it was made have none.
+pub(super) fn checksum_of(head: &MessageHead) -> (Option<u64>, Option<u64>) {
+    let halves = head.checksum.map(|sum| ((sum >> 64) as u64, sum as u64));
+    halves.unzip()
 }
 
 pub(super) fn flags_of(head: &MessageHead) -> u8 {

@@ -12,17 +12,16 @@ use std::sync::Arc;
 
 use crate::log::disk::{Disk, DiskError};
 use crate::log::{Position, Space};
-use crate::state::{CutTransaction, Exported, MANIFEST_HASH_BYTES, State, StateError, Walked};
+use crate::state::{Exported, MANIFEST_HASH_BYTES, State, StateError};
 
 use super::cutting::{Cut, Cutting, Work};
 use super::distilling::{Distilled, Distilling};
-use super::pieces::{Header, Kind, Reader, name, parse_name};
+use super::making::Making;
+use super::pieces::{Header, Kind, Reader, parse_name};
 
-/// Places that one call walks past: some milliseconds.
-const LOOKS_MAX: usize = 50_000;
 /// The names of the claims on the log.
-const EVENTS: &str = "$sys.events";
-const CUT: &str = "$sys.cut";
+pub(super) const EVENTS: &str = "$sys.events";
+pub(super) const CUT: &str = "$sys.cut";
 /// Gaps that are told one by one; of more the newest two are one.
 const GAPS_MAX: usize = 100;
 /// How soon what the disk lacked for is tried again.
@@ -138,48 +137,26 @@ impl Job {
     }
 }
 
-/// Where a cut that is being written stands.
-enum Stage {
-    Walk,
-    Messages,
-    Checkpoint(Position),
-    Events,
-}
-
-/// A cut that is being written.
-struct Making {
-    number: u64,
-    position: Position,
-    checkpoint_end: Position,
-    transactions: Vec<CutTransaction>,
-    pending: Vec<crate::state::CutRow>,
-    stage: Stage,
-    /// Unless a job has it.
-    cutting: Option<Box<Cutting>>,
-    /// The job that is out left something to do.
-    more: bool,
-}
-
 /// See the module's documentation.
 pub struct Keeper {
-    disk: Arc<dyn Disk>,
-    bounds: Bounds,
+    pub(super) disk: Arc<dyn Disk>,
+    pub(super) bounds: Bounds,
     /// By where they begin.
-    events: BTreeMap<Position, Header>,
-    gaps: Vec<Gap>,
+    pub(super) events: BTreeMap<Position, Header>,
+    pub(super) gaps: Vec<Gap>,
     /// All below was told of, or is a gap.
-    distilled: Position,
+    pub(super) distilled: Position,
     /// The claim stands.
-    claims: bool,
-    cut: Option<Header>,
-    making: Option<Making>,
-    distilling: Option<Box<Distilling>>,
-    failed: Option<String>,
+    pub(super) claims: bool,
+    pub(super) cut: Option<Header>,
+    pub(super) making: Option<Making>,
+    pub(super) distilling: Option<Box<Distilling>>,
+    pub(super) failed: Option<String>,
     /// Exported up to here, once the record at the first position is settled.
-    confirmed: Option<(Position, Position)>,
-    out: bool,
-    trash: Vec<String>,
-    again_at_ms: u64,
+    pub(super) confirmed: Option<(Position, Position)>,
+    pub(super) out: bool,
+    pub(super) trash: Vec<String>,
+    pub(super) again_at_ms: u64,
 }
 
 impl Keeper {
@@ -258,7 +235,7 @@ impl Keeper {
     }
 
     /// What lies between the last event and `to` is not told of.
-    fn note_gap(&mut self, to: Position, why: &str) {
+    pub(super) fn note_gap(&mut self, to: Position, why: &str) {
         let from = self.distilled;
         if from >= to {
             return;
@@ -276,12 +253,12 @@ impl Keeper {
         }
     }
 
-    fn claim(&mut self, state: &mut State) {
+    pub(super) fn claim(&mut self, state: &mut State) {
         self.claims = state.register_reader(EVENTS, self.distilled, self.bounds.bytes_max);
     }
 
     /// Whether events are kept for a next cut.
-    fn is_on(&self, state: &State) -> bool {
+    pub(super) fn is_on(&self, state: &State) -> bool {
         state.exported().is_some() || self.cut.is_some() || self.making.is_some()
     }
 
@@ -356,45 +333,8 @@ impl Keeper {
     }
 
     /// A file of this name is made again: the one before need not be removed.
-    fn reuse(&mut self, file: &str) {
+    pub(super) fn reuse(&mut self, file: &str) {
         self.trash.retain(|name| name != file);
-    }
-
-    fn make(&mut self, state: &mut State) -> Result<Making, KeeperError> {
-        let begun = state.begin_cut()?;
-        let exported = state.exported();
-        let header = Header {
-            kind: Kind::Cut,
-            store_id: state.store_id(),
-            number: exported.map_or(0, |exported| exported.number) + 1,
-            from: exported.map_or(begun.position, |exported| exported.position),
-            to: begun.position,
-            epoch: state.epoch(),
-            bytes: 0,
-            rows: 0,
-            time_ms: state.now().wall_ms,
-        };
-        self.reuse(&header.file_name());
-        let cutting = Box::new(Cutting::create(self.disk.clone(), header)?);
-        if !self.claims {
-            // The chain begins here, or goes on after its claim was lost.
-            if exported.is_none() {
-                self.distilled = begun.position;
-            } else {
-                self.note_gap(begun.position, "the claim on the log was lost");
-            }
-            self.claim(state);
-        }
-        Ok(Making {
-            number: header.number,
-            position: begun.position,
-            checkpoint_end: begun.checkpoint_end,
-            transactions: begun.transactions,
-            pending: begun.pending,
-            stage: Stage::Walk,
-            cutting: Some(cutting),
-            more: false,
-        })
     }
 
     /// Notes that the cut that waits was exported whole, under a manifest of this hash. Says where the record is: it counts
@@ -469,102 +409,8 @@ impl Keeper {
         self.gaps.retain(|gap| gap.from >= position);
     }
 
-    /// The log has no space left: nothing of this may be in its way.
-    fn give_way(&mut self, state: &mut State) {
-        if !self.is_on(state) && self.trash.is_empty() {
-            return;
-        }
-        self.abandon(state, "the disk was full");
-        self.distilling = None;
-        self.trash.extend(self.events.values().map(Header::file_name));
-        let dropped = std::mem::take(&mut self.events);
-        let from = dropped.keys().next().copied().unwrap_or(self.distilled);
-        self.trash.extend(
-            self.cut
-                .take_if(|_| self.confirmed.is_none())
-                .map(|cut| cut.file_name()),
-        );
-        state.remove_reader(EVENTS);
-        self.claims = false;
-        self.distilled = from.min(self.distilled);
-        self.note_gap(state.log().settled(), "the disk was full");
-    }
-
-    /// The oldest go where there are too many, or they are too old; and a claim that was lost is a gap.
-    fn keep_bounds(&mut self, state: &mut State) {
-        if self.claims && !state.has_reader(EVENTS) {
-            self.claims = false;
-            self.distilling = None;
-            self.note_gap(state.log().settled(), "the events were too far behind the log");
-        }
-        if !self.claims && self.is_on(state) && self.making.is_none() {
-            self.note_gap(state.log().settled(), "the claim on the log was lost");
-            self.claim(state);
-        }
-        let now_ms = state.now().wall_ms;
-        let is_old = |header: &Header| now_ms.saturating_sub(header.time_ms) > self.bounds.age_max_ms;
-        let mut bytes = self.kept().0;
-        let mut dropped = Vec::new();
-        for header in self.events.values() {
-            if !is_old(header) && bytes <= self.bounds.bytes_max {
-                break;
-            }
-            bytes -= header.file_bytes();
-            dropped.push((
-                *header,
-                if is_old(header) {
-                    "they were too old"
-                } else {
-                    "they took too much space"
-                },
-            ));
-        }
-        let cut_goes = self.cut.filter(|cut| is_old(cut) || bytes > self.bounds.bytes_max);
-        for (header, why) in dropped {
-            self.events.remove(&header.from);
-            self.trash.push(header.file_name());
-            self.insert_gap(&header, why);
-        }
-        if let Some(cut) = cut_goes.filter(|_| self.confirmed.is_none()) {
-            self.cut = None;
-            self.trash.push(cut.file_name());
-            self.failed = Some("the cut was not exported in time, or takes more space than it may".to_owned());
-            self.end_without_chain(state);
-        }
-    }
-
-    /// A gap where there were events, joined with the ones beside it.
-    fn insert_gap(&mut self, header: &Header, why: &str) {
-        self.gaps.push(Gap {
-            from: header.from,
-            to: header.to,
-            why: why.to_owned(),
-        });
-        self.gaps.sort_unstable_by_key(|gap| gap.from);
-        let gaps = std::mem::take(&mut self.gaps);
-        for gap in gaps {
-            match self.gaps.last_mut() {
-                Some(last) if last.to == gap.from && last.why == gap.why => last.to = gap.to,
-                _ => self.gaps.push(gap),
-            }
-        }
-    }
-
-    /// There is no chain without its first cut: nothing is kept for it.
-    fn end_without_chain(&mut self, state: &mut State) {
-        if self.is_on(state) {
-            return;
-        }
-        state.remove_reader(EVENTS);
-        self.claims = false;
-        self.distilling = None;
-        self.gaps.clear();
-        let events = std::mem::take(&mut self.events);
-        self.trash.extend(events.values().map(Header::file_name));
-    }
-
     /// The events of the next segment that is sealed, or of what lies below a cut.
-    fn distill_next(&mut self, state: &State) -> Option<Job> {
+    pub(super) fn distill_next(&mut self, state: &State) -> Option<Job> {
         if !self.claims {
             return None;
         }
@@ -577,67 +423,6 @@ impl Keeper {
         let distilling = Distilling::new(self.disk.clone(), request, store_id, state.epoch(), time_ms);
         self.reuse(&distilling.file_name());
         Some(Job::Distill(Box::new(distilling)))
-    }
-
-    fn next_of_cut(&mut self, state: &mut State) -> Option<Job> {
-        let making = self.making.as_mut()?;
-        let work = match &mut making.stage {
-            _ if making.more => Some(Work::More),
-            Stage::Walk => {
-                let mut rows = std::mem::take(&mut making.pending);
-                match state.walk_cut(LOOKS_MAX, &mut rows) {
-                    Walked::More => {}
-                    Walked::All => making.stage = Stage::Messages,
-                    Walked::GivenUp => {
-                        self.abandon(state, "too many messages went while it was written");
-                        return None;
-                    }
-                }
-                Some(Work::Rows(rows))
-            }
-            Stage::Messages => match making.cutting.as_ref().and_then(|cutting| cutting.wanted()) {
-                Some(wanted) => {
-                    let request = state.log().heads(wanted, making.position);
-                    if request.is_none() {
-                        // What is not in the log any more has no row: that is for the audit to say.
-                        making.stage = Stage::Checkpoint(making.position);
-                        return self.next_of_cut(state);
-                    }
-                    request.map(Work::Messages)
-                }
-                None => {
-                    making.stage = Stage::Checkpoint(making.position);
-                    return self.next_of_cut(state);
-                }
-            },
-            Stage::Checkpoint(at) => match state.log().heads(*at, making.checkpoint_end.plus(1)) {
-                Some(request) => {
-                    *at = request.to;
-                    Some(Work::Checkpoint(request))
-                }
-                None => {
-                    making.stage = Stage::Events;
-                    return self.next_of_cut(state);
-                }
-            },
-            // The cut is whole last, so that a file of one means that its events are there.
-            Stage::Events if state.log().settled() <= making.checkpoint_end => return None,
-            Stage::Events if self.distilled < making.position && self.claims => return self.distill_next(state),
-            Stage::Events => Some(Work::Finish(std::mem::take(&mut making.transactions))),
-        };
-        let cutting = self.making.as_mut()?.cutting.take()?;
-        work.map(|work| Job::Cut(cutting, work))
-    }
-
-    /// Gives up the cut that is being written.
-    fn abandon(&mut self, state: &mut State, why: &str) {
-        state.drop_cut();
-        state.remove_reader(CUT);
-        if let Some(making) = self.making.take() {
-            self.trash.push(name(Kind::Cut, making.number));
-            self.failed = Some(why.to_owned());
-            self.end_without_chain(state);
-        }
     }
 
     /// Takes what became of a piece of work.
@@ -664,15 +449,6 @@ impl Keeper {
                 }
                 Cut::Failed(error) => self.abandon(state, &error.to_string()),
             },
-        }
-    }
-
-    fn cut_goes_on(&mut self, state: &mut State, cutting: Box<Cutting>, is_done: bool) {
-        let is_too_large = cutting.bytes() > self.bounds.bytes_max;
-        match &mut self.making {
-            Some(_) if is_too_large => self.abandon(state, "it takes more space than it may"),
-            Some(making) => (making.cutting, making.more) = (Some(cutting), !is_done),
-            None => self.trash.push(name(Kind::Cut, cutting.number())),
         }
     }
 

@@ -52,6 +52,7 @@ mod refusals;
 mod rewriting;
 mod room;
 mod selecting;
+mod shipping;
 mod source;
 mod spill;
 mod starts;
