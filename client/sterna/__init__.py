@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from sterna.events import Interrupted as Interrupted
     from sterna.events import Restored as Restored
     from sterna.events import TemporaryReplaced as TemporaryReplaced
+    from sterna.ledger import Ledger as Ledger
     from sterna.messages import Message as Message
     from sterna.messages import Sent as Sent
     from sterna.modes import AcknowledgeMode as AcknowledgeMode
@@ -62,6 +63,7 @@ _HOMES = {
     "destinations": ("Destination", "Queue", "Topic"),
     "errors": ("ErrorCode", "SternaError"),
     "events": ("Closed", "Interrupted", "Restored", "TemporaryReplaced"),
+    "ledger": ("Ledger",),
     "messages": ("Message", "Sent"),
     "modes": ("AcknowledgeMode", "DeliveryMode", "Durability"),
     "options": ("Reconnect",),
@@ -89,6 +91,7 @@ __all__ = [
     "Foreign",
     "Int",
     "Interrupted",
+    "Ledger",
     "Long",
     "MapBody",
     "Message",

@@ -163,6 +163,7 @@ class Producing:
         "keeps",
         "marks",
         "next",
+        "origin",
         "outbox",
         "resumes",
         "run",
@@ -188,6 +189,8 @@ class Producing:
         #: What is to be written, in order; whoever takes it away clears it.
         self.frames: list[Run | Ahead] = []
         self.run: Run | None = None
+        #: What a ledger knows it as, where there is one.
+        self.origin: Any = None
         self.next = 1
         self.unconfirmed: dict[int, bytes | Entry] = {}
         #: So many messages may be numbered before anybody looks for room again.
