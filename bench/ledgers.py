@@ -1,4 +1,4 @@
-"""`python -m bench.ledgers`: B2 with a client's ledger beside B2 without, in turns, so that the machine is the same to both.
+"""`python -m bench.ledgers`: B2 with a client's ledger beside B2 without, in turns, on the same machine.
 
 No line of the benchmarks: it prints each pair, and the medians. A ledger may take a tenth of the rate at most.
 """

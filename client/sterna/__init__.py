@@ -18,6 +18,7 @@ from sterna._version import __version__
 if TYPE_CHECKING:
     from sterna import blocking as blocking
     from sterna import errors as errors
+    from sterna import ledger as ledger
     from sterna._secrets import SecretFile as SecretFile
     from sterna.bodies import Foreign as Foreign
     from sterna.bodies import MapBody as MapBody
@@ -114,11 +115,12 @@ __all__ = [
     "blocking",
     "connect",
     "errors",
+    "ledger",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("blocking", "errors"):
+    if name in ("blocking", "errors", "ledger"):
         return import_module(f"sterna.{name}")
     if name in _MODULES:
         return getattr(import_module(f"sterna.{_MODULES[name]}"), name)

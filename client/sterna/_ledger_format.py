@@ -6,8 +6,8 @@
 
 All numbers are little-endian. A block's sums begin with the block's number in its file, so that a block that is
 missing, doubled or in another place is found as well as a bit that was flipped. A file that ends within a block was
-torn, as by a process that was killed: the block counts as not written. Zeros up to the end are what a disk without power
-leaves of it, and count as torn too. Anything else that does not fit is damage.
+torn, as by a process that was killed: the block counts as not written. Zeros up to the end are what a disk without
+power leaves of it, and count as torn too. Anything else that does not fit is damage.
 
 Names, links, producers and consumers are records of their own with a number, by which the others name them; each file
 has all that its records name. A record of a kind that is not known is skipped: kinds are only ever added.

@@ -18,7 +18,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from sterna import _ledger_format as form
-from sterna._ledger_records import Reader, Record
+from sterna._ledger_records import Acknowledged as Acknowledged
+from sterna._ledger_records import Acknowledging as Acknowledging
+from sterna._ledger_records import Again as Again
+from sterna._ledger_records import Confirmed as Confirmed
+from sterna._ledger_records import Consumer as Consumer
+from sterna._ledger_records import GivenUp as GivenUp
+from sterna._ledger_records import InDoubt as InDoubt
+from sterna._ledger_records import Link as Link
+from sterna._ledger_records import Producer as Producer
+from sterna._ledger_records import Reader
+from sterna._ledger_records import Received as Received
+from sterna._ledger_records import Record as Record
+from sterna._ledger_records import Refused as Refused
+from sterna._ledger_records import SentRecord as SentRecord
+from sterna._ledger_records import TransactionRecord as TransactionRecord
 from sterna.errors import InvalidArgumentError, LedgerDamagedError, LedgerError
 
 if TYPE_CHECKING:
