@@ -56,7 +56,9 @@ async def test_nothing_leaves_before_it_is_written_down_and_nobody_is_told_befor
     async def watched(batch: bytes) -> None:
         for frame in pb.ClientBatch.FromString(batch).frames:
             if frame.HasField("publish"):
-                numbers = range(frame.publish.first, frame.publish.first + len(frame.publish.messages))
+                numbers = range(
+                    frame.publish.first_sequence, frame.publish.first_sequence + len(frame.publish.messages)
+                )
                 assert set(numbers) <= {one.number for one in ledgers.sent(folder).values()}
                 seen["publish"] += len(numbers)
             elif frame.HasField("acknowledge"):
