@@ -397,6 +397,8 @@ class Lane:
         self._held.taken()
         machine = self.machine
         told = machine.confirmed(confirmed.first, confirmed.last or confirmed.first)
+        if self._book is not None and (told or machine.marks):
+            self._book.flush()
         if told:
             arrived_ms, durability = confirmed.arrived_ms, Durability(confirmed.durability)
             for sequence, entry in told:

@@ -5,7 +5,7 @@ in it and are handed to the operating system together:
 
 - before a batch of frames leaves (`_link`), with all that stands in it: what is sent and acknowledged is written down
   before the broker can see it;
-- when confirmations have come (`_lifeline`), before anybody is told of them;
+- when confirmations have come (`_lane`), before anybody is told of them;
 - when much has gathered, or half a second after the first.
 
 So a process that is killed has lost nothing of what it had sent, and perhaps the last half second of what it had
@@ -13,27 +13,35 @@ received, not acknowledged, and of answers to acknowledgements. A ledger that ca
 is given up and reported where it is not `required`.
 
 A message is known by its broker, its producer's incarnation and its number: written when its frame is put together,
-once; what is sent again after a break is a record of its own without sizes. Checksums of plain bytes are made when the
-message is given (`origin.notes`), all others when its frame is put together.
+once; what is sent again after a break is a record of its own without sizes. Its body is found in the encoded message,
+unless the producer has left the plain one that it was made from beside it (`Run.bodies`), which is the fast way.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Iterable, Sequence
+from array import array
+from collections.abc import Callable, Iterable, Iterator
 from importlib import import_module
+from operator import itemgetter
 from typing import Any, Final, Protocol
 
 from sterna import _ledger_format as form
 from sterna import errors
 from sterna._ledger_body import body_of
 from sterna._ledger_file import Files, sync
+from sterna._machines.publishing import Run
 from sterna._machines.ranges import ranges_of
 from sterna._proto.sterna.v1 import message_pb2
 from sterna._surroundings import wall_ms
 from sterna.destinations import Destination
 
+#: Bodies whose checksum can be made from themselves: nobody changes them meanwhile. A text counts as its UTF-8.
+_PLAIN: Final[frozenset[type]] = frozenset((bytes, str))
+#: The last byte of each message whose body is deflated, and of some others.
+_MAYBE_DEFLATED: Final = ord("b")
+_LAST: Final = itemgetter(-1)
 #: What gathers before it is written without being asked, and how long it may wait.
 _RECEIVED_MAX: Final = 1024
 _WRITE_S: Final = 0.5
@@ -46,7 +54,7 @@ _DIGITS_MAX: Final = 19
 #: What became of a transaction, or of an acknowledgement.
 ASKED, TAKEN, UNDONE, LOST, REFUSED = range(5)
 
-Digest = Callable[[bytes], bytes]
+Digest = Callable[[bytes | str], bytes]
 #: Checksum and size of bodies that went ahead on a link, by producer and number.
 Uploads = dict[tuple[int, int], tuple[bytes, int]]
 
@@ -79,7 +87,7 @@ class Place:
 class Origin:
     """A producer under one incarnation, as a lane has it on one link."""
 
-    __slots__ = ("destination", "flags", "incarnation", "name", "notes", "place", "prefix", "recorded", "session")
+    __slots__ = ("destination", "flags", "incarnation", "name", "place", "prefix", "recorded", "session")
 
     def __init__(
         self,
@@ -95,8 +103,6 @@ class Origin:
         self.flags, self.name = flags, name
         #: Up to here its numbers were written down.
         self.recorded = 0
-        #: Checksums that are known already, by number.
-        self.notes: dict[int, bytes] = {}
 
     def goes_on(self, before: Origin | None) -> None:
         """It is perhaps the one of before, on a new link."""
@@ -247,58 +253,55 @@ class Book:
 
     # --- What is sent, and its answers
 
-    def note(self, machine: Any, number: int, body: bytes) -> None:
-        """A message with this body was numbered, and is about to leave: what can be done where the body is at hand."""
-        if machine.serving:
-            machine.origin.notes[number] = self.digest(body)
-
-    def sent(self, run: Any, first: int, messages: list[bytes], uploads: Uploads) -> None:
+    def sent(self, run: Run, first: int, messages: list[bytes], uploads: Uploads) -> None:
         """These messages of a run, numbered from `first`, stand in the batch that is being put together.
 
         `uploads` are the link's.
         """
         origin: Origin | None = run.origin
-        if origin is None:
+        if origin is None or self.failure is not None:
             return
-        if self.failure is not None:
-            origin.notes.clear()
-            return
+        bodies, run.bodies = run.bodies, run.bodies[len(messages) :]
         producer = self._producer(origin)
         known = origin.recorded - first + 1
         if known > 0:
             last = min(origin.recorded, first + len(messages) - 1)
             self._add(form.record(form.AGAIN, producer, wall_ms(), first, last))
-            messages, first = messages[known:], last + 1
+            messages, bodies, first = messages[known:], bodies[known:], last + 1
         target = self._target(run.destination) if run.destination else self._destination(origin.destination)
         for at in range(0, len(messages), form.ROWS_MAX):
-            some = messages[at : at + form.ROWS_MAX] if len(messages) > form.ROWS_MAX else messages
-            sizes, sums = self._measured(origin, run.producer, first + at, some, uploads)
+            some = messages[at : at + form.ROWS_MAX]
+            columns = self._columns(run.producer, some, bodies[at : at + len(some)], uploads)
             fields = producer, target, run.transaction, wall_ms(), first + at, len(some)
-            self._add(form.record(form.SENT, *fields, tail=form.sizes(sizes) + b"".join(sums)))
+            self._add(form.record(form.SENT, *fields, tail=columns))
             origin.recorded = first + at + len(some) - 1
 
-    def _measured(
-        self,
-        origin: Origin,
-        producer: int,
-        first: int,
-        messages: list[bytes],
-        uploads: Uploads,
-    ) -> tuple[Sequence[int], list[bytes]]:
-        """Sizes and checksums of these messages."""
-        take = origin.notes.pop
-        sums: list[Any] = [take(number, None) for number in range(first, first + len(messages))]
-        sizes = list(map(len, messages))
-        if None in sums:
-            for index, found in enumerate(sums):
-                if found is None:
-                    body = body_of(messages[index])
-                    if isinstance(body, bytes):
-                        sums[index] = self.digest(body)
-                    else:
-                        sums[index], size = uploads.pop((producer, body))
-                        sizes[index] = min(sizes[index] + size, _U32_MAX)
-        return sizes, sums
+    def _columns(self, producer: int, messages: list[bytes], bodies: list[Any], uploads: Uploads) -> bytes:
+        """Sizes and checksums of these messages, as they are written."""
+        sizes = array("I", map(len, messages))
+        are_known = len(bodies) == len(messages) and _PLAIN.issuperset(map(type, bodies))
+        if are_known and _MAYBE_DEFLATED not in map(_LAST, messages):
+            column = b"".join(map(self.digest, bodies))
+        else:
+            bodies += [None] * (len(messages) - len(bodies))
+            column = b"".join(self._looked_for(producer, messages, bodies, sizes, uploads))
+        return form.sizes(sizes) + column
+
+    def _looked_for(
+        self, producer: int, messages: list[bytes], bodies: list[Any], sizes: array[int], uploads: Uploads
+    ) -> Iterator[bytes]:
+        """Checksums, one by one; the sizes of what was uploaded are added to those of the messages."""
+        for index, (message, body) in enumerate(zip(messages, bodies, strict=True)):
+            if type(body) in _PLAIN and _LAST(message) != _MAYBE_DEFLATED:
+                yield self.digest(body)
+                continue
+            found = body_of(message)
+            if isinstance(found, bytes):
+                yield self.digest(found)
+            else:
+                checksum, size = uploads.pop((producer, found))
+                sizes[index] = min(sizes[index] + size, _U32_MAX)
+                yield checksum
 
     def confirmed(self, origin: Origin | None, confirmed: Any) -> None:
         """The broker has confirmed a range."""

@@ -100,9 +100,8 @@ def record(kind: int, *fields: int, tail: bytes = b"") -> bytes:
     return _FRAME.pack(kind, len(content) + len(tail)) + content + tail
 
 
-def sizes(messages: Sequence[int]) -> bytes:
+def sizes(column: array[int]) -> bytes:
     """The column of sizes of a SENT record."""
-    column = array("I", messages)
     if sys.byteorder == "big":  # pragma: no cover - no such machine here
         column.byteswap()
     return column.tobytes()

@@ -394,12 +394,11 @@ class Lifeline:
                 lane.on_confirmed(confirmed)
 
     def _write_down(self, book: Book, confirmed: Iterable[Any]) -> None:
-        """Confirmations are in the ledger before anybody is told of them."""
+        """Each lane has the ledger written before it tells anybody."""
         for one in confirmed:
             lane = self._lanes.get(one.producer)
             if lane is not None:
                 book.confirmed(lane.origin, one)
-        book.flush()
 
     def _on_producer_credit(self, frame: Any) -> None:
         lane = self._lanes.get(frame.producer_credit.producer)

@@ -107,7 +107,7 @@ class Producer:
         # One for each destination: finding one broker must not hold up what goes to others.
         self._binding: WeakValueDictionary[Destination, asyncio.Lock] = WeakValueDictionary()
         self._burst = 0
-        self._book = self._lifeline.options.book
+        self._has_ledger = self._lifeline.options.book is not None
         # In a cluster an anonymous producer has a bound one for each destination: only opening tells where it lives.
         self._bound: dict[Destination, Producer] = {}
 
@@ -307,8 +307,8 @@ class Producer:
             await lane.room(size)
         transaction = lane.transaction() if self._transacted else 0
         sequence = machine.give(message, on_completion, delay_ms, target, upload, transaction)
-        if self._book is not None and isinstance(body, bytes) and upload is None and not wants_compression(properties):
-            self._book.note(machine, sequence, body)
+        if self._has_ledger and machine.serving and machine.run is not None:
+            machine.run.bodies.append(body if upload is None else None)
         if machine.frames:
             lane.write()
         self._burst = (self._burst + 1) % _BURST

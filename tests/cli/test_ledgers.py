@@ -1,6 +1,7 @@
 """`sterna ledger`: what the files say, and whether they can be trusted."""
 
 import json
+from array import array
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,7 +17,7 @@ def _written(path: Path, *, closed: bool = True) -> bytes:
     link = form.record(form.LINK, 1, 5, 7, 9, tail=b"".join(map(form.text, ("one", "", "cafe", "h:1", "billing"))))
     name = form.record(form.NAME, 2, form.QUEUE_NAME, tail=form.text("orders"))
     producer = form.record(form.PRODUCER, 3, 1, 1, 2, 77, 1, tail=form.text("ID:one.4D:") + form.text(""))
-    sent = form.record(form.SENT, 3, 2, 0, 11, 1, 2, tail=form.sizes([5, 6]) + bytes(range(32)))
+    sent = form.record(form.SENT, 3, 2, 0, 11, 1, 2, tail=form.sizes(array("I", [5, 6])) + bytes(range(32)))
     answers = [form.record(form.CONFIRMED, 3, 1, 2, 1, 12)]
     answers += [form.record(form.END, 99)] if closed else []
     blocks = form.block(0, [link, name, producer, sent]) + form.block(1, answers)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import struct
+from array import array
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -28,7 +29,7 @@ _NAMES = [_LINK, _NAME, _PRODUCER]
 
 def _sent(first: int, bodies: Sequence[bytes]) -> bytes:
     sums = b"".join(xxhash.xxh3_128_digest(body) for body in bodies)
-    tail = form.sizes([len(body) for body in bodies]) + sums
+    tail = form.sizes(array("I", map(len, bodies))) + sums
     return form.record(form.SENT, 3, 2, 0, 11, first, len(bodies), tail=tail)
 
 

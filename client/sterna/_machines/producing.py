@@ -377,8 +377,9 @@ class Producing:
             self._handed = max(self._handed, sequence)
             self._write(sequence, entry)
         if not again:
-            if self.run is not None and self.run.end != self.next:
-                # The last numbers were settled: what comes next does not follow on.
+            if self.run is not None and (self.run.end != self.next or self.origin is not None):
+                # The last numbers were settled: what comes next does not follow on. Nor does it for a ledger, since
+                # the bodies of what was sent again are not known.
                 self.run = None
             self._to(Event.CAUGHT_UP)
 

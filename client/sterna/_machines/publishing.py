@@ -21,7 +21,7 @@ class Grower(Protocol):
 class Run:
     """A Publish frame that is still growing: messages numbered on from its first, of one producer on one link."""
 
-    __slots__ = ("destination", "first", "grower", "messages", "origin", "producer", "session", "transaction")
+    __slots__ = ("bodies", "destination", "first", "grower", "messages", "origin", "producer", "session", "transaction")
 
     def __init__(
         self, grower: Grower, producer: int, session: int, first: int, destination: bytes, transaction: int
@@ -29,6 +29,8 @@ class Run:
         self.grower = grower
         # As it is now: its producer may have another incarnation by the time that this is written.
         self.origin = grower.origin
+        # For a ledger, the bodies that its messages were made from, as far as they are known.
+        self.bodies: list[Any] = []
         self.producer = producer
         self.session = session
         self.first = first
