@@ -27,8 +27,8 @@ from importlib import import_module
 from operator import itemgetter
 from typing import Any, Final, Protocol
 
+from sterna import _encode, errors
 from sterna import _ledger_format as form
-from sterna import errors
 from sterna._ledger_body import body_of
 from sterna._ledger_file import Files, sync
 from sterna._machines.publishing import Run
@@ -280,7 +280,7 @@ class Book:
         """Sizes and checksums of these messages, as they are written."""
         sizes = array("I", map(len, messages))
         are_known = len(bodies) == len(messages) and _PLAIN.issuperset(map(type, bodies))
-        if are_known and _MAYBE_DEFLATED not in map(_LAST, messages):
+        if are_known and not (_encode.deflated.is_used and _MAYBE_DEFLATED in map(_LAST, messages)):
             column = b"".join(map(self.digest, bodies))
         else:
             bodies += [None] * (len(messages) - len(bodies))

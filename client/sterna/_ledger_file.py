@@ -20,6 +20,8 @@ from sterna._surroundings import wall_ms
 SUFFIX: Final = ".ledger"
 _NAME_CHARACTERS_MAX: Final = 100
 _TRIES: Final = 1000
+#: So many records are in one block, however long they are: none has more than an eighth of its room.
+_FEW: Final = 4
 
 
 class Files:
@@ -76,7 +78,10 @@ class Files:
         Raises:
             OSError: it does not take them. What it took of them is cut off again, if it can be.
         """
-        blocks = list(form.blocks(self._blocks, records))
+        if len(records) <= _FEW:
+            blocks = [form.block(self._blocks, records)]
+        else:
+            blocks = list(form.blocks(self._blocks, records))
         self._put(b"".join(blocks))
         self._blocks += len(blocks)
 

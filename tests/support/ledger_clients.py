@@ -23,7 +23,7 @@ def _say(said: Any) -> None:
 
 async def _send_on(url: str, folder: str) -> None:
     """Sends until it is killed, and says so when many are confirmed."""
-    connection = await sterna.connect(url, ledger=Ledger(folder, rotate_bytes=100_000))
+    connection = await sterna.connect(url, ledger=Ledger(folder, rotate_bytes=40_000))
     producer = await connection.producer(QUEUE)
     for number in range(10_000_000):
         await producer.send_soon(f"{number} {'x' * (number % 100)}")
