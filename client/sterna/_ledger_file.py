@@ -39,6 +39,11 @@ class Files:
         #: The file in use, or the last one.
         self.path = folder
 
+    def __del__(self) -> None:
+        # Of a connection that nobody has closed. What it had gathered is gone: nobody could be told of a failure.
+        if self._fd >= 0:
+            os.close(self._fd)
+
     @property
     def is_open(self) -> bool:
         """Whether there is a file."""
