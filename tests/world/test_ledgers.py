@@ -339,3 +339,26 @@ async def test_a_ledger_that_cannot_be_made_is_said_at_once(stage: Stage) -> Non
             await stage.connect(broker, ledger=blocked)
     connection: sterna.Connection = await stage.connect(broker)
     await connection.close()
+
+
+@staged
+async def test_what_follows_its_queue_to_another_broker_has_an_answer_under_each_identity(stage: Stage) -> None:
+    folder = _folder(stage)
+    cluster = await stage.two("orders", "b0")
+    connection = await stage.connect(cluster.brokers["b0"], ledger=folder)
+    producer = await connection.producer("orders", window=20)
+    moving = asyncio.create_task(cluster.give("queue", "orders", "b1"))
+    for number in range(300):
+        await producer.send_soon(str(number))
+        await asyncio.sleep(0.001 * (number % 5))
+    await moving
+    await producer.flush()
+    await connection.close()
+    found, confirmed = ledgers.sent(folder), ledgers.confirmed(folder)
+    assert {one.producer.link.broker for one in found.values()} == {"b0", "b1"}
+    refused = [one for one in ledgers.of(folder, ledger.Refused) if one.code == errors.ErrorCode.MOVED]
+    sent_elsewhere = {id_ for one in refused for id_ in ledgers.ids(one)} & found.keys()
+    assert not any(one.is_final for one in refused)
+    assert found.keys() - confirmed == sent_elsewhere - confirmed
+    # Each is confirmed once, by one broker or the other.
+    assert sorted(found[id_].checksum for id_ in confirmed) == sorted(_checksum(str(number)) for number in range(300))
