@@ -24,9 +24,15 @@ PREFETCH = 8_192
 
 
 async def _send_soon(
-    url: str, queue: str, count: int, window: int, warm_up: int = 0, delivery_mode: str = "PERSISTENT"
+    url: str,
+    queue: str,
+    count: int,
+    window: int,
+    warm_up: int = 0,
+    delivery_mode: str = "PERSISTENT",
+    ledger: str | None = None,
 ) -> dict[str, Any]:
-    async with sterna.connect(url) as connection:
+    async with sterna.connect(url, ledger=ledger) as connection:
         await _ready()
         mode, target = sterna.DeliveryMode[delivery_mode], sterna.Queue(queue)
         if warm_up:

@@ -18,6 +18,7 @@ from sterna._version import __version__
 if TYPE_CHECKING:
     from sterna import blocking as blocking
     from sterna import errors as errors
+    from sterna import ledger as ledger
     from sterna._secrets import SecretFile as SecretFile
     from sterna.bodies import Foreign as Foreign
     from sterna.bodies import MapBody as MapBody
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from sterna.events import Interrupted as Interrupted
     from sterna.events import Restored as Restored
     from sterna.events import TemporaryReplaced as TemporaryReplaced
+    from sterna.ledger import Ledger as Ledger
     from sterna.messages import Message as Message
     from sterna.messages import Sent as Sent
     from sterna.modes import AcknowledgeMode as AcknowledgeMode
@@ -62,6 +64,7 @@ _HOMES = {
     "destinations": ("Destination", "Queue", "Topic"),
     "errors": ("ErrorCode", "SternaError"),
     "events": ("Closed", "Interrupted", "Restored", "TemporaryReplaced"),
+    "ledger": ("Ledger",),
     "messages": ("Message", "Sent"),
     "modes": ("AcknowledgeMode", "DeliveryMode", "Durability"),
     "options": ("Reconnect",),
@@ -89,6 +92,7 @@ __all__ = [
     "Foreign",
     "Int",
     "Interrupted",
+    "Ledger",
     "Long",
     "MapBody",
     "Message",
@@ -111,11 +115,12 @@ __all__ = [
     "blocking",
     "connect",
     "errors",
+    "ledger",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("blocking", "errors"):
+    if name in ("blocking", "errors", "ledger"):
         return import_module(f"sterna.{name}")
     if name in _MODULES:
         return getattr(import_module(f"sterna.{_MODULES[name]}"), name)

@@ -291,11 +291,19 @@ def wants_compression(properties: Mapping[str, Any] | None) -> bool:
     )
 
 
+class _Deflated:
+    """Whether any body was deflated in this process: who looks for them need not where there never was one."""
+
+    is_used = False
+
+
+deflated: Final = _Deflated()
 _COMPRESSION_FIELD: Final = b"\x8a\x01\x04zlib"
 
 
 def compress_body(body: Any) -> bytes:
     """The body's field in its compressed form: `bytes` holds the deflated encoding of a Message with the body alone."""
+    deflated.is_used = True
     return field(b"\x52", zlib.compress(encode_body(body), 6)) + _COMPRESSION_FIELD
 
 

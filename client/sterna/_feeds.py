@@ -15,6 +15,7 @@ from sterna import errors
 from sterna._acknowledging import Settled
 from sterna._encode import length, varint
 from sterna._in_hand import has_ended_well, holder
+from sterna._ledger import Place, Taker
 from sterna._link import Link, LinkLostError
 from sterna._listening import Listener, Listening
 from sterna._machines.consuming import ConsumerState
@@ -83,6 +84,9 @@ class Feed:
         #: Whether the application has closed it, or what it belongs to.
         self.is_left = False
         self.link: Link | None = None
+        #: The ledger, where there is one, and what it is to that: a browser is nothing.
+        self.book = part.book
+        self.taker: Taker | None = None
         self.listening: Listening | None = None
         self.waiters: deque[asyncio.Future[None]] = deque()
         #: What takes it to another broker, once it was told to go.
@@ -133,6 +137,8 @@ class Feed:
             self.consumer.replaced = opened.replaced
             recommended = opened.prefetch if options.prefetch is None and not options.browse else None
             state.opened(opened.source, opened.epoch, recommended)
+            if link.place is not None and not options.browse:
+                self._witnessed(link.place, opened)
             self.link = link
             self.wake_all()
 
@@ -152,6 +158,13 @@ class Feed:
             self._is_opening = False
         if state.is_due or self.waiters:
             self.ask()
+
+    def _witnessed(self, place: Place, opened: Any) -> None:
+        """What it is to the ledger from now on."""
+        subscription = self.options.subscription
+        name = subscription.name if subscription is not None else ""
+        source = opened.source, opened.epoch
+        self.taker = Taker(place, self.part.ledger_number, self.destination, source, int(self.part.state.mode), name)
 
     def _check_ended(self) -> None:
         if self._ended is not None:

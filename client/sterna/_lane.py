@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from sterna import errors
 from sterna._held import Held
+from sterna._ledger import Origin, Place
+from sterna._ledger_format import IS_CONFIRMED, IS_TRANSACTED
 from sterna._link import Link, LinkLostError
 from sterna._machines.producing import Opened, Outcomes, Producing
 from sterna._machines.publishing import Ahead, Run
@@ -101,6 +103,7 @@ class Lane:
             resumes=confirmed,
         )
         self._named = named
+        self._book = lifeline.options.book
         self._was_opened = False
         #: Whether whoever opens it has not seen the answer yet, and why the broker has ended it by then.
         self._is_opening = False
@@ -123,6 +126,11 @@ class Lane:
     def id(self) -> int:
         """Its number on the connection."""
         return self.machine.id
+
+    @property
+    def origin(self) -> Any:
+        """What the ledger knows it as, where there is one."""
+        return self.machine.origin
 
     @property
     def closed(self) -> errors.SternaError | None:
@@ -222,8 +230,18 @@ class Lane:
         limits = credit.sequence_limit, credit.bytes_limit
         opened = Opened(answer.incarnation, answer.token, prefix, answer.last_sequence, *limits)
         self._link = link
+        if self._book is not None and link.place is not None:
+            self._witnessed(link.place, answer.incarnation, prefix)
         self.machine.opened(opened, session, link.outbox, anew=anew, first=first, keeps=keeps)
         self._sent_again()
+
+    def _witnessed(self, place: Place, incarnation: int, prefix: str) -> None:
+        """What it is to the ledger from now on; before the machine sends anything."""
+        flags = self.confirmed * IS_CONFIRMED | self._transacted * IS_TRANSACTED
+        name = self._named.name if self._named is not None else ""
+        made = Origin(place, self.part.ledger_number, self.destination, (incarnation, prefix), flags, name)
+        made.goes_on(self.machine.origin)
+        self.machine.origin = made
 
     def _sent_again(self) -> None:
         """The machine may have sent something again; when that is all, new messages have room."""
@@ -260,6 +278,8 @@ class Lane:
         self._held.clear()
         cause = "the destination moved to another broker, and it may have arrived before the connection broke"
         self._fail_doubtful(self.machine.moved(), errors.UnknownProducerError(cause, subject=str(self.destination)))
+        if self._book is not None:
+            self._book.sent_elsewhere(self.origin, self.machine.unconfirmed, errors.ErrorCode.MOVED)
         self.owner.told()
 
     def move(self, part: Part) -> None:
@@ -348,6 +368,8 @@ class Lane:
             chunk = data[offset : offset + most]
             upload = pb.Upload(producer=machine.id, upload_id=ahead.upload, offset=offset, data=chunk)
             link.post(pb.ClientFrame(session=machine.session, upload=upload).SerializeToString())
+        if self._book is not None:
+            link.uploads[machine.id, ahead.upload] = self._book.digest(data), len(data)
 
     def next_upload_id(self) -> int:
         """A number for an upload, unique in this lane."""
@@ -375,6 +397,8 @@ class Lane:
         self._held.taken()
         machine = self.machine
         told = machine.confirmed(confirmed.first, confirmed.last or confirmed.first)
+        if self._book is not None and (told or machine.marks):
+            self._book.flush()
         if told:
             arrived_ms, durability = confirmed.arrived_ms, Durability(confirmed.durability)
             for sequence, entry in told:
@@ -395,11 +419,17 @@ class Lane:
     def on_rejected(self, rejected: Any) -> None:
         """A range was refused: each of its messages fails, or is sent again."""
         machine, error = self.machine, errors.from_proto(rejected.error)
-        if self.follows(error):
-            return  # nothing of it is kept there; it is sent again where the destination lives
         first, last = rejected.first, rejected.last or rejected.first
+        origin = self.origin
+        if self.follows(error):
+            if self._book is not None:
+                self._book.refused(origin, first, last, error.code, is_final=False)
+            return  # nothing of it is kept there; it is sent again where the destination lives
         patience_s = self.lifeline.options.reconnect.give_up_after_s
-        if machine.keeps and machine.closed is None and self._held.may_hold(error, patience_s):
+        holds = machine.keeps and machine.closed is None and self._held.may_hold(error, patience_s)
+        if self._book is not None:
+            self._book.refused(origin, first, last, error.code, is_final=not holds)
+        if holds:
             if machine.put_off(first, last):
                 self._held.hold()
             return
@@ -415,6 +445,8 @@ class Lane:
             for sequence, entry in self.machine.waiting()
             if not isinstance(entry, bytes) and isinstance(entry.settle, asyncio.Future) and entry.settle.cancelled()
         ]
+        if self._book is not None:
+            self._book.given_up(self.origin, given_up)
         self.machine.due(given_up)
         self._flow.wake()
         self._sent_again()
@@ -425,7 +457,12 @@ class Lane:
         if outcomes:
             lowest = min(sequence for sequence, _ in outcomes)
             self._in_doubt_from = min(lowest, self._in_doubt_from or lowest)
+            self._note_doubt(outcomes, error)
         return self._fail_each(outcomes, error)
+
+    def _note_doubt(self, outcomes: Outcomes, error: errors.SternaError) -> None:
+        if self._book is not None:
+            self._book.in_doubt(self.origin, [sequence for sequence, _ in outcomes], error.code)
 
     def _fail_each(self, outcomes: Outcomes, error: errors.SternaError) -> int:
         """Tells whoever sent these messages, or the next flush. How many there are."""
@@ -473,7 +510,9 @@ class Lane:
             # What it had sent in the transaction under way may not have been taken.
             self.part.state.refused(error)
         self._held.clear()
-        self._fail_each(self.machine.close(error), error)
+        left = self.machine.close(error)
+        self._note_doubt(left, error)
+        self._fail_each(left, error)
         self.owner.told()
         waiters, self._waiters = self._waiters, deque()
         for waiter, _ in waiters:

@@ -15,6 +15,7 @@ from typing import Any, Final, TypeVar
 
 from sterna import errors
 from sterna._flow import Flow
+from sterna._ledger import Book
 from sterna._link import Link, LinkLostError
 from sterna._machines.connecting import Connecting, Dial, GiveUp, Phase, Rest, Restore, Serve, Step
 from sterna._pauses import pause_s
@@ -89,12 +90,19 @@ class Lifeline:
     async def open(self) -> None:
         """Dials for the first time; see `sterna.connect`."""
         step = self._machine.open()
+        book = self.options.book
         try:
+            if book is not None:
+                book.attach(self)
             found = await self._search(step)
         except BaseException:
             self._machine.abandon()
+            if book is not None:
+                book.detach(self)
             raise
         if isinstance(found, GiveUp):
+            if book is not None:
+                book.detach(self)
             raise found.error
         self._up.set()
         self._supervisor = asyncio.create_task(self._supervise(), name="sterna-connection")
@@ -119,7 +127,7 @@ class Lifeline:
                     return step
 
     async def _dial(self, address: str) -> Step:
-        link = Link(address, self._on_frame, self.options.tls)
+        link = Link(address, self._on_frame, self.options.tls, self.options.book)
         try:
             await link.open(await self.options.hello(), self.options.connect_timeout_s)
         except errors.SternaError as error:
@@ -298,7 +306,16 @@ class Lifeline:
         for bystander in self.bystanders:
             bystander.fail(reason)
         self._up.set()  # whoever waits for a link finds out
+        if self.options.book is not None:
+            self.options.book.detach(self)
         self.on_closed.emit(Closed(told))
+
+    def ledger_failed(self, error: errors.SternaError, *, is_over: bool) -> None:
+        """The ledger cannot be written any more; the connection is over with it, where it needs one."""
+        if not is_over:
+            self.report(error)
+        elif self._link is not None:
+            self._link.fail(error)
 
     # --- Interruption and restoration
 
@@ -369,10 +386,19 @@ class Lifeline:
             feed.on_deliver(frame.deliver)
 
     def _on_confirm(self, frame: Any) -> None:
+        if self.options.book is not None:
+            self._write_down(self.options.book, frame.confirm.confirmed)
         for confirmed in frame.confirm.confirmed:
             lane = self._lanes.get(confirmed.producer)
             if lane is not None:
                 lane.on_confirmed(confirmed)
+
+    def _write_down(self, book: Book, confirmed: Iterable[Any]) -> None:
+        """Each lane has the ledger written before it tells anybody."""
+        for one in confirmed:
+            lane = self._lanes.get(one.producer)
+            if lane is not None:
+                book.confirmed(lane.origin, one)
 
     def _on_producer_credit(self, frame: Any) -> None:
         lane = self._lanes.get(frame.producer_credit.producer)

@@ -23,6 +23,7 @@ from typing import Any, Final
 from sterna import errors
 from sterna._channels import closing, open_channel, unreachable
 from sterna._encode import length
+from sterna._ledger import Book, Place, Uploads
 from sterna._machines.publishing import Outbox, Run
 from sterna._proto.sterna.v1 import messaging_pb2 as pb
 from sterna.events import logger
@@ -46,8 +47,14 @@ class LinkLostError(errors.ConnectionLostError):
 class Link:
     """A live stream. `welcome` is what the broker said about itself; `lost` becomes the reason of the end."""
 
-    def __init__(self, address: str, on_frame: Callable[[Any], None], tls: Tls | None = None) -> None:
+    def __init__(
+        self, address: str, on_frame: Callable[[Any], None], tls: Tls | None = None, book: Book | None = None
+    ) -> None:
         self.address = address
+        self._book = book
+        #: What the ledger knows it as, where there is one; and there, of bodies that went ahead, checksum and size.
+        self.place: Place | None = None
+        self.uploads: Uploads = {}
         self._tls = tls
         self.welcome: Any = None
         self.lost: errors.SternaError | None = None
@@ -132,6 +139,8 @@ class Link:
                 raise await unreachable(self.address, self._tls, f"cannot reach {self.address}: {reason.cause}")
             raise reason
         self.welcome = frames[0].welcome
+        if self._book is not None:
+            self.place = Place(self.welcome, self.address)
         limits = self.welcome.limits
         if limits.frame_bytes:
             self.frame_bytes = limits.frame_bytes
@@ -269,8 +278,11 @@ class Link:
         while items and size < self.batch_bytes:
             item = items[0]
             if isinstance(item, Run):
+                first, messages = item.first, item.messages
                 taken, done = item.take(parts, self.batch_bytes - size)
                 size += taken
+                if self._book is not None and taken:
+                    self._book.sent(item, first, messages if done else messages[: item.first - first], self.uploads)
                 if not done:
                     break
             else:
@@ -295,9 +307,15 @@ class Link:
                 await self._idle
                 self._idle = None
                 continue
+            if self._book is not None and not await self._witnessed(self._book):
+                return
             if not await self._end(self._call.write(batch)):
                 return
             self._wrote = self._loop.time()
+
+    async def _witnessed(self, book: Book) -> bool:
+        """Has what stands in the batch written down before it leaves. Whether it may leave."""
+        return book.flush() and (not book.syncs or await book.synced()) and self.lost is None
 
     async def _end(self, writing: Any) -> bool:
         """Awaits a write; a call that ended meanwhile is the reader's to report."""

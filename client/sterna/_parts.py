@@ -10,9 +10,10 @@ import contextlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from sterna import errors
+from sterna import _ledger, errors
 from sterna._acknowledging import Settled
 from sterna._branches import Branches
+from sterna._ledger import Place
 from sterna._link import Link, LinkLostError
 from sterna._machines.consuming import ConsumerState
 from sterna._machines.settling import (
@@ -39,6 +40,10 @@ class Part:
         self.lifeline = lifeline
         self.state = SessionState(mode)
         self.number = 0
+        #: The ledger, where there is one; its own number for this, on whatever link; and where it was open last.
+        self.book = lifeline.options.book
+        self.ledger_number = self.book.session() if self.book is not None else 0
+        self.place: Place | None = None
         self.link: Link | None = None
         self.closed: errors.SternaError | None = None
         self.is_stopped = is_stopped
@@ -76,12 +81,13 @@ class Part:
 
     def _opened(self, link: Link, number: int) -> None:
         self.number = number
-        self.link = link
+        self.link, self.place = link, link.place
         self.state.opened(link.welcome.epoch)
 
     def interrupted(self) -> None:
         """The link is gone, and with it every delivery that was not acknowledged."""
         self.link = None
+        self._note_undone()
         self.state.interrupted()
         self._settle_next()
         for feed in self.feeds:
@@ -95,6 +101,15 @@ class Part:
         if self._next is not None:
             self._next.settle(False)
             self._next = None
+
+    def _note_undone(self) -> None:
+        """The ledger hears that the transaction under way, if there is one, has no effect."""
+        if self.state.stage in (Transaction.OPEN, Transaction.REFUSED):
+            self._note_transaction(_ledger.UNDONE, self.state.transaction)
+
+    def _note_transaction(self, became: int, transaction: int, durability: int = 0) -> None:
+        if self.book is not None:
+            self.book.transaction(self.place, self.ledger_number, transaction, became, durability)
 
     def check_open(self) -> None:
         """Raises why the session is over, when it is."""
@@ -201,9 +216,15 @@ class Part:
             return
         settled, self._next = self._next or Settled(), None
         self._outstanding.append(settled)
+        book, place = self.book, link.place
+        noted = book.acknowledging(place, self.ledger_number, acknowledge) if book is not None else 0
 
         def settle(_: Any, error: errors.SternaError | None) -> None:
             self._outstanding.remove(settled)
+            if book is not None:
+                is_lost = isinstance(error, LinkLostError)
+                became = _ledger.TAKEN if error is None else _ledger.LOST if is_lost else _ledger.REFUSED
+                book.acknowledged(noted, became, 0 if error is None else error.code)
             if error is None or isinstance(error, LinkLostError):
                 settled.settle(error is None)
             else:
@@ -312,7 +333,10 @@ class Part:
             raise errors.TransactionRolledBackError("the connection is interrupted", retryable=True)
         transaction = self.state.transaction
         if acknowledge is not None:
+            if self.book is not None:
+                self.book.acknowledging(link.place, self.ledger_number, acknowledge)
             self.post(link, pb.ClientFrame(session=self.number, acknowledge=acknowledge))
+        self._note_transaction(_ledger.ASKED, transaction)
         verb = pb.Transact(transaction=transaction, verb=pb.Transact.COMMIT)
         answer, durability = Answer.TAKEN, 0
         cause: errors.SternaError | None = None
@@ -325,6 +349,10 @@ class Part:
             answer, cause = Answer.BREAK, error
         except errors.SternaError as error:
             answer, cause = Answer.REFUSED, error
+        became = _ledger.LOST if answer is Answer.BREAK else _ledger.TAKEN if answer is Answer.TAKEN else _ledger.UNDONE
+        self._note_transaction(became, transaction, durability)
+        if self.book is not None:
+            self.book.flush()  # before anybody is told
         failure = failure_of_commit(answer, cause)
         if failure is None:
             return Durability(durability)
@@ -339,6 +367,7 @@ class Part:
             await self._undo(seen)
 
     async def _undo(self, seen: list[pb.SeenSet]) -> None:
+        self._note_transaction(_ledger.UNDONE, self.state.transaction)
         verb = pb.Transact(transaction=self.state.transaction, verb=pb.Transact.ROLLBACK, seen=seen)
         await self.redeliver(pb.Recover(), before=pb.ClientFrame(session=self.number, transact=verb))
 
@@ -350,6 +379,7 @@ class Part:
             return
         self.closed = self.session.closed = error
         self.lifeline.forget(self)
+        self._note_undone()
         self.state.closed()
         self._settle_next()
         for feed in [*self.feeds, *self.branches.followers_of(self)]:

@@ -49,6 +49,10 @@ class LaneRole(Ending, Protocol):
     def id(self) -> int:
         """Its number on the connection."""
 
+    @property
+    def origin(self) -> Any:
+        """What the ledger knows it as, where there is one."""
+
     def on_credit(self, credit: Any) -> None:
         """ProducerCredit."""
 

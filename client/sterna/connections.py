@@ -22,6 +22,7 @@ from sterna._version import __version__
 from sterna.bodies import Body
 from sterna.consumers import Consumer, own_session
 from sterna.destinations import QUEUE_KIND, TOPIC_KIND, Destination, DestinationLike, Queue, Topic, destination_of
+from sterna.ledger import LedgerLike, book_of
 from sterna.messages import Message, Sent, made_of
 from sterna.modes import AcknowledgeMode, DeliveryMode
 from sterna.options import Options, Reconnect
@@ -46,6 +47,7 @@ def connect(
     connect_timeout_s: float = 5.0,
     connect_attempts: int = 2,
     reconnect: Reconnect | None = None,
+    ledger: LedgerLike | None = None,
 ) -> Connection:
     """A connection to the first broker of `url` that answers; `await` it, or use `async with`.
 
@@ -57,7 +59,11 @@ def connect(
     `client_id` is what durable subscriptions belong to. Each dial may take `connect_timeout_s`; the addresses are
     gone through `connect_attempts` times. `heartbeat_ms`: 0 leaves it to the broker (30 s).
 
+    `ledger`: a folder, or a `sterna.Ledger`, into which the connection writes down what it sends, receives and
+    acknowledges, and what the broker answers. None: it does not.
+
     Raises:
+        LedgerError: the package that a ledger needs is missing; on entering: its file cannot be made.
         InvalidArgumentError: the URL is none, or what is given does not go together.
         UnreachableError: on entering: nobody answered.
         SternaError: on entering: the broker refused.
@@ -71,6 +77,7 @@ def connect(
         connect_timeout_s=connect_timeout_s,
         connect_attempts=connect_attempts,
         reconnect=reconnect,
+        ledger=ledger,
     )
 
 
@@ -84,11 +91,13 @@ def connect_to(
     connect_timeout_s: float = 5.0,
     connect_attempts: int = 2,
     reconnect: Reconnect | None = None,
+    ledger: LedgerLike | None = None,
 ) -> Connection:
     """As `connect`, where it has been settled where to and as whom."""
     parsed = target.url
+    client_id = client_id or parsed.options.get("client_id", "")
     options = Options(
-        client_id=client_id or parsed.options.get("client_id", ""),
+        client_id=client_id,
         user=target.user,
         password=target.password,
         token=token,
@@ -98,6 +107,7 @@ def connect_to(
         connect_attempts=connect_attempts,
         reconnect=reconnect or Reconnect(),
         tls=target.tls,
+        book=None if ledger is None else book_of(ledger, client_id, product),
     )
     return Connection(parsed.addresses, options)
 

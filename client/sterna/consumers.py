@@ -92,6 +92,8 @@ class Consumer:
         """The next message. With `done` the session, if it acknowledges by itself, does so at once."""
         state = self._state
         delivery = state.hand_out(done, who)
+        if self._feed.book is not None:
+            self._feed.book.received(self._feed.taker, delivery)
         if state.is_due:
             self._feed.ask()
         if state.session.is_due:

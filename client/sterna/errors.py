@@ -44,6 +44,8 @@
      │    └── IdleError                  IDLE
      ├── TransactionRolledBackError      TRANSACTION_ROLLED_BACK
      │    └── TransactionInDoubtError    the connection broke while the commit was under way
+     ├── LedgerError                     the ledger of this connection cannot be written, or a ledger not be read
+     │    └── LedgerDamagedError         what stands in a ledger's file, at `offset`, is damaged
      ├── RequestTimeoutError             no reply came in time (also the builtin TimeoutError)
      ├── SendTimeoutError                not confirmed in time (also the builtin TimeoutError)
      └── FlushError                      messages of `send_soon` that failed, each with its error
@@ -380,6 +382,20 @@ class TransactionInDoubtError(TransactionRolledBackError):
     """The connection broke while the commit was under way: it took effect whole or not at all, unknown which."""
 
     default_remedy = "what was received in it and comes again was not committed: decide by that, or by your own keys"
+
+
+class LedgerError(SternaError):
+    """The ledger of a connection cannot be written any more, or a ledger's file not be read; `subject` is the file.
+
+    A connection that needs its ledger ends with it. What it had sent and was not confirmed is in doubt, what it had not
+    sent was not sent.
+    """
+
+
+class LedgerDamagedError(LedgerError):
+    """A ledger's file (`subject`) is damaged at `offset`, in bytes from its beginning."""
+
+    offset = 0
 
 
 class RequestTimeoutError(SternaError, TimeoutError):

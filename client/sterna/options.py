@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import socket
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from sterna._proto.sterna.v1 import messaging_pb2 as pb
 from sterna._secrets import Secret, reveal
 from sterna._surroundings import uniform
 from sterna.tls import Tls
+
+if TYPE_CHECKING:
+    from sterna._ledger import Book
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +47,8 @@ class Options:
     connect_attempts: int
     reconnect: Reconnect
     tls: Tls | None = None
+    #: What an application's connection and its hidden ones write their ledger into.
+    book: Book | None = field(default=None, repr=False)
 
     async def hello(self) -> pb.Hello:
         """The greeting, with credentials as they are at this moment.

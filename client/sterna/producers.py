@@ -107,6 +107,7 @@ class Producer:
         # One for each destination: finding one broker must not hold up what goes to others.
         self._binding: WeakValueDictionary[Destination, asyncio.Lock] = WeakValueDictionary()
         self._burst = 0
+        self._has_ledger = self._lifeline.options.book is not None
         # In a cluster an anonymous producer has a bound one for each destination: only opening tells where it lives.
         self._bound: dict[Destination, Producer] = {}
 
@@ -301,17 +302,17 @@ class Producer:
                 message, upload = self._large(lane, header, links, properties, body, len(message))
         if self._transacted:
             await self._lifeline.ready()
-        size = len(message) if upload is None else len(message) + len(upload[1])
-        machine = lane.machine
+        size, machine = len(message) + (0 if upload is None else len(upload[1])), lane.machine
         if (machine.budget <= 0 or machine.bytes_left <= 0) and not lane.has_room(size):
             await lane.room(size)
         transaction = lane.transaction() if self._transacted else 0
         sequence = machine.give(message, on_completion, delay_ms, target, upload, transaction)
+        if self._has_ledger and machine.serving and machine.run is not None:
+            machine.run.bodies.append(body if upload is None else None)
         if machine.frames:
             lane.write()
-        self._burst += 1
-        if self._burst >= _BURST:
-            self._burst = 0
+        self._burst = (self._burst + 1) % _BURST
+        if not self._burst:
             await asyncio.sleep(0)
         return sequence
 

@@ -15,7 +15,9 @@ from sterna._proto.sterna.v1 import messaging_pb2 as pb
 
 def lane_of(numbers: range, handed: int) -> Any:
     """With these numbers unconfirmed, of which those up to `handed` were given to a link that broke."""
-    lifeline: Any = SimpleNamespace(flow=Flow(1 << 20), next_producer_id=lambda: 1, broker="b")
+    lifeline: Any = SimpleNamespace(
+        options=SimpleNamespace(book=None), flow=Flow(1 << 20), next_producer_id=lambda: 1, broker="b"
+    )
     part: Any = SimpleNamespace(lifeline=lifeline, number=1, state=SimpleNamespace(transacted=False))
     owner: Any = SimpleNamespace(told=lambda: None)
     lane: Any = Lane(owner, part, None, 100, confirmed=True)
@@ -51,7 +53,11 @@ async def test_a_flush_waits_for_what_was_numbered_before_it_although_the_number
 def linked() -> tuple[Any, Any]:
     """A lane, and a link whose frames are looked at here."""
     lifeline: Any = SimpleNamespace(
-        flow=Flow(1 << 20), next_producer_id=lambda: 1, broker="b", unroute_lane=lambda lane: None
+        options=SimpleNamespace(book=None),
+        flow=Flow(1 << 20),
+        next_producer_id=lambda: 1,
+        broker="b",
+        unroute_lane=lambda lane: None,
     )
     part: Any = SimpleNamespace(lifeline=lifeline, number=3, state=SimpleNamespace(transacted=False))
     owner: Any = SimpleNamespace(told=lambda: None)

@@ -142,7 +142,7 @@ Step = Dial | Rest | Restore | Serve | GiveUp
 
 def is_permanent(error: errors.SternaError) -> bool:
     """Whether dialling again is pointless."""
-    kinds = (errors.UsageError, errors.AccessError, errors.ProtocolError)
+    kinds = (errors.UsageError, errors.AccessError, errors.ProtocolError, errors.LedgerError)
     return isinstance(error, kinds) and not error.retryable
 
 

@@ -163,6 +163,7 @@ class Producing:
         "keeps",
         "marks",
         "next",
+        "origin",
         "outbox",
         "resumes",
         "run",
@@ -188,6 +189,8 @@ class Producing:
         #: What is to be written, in order; whoever takes it away clears it.
         self.frames: list[Run | Ahead] = []
         self.run: Run | None = None
+        #: What a ledger knows it as, where there is one.
+        self.origin: Any = None
         self.next = 1
         self.unconfirmed: dict[int, bytes | Entry] = {}
         #: So many messages may be numbered before anybody looks for room again.
@@ -374,8 +377,9 @@ class Producing:
             self._handed = max(self._handed, sequence)
             self._write(sequence, entry)
         if not again:
-            if self.run is not None and self.run.end != self.next:
-                # The last numbers were settled: what comes next does not follow on.
+            if self.run is not None and (self.run.end != self.next or self.origin is not None):
+                # The last numbers were settled: what comes next does not follow on. Nor does it for a ledger, since
+                # the bodies of what was sent again are not known.
                 self.run = None
             self._to(Event.CAUGHT_UP)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from sterna._encode import length, varint
 
@@ -14,17 +14,23 @@ class Grower(Protocol):
     """Who adds to a run, as long as it is the one that it names."""
 
     run: Run | None
+    #: What a ledger knows it as; None: there is no ledger.
+    origin: Any
 
 
 class Run:
     """A Publish frame that is still growing: messages numbered on from its first, of one producer on one link."""
 
-    __slots__ = ("destination", "first", "grower", "messages", "producer", "session", "transaction")
+    __slots__ = ("bodies", "destination", "first", "grower", "messages", "origin", "producer", "session", "transaction")
 
     def __init__(
         self, grower: Grower, producer: int, session: int, first: int, destination: bytes, transaction: int
     ) -> None:
         self.grower = grower
+        # As it is now: its producer may have another incarnation by the time that this is written.
+        self.origin = grower.origin
+        # For a ledger, the bodies that its messages were made from, as far as they are known.
+        self.bodies: list[Any] = []
         self.producer = producer
         self.session = session
         self.first = first

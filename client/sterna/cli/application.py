@@ -10,7 +10,20 @@ import sys
 
 import typer
 
-from sterna.cli.commands import apply, bench, broker, browse, context, delete, get, hash_password, purge, receive, send
+from sterna.cli.commands import (
+    apply,
+    bench,
+    broker,
+    browse,
+    context,
+    delete,
+    get,
+    hash_password,
+    ledger,
+    purge,
+    receive,
+    send,
+)
 from sterna.cli.exits import CommandError, Exit, PartlyDoneError, complain, describe, exit_code_of
 from sterna.cli.running import Terminated
 from sterna.cli.servers import with_server
@@ -46,6 +59,7 @@ app.command("send", rich_help_panel=_MESSAGES, epilog=send.EXAMPLES)(with_server
 app.command("receive", rich_help_panel=_MESSAGES, epilog=receive.EXAMPLES)(with_server(receive.receive))
 app.command("browse", rich_help_panel=_MESSAGES, epilog=browse.EXAMPLES)(with_server(browse.browse))
 app.command("bench", rich_help_panel=_MESSAGES, epilog=bench.EXAMPLES)(with_server(bench.bench))
+app.add_typer(ledger.app, name="ledger", rich_help_panel=_MESSAGES)
 app.command("get", rich_help_panel=_ADMINISTRATION, epilog=get.EXAMPLES)(with_server(get.get))
 app.command("apply", rich_help_panel=_ADMINISTRATION, epilog=apply.EXAMPLES)(with_server(apply.apply))
 app.command("delete", rich_help_panel=_ADMINISTRATION, epilog=delete.EXAMPLES)(with_server(delete.delete))

@@ -1,0 +1,131 @@
+"""`sterna ledger`: what clients wrote down of what they sent and received: to be seen, and to be checked."""
+
+from collections import Counter
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from sterna import ledger
+from sterna.cli import options
+from sterna.cli.exits import CommandError, complain
+from sterna.cli.output import Column, Format, Printer, print_rows
+from sterna.errors import LedgerDamagedError, LedgerError
+
+app = typer.Typer(
+    help="Ledgers of clients: see what they say, check them.",
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+_SHOWN = (
+    Column("RECORD", "record", width=13),
+    Column("MESSAGES", lambda row: _messages(row), width=52),
+    Column("ABOUT", lambda row: _about(row), width=40),
+)
+_VERIFIED = (
+    *(Column("FILE", "file"), Column("STATE", "state"), Column("CLIENT", "client_id")),
+    *(Column(title, title.lower(), "right") for title in ("SENT", "CONFIRMED", "RECEIVED")),
+    *(Column("TORN", "torn_bytes", "right"), Column("CAUSE", "cause")),
+)
+
+
+@app.command(
+    epilog=options.examples(
+        "sterna ledger show ledger/billing-411-1795467739439-1.ledger", "sterna ledger show F -o jsonl"
+    )
+)
+def show(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A ledger's file.")],
+    output: options.Output = Format.TABLE,
+) -> None:
+    """Show the records of a file, in the order in which they were written."""
+    reading = ledger.read(file)
+    printer = Printer(output, _SHOWN, streaming=True)
+    for record in reading:
+        printer.add(_row(record))
+    printer.close()
+    if reading.torn_bytes:
+        complain(f"{file}: its last {reading.torn_bytes} bytes were being written when its process ended: cut off")
+
+
+@app.command(epilog=options.examples("sterna ledger verify ledger/*.ledger", "sterna ledger verify F -o json"))
+def verify(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE…", help="Ledgers' files.")],
+    output: options.Output = Format.TABLE,
+) -> None:
+    """Read files to their ends, and say of each whether it is whole: closed, open (or left so), torn or damaged.
+
+    Exit code 1 when one of them is damaged, or cannot be read.
+    """
+    rows = [_verified(file) for file in files]
+    print_rows(rows, _VERIFIED, output)
+    damaged = [row["file"] for row in rows if row["cause"]]
+    if damaged:
+        raise CommandError(f"{len(damaged)} of {len(rows)} files cannot be trusted: {', '.join(damaged)}")
+
+
+def _verified(file: Path) -> dict[str, Any]:
+    row: dict[str, Any] = {"file": str(file), "state": "damaged", "client_id": ""}
+    counts: Counter[str] = Counter()
+    torn_bytes, cause = 0, ""
+    try:
+        reading = ledger.read(file)
+        row["client_id"] = reading.head.get("client_id", "")
+        for record in reading:
+            counts[record.kind] += record.last - record.first + 1 if isinstance(record, ledger.Confirmed) else 1
+        torn_bytes = reading.torn_bytes
+        row["state"] = "torn" if torn_bytes else "closed" if reading.is_closed else "open"
+    except LedgerDamagedError as error:
+        cause = error.cause
+    except LedgerError as error:
+        row["state"], cause = "unreadable", error.cause
+    said = {name: counts[name] for name in ("sent", "confirmed", "received")}
+    return {**row, **said, "torn_bytes": torn_bytes, "cause": cause}
+
+
+def _row(record: Any) -> dict[str, Any]:
+    """A record as JSON has it: with the message's id, and the names of what it belongs to beside it."""
+    row: dict[str, Any] = {"record": record.kind}
+    for one in fields(record):
+        value = getattr(record, one.name)
+        if one.name in ("link", "producer", "consumer") and is_dataclass(value):
+            row.update({name: found for name, found in _row(value).items() if name not in row and name != "time_ms"})
+        else:
+            row[one.name] = value.hex() if isinstance(value, bytes) else value
+    if record.kind == "sent":
+        row["message_id"] = record.message_id
+    return row
+
+
+def _messages(row: Any) -> str:
+    match row["record"]:
+        case "sent" | "received":
+            return str(row["message_id"])
+        case "link" | "producer" | "consumer" | "transaction" | "acknowledged":
+            return str(row.get("prefix") or row.get("number") or row.get("transaction") or "")
+        case "acknowledging":
+            return f"source {row['source']}: {row['first']} to {row['last']}"
+        case _:
+            return f"{row['prefix']}{row['first']} to {row['last']}"
+
+
+_TOLD = {
+    "link": ("broker", "address", "epoch", "client_id"),
+    "producer": ("destination", "name", "session"),
+    "consumer": ("destination", "subscription", "source", "session"),
+    "sent": ("destination", "size", "checksum", "transaction"),
+    "confirmed": ("durability", "arrived_ms"),
+    "refused": ("code", "is_final"),
+    "in_doubt": ("code",),
+    "received": ("source", "sequence", "is_redelivered", "delivery_count"),
+    "acknowledging": ("number", "transaction", "session"),
+    "acknowledged": ("outcome", "code"),
+    "transaction": ("session", "outcome", "durability"),
+}
+
+
+def _about(row: Any) -> str:
+    told = ((name, row.get(name)) for name in _TOLD.get(row["record"], ()))
+    return " ".join(f"{name}={value}" for name, value in told if value not in (None, "", 0) or value is False)
