@@ -9,6 +9,16 @@ from typing import Literal, final
 __version__: str
 
 @final
+class CutReader:
+    """What a cut and its events are, piece by piece. May be used from any thread, one at a time."""
+
+    def next(self) -> tuple[str, str, int, bytes] | None:
+        """The next piece: folder (`state` or `events`), table, number of rows, an Arrow IPC stream; None at the end.
+
+        Reads the disk; releases the GIL. Raises EngineError when a file is damaged or gone.
+        """
+
+@final
 class Engine:
     """One broker's engine with its log. All methods but `open` and `stop` return at once; use one thread."""
 
@@ -104,6 +114,28 @@ class Engine:
 
     def log_progress(self) -> tuple[int, int, str | None]:
         """Where the log ends, up to where it is durable, and why it will not be any further, or None."""
+
+    def begin_cut(self) -> str:
+        """Begins the next cut for audits, unless one is being written or waits to be exported; returns what `cut_progress` does.
+
+        Raises EngineError (STORE_FULL: the disk is full).
+        """
+
+    def cut_progress(self) -> str:
+        """How far the next cut is, as a JSON object with `progress` (none, making, failed or ready) and what is kept.
+
+        A cut that is ready has `number`, `position`, `previous_position`, `epoch`, `time_ms`, `store`, `previous` (the SHA-256 of the
+        manifest before it, or null), and `events` and `gaps`, lists of ranges of positions that adjoin.
+        """
+
+    def confirm_cut(self, number: int, manifest: bytes) -> int:
+        """Notes that a cut was exported under a manifest of this SHA-256; returns the position of the record that says so.
+
+        It counts when that is durable; told again it is no error. Raises EngineError for a cut that does not wait.
+        """
+
+    def open_cut(self, number: int) -> CutReader:
+        """Reads the cut that waits. Raises EngineError when it is another one, or none."""
 
     def destroyed(self) -> str:
         """Messages that went without being taken since the start, as JSON: by reason and by place."""

@@ -49,7 +49,7 @@ mod tests;
 
 pub use configuring::{BrokerTotals, Change, Configuration, Configured, DurableDefinition, Totals};
 pub use engine::{Engine, Polled};
-pub use errors::{Refused, refuse};
+pub use errors::{Refused, of_state, refuse};
 pub use greeting::{PROTOCOL_VERSION, hexadecimal};
 pub use limits::{Limits, Settings};
 pub use reconfiguring::Changes;

@@ -4,12 +4,13 @@
 use super::executing::Executing;
 #[cfg(feature = "sim")]
 use super::simulated;
-use super::{configuration_json, errors, json};
+use super::{configuration_json, errors, json, snapshots};
 use crate::engine::{self, Refused, Settings, refuse};
 use crate::host::Host;
 use crate::log::FileDisk;
 use crate::log::disk::Disk;
 use crate::proto::ErrorCode;
+use crate::snapshot::keeper::Keeper;
 use crate::state::{Kind, Now, Start, State, StateError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -89,8 +90,11 @@ pub(super) fn opened(
         secret,
         ..opening.settings
     };
-    let (state, report) = State::open(disk, opening.options, now)?;
-    Ok((engine::Engine::new(state, settings, now), json::recovery(&report)))
+    let (mut state, report) = State::open(disk.clone(), opening.options, now)?;
+    // Before any upkeep: what it claims may not be rewritten first.
+    let keeper = Keeper::open(disk, &mut state, opening.bounds)?;
+    let engine = engine::Engine::new(state, settings, now).with_snapshots(keeper);
+    Ok((engine, json::recovery(&report)))
 }
 
 /// What `poll` returns; see the stub.
@@ -315,6 +319,25 @@ impl Engine {
     #[cfg(feature = "sim")]
     fn kill(&self) {
         drop(self.take());
+    }
+
+    fn begin_cut(&self, py: Python<'_>) -> PyResult<String> {
+        let begun = self.with(py, |host| snapshots::begin(host.engine_mut()))?;
+        begun.map_err(|error| errors::refused(py, &error))
+    }
+
+    fn cut_progress(&self, py: Python<'_>) -> PyResult<String> {
+        self.with(py, |host| snapshots::progress(host.engine_mut()))
+    }
+
+    fn confirm_cut(&self, py: Python<'_>, number: u64, manifest: &[u8]) -> PyResult<u64> {
+        let confirmed = self.with(py, |host| snapshots::confirm(host.engine_mut(), number, manifest))?;
+        confirmed.map_err(|error| errors::refused(py, &error))
+    }
+
+    fn open_cut(&self, py: Python<'_>, number: u64) -> PyResult<snapshots::CutReader> {
+        let reader = self.with(py, |host| snapshots::open(host.engine_mut(), number))?;
+        reader.map_err(|error| errors::refused(py, &error))
     }
 
     fn stop(&self, py: Python<'_>) -> PyResult<()> {

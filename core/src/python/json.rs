@@ -4,6 +4,7 @@ use crate::engine::{self, Answer, Limits, Question, Refused, Settings, TicketReq
 use crate::log::{RecoveryReport, Space};
 use crate::name::Pattern;
 use crate::proto::{Error, ErrorCode, credentials};
+use crate::snapshot::keeper::Bounds;
 use crate::state::{
     Destination, DestinationId, Kind, Origin, OverflowPolicy, Properties, SourceId, StateOptions, Subscription,
     Unwanted,
@@ -19,6 +20,7 @@ const DAMAGE_TOLD: usize = 16;
 pub(super) struct Opening {
     pub(super) settings: Settings,
     pub(super) options: StateOptions,
+    pub(super) bounds: Bounds,
 }
 
 pub(super) fn invalid(subject: &str, message: impl Into<String>) -> Refused {
@@ -86,6 +88,15 @@ pub(super) fn opening(settings: &str) -> Result<Opening, Refused> {
     }
     made.cluster = text(&object, "cluster");
     let mut options = options(&object, &made)?;
+    let mut bounds = Bounds::default();
+    for (key, bound) in [
+        ("snapshot_bytes_max", &mut bounds.bytes_max),
+        ("snapshot_age_max_ms", &mut bounds.age_max_ms),
+    ] {
+        if let Some(value) = number(&object, key)? {
+            *bound = value;
+        }
+    }
     // A record holds a message with its uploaded body and lies within one segment.
     let room = (options.log.segment_bytes / 2).max(64 << 10);
     made.limits.message_bytes = made.limits.message_bytes.min(u64::from(room));
@@ -96,6 +107,7 @@ pub(super) fn opening(settings: &str) -> Result<Opening, Refused> {
     Ok(Opening {
         settings: made,
         options,
+        bounds,
     })
 }
 

@@ -12,6 +12,7 @@ mod json;
 mod selector;
 #[cfg(feature = "sim")]
 mod simulated;
+mod snapshots;
 mod store_error;
 
 use pyo3::prelude::*;
@@ -20,6 +21,7 @@ use pyo3::prelude::*;
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<face::Engine>()?;
+    module.add_class::<snapshots::CutReader>()?;
     #[cfg(feature = "sim")]
     module.add_class::<simulated::SimulatedDisk>()?;
     module.add_class::<selector::Selector>()?;

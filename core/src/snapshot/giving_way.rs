@@ -11,6 +11,9 @@ impl Keeper {
         if !self.is_on(state) && self.trash.is_empty() {
             return;
         }
+        if std::mem::take(&mut self.wanted) {
+            self.failed = Some("the disk was full".to_owned());
+        }
         self.abandon(state, "the disk was full");
         self.distilling = None;
         self.trash.extend(self.events.values().map(Header::file_name));

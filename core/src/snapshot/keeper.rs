@@ -91,9 +91,6 @@ pub enum KeeperError {
     /// The disk's.
     #[error(transparent)]
     Disk(#[from] DiskError),
-    /// It may be tried again at once.
-    #[error("the log is being rewritten just now: ask again")]
-    Busy,
     /// The disk is full: cuts give way to messages.
     #[error("the disk is full: a cut can be made when messages are taken again")]
     NoSpace,
@@ -149,6 +146,8 @@ pub struct Keeper {
     /// The claim stands.
     pub(super) claims: bool,
     pub(super) cut: Option<Header>,
+    /// A cut was asked for, and begins as soon as it can.
+    pub(super) wanted: bool,
     pub(super) making: Option<Making>,
     pub(super) distilling: Option<Box<Distilling>>,
     pub(super) failed: Option<String>,
@@ -172,6 +171,7 @@ impl Keeper {
             distilled: Position::ZERO,
             claims: false,
             cut: None,
+            wanted: false,
             making: None,
             distilling: None,
             failed: None,
@@ -278,11 +278,19 @@ impl Keeper {
             || since.is_some_and(|since| now_ms.saturating_sub(since) >= self.bounds.age_max_ms / 2)
     }
 
+    /// The folder's disk, for whoever reads what waits.
+    #[must_use]
+    pub fn disk(&self) -> Arc<dyn Disk> {
+        self.disk.clone()
+    }
+
     /// How far the next cut is.
     #[must_use]
     pub fn progress(&self, state: &State) -> Progress {
-        if let Some(making) = &self.making {
-            return Progress::Making { number: making.number };
+        if self.wanted || self.making.is_some() {
+            return Progress::Making {
+                number: state.exported().map_or(0, |exported| exported.number) + 1,
+            };
         }
         let Some(cut) = self.cut.filter(|_| self.confirmed.is_none()) else {
             return self.failed.clone().map_or(Progress::None, Progress::Failed);
@@ -301,35 +309,45 @@ impl Keeper {
         }
     }
 
-    /// Begins the next cut, unless one is being written or waits to be exported: then it is that one.
+    /// Has the next cut begun as soon as nothing is in its way, unless one is being written or waits to be exported: then it
+    /// is that one. Its position is where the log ends when it begins.
     ///
     /// # Errors
     /// Why none can be begun.
-    pub fn begin(&mut self, state: &mut State) -> Result<Progress, KeeperError> {
+    pub fn begin(&mut self, state: &mut State) -> Result<(), KeeperError> {
         if self.making.is_some() || self.cut.is_some() && self.confirmed.is_none() {
-            return Ok(self.progress(state));
-        }
-        if self.cut.is_some() || self.out {
-            // The last one's files are about to go.
-            return Err(KeeperError::Busy);
+            return Ok(());
         }
         if state.log().space() == Space::Full {
             return Err(KeeperError::NoSpace);
         }
-        if !state.register_reader(CUT, Position::ZERO, u64::MAX) {
-            return Err(KeeperError::Busy);
+        (self.wanted, self.failed) = (true, None);
+        self.begin_wanted(state);
+        Ok(())
+    }
+
+    /// Begins what was asked for. Not while files are being removed, which may have the same name, nor while the log is
+    /// being rewritten.
+    fn begin_wanted(&mut self, state: &mut State) {
+        let is_free = !self.out && self.distilling.is_none() && self.making.is_none() && self.cut.is_none();
+        if !self.wanted || !is_free || !state.register_reader(CUT, Position::ZERO, u64::MAX) {
+            return;
         }
-        let made = self.make(state);
-        match made {
+        self.wanted = false;
+        match self.make(state) {
             Ok(making) => self.making = Some(making),
             Err(error) => {
                 state.drop_cut();
                 state.remove_reader(CUT);
-                return Err(error);
+                self.failed = Some(error.to_string());
             }
         }
-        self.failed = None;
-        Ok(self.progress(state))
+    }
+
+    /// Whether a cut is being written, so that its position is known.
+    #[cfg(test)]
+    pub fn is_making(&self) -> bool {
+        self.making.is_some()
     }
 
     /// A file of this name is made again: the one before need not be removed.
@@ -376,6 +394,7 @@ impl Keeper {
             self.give_way(state);
         } else {
             self.keep_bounds(state);
+            self.begin_wanted(state);
         }
         if !self.trash.is_empty() && now_ms >= self.again_at_ms {
             self.out = true;

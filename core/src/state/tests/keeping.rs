@@ -90,10 +90,14 @@ impl Kept {
     /// Runs so many jobs of the keeper; whether one was left.
     fn work(&mut self, jobs: usize) -> bool {
         for _ in 0..jobs {
+            let now = Found::in_tables(&mut self.play.bench);
             let keeper = self.keeper.as_mut().unwrap();
-            let Some(job) = keeper.next_job(self.play.bench.state()) else {
-                return false;
-            };
+            let was_making = keeper.is_making();
+            let job = keeper.next_job(self.play.bench.state());
+            if keeper.is_making() && !was_making {
+                self.expected = Some(now);
+            }
+            let Some(job) = job else { return false };
             let done = job.run();
             keeper.complete(self.play.bench.state(), done);
         }
@@ -113,11 +117,10 @@ impl Kept {
     fn begin(&mut self) {
         let now = Found::in_tables(&mut self.play.bench);
         let keeper = self.keeper.as_mut().unwrap();
-        let before = keeper.progress(self.play.bench.state());
-        match keeper.begin(self.play.bench.state()) {
-            Ok(_) if matches!(before, Progress::None | Progress::Failed(_)) => self.expected = Some(now),
-            Ok(_) | Err(KeeperError::Busy) => {}
-            Err(error) => panic!("{error}"),
+        let was_making = keeper.is_making();
+        keeper.begin(self.play.bench.state()).unwrap();
+        if keeper.is_making() && !was_making {
+            self.expected = Some(now);
         }
     }
 
