@@ -18,7 +18,7 @@ from sterna_audit.snapshots.manifests import Manifest
 from sterna_audit.snapshots.stores import Store
 
 _DAY_MS = 86_400_000
-_UNITS = {"": _DAY_MS, "h": 3_600_000, "d": _DAY_MS, "w": 7 * _DAY_MS}
+_UNITS = {"h": 3_600_000, "d": _DAY_MS, "w": 7 * _DAY_MS}
 _KEEP = re.compile(r"(?:(\d{1,9})([hdw])|(\d{1,9}))")
 
 

@@ -93,6 +93,7 @@ class _File:
         self.path = path
         self.rows = 0
         self.closed = False
+        self._is_abandoned = False
         self._output = output
         self._passed = passed
         self._sha256 = hashlib.sha256()
@@ -117,6 +118,8 @@ class _File:
 
     def write(self, data: bytes | memoryview) -> int:
         """What Arrow calls."""
+        if self._is_abandoned:
+            return len(data)
         piece = bytes(data)
         self._sha256.update(piece)
         self._bytes += len(piece)
@@ -148,8 +151,10 @@ class _File:
         return FileEntry(self._sha256.hexdigest(), self._bytes, self.rows, self._table.name, self._checksum.total)
 
     def abandon(self) -> None:
-        """Lets go of it."""
+        """Lets go of it. What Arrow still has to say, also when it is collected, goes nowhere."""
+        self._is_abandoned = True
         self._output.abandon()
+        self._parquet.close()
 
 
 class _Rows:
@@ -242,7 +247,13 @@ class SnapshotWriter:
             raise RowsError(f"{rows.table.title} has more rows than {FILES_OF_A_TABLE_MAX} files hold")
         path = file_name(rows.table.folder, rows.table.name, rows.files)
         rows.files += 1
-        return _File(rows.table, path, self._store.create(f"{self._folder}/{path}"), self._passed)
+        output = self._store.create(f"{self._folder}/{path}")
+        try:
+            return _File(rows.table, path, output, self._passed)
+        except BaseException:
+            # Its first bytes were written already.
+            output.abandon()
+            raise
 
     def _passed(self, count: int) -> None:
         self._written += count

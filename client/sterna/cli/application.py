@@ -10,7 +10,20 @@ import sys
 
 import typer
 
-from sterna.cli.commands import apply, bench, broker, browse, context, delete, get, hash_password, purge, receive, send
+from sterna.cli.commands import (
+    apply,
+    bench,
+    broker,
+    browse,
+    context,
+    delete,
+    get,
+    hash_password,
+    purge,
+    receive,
+    send,
+    snapshot,
+)
 from sterna.cli.exits import CommandError, Exit, PartlyDoneError, complain, describe, exit_code_of
 from sterna.cli.running import Terminated
 from sterna.cli.servers import with_server
@@ -49,6 +62,7 @@ app.command("bench", rich_help_panel=_MESSAGES, epilog=bench.EXAMPLES)(with_serv
 app.command("get", rich_help_panel=_ADMINISTRATION, epilog=get.EXAMPLES)(with_server(get.get))
 app.command("apply", rich_help_panel=_ADMINISTRATION, epilog=apply.EXAMPLES)(with_server(apply.apply))
 app.command("delete", rich_help_panel=_ADMINISTRATION, epilog=delete.EXAMPLES)(with_server(delete.delete))
+app.add_typer(snapshot.app, name="snapshot", rich_help_panel=_ADMINISTRATION)
 app.command("purge", rich_help_panel=_ADMINISTRATION, epilog=purge.EXAMPLES)(with_server(purge.purge))
 
 
