@@ -101,7 +101,7 @@ class EndingOutput:
 def test_an_export_that_ends_at_any_change_leaves_no_half_snapshot(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The machine goes on here, so that what was written is there without the disk's word, for which a hundred runs wait.
+    # The machine goes on here: what was written is there without the disk's word, for which a hundred runs would wait.
     monkeypatch.setattr(os, "fsync", lambda _: None)
     story = Story(5)
     story.live(30)

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from urllib.parse import urlsplit
 from uuid import uuid4
 
@@ -127,10 +126,9 @@ def test_what_the_store_refuses_is_an_error_that_says_so(s3_server: str, uri: st
 
 
 @pytest.fixture
-def no_endpoint(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def no_endpoint(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"):
         monkeypatch.delenv(name, raising=False)
-    yield
 
 
 @pytest.mark.usefixtures("no_endpoint")

@@ -79,7 +79,7 @@ def test_java_is_found_by_java_home_and_else_on_the_path(tmp_path: Path) -> None
         find_java({"PATH": str(old.parent)})
     with pytest.raises(JavaError, match="no program java on PATH: install Java 17"):
         find_java({"PATH": str(tmp_path)})
-    with pytest.raises(JavaError, match="JAVA_HOME is .*nothing, where bin/java is no program"):
+    with pytest.raises(JavaError, match=r"JAVA_HOME is .*nothing, where bin/java is no program"):
         find_java({"JAVA_HOME": str(tmp_path / "nothing"), "PATH": str(new.parent)})
     broken = program(tmp_path / "broken", "echo no; exit 3")
     with pytest.raises(JavaError, match="says no version: 'no'"):

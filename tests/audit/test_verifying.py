@@ -1,6 +1,7 @@
 """Whatever somebody does to snapshots is found, named, and never a stack trace."""
 
 import base64
+import hashlib
 import json
 import shutil
 from collections.abc import Callable
@@ -58,8 +59,18 @@ def replaced(kept: Kept, table: pa.Table) -> None:
     pq.write_table(table, path)
     data = path.read_bytes()
     files = json.loads((folder(kept, 2) / "manifest.json").read_bytes())["files"]
-    files[ENDS] |= {"sha256": __import__("hashlib").sha256(data).hexdigest(), "bytes": len(data)}
+    files[ENDS] |= {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)}
     rewritten(kept, 2, SIGNER, files=files)
+
+
+def _made_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def _without_first_two(kept: Kept) -> None:
+    shutil.rmtree(folder(kept, 1))
+    shutil.rmtree(folder(kept, 2))
 
 
 FAULTS: dict[str, tuple[Callable[[Kept], object], list[tuple[str, str]]]] = {
@@ -76,7 +87,7 @@ FAULTS: dict[str, tuple[Callable[[Kept], object], list[tuple[str, str]]]] = {
         [(f"000000000002/{ENDS}", "altered-file")],
     ),
     "a file is a folder": (
-        lambda kept: ((folder(kept, 2) / ENDS).unlink(), (folder(kept, 2) / ENDS).mkdir()),
+        lambda kept: _made_folder(folder(kept, 2) / ENDS),
         [(f"000000000002/{ENDS}", "missing-file")],
     ),
     "the manifest is no JSON": (
@@ -148,7 +159,7 @@ FAULTS: dict[str, tuple[Callable[[Kept], object], list[tuple[str, str]]]] = {
         [("000000000002", "missing-cut")],
     ),
     "the first cuts are gone": (
-        lambda kept: (shutil.rmtree(folder(kept, 1)), shutil.rmtree(folder(kept, 2))),
+        _without_first_two,
         [("000000000001", "missing-cut")],
     ),
     "another type": (
@@ -184,7 +195,7 @@ def _with_column(table: pa.Table) -> pa.Table:
 
 
 def _with_other_row(table: pa.Table) -> pa.Table:
-    values = table["last"].to_pylist()
+    values: list[int] = [int(one or 0) for one in table["last"].to_pylist()]
     return table.set_column(3, "last", pa.array([values[0] + 1, *values[1:]], pa.int64()))
 
 
@@ -251,7 +262,7 @@ def test_a_file_that_is_no_parquet_is_found_though_its_checksum_is_right(three: 
     data = b"PAR1 and nothing that follows PAR1"
     (folder(three, 3) / ENDS).write_bytes(data)
     files = json.loads((folder(three, 3) / "manifest.json").read_bytes())["files"]
-    files[ENDS] |= {"sha256": __import__("hashlib").sha256(data).hexdigest(), "bytes": len(data)}
+    files[ENDS] |= {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)}
     rewritten(three, 3, SIGNER, files=files)
     assert three.faults() == [(f"000000000003/{ENDS}", "unreadable-file")]
 

@@ -1,4 +1,4 @@
-"""What a writer makes of rows: the same files whatever the batches, within bounds, and nothing that the schema lacks."""
+"""What a writer makes of rows: the same files whatever the batches, within bounds, and only what the schema has."""
 
 import asyncio
 import dataclasses
@@ -26,7 +26,10 @@ WIDE = schema.table("events", "arrivals")
 
 
 def numbers(count: int, start: int = 0) -> pa.RecordBatch:
-    columns = [pa.array(range(start, start + count), pa.int64()), pa.array([0] * count, pa.int16())]
+    columns: list[pa.Array[Any]] = [
+        pa.array(range(start, start + count), pa.int64()),
+        pa.array([0] * count, pa.int16()),
+    ]
     more = [pa.array([1] * count, pa.int64()), pa.array(range(start, start + count), pa.int64())]
     return pa.RecordBatch.from_arrays([*columns, *more], schema=WIDE.schema)
 

@@ -35,7 +35,7 @@ def test_what_is_kept_is_listed(sterna: Sterna, root: Path) -> None:
     (root / PLACE.manifest(2)).write_text("{")
     ran = sterna("snapshot", "list", str(root))
     assert ran.code == 0
-    assert ran.out.splitlines()[0].split() == "CLUSTER BROKER CUT STATE POSITION TAKEN ROWS BYTES KEY".split()
+    assert " ".join(ran.out.split()[:9]) == "CLUSTER BROKER CUT STATE POSITION TAKEN ROWS BYTES KEY"
     assert [line.split()[:4] for line in ran.out.splitlines()[1:]] == [
         ["bank", "broker-0", "1", "whole"],
         ["bank", "broker-0", "2", "broken"],

@@ -45,7 +45,14 @@ MEANING = {
     "pods": "runs on a Kubernetes with nodes",
 }
 # What only a higher tier may start; all other programs are of the tier `broker`.
-_PROGRAMS = {"java": "spark", "spark-submit": "spark", "etcd": "etcd", "kube-apiserver": "api", "kubectl": "api", "helm": "api"}
+_PROGRAMS = {
+    "java": "spark",
+    "spark-submit": "spark",
+    "etcd": "etcd",
+    "kube-apiserver": "api",
+    "kubectl": "api",
+    "helm": "api",
+}
 _STARTERS = {"nsenter", "nice", "env", "sh", "bash", "ip", "timeout", "setpriv", "unshare", "taskset"}
 _PREFIX = "tier_"
 
