@@ -13,7 +13,7 @@ from pathlib import Path
 from tools.fingerprints import ROOT
 
 BIN = Path(sys.executable).parent
-PYTHON_FOLDERS = ("client", "crds", "etcd", "broker", "operator", "tests", "tools", "bench", "examples")
+PYTHON_FOLDERS = ("client", "crds", "etcd", "broker", "operator", "audit", "tests", "tools", "bench", "examples")
 
 
 def _python_folders() -> list[str]:
@@ -53,7 +53,7 @@ def checks() -> dict[str, list[str]]:
 
 def environment() -> dict[str, str]:
     """The rooms on the path, for the import contracts, and PyO3 told which Python is meant."""
-    rooms = os.pathsep.join(str(ROOT / name) for name in ("client", "broker", "crds", "etcd", "operator"))
+    rooms = os.pathsep.join(str(ROOT / name) for name in ("client", "broker", "crds", "etcd", "operator", "audit"))
     return {**os.environ, "PYTHONPATH": rooms, "PYO3_PYTHON": sys.executable}
 
 

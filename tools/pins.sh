@@ -17,12 +17,14 @@ compile() {
 compile uv
 compile runtime
 compile operator
+compile audit
 compile build
 compile test
 compile lint
 compile protoc
 compile protobuf5
 compile protobuf6
+compile moto
 compile demo --no-deps
 if grep -nE '://|file:|--(index|find-links)' requirements/*.txt; then
     echo "pins: an address slipped into the lines above" >&2

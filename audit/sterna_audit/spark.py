@@ -1,0 +1,203 @@
+"""Spark for audits: a session, what its executors have, and snapshots as DataFrames.
+
+The same code runs on a laptop (`local[*]`) and on a cluster. What executors need besides Spark, if an audit asks for
+it, is found out by a first tiny task, since the driver's own installation says nothing about theirs.
+"""
+
+import importlib.util
+import os
+import re
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import pyspark
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql import types as T  # noqa: N812
+
+from sterna_audit import schema
+from sterna_audit.checksums import RowChecksum
+from sterna_audit.columns import Kind
+from sterna_audit.java import find_java
+from sterna_audit.schema import Folder, Table
+from sterna_audit.snapshots.reading import Snapshot
+
+OLDEST = (4, 1)
+_LOW_BITS = 0xFFFFFFFF
+_TASKS = 8
+
+_SPARK: Mapping[Kind, T.DataType] = {
+    "int64": T.LongType(),
+    "int32": T.IntegerType(),
+    "int16": T.ShortType(),
+    "int8": T.ByteType(),
+    "bool": T.BooleanType(),
+    "string": T.StringType(),
+}
+
+
+class SparkError(Exception):
+    """Spark cannot be used for audits; the text says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Executors:
+    """What the executors have, as far as one found out.
+
+    Attributes:
+        has_pyarrow: Arrow for Python, on each that was asked; the reader of s3:// without a connector needs it.
+        has_selector: the engine's evaluator of selectors; without it the exact audit of bridges is not provable.
+        python: the versions of their Python.
+        why: what kept them from running Python at all; empty: nothing did.
+    """
+
+    has_pyarrow: bool
+    has_selector: bool
+    python: tuple[str, ...] = ()
+    why: str = ""
+
+    def __str__(self) -> str:
+        if self.why:
+            return f"executors run no Python: {self.why}"
+        pyarrow = "pyarrow" if self.has_pyarrow else "no pyarrow (no s3:// without a connector)"
+        selector = (
+            "the selectors' evaluator" if self.has_selector else "no evaluator of selectors (bridges: not provable)"
+        )
+        return f"executors have Python {', '.join(self.python)}, {pyarrow}, {selector}"
+
+
+def check_version(version: str = pyspark.__version__) -> None:
+    """SparkError if this Spark is too old."""
+    found = re.match(r"(\d+)\.(\d+)", version)
+    if found is None or (int(found[1]), int(found[2])) < OLDEST:
+        oldest = ".".join(map(str, OLDEST))
+        raise SparkError(f"Spark {version} is too old for audits: pip install 'pyspark>={oldest},<5'")
+
+
+def session(
+    master: str = "local[*]",
+    *,
+    name: str = "sterna-audit",
+    ui: bool = False,
+    memory: str | None = None,
+    settings: Mapping[str, str] | None = None,
+) -> SparkSession:
+    """A session for audits; the one that there is, if there is one.
+
+    Args:
+        master: where it runs; `local[*]` are all cores of this machine.
+        name: of the application.
+        ui: whether Spark's web pages are served.
+        memory: of the driver, which with a local master is all there is, such as `3g`; None: Spark's default.
+        settings: of Spark, over those made here.
+
+    Raises:
+        SparkError: this Spark is too old.
+        JavaError: there is no Java for it.
+    """
+    check_version()
+    is_local = master.startswith("local")
+    if SparkSession.getActiveSession() is None:
+        find_java()
+    # What executors run has to be the driver's Python; on a cluster it has one of its own.
+    if is_local:
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.master(master).appName(name)
+    for key, value in {**_settings(is_local=is_local, ui=ui, memory=memory), **(settings or {})}.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def _settings(*, is_local: bool, ui: bool, memory: str | None) -> dict[str, str]:
+    chosen = {
+        # An overflow is an error and not a wrong sum; times are compared as they were written.
+        "spark.sql.ansi.enabled": "true",
+        "spark.sql.session.timeZone": "UTC",
+        # Data frames of pandas are not used, so that nothing has to be converted.
+        "spark.sql.execution.arrow.pyspark.enabled": "false",
+        "spark.ui.enabled": str(ui).lower(),
+        "spark.ui.showConsoleProgress": "false",
+    }
+    if memory is not None:
+        chosen["spark.driver.memory"] = memory
+    if is_local:
+        cores = str(os.cpu_count() or 1)
+        chosen |= {
+            # Nobody else has to reach the driver, whatever this machine is called.
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.sql.shuffle.partitions": cores,
+        }
+    return chosen
+
+
+def look(spark: SparkSession) -> Executors:
+    """What the executors have, by a task that takes no time but the start of their Python."""
+
+    # A function within one is sent as it is: executors need not have this package.
+    def found(_: Iterable[int]) -> Iterable[tuple[str, bool, bool]]:
+        def has(module: str) -> bool:
+            try:
+                return importlib.util.find_spec(module) is not None
+            except ImportError:
+                return False
+
+        yield ".".join(map(str, sys.version_info[:3])), has("pyarrow"), has("sterna_core.selector")
+
+    try:
+        answers = spark.sparkContext.parallelize(range(_TASKS), _TASKS).mapPartitions(found).collect()
+    except Exception as error:  # noqa: BLE001 - py4j's own, Spark's or Java's: whatever it is, audits go on without
+        return Executors(has_pyarrow=False, has_selector=False, why=_first_line(error))
+    return Executors(
+        has_pyarrow=all(pyarrow for _, pyarrow, _ in answers),
+        has_selector=all(selector for _, _, selector in answers),
+        python=tuple(sorted({python for python, _, _ in answers})),
+    )
+
+
+def _first_line(error: Exception) -> str:
+    text = str(error) if isinstance(error, PySparkException) else str(getattr(error, "java_exception", error))
+    return next((line for line in text.splitlines() if line.strip()), type(error).__name__)[:300]
+
+
+def struct(table: Table) -> T.StructType:
+    """A table's columns as Spark has them. All may be without a value: older snapshots lack newer columns."""
+    return T.StructType([T.StructField(column.name, _SPARK[column.kind]) for column in table.columns])
+
+
+def read_table(spark: SparkSession, root: str, snapshots: Iterable[Snapshot], folder: Folder, name: str) -> DataFrame:
+    """One table of snapshots, by Spark's own reader of Parquet: the files that their manifests name, and no others.
+
+    Args:
+        spark: the session.
+        root: of the store, in a form that Spark knows.
+        snapshots: which, with their manifests.
+        folder: `state` or `events`.
+        name: of the table.
+    """
+    table = schema.table(folder, name)
+    paths = [
+        f"{root.rstrip('/')}/{snapshot.path}/{file}"
+        for snapshot in snapshots
+        if snapshot.manifest is not None
+        for file in snapshot.manifest.files_of(folder, name)
+    ]
+    if not paths:
+        return spark.createDataFrame([], struct(table))
+    return spark.read.schema(struct(table)).parquet(*paths)
+
+
+def row_checksums(rows: DataFrame, table: Table) -> dict[str, RowChecksum]:
+    """The checksum of the rows of each file, by the file's URI, as `checksums` computes it."""
+    hashed = rows.select(
+        F.col("_metadata.file_path").alias("file"),
+        F.xxhash64(*table.names).alias("hash"),
+    )
+    sums = hashed.groupBy("file").agg(
+        F.count("*").alias("rows"),
+        F.sum(F.col("hash").bitwiseAND(F.lit(_LOW_BITS).cast("long"))).alias("low"),
+        F.sum(F.shiftrightunsigned("hash", 32)).alias("high"),
+    )
+    return {row["file"]: RowChecksum(row["rows"], (row["high"] << 32) + row["low"]) for row in sums.collect()}

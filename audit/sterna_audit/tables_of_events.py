@@ -1,0 +1,151 @@
+"""The tables below `events/`: what happened since the cut before, in the order of the log."""
+
+from sterna_audit.columns import Column, checksum, few, growing, text
+
+REASONS = {
+    1: "ACKNOWLEDGED",
+    2: "EXPIRED",
+    3: "DISCARDED",
+    4: "PURGED",
+    5: "MAX_REDELIVERY",
+    6: "MOVED",
+    7: "DEAD",
+    8: "DAMAGED",
+}
+"""Why a deliverable ended, by the number in `ends.reason`."""
+
+_POSITION = growing("position", "of the record that says so")
+_COPY = few("copy", "which copy of the message: 0 where it was sent, others by bridges", "int16")
+_REASONS = ", ".join(f"{number} {name}" for number, name in REASONS.items())
+
+TABLES: tuple[tuple[str, str, tuple[Column, ...]], ...] = (
+    (
+        "stored",
+        "Messages that were stored.",
+        (
+            growing("position", "of the message's record"),
+            few("producer", "the incarnation of the producer that sent it"),
+            growing("sequence", "the producer's number for it"),
+            few("destination", "where it was sent"),
+            growing("time_ms", "when it arrived, milliseconds since 1970"),
+            few("bytes", "of the message with its body, in bytes", "int32"),
+            few("priority", "0 to 9", "int8"),
+            few("flags", "sum of 1 preserved as undelivered, 2 its body was uploaded", "int8"),
+            checksum("upper"),
+            checksum("lower"),
+        ),
+    ),
+    (
+        "lives",
+        "The stored messages that have a life or a delay.",
+        (
+            growing("position", "of the message's record"),
+            few("time_to_live_ms", "how long it lives from its arrival on, in milliseconds; 0 for ever"),
+            few("delay_ms", "how long it is held back from its arrival on, in milliseconds; 0 not at all"),
+        ),
+    ),
+    (
+        "copies",
+        "Copies that bridges made, or that have the destination's own expiration.",
+        (
+            growing("position", "of the message's record"),
+            _COPY,
+            few("destination", "where the copy went"),
+            few("producer", "the copy's own incarnation, or the message's"),
+            growing("sequence", "the copy's own number, or the message's"),
+            growing(
+                "expiration_ms", "when it expires, milliseconds since 1970; missing: as the message", is_nullable=True
+            ),
+        ),
+    ),
+    (
+        "transacted",
+        "The stored messages that were sent in a transaction.",
+        (growing("position", "of the message's record"), few("transaction", "which")),
+    ),
+    (
+        "arrivals",
+        "Deliverables that began: a message reached a queue or a subscription; in a transaction, from its commit on.",
+        (
+            growing("position", "of the message's record"),
+            _COPY,
+            few("source", "which queue or subscription"),
+            growing("sequence", "its number there"),
+        ),
+    ),
+    (
+        "ends",
+        "Deliverables that ended: a run of sequences of one source, each of them.",
+        (
+            _POSITION,
+            few("source", "which queue or subscription"),
+            growing("first", "the first sequence of the run"),
+            growing("last", "the last one"),
+            growing("time_ms", "when, milliseconds since 1970"),
+            few("reason", f"why: {_REASONS}", "int8"),
+            few("actor", "who, as a key of `names`; 0 nobody"),
+            few("transaction", "0 at once, otherwise from the commit of this transaction on"),
+        ),
+    ),
+    (
+        "moves",
+        "Deliverables that went from one source to another; each is a row of `ends`, too.",
+        (
+            growing("position", "of the move's record"),
+            growing("message", "position of the message's record"),
+            _COPY,
+            few("from_source", "where it was"),
+            growing("from_sequence", "its sequence there"),
+            few("to_source", "where it went"),
+            growing("to_sequence", "its sequence there"),
+        ),
+    ),
+    (
+        "decisions",
+        "What became of transactions.",
+        (
+            _POSITION,
+            few("transaction", "which"),
+            few("decision", "1 prepared, 2 committed, 3 rolled back", "int8"),
+            growing("time_ms", "when, milliseconds since 1970"),
+            few("xid", "of an external transaction, as a key of `names`; 0 none"),
+        ),
+    ),
+    (
+        "catalogue",
+        "Destinations and durable subscriptions that began or ended.",
+        (
+            _POSITION,
+            few("what", "1 destination begins, 2 ends, 3 subscription begins, 4 ends", "int8"),
+            few("id", "of the destination or subscription"),
+            few("kind", "of a destination: 1 queue, 2 topic", "int8"),
+            few("origin", "1 static, 2 dynamic", "int8"),
+            few("generation", "grows when a destination of the same name begins anew"),
+            few("name", "key of `names`"),
+            few("actor", "who did it, as a key of `names`; 0 nobody"),
+        ),
+    ),
+    (
+        "watermarks",
+        "Sources below whose watermark nothing is left.",
+        (_POSITION, few("source", "which"), growing("below", "the first sequence that may be left")),
+    ),
+    (
+        "epochs",
+        "Epochs that began.",
+        (_POSITION, few("epoch", "which"), few("start", "its start id")),
+    ),
+    (
+        "names",
+        "The texts that events point at, once in a snapshot.",
+        (
+            growing("key", "the number by which events name it"),
+            text("what", "destination, subscription, actor, xid or user"),
+            text("text", "the name itself", person="what"),
+            text("client_id", "of a subscription's client", is_nullable=True, person=True),
+            text("pattern", "of a subscription", is_nullable=True),
+            text("selector", "of a subscription; empty: all", is_nullable=True),
+        ),
+    ),
+)
+"""Name, meaning and columns of each."""

@@ -1,0 +1,66 @@
+"""What the tests of snapshots share: a story's snapshots, keys, one Spark, a server of S3's interface."""
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from pyspark.sql import SparkSession
+from sterna_audit.snapshots.stores import Directory
+from sterna_audit.spark import session
+
+from tests.audit.golden.make import KEY
+from tests.audit.kept import Kept
+from tests.support.api_server import free_port
+from tests.waiting import eventually_blocking
+from tools.fingerprints import ROOT
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Kept:
+    """A story's snapshots in a folder."""
+    return Kept(Directory(tmp_path / "snapshots"))
+
+
+@pytest.fixture
+def private_key(tmp_path: Path) -> Path:
+    """The story's private key as a file."""
+    path = tmp_path / "key.pem"
+    path.write_bytes(KEY.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    return path
+
+
+@pytest.fixture(scope="session")
+def spark(tier_spark: None) -> Iterator[SparkSession]:
+    """One Spark on this machine for all tests of a process."""
+    running = session("local[2]", memory="1g", settings={"spark.log.level": "ERROR"})
+    yield running
+    running.stop()
+
+
+@pytest.fixture(scope="session")
+def s3_server(tier_broker: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Host and port of a server of S3's interface, in a process of its own with what it needs."""
+    port = free_port()
+    log = tmp_path_factory.mktemp("s3") / "log"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "build" / "moto"), "PYTHONWARNINGS": "ignore"}
+    command = [sys.executable, "-m", "moto.server", "--host", "127.0.0.1", "--port", str(port)]
+    with log.open("wb") as output:
+        process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+
+    def answers() -> bool:
+        assert process.poll() is None, log.read_text()
+        with closing(socket.socket()) as probe:
+            return probe.connect_ex(("127.0.0.1", port)) == 0
+
+    try:
+        eventually_blocking(answers, timeout_s=60.0, what="the server of S3's interface", pause_s=0.05)
+        yield f"127.0.0.1:{port}"
+    finally:
+        process.kill()
+        process.wait()

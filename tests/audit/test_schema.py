@@ -1,0 +1,35 @@
+"""The tables of snapshots: sound by themselves, as the document has them, and as the audits' contract wants them."""
+
+import re
+from collections import Counter
+
+import pyarrow as pa
+import pytest
+from sterna_audit import schema
+from sterna_audit.describing import described
+
+from tools.fingerprints import ROOT
+
+DOCUMENT = ROOT / "docs" / "audits" / "schema.md"
+
+
+def test_the_document_has_exactly_these_tables() -> None:
+    text = DOCUMENT.read_text()
+    for title, section in described().items():
+        assert f"{section}\n" in text, f"{title}: python -m sterna_audit.describing prints what belongs into {DOCUMENT}"
+    assert re.findall(r"^### `(.+)`", text, re.MULTILINE) == [table.title for table in schema.tables()]
+    assert f"Version {schema.VERSION}" in text
+
+
+def test_tables_are_sound() -> None:
+    for table in schema.tables():
+        assert max(Counter(table.names).values()) == 1, table.title
+        assert schema.table(table.folder, table.name) is table
+        assert all(column.about and not column.about.endswith(".") for column in table.columns), table.title
+        for column, field in zip(table.columns, table.schema, strict=True):
+            assert column.packing == "delta" or field.type != pa.int64() or column.kind == "int64"
+            # A reader that lacks the explaining column could not tell.
+            assert column.person in (True, False) or column.person in table.names
+    assert [len(list(schema.tables(folder))) for folder in schema.FOLDERS] == [11, 12]
+    with pytest.raises(KeyError, match="has no table state/ends"):
+        schema.table("state", "ends")
