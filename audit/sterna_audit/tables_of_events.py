@@ -118,7 +118,7 @@ TABLES: tuple[tuple[str, str, tuple[Column, ...]], ...] = (
             _POSITION,
             few("what", "1 destination begins, 2 ends, 3 subscription begins, 4 ends", "int8"),
             few("id", "of the destination or subscription"),
-            few("kind", "of a destination: 1 queue, 2 topic", "int8"),
+            few("kind", "1 queue, 2 topic, 0 of a subscription", "int8"),
             few("origin", "1 static, 2 dynamic", "int8"),
             few("generation", "grows when a destination of the same name begins anew"),
             few("name", "key of `names`"),
@@ -127,13 +127,17 @@ TABLES: tuple[tuple[str, str, tuple[Column, ...]], ...] = (
     ),
     (
         "watermarks",
-        "Sources below whose watermark nothing is left.",
-        (_POSITION, few("source", "which"), growing("below", "the first sequence that may be left")),
+        "What may have been delivered: after a start it comes flagged as redelivered.",
+        (_POSITION, few("source", "which"), growing("below", "sequences below may have been delivered")),
     ),
     (
         "epochs",
         "Epochs that began.",
-        (_POSITION, few("epoch", "which"), few("start", "its start id")),
+        (
+            _POSITION,
+            few("epoch", "which"),
+            few("start", "its start id; missing: the log's own word that it began", is_nullable=True),
+        ),
     ),
     (
         "names",

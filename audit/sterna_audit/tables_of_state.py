@@ -92,9 +92,7 @@ TABLES: tuple[tuple[str, str, tuple[Column, ...]], ...] = (
         (
             few("source", "its number"),
             few("next_sequence", "the number that the next deliverable gets"),
-            few("watermark", "below this sequence nothing is left"),
-            few("messages", "how many are due"),
-            few("bytes", "of those, as they count for limits, in bytes"),
+            few("watermark", "what is below this sequence may have been delivered"),
         ),
     ),
     (
@@ -118,6 +116,16 @@ TABLES: tuple[tuple[str, str, tuple[Column, ...]], ...] = (
             text("xid", "of an external transaction: format:global:branch, the latter two in hex", is_nullable=True),
             few("messages", "how many were sent in it"),
             few("taken", "how many were taken in it"),
+        ),
+    ),
+    (
+        "taken",
+        "What ends when a transaction that is prepared is committed.",
+        (
+            few("transaction", "its number"),
+            few("source", "the queue or subscription"),
+            growing("first", "first sequence of a run"),
+            growing("last", "last sequence of the run"),
         ),
     ),
     (

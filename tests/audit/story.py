@@ -138,6 +138,7 @@ class Story:
             (source, at, one["position"], 0, 4, 0, 0, one["bytes"], one["move"], one["reason"], one["origin"], None)
             for (source, at), one in self.due.items()
         ]
+        taken = [(77, source, sequence, sequence) for source, sequence in list(self.due)[-1:]]
         needed = {one["position"] for one in self.due.values()}
         topics = "static", json.dumps({"name": "news.>"})
         return {
@@ -153,13 +154,12 @@ class Story:
                     source,
                     self.next[source],
                     min([at for name, at in self.due if name == source], default=self.next[source]),
-                    sum(1 for name, _ in self.due if name == source),
-                    sum(one["bytes"] for (name, _), one in self.due.items() if name == source),
                 )
                 for source in _SOURCES
             ],
             ("state", "producers"): [(9, ORDERS, self.sent, "alice", "pay-1"), (9, NEWS, self.sent, "alice", None)],
-            ("state", "transactions"): [(77, 1, self.time_ms, "1:ab:cd", 0, 0)],
+            ("state", "transactions"): [(77, 1, self.time_ms, "1:ab:cd", 0, len(taken))],
+            ("state", "taken"): taken,
             ("state", "starts"): [(1, 7_777)],
             ("state", "counters"): [(source, name, value) for (source, name), value in sorted(self.counted.items())],
             ("state", "configuration"): [("Queue", "orders", 3, "{}"), ("Topic", "news", 1, topics[1])],

@@ -1,6 +1,7 @@
 """Cuts for audits through the engine's Python face: begun, read piece by piece, confirmed, over restarts."""
 
 import hashlib
+import itertools
 import json
 from collections import Counter
 from pathlib import Path
@@ -185,5 +186,5 @@ def test_what_was_kept_too_long_goes_and_is_a_gap(tmp_path: Path) -> None:
     ranges = sorted([*map(tuple, found["events"]), *((gap["from"], gap["to"]) for gap in found["gaps"])])
     assert ranges[0][0] == found["previous_position"]
     assert ranges[-1][1] == found["position"]
-    assert all(before[1] == after[0] for before, after in zip(ranges, ranges[1:], strict=False))
+    assert all(before[1] == after[0] for before, after in itertools.pairwise(ranges))
     driver.engine.stop()

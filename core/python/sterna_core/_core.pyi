@@ -116,7 +116,9 @@ class Engine:
         """Where the log ends, up to where it is durable, and why it will not be any further, or None."""
 
     def begin_cut(self) -> str:
-        """Begins the next cut for audits, unless one is being written or waits to be exported; returns what `cut_progress` does.
+        """Begins the next cut for audits, unless one is being written or waits to be exported.
+
+        Returns what `cut_progress` does.
 
         Raises EngineError (STORE_FULL: the disk is full).
         """
@@ -124,12 +126,12 @@ class Engine:
     def cut_progress(self) -> str:
         """How far the next cut is, as a JSON object with `progress` (none, making, failed or ready) and what is kept.
 
-        A cut that is ready has `number`, `position`, `previous_position`, `epoch`, `time_ms`, `store`, `previous` (the SHA-256 of the
-        manifest before it, or null), and `events` and `gaps`, lists of ranges of positions that adjoin.
+        A cut that is ready has `number`, `position`, `previous_position`, `epoch`, `time_ms`, `store`, `previous`
+        (the SHA-256 of the manifest before it, or null), and `events` and `gaps`, ranges of positions that adjoin.
         """
 
     def confirm_cut(self, number: int, manifest: bytes) -> int:
-        """Notes that a cut was exported under a manifest of this SHA-256; returns the position of the record that says so.
+        """Notes that a cut was exported under a manifest of this SHA-256; returns where the record is that says so.
 
         It counts when that is durable; told again it is no error. Raises EngineError for a cut that does not wait.
         """
@@ -245,3 +247,9 @@ class Selector:
 
 def selector_check(text: str, undelivered: bool = False) -> None:
     """Raises SelectorError if `text` is no selector."""
+
+def cut_tables() -> str:
+    """The tables of cuts and events, as a JSON array of objects.
+
+    Each has `folder`, `name`, `columns` (name, type, nullable) and `row_bytes` (of a row, before it is compressed).
+    """

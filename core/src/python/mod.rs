@@ -26,5 +26,6 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<simulated::SimulatedDisk>()?;
     module.add_class::<selector::Selector>()?;
     module.add_function(wrap_pyfunction!(selector::selector_check, module)?)?;
+    module.add_function(wrap_pyfunction!(snapshots::cut_tables, module)?)?;
     Ok(())
 }

@@ -117,6 +117,17 @@ pub(super) fn open(engine: &mut Engine, number: u64) -> Result<CutReader, Refuse
     }
 }
 
+/// See the stub.
+#[pyfunction]
+pub(super) fn cut_tables() -> String {
+    let column = |(name, of, nullable): &tables::Column| json!([name, of.name(), nullable]);
+    let told = |spec: &&tables::Spec| {
+        let columns: Vec<Value> = spec.columns.iter().map(column).collect();
+        json!({"folder": spec.folder, "name": spec.name, "columns": columns, "row_bytes": spec.row_bytes()})
+    };
+    Value::Array(tables::TABLES.iter().map(told).collect()).to_string()
+}
+
 struct Reading {
     left: VecDeque<Header>,
     reader: Option<Reader>,

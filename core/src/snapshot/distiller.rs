@@ -317,7 +317,7 @@ impl Distiller {
 }
 
 /// What stands for a durable subscription where queues have 1 and topics 2.
-const SUBSCRIPTION: u8 = 3;
+const SUBSCRIPTION: u8 = 0;
 
 pub(super) const fn kind_code(kind: Kind) -> u8 {
     match kind {

@@ -206,6 +206,19 @@ impl Type {
         }
     }
 
+    /// As the audits' schema calls it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Long => "int64",
+            Self::Int => "int32",
+            Self::Short => "int16",
+            Self::Byte => "int8",
+            Self::Flag => "bool",
+            Self::Text => "string",
+        }
+    }
+
     const fn bytes(self) -> usize {
         match self {
             Self::Long => 8,
