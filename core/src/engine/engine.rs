@@ -306,6 +306,12 @@ impl Engine {
         self.snapshots.as_mut().map(|keeper| (keeper, &mut self.state))
     }
 
+    /// When work for audits is tried again; monotonic milliseconds.
+    #[must_use]
+    pub fn snapshot_retry_ms(&self) -> Option<u64> {
+        self.snapshots.as_ref()?.retry_at_ms(&self.state)
+    }
+
     /// The next piece of work for audits. One is out at a time.
     pub fn snapshot_job(&mut self) -> Option<keeper::Job> {
         let (keeper, state) = self.snapshots()?;

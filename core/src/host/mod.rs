@@ -160,6 +160,9 @@ impl<E: Executor> Host<E> {
             let again = self.upkeep_at_ms;
             polled.deadline_ms = Some(polled.deadline_ms.map_or(again, |deadline| deadline.min(again)));
         }
+        if let Some(again) = self.engine.snapshot_retry_ms().filter(|_| self.failed.is_none()) {
+            polled.deadline_ms = Some(polled.deadline_ms.map_or(again, |deadline| deadline.min(again)));
+        }
         polled
     }
 

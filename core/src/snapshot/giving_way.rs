@@ -8,7 +8,7 @@ use super::pieces::Header;
 impl Keeper {
     /// The log has no space left: nothing of this may be in its way.
     pub(super) fn give_way(&mut self, state: &mut State) {
-        if !self.is_on(state) && self.trash.is_empty() {
+        if !self.is_on(state) && !self.wanted {
             return;
         }
         if std::mem::take(&mut self.wanted) {

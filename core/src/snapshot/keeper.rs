@@ -262,6 +262,12 @@ impl Keeper {
         state.exported().is_some() || self.cut.is_some() || self.making.is_some()
     }
 
+    /// When something is tried again that the disk lacked for: monotonic milliseconds.
+    #[must_use]
+    pub fn retry_at_ms(&self, state: &State) -> Option<u64> {
+        (self.again_at_ms > state.now().monotonic_ms).then_some(self.again_at_ms)
+    }
+
     /// How many bytes of files wait, and since when the oldest does.
     #[must_use]
     pub fn kept(&self) -> (u64, Option<u64>) {
