@@ -76,6 +76,14 @@ def test_a_bound_of_its_own_lets_a_callback_take_longer(inner: pytest.Pytester) 
     inner.runpytest_subprocess().assert_outcomes(passed=1)
 
 
+def test_what_the_product_does_on_threads_holds_no_loop_up(inner: pytest.Pytester) -> None:
+    inner.makepyfile(
+        "import select\nfrom tests.support.beside_the_loop import beside_the_loop\n"
+        "async def test_it():\n    with beside_the_loop(): select.select([], [], [], 0.3)"
+    )
+    inner.runpytest_subprocess().assert_outcomes(passed=1)
+
+
 RUST = """
 // covers: EMS-CLI-A10, EMS-CLI-A11
 #[test]

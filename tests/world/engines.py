@@ -8,6 +8,7 @@ from typing import Any
 from sterna_core import Engine
 from sterna_core._core import SimulatedDisk
 
+from tests.support.beside_the_loop import beside_the_loop
 from tests.world.loop import SimulatedLoop
 
 #: What a job of the disk takes: mostly a fast one, now and then a slow one.
@@ -53,7 +54,8 @@ class SteppedEngine:
     def _step(self, worker: str) -> None:
         self._due.discard(worker)
         if self._engine is not None and not self._is_stopped and worker in self._engine.jobs():
-            self._engine.run_job(worker)
+            with beside_the_loop():
+                self._engine.run_job(worker)
             self._loop.wake_reader(self._fd)
             self._look()
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Coroutine, Generator
 from random import Random
 from typing import Any
 
+from tests.support.beside_the_loop import beside_the_loop
 from tests.world import awaits
 from tests.world.processes import CURRENT, Process
 
@@ -139,7 +140,8 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
         def run() -> None:
             try:
-                result = func(*args)
+                with beside_the_loop():
+                    result = func(*args)
             except Exception as error:  # noqa: BLE001 - it belongs to whoever waits for it
                 self.call_soon(_fail, future, error)
             else:
