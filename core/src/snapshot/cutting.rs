@@ -3,41 +3,18 @@
 
 use std::sync::Arc;
 
-use arrow_schema::ArrowError;
-
 use crate::log::disk::{Disk, DiskError};
 use crate::log::{Head, Heads, HeadsRequest, LogError, Position};
 use crate::state::heads::{Item, items, kinds};
-use crate::state::{CutRow, CutTransaction, HeadError, MessageHead};
+use crate::state::{CutRow, CutTransaction, MessageHead};
 
 use super::distiller::{checksum_of, copies_of, flags_of, kind_code, xid_text};
+use super::error::RowsError;
 use super::pieces::{Header, Writer};
-use super::tables::{self, Batch, Cell, Misfit};
+use super::tables::{self, Batch, Cell};
 
-/// Rows that become a piece.
-const ROWS_MAX: usize = 65_536;
 /// Heads that are looked at in one call.
 const HEADS_MAX: usize = 65_536;
-
-/// Why a cut cannot be written.
-#[derive(Debug, thiserror::Error)]
-pub enum CutError {
-    /// The disk's.
-    #[error(transparent)]
-    Disk(#[from] DiskError),
-    /// The log's.
-    #[error(transparent)]
-    Log(#[from] LogError),
-    /// A record's head cannot be read.
-    #[error("record at {0}: {1}")]
-    Head(Position, HeadError),
-    /// A row does not fit its table.
-    #[error(transparent)]
-    Misfit(#[from] Misfit),
-    /// Arrow's.
-    #[error(transparent)]
-    Arrow(#[from] ArrowError),
-}
 
 /// One part of the work.
 pub enum Work {
@@ -60,7 +37,7 @@ pub enum Cut {
     /// It is whole and durable.
     Done(Header),
     /// It is given up.
-    Failed(CutError),
+    Failed(RowsError),
 }
 
 /// See the module's documentation.
@@ -68,9 +45,11 @@ pub struct Cutting {
     disk: Arc<dyn Disk>,
     header: Header,
     writer: Writer,
-    /// Where the messages lie, in the order in which they were walked, and from the first question on sorted.
+    /// Where the messages lie, in the order in which they were walked, and from the first look on sorted.
     positions: Vec<u64>,
     sorted: bool,
+    /// The lowest of them, for whoever asks before they are sorted.
+    lowest: Option<u64>,
     /// Those before were looked for.
     next: usize,
     heads: Option<Heads>,
@@ -102,6 +81,7 @@ impl Cutting {
             writer,
             positions: Vec::new(),
             sorted: false,
+            lowest: None,
             next: 0,
             heads: None,
             message: MessageHead::default(),
@@ -127,7 +107,7 @@ impl Cutting {
         let next = if self.sorted {
             self.positions.get(self.next).copied()
         } else {
-            self.positions.iter().min().copied()
+            self.lowest
         };
         next.map(Position)
     }
@@ -160,7 +140,7 @@ impl Cutting {
         }
     }
 
-    fn work(&mut self, work: Work) -> Result<Option<Vec<CutTransaction>>, CutError> {
+    fn work(&mut self, work: Work) -> Result<Option<Vec<CutTransaction>>, RowsError> {
         match work {
             Work::Rows(rows) => rows.iter().try_for_each(|row| self.row(row))?,
             Work::Messages(request) => {
@@ -183,7 +163,7 @@ impl Cutting {
                 let mut heads = request.run()?;
                 while let Some(head) = heads.next_head() {
                     if head.kind == Some(kinds::CHECKPOINT) {
-                        let found = items(head.head).map_err(|error| CutError::Head(head.position, error))?;
+                        let found = items(head.head).map_err(|error| RowsError::Head(head.position, error))?;
                         found.iter().try_for_each(|item| self.item(item))?;
                     }
                 }
@@ -193,15 +173,15 @@ impl Cutting {
         Ok(None)
     }
 
-    fn put(&mut self, table: usize, cells: &[Cell<'_>]) -> Result<(), CutError> {
+    fn put(&mut self, table: usize, cells: &[Cell<'_>]) -> Result<(), RowsError> {
         self.batches[table].push(cells)?;
-        if self.batches[table].rows() >= ROWS_MAX {
+        if self.batches[table].is_full() {
             self.flush(table)?;
         }
         Ok(())
     }
 
-    fn flush(&mut self, table: usize) -> Result<(), CutError> {
+    fn flush(&mut self, table: usize) -> Result<(), RowsError> {
         let batch = &mut self.batches[table];
         let rows = u32::try_from(batch.rows()).unwrap_or(u32::MAX);
         if rows > 0 {
@@ -211,8 +191,9 @@ impl Cutting {
         Ok(())
     }
 
-    fn row(&mut self, row: &CutRow) -> Result<(), CutError> {
+    fn row(&mut self, row: &CutRow) -> Result<(), RowsError> {
         self.positions.push(row.position.0);
+        self.lowest = Some(self.lowest.map_or(row.position.0, |lowest| lowest.min(row.position.0)));
         let moved = row.moved;
         self.put(
             DELIVERABLES,
@@ -234,7 +215,7 @@ impl Cutting {
     }
 
     /// Looks for the wanted messages among the heads at hand.
-    fn messages(&mut self) -> Result<(), CutError> {
+    fn messages(&mut self) -> Result<(), RowsError> {
         let Some(mut heads) = self.heads.take() else {
             return Ok(());
         };
@@ -263,10 +244,10 @@ impl Cutting {
         self.next += self.positions[self.next..].partition_point(|position| *position < end.0);
     }
 
-    fn message(&mut self, record: &Head<'_>) -> Result<(), CutError> {
+    fn message(&mut self, record: &Head<'_>) -> Result<(), RowsError> {
         let mut head = std::mem::take(&mut self.message);
         head.decode(record.head)
-            .map_err(|error| CutError::Head(record.position, error))?;
+            .map_err(|error| RowsError::Head(record.position, error))?;
         let destination = head.copies.first().map_or(0, |copy| copy.destination.0);
         let (high, low) = checksum_of(&head);
         self.put(
@@ -295,7 +276,7 @@ impl Cutting {
         Ok(())
     }
 
-    fn item(&mut self, item: &Item) -> Result<(), CutError> {
+    fn item(&mut self, item: &Item) -> Result<(), RowsError> {
         match item {
             Item::Destination(head) => self.put(
                 DESTINATIONS,
@@ -365,7 +346,7 @@ impl Cutting {
         }
     }
 
-    fn finish(mut self: Box<Self>, transactions: &[CutTransaction]) -> Result<Header, CutError> {
+    fn finish(mut self: Box<Self>, transactions: &[CutTransaction]) -> Result<Header, RowsError> {
         for open in transactions {
             let xid = open.prepared.as_ref().map(|(xid, _)| xid_text(xid));
             let prepared_ms = open.prepared.as_ref().map_or(0, |(_, time_ms)| *time_ms);

@@ -39,7 +39,7 @@ impl Keeper {
         let header = Header {
             kind: Kind::Cut,
             store_id: state.store_id(),
-            number: exported.map_or(0, |exported| exported.number) + 1,
+            number: Self::next_number(state),
             from: exported.map_or(begun.position, |exported| exported.position),
             to: begun.position,
             epoch: state.epoch(),
@@ -47,8 +47,8 @@ impl Keeper {
             rows: 0,
             time_ms: state.now().wall_ms,
         };
-        self.reuse(&header.file_name());
         let cutting = Box::new(Cutting::create(self.disk.clone(), header)?);
+        self.reuse(&header.file_name());
         if !self.claims {
             // The chain begins here, or goes on after its claim was lost.
             if exported.is_none() {
@@ -86,21 +86,16 @@ impl Keeper {
                 }
                 Some(Work::Rows(rows))
             }
-            Stage::Messages => match making.cutting.as_ref().and_then(|cutting| cutting.wanted()) {
-                Some(wanted) => {
-                    let request = state.log().heads(wanted, making.position);
-                    if request.is_none() {
-                        // What is not in the log any more has no row: that is for the audit to say.
-                        making.stage = Stage::Checkpoint(making.position);
-                        return self.next_of_cut(state);
-                    }
-                    request.map(Work::Messages)
-                }
-                None => {
+            Stage::Messages => {
+                let wanted = making.cutting.as_ref().and_then(|cutting| cutting.wanted());
+                // What is not in the log any more has no row: that is for the audit to say.
+                let request = wanted.and_then(|wanted| state.log().heads(wanted, making.position));
+                if request.is_none() {
                     making.stage = Stage::Checkpoint(making.position);
                     return self.next_of_cut(state);
                 }
-            },
+                request.map(Work::Messages)
+            }
             Stage::Checkpoint(at) => match state.log().heads(*at, making.checkpoint_end.plus(1)) {
                 Some(request) => {
                     *at = request.to;

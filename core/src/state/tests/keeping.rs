@@ -161,16 +161,7 @@ impl Kept {
     }
 
     fn read(&self, header: &Header, mut take: impl FnMut(&'static str, &RecordBatch)) {
-        let number = if header.number > 0 {
-            header.number
-        } else {
-            header.from.0
-        };
-        let disk = &self.play.bench.disk;
-        let mut reader = Reader::open(disk, header.kind, number, header.store_id)
-            .unwrap()
-            .unwrap();
-        assert_eq!(reader.header, *header);
+        let mut reader = Reader::of(&self.play.bench.disk, header).unwrap().unwrap();
         while let Some(piece) = reader.next_piece().unwrap() {
             for batch in StreamReader::try_new(&piece.stream[..], None).unwrap() {
                 take(tables::table(piece.table).unwrap().name, &batch.unwrap());
