@@ -325,8 +325,9 @@ impl Keeper {
         }
     }
 
-    /// The cut that waits to be exported.
-    fn waiting(&self) -> Option<Header> {
+    /// The cut that waits to be exported, whether or not its events have to be made again first.
+    #[must_use]
+    pub fn waiting(&self) -> Option<Header> {
         self.cut.filter(|_| self.confirmed.is_none())
     }
 
@@ -464,7 +465,7 @@ impl Keeper {
             Some(position) => position,
             None => state.log().sealed_after(self.distilled)?,
         };
-        let request = state.log().heads(self.distilled, to)?;
+        let request = state.log().heads(self.distilled, to).here()?;
         let (store_id, time_ms) = (state.store_id(), state.now().wall_ms);
         let distilling = Distilling::new(self.disk.clone(), request, store_id, state.epoch(), time_ms);
         self.reuse(&distilling.file_name());

@@ -1,14 +1,14 @@
 //! A cut while it is written: the keeper's part of it, stage by stage.
 
-use crate::log::Position;
+use crate::log::{Position, Sought};
 use crate::state::{CutTransaction, State, Walked};
 
 use super::cutting::{Cutting, Work};
 use super::keeper::{CUT, Job, Keeper, KeeperError};
 use super::pieces::{Header, Kind, name};
 
-/// Places that one call walks past: some milliseconds.
-const LOOKS_MAX: usize = 50_000;
+/// Places that one call walks past: some milliseconds; in tests so few that there are several calls.
+const LOOKS_MAX: usize = if cfg!(test) { 16 } else { 50_000 };
 
 /// Where a cut that is being written stands.
 pub(super) enum Stage {
@@ -88,20 +88,24 @@ impl Keeper {
             }
             Stage::Messages => {
                 let wanted = making.cutting.as_ref().and_then(|cutting| cutting.wanted());
-                // What is not in the log any more has no row: that is for the audit to say.
-                let request = wanted.and_then(|wanted| state.log().heads(wanted, making.position));
-                if request.is_none() {
-                    making.stage = Stage::Checkpoint(making.position);
-                    return self.next_of_cut(state);
+                let sought = wanted.map_or(Sought::Nowhere, |wanted| state.log().heads(wanted, making.position));
+                match sought {
+                    Sought::Here(request) => Some(Work::Messages(request)),
+                    Sought::Later => return None,
+                    // What is not in the log any more has no row: that is for the audit to say.
+                    Sought::Nowhere => {
+                        making.stage = Stage::Checkpoint(making.position);
+                        return self.next_of_cut(state);
+                    }
                 }
-                request.map(Work::Messages)
             }
             Stage::Checkpoint(at) => match state.log().heads(*at, making.checkpoint_end.plus(1)) {
-                Some(request) => {
+                Sought::Here(request) => {
                     *at = request.to;
                     Some(Work::Checkpoint(request))
                 }
-                None => {
+                Sought::Later => return None,
+                Sought::Nowhere => {
                     making.stage = Stage::Events;
                     return self.next_of_cut(state);
                 }

@@ -3,16 +3,13 @@
 
 use std::sync::Arc;
 
-use arrow_array::RecordBatch;
-use arrow_ipc::reader::StreamReader;
 use proptest::prelude::*;
 
-use super::cuts::{Events, Found, Play, Step, numbers, step};
+use super::cuts::{Play, Step, step};
 use super::*;
+use crate::sim::audit::{Events, Found};
 use crate::sim::seeds::cases;
 use crate::snapshot::keeper::{Bounds, Keeper, KeeperError, Progress};
-use crate::snapshot::pieces::{Header, Reader};
-use crate::snapshot::tables;
 
 /// A broker whose cuts are taken and exported.
 struct Kept {
@@ -90,7 +87,7 @@ impl Kept {
     /// Runs so many jobs of the keeper; whether one was left.
     fn work(&mut self, jobs: usize) -> bool {
         for _ in 0..jobs {
-            let now = Found::in_tables(&mut self.play.bench);
+            let now = Found::in_tables(self.play.bench.state());
             let keeper = self.keeper.as_mut().unwrap();
             let was_making = keeper.is_making();
             let job = keeper.next_job(self.play.bench.state());
@@ -115,7 +112,7 @@ impl Kept {
     }
 
     fn begin(&mut self) {
-        let now = Found::in_tables(&mut self.play.bench);
+        let now = Found::in_tables(self.play.bench.state());
         let keeper = self.keeper.as_mut().unwrap();
         let was_making = keeper.is_making();
         keeper.begin(self.play.bench.state()).unwrap();
@@ -131,7 +128,8 @@ impl Kept {
             return;
         };
         assert_eq!(cut.number, self.exported + 1);
-        let found = self.read_cut(&cut);
+        let disk = self.play.bench.disk.clone();
+        let found = Found::in_file(&disk, &cut).unwrap();
         assert_eq!(Some(&found), self.expected.as_ref());
         let mut ranges: Vec<_> = events.iter().map(|header| (header.from, header.to)).collect();
         ranges.extend(gaps.iter().map(|gap| (gap.from, gap.to)));
@@ -146,7 +144,7 @@ impl Kept {
         if let Some(last) = self.before.clone().filter(|_| gaps.is_empty()) {
             let mut told = Events::default();
             for header in &events {
-                self.read(header, |name, batch| told.take(name, batch));
+                told.add_file(&disk, header).unwrap();
             }
             assert_eq!(told.replay(last), found);
         }
@@ -158,64 +156,6 @@ impl Kept {
             Err(KeeperError::NoSuchCut(_))
         ));
         (self.last, self.exported, self.expected) = (Some(found), cut.number, None);
-    }
-
-    fn read(&self, header: &Header, mut take: impl FnMut(&'static str, &RecordBatch)) {
-        let mut reader = Reader::of(&self.play.bench.disk, header).unwrap().unwrap();
-        while let Some(piece) = reader.next_piece().unwrap() {
-            for batch in StreamReader::try_new(&piece.stream[..], None).unwrap() {
-                take(tables::table(piece.table).unwrap().name, &batch.unwrap());
-            }
-        }
-    }
-
-    fn read_cut(&self, cut: &Header) -> Found {
-        let mut found = Found::default();
-        let (mut positions, mut messages) = (Vec::new(), Vec::new());
-        self.read(cut, |name, batch| match name {
-            "deliverables" => {
-                let column = |name| numbers(batch, name);
-                let (states, transactions) = (column("state"), column("transaction"));
-                let keys = column("source").into_iter().zip(column("sequence"));
-                let places = column("position").into_iter().zip(column("copy"));
-                for (row, ((source, sequence), (position, copy))) in keys.zip(places).enumerate() {
-                    let key = (source as u64, sequence as u64, position as u64, copy as u8);
-                    if states[row] == 3 {
-                        found.pending.insert((transactions[row] as u64, key));
-                    } else {
-                        found.there.insert(key);
-                    }
-                    positions.push(position);
-                }
-            }
-            "messages" => messages.extend(numbers(batch, "position")),
-            "transactions" => {
-                for (transaction, decision) in numbers(batch, "transaction")
-                    .into_iter()
-                    .zip(numbers(batch, "decision"))
-                {
-                    if decision == 1 {
-                        found.prepared.entry(transaction as u64).or_default();
-                    }
-                }
-            }
-            "taken" => {
-                let sources = numbers(batch, "source");
-                let (firsts, lasts) = (numbers(batch, "first"), numbers(batch, "last"));
-                for (row, transaction) in numbers(batch, "transaction").into_iter().enumerate() {
-                    let ends = found.prepared.entry(transaction as u64).or_default();
-                    ends.extend((firsts[row]..=lasts[row]).map(|sequence| (sources[row] as u64, sequence as u64)));
-                }
-            }
-            _ => {}
-        });
-        positions.sort_unstable();
-        positions.dedup();
-        assert_eq!(
-            messages, positions,
-            "each message that waits has its row, once and in order"
-        );
-        found
     }
 }
 
