@@ -49,6 +49,8 @@ pub struct Auditor {
     was_making: bool,
     /// The log's end before the engine was polled, or called.
     before: Position,
+    /// What lay below was settled when that was last looked at.
+    settled: Position,
     /// The cut that waited when that was last looked at.
     ready: Option<Header>,
     /// What it said when it was read.
@@ -80,6 +82,7 @@ impl Auditor {
             begun: Vec::new(),
             was_making: false,
             before: Position::ZERO,
+            settled: Position::ZERO,
             ready: None,
             read: None,
             exported: Vec::new(),
@@ -130,6 +133,7 @@ impl Auditor {
             self.record = None;
             self.durable = self.exported.last().map_or(self.durable, |known| known.cut.number);
         }
+        self.settled = state.log().settled();
         self.ready = waits(keeper, state);
     }
 
@@ -153,6 +157,8 @@ impl Auditor {
             self.read = Some((known.cut, known.found));
         }
         (self.durable, self.record) = (number, None);
+        // These positions come again, of other records.
+        self.begun.retain(|begun| begun.from < self.settled);
         if std::mem::take(&mut self.has_moved) {
             // The files of cuts and events are not copied: the next cut is another one.
             self.read = None;
@@ -240,6 +246,7 @@ impl Auditor {
         let begun = self
             .begun
             .iter()
+            .rev()
             .find(|begun| begun.from <= cut.to && cut.to < begun.end);
         if let Some(begun) = begun {
             if let Some((expected, events)) = &begun.then {
@@ -331,7 +338,10 @@ impl Auditor {
             Ok(_) => env.complaints.push(format!("{cut:?} does not wait, and was confirmed")),
             // The log takes no record just then.
             Err(KeeperError::State(_)) => {}
-            Err(KeeperError::NoSuchCut(_)) if !is_it => self.read = None,
+            // It was given up, or its events have to be made again first.
+            Err(KeeperError::NoSuchCut(_)) if !is_it => {
+                self.read.take_if(|_| keeper.waiting() != Some(cut));
+            }
             Err(error) => env.complaints.push(format!("{cut:?} cannot be confirmed: {error}")),
         }
         machine.touched = true;

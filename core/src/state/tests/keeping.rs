@@ -12,21 +12,21 @@ use crate::sim::seeds::cases;
 use crate::snapshot::keeper::{Bounds, Keeper, KeeperError, Progress};
 
 /// A broker whose cuts are taken and exported.
-struct Kept {
-    play: Play,
-    keeper: Option<Keeper>,
+pub(super) struct Kept {
+    pub(super) play: Play,
+    pub(super) keeper: Option<Keeper>,
     bounds: Bounds,
     /// What there was when the cut that waits, or is being written, began.
     expected: Option<Found>,
     /// What there was at the last cut that was exported.
     last: Option<Found>,
-    exported: u64,
+    pub(super) exported: u64,
     /// What there was at the cut before that.
     before: Option<Found>,
 }
 
 /// A broker whose segments are soon full, sealed and rewritten.
-fn small() -> Bench {
+pub(super) fn small() -> Bench {
     let mut options = small_options();
     options.log.segment_bytes = 64 * 1024;
     options.log.record_bytes_max = 32 * 1024;
@@ -35,9 +35,13 @@ fn small() -> Bench {
 }
 
 impl Kept {
-    fn new(bounds: Bounds) -> Self {
+    pub(super) fn new(bounds: Bounds) -> Self {
+        Self::on(Play::on(small(), 2_000), bounds)
+    }
+
+    pub(super) fn on(play: Play, bounds: Bounds) -> Self {
         let mut kept = Self {
-            play: Play::on(small(), 2_000),
+            play,
             keeper: None,
             bounds,
             expected: None,
@@ -49,13 +53,13 @@ impl Kept {
         kept
     }
 
-    fn open(&mut self) {
+    pub(super) fn open(&mut self) {
         let disk = Arc::new(self.play.bench.disk.clone());
         let bounds = self.bounds;
         self.keeper = Some(Keeper::open(disk, self.play.bench.state(), bounds).unwrap());
     }
 
-    fn restart(&mut self, loses_power: bool) {
+    pub(super) fn restart(&mut self, loses_power: bool) {
         // Before the state: what it claims must be claimed again before any upkeep.
         self.keeper = None;
         self.play.bench.state = None;
@@ -79,13 +83,19 @@ impl Kept {
             self.exported -= 1;
             assert_eq!(exported, self.exported);
             (self.expected, self.last) = (self.last.take(), self.before.take());
-            let progress = self.keeper.as_ref().unwrap().progress(self.play.bench.state());
+            let progress = self.progress();
             assert!(matches!(progress, Progress::Ready { .. }), "{progress:?}");
         }
     }
 
+    /// How far the next cut is.
+    pub(super) fn progress(&mut self) -> Progress {
+        let keeper = self.keeper.as_ref().unwrap();
+        keeper.progress(self.play.bench.state())
+    }
+
     /// Runs so many jobs of the keeper; whether one was left.
-    fn work(&mut self, jobs: usize) -> bool {
+    pub(super) fn work(&mut self, jobs: usize) -> bool {
         for _ in 0..jobs {
             let now = Found::in_tables(self.play.bench.state());
             let keeper = self.keeper.as_mut().unwrap();
@@ -101,7 +111,7 @@ impl Kept {
         true
     }
 
-    fn settle(&mut self) {
+    pub(super) fn settle(&mut self) {
         for _ in 0..1_000 {
             self.play.bench.settle();
             if !self.work(1) {
@@ -111,7 +121,7 @@ impl Kept {
         panic!("the work for audits does not come to an end");
     }
 
-    fn begin(&mut self) {
+    pub(super) fn begin(&mut self) {
         let now = Found::in_tables(self.play.bench.state());
         let keeper = self.keeper.as_mut().unwrap();
         let was_making = keeper.is_making();
@@ -122,8 +132,8 @@ impl Kept {
     }
 
     /// Looks at the cut that waits, if one does, and has it exported.
-    fn export(&mut self) {
-        let progress = self.keeper.as_ref().unwrap().progress(self.play.bench.state());
+    pub(super) fn export(&mut self) {
+        let progress = self.progress();
         let Progress::Ready { cut, events, gaps, .. } = progress else {
             return;
         };
