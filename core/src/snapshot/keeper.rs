@@ -366,6 +366,14 @@ impl Keeper {
         }
     }
 
+    /// Claims nothing of the log any more.
+    #[cfg(any(test, feature = "sim"))]
+    pub fn let_go(self, state: &mut State) {
+        state.drop_cut();
+        state.remove_reader(EVENTS);
+        state.remove_reader(CUT);
+    }
+
     /// Whether a cut is being written, so that its position is known.
     #[cfg(any(test, feature = "sim"))]
     #[must_use]

@@ -474,7 +474,7 @@ fn waits(keeper: &Keeper, state: &State) -> Option<Header> {
 }
 
 /// Events and gaps together are all from the cut before up to this one, each part once.
-fn adjoin(cut: &Header, events: &[Header], gaps: &[Gap]) -> Result<(), String> {
+pub fn adjoin(cut: &Header, events: &[Header], gaps: &[Gap]) -> Result<(), String> {
     let mut stretches: Vec<_> = events.iter().map(|header| (header.from, header.to)).collect();
     stretches.extend(gaps.iter().map(|gap| (gap.from, gap.to)));
     stretches.sort_unstable();
