@@ -258,11 +258,14 @@ impl Events {
     }
 
     /// What there is after all of it, from what there was before.
-    #[must_use]
-    pub fn replay(&self, found: Found) -> Found {
+    ///
+    /// # Errors
+    /// Something ends that is not there, or comes although it is.
+    pub fn replay(&self, found: Found) -> Result<Found, String> {
         let mut replay = Replay {
             found,
             open: BTreeMap::new(),
+            wrong: Vec::new(),
         };
         for (position, told) in &self.0 {
             let of = told.iter().find(|(name, _)| *name == "transacted");
@@ -271,7 +274,11 @@ impl Events {
                 replay.event(*position, transaction, name, cells);
             }
         }
-        replay.found
+        if replay.wrong.is_empty() {
+            Ok(replay.found)
+        } else {
+            Err(format!("events that cannot be: {:?}", replay.wrong))
+        }
     }
 }
 
@@ -279,6 +286,8 @@ struct Replay {
     found: Found,
     /// What ends with transactions that are not prepared.
     open: BTreeMap<u64, BTreeSet<(u64, u64)>>,
+    /// Events that name a source and a sequence that are not there, or are there already.
+    wrong: Vec<(&'static str, u64, u64)>,
 }
 
 impl Replay {
@@ -287,21 +296,22 @@ impl Replay {
         match (name, cells) {
             ("arrivals", [source, sequence, copy]) => {
                 let row = (*source, *sequence, position, *copy as u8);
-                match sent_in {
-                    Some(transaction) => drop(found.pending.insert((transaction, row))),
-                    None => drop(found.there.insert(row)),
-                }
+                let is_new = match sent_in {
+                    Some(transaction) => found.pending.insert((transaction, row)),
+                    None => found.there.insert(row),
+                };
+                self.wrong.extend((!is_new).then_some(("arrives", *source, *sequence)));
             }
             ("ends", [source, first, last, 0]) => {
-                let ends = |row: &Row| row.0 == *source && (*first..=*last).contains(&row.1);
-                found.there.retain(|row| !ends(row));
+                self.end((*first..=*last).map(|sequence| (*source, sequence)).collect());
             }
             ("ends", [source, first, last, transaction]) => {
                 let ends = (*first..=*last).map(|sequence| (*source, sequence));
                 self.open.entry(*transaction).or_default().extend(ends);
             }
             ("moves", [message, copy, source, sequence]) => {
-                found.there.insert((*source, *sequence, *message, *copy as u8));
+                let is_new = found.there.insert((*source, *sequence, *message, *copy as u8));
+                self.wrong.extend((!is_new).then_some(("moves", *source, *sequence)));
             }
             ("decisions", [transaction, 1]) => {
                 let ends = self.open.remove(transaction).unwrap_or_default();
@@ -323,6 +333,12 @@ impl Replay {
         }
     }
 
+    fn end(&mut self, mut ends: BTreeSet<(u64, u64)>) {
+        self.found.there.retain(|row| !ends.remove(&(row.0, row.1)));
+        self.wrong
+            .extend(ends.into_iter().map(|(source, sequence)| ("ends", source, sequence)));
+    }
+
     fn decide(&mut self, transaction: u64, commits: bool) {
         let found = &mut self.found;
         let mut ends = found.prepared.remove(&transaction).unwrap_or_default();
@@ -333,7 +349,7 @@ impl Replay {
         found.pending = others;
         if commits {
             found.there.extend(sent.into_iter().map(|(_, row)| row));
-            found.there.retain(|row| !ends.contains(&(row.0, row.1)));
+            self.end(ends);
         }
     }
 }

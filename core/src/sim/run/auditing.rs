@@ -250,7 +250,7 @@ impl Auditor {
             .find(|begun| begun.from <= cut.to && cut.to < begun.end);
         if let Some(begun) = begun {
             if let Some((expected, events)) = &begun.then {
-                let then = events.clone().from(cut.to).replay(found.clone());
+                let then = events.clone().from(cut.to).replay(found.clone())?;
                 if then != *expected {
                     return Err(format!("it is not what there was: {}", difference(&then, expected)));
                 }
@@ -265,7 +265,7 @@ impl Auditor {
         }
         let before = self.exported.last().filter(|known| known.cut.number + 1 == cut.number);
         if let Some(before) = before.filter(|_| gaps.is_empty()) {
-            let then = told.replay(before.found.clone());
+            let then = told.replay(before.found.clone())?;
             if then != found {
                 return Err(format!("events do not lead to it: {}", difference(&then, &found)));
             }
