@@ -79,7 +79,8 @@ TABLES: tuple[tuple[str, str, tuple[Column, ...]], ...] = (
     ),
     (
         "moves",
-        "Deliverables that went from one source to another; each is a row of `ends`, too.",
+        "Deliverables that went from one source to another; each is a row of `ends`, too, unless it was a non-durable "
+        "subscription's.",
         (
             growing("position", "of the move's record"),
             growing("message", "position of the message's record"),

@@ -194,19 +194,22 @@ impl Distiller {
     fn moved(&mut self, position: Position, head: &MoveHead) -> Result<(), RowsError> {
         let actor = self.name("actor", &head.actor, [None; 3])?;
         let (source, sequence) = head.from;
-        self.row(
-            ENDS,
-            &[
-                position.0.into(),
-                source.0.into(),
-                sequence.into(),
-                sequence.into(),
-                head.time_ms.into(),
-                (head.reason as u8).into(),
-                actor,
-                0_u64.into(),
-            ],
-        )?;
+        // What a non-durable subscription had never arrived by a record, and does not end by one.
+        if source.is_kept() {
+            self.row(
+                ENDS,
+                &[
+                    position.0.into(),
+                    source.0.into(),
+                    sequence.into(),
+                    sequence.into(),
+                    head.time_ms.into(),
+                    (head.reason as u8).into(),
+                    actor,
+                    0_u64.into(),
+                ],
+            )?;
+        }
         self.row(
             MOVES,
             &[

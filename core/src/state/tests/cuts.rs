@@ -313,6 +313,30 @@ impl Play {
     }
 }
 
+#[test]
+fn what_only_a_process_has_ends_in_no_event_when_it_is_put_aside() {
+    let mut play = Play::new();
+    let volatile = play.bench.subscribe("", "news", |_| {});
+    let _claim = play.bench.state().register_reader("audit", Position::ZERO, u64::MAX);
+    let (first, there) = play.cut(100, &[]);
+    let topic = play.topic;
+    play.bench.send(topic, &Message::text("kept").ttl(5).preserved());
+    play.bench.settle();
+    play.bench.advance(10);
+    play.bench.settle();
+    assert!(play.bench.texts(volatile).is_empty());
+    let aside = UNDELIVERED.source();
+    assert_eq!(
+        play.bench.texts(aside).len(),
+        4,
+        "of both durable ones, the bridge and the other"
+    );
+    let (second, then) = play.cut(100, &[]);
+    play.bench.settle();
+    let (events, _) = Events::between(play.bench.state(), first, second).unwrap();
+    assert_eq!(events.replay(there), Ok(then));
+}
+
 proptest! {
     #![proptest_config(cases(96))]
 
