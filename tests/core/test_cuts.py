@@ -188,3 +188,23 @@ def test_what_was_kept_too_long_goes_and_is_a_gap(tmp_path: Path) -> None:
     assert ranges[-1][1] == found["position"]
     assert all(before[1] == after[0] for before, after in itertools.pairwise(ranges))
     driver.engine.stop()
+
+
+def test_whoever_reads_a_cut_that_goes_meanwhile_is_told(driver: Driver) -> None:
+    client, session = publisher(driver)
+    cut(driver)
+    confirm(driver, 1)
+    publish(driver, client, session, 1, 300)
+    cut(driver)
+    late = driver.engine.open_cut(2)
+    begun = driver.engine.open_cut(2)
+    assert begun.next() is not None
+    confirm(driver, 2)
+    driver.wait(lambda: not list(driver.folder.glob("*.cut")))
+    with pytest.raises(EngineError, match=r"\.cut is not there any more"):
+        late.next()
+    # What is open already can be read to its end; what comes after it is gone, and is not taken for the end.
+    with pytest.raises(EngineError, match=r"\.events is not there any more"):
+        while begun.next() is not None:
+            pass
+    driver.engine.stop()

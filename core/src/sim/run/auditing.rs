@@ -53,8 +53,11 @@ pub struct Auditor {
     settled: Position,
     /// The cut that waited when that was last looked at.
     ready: Option<Header>,
-    /// What it said when it was read.
+    /// The one that was read last, and may be confirmed.
     read: Option<(Header, Found)>,
+    /// What cuts said that were read and are not exported durably. One that was given up may come again, as it was, when
+    /// the power is lost before its file is gone for good.
+    seen: Vec<(Header, Found)>,
     /// Those that were exported, whether or not that is durable: the last two.
     exported: Vec<Known>,
     /// The last one whose export is durable, by this number and what came before it.
@@ -85,6 +88,7 @@ impl Auditor {
             settled: Position::ZERO,
             ready: None,
             read: None,
+            seen: Vec::new(),
             exported: Vec::new(),
             durable: 0,
             record: None,
@@ -132,6 +136,7 @@ impl Auditor {
         if self.record.is_some_and(|record| record < state.log().settled()) {
             self.record = None;
             self.durable = self.exported.last().map_or(self.durable, |known| known.cut.number);
+            self.seen.retain(|(cut, _)| cut.number > self.durable);
         }
         self.settled = state.log().settled();
         self.ready = waits(keeper, state);
@@ -162,6 +167,7 @@ impl Auditor {
         if std::mem::take(&mut self.has_moved) {
             // The files of cuts and events are not copied: the next cut is another one.
             self.read = None;
+            self.seen.clear();
         } else if let Some(cut) = expected.filter(|cut| cut.number > number) {
             if found != Some(cut) {
                 env.complaints
@@ -235,14 +241,11 @@ impl Auditor {
         adjoin(cut, events, gaps)?;
         self.gaps += gaps.len() as u64;
         let found = Found::in_file(disk, cut)?;
-        if let Some((header, before)) = &self.read
-            && header == cut
-            && *before != found
-        {
+        let seen = self.seen.iter().find(|(header, _)| header == cut);
+        if seen.is_some_and(|(_, seen)| *seen != found) {
             return Err("it says something else than before".to_owned());
         }
-        // One whose export was lost with the power was judged before.
-        let was_read = self.read.as_ref().is_some_and(|(header, _)| header == cut);
+        let was_seen = seen.is_some();
         let begun = self
             .begun
             .iter()
@@ -255,7 +258,7 @@ impl Auditor {
                     return Err(format!("it is not what there was: {}", difference(&then, expected)));
                 }
             }
-        } else if !was_read {
+        } else if !was_seen {
             return Err("nobody saw it begin".to_owned());
         }
         let mut told = Events::default();
@@ -270,6 +273,9 @@ impl Auditor {
                 return Err(format!("events do not lead to it: {}", difference(&then, &found)));
             }
             self.replays += 1;
+        }
+        if !was_seen {
+            self.seen.push((*cut, found.clone()));
         }
         self.read = Some((*cut, found));
         self.cuts += 1;
