@@ -160,6 +160,6 @@ def _already(store: Store, cut: Cut, verifier: Verifier | None) -> Manifest | No
 
 
 def _difference(there: Cut, cut: Cut) -> str:
-    names = ("store", "epoch", "position", "previous_position", "previous", "time_ms", "events", "gaps", "counters")
+    names = ("store", "epoch", "position", "previous_position", "previous", "time_ms", "events", "gaps")
     different = [name for name in names if getattr(there, name) != getattr(cut, name)]
     return f"{', '.join(different)} differ"

@@ -135,11 +135,16 @@ TABLES: tuple[tuple[str, str, tuple[Column, ...]], ...] = (
     ),
     (
         "counters",
-        "What the engine counted apart from its tables, for each source: the third witness.",
+        "What the engine counted apart from its tables since the epoch began, for each source: the third witness. Zeros are "
+        "left out. `began` + `arrived` less what ended is what the source holds.",
         (
-            few("source", "the queue or subscription"),
-            text("counter", "what was counted: in, or out by its reason"),
-            growing("value", "how many since the epoch that the manifest names"),
+            few("source", "the queue or subscription; of a topic, its number"),
+            text(
+                "counter",
+                "`began`: there were at the start; `arrived`; what ended, by its reason as in `ends`; and without a record: "
+                "`volatile` came in unlogged, `released` came back, `delivered`, `duplicates`, `unwanted` by anybody",
+            ),
+            growing("value", "how many"),
         ),
     ),
     (

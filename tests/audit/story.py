@@ -83,7 +83,7 @@ class Story:
         self.messages[at] = (at, 1, 9, self.sent, destination, self.time_ms, life, 0, 4, 0, size, high, low, None)
         self._tell("arrivals", at, 0, source, self.next[source])
         self._arrive(source, {"position": at, "bytes": size, "move": None, "reason": None, "origin": None})
-        self._count(source, "in")
+        self._count(source, "arrived")
 
     def _arrive(self, source: int, one: dict[str, Any]) -> None:
         self.due[source, self.next[source]] = one
@@ -108,7 +108,7 @@ class Story:
         last = first
         while (source, last + 1) in self.due and self.random.random() < 0.7:
             last += 1
-        reason, counter = self.random.choice(((1, "acknowledged"), (1, "acknowledged"), (2, "expired")))
+        reason, counter = self.random.choice(((1, "ACKNOWLEDGED"), (1, "ACKNOWLEDGED"), (2, "EXPIRED")))
         self._tell("ends", self._step(), source, first, last, self.time_ms, reason, BOB if reason == 1 else 0, 0)
         for sequence in range(first, last + 1):
             del self.due[source, sequence]
@@ -124,8 +124,8 @@ class Story:
         self._tell("moves", at, one["position"], 0, ORDERS, sequence, DEAD, self.next[DEAD])
         self._tell("ends", at, ORDERS, sequence, sequence, self.time_ms, 6, 0, 0)
         self._arrive(DEAD, {**one, "move": at, "reason": 5, "origin": ORDERS})
-        self._count(ORDERS, "moved")
-        self._count(DEAD, "in")
+        self._count(ORDERS, "MOVED")
+        self._count(DEAD, "arrived")
 
     def live(self, steps: int) -> None:
         """So many things happen."""
@@ -183,7 +183,6 @@ class Story:
             events=((self.cut_position, self.position if whole else lost),),
             gaps=gaps,
             previous=self.previous,
-            counters={str(source): 1 for source in _SOURCES},
         )
         self.cut_position = self.position
         return Told(self, cut, {**self.state(), **events, ("events", "names"): self.names})

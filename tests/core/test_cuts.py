@@ -72,6 +72,7 @@ def test_a_chain_of_cuts_goes_on_over_a_restart(driver: Driver) -> None:
     assert first["previous_position"] == first["position"]
     found = rows(driver, 1)
     assert (found["state/deliverables"], found["state/messages"]) == (300, 300)
+    assert found["state/counters"] == 1, "arrived"
     assert not [table for table in found if table.startswith("events/")]
     confirm(driver, 1)
 

@@ -8,7 +8,7 @@ use arrow_schema::ArrowError;
 use crate::log::disk::{Disk, DiskError};
 use crate::log::{Head, Heads, HeadsRequest, LogError, Position};
 use crate::state::heads::{Item, items, kinds};
-use crate::state::{CutRow, CutTransaction, HeadError, MessageHead};
+use crate::state::{Counted, CutRow, CutTransaction, HeadError, MessageHead, SourceId};
 
 use super::distiller::{checksum_of, copies_of, flags_of, kind_code, xid_text};
 use super::pieces::{Header, Writer};
@@ -49,8 +49,17 @@ pub enum Work {
     More,
     /// The checkpoint that the cut began with.
     Checkpoint(HeadsRequest),
-    /// The transactions that were open; nothing comes after them but the end.
-    Finish(Vec<CutTransaction>),
+    /// What was known as it began; nothing comes after that but the end.
+    Finish(Ending),
+}
+
+/// What a cut ends with.
+#[derive(Debug, Default)]
+pub struct Ending {
+    /// The transactions that were open.
+    pub transactions: Vec<CutTransaction>,
+    /// What was counted for each source, in no order.
+    pub counters: Vec<(SourceId, Counted)>,
 }
 
 /// What a part led to.
@@ -75,7 +84,7 @@ pub struct Cutting {
     next: usize,
     heads: Option<Heads>,
     message: MessageHead,
-    batches: [Batch; 10],
+    batches: [Batch; 11],
 }
 
 const DELIVERABLES: usize = 0;
@@ -88,6 +97,7 @@ const PRODUCERS: usize = 6;
 const TRANSACTIONS: usize = 7;
 const STARTS: usize = 8;
 const TAKEN: usize = 9;
+const COUNTERS: usize = 10;
 
 impl Cutting {
     /// Begins the file.
@@ -116,6 +126,7 @@ impl Cutting {
                 &tables::TRANSACTIONS,
                 &tables::STARTS,
                 &tables::TAKEN,
+                &tables::COUNTERS,
             ]
             .map(Batch::new),
         })
@@ -148,7 +159,7 @@ impl Cutting {
     #[must_use]
     pub fn run(mut self: Box<Self>, work: Work) -> Cut {
         match self.work(work) {
-            Ok(Some(transactions)) => match self.finish(&transactions) {
+            Ok(Some(ending)) => match self.finish(ending) {
                 Ok(header) => Cut::Done(header),
                 Err(error) => Cut::Failed(error),
             },
@@ -160,7 +171,7 @@ impl Cutting {
         }
     }
 
-    fn work(&mut self, work: Work) -> Result<Option<Vec<CutTransaction>>, CutError> {
+    fn work(&mut self, work: Work) -> Result<Option<Ending>, CutError> {
         match work {
             Work::Rows(rows) => rows.iter().try_for_each(|row| self.row(row))?,
             Work::Messages(request) => {
@@ -188,7 +199,7 @@ impl Cutting {
                     }
                 }
             }
-            Work::Finish(transactions) => return Ok(Some(transactions)),
+            Work::Finish(ending) => return Ok(Some(ending)),
         }
         Ok(None)
     }
@@ -365,7 +376,7 @@ impl Cutting {
         }
     }
 
-    fn finish(mut self: Box<Self>, transactions: &[CutTransaction]) -> Result<Header, CutError> {
+    fn transactions(&mut self, transactions: &[CutTransaction]) -> Result<(), CutError> {
         for open in transactions {
             let xid = open.prepared.as_ref().map(|(xid, _)| xid_text(xid));
             let prepared_ms = open.prepared.as_ref().map_or(0, |(_, time_ms)| *time_ms);
@@ -385,6 +396,22 @@ impl Cutting {
                 self.put(TAKEN, &[number, source.0.into(), (*first).into(), (*last).into()])?;
             }
         }
+        Ok(())
+    }
+
+    fn counters(&mut self, mut counters: Vec<(SourceId, Counted)>) -> Result<(), CutError> {
+        counters.sort_unstable_by_key(|(source, _)| *source);
+        for (source, counted) in counters {
+            for (name, value) in counted.told() {
+                self.put(COUNTERS, &[source.0.into(), name.into(), value.into()])?;
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(mut self: Box<Self>, ending: Ending) -> Result<Header, CutError> {
+        self.transactions(&ending.transactions)?;
+        self.counters(ending.counters)?;
         for table in 0..self.batches.len() {
             self.flush(table)?;
         }

@@ -125,6 +125,8 @@ tables! {
     STARTS = 9 "state" "starts" [long("epoch"), long("start")];
     /// What ends when a transaction that is prepared is committed.
     TAKEN = 10 "state" "taken" [long("transaction"), long("source"), long("first"), long("last")];
+    /// What was counted apart from all this, since the epoch began.
+    COUNTERS = 11 "state" "counters" [long("source"), text("counter"), long("value")];
 
     /// A message was stored.
     STORED = 32 "events" "stored" [

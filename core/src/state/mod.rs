@@ -63,6 +63,7 @@ mod transacting;
 mod transaction;
 mod upkeep;
 mod volatile;
+mod witness;
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -96,3 +97,4 @@ pub use starts::{SECRET_BYTES, Start, TOKEN_BYTES};
 pub use terminal_record::Reason;
 pub use transacting::Committed;
 pub use upkeep::{ReadJob, ReadJobDone, UpkeepDone, UpkeepJob};
+pub use witness::Counted;

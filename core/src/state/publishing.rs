@@ -22,6 +22,7 @@ use super::room::{Room, refuses, room};
 use super::selecting::{Circumstances, wants};
 use super::source::Source;
 use super::terminal_record::Reason;
+use super::witness::What;
 
 /// The boolean property that keeps a message from being dropped (EMS-MSG-A08), under the names it is known by.
 const PRESERVE_PROPERTIES: [&str; 2] = ["JMS_STERNA_PRESERVE_UNDELIVERED", "JMS_TIBCO_PRESERVE_UNDELIVERED"];
@@ -177,6 +178,7 @@ impl State {
                 Durability::Accepted
             };
             let wait_for = (last.position >= self.tables.committed).then_some(last.position);
+            self.witness.duplicate(to.source());
             return Ok(Accepted {
                 durability,
                 wait_for,
@@ -427,6 +429,7 @@ impl State {
                 let producers = &mut self.tables.producers;
                 producers.arrive_unlogged(incoming.incarnation, to, incoming.sequence, &planning.head.refused);
             }
+            self.witness.unwanted(to.source());
             self.count_published(planning, payload.len() as u64);
             return Ok(Accepted {
                 durability: Durability::Accepted,
@@ -443,6 +446,7 @@ impl State {
             &planning.head,
             &planning.unlogged,
         );
+        self.witness_arrivals(planning);
         // Behind the message: a crash in between leaves both, never neither.
         for (source, discarded) in &chosen {
             self.discard(*source, discarded)?;
@@ -525,6 +529,16 @@ impl State {
                 None if head.copies.len() > 1 => given.push((reference.source, reference.sequence + 1)),
                 None => {}
             }
+        }
+    }
+
+    fn witness_arrivals(&mut self, planning: &Planning) {
+        let transaction = planning.head.transaction;
+        for reference in &planning.head.references {
+            self.witness.count(transaction, reference.source, What::Arrived, 1);
+        }
+        for reference in &planning.unlogged {
+            self.witness.count(transaction, reference.source, What::Volatile, 1);
         }
     }
 

@@ -63,6 +63,22 @@ impl Found {
         found
     }
 
+    /// The third witness says the same of every source.
+    pub(super) fn agrees_with(&self, counters: &[(SourceId, Counted)]) {
+        let mut held: BTreeMap<u64, u64> = BTreeMap::new();
+        for (source, ..) in &self.there {
+            *held.entry(*source).or_default() += 1;
+        }
+        for (source, counted) in counters {
+            assert_eq!(
+                counted.held(),
+                Some(held.remove(&source.0).unwrap_or_default()),
+                "{source:?} {counted:?}"
+            );
+        }
+        assert_eq!(held, BTreeMap::new(), "never counted");
+    }
+
     fn of_cut(rows: &[CutRow], transactions: &[CutTransaction]) -> Self {
         let mut found = Self::default();
         for open in transactions.iter().filter(|open| open.prepared.is_some()) {
@@ -498,6 +514,7 @@ impl Play {
     fn cut(&mut self, looks: usize, steps: &[Step]) -> (Position, Found) {
         let expected = Found::in_tables(&mut self.bench);
         let begun = self.bench.state().begin_cut().unwrap();
+        expected.agrees_with(&begun.counters);
         let mut rows = begun.pending;
         let mut steps = steps.iter();
         loop {
