@@ -135,14 +135,13 @@ TABLES: tuple[tuple[str, str, tuple[Column, ...]], ...] = (
     ),
     (
         "counters",
-        "What the engine counted apart from its tables since the epoch began, for each source: the third witness. Zeros are "
-        "left out. `began` + `arrived` less what ended is what the source holds.",
+        "Counted by the engine apart from its tables, since the epoch began. `began` + `arrived` less what ended is held.",
         (
             few("source", "the queue or subscription; of a topic, its number"),
             text(
                 "counter",
-                "`began`: there were at the start; `arrived`; what ended, by its reason as in `ends`; and without a record: "
-                "`volatile` came in unlogged, `released` came back, `delivered`, `duplicates`, `unwanted` by anybody",
+                "`began`: there were at the start; `arrived`; what ended, by its reason as in `ends`; and without a "
+                "record: `volatile` came in unlogged, `released` came back, `delivered`, `duplicates`, `unwanted`",
             ),
             growing("value", "how many"),
         ),

@@ -17,7 +17,7 @@ from sterna_audit.snapshots.manifests import Cut, Gap
 PLACE = Place("bank", "broker-0")
 STORE = "5f" * 16
 ORDERS, DEAD, NEWS, PAPER = 1, 2, 3, 4
-ALICE, BOB = 11, 12
+ALICE, BOB, CLIENT, TORN = 11, 12, 13, 14
 _BEGAN_MS = 1_790_000_000_000
 _SOURCES = (ORDERS, DEAD, PAPER)
 
@@ -51,6 +51,8 @@ class Story:
         for key, what, name in ((1, "destination", "orders"), (2, "destination", "dead"), (3, "destination", "news")):
             self.names.append((key, what, name, None, None, None))
             self._tell("catalogue", self._step(), 1, key, 2 if key == NEWS else 1, 1, 1, key, 0)
+        self.names.append((CLIENT, "client id", "client-9", None, None, None))
+        self.names.append((TORN, "reason", "written and never synced", None, None, None))
         self.names.append((4, "subscription", "paper", "client-7", "news.>", "colour = 'red'"))
         self._tell("catalogue", self._step(), 3, PAPER, 0, 2, 1, 4, ALICE)
         self.names.append((ALICE, "actor", "alice", None, None, None))
@@ -128,7 +130,10 @@ class Story:
         self._count(DEAD, "arrived")
 
     def live(self, steps: int) -> None:
-        """So many things happen."""
+        """After a start and with a client, so many things happen."""
+        self._tell("opened", self._step(), 9, ALICE, CLIENT, self.time_ms)
+        self._tell("configured", self._step(), 3, self.time_ms)
+        self._tell("losses", self._step(), 2, self.position - 20, 20, None, TORN, self.time_ms)
         for _ in range(steps):
             self.random.choice((self.send, self.send, self.send, self.transact, self.end, self.move))()
 

@@ -14,6 +14,7 @@ use super::exported::Exported;
 use super::ids::{Kind, SourceId};
 use super::message_record::{MessageHead, Reference};
 use super::names::NameHead;
+use super::note::Note;
 use super::queue::{DELAYED, EXPIRES, Entry, GATED, IN_FLIGHT, MOVED, PRESERVE};
 use super::source::{Moved, Source};
 use super::starts::StartHead;
@@ -53,6 +54,7 @@ impl Tables {
             kinds::START => self.apply_start(epoch, &StartHead::decode(head)?),
             kinds::PRODUCER_NAME => self.apply_name(&NameHead::decode(head)?),
             kinds::EXPORTED => self.exported = Some(Exported::decode(head)?),
+            kinds::NOTE => drop(Note::decode(head)?),
             _ => return Err(HeadError::Kind(kind)),
         }
         Ok(())

@@ -370,6 +370,7 @@ impl State {
         if self.tables.live {
             self.log_start(start)?;
         }
+        self.note_losses(report);
         self.settle_forced(report, is_forced)
     }
 

@@ -41,6 +41,7 @@ mod knowing;
 mod looking;
 mod message_record;
 mod names;
+mod note;
 mod producers;
 mod properties;
 mod publishing;
@@ -85,6 +86,7 @@ pub use ids::{DestinationId, Kind, Now, SourceId, Tx, UNDELIVERED, XID_PART_BYTE
 pub use looking::{BrowseCursor, BrowseNext};
 pub use message_record::{MessageCopy, MessageHead, Reference};
 pub use names::{NameError, Named, PRODUCER_NAME_CHARS_MAX};
+pub use note::{Loss, Note, Told};
 pub use producers::ProducerKnowledge;
 pub use properties::{OverflowPolicy, Properties, Store, StoreDefinition, StoreIndex, Stores};
 pub use publishing::{Accepted, Durability, Incoming};
