@@ -135,7 +135,7 @@ TABLES: tuple[tuple[str, str, tuple[Column, ...]], ...] = (
     ),
     (
         "counters",
-        "Counted by the engine apart from its tables, since the epoch began. `began` + `arrived` less what ended is held.",
+        "Counted apart from all tables, since the epoch began. `began` and `arrived` less what ended is what is held.",
         (
             few("source", "the queue or subscription; of a topic, its number"),
             text(
