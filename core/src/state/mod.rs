@@ -42,6 +42,7 @@ mod looking;
 mod message_record;
 mod names;
 mod note;
+mod planted;
 mod producers;
 mod properties;
 mod publishing;

@@ -16,6 +16,7 @@ use super::error::PublishError;
 use super::facade::State;
 use super::ids::{DestinationId, Kind, SourceId, Tx};
 use super::message_record::{COPIES_MAX, MessageCopy, MessageHead, Reference};
+use super::planted::Fault;
 use super::records::check_appended;
 use super::refusals::Refusal;
 use super::room::{Room, refuses, room};
@@ -69,7 +70,7 @@ pub enum Durability {
 }
 
 /// A message that was taken in.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Accepted {
     /// What its confirmation may say, once `wait_for` is committed.
     pub durability: Durability,
@@ -192,10 +193,18 @@ impl State {
         {
             return Err(PublishError::UnknownProducer);
         }
+        if self.tables.planted.loses(incoming) {
+            return Ok(Accepted::default());
+        }
         let mut planning = std::mem::take(&mut self.planning);
-        let result = self
+        let mut result = self
             .plan(&mut planning, to, incoming)
             .and_then(|()| self.store(&mut planning, to, incoming));
+        if result.is_ok() && self.tables.planted.hits(Fault::DoubleMessage, &planning.head) {
+            result = self
+                .plan(&mut planning, to, incoming)
+                .and_then(|()| self.store(&mut planning, to, incoming));
+        }
         self.planning = planning;
         if let (Err(error), Some(tx)) = (&result, incoming.transaction) {
             // All or nothing: with this message missing the transaction can only be rolled back (EMS-TX-A02).
@@ -319,6 +328,9 @@ impl State {
                     name,
                 });
             };
+            if self.tables.planted.hits(Fault::MissBridge, &planning.head) {
+                continue;
+            }
             self.bridged += 1;
             self.tables.catalogue.refresh_routes(id);
             self.plan_copy(planning, id, incoming, Some((self.bridge_incarnation, self.bridged)))?;
@@ -415,6 +427,7 @@ impl State {
         if logged {
             // Here alone, before the head's length is asked for: however many copies, one sum. In memory nothing asks for it.
             planning.head.checksum = Some(incoming.view.body().checksum(incoming.uploaded));
+            self.tables.planted.spoil(&mut planning.head);
         }
         let discarding = std::mem::take(&mut planning.discarding);
         let chosen = self.choose_for(&planning.head, &discarding, payload.len() as u64, logged)?;
