@@ -20,10 +20,12 @@ from sterna_broker import descriptors
 from sterna_broker.access.gate import Gate
 from sterna_broker.access.users import UserStore
 from sterna_broker.addresses import Address, is_loopback
+from sterna_broker.cluster.claims import claim_of
 from sterna_broker.cluster.configuration import ClusterConfiguration
 from sterna_broker.cluster.member import Member
 from sterna_broker.configuration.applied import AppliedFolder
 from sterna_broker.configuration.live import LiveConfiguration
+from sterna_broker.configuration.objects import Entry
 from sterna_broker.configuration.source import DefaultSource, FolderSource, Source
 from sterna_broker.losses import Losses
 from sterna_broker.monitor.application import Monitor
@@ -33,6 +35,7 @@ from sterna_broker.options import BrokerOptions, Settings, missing_protection, r
 from sterna_broker.pump import Pump
 from sterna_broker.server.admin import Administration
 from sterna_broker.server.connect import Connect
+from sterna_broker.server.cuts import Cuts
 from sterna_broker.server.listening import Listener
 from sterna_broker.server.receiving import Receiving
 from sterna_broker.server.sending import Sending
@@ -62,6 +65,7 @@ class _Parts:
     connect: Connect
     sending: Sending
     receiving: Receiving
+    cuts: Cuts
     services: Services
     listener: Listener
     monitor: Monitor
@@ -216,7 +220,8 @@ class Node:
         )
         sending, receiving = Sending(pump), Receiving(pump, limits.leases)
         administration = Administration(pump, self.live, statistics, desk)
-        services = Services(connect, sending, receiving, administration, gate.admit_call)
+        cuts = Cuts(pump, self.live, settings.name, *self._cluster_of_cuts())
+        services = Services(connect, sending, receiving, administration, cuts, gate.admit_call)
         metrics = Metrics(pump, statistics, settings.metrics_destinations, self.member)
         metrics.dangling_bridges = lambda: len(self.live.dangling_bridges)
         at_once = descriptors.shares(descriptors.limit(), limits.connections)
@@ -230,7 +235,7 @@ class Node:
         )
         losses = Losses(pump)
         self._parts = _Parts(
-            engine, gate, pump, connect, sending, receiving, services, listener, monitor, statistics, losses
+            engine, gate, pump, connect, sending, receiving, cuts, services, listener, monitor, statistics, losses
         )
         pump.start()
         losses.start()
@@ -244,6 +249,18 @@ class Node:
         if self.member is not None and isinstance(self.live, ClusterConfiguration):
             addresses = [f"sterna{'s' if gate.tls else ''}://{self.messaging}"]
             await self.member.serve(self.live, addresses, self._leave)
+
+    def _cluster_of_cuts(self) -> tuple[str, Callable[[Entry], int]]:
+        """The cluster's name, and what tells an object's revision there: nobody counts those of a folder."""
+        member = self.member
+        if member is None or self.options.cluster is None:
+            return "", lambda _: 0
+
+        def revision(entry: Entry) -> int:
+            stored = member.examined.judged.get(claim_of(entry.resource))
+            return stored.revision if stored is not None else 0
+
+        return self.options.cluster.cluster, revision
 
     def readiness(self) -> Readiness:
         """Whether clients should come, and why not."""
@@ -302,6 +319,7 @@ class Node:
         self._state = parts.statistics.state = "draining"
         await parts.listener.set_serving(serving=False)
         parts.services.accepting = False
+        parts.cuts.stop()
         drain_ms = 0 if self._hurry.is_set() else self.settings.drain_ms
         parts.pump.tick().go_away("SHUTTING_DOWN", [], drain_ms)
         parts.pump.touch()

@@ -423,11 +423,12 @@ class Cut(_message.Message):
     def __init__(self, cluster: _Optional[str] = ..., broker: _Optional[str] = ..., store_id: _Optional[str] = ..., number: _Optional[int] = ..., epoch: _Optional[int] = ..., position: _Optional[int] = ..., previous_position: _Optional[int] = ..., time_ms: _Optional[int] = ..., schema: _Optional[int] = ..., previous_manifest: _Optional[bytes] = ..., events: _Optional[_Iterable[_Union[CutRange, _Mapping]]] = ..., gaps: _Optional[_Iterable[_Union[CutGap, _Mapping]]] = ..., counters: _Optional[_Mapping[int, int]] = ..., rows: _Optional[int] = ..., bytes: _Optional[int] = ...) -> None: ...
 
 class CutRange(_message.Message):
-    __slots__ = ("to",)
-    FROM_FIELD_NUMBER: _ClassVar[int]
-    TO_FIELD_NUMBER: _ClassVar[int]
-    to: int
-    def __init__(self, to: _Optional[int] = ..., **kwargs) -> None: ...
+    __slots__ = ("start", "end")
+    START_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    start: int
+    end: int
+    def __init__(self, start: _Optional[int] = ..., end: _Optional[int] = ...) -> None: ...
 
 class CutGap(_message.Message):
     __slots__ = ("range", "reason")
