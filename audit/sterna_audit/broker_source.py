@@ -29,7 +29,9 @@ class BrokerSource:
         """
         cut = self._held.cut
         if cut.schema != schema.VERSION:
-            raise ExportError(f"the broker tells version {cut.schema} of the schema, this program writes {schema.VERSION}")
+            raise ExportError(
+                f"the broker tells version {cut.schema} of the schema, this program writes {schema.VERSION}"
+            )
         try:
             place = Place(cut.cluster or NO_CLUSTER, cut.broker)
         except ValueError as error:

@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
@@ -200,4 +201,10 @@ class HeldCut:
             answer = await self._call.read()
         except grpc.aio.AioRpcError as error:
             raise self._admin._error(error) from error
+        except asyncio.CancelledError:
+            # Of this task, or of the call alone, which went with its channel.
+            task = asyncio.current_task()
+            if not self._call.cancelled() or (task is not None and task.cancelling()):
+                raise
+            raise ConnectionLostError("the call that holds the cut was ended here") from None
         return None if answer is grpc.aio.EOF else answer

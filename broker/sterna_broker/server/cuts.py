@@ -1,8 +1,8 @@
 """Cuts for snapshots: begun, handed out piece by piece to one exporter at a time, confirmed.
 
-The engine writes a cut beside its log and keeps it until it is confirmed or given up for space; here it is only read, off
-the event loop and no faster than the caller takes it. Whoever reads holds the cut: of two exporters that write to one
-place each would take the other's files for remains. The hold is the call itself, so that it ends with whoever has it.
+The engine writes a cut beside its log and keeps it until it is confirmed or given up for space; here it is only read,
+off the event loop and no faster than the caller takes it. Whoever reads holds the cut: of two exporters that write to
+one place each would take the other's files for remains. The hold is the call itself: it ends with whoever has it.
 """
 
 import asyncio
@@ -66,6 +66,8 @@ class Cuts:
         self._names = {"broker": broker, "cluster": cluster}
         self._revision = revision
         self._hold: _Hold | None = None
+        # The last one, for whoever has not heard the answer and says it again.
+        self._confirmed: _Hold | None = None
         self._stopping = False
 
     async def begin(self, request: admin.BeginCutRequest) -> admin.BeginCutResponse:
@@ -124,8 +126,9 @@ class Cuts:
         if len(request.manifest) != _MANIFEST_BYTES:
             message = f"manifest has {len(request.manifest)} bytes, a SHA-256 has {_MANIFEST_BYTES}."
             raise RefusedError("INVALID_ARGUMENT", "manifest", message, "Give the hash of the manifest's bytes.")
-        hold = self._hold
-        if hold is None or hold.number != request.hold:
+        known = (hold for hold in (self._hold, self._confirmed) if hold is not None)
+        hold = next((hold for hold in known if hold.number == request.hold), None)
+        if hold is None:
             message = "This cut is not held by the call that is named: it has ended."
             raise RefusedError("CONFLICT", "hold", message, "Read the cut again, then confirm it.", retryable=True)
         if hold.facts["number"] != request.number:
@@ -135,6 +138,7 @@ class Cuts:
             self._check(hold)
             self._pump.tick().confirm_cut(request.number, request.manifest)
             hold.manifest = request.manifest
+            self._confirmed = hold
             self._pump.touch()
         await self._pump.durable()
         if not hold.over.is_set():

@@ -183,6 +183,7 @@ def audits() -> Iterator[None]:
 
 
 def opened_store(root: str) -> "Store":
+    """Where snapshots are, by what the command line says."""
     from sterna_audit.snapshots.stores import open_store
 
     try:

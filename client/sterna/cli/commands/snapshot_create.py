@@ -5,7 +5,6 @@ Broken off at any point and repeated, it goes on with the same cut: the broker k
 
 import asyncio
 import re
-import time
 from contextlib import AsyncExitStack
 from enum import StrEnum
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sterna._surroundings import monotonic_s
 from sterna.admin import Admin
 from sterna.cli import options
 from sterna.cli.commands.snapshot import audits, opened_store, signer_of, taken_at
@@ -68,7 +68,8 @@ def create(
         typer.Option("--verify-key", metavar="FILE", help="Another public key whose signatures there count; several."),
     ] = None,
     principals: Annotated[
-        Principals, typer.Option("--principals", help="Principals and client ids: as keyed hashes, as they are, or not.")
+        Principals,
+        typer.Option("--principals", help="Principals and client ids: as keyed hashes, as they are, or not."),
     ] = Principals.HASHED,
     principals_key: Annotated[
         Path | None, typer.Option("--principals-key", metavar="FILE", help="The key of those hashes, 16 bytes or more.")
@@ -117,7 +118,7 @@ async def _create(
 
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(server.admin(timeout=timeout))
-        held = await _held(client, stack, time.monotonic() + wait, timeout)
+        held = await _held(client, stack, monotonic_s() + wait, timeout)
         advance = stack.enter_context(progress(f"cut {held.cut.number} of {held.cut.broker}", held.cut.rows))
         options_ = replace(writing, progress=lambda so_far: advance(so_far.rows))
         return await export(BrokerSource(held), store, options_, verifier=verifier), held.cut
@@ -126,20 +127,20 @@ async def _create(
 async def _held(client: Admin, stack: AsyncExitStack, until_s: float, timeout: float) -> HeldCut:
     """The cut that waits, or a new one, once it is whole and nobody else holds it."""
     while True:
-        cut = await client.begin_cut(wait=max(0.0, min(_CALL_S, timeout / 2, until_s - time.monotonic())))
+        cut = await client.begin_cut(wait=max(0.0, min(_CALL_S, timeout / 2, until_s - monotonic_s())))
         if cut is not None:
             try:
                 return await stack.enter_async_context(client.hold_cut(cut))
             except ConflictError:
                 # Another exporter has kept it just now: the next one is ours.
-                if time.monotonic() >= until_s:
+                if monotonic_s() >= until_s:
                     raise
                 continue
             except InUseError:
-                if time.monotonic() + _AGAIN_S >= until_s:
+                if monotonic_s() + _AGAIN_S >= until_s:
                     raise
                 await asyncio.sleep(_AGAIN_S)
-        elif time.monotonic() >= until_s:
+        elif monotonic_s() >= until_s:
             raise CommandError(
                 "the broker has not finished the cut in time", remedy="repeat the command, or give a longer --wait"
             )
@@ -150,7 +151,9 @@ def _privacy(principals: Principals, key: Path | None) -> "Privacy":
 
     if principals is not Principals.HASHED:
         if key is not None:
-            raise usage(f"--principals-key is for hashes, and principals are kept {principals}", "leave one of them out")
+            raise usage(
+                f"--principals-key is for hashes, and principals are kept {principals}", "leave one of them out"
+            )
         return Privacy(principals.value)
     if key is None:
         raise usage(
@@ -181,7 +184,9 @@ def _bytes_per_second(rate: str) -> float | None:
         return None
     found = _RATE.fullmatch(rate)
     if found is None or float(found[1]) * _UNITS[found[2]] < _RATE_MIN:
-        raise usage(f"--rate is {rate[:40]!r}, and has to be a number of bytes from 100k on", "write it as 500k, 20M or 1G")
+        raise usage(
+            f"--rate is {rate[:40]!r}, and has to be a number of bytes from 100k on", "write it as 500k, 20M or 1G"
+        )
     return float(found[1]) * _UNITS[found[2]]
 
 
