@@ -99,8 +99,9 @@ async def export(
                         await thread.run(partial(writer.add, folder, table, batch))
                 data = await thread.run(lambda: writer.finish(cut, extra_options))
             except BaseException:
-                # After what is under way there, and waited for by nobody: nothing depends on it.
-                thread.submit(writer.abandon)
+                # The source is not let go before: another may write to the same place from then on.
+                writer.give_up()
+                await thread.run_to_its_end(writer.abandon)
                 raise
             exported = Exported(decoded(data), cut.place.cut(cut.number), is_new=True)
         else:
@@ -122,8 +123,18 @@ class _Thread:
     async def run(self, action: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._pool, action)
 
-    def submit(self, action: Callable[[], None]) -> None:
-        self._pool.submit(action)
+    async def run_to_its_end(self, action: Callable[[], None]) -> None:
+        """After what is under way there, and also when whoever waits is cancelled, which is put off until then."""
+        future = self._pool.submit(action)
+        cancelled: asyncio.CancelledError | None = None
+        while not future.done():
+            try:
+                await asyncio.wait((asyncio.wrap_future(future),))
+            except asyncio.CancelledError as error:
+                cancelled = error
+        if cancelled is not None:
+            raise cancelled
+        future.result()
 
 
 def _already(store: Store, cut: Cut, verifier: Verifier | None) -> Manifest | None:
