@@ -277,7 +277,7 @@ class Admin:
 
         Entering it raises InUseError while somebody else holds it, and ConflictError if it does not wait any more.
         """
-        return HeldCut(self, cut)
+        return HeldCut(cut, self._stream, self._call, self._error)
 
     async def _browse(
         self, source_name: str, selector: str, limit: int, after_sequence: int, body_bytes: int, **what: Any

@@ -12,17 +12,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from sterna.errors import ConnectionLostError, ProtocolError
-
-if TYPE_CHECKING:
-    from sterna.admin import Admin
+from sterna.errors import ConnectionLostError, ProtocolError, SternaError
 
 __all__ = ["Cut", "CutManifest", "CutPiece", "HeldCut"]
+
+# A call with many answers, and one with one, by the method's name.
+_Open = Callable[[str, Any], Awaitable[Any]]
+_Call = Callable[[str, Any], Awaitable[Any]]
 
 # No broker makes a larger one.
 _PIECE_BYTES_MAX = 64 * 1024 * 1024
@@ -111,9 +112,11 @@ class CutManifest:
 class HeldCut:
     """A cut that is held, made by `Admin.hold_cut`; to be used with `async with`."""
 
-    def __init__(self, admin: Admin, cut: Cut) -> None:
-        self._admin = admin
+    def __init__(self, cut: Cut, opens: _Open, calls: _Call, error_of: Callable[[Any], SternaError]) -> None:
         self._cut = cut
+        self._opens = opens
+        self._calls = calls
+        self._error_of = error_of
         self._call: Any = None
         self._hold = 0
 
@@ -134,7 +137,7 @@ class HeldCut:
         request = admin_pb2.ReadCutRequest(
             store_id=self._cut.store_id, number=self._cut.number, position=self._cut.position
         )
-        self._call = await self._admin._stream("ReadCut", request)
+        self._call = await self._opens("ReadCut", request)
         try:
             answer = await self._next()
             if answer is None or not answer.HasField("held"):
@@ -191,7 +194,7 @@ class HeldCut:
         from sterna._proto.sterna.v1 import admin_pb2
 
         request = admin_pb2.ConfirmCutRequest(hold=self._hold, number=self._cut.number, manifest=manifest)
-        await self._admin._call("ConfirmCut", request)
+        await self._calls("ConfirmCut", request)
 
     async def _next(self) -> Any:
         """The next answer; None when the broker ended the call."""
@@ -200,7 +203,7 @@ class HeldCut:
         try:
             answer = await self._call.read()
         except grpc.aio.AioRpcError as error:
-            raise self._admin._error(error) from error
+            raise self._error_of(error) from error
         except asyncio.CancelledError:
             # Of this task, or of the call alone, which went with its channel.
             task = asyncio.current_task()

@@ -118,8 +118,10 @@ class LogSettings(Model):
 
 
 class SnapshotSettings(Model):
-    """What the broker keeps for snapshots until they are taken; see docs/audits/snapshots.md. It never holds up a send:
-    what is over goes, and the snapshot says what is missing."""
+    """What the broker keeps for snapshots until they are taken, see docs/audits/snapshots.md.
+
+    It never holds up a send: what is over goes, and the snapshot says what is missing.
+    """
 
     kept_bytes: int | None = Field(default=None, ge=MEBIBYTE, le=1024 * 1024 * MEBIBYTE)
     """The most bytes of disk for it. Default: a tenth of the data folder's volume."""

@@ -3,15 +3,20 @@
 import asyncio
 import hashlib
 import random
+import re
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import aiohttp
 import pytest
 import sterna.admin
 from sterna.cuts import Cut, CutManifest, CutPiece, HeldCut
 from sterna.errors import ConflictError, ConnectionLostError, InUseError, InvalidArgumentError, ShuttingDownError
+from prometheus_client.parser import text_string_to_metric_families
+from sterna_broker import kept_for_snapshots
 from sterna_broker.server.cuts import Cuts
 
 from tests.broker.calls import CallError, call
@@ -71,7 +76,9 @@ def large_pieces(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 async def whole(admin: Admin) -> Cut:
     """The cut that waits, or a new one."""
-    return await eventually(lambda: admin.begin_cut(wait=1))
+    while (cut := await admin.begin_cut(wait=1)) is None:
+        pass
+    return cut
 
 
 async def told(held: HeldCut) -> Counter[str]:
@@ -139,13 +146,16 @@ async def test_one_exporter_at_a_time_holds_a_cut_and_lets_it_go_at_once(node: A
         async for _ in held.parts():
             break
 
-    async def takes() -> HeldCut | None:
-        try:
-            return await other.hold_cut(cut).__aenter__()
-        except InUseError:
-            return None
+    taken = other.hold_cut(cut)
 
-    taken: HeldCut = await eventually(takes)
+    async def takes() -> bool:
+        try:
+            await taken.__aenter__()
+        except InUseError:
+            return False
+        return True
+
+    await eventually(takes)
     assert (await told(taken))["state/deliverables"] == 10
     # Who had it before cannot confirm it any more.
     with pytest.raises(ConflictError, match="is not held by the call that is named"):
@@ -277,3 +287,48 @@ async def test_whoever_loses_the_connection_holds_nothing(node: Any, admin_of: A
     await eventually(is_free)
     with pytest.raises(ConnectionLostError, match="was ended here"):
         await told(held)
+
+
+async def test_at_half_of_what_may_wait_the_broker_is_ready_and_says_that_a_snapshot_is_due(
+    node: Any, wire: Any, admin_of: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logged: list[tuple[str, dict[str, Any]]] = []
+    log = SimpleNamespace(warning=lambda event, **line: logged.append((event, line)))
+    monkeypatch.setattr(kept_for_snapshots, "_log", log)
+    running = await node([manifest("Broker", "sterna", SMALL), *ANYTHING])
+    kept = running._parts.kept
+    await fill(wire, running, 30_000)
+    kept.tell()
+    assert (running.readiness().warnings, logged) == ([], [])
+    admin = await admin_of(running)
+    cut = await whole(admin)
+    kept.tell()
+    kept.tell()
+    [(event, line)] = logged
+    assert (event, line["bytes_max"]) == ("snapshot_due", 2**20)
+    assert 2**19 <= line["kept_bytes"] < 2**20
+    readiness = running.readiness()
+    assert readiness.ready
+    [warning] = readiness.warnings
+    assert re.fullmatch(
+        r"a snapshot is due: 0 of 1 MiB wait for it, the oldest for 0 of 168 hours; "
+        r"beyond that the oldest is given up",
+        warning,
+    )
+    metrics = await metrics_of(running)
+    assert metrics["sterna_snapshot_half_full"] == 1
+    assert metrics["sterna_snapshot_kept_bytes"] == line["kept_bytes"]
+    assert 0 <= metrics["sterna_snapshot_kept_seconds"] < 60
+    assert (metrics["sterna_snapshot_exported_cut"], metrics["sterna_snapshot_gaps"]) == (0, 0)
+    async with admin.hold_cut(cut) as held:
+        await held.confirm(MANIFEST)
+    await eventually(lambda: not running.readiness().warnings)
+    metrics = await metrics_of(running)
+    assert (metrics["sterna_snapshot_half_full"], metrics["sterna_snapshot_exported_cut"]) == (0, 1)
+
+
+async def metrics_of(running: Any) -> dict[str, float]:
+    """The broker's metrics without labels."""
+    async with aiohttp.ClientSession() as session, session.get(f"http://{running.monitor}/metrics") as response:
+        families = text_string_to_metric_families(await response.text())
+    return {one.name: one.value for family in families for one in family.samples if not one.labels}

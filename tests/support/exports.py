@@ -12,14 +12,15 @@ from sterna_audit.exporting import Exported, export
 from sterna_audit.snapshots.stores import Store
 
 from tests.audit.kept import PLAIN, VERIFIER
-from tests.waiting import eventually
 
 
 @asynccontextmanager
 async def holding(url: str) -> AsyncIterator[BrokerSource]:
     """The broker's cut, begun or found again, held."""
     async with sterna.admin.connect(url) as admin:
-        cut = await eventually(lambda: admin.begin_cut(wait=5), timeout_s=60)
+        cut = None
+        while cut is None:
+            cut = await admin.begin_cut(wait=5)
         async with admin.hold_cut(cut) as held:
             yield BrokerSource(held)
 

@@ -63,7 +63,7 @@ class Cuts:
     ) -> None:
         self._pump = pump
         self._live = live
-        self._names = {"broker": broker, "cluster": cluster}
+        self._broker, self._cluster = broker, cluster
         self._revision = revision
         self._hold: _Hold | None = None
         # The last one, for whoever has not heard the answer and says it again.
@@ -234,7 +234,8 @@ class Cuts:
 
     def _message(self, facts: Facts) -> admin.Cut:
         cut = admin.Cut(
-            **self._names,
+            cluster=self._cluster,
+            broker=self._broker,
             store_id=facts["store"],
             previous_manifest=bytes.fromhex(facts["previous"] or ""),
             events=[admin.CutRange(start=start, end=end) for start, end in _joined(facts["events"])],
@@ -264,5 +265,5 @@ def _joined(ranges: list[list[int]]) -> list[list[int]]:
 
 
 def _given_up(facts: Facts) -> RefusedError:
-    why = facts.get("why") or "another one was begun, or it was confirmed"
+    why = facts.get("why") or "it does not wait any more"
     return RefusedError("CONFLICT", "cut", f"The cut was given up: {why}.", "Take another one.", retryable=True)

@@ -154,7 +154,7 @@ def _privacy(principals: Principals, key: Path | None) -> "Privacy":
             raise usage(
                 f"--principals-key is for hashes, and principals are kept {principals}", "leave one of them out"
             )
-        return Privacy(principals.value)
+        return Privacy("plain" if principals is Principals.PLAIN else "none")
     if key is None:
         raise usage(
             "principals and client ids are kept as keyed hashes, and there is no key",
