@@ -61,13 +61,11 @@ def main() -> int:
 
 async def _exports(broker: Broker, root: Path, count: int) -> None:
     await _fill(broker, count)
-    took_s, manifest = await _exported(broker, root)
-    _say("cut", count, took_s, manifest)
+    _say("cut", count, *await _exported(broker, root))
     await _fill(broker, count)
     each = count // _QUEUES
     await acknowledge(broker, _names(), each)
-    took_s, manifest = await _exported(broker, root)
-    _say("events", count * 2 - each * _QUEUES, took_s, manifest)
+    _say("events", count * 2 - each * _QUEUES, *await _exported(broker, root))
 
 
 def _names() -> list[str]:
@@ -90,15 +88,15 @@ async def _fill(broker: Broker, count: int) -> None:
             await producer.close()
 
 
-async def _exported(broker: Broker, root: Path) -> tuple[tuple[float, float], Manifest]:
-    """How long the cut took, and its export; what it is."""
+async def _exported(broker: Broker, root: Path) -> tuple[tuple[float, float], int, Manifest]:
+    """How long the cut took, and its export; its bytes on the broker's disk; what it is."""
     async with sterna.admin.connect(broker.url) as admin:
         begin = time.monotonic()
         cut = await _cut(admin)
         whole = time.monotonic()
         async with admin.hold_cut(cut) as held:
             found = await export(BrokerSource(held), Directory(root), _OPTIONS)
-        return (whole - begin, time.monotonic() - whole), found.manifest
+        return (whole - begin, time.monotonic() - whole), cut.bytes, found.manifest
 
 
 async def _cut(admin: sterna.admin.Admin) -> Cut:
@@ -107,7 +105,7 @@ async def _cut(admin: sterna.admin.Admin) -> Cut:
     return cut
 
 
-def _say(step: str, queued: int, took_s: tuple[float, float], manifest: Manifest) -> None:
+def _say(step: str, queued: int, took_s: tuple[float, float], kept: int, manifest: Manifest) -> None:
     rows: Counter[str] = Counter()
     size: Counter[str] = Counter()
     for path, entry in manifest.files.items():
@@ -121,6 +119,7 @@ def _say(step: str, queued: int, took_s: tuple[float, float], manifest: Manifest
         "export_s": round(took_s[1], 2),
         "queued_per_s": round(queued / took_s[1]),
         "rows_per_s": round((rows["state"] + rows["events"]) / took_s[1]),
+        "kept_bytes": kept,
         "state_rows": rows["state"],
         "event_rows": rows["events"],
         "bytes_per_event": round(size["events"] / max(rows["events"], 1), 2),

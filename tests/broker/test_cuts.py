@@ -13,9 +13,9 @@ from typing import Any
 import aiohttp
 import pytest
 import sterna.admin
+from prometheus_client.parser import text_string_to_metric_families
 from sterna.cuts import Cut, CutManifest, CutPiece, HeldCut
 from sterna.errors import ConflictError, ConnectionLostError, InUseError, InvalidArgumentError, ShuttingDownError
-from prometheus_client.parser import text_string_to_metric_families
 from sterna_broker import kept_for_snapshots
 from sterna_broker.server.cuts import Cuts
 

@@ -151,7 +151,7 @@ def prune(
 
         retention = _retention(keep, keep_table or [])
         verifier = _verifier(key, unsigned=unsigned)
-        signer = signer_of(sign_with, unsigned=unsigned, dry_run=dry_run)
+        signer = signer_of(sign_with, "what is gone", unsigned=unsigned or dry_run)
         store = opened_store(root)
         found = [
             pruning.prune(store, place, retention, signer, verifier, dry_run=dry_run)
@@ -209,13 +209,13 @@ def _verifier(keys: list[Path] | None, *, unsigned: bool) -> "Verifier | None":
         raise usage(str(error)) from error
 
 
-def signer_of(path: Path | None, *, unsigned: bool, dry_run: bool = False) -> "Signer | None":
-    """Who signs; None: nobody, as was asked for."""
+def signer_of(path: Path | None, what: str, *, unsigned: bool) -> "Signer | None":
+    """Who signs something; None: nobody, as was asked for."""
     from sterna_audit.snapshots.keys import KeyFileError, read_signer
 
     if path is None:
-        if not unsigned and not dry_run:
-            raise usage("nobody signs", "give --sign-with FILE, or --unsigned")
+        if not unsigned:
+            raise usage(f"nobody signs {what}", "give --sign-with FILE, or --unsigned")
         return None
     try:
         return read_signer(path)

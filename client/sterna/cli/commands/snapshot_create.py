@@ -98,7 +98,9 @@ def create(
         from sterna_audit.snapshots.writing import WriterOptions
 
         writing = WriterOptions(
-            _privacy(principals, principals_key), signer_of(sign_with, unsigned=unsigned), _bytes_per_second(rate)
+            _privacy(principals, principals_key),
+            signer_of(sign_with, "the manifest", unsigned=unsigned),
+            _bytes_per_second(rate),
         )
         verifier = _verifier(writing, verify_key)
         store = opened_store(to)
