@@ -63,7 +63,7 @@ class Cut:
         number: from 1 on, one more than the cut before.
         epoch: of the broker, at the cut; since it began the table `counters` counts.
         position: of the log, where the cut is.
-        previous_position: where the cut before was; 0 for the first.
+        previous_position: where the cut before was; for the first, of which nothing before is told, its own or 0.
         time_ms: when it was taken, milliseconds since 1970. Only shown: audits judge by positions.
         events: the ranges of the log, from a position up to another, that the event files cover.
         gaps: those that they do not.

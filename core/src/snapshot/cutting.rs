@@ -14,8 +14,6 @@ use super::distiller::{checksum_of, copies_of, flags_of, kind_code, xid_text};
 use super::pieces::{Header, Writer};
 use super::tables::{self, Batch, Cell, Misfit};
 
-/// Rows that become a piece.
-const ROWS_MAX: usize = 65_536;
 /// Heads that are looked at in one call.
 const HEADS_MAX: usize = 65_536;
 
@@ -206,7 +204,7 @@ impl Cutting {
 
     fn put(&mut self, table: usize, cells: &[Cell<'_>]) -> Result<(), CutError> {
         self.batches[table].push(cells)?;
-        if self.batches[table].rows() >= ROWS_MAX {
+        if self.batches[table].is_full() {
             self.flush(table)?;
         }
         Ok(())

@@ -101,8 +101,8 @@ impl Distiller {
 
     /// Whether there are rows enough for pieces.
     #[must_use]
-    pub const fn is_full(&self) -> bool {
-        self.rows >= ROWS_MAX
+    pub fn is_full(&self) -> bool {
+        self.rows >= ROWS_MAX || self.batches[NAMES].is_full()
     }
 
     /// All rows as pieces: table, number of rows, stream.

@@ -19,11 +19,10 @@ impl Keeper {
         self.trash.extend(self.events.values().map(Header::file_name));
         let dropped = std::mem::take(&mut self.events);
         let from = dropped.keys().next().copied().unwrap_or(self.distilled);
-        self.trash.extend(
-            self.cut
-                .take_if(|_| self.confirmed.is_none())
-                .map(|cut| cut.file_name()),
-        );
+        if let Some(cut) = self.cut.take_if(|_| self.confirmed.is_none()) {
+            self.trash.push(cut.file_name());
+            self.failed = Some("the disk was full".to_owned());
+        }
         state.remove_reader(EVENTS);
         self.claims = false;
         self.distilled = from.min(self.distilled);

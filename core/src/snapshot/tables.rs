@@ -369,6 +369,10 @@ impl Builder {
     }
 }
 
+/// So many rows, or bytes of texts, are enough for a piece.
+const PIECE_ROWS_MAX: usize = 65_536;
+const PIECE_TEXT_BYTES_MAX: usize = 16 * 1024 * 1024;
+
 /// Rows of one table on their way into a piece.
 pub struct Batch {
     /// Which table.
@@ -376,6 +380,8 @@ pub struct Batch {
     schema: SchemaRef,
     builders: Vec<Builder>,
     rows: usize,
+    /// Of texts, whose length nothing else bounds.
+    text_bytes: usize,
 }
 
 impl Batch {
@@ -388,6 +394,7 @@ impl Batch {
             schema: spec.schema(),
             builders,
             rows: 0,
+            text_bytes: 0,
         }
     }
 
@@ -395,6 +402,12 @@ impl Batch {
     #[must_use]
     pub const fn rows(&self) -> usize {
         self.rows
+    }
+
+    /// Whether it is enough for a piece.
+    #[must_use]
+    pub const fn is_full(&self) -> bool {
+        self.rows >= PIECE_ROWS_MAX || self.text_bytes >= PIECE_TEXT_BYTES_MAX
     }
 
     /// Adds a row.
@@ -412,6 +425,9 @@ impl Batch {
             if !fits {
                 return Err(Misfit { table, column });
             }
+            if let Some(Cell::Text(text)) = cells.get(index) {
+                self.text_bytes += text.len();
+            }
         }
         self.rows += 1;
         Ok(())
@@ -423,7 +439,7 @@ impl Batch {
     /// Arrow's.
     pub fn take(&mut self) -> Result<Vec<u8>, ArrowError> {
         let arrays = self.builders.iter_mut().map(Builder::finish).collect();
-        self.rows = 0;
+        (self.rows, self.text_bytes) = (0, 0);
         let batch = RecordBatch::try_new(self.schema.clone(), arrays)?;
         let options = IpcWriteOptions::default().try_with_compression(Some(CompressionType::LZ4_FRAME))?;
         let mut writer = StreamWriter::try_new_with_options(Vec::new(), &self.schema, options)?;
