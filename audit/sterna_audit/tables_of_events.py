@@ -1,6 +1,6 @@
 """The tables below `events/`: what happened since the cut before, in the order of the log."""
 
-from sterna_audit.columns import Column, checksum, few, growing, text
+from sterna_audit.columns import COPIES, COPY, Column, checksum, few, growing, text
 
 REASONS = {
     1: "ACKNOWLEDGED",
@@ -15,7 +15,6 @@ REASONS = {
 """Why a deliverable ended, by the number in `ends.reason`."""
 
 _POSITION = growing("position", "of the record that says so")
-_COPY = few("copy", "which copy of the message: 0 where it was sent, others by bridges", "int16")
 _REASONS = ", ".join(f"{number} {name}" for number, name in REASONS.items())
 
 TABLES: tuple[tuple[str, str, tuple[Column, ...]], ...] = (
@@ -47,16 +46,7 @@ TABLES: tuple[tuple[str, str, tuple[Column, ...]], ...] = (
     (
         "copies",
         "Copies that bridges made, or that have the destination's own expiration.",
-        (
-            growing("position", "of the message's record"),
-            _COPY,
-            few("destination", "where the copy went"),
-            few("producer", "the copy's own incarnation, or the message's"),
-            growing("sequence", "the copy's own number, or the message's"),
-            growing(
-                "expiration_ms", "when it expires, milliseconds since 1970; missing: as the message", is_nullable=True
-            ),
-        ),
+        COPIES,
     ),
     (
         "transacted",
@@ -68,7 +58,7 @@ TABLES: tuple[tuple[str, str, tuple[Column, ...]], ...] = (
         "Deliverables that began: a message reached a queue or a subscription; in a transaction, from its commit on.",
         (
             growing("position", "of the message's record"),
-            _COPY,
+            COPY,
             few("source", "which queue or subscription"),
             growing("sequence", "its number there"),
         ),
@@ -89,11 +79,12 @@ TABLES: tuple[tuple[str, str, tuple[Column, ...]], ...] = (
     ),
     (
         "moves",
-        "Deliverables that went from one source to another; each is a row of `ends`, too.",
+        "Deliverables that went from one source to another; each is a row of `ends`, too, unless it was a non-durable "
+        "subscription's.",
         (
             growing("position", "of the move's record"),
             growing("message", "position of the message's record"),
-            _COPY,
+            COPY,
             few("from_source", "where it was"),
             growing("from_sequence", "its sequence there"),
             few("to_source", "where it went"),

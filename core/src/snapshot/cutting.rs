@@ -3,39 +3,18 @@
 
 use std::sync::Arc;
 
-use arrow_schema::ArrowError;
-
 use crate::log::disk::{Disk, DiskError};
 use crate::log::{Head, Heads, HeadsRequest, LogError, Position};
 use crate::state::heads::{Item, items, kinds};
-use crate::state::{Counted, CutRow, CutTransaction, HeadError, MessageHead, SourceId};
+use crate::state::{Counted, CutRow, CutTransaction, MessageHead, SourceId};
 
 use super::distiller::{checksum_of, copies_of, flags_of, kind_code, xid_text};
+use super::error::RowsError;
 use super::pieces::{Header, Writer};
-use super::tables::{self, Batch, Cell, Misfit};
+use super::tables::{self, Batch, Cell};
 
-/// Heads that are looked at in one call.
-const HEADS_MAX: usize = 65_536;
-
-/// Why a cut cannot be written.
-#[derive(Debug, thiserror::Error)]
-pub enum CutError {
-    /// The disk's.
-    #[error(transparent)]
-    Disk(#[from] DiskError),
-    /// The log's.
-    #[error(transparent)]
-    Log(#[from] LogError),
-    /// A record's head cannot be read.
-    #[error("record at {0}: {1}")]
-    Head(Position, HeadError),
-    /// A row does not fit its table.
-    #[error(transparent)]
-    Misfit(#[from] Misfit),
-    /// Arrow's.
-    #[error(transparent)]
-    Arrow(#[from] ArrowError),
-}
+/// Heads that are looked at in one call; in tests so few that there are several calls.
+const HEADS_MAX: usize = if cfg!(test) { 64 } else { 65_536 };
 
 /// One part of the work.
 pub enum Work {
@@ -67,7 +46,7 @@ pub enum Cut {
     /// It is whole and durable.
     Done(Header),
     /// It is given up.
-    Failed(CutError),
+    Failed(RowsError),
 }
 
 /// See the module's documentation.
@@ -75,9 +54,11 @@ pub struct Cutting {
     disk: Arc<dyn Disk>,
     header: Header,
     writer: Writer,
-    /// Where the messages lie, in the order in which they were walked, and from the first question on sorted.
+    /// Where the messages lie, in the order in which they were walked, and from the first look on sorted.
     positions: Vec<u64>,
     sorted: bool,
+    /// The lowest of them, for whoever asks before they are sorted.
+    lowest: Option<u64>,
     /// Those before were looked for.
     next: usize,
     heads: Option<Heads>,
@@ -110,6 +91,7 @@ impl Cutting {
             writer,
             positions: Vec::new(),
             sorted: false,
+            lowest: None,
             next: 0,
             heads: None,
             message: MessageHead::default(),
@@ -136,7 +118,7 @@ impl Cutting {
         let next = if self.sorted {
             self.positions.get(self.next).copied()
         } else {
-            self.positions.iter().min().copied()
+            self.lowest
         };
         next.map(Position)
     }
@@ -169,7 +151,7 @@ impl Cutting {
         }
     }
 
-    fn work(&mut self, work: Work) -> Result<Option<Ending>, CutError> {
+    fn work(&mut self, work: Work) -> Result<Option<Ending>, RowsError> {
         match work {
             Work::Rows(rows) => rows.iter().try_for_each(|row| self.row(row))?,
             Work::Messages(request) => {
@@ -192,7 +174,7 @@ impl Cutting {
                 let mut heads = request.run()?;
                 while let Some(head) = heads.next_head() {
                     if head.kind == Some(kinds::CHECKPOINT) {
-                        let found = items(head.head).map_err(|error| CutError::Head(head.position, error))?;
+                        let found = items(head.head).map_err(|error| RowsError::Head(head.position, error))?;
                         found.iter().try_for_each(|item| self.item(item))?;
                     }
                 }
@@ -202,7 +184,7 @@ impl Cutting {
         Ok(None)
     }
 
-    fn put(&mut self, table: usize, cells: &[Cell<'_>]) -> Result<(), CutError> {
+    fn put(&mut self, table: usize, cells: &[Cell<'_>]) -> Result<(), RowsError> {
         self.batches[table].push(cells)?;
         if self.batches[table].is_full() {
             self.flush(table)?;
@@ -210,7 +192,7 @@ impl Cutting {
         Ok(())
     }
 
-    fn flush(&mut self, table: usize) -> Result<(), CutError> {
+    fn flush(&mut self, table: usize) -> Result<(), RowsError> {
         let batch = &mut self.batches[table];
         let rows = u32::try_from(batch.rows()).unwrap_or(u32::MAX);
         if rows > 0 {
@@ -220,8 +202,9 @@ impl Cutting {
         Ok(())
     }
 
-    fn row(&mut self, row: &CutRow) -> Result<(), CutError> {
+    fn row(&mut self, row: &CutRow) -> Result<(), RowsError> {
         self.positions.push(row.position.0);
+        self.lowest = Some(self.lowest.map_or(row.position.0, |lowest| lowest.min(row.position.0)));
         let moved = row.moved;
         self.put(
             DELIVERABLES,
@@ -243,7 +226,7 @@ impl Cutting {
     }
 
     /// Looks for the wanted messages among the heads at hand.
-    fn messages(&mut self) -> Result<(), CutError> {
+    fn messages(&mut self) -> Result<(), RowsError> {
         let Some(mut heads) = self.heads.take() else {
             return Ok(());
         };
@@ -272,10 +255,10 @@ impl Cutting {
         self.next += self.positions[self.next..].partition_point(|position| *position < end.0);
     }
 
-    fn message(&mut self, record: &Head<'_>) -> Result<(), CutError> {
+    fn message(&mut self, record: &Head<'_>) -> Result<(), RowsError> {
         let mut head = std::mem::take(&mut self.message);
         head.decode(record.head)
-            .map_err(|error| CutError::Head(record.position, error))?;
+            .map_err(|error| RowsError::Head(record.position, error))?;
         let destination = head.copies.first().map_or(0, |copy| copy.destination.0);
         let (high, low) = checksum_of(&head);
         self.put(
@@ -304,7 +287,7 @@ impl Cutting {
         Ok(())
     }
 
-    fn item(&mut self, item: &Item) -> Result<(), CutError> {
+    fn item(&mut self, item: &Item) -> Result<(), RowsError> {
         match item {
             Item::Destination(head) => self.put(
                 DESTINATIONS,
@@ -374,7 +357,7 @@ impl Cutting {
         }
     }
 
-    fn transactions(&mut self, transactions: &[CutTransaction]) -> Result<(), CutError> {
+    fn transactions(&mut self, transactions: &[CutTransaction]) -> Result<(), RowsError> {
         for open in transactions {
             let xid = open.prepared.as_ref().map(|(xid, _)| xid_text(xid));
             let prepared_ms = open.prepared.as_ref().map_or(0, |(_, time_ms)| *time_ms);
@@ -397,7 +380,7 @@ impl Cutting {
         Ok(())
     }
 
-    fn counters(&mut self, mut counters: Vec<(SourceId, Counted)>) -> Result<(), CutError> {
+    fn counters(&mut self, mut counters: Vec<(SourceId, Counted)>) -> Result<(), RowsError> {
         counters.sort_unstable_by_key(|(source, _)| *source);
         for (source, counted) in counters {
             for (name, value) in counted.told() {
@@ -407,7 +390,7 @@ impl Cutting {
         Ok(())
     }
 
-    fn finish(mut self: Box<Self>, ending: Ending) -> Result<Header, CutError> {
+    fn finish(mut self: Box<Self>, ending: Ending) -> Result<Header, RowsError> {
         self.transactions(&ending.transactions)?;
         self.counters(ending.counters)?;
         for table in 0..self.batches.len() {

@@ -11,26 +11,10 @@ use crate::log::{Head, Position};
 use crate::state::heads::{
     DestinationHead, Event, MoveHead, Note, SubscriptionHead, TerminalHead, Told, TransactionHead,
 };
-use crate::state::{HeadError, Kind, MessageHead, Xid};
+use crate::state::{Kind, MessageHead, Xid};
 
-use super::tables::{self, Batch, Cell, Misfit, Spec};
-
-/// Rows that are put together before they become pieces.
-const ROWS_MAX: usize = 65_536;
-
-/// A record cannot be told of.
-#[derive(Debug, thiserror::Error)]
-pub enum DistillError {
-    /// Its head cannot be read.
-    #[error("record at {0}: {1}")]
-    Head(Position, HeadError),
-    /// A row does not fit its table.
-    #[error(transparent)]
-    Misfit(#[from] Misfit),
-    /// Arrow's.
-    #[error(transparent)]
-    Arrow(#[from] ArrowError),
-}
+use super::error::RowsError;
+use super::tables::{self, Batch, Cell, ROWS_MAX, Spec};
 
 /// The tables of events, in the order in which their pieces are written.
 static EVENTS: [&Spec; 15] = [
@@ -124,14 +108,14 @@ impl Distiller {
     ///
     /// # Errors
     /// It cannot be told of: nothing that was told before is of use without it.
-    pub fn add(&mut self, record: &Head<'_>) -> Result<(), DistillError> {
+    pub fn add(&mut self, record: &Head<'_>) -> Result<(), RowsError> {
         let position = record.position;
         let Some(kind) = record.kind else {
             return self.row(EPOCHS, &[position.0.into(), record.epoch.into(), Cell::None]);
         };
         let mut message = std::mem::take(&mut self.message);
         let event = Event::decode(kind, record.head, &mut message);
-        let told = match event.map_err(|error| DistillError::Head(position, error))? {
+        let told = match event.map_err(|error| RowsError::Head(position, error))? {
             Event::Message => self.message(position, record.payload_length, &message),
             Event::Terminal(head) => self.terminal(position, &head),
             Event::Move(head) => self.moved(position, &head),
@@ -151,12 +135,12 @@ impl Distiller {
         told
     }
 
-    fn row(&mut self, table: usize, cells: &[Cell<'_>]) -> Result<(), DistillError> {
+    fn row(&mut self, table: usize, cells: &[Cell<'_>]) -> Result<(), RowsError> {
         self.rows += 1;
         Ok(self.batches[table].push(cells)?)
     }
 
-    fn message(&mut self, position: Position, payload_bytes: u32, head: &MessageHead) -> Result<(), DistillError> {
+    fn message(&mut self, position: Position, payload_bytes: u32, head: &MessageHead) -> Result<(), RowsError> {
         let at = Cell::from(position.0);
         let destination = head.copies.first().map_or(0, |copy| copy.destination.0);
         let (high, low) = checksum_of(head);
@@ -196,7 +180,7 @@ impl Distiller {
         Ok(())
     }
 
-    fn terminal(&mut self, position: Position, head: &TerminalHead) -> Result<(), DistillError> {
+    fn terminal(&mut self, position: Position, head: &TerminalHead) -> Result<(), RowsError> {
         let actor = self.name("actor", &head.actor, [None; 3])?;
         for (first, last) in &head.ranges {
             self.row(
@@ -216,22 +200,25 @@ impl Distiller {
         Ok(())
     }
 
-    fn moved(&mut self, position: Position, head: &MoveHead) -> Result<(), DistillError> {
+    fn moved(&mut self, position: Position, head: &MoveHead) -> Result<(), RowsError> {
         let actor = self.name("actor", &head.actor, [None; 3])?;
         let (source, sequence) = head.from;
-        self.row(
-            ENDS,
-            &[
-                position.0.into(),
-                source.0.into(),
-                sequence.into(),
-                sequence.into(),
-                head.time_ms.into(),
-                (head.reason as u8).into(),
-                actor,
-                0_u64.into(),
-            ],
-        )?;
+        // What a non-durable subscription had never arrived by a record, and does not end by one.
+        if source.is_kept() {
+            self.row(
+                ENDS,
+                &[
+                    position.0.into(),
+                    source.0.into(),
+                    sequence.into(),
+                    sequence.into(),
+                    head.time_ms.into(),
+                    (head.reason as u8).into(),
+                    actor,
+                    0_u64.into(),
+                ],
+            )?;
+        }
         self.row(
             MOVES,
             &[
@@ -246,7 +233,7 @@ impl Distiller {
         )
     }
 
-    fn destination(&mut self, position: Position, head: &DestinationHead) -> Result<(), DistillError> {
+    fn destination(&mut self, position: Position, head: &DestinationHead) -> Result<(), RowsError> {
         let name = self.name("destination", &head.name, [None; 3])?;
         let actor = self.name("actor", &head.actor, [None; 3])?;
         let what: u8 = if head.deleted { 2 } else { 1 };
@@ -265,7 +252,7 @@ impl Distiller {
         )
     }
 
-    fn subscription(&mut self, position: Position, head: &SubscriptionHead) -> Result<(), DistillError> {
+    fn subscription(&mut self, position: Position, head: &SubscriptionHead) -> Result<(), RowsError> {
         let more = [&head.client_id, &head.pattern, &head.selector].map(|text| Some(text.as_str()));
         let name = self.name("subscription", &head.name, more)?;
         let actor = self.name("actor", &head.actor, [None; 3])?;
@@ -288,7 +275,7 @@ impl Distiller {
         )
     }
 
-    fn transaction(&mut self, position: Position, head: &TransactionHead) -> Result<(), DistillError> {
+    fn transaction(&mut self, position: Position, head: &TransactionHead) -> Result<(), RowsError> {
         let xid = head.xid.as_ref().map_or(String::new(), xid_text);
         let xid = self.name("xid", &xid, [None; 3])?;
         self.row(
@@ -303,7 +290,7 @@ impl Distiller {
         )
     }
 
-    fn note(&mut self, position: Position, note: &Note) -> Result<(), DistillError> {
+    fn note(&mut self, position: Position, note: &Note) -> Result<(), RowsError> {
         let (at, time_ms) = (position.0.into(), note.time_ms.into());
         match &note.told {
             Told::Opened {
@@ -332,7 +319,7 @@ impl Distiller {
     }
 
     /// The key of a name, which is told once in a file; 0 where there is none.
-    fn name(&mut self, what: &str, text: &str, more: [Option<&str>; 3]) -> Result<Cell<'static>, DistillError> {
+    fn name(&mut self, what: &str, text: &str, more: [Option<&str>; 3]) -> Result<Cell<'static>, RowsError> {
         if text.is_empty() && more.iter().all(Option::is_none) {
             return Ok(0_u64.into());
         }

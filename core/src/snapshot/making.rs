@@ -1,14 +1,14 @@
 //! A cut while it is written: the keeper's part of it, stage by stage.
 
-use crate::log::Position;
+use crate::log::{Position, Sought};
 use crate::state::{State, Walked};
 
 use super::cutting::{Cutting, Ending, Work};
 use super::keeper::{CUT, Job, Keeper, KeeperError};
 use super::pieces::{Header, Kind, name};
 
-/// Places that one call walks past: some milliseconds.
-const LOOKS_MAX: usize = 50_000;
+/// Places that one call walks past: some milliseconds; in tests so few that there are several calls.
+const LOOKS_MAX: usize = if cfg!(test) { 16 } else { 50_000 };
 
 /// Where a cut that is being written stands.
 pub(super) enum Stage {
@@ -39,7 +39,7 @@ impl Keeper {
         let header = Header {
             kind: Kind::Cut,
             store_id: state.store_id(),
-            number: exported.map_or(0, |exported| exported.number) + 1,
+            number: Self::next_number(state),
             from: exported.map_or(begun.position, |exported| exported.position),
             to: begun.position,
             epoch: state.epoch(),
@@ -47,8 +47,8 @@ impl Keeper {
             rows: 0,
             time_ms: state.now().wall_ms,
         };
-        self.reuse(&header.file_name());
         let cutting = Box::new(Cutting::create(self.disk.clone(), header)?);
+        self.reuse(&header.file_name());
         if !self.claims {
             // The chain begins here, or goes on after its claim was lost.
             if exported.is_none() {
@@ -89,27 +89,26 @@ impl Keeper {
                 }
                 Some(Work::Rows(rows))
             }
-            Stage::Messages => match making.cutting.as_ref().and_then(|cutting| cutting.wanted()) {
-                Some(wanted) => {
-                    let request = state.log().heads(wanted, making.position);
-                    if request.is_none() {
-                        // What is not in the log any more has no row: that is for the audit to say.
+            Stage::Messages => {
+                let wanted = making.cutting.as_ref().and_then(|cutting| cutting.wanted());
+                let sought = wanted.map_or(Sought::Nowhere, |wanted| state.log().heads(wanted, making.position));
+                match sought {
+                    Sought::Here(request) => Some(Work::Messages(request)),
+                    Sought::Later => return None,
+                    // What is not in the log any more has no row: that is for the audit to say.
+                    Sought::Nowhere => {
                         making.stage = Stage::Checkpoint(making.position);
                         return self.next_of_cut(state);
                     }
-                    request.map(Work::Messages)
                 }
-                None => {
-                    making.stage = Stage::Checkpoint(making.position);
-                    return self.next_of_cut(state);
-                }
-            },
+            }
             Stage::Checkpoint(at) => match state.log().heads(*at, making.checkpoint_end.plus(1)) {
-                Some(request) => {
+                Sought::Here(request) => {
                     *at = request.to;
                     Some(Work::Checkpoint(request))
                 }
-                None => {
+                Sought::Later => return None,
+                Sought::Nowhere => {
                     making.stage = Stage::Events;
                     return self.next_of_cut(state);
                 }

@@ -11,6 +11,12 @@ use arrow_ipc::CompressionType;
 use arrow_ipc::writer::{IpcWriteOptions, StreamWriter};
 use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
 
+/// Rows that become a piece, at most.
+pub const ROWS_MAX: usize = 65_536;
+/// Bytes of texts from which on rows become a piece, however few they are: selectors may be long, and whoever reads a piece
+/// has all of it in memory.
+const TEXT_BYTES_MAX: usize = 8 << 20;
+
 /// The version of all tables together.
 pub const SCHEMA_VERSION: u32 = 1;
 
@@ -72,16 +78,31 @@ const fn perhaps((name, of, _): Column) -> Column {
     (name, of, true)
 }
 
+macro_rules! columns {
+    ([$($column:expr),* $(,)?]) => { &[$($column),*] };
+    ($columns:ident) => { $columns };
+}
+
 macro_rules! tables {
-    ($($(#[$doc:meta])* $constant:ident = $number:literal $folder:literal $name:literal [$($column:expr),* $(,)?];)*) => {
+    ($($(#[$doc:meta])* $constant:ident = $number:literal $folder:literal $name:literal $columns:tt;)*) => {
         $($(#[$doc])* pub static $constant: Spec = Spec {
-            number: $number, folder: $folder, name: $name, columns: &[$($column),*],
+            number: $number, folder: $folder, name: $name, columns: columns!($columns),
         };)*
 
         /// All tables.
         pub static TABLES: &[&Spec] = &[$(&$constant),*];
     };
 }
+
+/// Copies have the same columns in the state and among events.
+const COPY: &[Column] = &[
+    long("position"),
+    short("copy"),
+    long("destination"),
+    long("producer"),
+    long("sequence"),
+    perhaps(long("expiration_ms")),
+];
 
 tables! {
     /// What waits where.
@@ -96,10 +117,7 @@ tables! {
         perhaps(long("checksum_high")), perhaps(long("checksum_low")), perhaps(long("transaction")),
     ];
     /// Copies that bridges made, and such as their destination's expiration rules.
-    STATE_COPIES = 3 "state" "copies" [
-        long("position"), short("copy"), long("destination"), long("producer"), long("sequence"),
-        perhaps(long("expiration_ms")),
-    ];
+    STATE_COPIES = 3 "state" "copies" COPY;
     /// Queues and topics.
     DESTINATIONS = 4 "state" "destinations" [
         long("id"), byte("kind"), byte("origin"), long("generation"), text("name"),
@@ -137,10 +155,7 @@ tables! {
     /// How long it lives, and how long it is held back.
     LIVES = 33 "events" "lives" [long("position"), long("time_to_live_ms"), long("delay_ms")];
     /// As in the state.
-    COPIES = 34 "events" "copies" [
-        long("position"), short("copy"), long("destination"), long("producer"), long("sequence"),
-        perhaps(long("expiration_ms")),
-    ];
+    COPIES = 34 "events" "copies" COPY;
     /// It was stored in a transaction.
     TRANSACTED = 35 "events" "transacted" [long("position"), long("transaction")];
     /// It came into a source.
@@ -369,10 +384,6 @@ impl Builder {
     }
 }
 
-/// So many rows, or bytes of texts, are enough for a piece.
-const PIECE_ROWS_MAX: usize = 65_536;
-const PIECE_TEXT_BYTES_MAX: usize = 16 * 1024 * 1024;
-
 /// Rows of one table on their way into a piece.
 pub struct Batch {
     /// Which table.
@@ -380,7 +391,6 @@ pub struct Batch {
     schema: SchemaRef,
     builders: Vec<Builder>,
     rows: usize,
-    /// Of texts, whose length nothing else bounds.
     text_bytes: usize,
 }
 
@@ -404,10 +414,10 @@ impl Batch {
         self.rows
     }
 
-    /// Whether it is enough for a piece.
+    /// Whether its rows are to become a piece.
     #[must_use]
     pub const fn is_full(&self) -> bool {
-        self.rows >= PIECE_ROWS_MAX || self.text_bytes >= PIECE_TEXT_BYTES_MAX
+        self.rows >= ROWS_MAX || self.text_bytes >= TEXT_BYTES_MAX
     }
 
     /// Adds a row.

@@ -291,6 +291,31 @@ impl State {
     }
 }
 
+#[cfg(any(test, feature = "sim"))]
+impl State {
+    /// What a cut at the log's end would say, looked up in one go, for whoever checks one. How messages stand is left out.
+    #[must_use]
+    pub fn rows_now(&self) -> (Vec<CutRow>, Vec<CutTransaction>) {
+        let (mut rows, transactions) = self.tables.pending_rows();
+        for source in self.tables.sources.values().filter(|source| source.logged) {
+            let logged = source.queue.iter().filter(|(_, entry)| !is_volatile(entry.position));
+            rows.extend(logged.map(|(priority, entry)| CutRow {
+                source: source.id,
+                sequence: entry.sequence,
+                position: entry.position,
+                copy: entry.copy,
+                priority,
+                standing: Standing::Waiting,
+                attempts: 0,
+                bytes: entry.bytes,
+                moved: None,
+                transaction: 0,
+            }));
+        }
+        (rows, transactions)
+    }
+}
+
 impl Tables {
     /// What was sent in transactions that are open, and these.
     fn pending_rows(&self) -> (Vec<CutRow>, Vec<CutTransaction>) {

@@ -57,12 +57,6 @@ impl Counted {
             .filter(|(_, count)| *count > 0)
     }
 
-    /// How many it should hold.
-    #[cfg(test)]
-    pub fn held(&self) -> Option<u64> {
-        (self.began + self.arrived).checked_sub(self.ended.iter().sum())
-    }
-
     fn add(&mut self, what: What, count: u64) {
         let counter = match what {
             What::Arrived => &mut self.arrived,

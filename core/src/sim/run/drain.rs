@@ -36,6 +36,7 @@ impl World {
         }
         self.sweep();
         self.compare_follower();
+        self.drain_cuts();
         self.complain_of_leftovers();
     }
 
@@ -148,7 +149,7 @@ impl World {
     }
 
     /// Goes on until nothing moves any more.
-    fn settle(&mut self) {
+    pub(super) fn settle(&mut self) {
         for _ in 0..ROUNDS_MAX {
             self.restart_if_finished();
             if self.round() {
