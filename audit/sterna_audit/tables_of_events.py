@@ -79,8 +79,7 @@ TABLES: tuple[tuple[str, str, tuple[Column, ...]], ...] = (
     ),
     (
         "moves",
-        "Deliverables that went from one source to another; each is a row of `ends`, too, unless it was a non-durable "
-        "subscription's.",
+        "Deliverables that changed their source; each is a row of `ends`, too, unless a non-durable subscription's.",
         (
             growing("position", "of the move's record"),
             growing("message", "position of the message's record"),
