@@ -98,6 +98,7 @@ class History:
     brokers: Sequence[Broker]
     reader: Reader
     ledgers: "object | None" = field(default=None)
+    _kept: list[DataFrame] = field(default_factory=list, init=False)
 
     @property
     def intervals(self) -> list[Interval]:
@@ -152,6 +153,17 @@ class History:
             for one in self.brokers
         ]
         return self.spark.createDataFrame(rows, "place int, cluster string, broker string, store string")
+
+    def keep(self, rows: DataFrame) -> DataFrame:
+        """Rows that are computed once though they are asked for again, until `release`."""
+        kept = rows.persist()
+        self._kept.append(kept)
+        return kept
+
+    def release(self) -> None:
+        """What was kept is let go of: an audit has ended."""
+        while self._kept:
+            self._kept.pop().unpersist()
 
     def placed(self, rows: DataFrame) -> DataFrame:
         """Rows with `cluster` and `broker` for their `place`, for findings."""

@@ -20,6 +20,7 @@ GROUP = "sterna_audit.audits"
 #: Ours, in the order in which they run: module and object.
 _OURS: Mapping[str, str] = {
     "chain": "sterna_audit.audits.chain:AUDIT",
+    "conservation": "sterna_audit.audits.conservation:AUDIT",
 }
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,39}")
 

@@ -157,6 +157,8 @@ def _run_one(history: History, audit: Audit, out: Store) -> Result:
     except PySparkException as error:
         seconds = surroundings.monotonic_s() - began
         return Result(audit.name, audit.about, {}, (), seconds, error=first_line(error))
+    finally:
+        history.release()
     collected = tuple(findings.finding_of(row.asDict()) for row in rows)
     return Result(audit.name, audit.about, counts, collected, surroundings.monotonic_s() - began)
 

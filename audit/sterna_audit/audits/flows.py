@@ -1,0 +1,122 @@
+"""What came into each queue and subscription, what went, and what there was at both ends: each as runs of sequences.
+
+A flow is a row with `place`, `cut`, `source`, `first`, `last`, `role` and, where one message alone is meant, what it is:
+`message` (the position of its record) and `copy`. `reason` and `position` tell of ends.
+"""
+
+from collections.abc import Sequence
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+from sterna_audit.audits.fates import with_fate, without_effect
+from sterna_audit.audits.history import History, Interval
+
+# Roles: what counts for one side of the balance, and what for the other.
+STARTED, ARRIVED, MOVED, ENDED, REMAINED = range(5)
+# Of what was sent in transactions that are open.
+WAS_PENDING, SENT_PENDING, IS_PENDING = range(5, 8)
+
+PLUS = (STARTED, ARRIVED, MOVED)
+MINUS = (ENDED, REMAINED)
+PENDING_PLUS = (WAS_PENDING, SENT_PENDING)
+
+#: Of `state/deliverables`: sent in a transaction that is open.
+_PENDING = 3
+
+COLUMNS = ("place", "cut", "source", "first", "last", "role", "message", "copy", "reason", "position")
+
+
+def flows(history: History, intervals: Sequence[Interval]) -> DataFrame:
+    """All flows of intervals whose events are whole."""
+    return reduce(
+        DataFrame.unionAll,
+        (
+            _started(history, intervals),
+            _arrived(history, intervals),
+            _moved(history, intervals),
+            _ended(history, intervals),
+            _taken(history, intervals),
+            _remained(history, intervals),
+        ),
+    )
+
+
+def _single(rows: DataFrame, role: Column, message: str = "position", **names: str) -> DataFrame:
+    """Each row as the flow of one message."""
+    sequence = F.col(names.get("sequence", "sequence"))
+    return rows.select(
+        "place",
+        "cut",
+        F.col(names.get("source", "source")).alias("source"),
+        sequence.alias("first"),
+        sequence.alias("last"),
+        role.cast("int").alias("role"),
+        F.col(message).alias("message"),
+        F.col("copy").cast("int").alias("copy"),
+        F.lit(0).alias("reason"),
+        F.col("position"),
+    )
+
+
+def _run(rows: DataFrame) -> DataFrame:
+    """Each row as the end of a run."""
+    return rows.select(
+        "place",
+        "cut",
+        "source",
+        "first",
+        "last",
+        F.lit(ENDED).alias("role"),
+        F.lit(None).cast("long").alias("message"),
+        F.lit(None).cast("int").alias("copy"),
+        F.col("reason").cast("int").alias("reason"),
+        F.col("position"),
+    )
+
+
+def _started(history: History, intervals: Sequence[Interval]) -> DataFrame:
+    rows = with_fate(history.before("deliverables", intervals), history, intervals)
+    was_pending = F.col("state") == _PENDING
+    role = (
+        F.when(~was_pending | (F.col("fate") == "committed"), STARTED)
+        .when(F.col("fate") == "open", WAS_PENDING)
+        .otherwise(-1)
+    )
+    return _single(rows, role).filter(F.col("role") >= 0)
+
+
+def _arrived(history: History, intervals: Sequence[Interval]) -> DataFrame:
+    rows = history.events("arrivals", intervals)
+    joined = rows.join(without_effect(history, intervals), ["place", "cut", "position"], "left")
+    role = F.when(F.col("fate").isNull(), ARRIVED).when(F.col("fate") == "open", SENT_PENDING).otherwise(-1)
+    return _single(joined, role).filter(F.col("role") >= 0)
+
+
+def _moved(history: History, intervals: Sequence[Interval]) -> DataFrame:
+    rows = history.events("moves", intervals)
+    return _single(rows, F.lit(MOVED), "message", source="to_source", sequence="to_sequence")
+
+
+def _ended(history: History, intervals: Sequence[Interval]) -> DataFrame:
+    rows = with_fate(history.events("ends", intervals), history, intervals)
+    return _run(rows.filter(F.col("fate").isin("none", "committed")))
+
+
+def _taken(history: History, intervals: Sequence[Interval]) -> DataFrame:
+    """What a transaction that was prepared before takes with it when it is committed; its own records are older."""
+    rows = history.before("taken", intervals).withColumn("position", F.lit(0).cast("long"))
+    rows = with_fate(rows, history, intervals).filter(F.col("fate") == "committed")
+    return _run(rows.withColumn("reason", F.lit(1)))
+
+
+def _remained(history: History, intervals: Sequence[Interval]) -> DataFrame:
+    role = F.when(F.col("state") == _PENDING, IS_PENDING).otherwise(REMAINED)
+    return _single(history.after("deliverables", intervals), role)
+
+
+def deleted(history: History, intervals: Sequence[Interval]) -> DataFrame:
+    """Queues and subscriptions that ended, with all that they held: `place`, `cut`, `source`, `deleted_at`."""
+    ended = history.events("catalogue", intervals).filter(F.col("what").isin(2, 4))
+    return ended.groupBy("place", "cut", F.col("id").alias("source")).agg(F.max("position").alias("deleted_at"))
