@@ -328,7 +328,6 @@ class EngineSource:
             events=tuple((start, end) for start, end in found["events"]),
             gaps=tuple(gaps),
             previous=found["previous"],
-            counters={str(source): epoch for source, epoch in found.get("counters", {}).items()},
         )
 
     async def batches(self) -> AsyncGenerator[tuple[str, str, pa.RecordBatch], None]:
