@@ -10,6 +10,7 @@ import re
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import pyspark
 from pyspark.errors import PySparkException
@@ -149,7 +150,7 @@ def look(spark: SparkSession) -> Executors:
     try:
         answers = spark.sparkContext.parallelize(range(_TASKS), _TASKS).mapPartitions(found).collect()
     except Exception as error:  # noqa: BLE001 - py4j's own, Spark's or Java's: whatever it is, audits go on without
-        return Executors(has_pyarrow=False, has_selector=False, why=_first_line(error))
+        return Executors(has_pyarrow=False, has_selector=False, why=first_line(error))
     return Executors(
         has_pyarrow=all(pyarrow for _, pyarrow, _ in answers),
         has_selector=all(selector for _, _, selector in answers),
@@ -157,7 +158,19 @@ def look(spark: SparkSession) -> Executors:
     )
 
 
-def _first_line(error: Exception) -> str:
+def knows(spark: SparkSession, uri: str) -> bool:
+    """Whether Spark can read and write at this URI by itself: it has a connector for its scheme."""
+    jvm: Any = spark.sparkContext._jvm
+    java: Any = spark.sparkContext._jsc
+    try:
+        jvm.org.apache.hadoop.fs.Path(uri).getFileSystem(java.hadoopConfiguration())
+    except Exception:  # noqa: BLE001 - py4j's own, Hadoop's or Java's: whatever it is, Spark cannot
+        return False
+    return True
+
+
+def first_line(error: Exception) -> str:
+    """What an error of Spark or Java says, without its trace."""
     text = str(error) if isinstance(error, PySparkException) else str(getattr(error, "java_exception", error))
     return next((line for line in text.splitlines() if line.strip()), type(error).__name__)[:300]
 

@@ -130,11 +130,48 @@ TABLES: tuple[tuple[str, str, tuple[Column, ...]], ...] = (
         ),
     ),
     (
+        "opened",
+        "Producers without a name that began; those with one are in `state/producers`.",
+        (
+            _POSITION,
+            growing("producer", "the incarnation"),
+            few("user", "who it was admitted as, as a key of `names`; 0 anonymous"),
+            few("client_id", "of its connection, as a key of `names`; 0 none was chosen"),
+            growing("time_ms", "when, milliseconds since 1970"),
+        ),
+    ),
+    (
+        "configured",
+        "The configuration was handed to the engine: what holds from here on may be another than before.",
+        (
+            _POSITION,
+            few("objects", "how many destinations and subscriptions it changed; bridges are not among them"),
+            growing("time_ms", "when, milliseconds since 1970"),
+        ),
+    ),
+    (
+        "losses",
+        "Records that a start found lost.",
+        (
+            _POSITION,
+            few(
+                "what",
+                "1 a forced start dropped what it could not read, 2 the tail of the log was never synced",
+                "int8",
+            ),
+            growing("from", "position from which on records are lost"),
+            few("bytes", "how much of the log that is"),
+            few("records", "how many records; missing if that cannot be known", is_nullable=True),
+            few("why", "as a key of `names`"),
+            growing("time_ms", "when it was found, milliseconds since 1970"),
+        ),
+    ),
+    (
         "names",
         "The texts that events point at, once in a snapshot.",
         (
             growing("key", "the number by which events name it"),
-            text("what", "destination, subscription, actor, xid or user"),
+            text("what", "destination, subscription, actor, user, client id, xid or reason"),
             text("text", "the name itself", person="what"),
             text("client_id", "of a subscription's client", is_nullable=True, person=True),
             text("pattern", "of a subscription", is_nullable=True),

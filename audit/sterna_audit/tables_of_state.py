@@ -125,11 +125,15 @@ TABLES: tuple[tuple[str, str, tuple[Column, ...]], ...] = (
     ),
     (
         "counters",
-        "What the engine counted apart from its tables, for each source: the third witness.",
+        "Counted apart from all tables, since the epoch began. `began` and `arrived` less what ended is what is held.",
         (
-            few("source", "the queue or subscription"),
-            text("counter", "what was counted: in, or out by its reason"),
-            growing("value", "how many since the epoch that the manifest names"),
+            few("source", "the queue or subscription; of a topic, its number"),
+            text(
+                "counter",
+                "`began`: there were at the start; `arrived`; what ended, by its reason as in `ends`; and without a "
+                "record: `volatile` came in unlogged, `released` came back, `delivered`, `duplicates`, `unwanted`",
+            ),
+            growing("value", "how many"),
         ),
     ),
     (

@@ -231,7 +231,6 @@ BAD_FIELDS: dict[str, dict[str, Any]] = {
     "a name that is a path": {"cluster": "../bank"},
     "a store that is none": {"store": "7"},
     "no schema": {"schema": None},
-    "counters that are none": {"counters": {"1": "many"}},
     "options that are none": {"options": []},
     "a key that is none": {"previous": "0"},
 }

@@ -72,9 +72,12 @@ def test_a_chain_of_cuts_goes_on_over_a_restart(driver: Driver) -> None:
     assert first["previous_position"] == first["position"]
     found = rows(driver, 1)
     assert (found["state/deliverables"], found["state/messages"]) == (300, 300)
+    assert found["state/counters"] == 1, "arrived"
     assert not [table for table in found if table.startswith("events/")]
     confirm(driver, 1)
 
+    publisher(driver)
+    driver.engine.configure('{"queues": [{"name": "orders"}]}')
     taker = driver.client()
     delivered = taker.consumer(taker.session(), queue("orders")).consumer_opened.source
     driver.wait(lambda: len(taker.deliveries()) == 300)
@@ -88,6 +91,8 @@ def test_a_chain_of_cuts_goes_on_over_a_restart(driver: Driver) -> None:
     found = rows(driver, 2)
     assert (found["state/deliverables"], found["events/stored"], found["events/arrivals"]) == (150, 50, 50)
     assert found["events/ends"] >= 1
+    assert found["events/opened"] == 1, "what began before the first cut is no event"
+    assert (found["events/configured"], found["events/losses"]) == (1, 0)
     # Asked for again it is the same one, also after a crash.
     driver.restart(clean=False)
     assert cut(driver)["position"] == second["position"]

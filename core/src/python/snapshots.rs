@@ -57,6 +57,7 @@ pub(super) fn progress(engine: &mut Engine) -> String {
         } => ready(&cut, previous, &events, &gaps),
     };
     told["kept_bytes"] = bytes.into();
+    told["kept_gaps"] = keeper.gaps().into();
     told["kept_since_ms"] = since.into();
     told["half_full"] = keeper.is_half_full(state.now().wall_ms).into();
     told["exported"] = exported.map(|exported| exported.number).into();

@@ -64,6 +64,35 @@ impl Found {
         found
     }
 
+    /// Whether the third witness says the same of every source: what began and arrived there, less what ended, is there.
+    ///
+    /// # Errors
+    /// Of which it does not.
+    pub fn agrees_with<Name: AsRef<str>, Told: IntoIterator<Item = (Name, u64)>>(
+        &self,
+        counters: impl IntoIterator<Item = (u64, Told)>,
+    ) -> Result<(), String> {
+        let mut held: BTreeMap<u64, i64> = BTreeMap::new();
+        for (source, told) in counters {
+            let held = held.entry(source).or_default();
+            for (name, value) in told {
+                match name.as_ref() {
+                    "began" | "arrived" => *held += value as i64,
+                    "volatile" | "released" | "delivered" | "duplicates" | "unwanted" => {}
+                    _ => *held -= value as i64,
+                }
+            }
+        }
+        for (source, ..) in &self.there {
+            *held.entry(*source).or_default() -= 1;
+        }
+        held.retain(|_, held| *held != 0);
+        if held.is_empty() {
+            return Ok(());
+        }
+        Err(format!("by source, what was counted and is not there: {held:?}"))
+    }
+
     /// What a file of a cut says.
     ///
     /// # Errors
@@ -71,6 +100,7 @@ impl Found {
     pub fn in_file(disk: &dyn Disk, cut: &Header) -> Result<Self, String> {
         let mut found = Self::default();
         let (mut positions, mut messages, mut doubled) = (Vec::new(), Vec::new(), Vec::new());
+        let mut counted = Vec::new();
         read(disk, cut, |name, batch| match name {
             "deliverables" => {
                 let column = |name| numbers(batch, name);
@@ -105,8 +135,16 @@ impl Found {
                     ends.extend((firsts[row]..=lasts[row]).map(|sequence| (sources[row] as u64, sequence as u64)));
                 }
             }
+            "counters" => counted.extend(
+                numbers(batch, "source")
+                    .into_iter()
+                    .zip(texts(batch, "counter"))
+                    .zip(numbers(batch, "value")),
+            ),
             _ => {}
         })?;
+        let one = |((source, name), value): &((i64, String), i64)| (*source as u64, [(name.clone(), *value as u64)]);
+        found.agrees_with(counted.iter().map(one))?;
         positions.sort_unstable();
         positions.dedup();
         if !doubled.is_empty() {
@@ -159,6 +197,14 @@ fn take_piece(piece: &Piece, take: &mut impl FnMut(&'static str, &RecordBatch)) 
     } else {
         Err(format!("{rows} rows of {} instead of {}", spec.name, piece.rows))
     }
+}
+
+/// A column of texts of a batch.
+fn texts(batch: &RecordBatch, column: &str) -> Vec<String> {
+    let column = batch.column_by_name(column).map(|column| column.as_string::<i32>());
+    column.map_or_else(Vec::new, |texts| {
+        texts.iter().map(|text| text.unwrap_or_default().to_owned()).collect()
+    })
 }
 
 /// A column of a batch; what is missing is 0.

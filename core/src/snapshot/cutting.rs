@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::log::disk::{Disk, DiskError};
 use crate::log::{Head, Heads, HeadsRequest, LogError, Position};
 use crate::state::heads::{Item, items, kinds};
-use crate::state::{CutRow, CutTransaction, MessageHead};
+use crate::state::{Counted, CutRow, CutTransaction, MessageHead, SourceId};
 
 use super::distiller::{checksum_of, copies_of, flags_of, kind_code, xid_text};
 use super::error::RowsError;
@@ -26,8 +26,17 @@ pub enum Work {
     More,
     /// The checkpoint that the cut began with.
     Checkpoint(HeadsRequest),
-    /// The transactions that were open; nothing comes after them but the end.
-    Finish(Vec<CutTransaction>),
+    /// What was known as it began; nothing comes after that but the end.
+    Finish(Ending),
+}
+
+/// What a cut ends with.
+#[derive(Debug, Default)]
+pub struct Ending {
+    /// The transactions that were open.
+    pub transactions: Vec<CutTransaction>,
+    /// What was counted for each source, in no order.
+    pub counters: Vec<(SourceId, Counted)>,
 }
 
 /// What a part led to.
@@ -54,7 +63,7 @@ pub struct Cutting {
     next: usize,
     heads: Option<Heads>,
     message: MessageHead,
-    batches: [Batch; 10],
+    batches: [Batch; 11],
 }
 
 const DELIVERABLES: usize = 0;
@@ -67,6 +76,7 @@ const PRODUCERS: usize = 6;
 const TRANSACTIONS: usize = 7;
 const STARTS: usize = 8;
 const TAKEN: usize = 9;
+const COUNTERS: usize = 10;
 
 impl Cutting {
     /// Begins the file.
@@ -96,6 +106,7 @@ impl Cutting {
                 &tables::TRANSACTIONS,
                 &tables::STARTS,
                 &tables::TAKEN,
+                &tables::COUNTERS,
             ]
             .map(Batch::new),
         })
@@ -128,7 +139,7 @@ impl Cutting {
     #[must_use]
     pub fn run(mut self: Box<Self>, work: Work) -> Cut {
         match self.work(work) {
-            Ok(Some(transactions)) => match self.finish(&transactions) {
+            Ok(Some(ending)) => match self.finish(ending) {
                 Ok(header) => Cut::Done(header),
                 Err(error) => Cut::Failed(error),
             },
@@ -140,7 +151,7 @@ impl Cutting {
         }
     }
 
-    fn work(&mut self, work: Work) -> Result<Option<Vec<CutTransaction>>, RowsError> {
+    fn work(&mut self, work: Work) -> Result<Option<Ending>, RowsError> {
         match work {
             Work::Rows(rows) => rows.iter().try_for_each(|row| self.row(row))?,
             Work::Messages(request) => {
@@ -168,7 +179,7 @@ impl Cutting {
                     }
                 }
             }
-            Work::Finish(transactions) => return Ok(Some(transactions)),
+            Work::Finish(ending) => return Ok(Some(ending)),
         }
         Ok(None)
     }
@@ -346,7 +357,7 @@ impl Cutting {
         }
     }
 
-    fn finish(mut self: Box<Self>, transactions: &[CutTransaction]) -> Result<Header, RowsError> {
+    fn transactions(&mut self, transactions: &[CutTransaction]) -> Result<(), RowsError> {
         for open in transactions {
             let xid = open.prepared.as_ref().map(|(xid, _)| xid_text(xid));
             let prepared_ms = open.prepared.as_ref().map_or(0, |(_, time_ms)| *time_ms);
@@ -366,6 +377,22 @@ impl Cutting {
                 self.put(TAKEN, &[number, source.0.into(), (*first).into(), (*last).into()])?;
             }
         }
+        Ok(())
+    }
+
+    fn counters(&mut self, mut counters: Vec<(SourceId, Counted)>) -> Result<(), RowsError> {
+        counters.sort_unstable_by_key(|(source, _)| *source);
+        for (source, counted) in counters {
+            for (name, value) in counted.told() {
+                self.put(COUNTERS, &[source.0.into(), name.into(), value.into()])?;
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(mut self: Box<Self>, ending: Ending) -> Result<Header, RowsError> {
+        self.transactions(&ending.transactions)?;
+        self.counters(ending.counters)?;
         for table in 0..self.batches.len() {
             self.flush(table)?;
         }

@@ -8,14 +8,16 @@ use rustc_hash::FxHashSet;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::log::{Head, Position};
-use crate::state::heads::{DestinationHead, Event, MoveHead, SubscriptionHead, TerminalHead, TransactionHead};
+use crate::state::heads::{
+    DestinationHead, Event, MoveHead, Note, SubscriptionHead, TerminalHead, Told, TransactionHead,
+};
 use crate::state::{Kind, MessageHead, Xid};
 
 use super::error::RowsError;
 use super::tables::{self, Batch, Cell, ROWS_MAX, Spec};
 
 /// The tables of events, in the order in which their pieces are written.
-static EVENTS: [&Spec; 12] = [
+static EVENTS: [&Spec; 15] = [
     &tables::STORED,
     &tables::LIVES,
     &tables::COPIES,
@@ -27,6 +29,9 @@ static EVENTS: [&Spec; 12] = [
     &tables::CATALOGUE,
     &tables::WATERMARKS,
     &tables::EPOCHS,
+    &tables::OPENED,
+    &tables::CONFIGURED,
+    &tables::LOSSES,
     &tables::NAMES,
 ];
 
@@ -41,7 +46,10 @@ const DECISIONS: usize = 7;
 const CATALOGUE: usize = 8;
 const WATERMARKS: usize = 9;
 const EPOCHS: usize = 10;
-const NAMES: usize = 11;
+const OPENED: usize = 11;
+const CONFIGURED: usize = 12;
+const LOSSES: usize = 13;
+const NAMES: usize = 14;
 
 /// What is in a message's flags.
 const PRESERVES: u8 = 1;
@@ -119,6 +127,7 @@ impl Distiller {
             ),
             Event::Transaction(head) => self.transaction(position, &head),
             Event::Start(id) => self.row(EPOCHS, &[position.0.into(), record.epoch.into(), id.into()]),
+            Event::Note(note) => self.note(position, &note),
             // What exists and who is known stands in the cut, which is made with a checkpoint.
             Event::Checkpoint | Event::ProducerName | Event::Exported => Ok(()),
         };
@@ -279,6 +288,34 @@ impl Distiller {
                 xid,
             ],
         )
+    }
+
+    fn note(&mut self, position: Position, note: &Note) -> Result<(), RowsError> {
+        let (at, time_ms) = (position.0.into(), note.time_ms.into());
+        match &note.told {
+            Told::Opened {
+                incarnation,
+                user,
+                client_id,
+            } => {
+                let user = self.name("user", user, [None; 3])?;
+                let client_id = self.name("client id", client_id, [None; 3])?;
+                self.row(OPENED, &[at, (*incarnation).into(), user, client_id, time_ms])
+            }
+            Told::Configured { objects } => self.row(CONFIGURED, &[at, (*objects).into(), time_ms]),
+            Told::Lost {
+                loss,
+                from,
+                bytes,
+                records,
+                why,
+            } => {
+                let why = self.name("reason", why, [None; 3])?;
+                let what = (*loss as u8).into();
+                let lost = [from.0.into(), (*bytes).into(), (*records).into()];
+                self.row(LOSSES, &[at, what, lost[0], lost[1], lost[2], why, time_ms])
+            }
+        }
     }
 
     /// The key of a name, which is told once in a file; 0 where there is none.

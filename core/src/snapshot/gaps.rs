@@ -63,6 +63,11 @@ impl Gaps {
         self.0.iter().map(part).filter(|gap| gap.from < gap.to).collect()
     }
 
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.0.len()
+    }
+
     /// Forgets what lies below a position.
     pub fn forget_below(&mut self, position: Position) {
         self.0.retain(|gap| gap.to > position);

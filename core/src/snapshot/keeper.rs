@@ -282,6 +282,12 @@ impl Keeper {
         (bytes, headers().map(|header| header.time_ms).min())
     }
 
+    /// How many ranges of records nothing is told of, since the last cut that was exported.
+    #[must_use]
+    pub fn gaps(&self) -> usize {
+        self.gaps.count()
+    }
+
     /// Whether half of what may be kept is.
     #[must_use]
     pub fn is_half_full(&self, now_ms: u64) -> bool {

@@ -1,9 +1,9 @@
 //! A cut while it is written: the keeper's part of it, stage by stage.
 
 use crate::log::{Position, Sought};
-use crate::state::{CutTransaction, State, Walked};
+use crate::state::{State, Walked};
 
-use super::cutting::{Cutting, Work};
+use super::cutting::{Cutting, Ending, Work};
 use super::keeper::{CUT, Job, Keeper, KeeperError};
 use super::pieces::{Header, Kind, name};
 
@@ -23,7 +23,7 @@ pub(super) struct Making {
     pub(super) number: u64,
     pub(super) position: Position,
     pub(super) checkpoint_end: Position,
-    pub(super) transactions: Vec<CutTransaction>,
+    pub(super) ending: Ending,
     pub(super) pending: Vec<crate::state::CutRow>,
     pub(super) stage: Stage,
     /// Unless a job has it.
@@ -62,7 +62,10 @@ impl Keeper {
             number: header.number,
             position: begun.position,
             checkpoint_end: begun.checkpoint_end,
-            transactions: begun.transactions,
+            ending: Ending {
+                transactions: begun.transactions,
+                counters: begun.counters,
+            },
             pending: begun.pending,
             stage: Stage::Walk,
             cutting: Some(cutting),
@@ -113,7 +116,7 @@ impl Keeper {
             // The cut is whole last, so that a file of one means that its events are there.
             Stage::Events if state.log().settled() <= making.checkpoint_end => return None,
             Stage::Events if self.distilled < making.position && self.claims => return self.distill_next(state),
-            Stage::Events => Some(Work::Finish(std::mem::take(&mut making.transactions))),
+            Stage::Events => Some(Work::Finish(std::mem::take(&mut making.ending))),
         };
         let cutting = self.making.as_mut()?.cutting.take()?;
         work.map(|work| Job::Cut(cutting, work))

@@ -143,6 +143,8 @@ tables! {
     STARTS = 9 "state" "starts" [long("epoch"), long("start")];
     /// What ends when a transaction that is prepared is committed.
     TAKEN = 10 "state" "taken" [long("transaction"), long("source"), long("first"), long("last")];
+    /// What was counted apart from all this, since the epoch began.
+    COUNTERS = 11 "state" "counters" [long("source"), text("counter"), long("value")];
 
     /// A message was stored.
     STORED = 32 "events" "stored" [
@@ -181,6 +183,17 @@ tables! {
     WATERMARKS = 41 "events" "watermarks" [long("position"), long("source"), long("below")];
     /// An epoch began.
     EPOCHS = 42 "events" "epochs" [long("position"), long("epoch"), perhaps(long("start"))];
+    /// A producer without a name began.
+    OPENED = 44 "events" "opened" [
+        long("position"), long("producer"), long("user"), long("client_id"), long("time_ms"),
+    ];
+    /// The configuration was handed over.
+    CONFIGURED = 45 "events" "configured" [long("position"), long("objects"), long("time_ms")];
+    /// Records were lost.
+    LOSSES = 46 "events" "losses" [
+        long("position"), byte("what"), long("from"), long("bytes"), perhaps(long("records")), long("why"),
+        long("time_ms"),
+    ];
     /// What keys in other tables stand for.
     NAMES = 43 "events" "names" [
         long("key"), text("what"), text("text"), perhaps(text("client_id")), perhaps(text("pattern")),

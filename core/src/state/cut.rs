@@ -19,6 +19,7 @@ use super::queue::{DEAD, DELAYED, Entry, IN_FLIGHT, MOVED};
 use super::source::Source;
 use super::tables::Tables;
 use super::volatile::is_volatile;
+use super::witness::Counted;
 
 /// What goes while it is not walked is saved, up to so many at a time; a cut that would need more is given up.
 const SAVED_MAX: usize = 2_000_000;
@@ -90,6 +91,8 @@ pub struct CutBegun {
     pub pending: Vec<CutRow>,
     /// These transactions.
     pub transactions: Vec<CutTransaction>,
+    /// What was counted apart from the tables, in no order.
+    pub counters: Vec<(SourceId, Counted)>,
 }
 
 /// How far a walk came.
@@ -261,6 +264,7 @@ impl State {
             checkpoint_end,
             pending,
             transactions,
+            counters: self.witness.all(&self.tables),
         })
     }
 

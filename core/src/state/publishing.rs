@@ -16,12 +16,14 @@ use super::error::PublishError;
 use super::facade::State;
 use super::ids::{DestinationId, Kind, SourceId, Tx};
 use super::message_record::{COPIES_MAX, MessageCopy, MessageHead, Reference};
+use super::planted::Fault;
 use super::records::check_appended;
 use super::refusals::Refusal;
 use super::room::{Room, refuses, room};
 use super::selecting::{Circumstances, wants};
 use super::source::Source;
 use super::terminal_record::Reason;
+use super::witness::What;
 
 /// The boolean property that keeps a message from being dropped (EMS-MSG-A08), under the names it is known by.
 const PRESERVE_PROPERTIES: [&str; 2] = ["JMS_STERNA_PRESERVE_UNDELIVERED", "JMS_TIBCO_PRESERVE_UNDELIVERED"];
@@ -68,7 +70,7 @@ pub enum Durability {
 }
 
 /// A message that was taken in.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Accepted {
     /// What its confirmation may say, once `wait_for` is committed.
     pub durability: Durability,
@@ -177,6 +179,7 @@ impl State {
                 Durability::Accepted
             };
             let wait_for = (last.position >= self.tables.committed).then_some(last.position);
+            self.witness.duplicate(to.source());
             return Ok(Accepted {
                 durability,
                 wait_for,
@@ -190,10 +193,18 @@ impl State {
         {
             return Err(PublishError::UnknownProducer);
         }
+        if self.tables.planted.loses(incoming) {
+            return Ok(Accepted::default());
+        }
         let mut planning = std::mem::take(&mut self.planning);
-        let result = self
+        let mut result = self
             .plan(&mut planning, to, incoming)
             .and_then(|()| self.store(&mut planning, to, incoming));
+        if result.is_ok() && self.tables.planted.hits(Fault::DoubleMessage, &planning.head) {
+            result = self
+                .plan(&mut planning, to, incoming)
+                .and_then(|()| self.store(&mut planning, to, incoming));
+        }
         self.planning = planning;
         if let (Err(error), Some(tx)) = (&result, incoming.transaction) {
             // All or nothing: with this message missing the transaction can only be rolled back (EMS-TX-A02).
@@ -317,6 +328,9 @@ impl State {
                     name,
                 });
             };
+            if self.tables.planted.hits(Fault::MissBridge, &planning.head) {
+                continue;
+            }
             self.bridged += 1;
             self.tables.catalogue.refresh_routes(id);
             self.plan_copy(planning, id, incoming, Some((self.bridge_incarnation, self.bridged)))?;
@@ -413,6 +427,7 @@ impl State {
         if logged {
             // Here alone, before the head's length is asked for: however many copies, one sum. In memory nothing asks for it.
             planning.head.checksum = Some(incoming.view.body().checksum(incoming.uploaded));
+            self.tables.planted.spoil(&mut planning.head);
         }
         let discarding = std::mem::take(&mut planning.discarding);
         let chosen = self.choose_for(&planning.head, &discarding, payload.len() as u64, logged)?;
@@ -427,6 +442,7 @@ impl State {
                 let producers = &mut self.tables.producers;
                 producers.arrive_unlogged(incoming.incarnation, to, incoming.sequence, &planning.head.refused);
             }
+            self.witness.unwanted(to.source());
             self.count_published(planning, payload.len() as u64);
             return Ok(Accepted {
                 durability: Durability::Accepted,
@@ -443,6 +459,7 @@ impl State {
             &planning.head,
             &planning.unlogged,
         );
+        self.witness_arrivals(planning);
         // Behind the message: a crash in between leaves both, never neither.
         for (source, discarded) in &chosen {
             self.discard(*source, discarded)?;
@@ -525,6 +542,16 @@ impl State {
                 None if head.copies.len() > 1 => given.push((reference.source, reference.sequence + 1)),
                 None => {}
             }
+        }
+    }
+
+    fn witness_arrivals(&mut self, planning: &Planning) {
+        let transaction = planning.head.transaction;
+        for reference in &planning.head.references {
+            self.witness.count(transaction, reference.source, What::Arrived, 1);
+        }
+        for reference in &planning.unlogged {
+            self.witness.count(transaction, reference.source, What::Volatile, 1);
         }
     }
 

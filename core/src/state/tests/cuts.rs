@@ -295,6 +295,11 @@ impl Play {
     fn cut(&mut self, looks: usize, steps: &[Step]) -> (Position, Found) {
         let expected = Found::in_tables(self.bench.state());
         let begun = self.bench.state().begin_cut().unwrap();
+        let counters = begun
+            .counters
+            .iter()
+            .map(|(source, counted)| (source.0, counted.told()));
+        assert_eq!(expected.agrees_with(counters), Ok(()));
         let mut rows = begun.pending;
         let mut steps = steps.iter();
         loop {

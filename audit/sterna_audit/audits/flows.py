@@ -1,0 +1,124 @@
+"""What came into each queue and subscription, what went, and what there was at both ends: each as runs of sequences.
+
+A flow is a row with `place`, `cut`, `source`, `first`, `last`, `role` and, where one message alone is meant, what it
+is: `message` (the position of its record) and `copy`. `reason` and `position` tell of ends.
+"""
+
+from collections.abc import Sequence
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+from sterna_audit.audits.fates import Fates
+from sterna_audit.audits.history import History, Interval
+
+# Roles: what counts for one side of the balance, and what for the other.
+STARTED, ARRIVED, MOVED, ENDED, REMAINED = range(5)
+# Of what was sent in transactions that are open.
+WAS_PENDING, SENT_PENDING, IS_PENDING = range(5, 8)
+
+PLUS = (STARTED, ARRIVED, MOVED)
+MINUS = (ENDED, REMAINED)
+PENDING_PLUS = (WAS_PENDING, SENT_PENDING)
+
+#: Of `state/deliverables`: sent in a transaction that is open.
+_PENDING = 3
+
+COLUMNS = ("place", "cut", "source", "first", "last", "role", "message", "copy", "reason", "position")
+
+
+def flows(history: History, intervals: Sequence[Interval]) -> DataFrame:
+    """All flows of intervals whose events are whole."""
+    fates = Fates(history, intervals)
+    return reduce(
+        DataFrame.unionAll,
+        (
+            _started(history, intervals, fates),
+            _arrived(history, intervals, fates),
+            _moved(history, intervals),
+            _ended(history, intervals, fates),
+            _taken(history, intervals, fates),
+            _remained(history, intervals),
+        ),
+    )
+
+
+def _single(rows: DataFrame, role: Column, message: str = "position", **names: str) -> DataFrame:
+    """Each row as the flow of one message."""
+    sequence = F.col(names.get("sequence", "sequence"))
+    return rows.select(
+        "place",
+        "cut",
+        F.col(names.get("source", "source")).alias("source"),
+        sequence.alias("first"),
+        sequence.alias("last"),
+        role.cast("int").alias("role"),
+        F.col(message).alias("message"),
+        F.col("copy").cast("int").alias("copy"),
+        F.lit(0).alias("reason"),
+        F.col("position"),
+    )
+
+
+def _run(rows: DataFrame) -> DataFrame:
+    """Each row as the end of a run."""
+    return rows.select(
+        "place",
+        "cut",
+        "source",
+        "first",
+        "last",
+        F.lit(ENDED).alias("role"),
+        F.lit(None).cast("long").alias("message"),
+        F.lit(None).cast("int").alias("copy"),
+        F.col("reason").cast("int").alias("reason"),
+        F.col("position"),
+    )
+
+
+def _started(history: History, intervals: Sequence[Interval], fates: Fates) -> DataFrame:
+    rows = fates.of(history.before("deliverables", intervals))
+    was_pending = F.col("state") == _PENDING
+    role = (
+        F.when(~was_pending | (F.col("fate") == "committed"), STARTED)
+        .when(F.col("fate") == "open", WAS_PENDING)
+        .otherwise(-1)
+    )
+    return _single(rows, role).filter(F.col("role") >= 0)
+
+
+def _arrived(history: History, intervals: Sequence[Interval], fates: Fates) -> DataFrame:
+    rows = history.events("arrivals", intervals)
+    joined = rows.join(fates.without_effect, ["place", "cut", "position"], "left")
+    role = F.when(F.col("fate").isNull(), ARRIVED).when(F.col("fate") == "open", SENT_PENDING).otherwise(-1)
+    return _single(joined, role).filter(F.col("role") >= 0)
+
+
+def _moved(history: History, intervals: Sequence[Interval]) -> DataFrame:
+    rows = history.events("moves", intervals)
+    return _single(rows, F.lit(MOVED), "message", source="to_source", sequence="to_sequence")
+
+
+def _ended(history: History, intervals: Sequence[Interval], fates: Fates) -> DataFrame:
+    rows = fates.of(history.events("ends", intervals))
+    return _run(rows.filter(F.col("fate").isin("none", "committed")))
+
+
+def _taken(history: History, intervals: Sequence[Interval], fates: Fates) -> DataFrame:
+    """What a transaction that was prepared before takes with it when it is committed; its own records are older."""
+    rows = history.before("taken", intervals).withColumn("position", F.lit(0).cast("long"))
+    rows = fates.of(rows).filter(F.col("fate") == "committed")
+    return _run(rows.withColumn("reason", F.lit(1)))
+
+
+def _remained(history: History, intervals: Sequence[Interval]) -> DataFrame:
+    role = F.when(F.col("state") == _PENDING, IS_PENDING).otherwise(REMAINED)
+    return _single(history.after("deliverables", intervals), role)
+
+
+def deleted(history: History, intervals: Sequence[Interval]) -> DataFrame:
+    """Queues and subscriptions that ended, with all that they held: `place`, `cut`, `source`, `deleted_at`."""
+    ended = history.events("catalogue", intervals).filter(F.col("what").isin(2, 4))
+    found = ended.groupBy("place", "cut", F.col("id").alias("source")).agg(F.max("position").alias("deleted_at"))
+    return history.small(found, history.rows("events", "catalogue", intervals))

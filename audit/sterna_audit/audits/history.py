@@ -1,0 +1,340 @@
+"""What audits judge: snapshots of several brokers, from one cut up to another, verified before Spark reads them.
+
+The unit is an *interval*: what happened between two cuts of one broker that follow one another. State at the cut
+before, events, and state at the cut after make three witnesses of it. Everything is judged by positions of the log;
+times are only shown.
+
+What cannot be trusted is not read: a cut with a fault in its files or manifest counts as not there, and the intervals
+that it bounds are not judged. The audit of chains says why.
+"""
+
+import datetime as dt
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+from sterna_audit.audits.ledger_files import Converted
+from sterna_audit.audits.tables import NativeReader, Reader
+from sterna_audit.schema import Folder
+from sterna_audit.snapshots import chains, reading
+from sterna_audit.snapshots.chains import Chain
+from sterna_audit.snapshots.keys import Verifier
+from sterna_audit.snapshots.layout import Place
+from sterna_audit.snapshots.manifests import Manifest
+from sterna_audit.snapshots.reading import Snapshot
+from sterna_audit.snapshots.stores import Store
+
+_THREADS = 4
+#: So many rows at most come to the driver, to go to every executor from there.
+SMALL_ROWS_MAX = 200_000
+#: Faults of a link between two cuts: each of them can be read by itself.
+_OF_LINKS = frozenset({"missing-cut", "broken-chain", "wrong-range"})
+
+
+class HistoryError(Exception):
+    """There is no such history; the text says what is missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """What happened between two cuts of a broker that follow one another.
+
+    Attributes:
+        place: the number that stands for the broker.
+        cut: the number of the later cut.
+        has_gap: whether events are missing in it.
+        begins_empty: it is the first one, and its events tell everything from the beginning of the log on.
+    """
+
+    place: int
+    cut: int
+    has_gap: bool
+    begins_empty: bool = False
+
+
+@dataclass(frozen=True)
+class Broker:
+    """A broker's part of a history.
+
+    Attributes:
+        number: which stands for it in the column `place`.
+        chain: what was verified, from the cut `first` on.
+        first: the cut that it begins with.
+        last: and the one that it ends with.
+        snapshots: those that can be read, by number.
+        intervals: those that can be judged.
+        unproven: why not all can be, a sentence each.
+    """
+
+    number: int
+    chain: Chain
+    first: int
+    last: int
+    snapshots: dict[int, Manifest]
+    intervals: tuple[Interval, ...]
+    unproven: tuple[str, ...]
+
+    @property
+    def place(self) -> Place:
+        """Cluster and name."""
+        return self.chain.place
+
+
+@dataclass
+class History:
+    """Snapshots to be judged, and DataFrames of what is in them.
+
+    Attributes:
+        spark: the session.
+        store: where the snapshots are.
+        brokers: in the order of their numbers.
+        reader: reads tables.
+        ledgers: the clients' ledgers as tables, where there are any.
+    """
+
+    spark: SparkSession
+    store: Store
+    brokers: Sequence[Broker]
+    reader: Reader
+    ledgers: Converted | None = None
+    _kept: list[DataFrame] = field(default_factory=list, init=False)
+
+    @property
+    def intervals(self) -> list[Interval]:
+        """All that can be judged."""
+        return [interval for broker in self.brokers for interval in broker.intervals]
+
+    def read(self, folder: Folder, name: str, cuts: Iterable[tuple[int, int]]) -> DataFrame:
+        """A table's rows of these cuts, by the broker's number and the cut's, with the columns `place` and `cut`."""
+        wanted = set(cuts)
+        chosen = [
+            one
+            for broker in self.brokers
+            for one in broker.chain.snapshots
+            if (broker.number, one.number) in wanted and one.number in broker.snapshots
+        ]
+        return self.reader.read(folder, name, chosen)
+
+    def events(self, name: str, intervals: Iterable[Interval] | None = None) -> DataFrame:
+        """What happened in intervals (None: all that can be judged): `cut` is the one at the end."""
+        chosen = self.intervals if intervals is None else intervals
+        return self.read("events", name, ((one.place, one.cut) for one in chosen))
+
+    def after(self, name: str, intervals: Iterable[Interval] | None = None) -> DataFrame:
+        """The state at the ends of intervals: `cut` is the one at the end."""
+        chosen = self.intervals if intervals is None else intervals
+        return self.read("state", name, ((one.place, one.cut) for one in chosen))
+
+    def before(self, name: str, intervals: Iterable[Interval] | None = None) -> DataFrame:
+        """The state at the beginnings of intervals: `cut` is the one at the *end*, so that it joins with the others."""
+        chosen = self.intervals if intervals is None else intervals
+        found = self.read("state", name, ((one.place, one.cut - 1) for one in chosen if not one.begins_empty))
+        return found.withColumn("cut", F.col("cut") + 1)
+
+    def state(self, name: str) -> DataFrame:
+        """The state at every cut that can be read."""
+        return self.read("state", name, ((one.number, cut) for one in self.brokers for cut in one.snapshots))
+
+    def newest(self, name: str) -> DataFrame:
+        """The state at each broker's last cut that can be read."""
+        return self.read("state", name, ((one.number, max(one.snapshots)) for one in self.brokers if one.snapshots))
+
+    def ledger(self, name: str) -> DataFrame:
+        """A table of the ledgers (`ledger_files.TABLES`): of these brokers alone, with `place` for their `store`."""
+        assert self.ledgers is not None, "there are no ledgers"
+        rows = self.spark.read.parquet(f"{self.ledgers.uri}/{name}")
+        return (
+            rows.join(self.places.select("place", "store"), "store").drop("store") if "store" in rows.columns else rows
+        )
+
+    @cached_property
+    def places(self) -> DataFrame:
+        """The brokers: `place`, `cluster`, `broker`, `store`."""
+        rows = [
+            (
+                one.number,
+                one.place.cluster,
+                one.place.broker,
+                next((manifest.cut.store for manifest in one.snapshots.values()), ""),
+            )
+            for one in self.brokers
+        ]
+        return F.broadcast(self.spark.createDataFrame(rows, "place int, cluster string, broker string, store string"))
+
+    def keep(self, rows: DataFrame) -> DataFrame:
+        """Rows that are computed once though they are asked for again, until `release`."""
+        kept = rows.persist()
+        self._kept.append(kept)
+        return kept
+
+    def small(self, rows: DataFrame, at_most: int) -> DataFrame:
+        """Rows that come to the driver, and go to each executor with what needs them, where there are not too many.
+
+        Args:
+            rows: which.
+            at_most: so many there can be, by the manifests.
+        """
+        if at_most > SMALL_ROWS_MAX:
+            return self.keep(rows)
+        return F.broadcast(self.spark.createDataFrame(rows.collect(), rows.schema))
+
+    def rows(self, folder: Folder, name: str, intervals: Iterable[Interval]) -> int:
+        """How many rows a table has in these intervals (the state: at their ends), as the manifests say."""
+        wanted = {(one.place, one.cut) for one in intervals}
+        return sum(
+            manifest.files[path].rows
+            for broker in self.brokers
+            for cut, manifest in broker.snapshots.items()
+            if (broker.number, cut) in wanted
+            for path in manifest.files_of(folder, name)
+        )
+
+    def release(self) -> None:
+        """What was kept is let go of: an audit has ended."""
+        while self._kept:
+            self._kept.pop().unpersist()
+
+    def placed(self, rows: DataFrame) -> DataFrame:
+        """Rows with `cluster` and `broker` for their `place`, for findings."""
+        return rows.join(self.places.drop("store"), "place", "left")
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A bound of a range: a cut's number, or a time in milliseconds since 1970.
+
+    A time stands for each broker's last cut up to then.
+    """
+
+    cut: int | None = None
+    time_ms: int | None = None
+
+
+def bound(text: str) -> Bound:
+    """A bound as it is written: `12`, `2026-11-23` or `2026-11-23T06:00` (UTC, or with an offset as +01:00).
+
+    Raises:
+        ValueError: it is none.
+    """
+    if text.isascii() and text.isdigit():
+        if int(text) < 1:
+            raise ValueError("cuts are numbered from 1 on")
+        return Bound(cut=int(text))
+    try:
+        moment = dt.datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is neither a cut's number nor a time as 2026-11-23T06:00") from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=dt.timezone.utc)  # noqa: UP017 - as others here
+    return Bound(time_ms=int(moment.timestamp() * 1_000))
+
+
+def open_history(
+    spark: SparkSession,
+    store: Store,
+    verifier: Verifier | None,
+    *,
+    start: Bound | None = None,
+    end: Bound | None = None,
+    places: Sequence[Place] = (),
+    root: str | None = None,
+) -> History:
+    """Finds the snapshots of a range and verifies manifests, links and files; rows are the audit of chains' own.
+
+    Args:
+        spark: the session.
+        store: where they are.
+        verifier: whose signatures count; None: the caller said that there need be none.
+        start: the first cut; None: the first that there is.
+        end: the last one, which has to be there; None: the last that there is.
+        places: whose; none: all that are there.
+        root: the store's root as Spark knows it; None: its URI.
+
+    Raises:
+        HistoryError: there is nothing of that.
+        StoreError: the store does not answer.
+    """
+    chosen = list(places) or list(reading.places(store))
+    if not chosen:
+        raise HistoryError(f"there are no snapshots in {store.uri}")
+    with ThreadPoolExecutor(_THREADS, thread_name_prefix="sterna-verify") as pool:
+        found = pool.map(
+            lambda numbered: _broker(store, numbered[1], numbered[0], verifier, start, end), enumerate(chosen)
+        )
+        brokers = list(found)
+    if not any(one.chain.snapshots for one in brokers):
+        raise HistoryError(f"there are no snapshots of that range in {store.uri}")
+    numbers = {one.place: one.number for one in brokers}
+    return History(spark, store, brokers, NativeReader(spark, root or store.uri, numbers))
+
+
+def _broker(
+    store: Store, place: Place, number: int, verifier: Verifier | None, start: Bound | None, end: Bound | None
+) -> Broker:
+    first = _cut(store, place, start) if start is not None else None
+    last = _cut(store, place, end) if end is not None else None
+    chain = chains.verify(store, place, verifier, first=first, last=last, rows=False)
+    there = [one.number for one in chain.snapshots]
+    first = first or min(there, default=0)
+    last = last or max(there, default=0)
+    faulty, unlinked = _faults(chain)
+    readable = {
+        one.number: one.manifest
+        for one in chain.snapshots
+        if one.manifest is not None and one.number not in faulty and not _pruned(chain, one)
+    }
+    intervals, unproven = _intervals(number, first, last, readable, unlinked)
+    return Broker(number, chain, first, last, readable, intervals, unproven)
+
+
+def _cut(store: Store, place: Place, bound: Bound) -> int | None:
+    """The cut that a bound stands for, for this broker; None: there is none as early as that."""
+    if bound.time_ms is None:
+        return bound.cut
+    for number in reversed(reading.numbers(store, place)):
+        manifest = reading.find(store, place, number).manifest
+        if manifest is not None and manifest.cut.time_ms <= bound.time_ms:
+            return number
+    return None
+
+
+def _faults(chain: Chain) -> tuple[set[int], set[int]]:
+    """The cuts that are not read, and those whose link to the one before is not to be trusted."""
+    faulty: set[int] = set()
+    unlinked: set[int] = set()
+    for finding in chain.findings:
+        for one in chain.snapshots:
+            if finding.file == one.path or finding.file.startswith(f"{one.path}/"):
+                (unlinked if finding.what in _OF_LINKS else faulty).add(one.number)
+    return faulty, unlinked
+
+
+def _pruned(chain: Chain, snapshot: Snapshot) -> bool:
+    return chain.anchor is not None and bool(chain.anchor.pruned_tables(snapshot.number))
+
+
+def _intervals(
+    place: int, first: int, last: int, readable: dict[int, Manifest], unlinked: set[int]
+) -> tuple[tuple[Interval, ...], tuple[str, ...]]:
+    """The intervals that can be judged, and why others cannot."""
+    intervals, unproven = [], []
+    beginning = readable.get(1)
+    if first == 1 and beginning is not None and 1 not in unlinked and beginning.cut.events and not beginning.cut.gaps:
+        intervals.append(Interval(place, 1, has_gap=False, begins_empty=True))
+    for cut in range(first + 1, last + 1):
+        before, after = readable.get(cut - 1), readable.get(cut)
+        if before is None or after is None:
+            broken = cut if after is None else cut - 1
+            why = f"cut {broken} is not there, or cannot be read as a whole"
+            unproven.append(f"between cuts {cut - 1} and {cut}: {why}")
+        elif cut in unlinked or before.cut.store != after.cut.store:
+            unproven.append(f"between cuts {cut - 1} and {cut}: one does not go on from the other")
+        else:
+            intervals.append(Interval(place, cut, has_gap=bool(after.cut.gaps)))
+    if not intervals and not unproven:
+        unproven.append("there is one cut alone, and what happened is between two")
+    return tuple(intervals), tuple(unproven)

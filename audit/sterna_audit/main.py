@@ -1,0 +1,270 @@
+"""The command `sterna-audit`: runs audits over snapshots, and says by its exit status what they found.
+
+Exit codes are those of `sterna snapshot verify`: 0 nothing is violated, 1 something went wrong, 2 usage, 4 there is
+nothing to audit, 8 something is violated. With `--strict` 7: something is not provable.
+"""
+
+import enum
+import re
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from sterna_audit.audits.history import Bound, History
+    from sterna_audit.audits.running import Run
+    from sterna_audit.snapshots.keys import Verifier
+    from sterna_audit.snapshots.layout import Place
+    from sterna_audit.snapshots.stores import Store
+
+_SHOWN = 20
+_SETTING = re.compile(r"(spark\.[A-Za-z0-9._-]+)=(.*)", re.DOTALL)
+
+app = typer.Typer(
+    help="Audits over snapshots of brokers' stores: prove from outside that no message was lost.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+class Exit(enum.IntEnum):
+    """What the exit code means; the numbers are those of `sterna`."""
+
+    OK = 0
+    ERROR = 1
+    USAGE = 2
+    NOT_FOUND = 4
+    WARNING = 7
+    VIOLATED = 8
+
+
+class _UsageError(Exception):
+    """The command was called in a way that makes no sense; the text says what."""
+
+
+def _say(text: str) -> None:
+    typer.echo(text, err=True)
+
+
+@app.command("list")
+def list_() -> None:
+    """Show which audits there are, and what each proves."""
+    from sterna_audit.audits import registry
+
+    for audit in registry.audits():
+        typer.echo(f"{audit.name:14} {audit.about}")
+
+
+@app.command()
+def run(
+    snapshots: Annotated[
+        str, typer.Option("--snapshots", metavar="URI", help="Where they are: a folder, or s3://BUCKET/PREFIX.")
+    ],
+    out: Annotated[
+        str,
+        typer.Option("--out", metavar="URI", help="Where to the findings go; those of an earlier run are replaced."),
+    ],
+    first: Annotated[
+        str,
+        typer.Option("--from", metavar="CUT|TIME", help="From this cut on, or each broker's last one up to a time."),
+    ] = "",
+    last: Annotated[
+        str, typer.Option("--to", metavar="CUT|TIME", help="Up to this cut, which has to be there, or up to a time.")
+    ] = "",
+    jobs: Annotated[str, typer.Option("--jobs", metavar="NAMES", help="These audits alone, with commas.")] = "",
+    ledgers: Annotated[
+        str, typer.Option("--ledgers", metavar="URI", help="Where clients' ledgers are, at any depth.")
+    ] = "",
+    cluster: Annotated[str, typer.Option("--cluster", metavar="NAME", help="Of this cluster alone.")] = "",
+    broker: Annotated[str, typer.Option("--broker", metavar="NAME", help="Of this broker alone.")] = "",
+    key: Annotated[
+        list[Path] | None,
+        typer.Option("--key", metavar="FILE", help="A public key in PEM whose signatures count; several are possible."),
+    ] = None,
+    unsigned: Annotated[
+        bool, typer.Option("--unsigned", help="Signatures are not looked at, and need not be there.")
+    ] = False,
+    master: Annotated[str, typer.Option("--master", metavar="URL", help="Where Spark runs.")] = "local[*]",
+    memory: Annotated[str, typer.Option("--memory", metavar="SIZE", help="Of the driver, as 3g.")] = "",
+    conf: Annotated[
+        list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark; several are possible.")
+    ] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="End with 7 when something is not provable.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say the verdict alone.")] = False,
+) -> None:
+    """Run audits, and write what they find into OUT: findings.json, and all findings as Parquet.
+
+    Ends with 8 when something is violated, and with 4 when there is nothing to audit.
+    """
+    tell = (lambda _: None) if quiet else _say
+    with _told():
+        from sterna_audit.audits import registry, running
+        from sterna_audit.audits.history import open_history
+
+        chosen = registry.audits([name.strip() for name in jobs.split(",") if name.strip()])
+        verifier = _verifier(key, unsigned=unsigned)
+        start, end = _bound("--from", first), _bound("--to", last)
+        store, target = _store("--snapshots", snapshots), _store("--out", out)
+        places = _places(store, cluster, broker)
+        with _spark(master, memory, _settings(conf or []), tell) as spark:
+            tell("verifying manifests, links and files …")
+            history = open_history(spark, store, verifier, start=start, end=end, places=places)
+            with _ledgers(ledgers, history, target, tell):
+                done = running.run(history, chosen, target, tell)
+    _show(done, f"{target.uri.rstrip('/')}/{running.JSON}", quiet=quiet)
+    raise typer.Exit(_exit_code(done, strict=strict))
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """What a command ends with when it cannot go on."""
+    from pyspark.errors import PySparkException
+
+    from sterna_audit.audits.history import HistoryError
+    from sterna_audit.audits.registry import AuditError
+    from sterna_audit.java import JavaError
+    from sterna_audit.snapshots.keys import KeyFileError
+    from sterna_audit.snapshots.stores import StoreError
+    from sterna_audit.spark import SparkError, first_line
+
+    try:
+        yield
+    except (AuditError, KeyFileError, _UsageError) as error:
+        _say(str(error))
+        raise typer.Exit(Exit.USAGE) from None
+    except HistoryError as error:
+        _say(str(error))
+        raise typer.Exit(Exit.NOT_FOUND) from None
+    except (StoreError, JavaError, SparkError) as error:
+        _say(str(error))
+        raise typer.Exit(Exit.ERROR) from None
+    except PySparkException as error:
+        _say(f"Spark: {first_line(error)}")
+        raise typer.Exit(Exit.ERROR) from None
+
+
+def _verifier(key: list[Path] | None, *, unsigned: bool) -> "Verifier | None":
+    from sterna_audit.snapshots.keys import read_verifier
+
+    if unsigned:
+        if key:
+            raise _UsageError("--key and --unsigned contradict one another")
+        return None
+    if not key:
+        raise _UsageError("whose signatures count? --key FILE, or --unsigned if there need be none")
+    return read_verifier(key)
+
+
+def _bound(option: str, text: str) -> "Bound | None":
+    from sterna_audit.audits.history import bound
+
+    try:
+        return bound(text) if text else None
+    except ValueError as error:
+        raise _UsageError(f"{option}: {error}") from None
+
+
+def _store(option: str, uri: str) -> "Store":
+    from sterna_audit.snapshots.stores import open_store
+
+    try:
+        return open_store(uri)
+    except ValueError as error:
+        raise _UsageError(f"{option}: {error}") from None
+
+
+def _places(store: "Store", cluster: str, broker: str) -> "list[Place]":
+    from sterna_audit.audits.history import HistoryError
+    from sterna_audit.snapshots import reading
+
+    found = [one for one in reading.places(store) if cluster in ("", one.cluster) and broker in ("", one.broker)]
+    if not found:
+        of = " of ".join(filter(None, (broker, cluster)))
+        raise HistoryError(f"there are no snapshots{f' of {of}' if of else ''} in {store.uri}")
+    return found
+
+
+def _settings(conf: list[str]) -> dict[str, str]:
+    found = {}
+    for text in conf:
+        matched = _SETTING.fullmatch(text)
+        if matched is None:
+            raise _UsageError(f"--conf: {text!r} is not as spark.name=value")
+        found[matched[1]] = matched[2]
+    return found
+
+
+@contextmanager
+def _spark(master: str, memory: str, settings: dict[str, str], tell: Callable[[str], None]) -> "Iterator[SparkSession]":
+    """A session for the command's time, and what its executors have."""
+    from pyspark.sql import SparkSession
+
+    from sterna_audit.spark import look, session
+
+    is_ours = SparkSession.getActiveSession() is None
+    spark = session(master, memory=memory or None, settings={"spark.log.level": "ERROR", **settings})
+    try:
+        executors = look(spark)
+        tell(f"Spark {spark.version} at {spark.sparkContext.master}: {executors}")
+        yield spark
+    finally:
+        if is_ours:
+            spark.stop()
+
+
+@contextmanager
+def _ledgers(uri: str, history: "History", target: "Store", tell: Callable[[str], None]) -> Iterator[None]:
+    """The ledgers below a URI become tables of the history, beside the findings, for as long as they are needed."""
+    from sterna_audit.audits.ledger_files import convert
+    from sterna_audit.spark import knows
+
+    if not uri:
+        yield
+        return
+    source = _store("--ledgers", uri)
+    folder = "ledgers"
+    with tempfile.TemporaryDirectory(prefix="sterna-audit-") as here:
+        # What executors cannot read from beside the findings is for a driver that runs them, too.
+        tables = target if knows(history.spark, target.uri) else _store("--out", here)
+        try:
+            history.ledgers = convert(source, tables, folder, tell)
+            yield
+        finally:
+            tables.remove_folder(folder)
+
+
+def _show(done: "Run", path: str, *, quiet: bool) -> None:
+    from sterna_audit.audits import running
+
+    if not quiet:
+        for name, finding in running.worst(done, _SHOWN):
+            where = "/".join(filter(None, (finding.cluster, finding.broker)))
+            about = " ".join(filter(None, (where, finding.object, finding.message)))
+            typer.echo(f"{finding.verdict}: {name}: {finding.what}: {about}: {finding.why}")
+        typer.echo(f"findings: {path}")
+    typer.echo(f"verdict: {done.verdict}{' (an audit did not come to its end)' if done.has_failed else ''}")
+
+
+def _exit_code(done: "Run", *, strict: bool) -> Exit:
+    if done.verdict == "violated":
+        return Exit.VIOLATED
+    if done.has_failed:
+        return Exit.ERROR
+    return Exit.WARNING if strict and done.verdict == "not provable" else Exit.OK
+
+
+def main() -> None:
+    """The entry point."""
+    app()
+
+
+if __name__ == "__main__":
+    main()
