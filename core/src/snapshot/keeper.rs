@@ -143,7 +143,9 @@ pub struct Keeper {
     pub(super) confirmed: Option<(Position, Position)>,
     pub(super) out: bool,
     pub(super) trash: Vec<String>,
+    /// Work that the disk lacked something for is tried again then; what could not be removed, apart from it.
     pub(super) again_at_ms: u64,
+    pub(super) remove_at_ms: u64,
 }
 
 impl Keeper {
@@ -167,6 +169,7 @@ impl Keeper {
             out: false,
             trash: Vec::new(),
             again_at_ms: 0,
+            remove_at_ms: 0,
             disk,
         };
         let mut events = Vec::new();
@@ -271,7 +274,11 @@ impl Keeper {
     /// When something is tried again that the disk lacked for: monotonic milliseconds.
     #[must_use]
     pub fn retry_at_ms(&self, state: &State) -> Option<u64> {
-        (self.again_at_ms > state.now().monotonic_ms).then_some(self.again_at_ms)
+        let now_ms = state.now().monotonic_ms;
+        let later = [self.again_at_ms, self.remove_at_ms]
+            .into_iter()
+            .filter(|at| *at > now_ms);
+        later.min()
     }
 
     /// How many bytes of files wait, and since when the oldest does.
@@ -434,7 +441,7 @@ impl Keeper {
             self.keep_bounds(state);
             self.begin_wanted(state);
         }
-        if !self.trash.is_empty() && now_ms >= self.again_at_ms {
+        if !self.trash.is_empty() && now_ms >= self.remove_at_ms {
             self.out = true;
             return Some(Job::Remove(self.disk.clone(), std::mem::take(&mut self.trash)));
         }
@@ -493,7 +500,7 @@ impl Keeper {
         match done {
             JobDone::Removed(left) => {
                 if !left.is_empty() {
-                    self.again_at_ms = now_ms + RETRY_MS;
+                    self.remove_at_ms = now_ms + RETRY_MS;
                 }
                 self.trash.extend(left);
             }

@@ -176,6 +176,35 @@ fn what_was_half_made_goes_when_the_disk_is_full_and_a_cut_that_waits_says_so() 
 }
 
 #[test]
+fn a_file_that_cannot_be_removed_is_in_nobodys_way() {
+    let mut kept = exported_once(2_000, Bounds::default());
+    kept.play.bench.disk.set_faults(Faults {
+        keeps_files: true,
+        ..Faults::default()
+    });
+    for _ in 0..3 {
+        // A second passes between any two pieces of work, so that removing is due each time.
+        send(&mut kept, 10);
+        let exported = kept.exported;
+        kept.begin();
+        for _ in 0..50 {
+            kept.play.bench.advance(1_000);
+            kept.play.bench.settle();
+            kept.work(2);
+        }
+        kept.export();
+        assert_eq!(kept.exported, exported + 1);
+    }
+    assert!(half_made(&kept) > 1, "nothing could be removed");
+    kept.play.bench.disk.set_faults(Faults::default());
+    kept.play.bench.advance(1_000);
+    kept.settle();
+    kept.play.bench.advance(1_000);
+    kept.settle();
+    assert!(half_made(&kept) <= 1, "{:?}", kept.play.bench.disk.names());
+}
+
+#[test]
 fn what_the_disk_lacked_for_a_moment_is_not_told_as_a_failure_afterwards() {
     let mut kept = exported_once(2_000, Bounds::default());
     send(&mut kept, 10);
