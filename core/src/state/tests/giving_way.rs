@@ -3,7 +3,7 @@
 use crate::log::Position;
 use crate::sim::Faults;
 use crate::sim::audit::pieces;
-use crate::snapshot::keeper::{Bounds, Progress};
+use crate::snapshot::keeper::{Bounds, Keeper, Progress};
 use crate::snapshot::pieces::{Header, Kind as FileKind, Writer};
 
 use super::cuts::{Play, Step};
@@ -227,6 +227,45 @@ fn what_the_disk_lacked_for_a_moment_is_not_told_as_a_failure_afterwards() {
     kept.export();
     kept.settle();
     assert_eq!((kept.progress(), kept.exported), (Progress::None, 2));
+}
+
+#[test]
+fn what_a_forced_start_has_lost_is_a_gap_and_the_chain_goes_on() {
+    let mut kept = exported_once(2_000, Bounds::default());
+    // Nothing of it is told of yet.
+    send(&mut kept, 200);
+    kept.keeper = None;
+    kept.play.bench.state = None;
+    let disk = kept.play.bench.disk.clone();
+    disk.kill_process();
+    let segments: Vec<String> = disk
+        .names()
+        .into_iter()
+        .filter(|name| name.ends_with(".segment"))
+        .collect();
+    disk.edit(&segments[2], |bytes| bytes.fill(0));
+    let report = kept.play.bench.force();
+    assert!(!report.dropped.is_empty());
+    kept.restart(false);
+    kept.begin();
+    kept.settle();
+    let told = gaps(&mut kept);
+    assert!(!told.is_empty());
+    kept.export();
+    kept.settle();
+    whole(&mut kept);
+}
+
+#[test]
+fn a_follower_begins_no_cut_and_claims_nothing_for_it() {
+    let mut bench = Bench::on(SimDisk::new(3), follower_options());
+    let (disk, state) = (Arc::new(bench.disk.clone()), bench.state());
+    let mut keeper = Keeper::open(disk, state, Bounds::default()).unwrap();
+    keeper.begin(state).unwrap();
+    assert!(matches!(keeper.progress(state), Progress::Failed(_)));
+    assert!(keeper.next_job(state).is_none());
+    assert!(!state.has_reader("$sys.cut") && !state.has_reader("$sys.events"));
+    assert!(!bench.disk.names().iter().any(|name| name.ends_with(".cut")));
 }
 
 #[test]
