@@ -23,9 +23,9 @@ _KEY = ("place", "cut", "source")
 def counters(history: History) -> DataFrame:
     """Whether each queue and subscription holds as many messages as were counted.
 
-    Whoever decides in the engine counts, apart from the tables that make the state and the records that make the events:
-    what a source had when the broker's epoch began, and what arrived, less what ended, is to be what is there at a cut.
-    Violated is a source of which it is not: messages went, or came, that nobody decided on.
+    Whoever decides in the engine counts, apart from the tables that make the state and the records that make the
+    events: what a source had when the broker's epoch began, and what arrived, less what ended, is to be what is there
+    at a cut. Violated is a source of which it is not: messages went, or came, that nobody decided on.
 
     This needs no events. So it goes on where they are missing: an interval with a gap balances *by count* if the broker
     did not start within it, and cannot be proven before the start if it did. It is the count that is proven, and no
