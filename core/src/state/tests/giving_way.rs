@@ -272,6 +272,32 @@ fn a_follower_begins_no_cut_and_claims_nothing_for_it() {
 }
 
 #[test]
+fn a_cut_whose_sync_failed_is_none_at_the_next_start() {
+    let mut failed = 0;
+    for operation in 1..40 {
+        let mut kept = exported_once(2_000, Bounds::default());
+        send(&mut kept, 10);
+        kept.begin();
+        kept.play.bench.settle();
+        let fail_sync_at = Some(kept.play.bench.disk.operations() + operation);
+        kept.play.bench.disk.set_faults(Faults {
+            fail_sync_at,
+            ..Faults::default()
+        });
+        while matches!(kept.progress(), Progress::Making { .. }) && kept.work(1) {}
+        failed += usize::from(matches!(kept.progress(), Progress::Failed(_)));
+        // The process ends before it could do anything about it, and then the power goes, too.
+        let mut waits = |loses_power| {
+            kept.restart(loses_power);
+            kept.keeper.as_ref().unwrap().waiting()
+        };
+        assert_eq!(waits(false), waits(true), "operation {operation}");
+        whole(&mut kept);
+    }
+    assert!(failed > 1, "{failed}");
+}
+
+#[test]
 fn a_cut_of_what_the_log_does_not_have_is_none() {
     let mut kept = Kept::new(Bounds::default());
     let store_id = kept.play.bench.state().store_id();
