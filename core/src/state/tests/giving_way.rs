@@ -1,10 +1,13 @@
 //! What is kept for audits when something is in its way: it goes, what is missing is said, and the next cut goes on.
 
 use crate::log::Position;
+use crate::log::disk::{Disk as _, OpenFile, write_all};
 use crate::sim::Faults;
 use crate::sim::audit::pieces;
 use crate::snapshot::keeper::{Bounds, Keeper, Progress};
 use crate::snapshot::pieces::{Header, Kind as FileKind, Writer};
+
+use std::io::IoSlice;
 
 use super::cuts::{Play, Step};
 use super::keeping::{Kept, small};
@@ -295,6 +298,33 @@ fn a_cut_whose_sync_failed_is_none_at_the_next_start() {
         whole(&mut kept);
     }
     assert!(failed > 1, "{failed}");
+}
+
+#[test]
+fn what_a_start_finds_whole_is_there_after_a_loss_of_power_too() {
+    let mut kept = exported_once(2_000, Bounds::default());
+    send(&mut kept, 10);
+    kept.begin();
+    kept.settle();
+    let waits = |kept: &Kept| kept.keeper.as_ref().unwrap().waiting().unwrap();
+    let cut = waits(&kept);
+    for turn in 0..10 {
+        // Written, and the process ends before the sync.
+        let disk = kept.play.bench.disk.clone();
+        let ours = |name: &String| name.ends_with(".events") || name.ends_with(".cut");
+        for name in disk.names().into_iter().filter(ours) {
+            let bytes = disk.contents(&name).unwrap();
+            let file = disk.open(&name, OpenFile::Fresh).unwrap();
+            write_all(file.as_ref(), 0, &mut [IoSlice::new(&bytes)]).unwrap();
+        }
+        kept.restart(false);
+        assert_eq!(waits(&kept), cut);
+        kept.restart(true);
+        assert_eq!((waits(&kept), gaps(&mut kept)), (cut, vec![]), "turn {turn}");
+    }
+    kept.export();
+    kept.settle();
+    whole(&mut kept);
 }
 
 #[test]
