@@ -6,6 +6,7 @@ bytes that segments are compacted. Snapshots go into a store by `exporting.expor
 """
 
 import asyncio
+import hashlib
 import json
 import random
 from collections.abc import AsyncGenerator
@@ -53,10 +54,10 @@ CONFIGURATION = json.dumps(
 class Living:
     """An engine, those who use it, and the cuts that are taken of it."""
 
-    def __init__(self, folder: Path, seed: int) -> None:
+    def __init__(self, folder: Path, seed: int, broker: str = "") -> None:
         self.random = random.Random(seed)
-        self.place = Place("bank", f"broker-{seed}")
-        self.driver = Driver(folder, broker=self.place.broker)
+        self.place = Place("bank", broker or f"broker-{seed}")
+        self.driver = Driver(folder, broker=self.place.broker, store_id=identity(self.place.broker))
         self.driver.engine.configure(CONFIGURATION)
         self.named = 0
         self.book: Book | None = None
@@ -283,6 +284,11 @@ class Living:
     def stop(self) -> None:
         """The engine ends."""
         self.driver.engine.stop()
+
+
+def identity(broker: str) -> str:
+    """A store's identity: another one for each broker."""
+    return hashlib.md5(broker.encode(), usedforsecurity=False).hexdigest()
 
 
 def _destination(name: str) -> message_pb.Destination:

@@ -111,6 +111,8 @@ impl Tables {
         }
         for reference in head.references.iter().chain(unlogged) {
             let pending = self.pending_entry(position, bytes, head, reference);
+            let source = self.source_or_placeholder(reference.source);
+            source.next_sequence = source.next_sequence.max(reference.sequence + 1);
             let victim = || format!("{} {} {}", reference.source.0, reference.sequence, position.0);
             let is_logged = self.live && !is_volatile(position);
             if is_logged && self.planted.strikes(Fault::LoseArrival, victim) {
@@ -119,12 +121,11 @@ impl Tables {
             if is_logged && head.transaction == 0 && self.planted.strikes(Fault::DoubleArrival, victim) {
                 self.arrive_again(liveness, pending);
             }
-            let source = self.source_or_placeholder(reference.source);
-            source.next_sequence = source.next_sequence.max(reference.sequence + 1);
             if head.transaction == 0 {
                 self.hold(liveness, position);
                 self.add_entry(&pending);
             } else {
+                let source = self.source_or_placeholder(reference.source);
                 source.statistics.pending_messages += 1;
                 source.statistics.pending_bytes += u64::from(bytes);
                 self.hold(liveness, position);

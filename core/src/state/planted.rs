@@ -5,6 +5,8 @@
 //! written to the file that `STERNA_PLANTED_TOLD` names, as `source sequence position` or what of it there is, so that a test
 //! knows what an audit has to find.
 
+use crate::proto::DeliveryMode;
+
 use super::message_record::{MessageHead, Reference};
 use super::publishing::Incoming;
 
@@ -129,7 +131,7 @@ impl Planted {
     /// Whether a message is confirmed and not kept.
     pub fn loses(&mut self, incoming: &Incoming<'_>) -> bool {
         let victim = || format!("{} {}", incoming.incarnation, incoming.sequence);
-        self.strikes(Fault::LoseMessage, victim)
+        incoming.view.delivery_mode() == DeliveryMode::Persistent && self.strikes(Fault::LoseMessage, victim)
     }
 
     /// Changes a message's body, as far as anybody can tell, or takes a durable subscription's reference away.

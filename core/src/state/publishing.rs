@@ -23,7 +23,6 @@ use super::room::{Room, refuses, room};
 use super::selecting::{Circumstances, wants};
 use super::source::Source;
 use super::terminal_record::Reason;
-use super::witness::What;
 
 /// The boolean property that keeps a message from being dropped (EMS-MSG-A08), under the names it is known by.
 const PRESERVE_PROPERTIES: [&str; 2] = ["JMS_STERNA_PRESERVE_UNDELIVERED", "JMS_TIBCO_PRESERVE_UNDELIVERED"];
@@ -194,7 +193,10 @@ impl State {
             return Err(PublishError::UnknownProducer);
         }
         if self.tables.planted.loses(incoming) {
-            return Ok(Accepted::default());
+            return Ok(Accepted {
+                durability: Durability::Durable,
+                ..Accepted::default()
+            });
         }
         let mut planning = std::mem::take(&mut self.planning);
         let mut result = self
@@ -459,7 +461,7 @@ impl State {
             &planning.head,
             &planning.unlogged,
         );
-        self.witness_arrivals(planning);
+        self.witness.arrived(&planning.head, &planning.unlogged);
         // Behind the message: a crash in between leaves both, never neither.
         for (source, discarded) in &chosen {
             self.discard(*source, discarded)?;
@@ -542,16 +544,6 @@ impl State {
                 None if head.copies.len() > 1 => given.push((reference.source, reference.sequence + 1)),
                 None => {}
             }
-        }
-    }
-
-    fn witness_arrivals(&mut self, planning: &Planning) {
-        let transaction = planning.head.transaction;
-        for reference in &planning.head.references {
-            self.witness.count(transaction, reference.source, What::Arrived, 1);
-        }
-        for reference in &planning.unlogged {
-            self.witness.count(transaction, reference.source, What::Volatile, 1);
         }
     }
 

@@ -10,6 +10,7 @@
 use rustc_hash::FxHashMap;
 
 use super::ids::{SourceId, UNLOGGED_ID};
+use super::message_record::{MessageHead, Reference};
 use super::tables::Tables;
 use super::terminal_record::Reason;
 
@@ -118,6 +119,15 @@ impl Witness {
         match undecided.last_mut() {
             Some((last, same, total)) if (*last, *same) == (source, what) => *total += count,
             _ => undecided.push((source, what, count)),
+        }
+    }
+
+    /// A message arrived, now or with its transaction; `unlogged`: where no record says so.
+    pub fn arrived(&mut self, head: &MessageHead, unlogged: &[Reference]) {
+        let logged = head.references.iter().map(|reference| (reference, What::Arrived));
+        let all = logged.chain(unlogged.iter().map(|reference| (reference, What::Volatile)));
+        for (reference, what) in all {
+            self.count(head.transaction, reference.source, what, 1);
         }
     }
 
