@@ -138,17 +138,21 @@ impl Cutting {
     /// Does one part.
     #[must_use]
     pub fn run(mut self: Box<Self>, work: Work) -> Cut {
-        match self.work(work) {
-            Ok(Some(ending)) => match self.finish(ending) {
-                Ok(header) => Cut::Done(header),
-                Err(error) => Cut::Failed(error),
-            },
+        let (disk, file) = (self.disk.clone(), self.header.file_name());
+        let done = match self.work(work) {
+            Ok(Some(ending)) => self.finish(ending).map(Cut::Done),
             Ok(None) => {
                 let is_done = self.heads.is_none();
-                Cut::On(self, is_done)
+                Ok(Cut::On(self, is_done))
             }
-            Err(error) => Cut::Failed(error),
-        }
+            Err(error) => Err(error),
+        };
+        done.unwrap_or_else(|error| {
+            // At once: after a failed sync the file reads as if it were whole, and the next start would believe it. What
+            // cannot be removed now is the keeper's.
+            let _ = disk.remove(&file);
+            Cut::Failed(error)
+        })
     }
 
     fn work(&mut self, work: Work) -> Result<Option<Ending>, RowsError> {

@@ -18,7 +18,7 @@ use super::cutting::{Cut, Cutting, Work};
 use super::distilling::{Distilled, Distilling};
 use super::gaps::{Gap, Gaps};
 use super::making::Making;
-use super::pieces::{Header, Kind, Reader, name, parse_name};
+use super::pieces::{Header, Kind, Reader, make_durable, name, parse_name};
 
 /// The names of the claims on the log.
 pub(super) const EVENTS: &str = "$sys.events";
@@ -189,6 +189,20 @@ impl Keeper {
                 _ => keeper.trash.push(file),
             }
         }
+        events.sort_unstable_by_key(|header| header.from);
+        // Work is done one piece after the other, so that all older ones were synced before the newest was begun.
+        if let Some(newest) = events.last().copied()
+            && !is_made_durable(keeper.disk.as_ref(), &newest)?
+        {
+            events.pop();
+            keeper.trash.push(newest.file_name());
+        }
+        if let Some(cut) = keeper.cut
+            && !is_made_durable(keeper.disk.as_ref(), &cut)?
+        {
+            keeper.cut = None;
+            keeper.trash.push(cut.file_name());
+        }
         let begins = match (state.exported(), &keeper.cut) {
             (Some(exported), _) => exported.position,
             (None, Some(cut)) => cut.to,
@@ -213,9 +227,8 @@ impl Keeper {
     }
 
     /// Takes the files that go on from a position, in their order.
-    fn adopt(&mut self, begins: Position, mut events: Vec<Header>, state: &mut State) {
+    fn adopt(&mut self, begins: Position, events: Vec<Header>, state: &mut State) {
         self.distilled = begins;
-        events.sort_unstable_by_key(|header| header.from);
         for header in events {
             if header.from < self.distilled || header.to > state.log().end() {
                 self.trash.push(header.file_name());
@@ -541,5 +554,15 @@ impl Keeper {
             Distilled::Later => self.again_at_ms = state.now().monotonic_ms + RETRY_MS,
         }
         state.advance_reader(EVENTS, self.distilled);
+    }
+}
+
+/// Whether a file that was found is whole on the disk, too, from now on.
+fn is_made_durable(disk: &dyn Disk, header: &Header) -> Result<bool, DiskError> {
+    match make_durable(disk, header) {
+        Ok(()) => Ok(true),
+        Err(error) if error.passes() => Err(error),
+        // What is left of it nobody knows.
+        Err(_) => Ok(false),
     }
 }

@@ -267,6 +267,17 @@ pub struct Piece {
     pub stream: Vec<u8>,
 }
 
+/// Syncs a file that was found whole: the process that wrote it may have ended before it had.
+///
+/// # Errors
+/// The disk's.
+pub fn make_durable(disk: &dyn Disk, header: &Header) -> Result<(), DiskError> {
+    let name = header.file_name();
+    let file = disk.open(&name, OpenFile::Existing)?;
+    file.sync_data().map_err(|error| DiskError::new("sync", &name, error))?;
+    disk.sync_directory()
+}
+
 /// A whole file, read piece by piece.
 pub struct Reader {
     file: Arc<dyn DiskFile>,

@@ -1,10 +1,13 @@
 //! What is kept for audits when something is in its way: it goes, what is missing is said, and the next cut goes on.
 
 use crate::log::Position;
+use crate::log::disk::{Disk as _, OpenFile, write_all};
 use crate::sim::Faults;
 use crate::sim::audit::pieces;
 use crate::snapshot::keeper::{Bounds, Keeper, Progress};
 use crate::snapshot::pieces::{Header, Kind as FileKind, Writer};
+
+use std::io::IoSlice;
 
 use super::cuts::{Play, Step};
 use super::keeping::{Kept, small};
@@ -47,7 +50,7 @@ fn gaps(kept: &mut Kept) -> Vec<(Position, Position, String)> {
     }
 }
 
-fn half_made(kept: &Kept) -> usize {
+fn files_of_events(kept: &Kept) -> usize {
     let names = kept.play.bench.disk.names();
     names.iter().filter(|name| name.ends_with(".events")).count()
 }
@@ -123,20 +126,23 @@ fn a_file_that_cannot_be_read_is_no_reason_not_to_start() {
 
 #[test]
 fn what_was_half_made_goes_when_the_disk_is_full_and_a_cut_that_waits_says_so() {
-    let mut kept = exported_once(100, Bounds::default());
+    let mut kept = exported_once(1, Bounds::default());
     kept.begin();
     kept.settle();
     assert!(matches!(kept.progress(), Progress::Ready { .. }));
-    let (files, mut parts) = (half_made(&kept), 0);
+    let known = |kept: &Kept| kept.keeper.as_ref().unwrap().kept().0;
+    let before = (files_of_events(&kept), known(&kept));
     // A segment of many records is told of in several parts.
-    while parts < 2 {
-        send(&mut kept, 20);
+    for _ in 0..100 {
+        (0..100).for_each(|_| kept.play.run(&SEND));
+        kept.play.bench.settle();
         kept.work(1);
-        parts = half_made(&kept) - files;
-        if parts == 1 && kept.play.bench.state().log().sealed_after(Position::ZERO).is_some() {
+        if files_of_events(&kept) > before.0 {
             break;
         }
     }
+    let now = (files_of_events(&kept), known(&kept));
+    assert_eq!(now, (before.0 + 1, before.1), "one is half made");
     let space_bytes = Some(kept.play.bench.disk.used_bytes());
     kept.play.bench.disk.set_faults(Faults {
         space_bytes,
@@ -195,13 +201,13 @@ fn a_file_that_cannot_be_removed_is_in_nobodys_way() {
         kept.export();
         assert_eq!(kept.exported, exported + 1);
     }
-    assert!(half_made(&kept) > 1, "nothing could be removed");
+    assert!(files_of_events(&kept) > 1, "nothing could be removed");
     kept.play.bench.disk.set_faults(Faults::default());
     kept.play.bench.advance(1_000);
     kept.settle();
     kept.play.bench.advance(1_000);
     kept.settle();
-    assert!(half_made(&kept) <= 1, "{:?}", kept.play.bench.disk.names());
+    assert!(files_of_events(&kept) <= 1, "{:?}", kept.play.bench.disk.names());
 }
 
 #[test]
@@ -266,6 +272,59 @@ fn a_follower_begins_no_cut_and_claims_nothing_for_it() {
     assert!(keeper.next_job(state).is_none());
     assert!(!state.has_reader("$sys.cut") && !state.has_reader("$sys.events"));
     assert!(!bench.disk.names().iter().any(|name| name.ends_with(".cut")));
+}
+
+#[test]
+fn a_cut_whose_sync_failed_is_none_at_the_next_start() {
+    let mut failed = 0;
+    for operation in 1..40 {
+        let mut kept = exported_once(2_000, Bounds::default());
+        send(&mut kept, 10);
+        kept.begin();
+        kept.play.bench.settle();
+        let fail_sync_at = Some(kept.play.bench.disk.operations() + operation);
+        kept.play.bench.disk.set_faults(Faults {
+            fail_sync_at,
+            ..Faults::default()
+        });
+        while matches!(kept.progress(), Progress::Making { .. }) && kept.work(1) {}
+        failed += usize::from(matches!(kept.progress(), Progress::Failed(_)));
+        // The process ends before it could do anything about it, and then the power goes, too.
+        let mut waits = |loses_power| {
+            kept.restart(loses_power);
+            kept.keeper.as_ref().unwrap().waiting()
+        };
+        assert_eq!(waits(false), waits(true), "operation {operation}");
+        whole(&mut kept);
+    }
+    assert!(failed > 1, "{failed}");
+}
+
+#[test]
+fn what_a_start_finds_whole_is_there_after_a_loss_of_power_too() {
+    let mut kept = exported_once(2_000, Bounds::default());
+    send(&mut kept, 10);
+    kept.begin();
+    kept.settle();
+    let waits = |kept: &Kept| kept.keeper.as_ref().unwrap().waiting().unwrap();
+    let cut = waits(&kept);
+    for turn in 0..10 {
+        // Written, and the process ends before the sync.
+        let disk = kept.play.bench.disk.clone();
+        let ours = |name: &String| name.ends_with(".events") || name.ends_with(".cut");
+        for name in disk.names().into_iter().filter(ours) {
+            let bytes = disk.contents(&name).unwrap();
+            let file = disk.open(&name, OpenFile::Fresh).unwrap();
+            write_all(file.as_ref(), 0, &mut [IoSlice::new(&bytes)]).unwrap();
+        }
+        kept.restart(false);
+        assert_eq!(waits(&kept), cut);
+        kept.restart(true);
+        assert_eq!((waits(&kept), gaps(&mut kept)), (cut, vec![]), "turn {turn}");
+    }
+    kept.export();
+    kept.settle();
+    whole(&mut kept);
 }
 
 #[test]
