@@ -103,6 +103,7 @@ async def test_a_cut_gives_way_when_the_disk_is_full_and_messages_go_on(disk: Pa
             await connection.send("orders", b"after it")
     finally:
         await asyncio.to_thread(broker.kill)
+    assert again is not None
     assert (again.number, again.previous_manifest) == (2, bytes(32))
     assert again.position > cut.position
     assert again.gaps[0] == (first.position, again.gaps[0][1], "the disk was full")
