@@ -561,8 +561,8 @@ impl Keeper {
 fn is_made_durable(disk: &dyn Disk, header: &Header) -> Result<bool, DiskError> {
     match make_durable(disk, header) {
         Ok(()) => Ok(true),
-        Err(error) if error.passes() => Err(error),
         // What is left of it nobody knows.
-        Err(_) => Ok(false),
+        Err(error) if error.is_unreadable() => Ok(false),
+        Err(error) => Err(error),
     }
 }
