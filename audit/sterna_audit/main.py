@@ -6,6 +6,7 @@ nothing to audit, 8 something is violated. With `--strict` 7: something is not p
 
 import enum
 import re
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +17,7 @@ import typer
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from sterna_audit.audits.history import Bound
+    from sterna_audit.audits.history import Bound, History
     from sterna_audit.audits.running import Run
     from sterna_audit.snapshots.keys import Verifier
     from sterna_audit.snapshots.layout import Place
@@ -79,6 +80,9 @@ def run(
         str, typer.Option("--to", metavar="CUT|TIME", help="Up to this cut, which has to be there, or up to a time.")
     ] = "",
     jobs: Annotated[str, typer.Option("--jobs", metavar="NAMES", help="These audits alone, with commas.")] = "",
+    ledgers: Annotated[
+        str, typer.Option("--ledgers", metavar="URI", help="Where clients' ledgers are, at any depth.")
+    ] = "",
     cluster: Annotated[str, typer.Option("--cluster", metavar="NAME", help="Of this cluster alone.")] = "",
     broker: Annotated[str, typer.Option("--broker", metavar="NAME", help="Of this broker alone.")] = "",
     key: Annotated[
@@ -114,10 +118,16 @@ def run(
         with _spark(master, memory, _settings(conf or []), tell) as spark:
             tell("verifying manifests, links and files …")
             history = open_history(spark, store, verifier, start=start, end=end, places=places)
+<<<<<<< HEAD
             target.remove(HTML)
             done = running.run(history, chosen, target, tell)
         target.put(HTML, page(done, chosen).encode())
     _show(done, f"{target.uri.rstrip('/')}/{HTML}", quiet=quiet)
+=======
+            with _ledgers(ledgers, history, target, tell):
+                done = running.run(history, chosen, target, tell)
+    _show(done, f"{target.uri.rstrip('/')}/{running.JSON}", quiet=quiet)
+>>>>>>> audits
     raise typer.Exit(_exit_code(done, strict=strict))
 
 
@@ -216,6 +226,27 @@ def _spark(master: str, memory: str, settings: dict[str, str], tell: Callable[[s
     finally:
         if is_ours:
             spark.stop()
+
+
+@contextmanager
+def _ledgers(uri: str, history: "History", target: "Store", tell: Callable[[str], None]) -> Iterator[None]:
+    """The ledgers below a URI become tables of the history, beside the findings, for as long as they are needed."""
+    from sterna_audit.audits.ledger_files import convert
+    from sterna_audit.spark import knows
+
+    if not uri:
+        yield
+        return
+    source = _store("--ledgers", uri)
+    folder = "ledgers"
+    with tempfile.TemporaryDirectory(prefix="sterna-audit-") as here:
+        # What executors cannot read from beside the findings is for a driver that runs them, too.
+        tables = target if knows(history.spark, target.uri) else _store("--out", here)
+        try:
+            history.ledgers = convert(source, tables, folder, tell)
+            yield
+        finally:
+            tables.remove_folder(folder)
 
 
 def _show(done: "Run", path: str, *, quiet: bool) -> None:

@@ -23,9 +23,9 @@ from sterna_audit.snapshots.stores import Store
 from sterna_audit.snapshots.writing import WriterOptions
 from sterna_core import EngineError
 
+from tests.audit.bookkeeping import Book
 from tests.core.driver import Client, Driver, queue, text, topic
 
-PLACE = Place("bank", "test")
 QUEUES = ("orders", "bills", "fragile", "short", "small")
 TOPICS = ("news.sport", "news.art", "prices.gold")
 PATTERNS = ("news.>", "news.*", "prices.gold", ">", "news.art")
@@ -55,13 +55,29 @@ class Living:
 
     def __init__(self, folder: Path, seed: int) -> None:
         self.random = random.Random(seed)
-        self.driver = Driver(folder)
+        self.place = Place("bank", f"broker-{seed}")
+        self.driver = Driver(folder, broker=self.place.broker)
         self.driver.engine.configure(CONFIGURATION)
         self.named = 0
+        self.book: Book | None = None
         self.prepared: list[pb.Xid] = []
         self.open: list[tuple[Client, int]] = []
         self.keys: list[tuple[str, int]] = []
         self._begin()
+
+    def write_down(self) -> Book:
+        """From now on clients keep a ledger: this one."""
+        self.driver.engine.begin_cut()
+        self.driver.wait(lambda: self.progress()["progress"] == "ready")
+        self.book = Book(self.place.broker, self.progress()["store"])
+        # Those that are there already are in no ledger.
+        self._restart_sender()
+        return self.book
+
+    def progress(self) -> dict[str, Any]:
+        """How far the next cut is."""
+        found: dict[str, Any] = json.loads(self.driver.engine.cut_progress())
+        return found
 
     def _begin(self) -> None:
         """Senders of a start: producers' numbers begin anew."""
@@ -75,7 +91,9 @@ class Living:
         if name not in self.producers:
             number = self.producers[name] = len(self.producers) + 1
             self.numbers[name] = 0
-            self.sender.producer(self.session, _destination(name), number)
+            reply = self.sender.producer(self.session, _destination(name), number)
+            if self.book is not None:
+                self.book.opened(name, is_topic=name in TOPICS, told=reply.producer_opened)
         return self.producers[name]
 
     def send(self, name: str = "", count: int = 0, size: int = 0) -> None:
@@ -84,9 +102,15 @@ class Living:
         producer, first = self._producer(name), self.numbers[name] + 1
         messages = [self._message(size) for _ in range(count or self.random.randrange(1, 12))]
         self.numbers[name] += len(messages)
+        if self.book is not None:
+            self.book.sent(name, first, messages)
         self.sender.publish(self.session, first, messages, producer)
         sent = set(range(first, first + len(messages)))
         self.driver.wait(lambda: sent <= self.sender.confirmed(producer))
+        answers = [one for confirm in self.sender.of("confirm") for one in confirm.confirmed]
+        for one in answers:
+            if self.book is not None and one.producer == producer and one.last >= first:
+                self.book.confirmed(name, one)
 
     def _message(self, size: int = 0) -> message_pb.Message:
         rest: dict[str, Any] = {"priority": self.random.choice((4, 4, 4, 0, 9))}
@@ -107,7 +131,7 @@ class Living:
             self.send(name, 100, 3_000)
         if self.random.random() < 0.7:
             self.take("orders", share=1.0)
-        self.driver.advance(1_500)
+        self._pass(1_500)
 
     def take(self, name: str = "", share: float | None = None) -> None:
         """A consumer takes what there is, acknowledges some of it in any order, and is gone."""
@@ -121,12 +145,16 @@ class Living:
     def _acknowledge(self, client: Client, session: int, source: int, share: float, transaction: int = 0) -> None:
         self.driver.poll()
         held = sorted({delivery.sequence for delivery in client.deliveries()})
+        if self.book is not None and not transaction:
+            self.book.received("", source, client.deliveries())
         chosen = [one for one in held if self.random.random() < share]
         for start in range(0, len(chosen), 40):
             part = chosen[start : start + 40]
             ranges = [pb.SequenceRange(first=one) for one in part]
             sets = [pb.AckSet(source=source, ranges=ranges)]
             client.request(session, acknowledge=pb.Ack(sets=sets, transaction=transaction))
+            if self.book is not None and not transaction:
+                self.book.acknowledged(source, part)
 
     def subscribe(self) -> None:
         """A durable begins, or is taken from; it may be replaced by one with another pattern or selector."""
@@ -220,8 +248,17 @@ class Living:
 
     def wait(self) -> None:
         """Time passes: messages expire, delayed ones come."""
-        self.driver.advance(self.random.choice((100, 5_000, 40_000)))
+        self._pass(self.random.choice((100, 5_000, 40_000)))
+
+    def _pass(self, ms: int) -> None:
+        """Time passes; whoever is silent for too long is taken for gone."""
+        self.driver.advance(ms)
         self.driver.poll()
+        self._restart_sender()
+        if ms > 10_000:
+            self.open.clear()
+        for client, _ in self.open:
+            client.send(pb.ClientFrame(heartbeat=pb.Heartbeat()))
 
     def restart(self) -> None:
         """The broker stops, or its process is killed."""
@@ -238,7 +275,10 @@ class Living:
 
     def cut(self, store: Store, options: WriterOptions) -> str:
         """Takes a cut and exports it; the path of its folder."""
-        return asyncio.run(export(EngineSource(self.driver), store, options)).path
+        source = EngineSource(self)
+        path = asyncio.run(export(source, store, options)).path
+        source.confirm()
+        return path
 
     def stop(self) -> None:
         """The engine ends."""
@@ -250,30 +290,35 @@ def _destination(name: str) -> message_pb.Destination:
 
 
 class EngineSource:
-    """A cut of an engine in this process, as an exporter takes it."""
+    """A cut of an engine in this process, as an exporter takes it: read at once."""
 
-    def __init__(self, driver: Driver) -> None:
-        self._driver = driver
-        self._number = 0
-
-    def _progress(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self._driver.engine.cut_progress())
-        return found
+    def __init__(self, living: Living) -> None:
+        self._living = living
+        driver = living.driver
+        driver.engine.begin_cut()
+        driver.wait(lambda: living.progress()["progress"] != "making")
+        self._facts = living.progress()
+        assert self._facts["progress"] == "ready", self._facts
+        self._batches: list[tuple[str, str, pa.RecordBatch]] = []
+        reader = driver.engine.open_cut(self._facts["number"])
+        while (piece := reader.next()) is not None:
+            folder, table, rows, stream = piece
+            with pa.ipc.open_stream(stream) as batches:
+                found = list(batches)
+            assert sum(batch.num_rows for batch in found) == rows
+            self._batches += [(folder, table, batch) for batch in found]
+        self._sha256 = ""
 
     async def cut(self) -> Cut:
-        """Has it taken."""
-        self._driver.engine.begin_cut()
-        self._driver.wait(lambda: self._progress()["progress"] != "making")
-        found = self._progress()
-        assert found["progress"] == "ready", found
-        self._number = found["number"]
+        """Which it is."""
+        found = self._facts
         gaps = [Gap(gap["from"], gap["to"], gap["reason"]) for gap in found["gaps"]]
         before = found["previous_position"]
         if found["number"] == 1:
             # Nobody asked for events before.
             before, gaps = 0, [Gap(0, found["position"], "nothing was kept for audits before the first cut")]
         return Cut(
-            place=PLACE,
+            place=self._living.place,
             store=found["store"],
             number=found["number"],
             epoch=found["epoch"],
@@ -288,17 +333,16 @@ class EngineSource:
 
     async def batches(self) -> AsyncGenerator[tuple[str, str, pa.RecordBatch], None]:
         """Its rows."""
-        reader = self._driver.engine.open_cut(self._number)
-        while (piece := reader.next()) is not None:
-            folder, table, rows, stream = piece
-            with pa.ipc.open_stream(stream) as batches:
-                found = list(batches)
-            assert sum(batch.num_rows for batch in found) == rows
-            for batch in found:
-                yield folder, table, batch
+        for one in self._batches:
+            yield one
 
     async def exported(self, sha256: str) -> None:
         """It is kept."""
-        record = self._driver.engine.confirm_cut(self._number, bytes.fromhex(sha256))
-        self._driver.wait(lambda: self._driver.engine.log_progress()[1] > record)
-        self._driver.wait(lambda: self._progress()["progress"] == "none")
+        self._sha256 = sha256
+
+    def confirm(self) -> None:
+        """Tells the engine that it is kept, and waits until that is durable."""
+        driver = self._living.driver
+        record = driver.engine.confirm_cut(self._facts["number"], bytes.fromhex(self._sha256))
+        driver.wait(lambda: driver.engine.log_progress()[1] > record)
+        driver.wait(lambda: self._living.progress()["progress"] == "none")

@@ -1,56 +1,74 @@
-"""Faults in snapshots: rows of a table are changed, and manifests say that it is so, as whoever lies would have it.
+"""Faults in the files of real histories: single rows dropped, doubled, altered, with everything else made right.
 
-What is planted can be found by what the tables say alone: files, links and signatures (there are none) are in order.
+A history is written anew under another broker's name, by the exporter's own writer: only what the rows say is wrong,
+and no checksum, manifest or link tells of it.
 """
 
-import hashlib
-import json
-from collections.abc import Callable
+import dataclasses
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from sterna_audit import schema
-from sterna_audit.snapshots import signed_json
+from sterna_audit.snapshots import reading
 from sterna_audit.snapshots.layout import Place
+from sterna_audit.snapshots.manifests import decoded
+from sterna_audit.snapshots.stores import Directory
+from sterna_audit.snapshots.writing import SnapshotWriter
+
+from tests.audit.kept import PLAIN
 
 Row = dict[str, Any]
+Table = tuple[int, str, str]
+Edit = Callable[[list[Row]], list[Row]]
 
 
-def rows_of(root: Path, place: Place, cut: int, table: str) -> list[Row]:
-    """A table's rows."""
-    found: list[Row] = pq.read_table(root / place.cut(cut) / f"{table}-000.parquet").to_pylist()
-    return found
+def rows_of(root: Path, place: Place, table: Table) -> list[Row]:
+    """A table's rows, by cut, folder and name."""
+    cut, folder, name = table
+    files = sorted((root / place.cut(cut)).glob(f"{folder}/{name}-*.parquet"))
+    return [row for file in files for row in pq.read_table(file).to_pylist()]
 
 
-def plant(root: Path, place: Place, cut: int, table: str, change: Callable[[list[Row]], list[Row]]) -> None:
-    """Changes a table's rows in a cut, and all manifests from there on."""
-    folder, name = table.split("/")
-    path = root / place.cut(cut) / f"{table}-000.parquet"
-    rows = change(rows_of(root, place, cut, table))
-    pq.write_table(pa.Table.from_pylist(rows, schema.table(folder, name).schema), path)
-    data = path.read_bytes()
-    entry = {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data), "rows": len(rows)}
-    previous = ""
-    for number in sorted(int(one.name) for one in (root / str(place)).iterdir() if one.is_dir()):
-        manifest = root / place.cut(number) / "manifest.json"
-        values = json.loads(manifest.read_bytes())
-        del values["signature"]
-        if previous:
-            values["previous"] = previous
-        if number == cut:
-            values["files"][f"{table}-000.parquet"] |= entry
-        manifest.write_bytes(signed_json.signed(values, None))
-        previous = hashlib.sha256(manifest.read_bytes()).hexdigest()
+def planted(root: Path, place: Place, broker: str, edits: Mapping[Table, Edit], last: int) -> Place:
+    """The same history up to a cut, under another broker's name, with some tables' rows edited."""
+    other = Place(place.cluster, broker)
+    store, previous = Directory(root), None
+    for number in range(1, last + 1):
+        manifest = reading.find(store, place, number).manifest
+        assert manifest is not None
+        writer = SnapshotWriter(store, other, number, PLAIN)
+        writer.begin()
+        for table in schema.tables():
+            rows = rows_of(root, place, (number, table.folder, table.name))
+            edit = edits.get((number, table.folder, table.name))
+            if edit is not None:
+                before = [dict(row) for row in rows]
+                rows = edit(rows)
+                assert rows != before, f"{broker}: nothing was planted"
+            writer.add(table.folder, table.name, pa.RecordBatch.from_pylist(rows, schema=table.schema))
+        cut = dataclasses.replace(manifest.cut, place=other, previous=previous)
+        previous = decoded(writer.finish(cut)).sha256
+    return other
 
 
-def changed(rows: list[Row], at: int, **values: Any) -> list[Row]:
-    """The rows, one of them with other values."""
-    return [*rows[:at], {**rows[at], **values}, *rows[at + 1 :]]
+def without(chosen: Row) -> Edit:
+    """One row is dropped."""
+    return lambda rows: [row for row in rows if row != chosen]
 
 
-def swapped(rows: list[Row], one: int, other: int, column: str) -> list[Row]:
-    """The rows, two of them with one another's value."""
-    values = rows[one][column], rows[other][column]
-    return changed(changed(rows, one, **{column: values[1]}), other, **{column: values[0]})
+def doubled(chosen: Row) -> Edit:
+    """One row is there twice."""
+    return lambda rows: [*rows, chosen]
+
+
+def altered(chosen: Row, **values: Any) -> Edit:
+    """One row says something else."""
+    return lambda rows: [{**row, **values} if row == chosen else row for row in rows]
+
+
+def added(**values: Any) -> Edit:
+    """A row like the first one, but for some values, is invented."""
+    return lambda rows: [*rows, {**rows[0], **values}]

@@ -102,4 +102,4 @@ def balances(sums: DataFrame, deleted: DataFrame) -> DataFrame:
         .otherwise(F.col("remained") > 0)
     )
     detail = detail & F.col("block").isNotNull()
-    return blocks.join(F.broadcast(deleted), list(KEY), "left").withColumn("detail", detail)
+    return blocks.join(deleted, list(KEY), "left").withColumn("detail", detail)

@@ -12,9 +12,6 @@ from sterna_audit.audits.history import History, Interval
 from sterna_audit.audits.naming import with_sources
 from sterna_audit.audits.registry import Audit
 
-#: So many blocks go to every machine that reads rows; more are sorted to where they belong.
-_BLOCKS_MAX = 100_000
-
 
 def conservation(history: History) -> DataFrame:
     """Whether every message of every queue and subscription is accounted for, one by one.
@@ -41,7 +38,7 @@ def conservation(history: History) -> DataFrame:
     return reduce(DataFrame.unionAll, parts)
 
 
-AUDIT = Audit("conservation", "Every message of every queue and subscription is accounted for, one by one.", conservation)
+AUDIT = Audit("conservation", "Each message of each queue and subscription is accounted for, one by one.", conservation)
 
 
 def _unproven(history: History) -> Iterator[Finding]:
@@ -57,51 +54,47 @@ def _exact(history: History, intervals: Sequence[Interval]) -> DataFrame:
     gone = flows.deleted(history, intervals)
     blocks = history.keep(balances.balances(balances.sums_of(all_flows), gone))
     chosen = blocks.filter("detail").select(*balances.KEY, "block", "deleted_at")
-    wrong = history.keep(details.wrong(all_flows, _everywhere(chosen)))
+    wrong = history.keep(details.wrong(all_flows, history.small(chosen, blocks.filter("detail").count())))
     broken = history.keep(messages.wrong(history, intervals))
-    sequences = _sequences(history, intervals, blocks)
-    faulty = wrong.select("place", "cut").unionAll(broken.select("place", "cut")).distinct()
-    parts = [
-        details.findings_of(wrong, history),
-        messages.findings_of(broken, history),
-        sequences,
-        _broken_runs(history, blocks),
-        _figures(history, blocks, faulty),
-    ]
+    above = history.keep(_above(history, intervals, blocks))
+    runs = blocks.filter("block is null")
+    faulty = reduce(DataFrame.unionAll, (rows.select("place", "cut") for rows in (wrong, broken, above, runs)))
+    parts = [_figures(history, blocks, faulty.distinct())]
+    # What there is nothing of needs no names.
+    if not wrong.isEmpty():
+        parts.append(details.findings_of(wrong, history))
+    if not broken.isEmpty():
+        parts.append(messages.findings_of(broken, history))
+    for rows, what in ((above, _ABOVE), (runs, _BROKEN_RUN)):
+        if not rows.isEmpty():
+            parts.append(_of_sources(history, rows, *what))
     return reduce(DataFrame.unionAll, parts)
 
 
-def _everywhere(blocks: DataFrame) -> DataFrame:
-    """Blocks as they are to be joined with rows."""
-    return F.broadcast(blocks) if blocks.count() <= _BLOCKS_MAX else blocks
+_ABOVE = "sequence-not-given", "a sequence is in use that the source has not given yet: it would be given twice"
+_BROKEN_RUN = (
+    "broken-run",
+    "records end runs of sequences that cannot be: below 0, backwards, or longer than any record holds",
+)
 
 
-def _sequences(history: History, intervals: Sequence[Interval], blocks: DataFrame) -> DataFrame:
+def _above(history: History, intervals: Sequence[Interval], blocks: DataFrame) -> DataFrame:
     """Sources in which sequences are in use that were not given yet."""
     highest = blocks.groupBy(*balances.KEY).agg(F.max("highest").alias("highest"))
     after = history.after("sources", intervals).select(*balances.KEY, "next_sequence")
-    above = highest.join(after, list(balances.KEY)).filter("highest >= next_sequence")
-    return findings.select(
-        history.placed(with_sources(above, history)),
-        verdict="violated",
-        severity="error",
-        what="sequence-not-given",
-        why="a sequence is in use that the source has not given yet: it would be given twice",
-        object=F.col("source_name"),
-        evidence=["source", "highest", "next_sequence"],
-    )
+    return highest.join(after, list(balances.KEY)).filter("highest >= next_sequence")
 
 
-def _broken_runs(history: History, blocks: DataFrame) -> DataFrame:
-    broken = blocks.filter(F.col("block").isNull())
+def _of_sources(history: History, rows: DataFrame, what: str, why: str) -> DataFrame:
+    facts = [name for name in ("source", "highest", "next_sequence") if name in rows.columns]
     return findings.select(
-        history.placed(with_sources(broken, history)),
+        history.placed(with_sources(rows, history)),
         verdict="violated",
         severity="error",
-        what="broken-run",
-        why="records end runs of sequences that cannot be: below 0, backwards, or longer than any record holds",
+        what=what,
+        why=why,
         object=F.col("source_name"),
-        evidence=["source"],
+        evidence=facts,
     )
 
 

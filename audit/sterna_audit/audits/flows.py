@@ -1,7 +1,7 @@
 """What came into each queue and subscription, what went, and what there was at both ends: each as runs of sequences.
 
-A flow is a row with `place`, `cut`, `source`, `first`, `last`, `role` and, where one message alone is meant, what it is:
-`message` (the position of its record) and `copy`. `reason` and `position` tell of ends.
+A flow is a row with `place`, `cut`, `source`, `first`, `last`, `role` and, where one message alone is meant, what it
+is: `message` (the position of its record) and `copy`. `reason` and `position` tell of ends.
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-from sterna_audit.audits.fates import with_fate, without_effect
+from sterna_audit.audits.fates import Fates
 from sterna_audit.audits.history import History, Interval
 
 # Roles: what counts for one side of the balance, and what for the other.
@@ -30,14 +30,15 @@ COLUMNS = ("place", "cut", "source", "first", "last", "role", "message", "copy",
 
 def flows(history: History, intervals: Sequence[Interval]) -> DataFrame:
     """All flows of intervals whose events are whole."""
+    fates = Fates(history, intervals)
     return reduce(
         DataFrame.unionAll,
         (
-            _started(history, intervals),
-            _arrived(history, intervals),
+            _started(history, intervals, fates),
+            _arrived(history, intervals, fates),
             _moved(history, intervals),
-            _ended(history, intervals),
-            _taken(history, intervals),
+            _ended(history, intervals, fates),
+            _taken(history, intervals, fates),
             _remained(history, intervals),
         ),
     )
@@ -76,8 +77,8 @@ def _run(rows: DataFrame) -> DataFrame:
     )
 
 
-def _started(history: History, intervals: Sequence[Interval]) -> DataFrame:
-    rows = with_fate(history.before("deliverables", intervals), history, intervals)
+def _started(history: History, intervals: Sequence[Interval], fates: Fates) -> DataFrame:
+    rows = fates.of(history.before("deliverables", intervals))
     was_pending = F.col("state") == _PENDING
     role = (
         F.when(~was_pending | (F.col("fate") == "committed"), STARTED)
@@ -87,9 +88,9 @@ def _started(history: History, intervals: Sequence[Interval]) -> DataFrame:
     return _single(rows, role).filter(F.col("role") >= 0)
 
 
-def _arrived(history: History, intervals: Sequence[Interval]) -> DataFrame:
+def _arrived(history: History, intervals: Sequence[Interval], fates: Fates) -> DataFrame:
     rows = history.events("arrivals", intervals)
-    joined = rows.join(without_effect(history, intervals), ["place", "cut", "position"], "left")
+    joined = rows.join(fates.without_effect, ["place", "cut", "position"], "left")
     role = F.when(F.col("fate").isNull(), ARRIVED).when(F.col("fate") == "open", SENT_PENDING).otherwise(-1)
     return _single(joined, role).filter(F.col("role") >= 0)
 
@@ -99,15 +100,15 @@ def _moved(history: History, intervals: Sequence[Interval]) -> DataFrame:
     return _single(rows, F.lit(MOVED), "message", source="to_source", sequence="to_sequence")
 
 
-def _ended(history: History, intervals: Sequence[Interval]) -> DataFrame:
-    rows = with_fate(history.events("ends", intervals), history, intervals)
+def _ended(history: History, intervals: Sequence[Interval], fates: Fates) -> DataFrame:
+    rows = fates.of(history.events("ends", intervals))
     return _run(rows.filter(F.col("fate").isin("none", "committed")))
 
 
-def _taken(history: History, intervals: Sequence[Interval]) -> DataFrame:
+def _taken(history: History, intervals: Sequence[Interval], fates: Fates) -> DataFrame:
     """What a transaction that was prepared before takes with it when it is committed; its own records are older."""
     rows = history.before("taken", intervals).withColumn("position", F.lit(0).cast("long"))
-    rows = with_fate(rows, history, intervals).filter(F.col("fate") == "committed")
+    rows = fates.of(rows).filter(F.col("fate") == "committed")
     return _run(rows.withColumn("reason", F.lit(1)))
 
 
@@ -119,4 +120,5 @@ def _remained(history: History, intervals: Sequence[Interval]) -> DataFrame:
 def deleted(history: History, intervals: Sequence[Interval]) -> DataFrame:
     """Queues and subscriptions that ended, with all that they held: `place`, `cut`, `source`, `deleted_at`."""
     ended = history.events("catalogue", intervals).filter(F.col("what").isin(2, 4))
-    return ended.groupBy("place", "cut", F.col("id").alias("source")).agg(F.max("position").alias("deleted_at"))
+    found = ended.groupBy("place", "cut", F.col("id").alias("source")).agg(F.max("position").alias("deleted_at"))
+    return history.small(found, history.rows("events", "catalogue", intervals))

@@ -17,6 +17,7 @@ from functools import cached_property
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
+from sterna_audit.audits.ledger_files import Converted
 from sterna_audit.audits.tables import NativeReader, Reader
 from sterna_audit.schema import Folder
 from sterna_audit.snapshots import chains, reading
@@ -28,6 +29,8 @@ from sterna_audit.snapshots.reading import Snapshot
 from sterna_audit.snapshots.stores import Store
 
 _THREADS = 4
+#: So many rows at most come to the driver, to go to every executor from there.
+SMALL_ROWS_MAX = 200_000
 #: Faults of a link between two cuts: each of them can be read by itself.
 _OF_LINKS = frozenset({"missing-cut", "broken-chain", "wrong-range"})
 
@@ -90,14 +93,14 @@ class History:
         store: where the snapshots are.
         brokers: in the order of their numbers.
         reader: reads tables.
-        ledgers: the clients' ledgers as DataFrames (`ledgers.Ledgers`), where there are any.
+        ledgers: the clients' ledgers as tables, where there are any.
     """
 
     spark: SparkSession
     store: Store
     brokers: Sequence[Broker]
     reader: Reader
-    ledgers: "object | None" = field(default=None)
+    ledgers: Converted | None = None
     _kept: list[DataFrame] = field(default_factory=list, init=False)
 
     @property
@@ -140,6 +143,14 @@ class History:
         """The state at each broker's last cut that can be read."""
         return self.read("state", name, ((one.number, max(one.snapshots)) for one in self.brokers if one.snapshots))
 
+    def ledger(self, name: str) -> DataFrame:
+        """A table of the ledgers (`ledger_files.TABLES`): of these brokers alone, with `place` for their `store`."""
+        assert self.ledgers is not None, "there are no ledgers"
+        rows = self.spark.read.parquet(f"{self.ledgers.uri}/{name}")
+        return (
+            rows.join(self.places.select("place", "store"), "store").drop("store") if "store" in rows.columns else rows
+        )
+
     @cached_property
     def places(self) -> DataFrame:
         """The brokers: `place`, `cluster`, `broker`, `store`."""
@@ -152,13 +163,35 @@ class History:
             )
             for one in self.brokers
         ]
-        return self.spark.createDataFrame(rows, "place int, cluster string, broker string, store string")
+        return F.broadcast(self.spark.createDataFrame(rows, "place int, cluster string, broker string, store string"))
 
     def keep(self, rows: DataFrame) -> DataFrame:
         """Rows that are computed once though they are asked for again, until `release`."""
         kept = rows.persist()
         self._kept.append(kept)
         return kept
+
+    def small(self, rows: DataFrame, at_most: int) -> DataFrame:
+        """Rows that come to the driver, and go to each executor with what needs them, where there are not too many.
+
+        Args:
+            rows: which.
+            at_most: so many there can be, by the manifests.
+        """
+        if at_most > SMALL_ROWS_MAX:
+            return self.keep(rows)
+        return F.broadcast(self.spark.createDataFrame(rows.collect(), rows.schema))
+
+    def rows(self, folder: Folder, name: str, intervals: Iterable[Interval]) -> int:
+        """How many rows a table has in these intervals (the state: at their ends), as the manifests say."""
+        wanted = {(one.place, one.cut) for one in intervals}
+        return sum(
+            manifest.files[path].rows
+            for broker in self.brokers
+            for cut, manifest in broker.snapshots.items()
+            if (broker.number, cut) in wanted
+            for path in manifest.files_of(folder, name)
+        )
 
     def release(self) -> None:
         """What was kept is let go of: an audit has ended."""
@@ -167,7 +200,7 @@ class History:
 
     def placed(self, rows: DataFrame) -> DataFrame:
         """Rows with `cluster` and `broker` for their `place`, for findings."""
-        return rows.join(F.broadcast(self.places.drop("store")), "place", "left")
+        return rows.join(self.places.drop("store"), "place", "left")
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,8 +67,10 @@ def wrong(history: History, intervals: Sequence[Interval]) -> DataFrame:
         .when(now.isNotNull() & then.isNull(), "record-unknown")
         .when((now != then) | (now != F.col("then_too")), "record-altered")
     )
-    return found.withColumn("what", what).filter(F.col("what").isNotNull()).select(
-        "place", "cut", F.col("position").alias("message"), F.lit(0).alias("copy"), "what"
+    return (
+        found.withColumn("what", what)
+        .filter(F.col("what").isNotNull())
+        .select("place", "cut", F.col("position").alias("message"), F.lit(0).alias("copy"), "what")
     )
 
 

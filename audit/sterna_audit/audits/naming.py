@@ -29,8 +29,12 @@ def names(history: History) -> DataFrame:
         .join(told, ["place", "cut", "name"], "inner")
         .select("place", F.col("id").alias("source"), "source_name"),
     ]
-    known = reduce(DataFrame.unionAll, parts)
-    return known.groupBy("place", "source").agg(F.max("source_name").alias("source_name"))
+    known = reduce(DataFrame.unionAll, parts).groupBy("place", "source").agg(F.max("source_name").alias("source_name"))
+    return history.small(
+        known,
+        history.rows("state", "destinations", history.intervals)
+        + history.rows("state", "subscriptions", history.intervals),
+    )
 
 
 def with_sources(rows: DataFrame, history: History) -> DataFrame:
@@ -74,7 +78,9 @@ def _first(name: str, of: str = "") -> Column:
 
 def with_ids(rows: DataFrame, history: History, producer: Column, number: Column) -> DataFrame:
     """Rows with `message_id`: broker, incarnation and start id in hexadecimal digits, and the producer's number."""
-    starts = history.state("starts").groupBy("place", F.col("epoch").alias("began_in")).agg(F.max("start").alias("start"))
+    starts = (
+        history.state("starts").groupBy("place", F.col("epoch").alias("began_in")).agg(F.max("start").alias("start"))
+    )
     known = rows.withColumn("began_in", F.shiftright(producer, _INCARNATION_BITS)).join(
         F.broadcast(starts), ["place", "began_in"], "left"
     )

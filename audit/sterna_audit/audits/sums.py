@@ -1,8 +1,8 @@
 """Sums by which two sets of numbers are compared without bringing their rows together.
 
 Each number `n` counts as `f(n) - f(n - 1)`, where `f` is Spark's `xxhash64`. So a run from `first` to `last` counts as
-`f(last) - f(first - 1)`: it need not be taken apart. Two sets that differ have different sums, but for a chance of 2⁻⁶⁴:
-the sum of a difference is one of hashes at the places where it begins and ends, which nothing makes zero.
+`f(last) - f(first - 1)`: it need not be taken apart. Two sets that differ have different sums, but for a chance of one
+in 2⁶⁴: the sum of a difference is one of hashes at the places where it begins and ends, which nothing makes zero.
 
 Hashes are summed in two halves of 32 bits, so that no sum of fewer than two thousand million rows overflows, which
 Spark takes for an error.
