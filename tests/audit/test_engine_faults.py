@@ -3,7 +3,7 @@
 Nothing in the files is touched. `core/src/state/planted.rs` says what each does, and writes down what it hit.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -133,7 +133,7 @@ def test_each_fault_of_the_engine_is_found_at_the_exact_message(
         assert [one.what for one in wrong["counters"]] == ["count-differs"] * is_of_tables, (planted.fault, wrong)
 
 
-def violations(said: Mapping[str, list[Finding]], broker: str) -> dict[str, list[Finding]]:
+def violations(said: Mapping[str, Sequence[Finding]], broker: str) -> dict[str, list[Finding]]:
     """What is wrong with a broker, by audit."""
     return {
         name: [one for one in found if one.broker == broker and one.verdict == "violated"]

@@ -20,8 +20,8 @@ from sterna_audit.snapshots.chains import Chain
 from sterna_audit.snapshots.layout import Place
 from sterna_audit.snapshots.stores import Directory
 
+from tests.audit.ending import EndedError, Ending
 from tests.audit.kept import PLAIN, VERIFIER
-from tests.audit.test_kills import EndedError, Ending
 from tests.broker.conftest import broker_process
 from tests.running import ANYTHING, RunningBroker, manifest
 from tests.support.exports import exported, holding, table

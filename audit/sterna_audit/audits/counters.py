@@ -1,8 +1,9 @@
 """The audit `counters`: what the engine counted adds up to what is there."""
 
 from collections.abc import Iterator
+from functools import partial
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from sterna_audit.audits import findings
@@ -82,7 +83,7 @@ def counters(history: History) -> DataFrame:
 AUDIT = Audit("counters", "Each queue and subscription holds as many messages as the engine counted.", counters)
 
 
-def _figures(*more: str) -> list[F.Column | str]:
+def _figures(*more: str) -> list[Column | str]:
     return ["came", "ended", F.expr("came - ended"), *more]
 
 
@@ -99,20 +100,20 @@ _COUNTED = ("counters", "deliverables")
 def _told(history: History) -> Iterator[Finding]:
     """Where there are no counters, and how far they reach over gaps."""
     for broker in history.brokers:
-        where = {"cluster": broker.place.cluster, "broker": broker.place.broker}
+        say = partial(Finding, cluster=broker.place.cluster, broker=broker.place.broker)
         for cut in broker.snapshots:
             if not _counts(broker, cut):
-                yield Finding("not provable", "warning", "no-counters", "the broker did not count", cut=cut, **where)
+                yield say("not provable", "warning", "no-counters", "the broker did not count", cut=cut)
         for interval in broker.intervals:
             if not interval.has_gap:
                 continue
             before, after = broker.snapshots.get(interval.cut - 1), broker.snapshots[interval.cut]
             if before is not None and before.cut.epoch == after.cut.epoch:
                 why = "events are missing, and what was counted from the cut before on reaches over the gap"
-                yield Finding("ok", "info", "gap-by-count", why, cut=interval.cut, **where)
+                yield say("ok", "info", "gap-by-count", why, cut=interval.cut)
             else:
                 why = (
                     "events are missing, and the broker started anew within the interval: what happened before its "
                     "start nobody counted"
                 )
-                yield Finding("not provable", "warning", "gap-over-a-start", why, cut=interval.cut, **where)
+                yield say("not provable", "warning", "gap-over-a-start", why, cut=interval.cut)
