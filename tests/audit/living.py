@@ -98,7 +98,7 @@ class Living:
         return self.producers[name]
 
     def send(self, name: str = "", count: int = 0, size: int = 0) -> None:
-        """Messages to a queue or topic, and waits for their confirmations."""
+        """Messages to a queue or topic, and waits for their answers: a queue whose messages are all in hands is full."""
         name = name or self.random.choice(QUEUES + TOPICS)
         producer, first = self._producer(name), self.numbers[name] + 1
         messages = [self._message(size) for _ in range(count or self.random.randrange(1, 12))]
@@ -107,11 +107,15 @@ class Living:
             self.book.sent(name, first, messages)
         self.sender.publish(self.session, first, messages, producer)
         sent = set(range(first, first + len(messages)))
-        self.driver.wait(lambda: sent <= self.sender.confirmed(producer))
+        self.driver.wait(lambda: sent <= self.sender.confirmed(producer) | self._refused(producer))
         answers = [one for confirm in self.sender.of("confirm") for one in confirm.confirmed]
         for one in answers:
             if self.book is not None and one.producer == producer and one.last >= first:
                 self.book.confirmed(name, one)
+
+    def _refused(self, producer: int) -> set[int]:
+        found = [one for one in self.sender.of("rejected") if one.producer == producer]
+        return {number for one in found for number in range(one.first, max(one.first, one.last) + 1)}
 
     def _message(self, size: int = 0) -> message_pb.Message:
         rest: dict[str, Any] = {"priority": self.random.choice((4, 4, 4, 0, 9))}
