@@ -4,7 +4,6 @@ The engine keeps it within bounds and gives it up beyond them, so that it never 
 too late says what is missing. At half of the bounds it is said: by /readyz, by metrics and, once, in the log.
 """
 
-import asyncio
 import json
 from typing import Any
 
@@ -15,8 +14,6 @@ from sterna_broker.surroundings import wall_ms
 
 _log = structlog.get_logger(part="snapshots")
 
-#: Between two looks.
-_PERIOD_S = 10.0
 _MEBIBYTE = 1024 * 1024
 _HOUR_MS = 3_600_000
 
@@ -30,17 +27,15 @@ class Kept:
         self._age_max_ms = age_max_ms
         self._is_half_full = False
         self._gaps = 0
-        self._task: asyncio.Task[None] | None = None
+        self._is_on = False
 
     def start(self) -> None:
-        """Looks every few seconds from now on."""
-        self._task = asyncio.get_running_loop().create_task(self._work(), name="kept-for-snapshots")
+        """There is an engine to ask from now on."""
+        self._is_on = True
 
     def stop(self) -> None:
-        """Looks no more."""
-        if self._task is not None:
-            self._task.cancel()
-            self._task = None
+        """The engine is asked no more."""
+        self._is_on = False
 
     def facts(self) -> dict[str, Any]:
         """What the engine says of it: `kept_bytes`, `kept_since_ms`, `half_full`, `kept_gaps` and `exported`."""
@@ -54,14 +49,14 @@ class Kept:
 
     def warnings(self) -> list[str]:
         """What people should know of it; nothing before the start and after the stop."""
-        if self._task is None or not (facts := self.facts())["half_full"]:
+        if not self._is_on or not (facts := self.facts())["half_full"]:
             return []
         size = f"{facts['kept_bytes'] // _MEBIBYTE:,} of {self._bytes_max // _MEBIBYTE:,} MiB"
         age = f"{self.age_s(facts) * 1000 / _HOUR_MS:.0f} of {self._age_max_ms / _HOUR_MS:.0f} hours"
         return [f"a snapshot is due: {size} wait for it, the oldest for {age}; beyond that the oldest is given up"]
 
     def tell(self) -> None:
-        """Logs what is new since the last look."""
+        """Logs what is new since the last look; called every few seconds."""
         facts = self.facts()
         if facts["half_full"] and not self._is_half_full:
             _log.warning(
@@ -74,8 +69,3 @@ class Kept:
         if facts["kept_gaps"] > self._gaps:
             _log.warning("snapshot_has_gaps", gaps=facts["kept_gaps"])
         self._is_half_full, self._gaps = facts["half_full"], facts["kept_gaps"]
-
-    async def _work(self) -> None:
-        while True:
-            await asyncio.sleep(_PERIOD_S)
-            self.tell()

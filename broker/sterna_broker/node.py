@@ -165,14 +165,13 @@ class Node:
         self._state = "stopped"
 
     async def _start(self) -> None:
-        await asyncio.to_thread(_make_folders, self.options.data)
+        volume_bytes = await asyncio.to_thread(_make_folders, self.options.data)
         if self.member is not None:
             await self.member.start()
         objects = await self.live.load()
         manifest = objects.broker
         if self.options.settings is not None:
             manifest = await asyncio.to_thread(read_settings, self.options.settings)
-        volume_bytes = await asyncio.to_thread(_volume_bytes, self.options.data)
         self._settings = settings = settle(self.options, manifest, VERSION, volume_bytes)
         self.gate = gate = Gate(self.options, self.users)
         if self.member is not None:
@@ -239,7 +238,7 @@ class Node:
             tls=gate.tls,
             reflects=self.options.reflection,
         )
-        losses = Losses(pump)
+        losses = Losses(pump, kept.tell)
         self._parts = _Parts(
             engine, gate, pump, connect, sending, receiving, cuts, services, listener, monitor, statistics, losses, kept
         )
@@ -376,15 +375,12 @@ class Node:
             self._fail(error.message)
 
 
-def _make_folders(data: Path) -> None:
-    """The data folder and the log's, for nobody else to read."""
+def _make_folders(data: Path) -> int:
+    """The data folder and the log's, for nobody else to read; the size of their volume in bytes."""
     data.parent.mkdir(parents=True, exist_ok=True)
     for folder in (data, data / LOG_FOLDER):
         folder.mkdir(mode=0o700, exist_ok=True)
-
-
-def _volume_bytes(folder: Path) -> int:
-    system = os.statvfs(folder)
+    system = os.statvfs(data)
     return system.f_blocks * system.f_frsize
 
 
