@@ -98,7 +98,7 @@ class Living:
         return self.producers[name]
 
     def send(self, name: str = "", count: int = 0, size: int = 0) -> None:
-        """Messages to a queue or topic, and waits for their answers: a queue all of whose messages are in hands refuses."""
+        """Messages to a queue or topic, and waits for their answers: a full queue may refuse."""
         name = name or self.random.choice(QUEUES + TOPICS)
         producer, first = self._producer(name), self.numbers[name] + 1
         messages = [self._message(size) for _ in range(count or self.random.randrange(1, 12))]
