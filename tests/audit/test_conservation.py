@@ -209,7 +209,8 @@ def _of_ends(chosen: Chosen) -> dict[str, Fault]:
             {"source": source, "sequence": 0},
         ),
         "end-backwards": Fault(
-            {ends: added(source=source, first=9, last=8, transaction=0)}, "broken-run", {"source": source}
+            {ends: added(source=source, first=old["sequence"], last=old["sequence"] - 1, transaction=0)},
+            *("broken-run", {"source": source}),
         ),
     }
     key = end["source"], end["first"]
