@@ -2,10 +2,12 @@
 
 import asyncio
 import json
+import os
 import random
 import signal
 import sys
 from collections.abc import AsyncGenerator, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -275,7 +277,7 @@ async def test_an_exporter_that_ends_before_the_broker_hears_of_it_writes_nothin
     assert (await asyncio.to_thread(chain, store)).findings == []
 
 
-async def test_a_store_that_was_made_anew_is_printedfrom_the_one_before(
+async def test_a_store_that_was_made_anew_is_told_from_the_one_before(
     broker_process: Callable[..., RunningBroker], store: Directory
 ) -> None:
     await exported(await started(broker_process(name="one")), store)
@@ -325,6 +327,14 @@ async def test_a_command_that_is_killed_leaves_the_cut_to_the_next(
     assert (await asyncio.to_thread(chain, store)).findings == []
 
 
-def _begun(store: Directory) -> set[tuple[str, int]]:
-    """The files of deliverables that are there, with when they were made."""
-    return {(str(path), path.stat().st_ino) for path in Path(store.uri).rglob("deliverables*")}
+def _begun(store: Directory) -> set[tuple[Path, int]]:
+    """The files of deliverables that are there, with when they were last written: a number may be used again.
+
+    An exporter may take away what a former one left, meanwhile.
+    """
+    found = set()
+    for folder, _, names in os.walk(store.uri):
+        for path in (Path(folder, name) for name in names if name.startswith("deliverables")):
+            with suppress(FileNotFoundError):
+                found.add((path, path.stat().st_mtime_ns))
+    return found
