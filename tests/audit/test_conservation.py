@@ -15,6 +15,8 @@ from tests.audit.kept import PLAIN, VERIFIER
 from tests.audit.living import Living
 from tests.audit.planted import Edit, Row, Table, added, altered, doubled, planted, rows_of, without
 
+pytestmark = pytest.mark.timeout(600)
+
 #: Histories without a fault; more of them by STERNA_AUDIT_SEEDS.
 SEEDS = range(10, 16)
 CUTS = 4
