@@ -100,7 +100,7 @@ def run(
     strict: Annotated[bool, typer.Option("--strict", help="End with 7 when something is not provable.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say the verdict alone.")] = False,
 ) -> None:
-    """Run audits, and write what they find into OUT: findings.json, and all findings as Parquet.
+    """Run audits, and write what they find into OUT: report.html, findings.json, and all findings as Parquet.
 
     Ends with 8 when something is violated, and with 4 when there is nothing to audit.
     """
@@ -108,6 +108,7 @@ def run(
     with _told():
         from sterna_audit.audits import registry, running
         from sterna_audit.audits.history import open_history
+        from sterna_audit.report.page import HTML, page
 
         chosen = registry.audits([name.strip() for name in jobs.split(",") if name.strip()])
         verifier = _verifier(key, unsigned=unsigned)
@@ -117,9 +118,11 @@ def run(
         with _spark(master, memory, _settings(conf or []), tell) as spark:
             tell("verifying manifests, links and files …")
             history = open_history(spark, store, verifier, start=start, end=end, places=places)
+            target.remove(HTML)
             with _ledgers(ledgers, history, target, tell):
                 done = running.run(history, chosen, target, tell)
-    _show(done, f"{target.uri.rstrip('/')}/{running.JSON}", quiet=quiet)
+        target.put(HTML, page(done, chosen).encode())
+    _show(done, f"{target.uri.rstrip('/')}/{HTML}", quiet=quiet)
     raise typer.Exit(_exit_code(done, strict=strict))
 
 
@@ -249,7 +252,7 @@ def _show(done: "Run", path: str, *, quiet: bool) -> None:
             where = "/".join(filter(None, (finding.cluster, finding.broker)))
             about = " ".join(filter(None, (where, finding.object, finding.message)))
             typer.echo(f"{finding.verdict}: {name}: {finding.what}: {about}: {finding.why}")
-        typer.echo(f"findings: {path}")
+        typer.echo(f"report: {path}")
     typer.echo(f"verdict: {done.verdict}{' (an audit did not come to its end)' if done.has_failed else ''}")
 
 

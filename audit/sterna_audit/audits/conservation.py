@@ -1,13 +1,12 @@
 """The audit `conservation`: no message is lost, none appears from nowhere, none comes back."""
 
 from collections.abc import Iterator, Sequence
-from functools import reduce
+from functools import partial, reduce
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-from sterna_audit.audits import balances, details, fanout, findings, flows, messages
-from sterna_audit.audits.fanout import FanOut
+from sterna_audit.audits import balances, details, findings, flows, messages
 from sterna_audit.audits.findings import Finding
 from sterna_audit.audits.history import History, Interval
 from sterna_audit.audits.naming import with_sources
@@ -25,12 +24,9 @@ def conservation(history: History) -> DataFrame:
     Taken for proof: the state at both cuts, and the events between, which the broker's log says and its queues do not
     make. Violated is what these contradict one another in: a message that is gone, that is there without having come,
     that came or ended twice, that is there although it ended, whose sequence is one that was not given yet, or whose
-    record is not in the log or not as it was. And each message that was stored for a queue came into it, each that was
-    stored for a topic came into every durable subscription whose pattern has that topic and which was there then; not
-    provable is that for subscriptions with a selector, and for topics whose limits may have passed one over.
+    record is not in the log or not as it was.
 
-    In an interval with a gap there are only the counters that the engine keeps beside its tables: such findings say
-    "by count", and cannot name a message.
+    An interval with a gap is not provable: see the audit of counters, which goes on over it by count.
 
     What a broker neither wrote down nor counted, no snapshot can tell: see the audit of ledgers.
     """
@@ -46,10 +42,13 @@ AUDIT = Audit("conservation", "Each message of each queue and subscription is ac
 
 def _unproven(history: History) -> Iterator[Finding]:
     for broker in history.brokers:
+        say = partial(Finding, cluster=broker.place.cluster, broker=broker.place.broker)
         for why in broker.unproven:
-            yield Finding(
-                "not provable", "warning", "no-interval", why, cluster=broker.place.cluster, broker=broker.place.broker
-            )
+            yield say("not provable", "warning", "no-interval", why)
+        for interval in broker.intervals:
+            if interval.has_gap:
+                why = "events are missing between the two cuts: the audit of counters goes on over that by count"
+                yield say("not provable", "warning", "gap", why, cut=interval.cut)
 
 
 def _exact(history: History, intervals: Sequence[Interval]) -> DataFrame:
@@ -59,20 +58,15 @@ def _exact(history: History, intervals: Sequence[Interval]) -> DataFrame:
     chosen = blocks.filter("detail").select(*balances.KEY, "block", "deleted_at")
     wrong = history.keep(details.wrong(all_flows, history.small(chosen, blocks.filter("detail").count())))
     broken = history.keep(messages.wrong(history, intervals))
-    fan_out = FanOut(history, intervals)
-    strayed = history.keep(fan_out.wrong())
     above = history.keep(_above(history, intervals, blocks))
     runs = blocks.filter("block is null")
-    faulty = reduce(DataFrame.unionAll, (rows.select("place", "cut") for rows in (wrong, broken, strayed, above, runs)))
+    faulty = reduce(DataFrame.unionAll, (rows.select("place", "cut") for rows in (wrong, broken, above, runs)))
     parts = [_figures(history, blocks, faulty.distinct())]
     # What there is nothing of needs no names.
     if not wrong.isEmpty():
         parts.append(details.findings_of(wrong, history))
     if not broken.isEmpty():
         parts.append(messages.findings_of(broken, history))
-    if not strayed.isEmpty():
-        parts.append(fanout.findings_of(strayed, history))
-    parts.append(_choosy(history, fan_out.unjudged()))
     for rows, what in ((above, _ABOVE), (runs, _BROKEN_RUN)):
         if not rows.isEmpty():
             parts.append(_of_sources(history, rows, *what))
@@ -103,22 +97,6 @@ def _of_sources(history: History, rows: DataFrame, what: str, why: str) -> DataF
         why=why,
         object=F.col("source_name"),
         evidence=facts,
-    )
-
-
-def _choosy(history: History, rows: DataFrame) -> DataFrame:
-    """That some subscriptions do not want all that their topics have."""
-    return findings.select(
-        history.placed(rows),
-        verdict="not provable",
-        severity="info",
-        what="choosy-subscriptions",
-        why=F.format_string(
-            "%d subscriptions have a selector, leave out their own messages or were changed: what they missed is not"
-            " told here",
-            "count",
-        ),
-        evidence=[F.col("count").alias("subscriptions")],
     )
 
 

@@ -1,19 +1,23 @@
-"""From where a message was sent to the queues and subscriptions that have to have it.
+"""The audit `fan-out`: what was sent to a queue or topic came into each queue and subscription that is to have it.
 
-Each stored message, and each copy that a bridge made, is sent to one destination: to a queue, whose source is itself,
-or to a topic, which feeds each durable subscription whose pattern matches its name. Sums over ranges of the log are
-compared first (`sums` says why they are in halves); rows are brought together only where they differ.
+Sums over ranges of the log are compared first (`sums` says why they are in halves); rows are brought together only where
+they differ.
 """
 
 from collections.abc import Sequence
+from functools import cached_property, reduce
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from sterna_audit.audits import findings
-from sterna_audit.audits.history import SMALL_ROWS_MAX, History, Interval
+from sterna_audit.audits.history import History, Interval
+from sterna_audit.audits.meanings import Meaning
 from sterna_audit.audits.naming import with_messages, with_sources
+from sterna_audit.audits.registry import Audit
 from sterna_audit.audits.sums import high, low
+from sterna_audit.audits.unjudged import MEANINGS as OF_UNJUDGED
+from sterna_audit.audits.unjudged import unjudged
 
 #: Bytes of the log, as a power of two, whose messages are summed up together.
 _RANGE_BITS = 22
@@ -31,6 +35,56 @@ _WRONG = {
 }
 
 
+def fan_out(history: History) -> DataFrame:
+    """Whether each stored message came into each queue and durable subscription that has to have it, and into no other.
+
+    Each stored message, and each copy that a bridge made, is sent to one destination: to a queue, which has to have it,
+    or to a topic, of which each durable subscription has to have it whose pattern matches the topic's name and which
+    was there at the message's position.
+
+    Taken for proof: events of stored messages and copies against arrivals; patterns from the state at both cuts, and
+    from which position to which a subscription was there from the catalogue. Violated is a message that never came to
+    its queue or subscription (`not-arrived`, `not-fanned-out`), that came where it was not sent (`stray`), or came to
+    one place twice (`arrived-twice`).
+
+    Not provable: for subscriptions with a selector, those that leave out what their own client sent, and those that
+    were not the same at both cuts or were there at neither (`choosy`); and a message that a topic's subscription lacks,
+    where the topic has limits, or the snapshot has no configuration that says so: a subscription that is full is passed
+    over, and no record tells of it. Whether bridges made the copies that they should is not told here.
+    """
+    intervals = [one for one in history.intervals if not one.has_gap]
+    parts = [findings.frame(history.spark, unjudged(history))]
+    if intervals:
+        ways = FanOut(history, intervals)
+        wrong = history.keep(ways.wrong())
+        parts += [_figures(history, ways.judged, wrong), _choosy(history, ways.choosy())]
+        if not wrong.isEmpty():
+            parts.append(_findings(wrong, history))
+    return reduce(DataFrame.unionAll, parts)
+
+
+_LOST = (
+    "Keep the broker's data folder and its log as they are. It is a fault of the broker: report it with the evidence."
+)
+AUDIT = Audit(
+    "fan-out",
+    "What was sent came into each queue and subscription that has to have it, and into no other.",
+    fan_out,
+    {
+        **OF_UNJUDGED,
+        "came": Meaning("All that was stored came where it was sent."),
+        "choosy": Meaning(
+            "Which messages these subscriptions wanted depends on the messages themselves.",
+            "Nothing; whether they have what their selectors accept is not told here.",
+        ),
+        "not-arrived": Meaning("A message was taken in for a queue, and nobody will get it.", _LOST),
+        "not-fanned-out": Meaning("A message of a topic did not come into a subscription that has the topic.", _LOST),
+        "stray": Meaning("Somebody has a message that was not meant for that queue or subscription.", _LOST),
+        "arrived-twice": Meaning("A consumer will get the message twice.", _LOST),
+    },
+)
+
+
 class FanOut:
     """What sources are fed, and what they got.
 
@@ -43,19 +97,32 @@ class FanOut:
         self._history = history
         self._intervals = intervals
         self._definitions = history.keep(self._durables())
+        #: What was looked at: of each interval, source and range how many came, and whether that is not what should.
+        self.judged = history.keep(self._judged())
+
+    def _judged(self) -> DataFrame:
+        feeds = self._known_feeds
+        wanted = _summed(self._sent(), ["place", "cut", "destination"]).join(feeds, ["place", "cut", "destination"])
+        wanted = wanted.groupBy(*_KEY, "range").agg(*(F.sum(name).alias(name) for name in ("count", "low", "high")))
+        got = _summed(self._arrived(), _KEY).join(feeds.select(*_KEY).distinct(), _KEY, "left_semi")
+        both = _signed(wanted, 1).unionAll(_signed(got, -1)).groupBy(*_KEY, "range")
+        differs = [F.sum(name) != 0 for name in ("count", "low", "high")]
+        return both.agg(
+            F.sum(F.when(F.col("sign") < 0, -F.col("count")).otherwise(0)).alias("came"),
+            (differs[0] | differs[1] | differs[2]).alias("differs"),
+        )
+
+    @cached_property
+    def _known_feeds(self) -> DataFrame:
+        feeds = self._feeds()
+        # A subscription of all topics has each of them: how many that are only counting tells.
+        kept = self._history.keep(feeds)
+        return self._history.small(kept, kept.count())
 
     def wrong(self) -> DataFrame:
         """What did not come where it should, and what came where it should not: a row for each."""
-        feeds = self._history.small(self._feeds(), SMALL_ROWS_MAX)
-        sent, arrived = self._sent(), self._arrived()
-        wanted = _summed(sent, ["place", "cut", "destination"]).join(feeds, ["place", "cut", "destination"])
-        wanted = wanted.groupBy(*_KEY, "range").agg(*(F.sum(name).alias(name) for name in ("count", "low", "high")))
-        judged = feeds.select(*_KEY, "begins", "ends").distinct()
-        got = _summed(arrived, _KEY).join(judged.select(*_KEY).distinct(), _KEY, "left_semi")
-        both = _signed(wanted, 1).unionAll(_signed(got, -1)).groupBy(*_KEY, "range")
-        sums = both.agg(*(F.sum(name).alias(name) for name in ("count", "low", "high")))
-        differs = (F.col("count") != 0) | (F.col("low") != 0) | (F.col("high") != 0)
-        ranges = self._history.keep(sums.filter(differs).select(*_KEY, "range"))
+        feeds, sent, arrived = self._known_feeds, self._sent(), self._arrived()
+        ranges = self.judged.filter("differs").select(*_KEY, "range")
         chosen = self._history.small(ranges, ranges.count())
         due = sent.join(feeds, ["place", "cut", "destination"]).join(chosen, [*_KEY, "range"], "left_semi")
         due = due.filter((F.col("position") >= F.col("begins")) & (F.col("position") < F.col("ends")))
@@ -81,7 +148,7 @@ class FanOut:
         told = told.withColumn("what", what).filter(F.col("what").isNotNull())
         return told.withColumnRenamed("position", "message")
 
-    def unjudged(self) -> DataFrame:
+    def choosy(self) -> DataFrame:
         """How many subscriptions of each interval want only some messages, or were not the same all along."""
         return (
             self._definitions.filter(~F.col("is_exact")).groupBy("place").agg(F.countDistinct("source").alias("count"))
@@ -188,7 +255,8 @@ def _summed(rows: DataFrame, key: list[str]) -> DataFrame:
 
 
 def _signed(sums: DataFrame, sign: int) -> DataFrame:
-    return sums.select(*_KEY, "range", *((F.col(name) * sign).alias(name) for name in ("count", "low", "high")))
+    signed = ((F.col(name) * sign).alias(name) for name in ("count", "low", "high"))
+    return sums.select(*_KEY, "range", *signed, F.lit(sign).alias("sign"))
 
 
 def _prefixes(name: Column) -> Column:
@@ -220,7 +288,36 @@ def _regex(pattern: Column) -> Column:
     return F.concat(F.lit("^"), F.array_join(parts, r"\."), F.lit("$"))
 
 
-def findings_of(rows: DataFrame, history: History) -> DataFrame:
+def _figures(history: History, judged: DataFrame, wrong: DataFrame) -> DataFrame:
+    """Of each interval without a fault how much came."""
+    sums = judged.groupBy("place", "cut").agg(F.sum("came").alias("came"), F.countDistinct("source").alias("sources"))
+    fine = sums.join(wrong.select("place", "cut").distinct(), ["place", "cut"], "left_anti")
+    return findings.select(
+        history.placed(fine),
+        verdict="ok",
+        severity="info",
+        what="came",
+        why=F.format_string("%d came into %d queues and subscriptions, as they were sent", "came", "sources"),
+        messages=F.col("came"),
+        evidence=["came", "sources"],
+    )
+
+
+def _choosy(history: History, rows: DataFrame) -> DataFrame:
+    return findings.select(
+        history.placed(rows),
+        verdict="not provable",
+        severity="info",
+        what="choosy",
+        why=F.format_string(
+            "%d subscriptions have a selector, leave out what their own client sends, or were not the same all along",
+            "count",
+        ),
+        evidence=[F.col("count").alias("subscriptions")],
+    )
+
+
+def _findings(rows: DataFrame, history: History) -> DataFrame:
     """What is wrong as findings."""
     why = F.lit("")
     for what, sentence in _WRONG.items():

@@ -6,10 +6,12 @@ ours.
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING
+
+from sterna_audit.audits.meanings import Meaning
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -21,7 +23,10 @@ GROUP = "sterna_audit.audits"
 _OURS: Mapping[str, str] = {
     "chain": "sterna_audit.audits.chain:AUDIT",
     "conservation": "sterna_audit.audits.conservation:AUDIT",
+    "fan-out": "sterna_audit.audits.fanout:AUDIT",
+    "counters": "sterna_audit.audits.counters:AUDIT",
     "ledgers": "sterna_audit.audits.ledgers:AUDIT",
+    "order": "sterna_audit.audits.order:AUDIT",
 }
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,39}")
 
@@ -39,11 +44,13 @@ class Audit:
         about: what it proves, in a sentence.
         run: from a history to findings, a DataFrame of `findings.SCHEMA`. Nothing else may come of it: it may be
             computed twice, or on another machine.
+        meanings: of each kind of finding (`Finding.what`) what it means and what to do, for the report.
     """
 
     name: str
     about: str
     run: "Callable[[History], DataFrame]"
+    meanings: Mapping[str, Meaning] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):

@@ -1,0 +1,1 @@
+"""The report of a run of audits: one HTML file that needs no network and no scripts."""
