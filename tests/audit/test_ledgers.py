@@ -23,7 +23,6 @@ pytestmark = pytest.mark.timeout(600)
 SEED = 31
 PLACE = Place("bank", f"broker-{SEED}")
 LAST = 4
-LATER = 7
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +43,7 @@ def root(tier_spark: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     living.cut(snapshots, PLAIN)
     book = living.write_down()
     # The last cut does not know of these.
-    living.send("bills", LATER)
+    living.send("bills", 7)
     book.keep(root / "books" / "later" / "3.ledger", 3)
     living.stop()
     return root
@@ -128,7 +127,7 @@ def test_the_broker_s_rows_are_held_against_its_clients_ledgers(
     # As it was it is in order, but for what came later.
     clean = found.pop(PLACE.broker)
     assert kinds(clean) == [("in flight", "after-the-cut"), ("ok", "vouched")]
-    assert clean[0].messages == LATER
+    assert clean[0].messages == len(sent(books / "later"))
     figures = clean[1].evidence
     assert figures["promised"] == figures["found"] == len(promised) == figures["vouched"]
     assert 0 < figures["share"] < 1
@@ -152,23 +151,28 @@ def test_faults_in_ledgers_are_found_and_without_one_nothing_is_proved(
     content = (books / "1.ledger").read_bytes()
     head, begin = form.head_of(content) or ({}, 0)
     raws = list(form.records_of(content[begin : begin + 12], content[begin + 12 :], 0, begin))
-    # The checksum of the first message of the first record of sent ones is another.
-    at = next(index for index, raw in enumerate(raws) if raw.kind == form.SENT)
-    first = raws[at]
-    count = first.fields[5]
-    tail = bytearray(first.tail)
-    tail[4 * count] ^= 1
-    records = [form.record(raw.kind, *raw.fields, tail=bytes(tail) if raw is first else raw.tail) for raw in raws]
-    message = next(one for one in ledger.read(books / "1.ledger") if isinstance(one, ledger.SentRecord))
+    # The checksum of the first message of a record of sent ones, which the broker has on its disk, is another.
+    promised = {one.message_id: one for one in sent(root / "books")}
+    told = [one for one in ledger.read(books / "1.ledger") if isinstance(one, ledger.SentRecord)]
+    batches = [raw for raw in raws if raw.kind == form.SENT]
+    counts = [raw.fields[5] for raw in batches]
+    firsts = [told[sum(counts[:index])] for index in range(len(counts))]
+    index = next(index for index, one in enumerate(firsts) if one.message_id in promised)
+    message, altered_one = firsts[index], batches[index]
+    tail = bytearray(altered_one.tail)
+    tail[4 * counts[index]] ^= 1
     # What was acknowledged is received once more behind all, unflagged.
-    acknowledged = next(one for one in ledger.read(books / "1.ledger") if isinstance(one, ledger.Acknowledging))
-    receipt = next(
-        raw
-        for raw in raws
-        if raw.kind == form.RECEIVED
-        and form.RECEIVED_ROW.unpack(raw.tail)[0] == acknowledged.first
-        and not form.RECEIVED_ROW.unpack(raw.tail)[3]
+    sources = {raw.fields[0]: raw.fields[4] for raw in raws if raw.kind == form.CONSUMER}
+    acknowledged = {
+        (one.source, one.first) for one in ledger.read(books / "1.ledger") if isinstance(one, ledger.Acknowledging)
+    }
+    receipts = [(raw, form.RECEIVED_ROW.unpack(raw.tail)) for raw in raws if raw.kind == form.RECEIVED]
+    receipt, key = next(
+        (raw, (sources[raw.fields[0]], row[0]))
+        for raw, row in receipts
+        if not row[3] and (sources[raw.fields[0]], row[0]) in acknowledged
     )
+    records = [form.record(raw.kind, *raw.fields, tail=bytes(tail) if raw is altered_one else raw.tail) for raw in raws]
     records.insert(-1, form.record(receipt.kind, *receipt.fields, tail=receipt.tail))
     (books / "1.ledger").write_bytes(form.head(head) + b"".join(form.blocks(0, records)))
     damaged = bytearray((books / "2.ledger").read_bytes())
@@ -180,7 +184,7 @@ def test_faults_in_ledgers_are_found_and_without_one_nothing_is_proved(
     assert set(violated) == {"altered", "seen-again"}
     assert violated["altered"].message == message.message_id
     again = violated["seen-again"].evidence
-    assert (again["source"], again["sequence"]) == (acknowledged.source, acknowledged.first)
+    assert (again["source"], again["sequence"]) == key
     # No ledger is no proof, whatever the snapshots say.
     none = audited(spark, root / "snapshots", None, tmp_path / "none")
     assert kinds(none[PLACE.broker]) == [("not provable", "no-ledger")]

@@ -1,7 +1,7 @@
-"""The audit `fan-out`: what was sent to a queue or topic came into each queue and subscription that is to have it.
+"""The audit `fan-out`: what was sent to a queue or topic came into each source that has to have it.
 
-Sums over ranges of the log are compared first (`sums` says why they are in halves); rows are brought together only where
-they differ.
+Sums over ranges of the log are compared first (`sums` says why they are in halves); rows are brought together only
+where they differ.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,8 @@ _FOREVER = (1 << 63) - 1
 _KEY = ["place", "cut", "source"]
 _IDENTITY = ["position", "copy"]
 
-_WRONG = {
+#: Of the kinds of faults what each is.
+WRONG = {
     "not-arrived": "it was stored for this queue, and never came into it",
     "not-fanned-out": "it was stored for a topic that this subscription has, and never came into it",
     "stray": "it came into a queue or subscription that it was not sent to",
@@ -98,9 +99,10 @@ class FanOut:
         self._intervals = intervals
         self._definitions = history.keep(self._durables())
         #: What was looked at: of each interval, source and range how many came, and whether that is not what should.
-        self.judged = history.keep(self._judged())
+        self.judged = history.keep(self.sums())
 
-    def _judged(self) -> DataFrame:
+    def sums(self) -> DataFrame:
+        """Of each interval, source and range how many came, and whether sums say that others should have."""
         feeds = self._known_feeds
         wanted = _summed(self._sent(), ["place", "cut", "destination"]).join(feeds, ["place", "cut", "destination"])
         wanted = wanted.groupBy(*_KEY, "range").agg(*(F.sum(name).alias(name) for name in ("count", "low", "high")))
@@ -173,7 +175,8 @@ class FanOut:
     def _destinations(self) -> DataFrame:
         """Queues and topics that are known in an interval: `place`, `cut`, `destination`, `kind`, `name`."""
         history, intervals = self._history, self._intervals
-        columns = ["place", "cut", F.col("id").alias("destination"), F.col("kind").cast("int").alias("kind"), "name"]
+        columns: list[str | Column] = ["place", "cut", "name", F.col("id").alias("destination")]
+        columns.append(F.col("kind").cast("int").alias("kind"))
         texts = history.events("names", intervals).select("place", "cut", F.col("key").alias("name"), "text")
         events = history.events("catalogue", intervals).filter("what = 1").join(texts, ["place", "cut", "name"])
         events = events.drop("name").withColumnRenamed("text", "name")
@@ -187,7 +190,13 @@ class FanOut:
     def _durables(self) -> DataFrame:
         """Durable subscriptions: pattern, and from which position to which each was there, where that can be judged."""
         history, intervals = self._history, self._intervals
-        columns = [*("place", "cut"), F.col("id").alias("source"), "pattern", "selector", "no_local"]
+        columns: list[str | Column] = [
+            *("place", "cut"),
+            F.col("id").alias("source"),
+            "pattern",
+            "selector",
+            "no_local",
+        ]
         before = history.before("subscriptions", intervals).select(*columns, F.lit(True).alias("was_there"))
         after = history.after("subscriptions", intervals).select(*columns, F.lit(False).alias("was_there"))
         told = (
@@ -208,7 +217,8 @@ class FanOut:
         begins = F.when(F.col("was_there"), F.lit(0).cast("long")).otherwise(F.col("began"))
         exact = ~F.col("is_choosy") & (F.col("definitions") == 1) & begins.isNotNull()
         return told.join(changes, _KEY, "left").select(
-            *(*_KEY, "pattern", begins.alias("begins")),
+            *(*_KEY, "pattern"),
+            begins.alias("begins"),
             F.coalesce("ended", F.lit(_FOREVER)).alias("ends"),
             exact.alias("is_exact"),
         )
@@ -222,9 +232,9 @@ class FanOut:
             *(F.lit(True).alias("is_queue"), F.lit(False).alias("is_limited")),
         )
         topics = self._with_limits(known.filter(F.col("kind") == _TOPIC))
-        topics = topics.withColumn("prefix", F.explode(_prefixes(F.col("name"))))
-        durables = self._definitions.filter("is_exact").withColumn("prefix", _literal(F.col("pattern")))
-        fed = durables.join(topics, ["place", "cut", "prefix"]).filter(F.rlike(F.col("name"), _regex(F.col("pattern"))))
+        topics = topics.withColumn("prefix", F.explode(prefixes(F.col("name"))))
+        durables = self._definitions.filter("is_exact").withColumn("prefix", literal(F.col("pattern")))
+        fed = durables.join(topics, ["place", "cut", "prefix"]).filter(F.rlike(F.col("name"), regex(F.col("pattern"))))
         return queues.unionAll(
             fed.select(
                 *("place", "cut", "destination", "source", "begins", "ends"),
@@ -239,7 +249,7 @@ class FanOut:
         limits = [F.get_json_object("spec", f"$.{name}").cast("long") > 0 for name in ("maxMessages", "maxBytes")]
         limited = F.coalesce(limits[0], F.lit(False)) | F.coalesce(limits[1], F.lit(False))
         told = rows.groupBy("place", "cut").agg(
-            F.collect_set(F.when((F.col("kind") == "Topic") & limited, _regex(F.col("name")))).alias("limited")
+            F.collect_set(F.when((F.col("kind") == "Topic") & limited, regex(F.col("name")))).alias("limited")
         )
         joined = topics.join(history.small(told, len(intervals)), ["place", "cut"], "left")
         # Without any configuration in the snapshot nothing is known of limits.
@@ -259,7 +269,7 @@ def _signed(sums: DataFrame, sign: int) -> DataFrame:
     return sums.select(*_KEY, "range", *signed, F.lit(sign).alias("sign"))
 
 
-def _prefixes(name: Column) -> Column:
+def prefixes(name: Column) -> Column:
     """All beginnings of a topic's name that whole elements make, the name itself among them."""
     elements = F.split(name, r"\.")
     return F.transform(
@@ -270,12 +280,12 @@ def _prefixes(name: Column) -> Column:
     )
 
 
-def _literal(pattern: Column) -> Column:
+def literal(pattern: Column) -> Column:
     """What a pattern begins with before its first wildcard, in whole elements."""
     return F.regexp_extract(pattern, r"^((?:[^.*>]+(?:\.|$))*)", 1)
 
 
-def _regex(pattern: Column) -> Column:
+def regex(pattern: Column) -> Column:
     """A pattern as a regular expression: `*` is one element, a last `>` one or more."""
     parts = F.transform(
         F.split(pattern, r"\."),
@@ -320,7 +330,7 @@ def _choosy(history: History, rows: DataFrame) -> DataFrame:
 def _findings(rows: DataFrame, history: History) -> DataFrame:
     """What is wrong as findings."""
     why = F.lit("")
-    for what, sentence in _WRONG.items():
+    for what, sentence in WRONG.items():
         why = F.when(F.col("what") == what, sentence).otherwise(why)
     # A topic with limits passes over a subscription that is full, and no record says so.
     excused = (F.col("what") == "not-fanned-out") & F.col("is_limited")
