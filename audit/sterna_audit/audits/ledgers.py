@@ -231,7 +231,8 @@ def _counted(history: History, judged: DataFrame) -> DataFrame:
 
 def _shares(history: History, judged: DataFrame) -> DataFrame:
     """Of each broker how much of what it stored ledgers vouch for."""
-    promised = F.col("is_promised") & (F.coalesce("what", F.lit("")) != "before-the-first-cut")
+    outside = F.coalesce("what", F.lit("")).isin("before-the-first-cut", "after-the-cut")
+    promised = F.col("is_promised") & ~outside
     in_events = F.coalesce(F.col("stored.is_event"), F.lit(False))
     sums = judged.groupBy("place").agg(
         F.count(F.when(promised, 1)).alias("promised"),

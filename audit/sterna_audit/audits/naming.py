@@ -5,11 +5,10 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-from sterna_audit.audits.history import History
+from sterna_audit.audits.history import SMALL_ROWS_MAX, History
 
 #: An incarnation is the epoch in which it was given out, and a number within it.
 _INCARNATION_BITS = 32
-_DESTINATION_BEGINS, _DESTINATION_ENDS, _SUBSCRIPTION_BEGINS, _SUBSCRIPTION_ENDS = 1, 2, 3, 4
 
 
 def names(history: History) -> DataFrame:
@@ -33,6 +32,7 @@ def names(history: History) -> DataFrame:
     return history.small(
         known,
         history.rows("state", "destinations", history.intervals)
+        + history.rows("events", "catalogue", history.intervals)
         + history.rows("state", "subscriptions", history.intervals),
     )
 
@@ -46,9 +46,10 @@ def with_sources(rows: DataFrame, history: History) -> DataFrame:
 def with_messages(rows: DataFrame, history: History) -> DataFrame:
     """Rows with `message_id` for `message`, the position of a record, and `copy`; empty where it is not known.
 
-    Few rows: they go to all that read messages.
+    Mostly they are few, and go to all that read messages; of many each goes where its message is.
     """
-    wanted = F.broadcast(rows.select("place", "message").distinct())
+    everywhere = F.broadcast if rows.count() <= SMALL_ROWS_MAX else _where_it_belongs
+    wanted = everywhere(rows.select("place", "message").distinct())
     of_records = [
         history.events("stored").select("place", F.col("position").alias("message"), "producer", "sequence"),
         history.state("messages").select("place", F.col("position").alias("message"), "producer", "sequence"),
@@ -64,12 +65,15 @@ def with_messages(rows: DataFrame, history: History) -> DataFrame:
     copied = reduce(DataFrame.unionAll, (one.join(wanted, ["place", "message"]) for one in of_copies))
     stored = stored.groupBy("place", "message").agg(_first("producer"), _first("number", "sequence"))
     copied = copied.groupBy("place", "message", "copy").agg(_first("own_producer"), _first("own_number"))
-    found = rows.join(F.broadcast(stored), ["place", "message"], "left").join(
-        F.broadcast(copied), ["place", "message", "copy"], "left"
-    )
+    found = rows.join(everywhere(stored), ["place", "message"], "left")
+    found = found.join(everywhere(copied), ["place", "message", "copy"], "left")
     producer = F.coalesce("own_producer", "producer")
     numbered = F.coalesce("own_number", "number")
     return with_ids(found, history, producer, numbered).drop("own_producer", "own_number", "producer", "number")
+
+
+def _where_it_belongs(rows: DataFrame) -> DataFrame:
+    return rows
 
 
 def _first(name: str, of: str = "") -> Column:
