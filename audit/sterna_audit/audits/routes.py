@@ -29,7 +29,7 @@ def routes(history: History) -> DataFrame:
     of_name = known.groupBy("place", "cut", "kind", "name").agg(F.collect_set("id").alias("all"))
     of_name = of_name.select("*", F.explode("all").alias("id"), F.size("all").alias("ids"))
     targets = of_name.select("place", "cut", F.col("kind").alias("to_kind"), F.col("name").alias("to_name"), "id", "ids")
-    matches = F.col("from_name").rlike(F.col("regex")) & ~F.col("from_name").startswith("$")
+    matches = F.rlike("from_name", F.col("regex")) & ~F.col("from_name").startswith("$")
     ways = led.join(sources.withColumnRenamed("id", "destination"), ["place", "cut", "from_kind"]).filter(matches)
     ways = ways.join(targets.withColumnRenamed("id", "target"), ["place", "cut", "to_kind", "to_name"])
     steady = F.col("steady") & (F.col("ids") == 1)

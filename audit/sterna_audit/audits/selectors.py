@@ -68,7 +68,7 @@ def by_engine() -> object:
         fields = {"JMSPriority": priority, "JMSTimestamp": time_ms, "JMSDeliveryMode": mode}
         return bool(found.matches(fields))  # type: ignore[attr-defined]
 
-    return F.udf(matches, T.BooleanType())
+    return F.udf(matches, T.BooleanType(), useArrow=False)
 
 
 def by_spark(selectors: list[str], column: str) -> Column:

@@ -1,0 +1,222 @@
+"""The audits of order, bridges, endings, dead letters and backlogs: each planted fault is found at its message, and
+histories into which nothing was planted raise no alarm."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from sterna_audit.audits import registry, running
+from sterna_audit.audits.findings import Finding
+from sterna_audit.audits.history import open_history
+from sterna_audit.snapshots.stores import Directory
+
+from tests.audit.kept import VERIFIER
+from tests.audit.lives import BRIDGE, CUTS, MANIFESTS, Life, configured, live
+from tests.audit.planted import Edit, Row, altered, doubled, without
+
+SEEDS = (10, 11, 12)
+AUDITS = ("order", "bridges", "endings", "dead-letters", "backlog")
+
+
+@dataclass
+class Fault:
+    """What has to be said of what was planted: by which audit, its word and verdict, and of which messages."""
+
+    audit: str
+    what: str
+    messages: tuple[Row, ...] = ()
+    verdict: str = "violated"
+
+
+def _swapped(one: Row, other: Row, column: str) -> Edit:
+    values = {id_: value for id_, value in ((one["position"], other[column]), (other["position"], one[column]))}
+    copies = {one["position"]: one.get("copy"), other["position"]: other.get("copy")}
+    return lambda rows: [
+        {**row, column: values[row["position"]]} if row in (one, other) and copies[row["position"]] == row.get("copy") else row
+        for row in rows
+    ]
+
+
+def _longest(rows: list[Row], *key: str) -> list[Row]:
+    lanes: dict[tuple[int, ...], list[Row]] = {}
+    for row in rows:
+        lanes.setdefault(tuple(row[name] for name in key), []).append(row)
+    return max(lanes.values(), key=len)
+
+
+def _more(**values: int) -> Callable[[Row], Edit]:
+    return lambda row: lambda rows: [*rows, {**row, **{name: row[name] + value for name, value in values.items()}}]
+
+
+def _order(life: Life) -> dict[str, Fault]:
+    sent = [row for row in life.rows("events/stored") if row["producer"]]
+    lane = _longest(sent, "producer", "destination")
+    came = _longest(life.rows("events/arrivals"), "source")
+    last = came[-1]
+    life.plant("stored-twice", {"events/stored": altered(lane[8], sequence=lane[7]["sequence"])})
+    life.plant("stored-late", {"events/stored": _swapped(lane[2], lane[7], "sequence")})
+    life.plant("came-twice", {"events/arrivals": _more(sequence=1)(last)})
+    life.plant("number-twice", {"events/arrivals": _more(position=1)(last)})
+    life.plant("out-of-order", {"events/arrivals": _swapped(came[3], came[9], "sequence")})
+    row = next(
+        row
+        for row in life.rows("state/producers")
+        if (row["producer"], row["destination"]) == (lane[0]["producer"], lane[0]["destination"])
+    )
+    life.plant("producer-behind", {"state/producers": altered(row, sequence=0)})
+    life.plant("known-before", {"1:state/producers": lambda rows: [*rows, row]})
+    return {
+        "stored-twice": Fault("order", "stored-twice", (lane[7],)),
+        "stored-late": Fault("order", "stored-late", (lane[2], lane[7]), "not provable"),
+        "came-twice": Fault("order", "came-twice", (last,)),
+        "number-twice": Fault("order", "number-twice"),
+        "out-of-order": Fault("order", "out-of-order", (came[3], came[9])),
+        "producer-behind": Fault("order", "producer-behind"),
+        "known-before": Fault("order", "known-before", (), "not provable"),
+    }
+
+
+def _bridges(life: Life) -> dict[str, Fault]:
+    copies = [row for row in life.rows("events/copies") if row["copy"] > 0]
+    stored = {row["position"]: row for row in life.rows("events/stored")}
+    first = copies[0]
+
+    def selecting(selector: str) -> dict[tuple[str, str], object]:
+        targets = [{"queue": "mirror"}, {"topic": "prices.gold", "selector": selector}]
+        return {**MANIFESTS, ("Bridge", "sport"): {**BRIDGE, "targets": targets}}
+
+    crossed = tuple(stored[at] for at in dict.fromkeys(row["position"] for row in copies))
+    refused = tuple(row for row in crossed if row["priority"] <= 4)
+    assert refused
+    life.plant("copy-dropped", {"events/copies": without(first)})
+    life.plant("copy-doubled", {"events/copies": doubled(first)})
+    life.plant("refused", manifests=selecting("JMSPriority > 4 AND JMSDeliveryMode = 'PERSISTENT'"))
+    life.plant("unknown", manifests=selecting("colour = 'red'"))
+    life.plant("unexplained", manifests={("Queue", "orders"): {}})
+    revised: Edit = lambda rows: [{**row, "revision": 2} for row in rows]  # noqa: E731
+    life.plant("revised", {"state/configuration": lambda rows: revised(configured(MANIFESTS)(rows))})
+    return {
+        "copy-dropped": Fault("bridges", "missing-copy", (stored[first["position"]],)),
+        "copy-doubled": Fault("bridges", "surplus-copy", (stored[first["position"]],)),
+        "refused": Fault("bridges", "surplus-copy", refused),
+        "unknown": Fault("bridges", "unknown-selector", (), "not provable"),
+        "unexplained": Fault("bridges", "unexplained-copy", crossed, "not provable"),
+        "revised": Fault("bridges", "changed-bridge", (), "not provable"),
+    }
+
+
+def _endings(life: Life) -> dict[str, Fault]:
+    mortal = {row["position"] for cut in range(1, CUTS + 1) for row in life.rows("events/lives", cut)}
+    mortal |= {row["position"] for cut in range(1, CUTS + 1) for row in life.rows("events/copies", cut) if row["expiration_ms"]}
+    names = {row["name"]: row["id"] for row in life.rows("state/destinations")}
+    came = {
+        (row["source"], row["sequence"]): row
+        for row in (*life.rows("events/arrivals"), *life.rows("state/deliverables", CUTS - 1))
+    }
+    acknowledged = [
+        (row, came[row["source"], row["first"]])
+        for row in life.rows("events/ends")
+        if row["reason"] == 1 and row["first"] == row["last"] and (row["source"], row["first"]) in came
+    ]
+    end, arrived = next(one for one in acknowledged if one[1]["position"] not in mortal)
+    life.plant("expired", {"events/ends": altered(end, reason=2)})
+    life.plant("damaged", {"events/ends": altered(end, reason=8)})
+    orders = {**end, "source": names["orders"], "reason": 3, "first": 1, "last": 1}
+    life.plant("discarded", {"events/ends": lambda rows: [*rows, orders]})
+    life.plant("purged", {"events/ends": altered(end, reason=4)})
+    return {
+        "expired": Fault("endings", "expired-without-life", (arrived,)),
+        "damaged": Fault("endings", "damaged", (arrived,)),
+        "discarded": Fault("endings", "discarded-against-policy"),
+        "purged": Fault("endings", "purged", (), "ok"),
+    }
+
+
+def _waiting(life: Life) -> dict[str, Fault]:
+    names = {row["name"]: row["id"] for row in life.rows("state/destinations")}
+    now = [row for row in life.rows("state/deliverables") if row["state"] == 0 and row["move"] is None]
+    before = {(row["source"], row["sequence"]): row for row in life.rows("state/deliverables", CUTS - 1) if row["state"] == 0}
+    both = next(row for row in now if (row["source"], row["sequence"]) in before)
+    source, then = both["source"], before[both["source"], both["sequence"]]
+    marks = {row["source"]: row for row in life.rows("state/sources")}
+    old = {row["source"]: row for row in life.rows("state/sources", CUTS - 1)}
+    silent: Edit = lambda rows: [row for row in rows if row["source"] != source]  # noqa: E731
+    unread: dict[str, Edit] = {"events/ends": silent} if any(row["source"] == source for row in life.rows("events/ends")) else {}
+    if marks[source]["watermark"] > old[source]["watermark"]:
+        unread["state/sources"] = altered(marks[source], watermark=old[source]["watermark"])
+    life.plant("unread", unread)
+    life.plant("held", {"state/deliverables": altered(both, state=2), f"{CUTS - 1}:state/deliverables": altered(then, state=2)})
+    life.plant("comes-back", {"state/deliverables": altered(both, attempts=99)})
+    life.plant("dead", {"state/deliverables": altered(both, reason=5, origin=names["small"])})
+    held = [row for row in life.rows("state/deliverables") if row["source"] == source]
+    oldest = min(held, key=lambda row: (row["position"], row["copy"]))
+    is_durable = source not in names.values()
+    return {
+        "unread": Fault("backlog", "durable-unread" if is_durable else "unread", (oldest,), "ok"),
+        "held": Fault("backlog", "held-long", (both,), "ok"),
+        "comes-back": Fault("backlog", "comes-back", (both,), "ok"),
+        "dead": Fault("dead-letters", "put-aside", (both,), "ok"),
+    }
+
+
+@dataclass
+class Planted:
+    """All faults in one store, beside histories into which nothing was planted."""
+
+    life: Life
+    clean: set[str]
+    faults: dict[str, Fault]
+
+
+@pytest.fixture(scope="module")
+def planted_faults(tier_broker: None, tmp_path_factory: pytest.TempPathFactory) -> Planted:
+    """Real histories, and one of them again and again with a fault."""
+    folder = tmp_path_factory.mktemp("planted")
+    lives = [live(folder, seed) for seed in SEEDS]
+    life = lives[0]
+    life.plant("clean")
+    faults = {**_order(life), **_bridges(life), **_endings(life), **_waiting(life)}
+    return Planted(life, {"clean", *(one.place.broker for one in lives)}, faults)
+
+
+def said(spark: SparkSession, planted: Planted, audit: str, out: Path) -> dict[str, list[Finding]]:
+    """What an audit says of each history that concerns it, in one run."""
+    brokers = {name for name, fault in planted.faults.items() if fault.audit == audit}
+    of = [planted.life.made[name] for name in brokers | {"clean"}]
+    others = [type(planted.life.place)("bank", name) for name in planted.clean - {"clean"}]
+    history = open_history(spark, Directory(planted.life.root), VERIFIER, places=[*of, *others])
+    [result] = running.run(history, registry.audits([audit]), Directory(out)).results
+    assert result.error == "", result.error
+    found: dict[str, list[Finding]] = {}
+    for one in result.findings:
+        found.setdefault(one.broker, []).append(one)
+    return found
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("audit", AUDITS)
+def test_planted_faults_are_found_and_clean_histories_raise_no_alarm(
+    audit: str, spark: SparkSession, planted_faults: Planted, tmp_path: Path
+) -> None:
+    [one] = registry.audits([audit])
+    found = said(spark, planted_faults, audit, tmp_path)
+    for name in planted_faults.clean:
+        assert [finding for finding in found[name] if finding.verdict == "violated"] == [], name
+        doubts = {finding.what for finding in found[name] if finding.verdict == "not provable"}
+        # An engine alone has no configuration.
+        assert doubts <= ({"no-configuration", "unexplained-copy"} if name != "clean" else set()), (name, doubts)
+    for name, fault in planted_faults.faults.items():
+        if fault.audit != audit:
+            continue
+        exact = [finding for finding in found[name] if (finding.what, finding.verdict) == (fault.what, fault.verdict)]
+        assert exact, (name, [(finding.verdict, finding.what) for finding in found[name]])
+        if fault.messages:
+            wanted = {planted_faults.life.id_of(row, name) for row in fault.messages}
+            blamed = {finding.message for finding in exact}
+            assert wanted <= blamed, (name, wanted, blamed)
+            assert blamed == wanted or fault.verdict == "ok", (name, wanted, blamed)
+        others = {finding.what for finding in found[name] if finding.verdict == "violated"}
+        assert others <= {fault.what}, (name, others)
+        assert all(finding.what in one.meanings for finding in found[name]), {finding.what for finding in found[name]}
