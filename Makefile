@@ -18,7 +18,7 @@ setup: ## make .venv from the pins with all that tests and lint need, build the 
 setup-%:
 	@python=$$(tools/find-python.sh) && "$$python" -m tools.provision $*
 
-demo: setup-demo ## run the main job: all flights through a broker that is killed and started again (KEEP=1 leaves it up)
+demo: setup-demo $(if $(AUDIT),setup-audit) ## run the main job: all flights through a broker that is killed and started again (KEEP=1 leaves it up, AUDIT=1 audits it)
 	@$(PY) -m examples.flights.demo
 
 check: setup-lint ## after each edit: lint, the engine's tests, and every test that needs no other process

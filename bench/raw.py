@@ -7,6 +7,7 @@ fast.
 
 import os
 import time  # noqa: TID251 - measures real time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,8 +73,18 @@ class RawProducer:
             raise RuntimeError(f"no producer for {queue}: {reply}")
         return cls(call, session, 1, reply.producer_opened.credit)
 
-    async def publish(self, message: bytes, count: int, window: int, batch_frames: int = BATCH_FRAMES) -> Sent:
-        """Publish `count` messages, at most `window` of them unconfirmed and `batch_frames` frames in a batch."""
+    async def publish(
+        self,
+        message: bytes,
+        count: int,
+        window: int,
+        batch_frames: int = BATCH_FRAMES,
+        another: Callable[[], bytes] | None = None,
+    ) -> Sent:
+        """Publish `count` messages, at most `window` of them unconfirmed and `batch_frames` frames in a batch.
+
+        All are `message`, unless `another` makes each.
+        """
         one = _tag(_MESSAGES_FIELD) + _varint(len(message)) + message
         run = one * FRAME_MESSAGES
         end = self._confirmed + count
@@ -88,6 +99,9 @@ class RawProducer:
                     if sent + fits > latest:
                         break
                     messages = run if fits == FRAME_MESSAGES else one * fits
+                    if another is not None:
+                        each = [another() for _ in range(fits)]
+                        messages = b"".join(_tag(_MESSAGES_FIELD) + _varint(len(this)) + this for this in each)
                     batch += (self._head(sent + 1, len(messages)), messages)
                     sent += fits
                 if not batch:

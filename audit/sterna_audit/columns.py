@@ -57,3 +57,17 @@ def checksum(half: str) -> Column:
     """Half of a body's checksum."""
     about = f"the {half} 64 bits of the XXH3-128 of the body, as a signed number; missing for messages from before it"
     return Column(f"checksum_{'high' if half == 'upper' else 'low'}", about, is_nullable=True, packing="plain")
+
+
+COPY = few("copy", "which copy of the message: 0 where it was sent, others by bridges", "int16")
+"""Of a message that may have several."""
+
+COPIES: tuple[Column, ...] = (
+    growing("position", "of the message's record"),
+    COPY,
+    few("destination", "where the copy went"),
+    few("producer", "the copy's own incarnation, or the message's"),
+    growing("sequence", "the copy's own number, or the message's"),
+    growing("expiration_ms", "when it expires, milliseconds since 1970; missing: as the message", is_nullable=True),
+)
+"""What copies have, in the state and among events."""

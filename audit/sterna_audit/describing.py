@@ -35,7 +35,7 @@ def _row(column: Column) -> str:
     if column.person is True:
         person = " **Personal.**"
     elif column.person:
-        person = f" **Personal** where `{column.person}` is actor or user."
+        person = f" **Personal** where `{column.person}` is actor, user or client id."
     return f"| `{column.name}` | {column.kind}{optional} | {column.about}{'.' if person else ''}{person} |"
 
 

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
@@ -99,8 +99,9 @@ async def export(
                         await thread.run(partial(writer.add, folder, table, batch))
                 data = await thread.run(lambda: writer.finish(cut, extra_options))
             except BaseException:
-                # After what is under way there, and waited for by nobody: nothing depends on it.
-                thread.submit(writer.abandon)
+                # The source is not let go before: another may write to the same place from then on.
+                writer.give_up()
+                await thread.run_to_its_end(writer.abandon)
                 raise
             exported = Exported(decoded(data), cut.place.cut(cut.number), is_new=True)
         else:
@@ -122,8 +123,18 @@ class _Thread:
     async def run(self, action: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._pool, action)
 
-    def submit(self, action: Callable[[], None]) -> None:
-        self._pool.submit(action)
+    async def run_to_its_end(self, action: Callable[[], None]) -> None:
+        """After what is under way there, and also when whoever waits is cancelled, which is put off until then."""
+        future = self._pool.submit(action)
+        cancelled: asyncio.CancelledError | None = None
+        while not future.done():
+            try:
+                await asyncio.wait((asyncio.wrap_future(future),))
+            except asyncio.CancelledError as error:
+                cancelled = error
+        if cancelled is not None:
+            raise cancelled
+        future.result()
 
 
 def _already(store: Store, cut: Cut, verifier: Verifier | None) -> Manifest | None:
@@ -142,10 +153,7 @@ def _already(store: Store, cut: Cut, verifier: Verifier | None) -> Manifest | No
     if same.findings:
         raise ExportError(f"{store.uri}: {same.findings[0]}")
     if same.manifest is not None:
-        if same.manifest.cut != cut:
-            raise ExportError(
-                f"{store.uri}: {same.path} is another cut of that number: {_difference(same.manifest.cut, cut)}"
-            )
+        _check_same(f"{store.uri}: {same.path}", same.manifest.cut, cut)
         return same.manifest
     before = reading.find(store, place, cut.number - 1).manifest if cut.number > 1 else None
     sha256 = before.sha256 if before is not None else None
@@ -159,7 +167,29 @@ def _already(store: Store, cut: Cut, verifier: Verifier | None) -> Manifest | No
     return None
 
 
+def _check_same(path: str, there: Cut, cut: Cut) -> None:
+    """Refuses another cut of the same number.
+
+    What the broker has given up since of the events of this one is there all the same: it may have fewer gaps.
+    """
+    if there == cut:
+        return
+    if replace(there, events=cut.events, gaps=cut.gaps) == cut and _gap_bytes(there) <= _gap_bytes(cut):
+        return
+    text = f"{path} is another cut of that number: {_difference(there, cut)}"
+    if (there.store, there.previous) == (cut.store, cut.previous):
+        text += (
+            ". The broker gave that one up before it heard that it was kept, so that it is in no chain: "
+            "move its folder away, and export again"
+        )
+    raise ExportError(text)
+
+
+def _gap_bytes(cut: Cut) -> int:
+    return sum(gap.end - gap.start for gap in cut.gaps)
+
+
 def _difference(there: Cut, cut: Cut) -> str:
-    names = ("store", "epoch", "position", "previous_position", "previous", "time_ms", "events", "gaps", "counters")
+    names = ("store", "epoch", "position", "previous_position", "previous", "time_ms", "events", "gaps")
     different = [name for name in names if getattr(there, name) != getattr(cut, name)]
     return f"{', '.join(different)} differ"

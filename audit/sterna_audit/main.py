@@ -118,16 +118,11 @@ def run(
         with _spark(master, memory, _settings(conf or []), tell) as spark:
             tell("verifying manifests, links and files …")
             history = open_history(spark, store, verifier, start=start, end=end, places=places)
-<<<<<<< HEAD
             target.remove(HTML)
-            done = running.run(history, chosen, target, tell)
-        target.put(HTML, page(done, chosen).encode())
-    _show(done, f"{target.uri.rstrip('/')}/{HTML}", quiet=quiet)
-=======
             with _ledgers(ledgers, history, target, tell):
                 done = running.run(history, chosen, target, tell)
-    _show(done, f"{target.uri.rstrip('/')}/{running.JSON}", quiet=quiet)
->>>>>>> audits
+        target.put(HTML, page(done, chosen).encode())
+    _show(done, f"{target.uri.rstrip('/')}/{HTML}", quiet=quiet)
     raise typer.Exit(_exit_code(done, strict=strict))
 
 

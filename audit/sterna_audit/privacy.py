@@ -20,7 +20,7 @@ from sterna_audit.schema import Table
 Principals = Literal["hashed", "plain", "none"]
 
 #: Of a text that another column explains: the values of that column for which it is personal.
-PERSONAL = frozenset({"actor", "user"})
+PERSONAL = frozenset({"actor", "user", "client id"})
 
 _HASH_BYTES = 16
 _KEY_BYTES_MIN = 16

@@ -1,6 +1,6 @@
 """The tables below `events/`: what happened since the cut before, in the order of the log."""
 
-from sterna_audit.columns import Column, checksum, few, growing, text
+from sterna_audit.columns import COPIES, COPY, Column, checksum, few, growing, text
 
 REASONS = {
     1: "ACKNOWLEDGED",
@@ -15,7 +15,6 @@ REASONS = {
 """Why a deliverable ended, by the number in `ends.reason`."""
 
 _POSITION = growing("position", "of the record that says so")
-_COPY = few("copy", "which copy of the message: 0 where it was sent, others by bridges", "int16")
 _REASONS = ", ".join(f"{number} {name}" for number, name in REASONS.items())
 
 TABLES: tuple[tuple[str, str, tuple[Column, ...]], ...] = (
@@ -47,16 +46,7 @@ TABLES: tuple[tuple[str, str, tuple[Column, ...]], ...] = (
     (
         "copies",
         "Copies that bridges made, or that have the destination's own expiration.",
-        (
-            growing("position", "of the message's record"),
-            _COPY,
-            few("destination", "where the copy went"),
-            few("producer", "the copy's own incarnation, or the message's"),
-            growing("sequence", "the copy's own number, or the message's"),
-            growing(
-                "expiration_ms", "when it expires, milliseconds since 1970; missing: as the message", is_nullable=True
-            ),
-        ),
+        COPIES,
     ),
     (
         "transacted",
@@ -68,7 +58,7 @@ TABLES: tuple[tuple[str, str, tuple[Column, ...]], ...] = (
         "Deliverables that began: a message reached a queue or a subscription; in a transaction, from its commit on.",
         (
             growing("position", "of the message's record"),
-            _COPY,
+            COPY,
             few("source", "which queue or subscription"),
             growing("sequence", "its number there"),
         ),
@@ -89,11 +79,11 @@ TABLES: tuple[tuple[str, str, tuple[Column, ...]], ...] = (
     ),
     (
         "moves",
-        "Deliverables that went from one source to another; each is a row of `ends`, too.",
+        "Deliverables that changed their source; each is a row of `ends`, too, unless a non-durable subscription's.",
         (
             growing("position", "of the move's record"),
             growing("message", "position of the message's record"),
-            _COPY,
+            COPY,
             few("from_source", "where it was"),
             growing("from_sequence", "its sequence there"),
             few("to_source", "where it went"),
@@ -140,11 +130,48 @@ TABLES: tuple[tuple[str, str, tuple[Column, ...]], ...] = (
         ),
     ),
     (
+        "opened",
+        "Producers without a name that began; those with one are in `state/producers`.",
+        (
+            _POSITION,
+            growing("producer", "the incarnation"),
+            few("user", "who it was admitted as, as a key of `names`; 0 anonymous"),
+            few("client_id", "of its connection, as a key of `names`; 0 none was chosen"),
+            growing("time_ms", "when, milliseconds since 1970"),
+        ),
+    ),
+    (
+        "configured",
+        "The configuration was handed to the engine: what holds from here on may be another than before.",
+        (
+            _POSITION,
+            few("objects", "how many destinations and subscriptions it changed; bridges are not among them"),
+            growing("time_ms", "when, milliseconds since 1970"),
+        ),
+    ),
+    (
+        "losses",
+        "Records that a start found lost.",
+        (
+            _POSITION,
+            few(
+                "what",
+                "1 a forced start dropped what it could not read, 2 the tail of the log was never synced",
+                "int8",
+            ),
+            growing("from", "position from which on records are lost"),
+            few("bytes", "how much of the log that is"),
+            few("records", "how many records; missing if that cannot be known", is_nullable=True),
+            few("why", "as a key of `names`"),
+            growing("time_ms", "when it was found, milliseconds since 1970"),
+        ),
+    ),
+    (
         "names",
         "The texts that events point at, once in a snapshot.",
         (
             growing("key", "the number by which events name it"),
-            text("what", "destination, subscription, actor, xid or user"),
+            text("what", "destination, subscription, actor, user, client id, xid or reason"),
             text("text", "the name itself", person="what"),
             text("client_id", "of a subscription's client", is_nullable=True, person=True),
             text("pattern", "of a subscription", is_nullable=True),

@@ -1,9 +1,8 @@
 """The tables below `state/`: what there was at the cut's position of the log."""
 
-from sterna_audit.columns import Column, checksum, few, growing, text, yes
+from sterna_audit.columns import COPIES, COPY, Column, checksum, few, growing, text, yes
 
 _PRIORITY = few("priority", "0 to 9", "int8")
-_COPY = few("copy", "which copy of the message: 0 where it was sent, others by bridges", "int16")
 _TRANSACTION = few("transaction", "the open transaction that it belongs to", is_nullable=True)
 
 TABLES: tuple[tuple[str, str, tuple[Column, ...]], ...] = (
@@ -14,7 +13,7 @@ TABLES: tuple[tuple[str, str, tuple[Column, ...]], ...] = (
             few("source", "the queue or durable subscription; a queue's number is its destination's"),
             growing("sequence", "its number in the source; within a source never given twice"),
             growing("position", "of the message's record in the log: row of `messages`"),
-            _COPY,
+            COPY,
             _PRIORITY,
             few("state", "0 waiting, 1 delayed, 2 in flight, 3 sent, 4 taken in an open transaction", "int8"),
             few("attempts", "how often it was delivered", "int16"),
@@ -50,16 +49,7 @@ TABLES: tuple[tuple[str, str, tuple[Column, ...]], ...] = (
     (
         "copies",
         "Copies of those messages that bridges made, or that have the destination's own expiration.",
-        (
-            growing("position", "of the message's record"),
-            _COPY,
-            few("destination", "where the copy went"),
-            few("producer", "the copy's own incarnation, or the message's"),
-            growing("sequence", "the copy's own number, or the message's"),
-            growing(
-                "expiration_ms", "when it expires, milliseconds since 1970; missing: as the message", is_nullable=True
-            ),
-        ),
+        COPIES,
     ),
     (
         "destinations",
@@ -135,11 +125,15 @@ TABLES: tuple[tuple[str, str, tuple[Column, ...]], ...] = (
     ),
     (
         "counters",
-        "What the engine counted apart from its tables, for each source: the third witness.",
+        "Counted apart from all tables, since the epoch began. `began` and `arrived` less what ended is what is held.",
         (
-            few("source", "the queue or subscription"),
-            text("counter", "what was counted: in, or out by its reason"),
-            growing("value", "how many since the epoch that the manifest names"),
+            few("source", "the queue or subscription; of a topic, its number"),
+            text(
+                "counter",
+                "`began`: there were at the start; `arrived`; what ended, by its reason as in `ends`; and without a "
+                "record: `volatile` came in unlogged, `released` came back, `delivered`, `duplicates`, `unwanted`",
+            ),
+            growing("value", "how many"),
         ),
     ),
     (

@@ -7,6 +7,7 @@ destroys three.
 
 import asyncio
 import json
+from collections.abc import Callable
 
 import structlog
 
@@ -23,8 +24,10 @@ _NAMED_MAX = 20
 class Losses:
     """`start`, then `stop`, each once; `tell` may be called at any time between."""
 
-    def __init__(self, pump: Pump) -> None:
+    def __init__(self, pump: Pump, also: Callable[[], None] = lambda: None) -> None:
+        """`also` is called at each look: for whoever has something to say as often."""
         self._pump = pump
+        self._also = also
         self._told: dict[tuple[str, str], int] = {}
         self._told_elsewhere = 0
         self._task: asyncio.Task[None] | None = None
@@ -42,6 +45,7 @@ class Losses:
         while True:
             await asyncio.sleep(_PERIOD_S)
             self.tell()
+            self._also()
 
     def tell(self) -> None:
         """Logs what was destroyed since the last time."""

@@ -7,6 +7,7 @@ close the engine cleanly. A broker that was stopped so has nothing to recover.
 
 import asyncio
 import json
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,11 +21,14 @@ from sterna_broker import descriptors
 from sterna_broker.access.gate import Gate
 from sterna_broker.access.users import UserStore
 from sterna_broker.addresses import Address, is_loopback
+from sterna_broker.cluster.claims import claim_of
 from sterna_broker.cluster.configuration import ClusterConfiguration
 from sterna_broker.cluster.member import Member
 from sterna_broker.configuration.applied import AppliedFolder
 from sterna_broker.configuration.live import LiveConfiguration
+from sterna_broker.configuration.objects import Entry
 from sterna_broker.configuration.source import DefaultSource, FolderSource, Source
+from sterna_broker.kept_for_snapshots import Kept
 from sterna_broker.losses import Losses
 from sterna_broker.monitor.application import Monitor
 from sterna_broker.monitor.metrics import Metrics
@@ -33,6 +37,7 @@ from sterna_broker.options import BrokerOptions, Settings, missing_protection, r
 from sterna_broker.pump import Pump
 from sterna_broker.server.admin import Administration
 from sterna_broker.server.connect import Connect
+from sterna_broker.server.cuts import Cuts
 from sterna_broker.server.listening import Listener
 from sterna_broker.server.receiving import Receiving
 from sterna_broker.server.sending import Sending
@@ -62,11 +67,13 @@ class _Parts:
     connect: Connect
     sending: Sending
     receiving: Receiving
+    cuts: Cuts
     services: Services
     listener: Listener
     monitor: Monitor
     statistics: StatisticsSource
     losses: Losses
+    kept: Kept
 
 
 @dataclass(frozen=True)
@@ -158,14 +165,14 @@ class Node:
         self._state = "stopped"
 
     async def _start(self) -> None:
-        await asyncio.to_thread(_make_folders, self.options.data)
+        volume_bytes = await asyncio.to_thread(_make_folders, self.options.data)
         if self.member is not None:
             await self.member.start()
         objects = await self.live.load()
         manifest = objects.broker
         if self.options.settings is not None:
             manifest = await asyncio.to_thread(read_settings, self.options.settings)
-        self._settings = settings = settle(self.options, manifest, VERSION)
+        self._settings = settings = settle(self.options, manifest, VERSION, volume_bytes)
         self.gate = gate = Gate(self.options, self.users)
         if self.member is not None:
             gate.on_certificates = self.member.shows
@@ -216,8 +223,11 @@ class Node:
         )
         sending, receiving = Sending(pump), Receiving(pump, limits.leases)
         administration = Administration(pump, self.live, statistics, desk)
-        services = Services(connect, sending, receiving, administration, gate.admit_call)
+        cuts = Cuts(pump, self.live, settings.name, *self._cluster_of_cuts())
+        services = Services(connect, sending, receiving, administration, cuts, gate.admit_call)
         metrics = Metrics(pump, statistics, settings.metrics_destinations, self.member)
+        kept = Kept(pump, settings.engine["snapshot_bytes_max"], settings.engine["snapshot_age_max_ms"])
+        metrics.kept = kept
         metrics.dangling_bridges = lambda: len(self.live.dangling_bridges)
         at_once = descriptors.shares(descriptors.limit(), limits.connections)
         monitor = self._makers.monitor(self.readiness, lambda: self._state, metrics, gate, at_once.monitor)
@@ -228,15 +238,17 @@ class Node:
             tls=gate.tls,
             reflects=self.options.reflection,
         )
-        losses = Losses(pump)
+        losses = Losses(pump, kept.tell)
         self._parts = _Parts(
-            engine, gate, pump, connect, sending, receiving, services, listener, monitor, statistics, losses
+            engine, gate, pump, connect, sending, receiving, cuts, services, listener, monitor, statistics, losses, kept
         )
         pump.start()
         losses.start()
+        kept.start()
         if self.member is not None and isinstance(self.live, ClusterConfiguration):
             self.member.attach(pump, self.live)
             self.member.unready = lambda: self.readiness().reasons
+            self.member.kept_warnings = kept.warnings
         gate.start(pump)
         connect.start()
         self.monitor = await monitor.start(settings.monitor)
@@ -245,10 +257,26 @@ class Node:
             addresses = [f"sterna{'s' if gate.tls else ''}://{self.messaging}"]
             await self.member.serve(self.live, addresses, self._leave)
 
+    def _cluster_of_cuts(self) -> tuple[str, Callable[[Entry], int]]:
+        """The cluster's name, and what tells an object's revision there: nobody counts those of a folder."""
+        member = self.member
+        if member is None or self.options.cluster is None:
+            return "", lambda _: 0
+
+        def revision(entry: Entry) -> int:
+            stored = member.examined.judged.get(claim_of(entry.resource))
+            return stored.revision if stored is not None else 0
+
+        return self.options.cluster.cluster, revision
+
     def readiness(self) -> Readiness:
         """Whether clients should come, and why not."""
         statistics = self._parts.statistics.engine() if self._parts and self._state != "stopped" else None
-        return judge(self._state, statistics, self.member.warnings if self.member else self.live.warnings)
+        if self.member is not None:
+            warnings = self.member.warnings
+        else:
+            warnings = [*self.live.warnings, *(self._parts.kept.warnings() if self._parts else [])]
+        return judge(self._state, statistics, warnings)
 
     def _tell_damage(self, statistics: dict[str, Any]) -> None:
         """Logs damaged places, the first ones each once; of the others how many there are."""
@@ -302,6 +330,7 @@ class Node:
         self._state = parts.statistics.state = "draining"
         await parts.listener.set_serving(serving=False)
         parts.services.accepting = False
+        parts.cuts.stop()
         drain_ms = 0 if self._hurry.is_set() else self.settings.drain_ms
         parts.pump.tick().go_away("SHUTTING_DOWN", [], drain_ms)
         parts.pump.touch()
@@ -328,6 +357,7 @@ class Node:
             await self.member.stop()
         if parts is not None:
             parts.losses.stop()
+            parts.kept.stop()
             parts.receiving.stop()
             parts.sending.stop()
             await parts.connect.stop()
@@ -345,11 +375,13 @@ class Node:
             self._fail(error.message)
 
 
-def _make_folders(data: Path) -> None:
-    """The data folder and the log's, for nobody else to read."""
+def _make_folders(data: Path) -> int:
+    """The data folder and the log's, for nobody else to read; the size of their volume in bytes."""
     data.parent.mkdir(parents=True, exist_ok=True)
     for folder in (data, data / LOG_FOLDER):
         folder.mkdir(mode=0o700, exist_ok=True)
+    system = os.statvfs(data)
+    return system.f_blocks * system.f_frsize
 
 
 def _check_selector(text: str) -> None:

@@ -25,6 +25,8 @@ DEFAULT_MONITOR = "127.0.0.1:7280"
 DEFAULT_NAME = "sterna"
 
 # What the engine is told of the limits; the others are the broker's own.
+# What snapshots that nobody takes may have of the volume: one part of so many.
+_SNAPSHOT_SHARE = 10
 _OWN_LIMITS = {"connections", "leases"}
 
 
@@ -183,8 +185,8 @@ def read_settings(file: Path) -> Broker:
     return manifests[0].resource
 
 
-def settle(options: BrokerOptions, manifest: Broker | None, version: str) -> Settings:
-    """Puts flags, manifest and defaults together.
+def settle(options: BrokerOptions, manifest: Broker | None, version: str, volume_bytes: int) -> Settings:
+    """Puts flags, manifest and defaults together. `volume_bytes`: of the data folder's volume.
 
     Raises:
         AddressError: an address cannot be used.
@@ -204,6 +206,8 @@ def settle(options: BrokerOptions, manifest: Broker | None, version: str) -> Set
         "cache_bytes": spec.log.cache_bytes,
         "volatile_bytes": spec.log.volatile_bytes,
         "slow_consumer_ms": spec.slow_consumer_ms,
+        "snapshot_bytes_max": spec.snapshots.kept_bytes or volume_bytes // _SNAPSHOT_SHARE,
+        "snapshot_age_max_ms": spec.snapshots.kept_age_ms,
         "cluster": options.cluster.cluster if options.cluster else "",
         "limits": {key: value for key, value in limits.model_dump().items() if key not in _OWN_LIMITS},
     }

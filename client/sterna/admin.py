@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from sterna._channels import closing, open_channel, unreachable
 from sterna._pauses import HOPS_MAX, pause_s
 from sterna._secrets import Secret, authorization, reveal
+from sterna.cuts import Cut, HeldCut
 from sterna.destinations import Queue
 from sterna.errors import (
     ClosedError,
@@ -95,6 +96,9 @@ class Admin:
             ("grpc.max_receive_message_length", _ANSWER_BYTES),
             ("grpc.enable_retries", 0),
             ("grpc.use_local_subchannel_pool", 1),
+            # Whoever reads a cut may wait long for a piece: not for a broker that vanished without a word.
+            ("grpc.keepalive_time_ms", 30_000),
+            ("grpc.keepalive_timeout_ms", 20_000),
         ]
         failure: SternaError = UnreachableError("no address was tried")
         for address in self._target.addresses:
@@ -250,6 +254,31 @@ class Admin:
         request = admin_pb2.CloseConnectionRequest(id=connection_id, reason=reason)
         await self._call("CloseConnection", request)
 
+    async def begin_cut(self, *, wait: float = 10.0) -> Cut | None:
+        """Have the broker take a cut for a snapshot, or find the one that waits to be kept.
+
+        Args:
+            wait: how long to wait for it to be whole, in seconds; at most a minute, and less than the client's timeout.
+
+        Returns:
+            The cut; None while it is still being written: call again.
+
+        Raises:
+            ConflictError: it was given up; a retry takes another one.
+            StoreFullError: the broker's disk is full.
+        """
+        from sterna._proto.sterna.v1 import admin_pb2
+
+        answer = await self._call("BeginCut", admin_pb2.BeginCutRequest(wait_ms=round(wait * 1000)))
+        return Cut.read(answer.cut) if answer.HasField("cut") else None
+
+    def hold_cut(self, cut: Cut) -> HeldCut:
+        """Hold a cut while it is read and kept, with `async with`; nobody else may read or confirm one meanwhile.
+
+        Entering it raises InUseError while somebody else holds it, and ConflictError if it does not wait any more.
+        """
+        return HeldCut(cut, self._stream, self._call, self._error)
+
     async def _browse(
         self, source_name: str, selector: str, limit: int, after_sequence: int, body_bytes: int, **what: Any
     ) -> AsyncIterator[Message]:
@@ -274,6 +303,12 @@ class Admin:
             except grpc.aio.AioRpcError as error:
                 # It is refused before anything was looked at.
                 where, hop = await self._home(where._error(error), hop), hop + 1
+
+    async def _stream(self, method: str, request: Any) -> grpc.aio.UnaryStreamCall[Any, Any]:
+        """A call with many answers, begun, by the method's name; it has no timeout."""
+        metadata = await self._metadata()
+        call: grpc.aio.UnaryStreamCall[Any, Any] = getattr(self._stub, method)(request, metadata=metadata)
+        return call
 
     async def _call(self, method: str, request: Any) -> Any:
         """One call, by the method's name; at another broker of the cluster if this one says so."""

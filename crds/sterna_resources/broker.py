@@ -117,6 +117,19 @@ class LogSettings(Model):
     """Memory for non-persistent messages; what does not fit goes to a spill file."""
 
 
+class SnapshotSettings(Model):
+    """What the broker keeps for snapshots until they are taken, see docs/audits/snapshots.md.
+
+    It never holds up a send: what is over goes, and the snapshot says what is missing.
+    """
+
+    kept_bytes: int | None = Field(default=None, ge=MEBIBYTE, le=1024 * 1024 * MEBIBYTE)
+    """The most bytes of disk for it. Default: a tenth of the data folder's volume."""
+
+    kept_age_ms: int = Field(default=604_800_000, ge=60_000, le=31_536_000_000)
+    """How old it may get. Default: 7 days."""
+
+
 class BrokerSettings(Model):
     """What can be said of a broker wherever it runs."""
 
@@ -133,6 +146,9 @@ class BrokerSettings(Model):
 
     log: LogSettings = section(LogSettings)
     """How the broker keeps messages."""
+
+    snapshots: SnapshotSettings = section(SnapshotSettings)
+    """What the broker keeps for snapshots until they are taken."""
 
     drain_ms: int = Field(default=10_000, ge=0, le=600_000)
     """How long a stopping broker waits for its clients to leave."""

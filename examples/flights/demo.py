@@ -6,7 +6,8 @@ whose worker rejects the cancelled ones until the broker puts them aside. In the
 started again. At the end every flight is accounted for by its key, at every place: exit code 0 says that none was lost
 and none came twice without being flagged.
 
-KEEP=1 leaves the broker running, and says what to try.
+KEEP=1 leaves the broker running, and says what to try. AUDIT=1 takes snapshots of it before, after the crash and at the
+end, has the clients keep ledgers, and audits both with PySpark; it needs Java 17.
 """
 
 import asyncio
@@ -19,6 +20,7 @@ import time  # noqa: TID251 - measures real time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sterna import admin
 
@@ -27,6 +29,9 @@ from examples.flights.broker_process import BrokerProcess
 from examples.flights.display import Display
 from examples.flights.flights import Flight
 from examples.flights.tally import Tally
+
+if TYPE_CHECKING:
+    from examples.flights.audited import Audited
 
 # Nothing moved for so long: what is missing will not come any more.
 _STALLED_S = 30.0
@@ -44,6 +49,7 @@ class Demo:
     everything: Sequence[Flight]
     broker: BrokerProcess
     display: Display
+    audited: "Audited | None" = None
     archive: Tally = field(init=False)
     workers: Tally = field(init=False)
     delays: Tally = field(init=False)
@@ -58,7 +64,8 @@ class Demo:
         self.delays = Tally("delays", late)
         self.boarding = Tally("boarding", everywhere)
         self.index_of = {flight.key: flight.index for flight in self.everything}
-        self.sender = roles.Sender(self.everything)
+        self.ledger = self.audited.ledgers if self.audited is not None else None
+        self.sender = roles.Sender(self.everything, self.ledger)
         # What the broker still holds at each place, as it says; unknown until it was asked.
         self.held = dict.fromkeys(("archive", "workers", "delays", "boarding", "undelivered"), -1)
         self.is_sent = False
@@ -98,11 +105,11 @@ class Demo:
         shared = {"durable": "workers", "shared": True}
         return [
             *(
-                roles.Receiver(roles.TOPICS, self.workers, self.index_of, done("workers"), shared)
+                roles.Receiver(roles.TOPICS, self.workers, self.index_of, done("workers"), shared, ledger=self.ledger)
                 for _ in range(roles.WORKERS)
             ),
-            roles.Receiver(roles.DELAYS, self.delays, self.index_of, done("delays")),
-            roles.Gate(roles.BOARDING, self.boarding, self.index_of, done("boarding")),
+            roles.Receiver(roles.DELAYS, self.delays, self.index_of, done("delays"), ledger=self.ledger),
+            roles.Gate(roles.BOARDING, self.boarding, self.index_of, done("boarding"), ledger=self.ledger),
         ]
 
     async def _work(self) -> None:
@@ -112,6 +119,7 @@ class Demo:
             for receiver in receivers:
                 group.create_task(receiver.run(self.broker.url))
             await asyncio.gather(*(receiver.ready.wait() for receiver in receivers))
+            await self._cut("before the first flight")
             await self._send()
         await self._drain()
 
@@ -138,6 +146,7 @@ class Demo:
         if self.sender.confirmed_count < len(self.everything):
             await self.sender.resumed.wait()
             self.figures["interruption_s"] = time.monotonic() - begin
+        await self._cut("behind the crash, while flights are sent")
 
     async def _drain(self) -> None:
         """The archive comes online, then the undelivered are looked after."""
@@ -149,14 +158,22 @@ class Demo:
             lambda: self.held["archive"] == 0,
             {"durable": "archive", "prefetch": 4_096},
             client_id="archive",
+            ledger=self.ledger,
         )
         await archive.run(self.broker.url)
         self.figures["archive_s"] = time.monotonic() - begin
         self.display.line(f"the archive caught up in {self.figures['archive_s']:.1f} s")
         undertaker = roles.Undertaker(
-            roles.UNDELIVERED, self.boarding, self.index_of, lambda: self.held["undelivered"] == 0
+            roles.UNDELIVERED, self.boarding, self.index_of, lambda: self.held["undelivered"] == 0, ledger=self.ledger
         )
         await undertaker.run(self.broker.url)
+        await self._cut("at the end")
+
+    async def _cut(self, when: str) -> None:
+        if self.audited is not None:
+            begin = time.monotonic()
+            await self.audited.cut(self.broker.url)
+            self.display.line(f"a snapshot {when}, in {time.monotonic() - begin:.1f} s")
 
     async def _watch(self) -> None:
         """Show how far everything is and ask the broker what it holds.
@@ -229,19 +246,20 @@ class Demo:
             self.display.line(f"the first confirmation came {took['interruption_s']:.2f} s after the kill")
 
 
-async def main(limit: int | None = None, *, keep: bool = False) -> int:
-    """Run the demo; 0 when every flight is accounted for."""
+async def main(limit: int | None = None, *, keep: bool = False, audit: Path | None = None) -> int:
+    """Run the demo; 0 when every flight is accounted for. `audit`: where snapshots, ledgers and the report go."""
     begin = time.monotonic()
     folder = Path(tempfile.mkdtemp(prefix="sterna-flights-"))
     broker = BrokerProcess(folder / "data")
     left_running = False
     try:
         with Display() as display:
+            audited = _audited(audit)
             display.line("reading the flights")
             everything = list(flights.read(flights.locate(), limit))
             await broker.start()
             display.line(broker.greeting)
-            demo = Demo(everything, broker, display)
+            demo = Demo(everything, broker, display, audited)
             proven = await demo.run()
         demo.show_result()
         if keep:
@@ -250,6 +268,10 @@ async def main(limit: int | None = None, *, keep: bool = False) -> int:
         else:
             code = await broker.stop()
             proven = proven and code == 0
+        if audited is not None:
+            proven = await _say_what_the_audit_says(audited, display) and proven
+        else:
+            display.line("AUDIT=1 make demo has it audited from outside, by Spark (it needs Java 17)")
         display.line(
             f"{'all flights are accounted for' if proven else 'FAILED'} after {time.monotonic() - begin:.0f} s"
         )
@@ -258,6 +280,28 @@ async def main(limit: int | None = None, *, keep: bool = False) -> int:
         if not left_running:
             await broker.kill()
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def _audited(folder: Path | None) -> "Audited | None":
+    if folder is None:
+        return None
+    # What audits need is not installed for the plain demo.
+    from sterna_audit.java import find_java
+
+    from examples.flights.audited import Audited
+
+    find_java()
+    return Audited(folder)
+
+
+async def _say_what_the_audit_says(audited: "Audited", display: Display) -> bool:
+    """Whether nothing is violated."""
+    display.line("auditing the snapshots and ledgers with Spark")
+    begin = time.monotonic()
+    is_fine, said = await audited.verdict()
+    display.line(said)
+    display.line(f"audited in {time.monotonic() - begin:.0f} s; the report: {audited.report / 'report.html'}")
+    return is_fine
 
 
 def _say_what_to_try(broker: BrokerProcess, folder: Path, display: Display) -> None:
@@ -278,4 +322,6 @@ def _say_what_to_try(broker: BrokerProcess, folder: Path, display: Display) -> N
 if __name__ == "__main__":
     # The SDK logs each interruption; here the crash is meant, and shown by the display.
     logging.getLogger("sterna").setLevel(logging.ERROR)
-    sys.exit(asyncio.run(main(keep=os.environ.get("KEEP", "") not in ("", "0"))))
+    wants = {name: os.environ.get(name, "") not in ("", "0") for name in ("KEEP", "AUDIT")}
+    where = Path("build", "flights-audit").resolve() if wants["AUDIT"] else None
+    sys.exit(asyncio.run(main(keep=wants["KEEP"], audit=where)))

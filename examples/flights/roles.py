@@ -8,6 +8,7 @@ import asyncio
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import sterna
@@ -27,9 +28,10 @@ _LOOK_S = 0.5
 
 @dataclass
 class Sender:
-    """Publishes every flight, persistent, and keeps book of the confirmations."""
+    """Publishes every flight, persistent, and keeps book of the confirmations; in a ledger, too, if it has a folder."""
 
     flights: Sequence[Flight]
+    ledger: Path | None = None
     confirmed: bytearray = field(init=False)
     sent_count: int = 0
     confirmed_count: int = 0
@@ -42,7 +44,7 @@ class Sender:
 
     async def run(self, url: str) -> None:
         """Send them all; ends when the last one is confirmed."""
-        async with sterna.connect(url) as connection:
+        async with sterna.connect(url, ledger=self.ledger) as connection:
             producers = {
                 topic: await connection.producer(sterna.Topic(topic))
                 for topic in sorted({flight.topic for flight in self.flights})
@@ -93,6 +95,7 @@ class Receiver:
         is_done: whether all that was to come has come.
         options: of the consumer: its subscription, its prefetch.
         client_id: of the connection, for a durable subscription that belongs to one.
+        ledger: the folder in which the connection keeps a ledger; None: it keeps none.
     """
 
     place: sterna.Destination
@@ -101,11 +104,12 @@ class Receiver:
     is_done: Callable[[], bool]
     options: dict[str, Any] = field(default_factory=dict)
     client_id: str = ""
+    ledger: Path | None = None
     ready: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def run(self, url: str) -> None:
         """Receive, count and acknowledge."""
-        async with sterna.connect(url, client_id=self.client_id) as connection:
+        async with sterna.connect(url, client_id=self.client_id, ledger=self.ledger) as connection:
             async with await connection.session(self._mode()) as session:
                 consumer = await session.consumer(self.place, **self.options)
                 self.ready.set()

@@ -10,9 +10,12 @@ from typing import Any
 
 import grpc
 import pytest
+import sterna.admin
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2
 from sterna._proto.sterna.v1 import messaging_pb2 as messaging
+from sterna.cuts import HeldCut
+from sterna.errors import UnauthenticatedError
 from sterna_broker.access import verification
 from sterna_resources.passwords import Cost
 
@@ -75,12 +78,43 @@ async def test_single_calls_say_who_they_are_in_a_header(
     running = await node(users=await asyncio.to_thread(users_file, alice="räuber"))
     channel = channel_to(running)
     sending = {"destination": queue("q"), "message": {"text": "m"}}
-    for method, fields in (("Admin/GetStatistics", {}), ("Messaging/Send", sending), ("Admin/List", {"kind": "Queue"})):
+    for method, fields in (
+        ("Admin/GetStatistics", {}),
+        ("Messaging/Send", sending),
+        ("Admin/List", {"kind": "Queue"}),
+        ("Admin/BeginCut", {}),
+    ):
         await call(channel, method, metadata=basic("alice", "räuber"), **fields)
         for metadata in ((), basic("alice", "wrong"), basic("carol", "räuber"), (("authorization", "Bearer x"),)):
             with pytest.raises(CallError) as caught:
                 await call(channel, method, metadata=metadata, **fields)
             assert caught.value.status is grpc.StatusCode.UNAUTHENTICATED
+
+
+async def test_nobody_who_is_not_admitted_begins_reads_or_confirms_a_cut(
+    node: Node, users_file: Callable[..., Path]
+) -> None:
+    running = await node(users=await asyncio.to_thread(users_file, alice="1"))
+    url = f"sterna://{running.messaging}"
+    async with (
+        sterna.admin.connect(url, user="alice", password="1") as alice,
+        sterna.admin.connect(url, user="mallory", password="1") as mallory,
+    ):
+        with pytest.raises(UnauthenticatedError):
+            await mallory.begin_cut()
+        cut = await alice.begin_cut()
+        assert cut is not None
+        with pytest.raises(UnauthenticatedError):
+            await mallory.hold_cut(cut).__aenter__()
+        async with alice.hold_cut(cut) as held:
+            stolen = HeldCut(cut, mallory._stream, mallory._call, mallory._error)
+            stolen._hold = held._hold
+            with pytest.raises(UnauthenticatedError):
+                await stolen.confirm(bytes(32))
+            await held.confirm(bytes(range(32)))
+        again = await alice.begin_cut()
+        assert again is not None
+        assert again.previous_manifest == bytes(range(32))
 
 
 @pytest.mark.parametrize("header", ["Basic", "Basic !", "Basic " + base64.b64encode(b"no colon").decode(), "Digest x"])

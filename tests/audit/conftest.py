@@ -1,6 +1,7 @@
 """What the tests of snapshots share: a story's snapshots, keys, one Spark, a server of S3's interface."""
 
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -18,9 +19,13 @@ from sterna_audit.spark import session
 
 from tests.audit.golden.make import KEY
 from tests.audit.kept import Kept
+from tests.audit.lives import Life, live
 from tests.support.api_server import free_port
 from tests.waiting import eventually_blocking
 from tools.fingerprints import ROOT
+
+LIFE_SEED = 5
+LIVES_SEEDS = (6, 7, 8)
 
 
 @pytest.fixture
@@ -55,6 +60,23 @@ def spark(tier_spark: None) -> Iterator[SparkSession]:
         running = session("local[2]", memory="1g", settings={"spark.log.level": "ERROR"})
     yield running
     running.stop()
+
+
+@pytest.fixture(scope="session")
+def life(tier_broker: None, tmp_path_factory: pytest.TempPathFactory) -> Life:
+    """A clean history of a real engine; whoever changes it copies it."""
+    return live(tmp_path_factory.mktemp("life"), LIFE_SEED)
+
+
+@pytest.fixture(scope="session")
+def lives(tier_broker: None, tmp_path_factory: pytest.TempPathFactory, life: Life) -> Life:
+    """Several of them in one folder, one broker each."""
+    folder = tmp_path_factory.mktemp("lives")
+    whole = life.copied(folder / "all")
+    for seed in LIVES_SEEDS:
+        one = live(folder / str(seed), seed)
+        shutil.copytree(one.root / str(one.place), whole.root / str(one.place))
+    return whole
 
 
 @pytest.fixture(scope="session")

@@ -88,9 +88,7 @@ class Page(HTMLParser):
             places = following
         return None
 
-    def _clicked(
-        self, place: Element, opened: frozenset[Element], one: Element
-    ) -> tuple[Element, frozenset[Element]]:
+    def _clicked(self, place: Element, opened: frozenset[Element], one: Element) -> tuple[Element, frozenset[Element]]:
         if one.name == "summary":
             assert one.parent is not None
             return place, opened | {one.parent}

@@ -6,6 +6,7 @@ bytes that segments are compacted. Snapshots go into a store by `exporting.expor
 """
 
 import asyncio
+import hashlib
 import json
 import random
 from collections.abc import AsyncGenerator
@@ -53,10 +54,10 @@ CONFIGURATION = json.dumps(
 class Living:
     """An engine, those who use it, and the cuts that are taken of it."""
 
-    def __init__(self, folder: Path, seed: int) -> None:
+    def __init__(self, folder: Path, seed: int, broker: str = "") -> None:
         self.random = random.Random(seed)
-        self.place = Place("bank", f"broker-{seed}")
-        self.driver = Driver(folder, broker=self.place.broker)
+        self.place = Place("bank", broker or f"broker-{seed}")
+        self.driver = Driver(folder, broker=self.place.broker, store_id=identity(self.place.broker))
         self.driver.engine.configure(CONFIGURATION)
         self.named = 0
         self.book: Book | None = None
@@ -97,7 +98,7 @@ class Living:
         return self.producers[name]
 
     def send(self, name: str = "", count: int = 0, size: int = 0) -> None:
-        """Messages to a queue or topic, and waits for their confirmations."""
+        """Messages to a queue or topic, and waits for their answers: a full queue may refuse."""
         name = name or self.random.choice(QUEUES + TOPICS)
         producer, first = self._producer(name), self.numbers[name] + 1
         messages = [self._message(size) for _ in range(count or self.random.randrange(1, 12))]
@@ -106,11 +107,15 @@ class Living:
             self.book.sent(name, first, messages)
         self.sender.publish(self.session, first, messages, producer)
         sent = set(range(first, first + len(messages)))
-        self.driver.wait(lambda: sent <= self.sender.confirmed(producer))
+        self.driver.wait(lambda: sent <= self.sender.confirmed(producer) | self._refused(producer))
         answers = [one for confirm in self.sender.of("confirm") for one in confirm.confirmed]
         for one in answers:
             if self.book is not None and one.producer == producer and one.last >= first:
                 self.book.confirmed(name, one)
+
+    def _refused(self, producer: int) -> set[int]:
+        found = [one for one in self.sender.of("rejected") if one.producer == producer]
+        return {number for one in found for number in range(one.first, max(one.first, one.last) + 1)}
 
     def _message(self, size: int = 0) -> message_pb.Message:
         rest: dict[str, Any] = {"priority": self.random.choice((4, 4, 4, 0, 9))}
@@ -285,6 +290,11 @@ class Living:
         self.driver.engine.stop()
 
 
+def identity(broker: str) -> str:
+    """A store's identity: another one for each broker."""
+    return hashlib.md5(broker.encode(), usedforsecurity=False).hexdigest()
+
+
 def _destination(name: str) -> message_pb.Destination:
     return queue(name) if name in QUEUES else topic(name)
 
@@ -328,7 +338,6 @@ class EngineSource:
             events=tuple((start, end) for start, end in found["events"]),
             gaps=tuple(gaps),
             previous=found["previous"],
-            counters={str(source): epoch for source, epoch in found.get("counters", {}).items()},
         )
 
     async def batches(self) -> AsyncGenerator[tuple[str, str, pa.RecordBatch], None]:

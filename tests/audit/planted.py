@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from sterna_audit import schema
 from sterna_audit.snapshots import reading
 from sterna_audit.snapshots.layout import Place
-from sterna_audit.snapshots.manifests import decoded
+from sterna_audit.snapshots.manifests import Gap, decoded
 from sterna_audit.snapshots.stores import Directory
 from sterna_audit.snapshots.writing import SnapshotWriter
 
@@ -32,8 +32,17 @@ def rows_of(root: Path, place: Place, table: Table) -> list[Row]:
     return [row for file in files for row in pq.read_table(file).to_pylist()]
 
 
-def planted(root: Path, place: Place, broker: str, edits: Mapping[Table, Edit], last: int) -> Place:
-    """The same history up to a cut, under another broker's name, with some tables' rows edited."""
+def planted(root: Path, place: Place, broker: str, edits: Mapping[Table, Edit], last: int, gap_in: int = 0) -> Place:
+    """The same history up to a cut, under another broker's name, with some tables' rows edited.
+
+    Args:
+        root: of the store.
+        place: whose history.
+        broker: the other name.
+        edits: by cut, folder and table.
+        last: the cut.
+        gap_in: a cut that has no events, and says so.
+    """
     other = Place(place.cluster, broker)
     store, previous = Directory(root), None
     for number in range(1, last + 1):
@@ -48,8 +57,12 @@ def planted(root: Path, place: Place, broker: str, edits: Mapping[Table, Edit], 
                 before = [dict(row) for row in rows]
                 rows = edit(rows)
                 assert rows != before, f"{broker}: nothing was planted"
+            if number == gap_in and table.folder == "events":
+                rows = []
             writer.add(table.folder, table.name, pa.RecordBatch.from_pylist(rows, schema=table.schema))
         cut = dataclasses.replace(manifest.cut, place=other, previous=previous)
+        if number == gap_in:
+            cut = dataclasses.replace(cut, events=(), gaps=(Gap(cut.previous_position, cut.position, "planted"),))
         previous = decoded(writer.finish(cut)).sha256
     return other
 

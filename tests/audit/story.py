@@ -17,7 +17,7 @@ from sterna_audit.snapshots.manifests import Cut, Gap
 PLACE = Place("bank", "broker-0")
 STORE = "5f" * 16
 ORDERS, DEAD, NEWS, PAPER = 1, 2, 3, 4
-ALICE, BOB = 11, 12
+ALICE, BOB, CLIENT, TORN = 11, 12, 13, 14
 _BEGAN_MS = 1_790_000_000_000
 _SOURCES = (ORDERS, DEAD, PAPER)
 
@@ -51,6 +51,8 @@ class Story:
         for key, what, name in ((1, "destination", "orders"), (2, "destination", "dead"), (3, "destination", "news")):
             self.names.append((key, what, name, None, None, None))
             self._tell("catalogue", self._step(), 1, key, 2 if key == NEWS else 1, 1, 1, key, 0)
+        self.names.append((CLIENT, "client id", "client-9", None, None, None))
+        self.names.append((TORN, "reason", "written and never synced", None, None, None))
         self.names.append((4, "subscription", "paper", "client-7", "news.>", "colour = 'red'"))
         self._tell("catalogue", self._step(), 3, PAPER, 0, 2, 1, 4, ALICE)
         self.names.append((ALICE, "actor", "alice", None, None, None))
@@ -83,7 +85,7 @@ class Story:
         self.messages[at] = (at, 1, 9, self.sent, destination, self.time_ms, life, 0, 4, 0, size, high, low, None)
         self._tell("arrivals", at, 0, source, self.next[source])
         self._arrive(source, {"position": at, "bytes": size, "move": None, "reason": None, "origin": None})
-        self._count(source, "in")
+        self._count(source, "arrived")
 
     def _arrive(self, source: int, one: dict[str, Any]) -> None:
         self.due[source, self.next[source]] = one
@@ -108,7 +110,7 @@ class Story:
         last = first
         while (source, last + 1) in self.due and self.random.random() < 0.7:
             last += 1
-        reason, counter = self.random.choice(((1, "acknowledged"), (1, "acknowledged"), (2, "expired")))
+        reason, counter = self.random.choice(((1, "ACKNOWLEDGED"), (1, "ACKNOWLEDGED"), (2, "EXPIRED")))
         self._tell("ends", self._step(), source, first, last, self.time_ms, reason, BOB if reason == 1 else 0, 0)
         for sequence in range(first, last + 1):
             del self.due[source, sequence]
@@ -124,11 +126,14 @@ class Story:
         self._tell("moves", at, one["position"], 0, ORDERS, sequence, DEAD, self.next[DEAD])
         self._tell("ends", at, ORDERS, sequence, sequence, self.time_ms, 6, 0, 0)
         self._arrive(DEAD, {**one, "move": at, "reason": 5, "origin": ORDERS})
-        self._count(ORDERS, "moved")
-        self._count(DEAD, "in")
+        self._count(ORDERS, "MOVED")
+        self._count(DEAD, "arrived")
 
     def live(self, steps: int) -> None:
-        """So many things happen."""
+        """After a start and with a client, so many things happen."""
+        self._tell("opened", self._step(), 9, ALICE, CLIENT, self.time_ms)
+        self._tell("configured", self._step(), 3, self.time_ms)
+        self._tell("losses", self._step(), 2, self.position - 20, 20, None, TORN, self.time_ms)
         for _ in range(steps):
             self.random.choice((self.send, self.send, self.send, self.transact, self.end, self.move))()
 
@@ -183,7 +188,6 @@ class Story:
             events=((self.cut_position, self.position if whole else lost),),
             gaps=gaps,
             previous=self.previous,
-            counters={str(source): 1 for source in _SOURCES},
         )
         self.cut_position = self.position
         return Told(self, cut, {**self.state(), **events, ("events", "names"): self.names})

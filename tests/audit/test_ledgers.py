@@ -1,20 +1,12 @@
-"""Ledgers against snapshots: no false alarm, each planted fault at the exact message, and the share that is vouched for."""
+"""Ledgers against snapshots: no false alarm, planted faults at the exact message, and the share vouched for."""
 
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
-from sterna_audit.audits import registry, running
-from sterna_audit.audits.findings import Finding
-from sterna_audit.audits.history import open_history
-from sterna_audit.audits.ledger_files import convert
-from sterna_audit.snapshots.layout import Place
 from sterna_audit.snapshots.stores import Directory
 
-from tests.audit.bookkeeping import Book
-from tests.audit.kept import PLAIN, VERIFIER
+from tests.audit.kept import PLAIN
 from tests.audit.living import Living
-from tests.audit.planted import altered, planted, rows_of, without
 
 SEED = 31
 LAST = 3

@@ -1,10 +1,7 @@
 """The same in an object store: a real server of S3's interface on loopback, reached by Arrow's own client."""
 
 import asyncio
-import os
 import signal
-import subprocess
-import sys
 from urllib.parse import urlsplit
 from uuid import uuid4
 
@@ -15,9 +12,9 @@ from sterna_audit.snapshots import chains, pruning, reading
 from sterna_audit.snapshots.pruning import Keep, Retention
 from sterna_audit.snapshots.stores import MissingFileError, Store, StoreError, open_store, read
 
+from tests.audit.ending import run_killed
 from tests.audit.kept import PLAIN, SIGNER, VERIFIER, Kept
 from tests.audit.story import PLACE, Told
-from tools.fingerprints import ROOT
 
 KEYS = {"AWS_ACCESS_KEY_ID": "key-of-a-test", "AWS_SECRET_ACCESS_KEY": "secret-of-a-test"}
 
@@ -81,35 +78,13 @@ def test_more_keys_than_one_answer_holds(kept_there: Kept) -> None:
     assert store.files("") == []
 
 
-_RUN = """
-import asyncio, os, signal, sys
-from sterna_audit.exporting import export
-from sterna_audit.snapshots.stores import open_store
-from tests.audit.kept import PLAIN
-from tests.audit.story import Story
-from tests.audit.test_kills import Ending
-
-class Killed(Ending):
-    def end(self):
-        os.kill(os.getpid(), signal.SIGKILL)
-
-story = Story(5)
-story.live(30)
-asyncio.run(export(story.cut(), Killed(open_store(sys.argv[1]), int(sys.argv[2])), PLAIN))
-"""
-
-
 def test_an_upload_that_is_killed_leaves_no_snapshot_and_the_next_makes_it_whole(uri: str) -> None:
     store = open_store(uri)
 
-    def run(changes: int) -> int:
-        command = [sys.executable, "-c", _RUN, uri, str(changes)]
-        return subprocess.run(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=False).returncode
-
     for changes in (2, 60):
-        assert run(changes) == -signal.SIGKILL
+        assert run_killed(uri, changes) == -signal.SIGKILL
         assert [one.is_half_written for one in chains.verify(store, PLACE, VERIFIER).snapshots] in ([], [True])
-    assert run(100_000) == 0
+    assert run_killed(uri, 100_000) == 0
     chain = chains.verify(store, PLACE, VERIFIER)
     assert chain.findings == []
     assert [one.is_half_written for one in chain.snapshots] == [False]

@@ -1,7 +1,6 @@
-"""The audits of order, bridges, endings, dead letters and backlogs: each planted fault is found at its message, and
+"""The audits of bridges, endings, dead letters and backlogs: each planted fault is found at its message, and
 histories into which nothing was planted raise no alarm."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,11 +12,11 @@ from sterna_audit.audits.history import open_history
 from sterna_audit.snapshots.stores import Directory
 
 from tests.audit.kept import VERIFIER
-from tests.audit.lives import BRIDGE, CUTS, MANIFESTS, Life, configured, live
+from tests.audit.faulted import BRIDGE, CUTS, MANIFESTS, Life, configured, live
 from tests.audit.planted import Edit, Row, altered, doubled, without
 
 SEEDS = (10, 11, 12)
-AUDITS = ("order", "bridges", "endings", "dead-letters", "backlog")
+AUDITS = ("bridges", "endings", "dead-letters", "backlog")
 
 
 @dataclass
@@ -28,54 +27,6 @@ class Fault:
     what: str
     messages: tuple[Row, ...] = ()
     verdict: str = "violated"
-
-
-def _swapped(one: Row, other: Row, column: str) -> Edit:
-    values = {id_: value for id_, value in ((one["position"], other[column]), (other["position"], one[column]))}
-    copies = {one["position"]: one.get("copy"), other["position"]: other.get("copy")}
-    return lambda rows: [
-        {**row, column: values[row["position"]]} if row in (one, other) and copies[row["position"]] == row.get("copy") else row
-        for row in rows
-    ]
-
-
-def _longest(rows: list[Row], *key: str) -> list[Row]:
-    lanes: dict[tuple[int, ...], list[Row]] = {}
-    for row in rows:
-        lanes.setdefault(tuple(row[name] for name in key), []).append(row)
-    return max(lanes.values(), key=len)
-
-
-def _more(**values: int) -> Callable[[Row], Edit]:
-    return lambda row: lambda rows: [*rows, {**row, **{name: row[name] + value for name, value in values.items()}}]
-
-
-def _order(life: Life) -> dict[str, Fault]:
-    sent = [row for row in life.rows("events/stored") if row["producer"]]
-    lane = _longest(sent, "producer", "destination")
-    came = _longest(life.rows("events/arrivals"), "source")
-    last = came[-1]
-    life.plant("stored-twice", {"events/stored": altered(lane[8], sequence=lane[7]["sequence"])})
-    life.plant("stored-late", {"events/stored": _swapped(lane[2], lane[7], "sequence")})
-    life.plant("came-twice", {"events/arrivals": _more(sequence=1)(last)})
-    life.plant("number-twice", {"events/arrivals": _more(position=1)(last)})
-    life.plant("out-of-order", {"events/arrivals": _swapped(came[3], came[9], "sequence")})
-    row = next(
-        row
-        for row in life.rows("state/producers")
-        if (row["producer"], row["destination"]) == (lane[0]["producer"], lane[0]["destination"])
-    )
-    life.plant("producer-behind", {"state/producers": altered(row, sequence=0)})
-    life.plant("known-before", {"1:state/producers": lambda rows: [*rows, row]})
-    return {
-        "stored-twice": Fault("order", "stored-twice", (lane[7],)),
-        "stored-late": Fault("order", "stored-late", (lane[2], lane[7]), "not provable"),
-        "came-twice": Fault("order", "came-twice", (last,)),
-        "number-twice": Fault("order", "number-twice"),
-        "out-of-order": Fault("order", "out-of-order", (came[3], came[9])),
-        "producer-behind": Fault("order", "producer-behind"),
-        "known-before": Fault("order", "known-before", (), "not provable"),
-    }
 
 
 def _bridges(life: Life) -> dict[str, Fault]:
@@ -177,7 +128,7 @@ def planted_faults(tier_broker: None, tmp_path_factory: pytest.TempPathFactory) 
     lives = [live(folder, seed) for seed in SEEDS]
     life = lives[0]
     life.plant("clean")
-    faults = {**_order(life), **_bridges(life), **_endings(life), **_waiting(life)}
+    faults = {**_bridges(life), **_endings(life), **_waiting(life)}
     return Planted(life, {"clean", *(one.place.broker for one in lives)}, faults)
 
 

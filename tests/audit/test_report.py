@@ -31,7 +31,9 @@ RANGE = {
 }
 
 
-def finding(verdict: Verdict, severity: Severity, what: str, name: str = "", message: str = "", count: int = 0) -> Finding:
+def finding(
+    verdict: Verdict, severity: Severity, what: str, name: str = "", message: str = "", count: int = 0
+) -> Finding:
     why = f"why of {what}"
     return Finding(
         *(verdict, severity, what, why, "bank", "broker-0", 5, name, message, count), evidence={"position": 12_345}
@@ -68,7 +70,9 @@ def test_a_lost_message_is_three_clicks_from_the_index_at_most() -> None:
     assert LOST_ID in shown.ids[link.attributes["href"].removeprefix("#")].text
     # What has no place among the worst is found by the table of audits.
     many = [finding("violated", "critical", "lost", "orders", f"ID:{one}", 1) for one in range(500)]
-    full = of(CLEAN, result("conservation", *many), result("order", finding("in flight", "info", "late", "bills", LOST_ID)))
+    full = of(
+        CLEAN, result("conservation", *many), result("order", finding("in flight", "info", "late", "bills", LOST_ID))
+    )
     clicks = full.clicks("index", LOST_ID, 3)
     assert clicks is not None
     assert 0 < clicks <= 3
@@ -155,7 +159,10 @@ def test_it_shows_as_many_as_a_run_has_and_counts_the_rest() -> None:
     html = page(Run((result("backlog", *many, hidden=5_000_000),), (RANGE,), 0), [])
     shown = Page(html)
     assert "1,000 of 5,001,000" in re.sub(r"\s+", " ", shown.ids["audit-backlog"].text)
-    assert sum(one.name == "tr" and one.attributes.get("id", "").startswith("backlog-") for one in shown.root.elements) == 1_000
+    assert (
+        sum(one.name == "tr" and one.attributes.get("id", "").startswith("backlog-") for one in shown.root.elements)
+        == 1_000
+    )
     assert len(html) < 1 << 20
     endless = finding("ok", "info", "figure", "x" * 1_000_000)
     assert len(page(Run((result("backlog", *[endless] * 50),), (RANGE,), 0), [])) < 1 << 20

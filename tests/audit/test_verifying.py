@@ -1,6 +1,7 @@
 """Whatever somebody does to snapshots is found, named, and never a stack trace."""
 
 import base64
+import dataclasses
 import hashlib
 import json
 import shutil
@@ -16,6 +17,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sterna_audit.snapshots import anchors, chains, manifests, reading, signed_json
+from sterna_audit.snapshots.chains import Link, link_findings
 from sterna_audit.snapshots.findings import Finding
 from sterna_audit.snapshots.keys import KeyFileError, Signer, read_signer, read_verifier
 from sterna_audit.snapshots.layout import Place
@@ -231,10 +233,19 @@ BAD_FIELDS: dict[str, dict[str, Any]] = {
     "a name that is a path": {"cluster": "../bank"},
     "a store that is none": {"store": "7"},
     "no schema": {"schema": None},
-    "counters that are none": {"counters": {"1": "many"}},
     "options that are none": {"options": []},
     "a key that is none": {"previous": "0"},
 }
+
+
+def test_the_first_cut_tells_of_nothing_before_it(three: Kept) -> None:
+    first = three.chain().snapshots[0].manifest
+    assert first is not None
+    link = Link(0, None, -1, None)
+    as_brokers_do = dataclasses.replace(first.cut, previous_position=first.cut.position, events=())
+    assert list(link_findings("cut", link, as_brokers_do)) == []
+    odd = dataclasses.replace(first.cut, previous_position=7, events=((7, first.cut.position),))
+    assert [one.what for one in link_findings("cut", link, odd)] == ["wrong-range"]
 
 
 @pytest.mark.parametrize("name", BAD_FIELDS)

@@ -3,6 +3,7 @@
 import asyncio
 import dataclasses
 import itertools
+import threading
 from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from sterna_audit import schema, surroundings
 from sterna_audit.exporting import ExportError, export
 from sterna_audit.privacy import Privacy, PrivacyError, read_key
 from sterna_audit.snapshots import reading
-from sterna_audit.snapshots.manifests import Cut, Manifest
+from sterna_audit.snapshots.manifests import Cut, Gap, Manifest
 from sterna_audit.snapshots.stores import Directory, StoreError
 from sterna_audit.snapshots.writing import Progress, RowsError, SnapshotWriter, WriterOptions
 
@@ -186,6 +187,9 @@ def test_a_run_that_is_repeated_finds_its_snapshot_and_tells_the_broker_again(ke
     [
         (lambda cut: dataclasses.replace(cut, store="0" * 32), "is another cut of that number: store differ"),
         (lambda cut: dataclasses.replace(cut, number=3, previous="0" * 64), "does not go on from cut 2 that is there"),
+        (lambda cut: dataclasses.replace(cut, position=cut.position + 9), "position differ.*move its folder away"),
+        # It cannot have found again what it had given up.
+        (lambda cut: dataclasses.replace(cut, gaps=()), "gaps differ.*move its folder away"),
     ],
 )
 def test_a_cut_of_another_chain_is_refused(kept: Kept, change: Callable[[Cut], Cut], why: str) -> None:
@@ -194,6 +198,48 @@ def test_a_cut_of_another_chain_is_refused(kept: Kept, change: Callable[[Cut], C
         asyncio.run(export(Told(kept.story, change(last.cut), {}), kept.store, PLAIN))
     assert kept.faults() == []
     assert reading.numbers(kept.store, PLACE) == [1, 2]
+
+
+def test_what_the_broker_has_given_up_since_is_there_all_the_same(kept: Kept) -> None:
+    (first,) = kept.cuts(1)
+    cut = first.manifest.cut
+    fewer = dataclasses.replace(cut, events=(), gaps=(Gap(0, cut.position, "they were too old"),))
+    found = asyncio.run(export(Told(kept.story, fewer, {}), kept.store, PLAIN))
+    assert (found.is_new, found.manifest.cut) == (False, cut)
+    assert kept.faults() == []
+
+
+def test_a_run_that_is_ended_writes_no_manifest_and_has_ended_with_its_thread(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Held up by its rate, with all rows told: whoever repeats it must not find the thread of before still at work."""
+    waits: list[float] = []
+    held_up = threading.Event()
+
+    class Slow(surroundings.Surroundings):
+        def wait(self, seconds: float) -> None:
+            waits.append(seconds)
+            held_up.set()
+            super().wait(seconds)
+
+    monkeypatch.setattr(surroundings, "here", Slow())
+    kept.story.live(80)
+    told = kept.story.cut()
+
+    async def ended() -> None:
+        slow = dataclasses.replace(PLAIN, bytes_per_second=100.0)
+        running = asyncio.create_task(export(told, kept.store, slow))
+        await asyncio.to_thread(held_up.wait)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+
+    asyncio.run(ended())
+    (half,) = kept.chain().snapshots
+    assert half.is_half_written
+    assert max(waits) <= 0.2
+    assert asyncio.run(export(told, kept.store, PLAIN)).is_new
+    assert kept.faults() == []
 
 
 def test_a_stream_that_breaks_leaves_no_snapshot_and_the_next_run_begins_anew(kept: Kept) -> None:

@@ -18,6 +18,8 @@ _TYPES: dict[str, tuple[Any, Any]] = {
     "Admin/GetStatistics": (admin.StatisticsRequest, admin.Statistics),
     "Admin/ListConnections": (admin.ListConnectionsRequest, admin.ListConnectionsResponse),
     "Admin/CloseConnection": (admin.CloseConnectionRequest, admin.CloseConnectionResponse),
+    "Admin/BeginCut": (admin.BeginCutRequest, admin.BeginCutResponse),
+    "Admin/ConfirmCut": (admin.ConfirmCutRequest, admin.ConfirmCutResponse),
 }
 
 

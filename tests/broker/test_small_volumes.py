@@ -1,5 +1,6 @@
 """On how small a disk a broker serves: what manifests of clusters are refused by (`SERVING_SEGMENTS`)."""
 
+import asyncio
 import json
 import subprocess
 import urllib.error
@@ -9,11 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sterna
+import sterna.admin
+from sterna import errors
+from sterna.cuts import Cut
 from sterna_resources.broker import SERVING_SEGMENTS
 
-from tests.running import RunningBroker, manifest
+from tests.running import ANYTHING, RunningBroker, manifest
 from tests.support.leaving_out import leave_out
-from tests.waiting import eventually_blocking
+from tests.waiting import eventually, eventually_blocking
 
 _SEGMENT_BYTES = 2**20
 _BROKER = f"log: {{segmentBytes: {_SEGMENT_BYTES}}}, limits: {{messageBytes: {_SEGMENT_BYTES // 2}}}"
@@ -63,3 +68,53 @@ def test_a_broker_serves_on_more_than_so_many_segments(disk: Path, tmp_path: Pat
 def _is_settled(answer: dict[str, Any], serves: bool) -> bool:
     """Upkeep has looked for room, and warns where there is not enough for all that it would like."""
     return answer["ready"] is serves and bool(answer["warnings"])
+
+
+@pytest.mark.parametrize("disk", [_SEGMENT_BYTES * 24], indirect=True)
+async def test_a_cut_gives_way_when_the_disk_is_full_and_messages_go_on(disk: Path, tmp_path: Path) -> None:
+    """Nothing is confirmed of it; what was consumed makes room for the next, which says what is missing."""
+    broker = RunningBroker(
+        tmp_path / "broker",
+        [manifest("Broker", "small", _BROKER + f", snapshots: {{keptBytes: {_SEGMENT_BYTES * 20}}}"), *ANYTHING],
+        data=str(disk / "data"),
+    )
+    await asyncio.to_thread(broker.start)
+    url = f"sterna://{broker.address}"
+    try:
+        async with sterna.connect(url) as connection, sterna.admin.connect(url) as admin:
+            first = await admin.begin_cut()
+            assert first is not None
+            async with admin.hold_cut(first) as held:
+                await held.confirm(bytes(32))
+            await connection.send("orders", b"before the cut")
+            cut = await admin.begin_cut()
+            assert cut is not None
+            async with admin.hold_cut(cut) as held:
+                with pytest.raises(errors.StoreFullError):
+                    while True:
+                        await connection.send("orders", bytes(100_000))
+                # As long as the cut waits it is given out, on a full disk, too.
+                await eventually(lambda: _is_refused(admin), timeout_s=30)
+                with pytest.raises(errors.ConflictError, match="The cut was given up: the disk was full") as caught:
+                    await held.confirm(bytes(32))
+                assert caught.value.retryable
+            assert await admin.purge_queue("orders") > 100
+            again = await eventually(lambda: _begun(admin), timeout_s=30)
+            await connection.send("orders", b"after it")
+    finally:
+        await asyncio.to_thread(broker.kill)
+    assert again is not None
+    assert (again.number, again.previous_manifest) == (2, bytes(32))
+    assert again.position > cut.position
+    assert again.gaps[0] == (first.position, again.gaps[0][1], "the disk was full")
+
+
+async def _is_refused(admin: sterna.admin.Admin) -> bool:
+    return await _begun(admin) is None
+
+
+async def _begun(admin: sterna.admin.Admin) -> Cut | None:
+    try:
+        return await admin.begin_cut()
+    except errors.StoreFullError:
+        return None

@@ -75,6 +75,10 @@ CASES: dict[str, tuple[Series, Series]] = {
         },
     ),
     "SternaEtcdLost": ({f"sterna_etcd_followed{_BROKER}": "0x120"}, {f"sterna_etcd_followed{_BROKER}": "1x120"}),
+    "SternaSnapshotDue": (
+        {f"sterna_snapshot_half_full{_BROKER}": "1x120"},
+        {f"sterna_snapshot_half_full{_BROKER}": "1x60 0x2 1x10 0x50"},
+    ),
     "SternaStrayMessages": ({f"sterna_stray_messages{_BROKER}": "7x120"}, {f"sterna_stray_messages{_BROKER}": "0x120"}),
     "SternaDanglingBridges": (
         {f"sterna_dangling_bridges{_BROKER}": "1x120"},

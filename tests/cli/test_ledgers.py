@@ -12,6 +12,8 @@ from tests.cli.conftest import Ran
 
 Sterna = Callable[..., Ran]
 
+LEDGER = "ab" * 16
+
 
 def _written(path: Path, *, closed: bool = True) -> bytes:
     link = form.record(form.LINK, 1, 5, 7, 9, tail=b"".join(map(form.text, ("one", "", "cafe", "h:1", "billing"))))
@@ -21,12 +23,12 @@ def _written(path: Path, *, closed: bool = True) -> bytes:
     answers = [form.record(form.CONFIRMED, 3, 1, 2, 1, 12)]
     answers += [form.record(form.END, 99)] if closed else []
     blocks = form.block(0, [link, name, producer, sent]) + form.block(1, answers)
-    data = form.head({"client_id": "billing"}) + blocks
+    data = form.head({"client_id": "billing", "ledger": LEDGER}) + blocks
     path.write_bytes(data)
     return data
 
 
-@pytest.mark.parametrize("command", ["show", "verify"])
+@pytest.mark.parametrize("command", ["show", "verify", "push"])
 def test_each_command_has_two_examples(sterna: Sterna, command: str) -> None:
     ran = sterna("ledger", command, "--help")
     assert ran.code == 0
@@ -83,3 +85,46 @@ def test_what_is_no_ledger_ends_the_command_with_the_reason(sterna: Sterna, tmp_
     ran = sterna("ledger", "show", str(file))
     assert ran.code == 1
     assert "no ledger" in ran.err
+
+
+def test_files_are_brought_to_audits_once_and_again_when_they_have_grown(sterna: Sterna, tmp_path: Path) -> None:
+    folder, root = tmp_path / "client", tmp_path / "root"
+    folder.mkdir()
+    closed, growing = folder / "a.ledger", folder / "b.ledger"
+    _written(closed)
+    whole = _written(growing, closed=False)
+    growing.write_bytes(whole[:-9])
+
+    def push(*options: str) -> tuple[int, list[dict[str, object]]]:
+        ran = sterna("ledger", "push", str(folder), str(root), "-o", "json", *options)
+        return ran.code, json.loads(ran.out)
+
+    code, rows = push()
+    assert (code, [(row["state"], row["was_there"]) for row in rows]) == (0, [("closed", False), ("torn", False)])
+    assert (root / LEDGER / "a.ledger").read_bytes() == closed.read_bytes()
+    assert (root / LEDGER / "b.ledger").read_bytes() == whole[:-9]
+    growing.write_bytes(whole)
+    code, rows = push("--remove")
+    told = [(row["state"], row["was_there"], row["removed"]) for row in rows]
+    assert (code, told) == (0, [("closed", True, True), ("open", False, False)])
+    assert (root / LEDGER / "b.ledger").read_bytes() == whole
+    assert not closed.exists()
+    assert growing.exists(), "it may still be written"
+
+
+def test_a_damaged_ledger_is_brought_and_named_and_another_file_is_not(sterna: Sterna, tmp_path: Path) -> None:
+    folder, root = tmp_path / "client", tmp_path / "root"
+    folder.mkdir()
+    data = bytearray(_written(folder / "a.ledger"))
+    data[-20] ^= 1
+    (folder / "a.ledger").write_bytes(data)
+    (folder / "z.ledger").write_bytes(b"no ledger")
+    ran = sterna("ledger", "push", str(folder), str(root), "--remove", "-o", "json")
+    rows = json.loads(ran.out)
+    assert (ran.code, [row["state"] for row in rows]) == (1, ["damaged", "unreadable"])
+    assert "2 of 2 files cannot be trusted" in ran.err
+    assert (root / LEDGER / "a.ledger").read_bytes() == data
+    assert sorted(path.name for path in folder.iterdir()) == ["a.ledger", "z.ledger"]
+    assert len([path for path in root.rglob("*") if path.is_file()]) == 1
+    ran = sterna("ledger", "push", str(folder), "s4://bucket")
+    assert ran.code == 2, ran.err

@@ -1,5 +1,6 @@
 """`sterna snapshot`: what is kept is listed, verified and pruned, with exit codes for scripts."""
 
+import asyncio
 import importlib.util
 import json
 import shutil
@@ -7,11 +8,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
+from sterna.cli.application import run
 
+from bench.broker import Broker
 from tests.audit.golden.make import GOLDEN, KEY
 from tests.audit.story import PLACE
 from tests.cli.conftest import Ran
+from tests.support.exports import holding
 
 Sterna = Callable[..., Ran]
 
@@ -100,6 +104,14 @@ def test_what_is_broken_is_left_and_said(sterna: Sterna, root: Path) -> None:
         (["prune", "ROOT", "--keep", "ten", "--unsigned"], "neither a number of cuts nor an age"),
         (["prune", "ROOT", "--keep", "1", "--keep-table", "x=1", "--unsigned"], "there is no table x"),
         (["prune", "ROOT", "--keep", "1", "--unsigned", "--sign-with", "ROOT/key.pub.pem"], "no private key"),
+        (["create", "--to", "ROOT", "--principals", "none"], "nobody signs the manifest"),
+        (["create", "--to", "ROOT", "--unsigned", "--sign-with", "ROOT/key.pub.pem"], "exclude each other"),
+        (["create", "--to", "ROOT", "--unsigned"], "as keyed hashes, and there is no key"),
+        (["create", "--to", "ROOT", "--unsigned", "--principals-key", "ROOT/none"], "ROOT/none: No such file"),
+        (["create", "--to", "ROOT", "--unsigned", "--principals", "none", "--principals-key", "ROOT/k"], "kept none"),
+        (["create", "--to", "ROOT", "--unsigned", "--principals", "none", "--rate", "9k"], "from 100k on"),
+        (["create", "--to", "ROOT", "--unsigned", "--principals", "none", "--verify-key", "ROOT/k"], "cannot be read"),
+        (["create", "--to", "s3://a:secret@b/c", "--unsigned", "--principals", "none"], "holds no password"),
         (["list", "s3://key:secret@bucket/x"], "holds no password"),
         (["list", "gs://bucket"], "gs:// is not known"),
     ],
@@ -107,8 +119,49 @@ def test_what_is_broken_is_left_and_said(sterna: Sterna, root: Path) -> None:
 def test_a_wrong_call_is_refused(sterna: Sterna, root: Path, arguments: list[str], why: str) -> None:
     ran = sterna("snapshot", *(one.replace("ROOT", str(root)) for one in arguments))
     assert ran.code == 2
-    assert why in ran.err
+    assert why.replace("ROOT", str(root)) in ran.err
     assert "secret" not in ran.err
+
+
+def test_what_is_taken_is_a_chain_that_verifies(cli: Sterna, tmp_path: Path, private_key: Path) -> None:
+    root, key = str(tmp_path / "kept"), tmp_path / "principals.key"
+    key.write_bytes(b"sixteen bytes or more\n")
+    public = tmp_path / "public.pem"
+    public.write_bytes(KEY.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
+    create = ("snapshot", "create", "--to", root, "--sign-with", str(private_key), "--principals-key", str(key))
+    cuts = []
+    for number in (1, 2):
+        assert cli("send", "t.snapshots", f"message {number}").code == 0
+        ran = cli(*create, "-o", "json")
+        assert (ran.code, ran.err) == (0, "")
+        cuts.append(json.loads(ran.out))
+    assert [(one["cluster"], one["broker"], one["state"]) for one in cuts] == [("standalone", "sterna", "new")] * 2
+    assert cuts[1]["cut"] == cuts[0]["cut"] + 1
+    ran = cli(*create)
+    assert " ".join(ran.out.split()[:8]) == "CLUSTER BROKER CUT STATE POSITION TAKEN ROWS BYTES"
+    sterna = ("snapshot", "verify", root, "--key", str(public))
+    assert run(list(sterna)) == 0
+
+
+def test_another_exporter_is_waited_for_and_then_named(cli: Sterna, broker: Broker, tmp_path: Path) -> None:
+    command = ("snapshot", "create", "--to", str(tmp_path / "kept"), "--unsigned", "--principals", "none")
+
+    async def beside() -> Ran:
+        async with holding(broker.url):
+            return await asyncio.to_thread(cli, *command, "--wait", "0")
+
+    ran = asyncio.run(beside())
+    assert ran.code == 1
+    assert "error IN_USE: Another exporter has been reading cut" in ran.err
+    assert "Try again when it has ended." in ran.err
+    assert not (tmp_path / "kept").exists()
+    assert cli(*command).code == 0
+
+
+def test_without_a_broker_nothing_is_taken(sterna: Sterna, tmp_path: Path) -> None:
+    command = ("snapshot", "create", "--to", str(tmp_path / "kept"), "--unsigned", "--principals", "none")
+    ran = sterna(*command, "-s", "sterna://127.0.0.1:1")
+    assert (ran.code, (tmp_path / "kept").exists()) == (6, False)
 
 
 def test_nothing_to_verify_is_not_found(sterna: Sterna, tmp_path: Path) -> None:

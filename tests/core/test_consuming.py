@@ -282,6 +282,26 @@ def test_a_durable_collects_while_offline_and_ends_with_unsubscribe(driver: Driv
     assert client.request(session, unsubscribe=pb.Unsubscribe(name="news")).error.code == pb.NO_SUCH_SUBSCRIPTION
 
 
+def test_a_shared_durable_that_belongs_to_nobody_is_looked_at_by_anybody(driver: Driver) -> None:
+    worker = driver.client()
+    shared = pb.Subscription(name="workers", durable=True, shared=True)
+    worker.consumer(worker.session(), topic("news"), subscription=shared)
+    worker.close()
+    client = driver.client()
+    session = client.session()
+    client.producer(session, topic("news"))
+    client.publish(session, 1, [text("kept")])
+    driver.wait(lambda: client.confirmed() == {1})
+    looked = pb.Subscription(name="workers", durable=True)
+    client.consumer(session, topic("news"), 5, subscription=looked, browse=True)
+    driver.wait(lambda: texts(client.deliveries(5)) == ["kept"])
+    unknown = pb.Subscription(name="nobody", durable=True)
+    reply = client.consumer(session, topic("news"), 6, subscription=unknown, browse=True)
+    assert reply.error.code == pb.NO_SUCH_SUBSCRIPTION
+    reply = client.consumer(session, topic("news"), 7, subscription=looked)
+    assert (reply.error.code, reply.error.subject) == (pb.INVALID_ARGUMENT, "client_id")
+
+
 def test_a_durable_with_another_selector_is_a_new_one(driver: Driver) -> None:
     client = driver.client(client_id="me")
     session = client.session()

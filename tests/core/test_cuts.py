@@ -72,9 +72,12 @@ def test_a_chain_of_cuts_goes_on_over_a_restart(driver: Driver) -> None:
     assert first["previous_position"] == first["position"]
     found = rows(driver, 1)
     assert (found["state/deliverables"], found["state/messages"]) == (300, 300)
+    assert found["state/counters"] == 1, "arrived"
     assert not [table for table in found if table.startswith("events/")]
     confirm(driver, 1)
 
+    publisher(driver)
+    driver.engine.configure('{"queues": [{"name": "orders"}]}')
     taker = driver.client()
     delivered = taker.consumer(taker.session(), queue("orders")).consumer_opened.source
     driver.wait(lambda: len(taker.deliveries()) == 300)
@@ -88,6 +91,8 @@ def test_a_chain_of_cuts_goes_on_over_a_restart(driver: Driver) -> None:
     found = rows(driver, 2)
     assert (found["state/deliverables"], found["events/stored"], found["events/arrivals"]) == (150, 50, 50)
     assert found["events/ends"] >= 1
+    assert found["events/opened"] == 1, "what began before the first cut is no event"
+    assert (found["events/configured"], found["events/losses"]) == (1, 0)
     # Asked for again it is the same one, also after a crash.
     driver.restart(clean=False)
     assert cut(driver)["position"] == second["position"]
@@ -187,4 +192,24 @@ def test_what_was_kept_too_long_goes_and_is_a_gap(tmp_path: Path) -> None:
     assert ranges[0][0] == found["previous_position"]
     assert ranges[-1][1] == found["position"]
     assert all(before[1] == after[0] for before, after in itertools.pairwise(ranges))
+    driver.engine.stop()
+
+
+def test_whoever_reads_a_cut_that_goes_meanwhile_is_told(driver: Driver) -> None:
+    client, session = publisher(driver)
+    cut(driver)
+    confirm(driver, 1)
+    publish(driver, client, session, 1, 300)
+    cut(driver)
+    late = driver.engine.open_cut(2)
+    begun = driver.engine.open_cut(2)
+    assert begun.next() is not None
+    confirm(driver, 2)
+    driver.wait(lambda: not list(driver.folder.glob("*.cut")))
+    with pytest.raises(EngineError, match=r"\.cut is not there any more"):
+        late.next()
+    # What is open already can be read to its end; what comes after it is gone, and is not taken for the end.
+    with pytest.raises(EngineError, match=r"\.events is not there any more"):
+        while begun.next() is not None:
+            pass
     driver.engine.stop()

@@ -11,6 +11,8 @@ from sterna_broker.options import BrokerOptions, missing_protection, settle
 from sterna_resources import read_text
 from sterna_resources.broker import Broker
 
+_VOLUME_BYTES = 10**11
+
 
 def broker(spec: str) -> Broker:
     text = f"apiVersion: sterna.dev/v1alpha1\nkind: Broker\nmetadata: {{name: main}}\nspec: {{{spec}}}\n"
@@ -70,19 +72,22 @@ def test_what_is_no_address_is_refused(text: str) -> None:
 
 def test_flags_come_before_the_manifest_and_that_before_defaults() -> None:
     manifest = broker("name: named, listeners: {messaging: '127.0.0.1:1', monitor: '127.0.0.1:2'}, drainMs: 5")
-    plain = settle(BrokerOptions(data=Path("d")), None, "1.2")
+    plain = settle(BrokerOptions(data=Path("d")), None, "1.2", _VOLUME_BYTES)
     assert (plain.name, str(plain.messaging), str(plain.monitor)) == ("sterna", "127.0.0.1:7222", "127.0.0.1:7280")
     assert plain.drain_ms == 10_000
-    from_manifest = settle(BrokerOptions(data=Path("d")), manifest, "1.2")
+    from_manifest = settle(BrokerOptions(data=Path("d")), manifest, "1.2", _VOLUME_BYTES)
     assert (from_manifest.name, from_manifest.messaging.port, from_manifest.drain_ms) == ("named", 1, 5)
     flags = BrokerOptions(data=Path("d"), name="flag", listen="127.0.0.1:3", drain_ms=0)
-    settled = settle(flags, manifest, "1.2")
+    settled = settle(flags, manifest, "1.2", _VOLUME_BYTES)
     assert (settled.name, settled.messaging.port, settled.monitor.port, settled.drain_ms) == ("flag", 3, 2, 0)
 
 
 def test_the_engine_is_told_its_limits_and_not_the_brokers_own() -> None:
     settings = settle(
-        BrokerOptions(data=Path("d"), force_start=True), broker("limits: {sessions: 7, leases: 3}"), "1.2"
+        BrokerOptions(data=Path("d"), force_start=True),
+        broker("limits: {sessions: 7, leases: 3}"),
+        "1.2",
+        _VOLUME_BYTES,
     )
     told = json.loads(settings.engine_json())
     assert told["limits"]["sessions"] == 7
@@ -94,4 +99,12 @@ def test_the_engine_is_told_its_limits_and_not_the_brokers_own() -> None:
 def test_a_broker_name_that_would_break_message_ids_is_refused() -> None:
     with pytest.raises(ValueError, match="part of message ids"):
         broker("name: a.b")
-    assert settle(BrokerOptions(data=Path("d")), broker(""), "1").name == "main"
+    assert settle(BrokerOptions(data=Path("d")), broker(""), "1", _VOLUME_BYTES).name == "main"
+
+
+def test_what_waits_for_snapshots_may_take_a_tenth_of_the_volume_unless_it_is_said() -> None:
+    plain = settle(BrokerOptions(data=Path("d")), None, "1", _VOLUME_BYTES)
+    assert (plain.engine["snapshot_bytes_max"], plain.engine["snapshot_age_max_ms"]) == (10**10, 7 * 86_400_000)
+    said = broker("snapshots: {keptBytes: 5000000, keptAgeMs: 60000}")
+    settled = settle(BrokerOptions(data=Path("d")), said, "1", _VOLUME_BYTES)
+    assert (settled.engine["snapshot_bytes_max"], settled.engine["snapshot_age_max_ms"]) == (5_000_000, 60_000)

@@ -222,7 +222,7 @@ class _Services:
             except Refused as refused:
                 await context.abort(refused.code, refused.words)
             answer = self._store.keep_alive(request, self._loop.time())
-            await context.write(answer.SerializeToString())
+            await context.write(answer)
 
     async def _watch(self, requests: AsyncIterator[Any], context: Context) -> None:
         stream = _WatchStream(self._etcd, self._loop, context)
@@ -318,4 +318,4 @@ class _WatchStream:
 
     async def _write(self, **fields: Any) -> None:
         answer = pb.WatchResponse(header=self._store.header(), **fields)
-        await self._context.write(answer.SerializeToString())
+        await self._context.write(answer)

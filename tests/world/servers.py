@@ -19,6 +19,7 @@ class Context:
     def __init__(self, call: Call) -> None:
         self._call = call
         self._aborted = False
+        self.encode: Callable[[Any], bytes] = bytes
 
     def peer(self) -> str:
         """Who calls."""
@@ -40,9 +41,10 @@ class Context:
             self._call.link.send(False, self._call.client_out.freed, len(message))
         return message
 
-    async def write(self, message: bytes) -> None:
+    async def write(self, answer: Any) -> None:
         """Returns when there is room for more."""
         self._check()
+        message = self.encode(answer)
         call = self._call
         if call.server_gone:
             raise grpc.aio.InternalError("Failed 'execute_batch': the call is over")
@@ -135,18 +137,18 @@ async def _handle(handler: Any, call: Call) -> None:
 
 
 async def _run(handler: Any, call: Call, context: Context) -> None:
-    encode, decode = handler.response_serializer or bytes, handler.request_deserializer or bytes
+    context.encode, decode = handler.response_serializer or bytes, handler.request_deserializer or bytes
     if handler.request_streaming:
         requests = _requests(context, decode)
-        await _consume(handler.stream_stream(requests, context), context, encode)
+        await _consume(handler.stream_stream(requests, context), context)
         return
     request = await context.read()
     if request is EOF:
         return
     if handler.response_streaming:
-        await _consume(handler.unary_stream(decode(request), context), context, encode)
+        await _consume(handler.unary_stream(decode(request), context), context)
         return
-    await context.write(encode(await handler.unary_unary(decode(request), context)))
+    await context.write(await handler.unary_unary(decode(request), context))
 
 
 async def _requests(context: Context, decode: Callable[[bytes], Any]) -> AsyncIterator[Any]:
@@ -154,9 +156,9 @@ async def _requests(context: Context, decode: Callable[[bytes], Any]) -> AsyncIt
         yield decode(message)
 
 
-async def _consume(answers: Any, context: Context, encode: Callable[[Any], bytes]) -> None:
+async def _consume(answers: Any, context: Context) -> None:
     if hasattr(answers, "__aiter__"):
         async for answer in answers:
-            await context.write(encode(answer))
+            await context.write(answer)
     else:
         await answers

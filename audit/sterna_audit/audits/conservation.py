@@ -1,7 +1,7 @@
 """The audit `conservation`: no message is lost, none appears from nowhere, none comes back."""
 
 from collections.abc import Iterator, Sequence
-from functools import reduce
+from functools import partial, reduce
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
@@ -26,8 +26,7 @@ def conservation(history: History) -> DataFrame:
     that came or ended twice, that is there although it ended, whose sequence is one that was not given yet, or whose
     record is not in the log or not as it was.
 
-    In an interval with a gap there are only the counters that the engine keeps beside its tables: such findings say
-    "by count", and cannot name a message.
+    An interval with a gap is not provable: see the audit of counters, which goes on over it by count.
 
     What a broker neither wrote down nor counted, no snapshot can tell: see the audit of ledgers.
     """
@@ -43,10 +42,13 @@ AUDIT = Audit("conservation", "Each message of each queue and subscription is ac
 
 def _unproven(history: History) -> Iterator[Finding]:
     for broker in history.brokers:
+        say = partial(Finding, cluster=broker.place.cluster, broker=broker.place.broker)
         for why in broker.unproven:
-            yield Finding(
-                "not provable", "warning", "no-interval", why, cluster=broker.place.cluster, broker=broker.place.broker
-            )
+            yield say("not provable", "warning", "no-interval", why)
+        for interval in broker.intervals:
+            if interval.has_gap:
+                why = "events are missing between the two cuts: the audit of counters goes on over that by count"
+                yield say("not provable", "warning", "gap", why, cut=interval.cut)
 
 
 def _exact(history: History, intervals: Sequence[Interval]) -> DataFrame:

@@ -1,7 +1,7 @@
-"""What a kind of finding means to whoever runs brokers, and what to do about it: the report shows it beside the findings.
+"""What a kind of finding means to whoever runs brokers, and what to do about it: the report shows it beside them.
 
-An audit says it of its own kinds (`Audit.meanings`); here is what holds of the audits of chains and of conservation, and
-of every kind of which nothing is said.
+An audit says it of its own kinds (`Audit.meanings`); here is what holds of the audits of chains and of conservation,
+and of every kind of which nothing is said.
 """
 
 from collections.abc import Mapping
@@ -25,16 +25,20 @@ class Meaning:
     todo: str = ""
 
 
-_RESTORE = "Compare with another copy of the snapshots, and find out who could write there. Judge no audit of these cuts before."
+_RESTORE = (
+    "Compare with another copy of the snapshots, and find out who could write there. Judge no audit of these cuts"
+    " before."
+)
 _RECORDS = (
-    "Keep the broker's data folder and its log as they are, take the message's id to whoever sent it, and compare with the"
-    " clients' ledgers. It is a fault of the broker or of its disk: report it with the evidence shown here."
+    "Keep the broker's data folder and its log as they are, take the message's id to whoever sent it, and compare with"
+    " the clients' ledgers. It is a fault of the broker or of its disk: report it with the evidence shown here."
 )
 
 _CHAIN: Mapping[str, Meaning] = {
     "verified": Meaning("Files, links and rows are as the exporter wrote them."),
     "gap": Meaning(
-        "The broker could not keep all events until they were exported: what happened in that range is known by counts alone.",
+        "The broker could not keep all events until they were exported: what happened in that range is known by"
+        " counts alone.",
         "Export more often, or give the log more room for what waits for audits.",
     ),
     "unsigned": Meaning(
@@ -47,7 +51,9 @@ _CHAIN: Mapping[str, Meaning] = {
     "unreadable-file": Meaning("A file cannot be read as Parquet.", _RESTORE),
     "wrong-rows": Meaning("A table's rows are not those that were written.", _RESTORE),
     "missing-cut": Meaning("A cut between two others is not there.", _RESTORE),
-    "broken-chain": Meaning("A cut does not name the one before as it is now: one of them was changed or replaced.", _RESTORE),
+    "broken-chain": Meaning(
+        "A cut does not name the one before as it is now: one of them was changed or replaced.", _RESTORE
+    ),
     "wrong-range": Meaning("Events of two cuts overlap, or leave something out that no gap states.", _RESTORE),
     "wrong-signature": Meaning("The manifest was changed after it was signed.", _RESTORE),
     "unknown-key": Meaning(

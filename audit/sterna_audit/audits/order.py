@@ -8,8 +8,8 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from sterna_audit.audits import findings, lanes
 from sterna_audit.audits.history import History
 from sterna_audit.audits.meanings import Meaning
-from sterna_audit.audits.telling import named
 from sterna_audit.audits.registry import Audit
+from sterna_audit.audits.telling import named
 from sterna_audit.audits.unjudged import MEANINGS as OF_UNJUDGED
 from sterna_audit.audits.unjudged import unjudged
 
@@ -28,13 +28,13 @@ def order(history: History) -> DataFrame:
     came (`out-of-order`), and a table of producers that knows less than was stored, so that a message sent again would
     be taken for new (`producer-behind`).
 
-    Not provable: a message that is stored behind a higher number of its producer (`stored-late`). If it had been refused
-    and was sent again, that is in order, and if it was taken in the wrong order it is not: records do not say. So with
-    numbers that are not above what the broker knew at the first cut of the range (`known-before`).
+    Not provable: a message that is stored behind a higher number of its producer (`stored-late`). If it had been
+    refused and was sent again, that is in order, and if it was taken in the wrong order it is not: records do not
+    say. So with numbers that are not above what the broker knew at the first cut of the range (`known-before`).
 
     Numbers that are missing prove nothing: non-persistent messages, what nobody wanted, what was refused or passed over
-    leaves them (`gaps`, a figure). Whether a confirmed message is among them only a ledger can tell. Messages of senders
-    without a producer have no numbers.
+    leaves them (`gaps`, a figure). Whether a confirmed message is among them only a ledger can tell. Messages of
+    senders without a producer have no numbers.
     """
     stored = history.keep(lanes.blocks(_stored(history), _OF_PRODUCERS))
     came = history.keep(lanes.blocks(_came(history), _OF_SOURCES))
@@ -48,7 +48,10 @@ def order(history: History) -> DataFrame:
     return reduce(DataFrame.unionAll, parts)
 
 
-_TAKE = "Take the message's id to its sender and its consumers: was it acted upon twice? It is a fault of the broker: report it with the evidence shown here."
+_TAKE = (
+    "Take the message's id to its sender and its consumers: was it acted upon twice? It is a fault of the broker:"
+    " report it with the evidence shown here."
+)
 AUDIT = Audit(
     "order",
     "Nothing stands twice, and messages stand in the order in which they were sent.",
@@ -57,9 +60,12 @@ AUDIT = Audit(
         **OF_UNJUDGED,
         "stored-twice": Meaning("A producer's message was stored twice, so that it is delivered twice.", _TAKE),
         "came-twice": Meaning("One message came into the same queue or subscription twice.", _TAKE),
-        "number-twice": Meaning("A queue or subscription gave one number to two messages, which it cannot tell apart.", _TAKE),
+        "number-twice": Meaning(
+            "A queue or subscription gave one number to two messages, which it cannot tell apart.", _TAKE
+        ),
         "out-of-order": Meaning(
-            "A queue or subscription gave its numbers in another order than messages came in: consumers get them in that order.",
+            "A queue or subscription gave its numbers in another order than messages came in: consumers get them in"
+            " that order.",
             "Look whether whoever consumes there relies upon order, and report it with the evidence shown here.",
         ),
         "producer-behind": Meaning(
@@ -67,18 +73,19 @@ AUDIT = Audit(
             "Report it with the evidence shown here, and look for `stored-twice` after the producer's next break.",
         ),
         "stored-late": Meaning(
-            "A message is stored behind one that its producer sent later. That is in order if it had been refused before,"
-            " as by a full queue, and was sent again; no record says so.",
-            "Compare with the producer's ledger or its own log: was it refused?",
+            "A message is stored behind one that its producer sent later. That is in order if it had been refused"
+            " before, as by a full queue, and was sent again; no record says so.",
+            "Compare with the producer's ledger or its own log, whether it was refused.",
         ),
         "known-before": Meaning(
-            "A message has a number that is not above what was known of its producer at the first cut. It had been refused"
-            " before, or it was stored before: then it is there twice.",
+            "A message has a number that is not above what was known of its producer at the first cut. It had been"
+            " refused before, or it was stored before: then it is there twice.",
             "Run the audit over a longer range, or compare with the producer's ledger.",
         ),
         "gaps": Meaning(
-            "Numbers that producers gave and that are not stored: non-persistent messages, messages that nobody wanted, and"
-            " such as were refused or passed over. What was confirmed is not among them if the ledgers' audit says so."
+            "Numbers that producers gave and that are not stored: non-persistent messages, messages that nobody wanted,"
+            " and such as were refused or passed over. What was confirmed is not among them if the audit of"
+            " ledgers says so."
         ),
         "in-order": Meaning("Nothing stands twice, and all stands in the order in which it came."),
     },
@@ -87,9 +94,7 @@ AUDIT = Audit(
 
 def _stored(history: History) -> DataFrame:
     rows = history.events("stored").filter("producer != 0")
-    return rows.select(
-        *_OF_PRODUCERS, F.col("sequence").alias("number"), "position", F.lit(0).alias("copy"), "cut"
-    )
+    return rows.select(*_OF_PRODUCERS, F.col("sequence").alias("number"), "position", F.lit(0).alias("copy"), "cut")
 
 
 def _came(history: History) -> DataFrame:
@@ -110,23 +115,27 @@ def _came(history: History) -> DataFrame:
 def _of_stored(rows: DataFrame) -> DataFrame:
     """Faults in what producers sent."""
     is_twice = F.col("what") == lanes.TWICE
-    return rows.select(
-        "place",
-        F.col("destination").alias("source"),
-        F.col("position").alias("message"),
-        "copy",
-        F.when(is_twice, "violated").otherwise("not provable").alias("verdict"),
-        F.when(is_twice, "critical").otherwise("warning").alias("severity"),
-        F.when(is_twice, "stored-twice").otherwise("stored-late").alias("what"),
-        F.when(is_twice, F.format_string("number %d of its producer is stored twice", "number"))
-        .otherwise(F.format_string("number %d of its producer is stored behind a higher one", "number"))
-        .alias("why"),
-        F.lit(1).alias("messages"),
-        "cut",
-        F.struct("position", F.col("other").alias("other_position"), "producer", F.col("number").alias("sequence")).alias(
-            "stored"
-        ),
-    ).select("*", "stored.*").drop("stored")
+    return (
+        rows.select(
+            "place",
+            F.col("destination").alias("source"),
+            F.col("position").alias("message"),
+            "copy",
+            F.when(is_twice, "violated").otherwise("not provable").alias("verdict"),
+            F.when(is_twice, "critical").otherwise("warning").alias("severity"),
+            F.when(is_twice, "stored-twice").otherwise("stored-late").alias("what"),
+            F.when(is_twice, F.format_string("number %d of its producer is stored twice", "number"))
+            .otherwise(F.format_string("number %d of its producer is stored behind a higher one", "number"))
+            .alias("why"),
+            F.lit(1).alias("messages"),
+            "cut",
+            F.struct(
+                "position", F.col("other").alias("other_position"), "producer", F.col("number").alias("sequence")
+            ).alias("stored"),
+        )
+        .select("*", "stored.*")
+        .drop("stored")
+    )
 
 
 _OF_CAME = {
@@ -186,7 +195,9 @@ def _against_table(history: History, stored: DataFrame) -> DataFrame:
     begins = {(one.place, one.cut) for one in history.intervals if one.begins_empty}
     # A range that begins with the log has no cut before it: the first one's table knows what it tells.
     from_nothing = [place for place, _ in begins]
-    before = F.when(F.col("place").isin(from_nothing), None).otherwise(F.col("known")) if from_nothing else F.col("known")
+    before = (
+        F.when(F.col("place").isin(from_nothing), None).otherwise(F.col("known")) if from_nothing else F.col("known")
+    )
     is_behind = F.col("knows") < F.col("most")
     rows = spans.withColumn("known", before).filter(is_behind | (F.col("known") >= F.col("least")))
     why = F.when(
@@ -210,13 +221,19 @@ _UNLOGGED = ("volatile", "unwanted", "duplicates")
 def _gaps(history: History, stored: DataFrame) -> DataFrame:
     """How many numbers are missing, by destination."""
     missing = F.col("most") - F.col("least") + 1 - F.col("count")
-    rows = _spans(stored).groupBy("place", F.col("destination").alias("source")).agg(
-        F.sum(F.greatest(missing, F.lit(0))).alias("missing"),
-        F.sum("count").alias("stored"),
-        F.count("*").alias("producers"),
+    rows = (
+        _spans(stored)
+        .groupBy("place", F.col("destination").alias("source"))
+        .agg(
+            F.sum(F.greatest(missing, F.lit(0))).alias("missing"),
+            F.sum("count").alias("stored"),
+            F.count("*").alias("producers"),
+        )
     )
-    counted = history.newest("counters").groupBy("place", "source").agg(
-        *(F.max(F.when(F.col("counter") == name, F.col("value"))).alias(f"counted_{name}") for name in _UNLOGGED)
+    counted = (
+        history.newest("counters")
+        .groupBy("place", "source")
+        .agg(*(F.max(F.when(F.col("counter") == name, F.col("value"))).alias(f"counted_{name}") for name in _UNLOGGED))
     )
     rows = rows.filter("missing > 0").join(counted, ["place", "source"], "left")
     return rows.select(
@@ -225,7 +242,9 @@ def _gaps(history: History, stored: DataFrame) -> DataFrame:
         F.lit("ok").alias("verdict"),
         F.lit("info").alias("severity"),
         F.lit("gaps").alias("what"),
-        F.format_string("%d numbers of its producers are not stored, between %d that are", "missing", "stored").alias("why"),
+        F.format_string("%d numbers of its producers are not stored, between %d that are", "missing", "stored").alias(
+            "why"
+        ),
         F.col("missing").alias("messages"),
         *("missing", "stored", "producers", *(f"counted_{name}" for name in _UNLOGGED)),
     )
@@ -241,7 +260,9 @@ def _figures(history: History, stored: DataFrame, came: DataFrame) -> DataFrame:
     ]
     places = history.places.join(of_lanes[0], "place", "left").join(of_lanes[1], "place", "left").fillna(0)
     judged = [one.number for one in history.brokers if one.intervals]
-    fine = places.filter(F.col("place").isin(judged) if judged else F.lit(False)).filter("wrong_stored + wrong_came = 0")
+    fine = places.filter(F.col("place").isin(judged) if judged else F.lit(False)).filter(
+        "wrong_stored + wrong_came = 0"
+    )
     return findings.select(
         fine,
         verdict="ok",

@@ -23,6 +23,7 @@ GROUP = "sterna_audit.audits"
 _OURS: Mapping[str, str] = {
     "chain": "sterna_audit.audits.chain:AUDIT",
     "conservation": "sterna_audit.audits.conservation:AUDIT",
+    "counters": "sterna_audit.audits.counters:AUDIT",
     "ledgers": "sterna_audit.audits.ledgers:AUDIT",
     "order": "sterna_audit.audits.order:AUDIT",
     "bridges": "sterna_audit.audits.bridges:AUDIT",

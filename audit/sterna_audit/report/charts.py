@@ -14,7 +14,12 @@ from sterna_audit.audits.findings import VERDICTS, Verdict
 from sterna_audit.audits.running import Result
 from sterna_audit.report.texts import printable
 
-COLOURS: Mapping[Verdict, str] = {"violated": "#b3261e", "not provable": "#9a6700", "in flight": "#0b57d0", "ok": "#1a7f37"}
+COLOURS: Mapping[Verdict, str] = {
+    "violated": "#b3261e",
+    "not provable": "#9a6700",
+    "in flight": "#0b57d0",
+    "ok": "#1a7f37",
+}
 _WIDTH = 640
 _BAR = 22
 #: A chart of more bars than these cannot be read.
@@ -77,8 +82,9 @@ def by_object(result: Result) -> Specification | None:
 def _bars(rows: list[dict[str, Any]], name: str, order: list[str]) -> alt.Chart:
     axis = alt.Axis(labelLimit=_LABEL_PIXELS, title=None)
     height = max(3, len(order)) * _BAR
-    chart = alt.Chart(alt.InlineData(values=rows), width=_WIDTH, height=height)
-    return chart.mark_bar().encode(y=alt.Y(f"{name}:N", sort=order, axis=axis))
+    empty = alt.Chart(alt.InlineData(values=rows), width=_WIDTH, height=height)
+    chart: alt.Chart = empty.mark_bar().encode(y=alt.Y(f"{name}:N", sort=order, axis=axis))
+    return chart
 
 
 def _short(name: str) -> str:

@@ -33,7 +33,9 @@ def draw(specifications: Sequence[dict[str, Any]]) -> list[str]:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise DrawingError(f"the process that draws charts: {error}") from error
     if ran.returncode != 0:
-        said = next((line for line in ran.stderr.decode(errors="replace").splitlines() if "rror" in line or "ail" in line), "")
+        said = next(
+            (line for line in ran.stderr.decode(errors="replace").splitlines() if "rror" in line or "ail" in line), ""
+        )
         raise DrawingError(f"the process that draws charts ended with {ran.returncode}: {said[:200]}")
     pictures: list[str] = json.loads(ran.stdout)
     return pictures

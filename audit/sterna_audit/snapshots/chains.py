@@ -108,7 +108,7 @@ def verify(
 def _beginning(store: Store, place: Place, anchor: Anchor | None, begins: int, there: list[int]) -> Link:
     """What the first cut of a range goes on from."""
     if begins == 1:
-        return Link(0, None, 0, None)
+        return _unknown(0)
     if anchor is not None and begins == anchor.through + 1:
         return Link(anchor.through, anchor.sha256, anchor.position, anchor.store)
     if begins - 1 in there:
@@ -142,6 +142,9 @@ def link_findings(path: str, before: Link, cut: Cut) -> Iterator[Finding]:
     """What is wrong with a cut's link to the one before, and with its ranges of the log."""
     path = f"{path}/manifest.json"
     yield from _range_findings(path, cut)
+    if cut.number == 1 and cut.previous_position not in (0, cut.position):
+        why = f"it is the first cut, and goes on from position {cut.previous_position}"
+        yield Finding(path, "wrong-range", why)
     if cut.number == 1 and cut.previous is not None:
         yield Finding(path, "broken-chain", "it is the first cut, and names one before")
     if cut.number > 1 and cut.previous is None:

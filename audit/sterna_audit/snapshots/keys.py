@@ -31,7 +31,8 @@ class Signer:
 
     def __init__(self, key: Ed25519PrivateKey) -> None:
         self._key = key
-        self.key_id = key_id(key.public_key())
+        self.public_key = key.public_key()
+        self.key_id = key_id(self.public_key)
 
     def sign(self, data: bytes) -> str:
         """The signature, in base64."""
@@ -79,6 +80,15 @@ def read_signer(path: Path) -> Signer:
 
 
 def read_verifier(paths: Iterable[Path]) -> Verifier:
+    """Whoever signed with one of the public keys of PEM files.
+
+    Raises:
+        KeyFileError: one is none.
+    """
+    return Verifier(read_public_keys(paths))
+
+
+def read_public_keys(paths: Iterable[Path]) -> list[Ed25519PublicKey]:
     """The public keys of PEM files.
 
     Raises:
@@ -94,7 +104,7 @@ def read_verifier(paths: Iterable[Path]) -> Verifier:
         if not isinstance(key, Ed25519PublicKey):
             raise KeyFileError(f"{path} is no Ed25519 key")
         keys.append(key)
-    return Verifier(keys)
+    return keys
 
 
 def _data(path: Path) -> bytes:

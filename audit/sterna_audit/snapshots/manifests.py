@@ -7,7 +7,7 @@ anybody. docs/audits/schema.md describes it for users.
 import hashlib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from sterna_audit import schema
@@ -61,14 +61,13 @@ class Cut:
         place: cluster and broker.
         store: the store's identity, 32 hexadecimal digits.
         number: from 1 on, one more than the cut before.
-        epoch: of the broker, at the cut.
+        epoch: of the broker, at the cut; since it began the table `counters` counts.
         position: of the log, where the cut is.
-        previous_position: where the cut before was; 0 for the first.
+        previous_position: where the cut before was; for the first, of which nothing before is told, its own or 0.
         time_ms: when it was taken, milliseconds since 1970. Only shown: audits judge by positions.
         events: the ranges of the log, from a position up to another, that the event files cover.
         gaps: those that they do not.
         previous: the sha256 of the manifest before, None for the first.
-        counters: since which epoch the table `counters` counts, by source.
     """
 
     place: Place
@@ -81,7 +80,6 @@ class Cut:
     events: tuple[tuple[int, int], ...]
     gaps: tuple[Gap, ...] = ()
     previous: str | None = None
-    counters: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +118,6 @@ def encoded(cut: Cut, files: Mapping[str, FileEntry], options: Mapping[str, Any]
         "events": [list(one) for one in cut.events],
         "gaps": [{"from": gap.start, "to": gap.end, "reason": gap.reason} for gap in cut.gaps],
         "previous": cut.previous,
-        "counters": dict(cut.counters),
         "options": dict(options),
         "files": {
             path: {
@@ -197,9 +194,6 @@ def store(values: Mapping[str, Any]) -> str:
 
 
 def _cut(values: Mapping[str, Any]) -> Cut:
-    counters = values.get("counters")
-    if not isinstance(counters, dict):
-        raise BadManifestError("counters is no object")
     return Cut(
         place=place(values),
         store=store(values),
@@ -211,7 +205,6 @@ def _cut(values: Mapping[str, Any]) -> Cut:
         events=tuple(_range(one) for one in _list(values, "events")),
         gaps=tuple(_gap(one) for one in _list(values, "gaps")),
         previous=sha256_or_none(values, "previous"),
-        counters={source: number(counters, source) for source in counters},
     )
 
 

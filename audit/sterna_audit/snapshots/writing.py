@@ -29,7 +29,13 @@ from sterna_audit.snapshots.stores import Output, Store, StoreError
 
 FILE_ROWS = 4_194_304
 _ZSTD_LEVEL = 3
+# How soon whoever is held up sees that nothing more is wanted.
+_WAIT_S = 0.2
 _CREATED_BY_US = {"sterna.schema": str(schema.VERSION)}
+
+
+class GivenUpError(Exception):
+    """The writer was told to write no more."""
 
 
 class RowsError(ValueError):
@@ -75,6 +81,7 @@ class _Pace:
     def __init__(self, bytes_per_second: float | None) -> None:
         self._rate = bytes_per_second
         self._free_at = surroundings.monotonic_s()
+        self.is_over = False
 
     def passed(self, count: int) -> None:
         """So many bytes were written."""
@@ -82,8 +89,8 @@ class _Pace:
             return
         now = surroundings.monotonic_s()
         self._free_at = max(self._free_at, now) + count / self._rate
-        if self._free_at > now:
-            surroundings.wait(self._free_at - now)
+        while not self.is_over and (left := self._free_at - surroundings.monotonic_s()) > 0:
+            surroundings.wait(min(left, _WAIT_S))
 
 
 class _File:
@@ -186,7 +193,7 @@ class SnapshotWriter:
     """Writes one cut's snapshot. Used by one thread at a time.
 
     `begin` removes what an earlier run left, `add` takes rows, `finish` writes the manifest; `abandon` lets go at any
-    time. After an error nothing but `abandon` may follow.
+    time. After an error nothing but `abandon` may follow. `give_up` alone may be called beside all of these.
     """
 
     def __init__(self, store: Store, place: Place, number: int, options: WriterOptions) -> None:
@@ -272,6 +279,7 @@ class SnapshotWriter:
         Raises:
             RowsError: the manifest would be larger than any reader takes.
             StoreError: the store does not take it. If it was the manifest, whether it is there is not known.
+            GivenUpError: `give_up` came before the manifest.
         """
         for rows in self._rows.values():
             if rows.count:
@@ -286,10 +294,16 @@ class SnapshotWriter:
             raise RowsError(f"the manifest has {len(data)} bytes, at most {manifests.MANIFEST_BYTES_MAX} are read")
         # What no reader would take is not written.
         manifests.decoded(data)
+        if self._pace.is_over:
+            raise GivenUpError
         self._store.put(self._place.manifest(self._number), data)
         if self._options.progress is not None:
             self._options.progress(Progress(self._taken, self._written))
         return data
+
+    def give_up(self) -> None:
+        """Has whatever another thread does here end soon, and without a manifest unless that is being written."""
+        self._pace.is_over = True
 
     def abandon(self) -> None:
         """Lets go of what is open. What was written stays, without a manifest, for the next run to remove."""

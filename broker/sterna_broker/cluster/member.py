@@ -79,6 +79,7 @@ class Member:
         self.on_users: Callable[[dict[str, UserRecord]], dict[str, str]] = lambda _: {}
         """Told all users of the cluster, at the start and after each change; says which it does not take, and why."""
         self.unready: Callable[[], list[str]] = list
+        self.kept_warnings: Callable[[], list[str]] = list
         """Asked in each round why the broker is not ready; empty: it is."""
 
         self._options = options
@@ -189,7 +190,7 @@ class Member:
         served = self._served.warnings if self._served is not None else []
         objects = self.local_objects
         dead_letters = locality.dead_letter_warnings(self.link.view, objects, self.name)
-        return [*self.link.faults, *served, *objects.bridge_warnings, *dead_letters]
+        return [*self.link.faults, *served, *objects.bridge_warnings, *dead_letters, *self.kept_warnings()]
 
     def shows(self, certificate: str) -> None:
         """The digest of the certificate that clients are shown from now on."""

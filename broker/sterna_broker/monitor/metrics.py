@@ -24,6 +24,10 @@ all.
 | `sterna_log_disk_bytes`, `sterna_log_free_bytes`, `sterna_log_segments` | | the log on disk |
 | `sterna_log_damaged_places` | | found by reads, rewrites and the scrubber since the start |
 | `sterna_log_commits_total`, `sterna_log_commit_records_total` | | syncs, and records in them |
+| `sterna_snapshot_kept_bytes`, `sterna_snapshot_kept_seconds` | | what waits for a snapshot: size, age of the oldest |
+| `sterna_snapshot_half_full` | | 1 if that is half of what may be kept, or more |
+| `sterna_snapshot_gaps` | | ranges of the log that the next snapshot will not tell of |
+| `sterna_snapshot_exported_cut` | | number of the last snapshot that was taken; 0: none |
 | `sterna_store_messages`, `sterna_store_bytes` | store | what each store holds |
 | `sterna_destination_messages`, `sterna_destination_bytes`, `sterna_destination_consumers` | kind, name | the fullest |
 | `sterna_destination_published_total`, `sterna_destination_delivered_total` | kind, name | of the same |
@@ -46,6 +50,7 @@ from prometheus_client.registry import Collector
 
 from sterna_broker.cluster.member import Member
 from sterna_broker.contract import admin
+from sterna_broker.kept_for_snapshots import Kept
 from sterna_broker.pump import Pump
 from sterna_broker.server.listing import ENGINE_KINDS
 from sterna_broker.statistics import StatisticsSource
@@ -102,6 +107,7 @@ class Metrics:
         self.ready = False
         self.certificate_not_after_ms: int | None = None
         self.dangling_bridges: Callable[[], int] = lambda: 0
+        self.kept: Kept | None = None
         self.member = member
         self._collector = _BrokerCollector(pump, statistics, destinations_max, self)
         self._registry = CollectorRegistry(auto_describe=False)
@@ -146,6 +152,8 @@ class _BrokerCollector(Collector):
         places = self._statistics.engine()["log"]["damaged_places"]
         text = "Places of the log found damaged since the start."
         yield GaugeMetricFamily("sterna_log_damaged_places", text, value=places)
+        if self._owner.kept is not None:
+            yield from _snapshots(self._owner.kept)
         yield from _stores(figures.stores)
         text = "Messages that are gone and nobody took, since the start."
         destroyed = CounterMetricFamily("sterna_destroyed", text, labels=["reason"])
@@ -199,6 +207,19 @@ def _of_cluster(member: Member) -> Iterator[Metric]:
     yield GaugeMetricFamily("sterna_stray_destinations", text, value=float(len(member.stray)))
     text = "Messages of those destinations."
     yield GaugeMetricFamily("sterna_stray_messages", text, value=float(sum(member.stray.values())))
+
+
+def _snapshots(kept: Kept) -> Iterator[Metric]:
+    facts = kept.facts()
+    text = "Bytes of disk that wait for a snapshot."
+    yield GaugeMetricFamily("sterna_snapshot_kept_bytes", text, value=float(facts["kept_bytes"]))
+    yield GaugeMetricFamily("sterna_snapshot_kept_seconds", "The age of the oldest of those.", value=kept.age_s(facts))
+    text = "Whether half of what may be kept for snapshots is."
+    yield GaugeMetricFamily("sterna_snapshot_half_full", text, value=float(facts["half_full"]))
+    text = "Ranges of the log that the next snapshot will not tell of."
+    yield GaugeMetricFamily("sterna_snapshot_gaps", text, value=float(facts["kept_gaps"]))
+    text = "Number of the last snapshot that was taken."
+    yield GaugeMetricFamily("sterna_snapshot_exported_cut", text, value=float(facts["exported"] or 0))
 
 
 def _stores(stores: Iterable[admin.StoreStatistics]) -> Iterator[Metric]:

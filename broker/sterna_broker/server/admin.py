@@ -7,7 +7,7 @@ known by its destination's name (queues, topics) or its object's name (the other
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import structlog
@@ -132,7 +132,7 @@ class Administration:
         _log.info("purged", kind=kind, name=name, client_id=client_id, messages=count, actor=OWNER)
         return admin.PurgeResponse(messages=count)
 
-    async def browse(self, request: admin.BrowseRequest) -> AsyncIterator[admin.BrowseResponse]:
+    async def browse(self, request: admin.BrowseRequest) -> AsyncGenerator[admin.BrowseResponse, None]:
         """Looks at messages without taking them."""
         if request.WhichOneof("what") == "queue":
             await self._until_here("Queue", request.queue)

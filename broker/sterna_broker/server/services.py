@@ -3,7 +3,8 @@
 Connect is registered with raw bytes; everything else with the generated types.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
 from typing import Any
 
 import grpc
@@ -15,6 +16,7 @@ from sterna_broker.contract import admin, messaging
 from sterna_broker.refusals import ERROR_METADATA, RefusedError, shutting_down
 from sterna_broker.server.admin import Administration
 from sterna_broker.server.connect import Connect
+from sterna_broker.server.cuts import Cuts
 from sterna_broker.server.receiving import Receiving
 from sterna_broker.server.sending import Sending
 
@@ -31,7 +33,13 @@ class Services:
     """All methods, behind one gate: while the broker drains, unary calls are refused."""
 
     def __init__(
-        self, connect: Connect, sending: Sending, receiving: Receiving, administration: Administration, admit: Admit
+        self,
+        connect: Connect,
+        sending: Sending,
+        receiving: Receiving,
+        administration: Administration,
+        cuts: Cuts,
+        admit: Admit,
     ) -> None:
         self.accepting = True
         self._admit = admit
@@ -39,10 +47,11 @@ class Services:
         self._sending = sending
         self._receiving = receiving
         self._administration = administration
+        self._cuts = cuts
 
     def handlers(self) -> tuple["grpc.GenericRpcHandler", ...]:
         """For `Server.add_generic_rpc_handlers`."""
-        administration = self._administration
+        administration, cuts = self._administration, self._cuts
         messaging_methods = {
             # No serializers: bytes in, bytes out.
             "Connect": grpc.stream_stream_rpc_method_handler(self._connect.handle),
@@ -60,6 +69,9 @@ class Services:
             "GetStatistics": self._unary(administration.get_statistics, admin.StatisticsRequest),
             "ListConnections": self._unary(administration.list_connections, admin.ListConnectionsRequest),
             "CloseConnection": self._unary(administration.close_connection, admin.CloseConnectionRequest),
+            "BeginCut": self._unary(cuts.begin, admin.BeginCutRequest),
+            "ReadCut": self._stream(cuts.read, admin.ReadCutRequest),
+            "ConfirmCut": self._unary(cuts.confirm, admin.ConfirmCutRequest),
         }
         return (
             grpc.method_handlers_generic_handler(MESSAGING, messaging_methods),
@@ -80,14 +92,16 @@ class Services:
         return grpc.unary_unary_rpc_method_handler(call, request_type.FromString, _encode)
 
     def _stream(
-        self, method: Callable[[Any], AsyncIterator[Any]], request_type: Any
+        self, method: Callable[[Any], AsyncGenerator[Any, None]], request_type: Any
     ) -> "grpc.RpcMethodHandler[Any, Any]":
-        async def call(request: Any, context: Any) -> AsyncIterator[Any]:
+        async def call(request: Any, context: Any) -> None:
             try:
                 self._check_accepting()
                 await self._admit(context)
-                async for response in method(request):
-                    yield response
+                # Each is written before the next is asked for; what the method holds is let go with the call.
+                async with aclosing(method(request)) as responses:
+                    async for response in responses:
+                        await context.write(response)
             except (RefusedError, EngineError) as error:
                 await abort(context, error)
 

@@ -24,6 +24,7 @@ from sterna.cli.commands import (
     receive,
     send,
     snapshot,
+    snapshot_create,
 )
 from sterna.cli.exits import CommandError, Exit, PartlyDoneError, complain, describe, exit_code_of
 from sterna.cli.running import Terminated
@@ -64,6 +65,7 @@ app.add_typer(ledger.app, name="ledger", rich_help_panel=_MESSAGES)
 app.command("get", rich_help_panel=_ADMINISTRATION, epilog=get.EXAMPLES)(with_server(get.get))
 app.command("apply", rich_help_panel=_ADMINISTRATION, epilog=apply.EXAMPLES)(with_server(apply.apply))
 app.command("delete", rich_help_panel=_ADMINISTRATION, epilog=delete.EXAMPLES)(with_server(delete.delete))
+snapshot.app.command("create", epilog=snapshot_create.EXAMPLES)(with_server(snapshot_create.create))
 app.add_typer(snapshot.app, name="snapshot", rich_help_panel=_ADMINISTRATION)
 app.command("purge", rich_help_panel=_ADMINISTRATION, epilog=purge.EXAMPLES)(with_server(purge.purge))
 

@@ -126,6 +126,8 @@ class Engine:
     def cut_progress(self) -> str:
         """How far the next cut is, as a JSON object with `progress` (none, making, failed or ready) and what is kept.
 
+        Kept are `kept_bytes`, since `kept_since_ms` (null: nothing), with `kept_gaps` ranges that nothing is told of;
+        `half_full` is whether half of what may be kept is, `exported` the last cut that was (null: none).
         A cut that is ready has `number`, `position`, `previous_position`, `epoch`, `time_ms`, `store`, `previous`
         (the SHA-256 of the manifest before it, or null), and `events` and `gaps`, ranges of positions that adjoin.
         """

@@ -12,7 +12,7 @@ use crate::name::{DestinationName, Pattern};
 use crate::proto::ErrorCode;
 use crate::selector::Selector;
 use crate::state::{
-    Bridge, DestinationId, Kind, Origin, Properties, SourceId, State, StoreDefinition, SubscriptionDefinition,
+    Bridge, DestinationId, Kind, Origin, Properties, SourceId, State, StoreDefinition, SubscriptionDefinition, Told,
 };
 use rustc_hash::FxHashSet;
 use std::sync::Arc;
@@ -93,7 +93,14 @@ impl Engine {
         self.remove_destinations(&wanted, &mut configured);
         self.configure_durables(configuration.durables, &mut configured);
         self.ask_about_dynamic();
+        self.note_configured(&configured);
         configured
+    }
+
+    /// For audits: what holds from here on may be another configuration.
+    pub(super) fn note_configured(&mut self, configured: &Configured) {
+        let objects = configured.changes.len() as u64;
+        self.state.note(Told::Configured { objects });
     }
 
     pub(super) fn configure_destination(

@@ -10,7 +10,7 @@ use super::tickets::{Purpose, Resolved};
 use crate::log::Position;
 use crate::proto::reply::Result as Answered;
 use crate::proto::{self, ErrorCode, server_frame};
-use crate::state::{Named, ProducerKnowledge, message_id_prefix};
+use crate::state::{Named, ProducerKnowledge, Told, message_id_prefix};
 use std::collections::VecDeque;
 
 impl Engine {
@@ -56,6 +56,9 @@ impl Engine {
         if let (Some(_), Some(target)) = (named, &producer.target) {
             producer.name = Some(Box::new((user.clone(), open.name.clone(), target.destination)));
             self.note_passed_over(&producer, open, last);
+        }
+        if named.is_none() && open.incarnation == 0 {
+            self.note_opened(connection_key, incarnation);
         }
         let opened = self.opened(&producer, named, last, &user);
         if let Some(target) = &producer.target {
@@ -150,6 +153,21 @@ impl Engine {
         }
         let left = limits.inflight_bytes.saturating_sub(connection.window_bytes);
         Ok((left / 4).clamp(WINDOW_BYTES_MIN, WINDOW_BYTES_MAX))
+    }
+
+    /// For audits: whose messages these will be. Names of producers have records of their own.
+    fn note_opened(&mut self, connection_key: u64, incarnation: u64) {
+        let Some(connection) = self.connections.get(&connection_key) else {
+            return;
+        };
+        let identity = &connection.identity;
+        // One that was made up says nothing.
+        let chosen = Some(&identity.client_id).filter(|_| identity.client_id_chosen);
+        self.state.note(Told::Opened {
+            incarnation,
+            user: identity.user.clone(),
+            client_id: chosen.cloned().unwrap_or_default(),
+        });
     }
 
     /// The incarnation that a producer goes on under, and the last number that is known of it.

@@ -68,6 +68,7 @@ impl Engine {
         if changes.inherited || removes {
             self.ask_about_dynamic();
         }
+        self.note_configured(&configured);
         configured
     }
 }

@@ -163,7 +163,8 @@ impl Engine {
             let message = "A durable or shared subscription has a name, and a name needs durable or shared.";
             return Err(refuse(ErrorCode::InvalidArgument, "subscription", message));
         }
-        if asked.durable && !asked.shared && client_id.is_empty() {
+        // Only looked at, one that is shared may belong to nobody.
+        if asked.durable && !asked.shared && !open.browse && client_id.is_empty() {
             let message = "A durable subscription belongs to a client id; this connection chose none.";
             return Err(refuse(ErrorCode::InvalidArgument, "client_id", message));
         }

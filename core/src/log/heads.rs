@@ -12,6 +12,27 @@ use super::record::{KIND_EPOCH, KIND_USER_MIN};
 use super::running::Log;
 use super::segment_header::footer_name;
 
+/// What came of looking for heads.
+pub enum Sought {
+    /// These are to be read.
+    Here(HeadsRequest),
+    /// Their segment is being sealed: they can be asked for again when that piece of upkeep is done.
+    Later,
+    /// No record lies there.
+    Nowhere,
+}
+
+impl Sought {
+    /// What is to be read now, if anything is.
+    #[must_use]
+    pub fn here(self) -> Option<HeadsRequest> {
+        match self {
+            Self::Here(request) => Some(request),
+            Self::Later | Self::Nowhere => None,
+        }
+    }
+}
+
 /// A request for heads, to be run on any thread.
 pub struct HeadsRequest {
     /// Where the first of them lies at the earliest.
@@ -59,14 +80,17 @@ pub struct Head<'a> {
 }
 
 impl Log {
-    /// The heads from `from` on, up to `to` or to where their segment ends; `None` when no record lies there. What lies at
-    /// or above [`Log::settled`] is the caller's not to ask for. Of a rewritten segment there is only what was kept.
+    /// The heads from `from` on, up to `to` or to where their segment ends. What lies at or above [`Log::settled`] is the
+    /// caller's not to ask for. Of a rewritten segment there is only what was kept.
     #[must_use]
-    pub fn heads(&self, from: Position, to: Position) -> Option<HeadsRequest> {
-        let segment = self
-            .segments
-            .first_after(from)
-            .filter(|segment| from < to && segment.base < to)?;
+    pub fn heads(&self, from: Position, to: Position) -> Sought {
+        let found = self.segments.first_after(from);
+        let Some(segment) = found.filter(|segment| from < to && segment.base < to) else {
+            return Sought::Nowhere;
+        };
+        if self.upkeep.is_sealing(segment.id) {
+            return Sought::Later;
+        }
         let source = if segment.sealed {
             Source::Sealed {
                 disk: self.disk.clone(),
@@ -77,7 +101,7 @@ impl Log {
         } else {
             Source::Memory(segment.index.from(segment.base, from))
         };
-        Some(HeadsRequest {
+        Sought::Here(HeadsRequest {
             from,
             to: to.min(segment.end),
             base: segment.base,

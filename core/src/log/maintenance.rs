@@ -30,6 +30,8 @@ pub(crate) struct Upkeep {
     out: bool,
     /// Segment and file range being filled.
     filling: Option<(u64, u64, u64)>,
+    /// The segment that is being sealed: the job has its index.
+    sealing: Option<u64>,
     /// Where the segment ends that is being retired.
     retiring: Option<Position>,
     /// The disk had no space for a whole file when it was last asked.
@@ -55,6 +57,11 @@ impl Upkeep {
     /// Whether a segment that is on its way out holds something a reader at this position may need.
     pub fn is_retiring_above(&self, position: Position) -> bool {
         self.retiring.is_some_and(|end| position < end)
+    }
+
+    /// Whether a job has this segment's index just now.
+    pub fn is_sealing(&self, id: u64) -> bool {
+        self.sealing == Some(id)
     }
 
     pub fn is_full(&self) -> bool {
@@ -199,8 +206,7 @@ impl Log {
     /// [`LogError::Failed`] when the disk failed otherwise than by being full: the log is finished for this process.
     pub fn complete_maintenance(&mut self, done: MaintenanceDone) -> Result<(), LogError> {
         self.upkeep.out = false;
-        self.upkeep.filling = None;
-        self.upkeep.retiring = None;
+        (self.upkeep.filling, self.upkeep.sealing, self.upkeep.retiring) = (None, None, None);
         if let Some((id, footer)) = done.unsealed
             && let Some(segment) = self.segments.by_id_mut(id)
         {
@@ -377,6 +383,7 @@ impl Log {
             return None;
         }
         let footer = segment.footer(store_id);
+        self.upkeep.sealing = Some(segment.id);
         let (base, end) = (segment.base, segment.end);
         let entry = Entry {
             base,

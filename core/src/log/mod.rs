@@ -59,7 +59,7 @@ pub use compaction::{KeepAll, Presence, Rewritable, Rewrite, Rewriter};
 pub use damage::DamagedPlace;
 pub use error::{AppendError, LogError};
 pub use file_disk::FileDisk;
-pub use heads::{Head, Heads, HeadsRequest};
+pub use heads::{Head, Heads, HeadsRequest, Sought};
 pub use liveness::LostReader;
 pub use maintenance::{MaintenanceDone, MaintenanceJob};
 pub use options::{OpenMode, Options};

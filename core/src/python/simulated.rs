@@ -168,6 +168,7 @@ impl SimulatedDisk {
             short_write_one_in,
             shortage_one_in,
             space_bytes: room_bytes.map(|room| self.disk.used_bytes().saturating_add(room)),
+            ..Faults::default()
         });
     }
 

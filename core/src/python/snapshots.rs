@@ -6,8 +6,9 @@ use crate::engine::{Engine, Refused, of_state, refuse};
 use crate::log::Position;
 use crate::log::disk::Disk;
 use crate::proto::ErrorCode;
-use crate::snapshot::keeper::{Gap, KeeperError, Progress};
-use crate::snapshot::pieces::{Header, Kind, Piece, Reader};
+use crate::snapshot::gaps::Gap;
+use crate::snapshot::keeper::{KeeperError, Progress};
+use crate::snapshot::pieces::{Header, Piece, Reader};
 use crate::snapshot::tables;
 use crate::state::MANIFEST_HASH_BYTES;
 use pyo3::prelude::*;
@@ -56,6 +57,7 @@ pub(super) fn progress(engine: &mut Engine) -> String {
         } => ready(&cut, previous, &events, &gaps),
     };
     told["kept_bytes"] = bytes.into();
+    told["kept_gaps"] = keeper.gaps().into();
     told["kept_since_ms"] = since.into();
     told["half_full"] = keeper.is_half_full(state.now().wall_ms).into();
     told["exported"] = exported.map(|exported| exported.number).into();
@@ -155,18 +157,10 @@ impl CutReader {
             let Some(header) = reading.left.pop_front() else {
                 return Ok(None);
             };
-            let number = match header.kind {
-                Kind::Events => header.from.0,
-                Kind::Cut => header.number,
-            };
-            let opened = Reader::open(self.disk.as_ref(), header.kind, number, header.store_id);
+            let opened = Reader::of(self.disk.as_ref(), &header).map_err(|error| error.to_string())?;
             // It was given up for space, or exported by somebody else, between the question and now.
             let gone = || format!("{} is not there any more", header.file_name());
-            let reader = opened.map_err(|error| error.to_string())?.ok_or_else(gone)?;
-            if reader.header != header {
-                return Err(gone());
-            }
-            reading.reader = Some(reader);
+            reading.reader = Some(opened.ok_or_else(gone)?);
         }
     }
 }

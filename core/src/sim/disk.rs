@@ -40,6 +40,8 @@ pub struct Faults {
     pub shortage_one_in: u64,
     /// The disk's size; `None` for endless.
     pub space_bytes: Option<u64>,
+    /// No file can be removed.
+    pub keeps_files: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -354,6 +356,9 @@ impl Disk for SimDisk {
     fn remove(&self, name: &str) -> Result<(), DiskError> {
         let mut world = lock(&self.world);
         world.count().map_err(|error| DiskError::new("remove", name, error))?;
+        if world.faults.keeps_files {
+            return Err(DiskError::new("remove", name, Errno::PERM.into()));
+        }
         if world.names.remove(name).is_some() {
             world.pending_names.push(NameChange::Unlink(name.to_owned()));
         }

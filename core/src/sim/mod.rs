@@ -4,8 +4,9 @@
 //! Engine and log run in one process, so that a failing run is its seed. Compiled for tests and under the feature `sim`;
 //! nothing in the product uses it.
 //!
-//! [`facts`] and [`history`] are what a run leaves behind, [`checker`] judges it.
+//! [`facts`] and [`history`] are what a run leaves behind, [`checker`] judges it; [`audit`] reads cuts and events as audits do.
 
+pub mod audit;
 mod baton;
 pub mod checker;
 pub mod clock;

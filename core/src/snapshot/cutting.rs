@@ -3,41 +3,18 @@
 
 use std::sync::Arc;
 
-use arrow_schema::ArrowError;
-
 use crate::log::disk::{Disk, DiskError};
 use crate::log::{Head, Heads, HeadsRequest, LogError, Position};
 use crate::state::heads::{Item, items, kinds};
-use crate::state::{CutRow, CutTransaction, HeadError, MessageHead};
+use crate::state::{Counted, CutRow, CutTransaction, MessageHead, SourceId};
 
 use super::distiller::{checksum_of, copies_of, flags_of, kind_code, xid_text};
+use super::error::RowsError;
 use super::pieces::{Header, Writer};
-use super::tables::{self, Batch, Cell, Misfit};
+use super::tables::{self, Batch, Cell};
 
-/// Rows that become a piece.
-const ROWS_MAX: usize = 65_536;
-/// Heads that are looked at in one call.
-const HEADS_MAX: usize = 65_536;
-
-/// Why a cut cannot be written.
-#[derive(Debug, thiserror::Error)]
-pub enum CutError {
-    /// The disk's.
-    #[error(transparent)]
-    Disk(#[from] DiskError),
-    /// The log's.
-    #[error(transparent)]
-    Log(#[from] LogError),
-    /// A record's head cannot be read.
-    #[error("record at {0}: {1}")]
-    Head(Position, HeadError),
-    /// A row does not fit its table.
-    #[error(transparent)]
-    Misfit(#[from] Misfit),
-    /// Arrow's.
-    #[error(transparent)]
-    Arrow(#[from] ArrowError),
-}
+/// Heads that are looked at in one call; in tests so few that there are several calls.
+const HEADS_MAX: usize = if cfg!(test) { 64 } else { 65_536 };
 
 /// One part of the work.
 pub enum Work {
@@ -49,8 +26,17 @@ pub enum Work {
     More,
     /// The checkpoint that the cut began with.
     Checkpoint(HeadsRequest),
-    /// The transactions that were open; nothing comes after them but the end.
-    Finish(Vec<CutTransaction>),
+    /// What was known as it began; nothing comes after that but the end.
+    Finish(Ending),
+}
+
+/// What a cut ends with.
+#[derive(Debug, Default)]
+pub struct Ending {
+    /// The transactions that were open.
+    pub transactions: Vec<CutTransaction>,
+    /// What was counted for each source, in no order.
+    pub counters: Vec<(SourceId, Counted)>,
 }
 
 /// What a part led to.
@@ -60,7 +46,7 @@ pub enum Cut {
     /// It is whole and durable.
     Done(Header),
     /// It is given up.
-    Failed(CutError),
+    Failed(RowsError),
 }
 
 /// See the module's documentation.
@@ -68,14 +54,16 @@ pub struct Cutting {
     disk: Arc<dyn Disk>,
     header: Header,
     writer: Writer,
-    /// Where the messages lie, in the order in which they were walked, and from the first question on sorted.
+    /// Where the messages lie, in the order in which they were walked, and from the first look on sorted.
     positions: Vec<u64>,
     sorted: bool,
+    /// The lowest of them, for whoever asks before they are sorted.
+    lowest: Option<u64>,
     /// Those before were looked for.
     next: usize,
     heads: Option<Heads>,
     message: MessageHead,
-    batches: [Batch; 10],
+    batches: [Batch; 11],
 }
 
 const DELIVERABLES: usize = 0;
@@ -88,6 +76,7 @@ const PRODUCERS: usize = 6;
 const TRANSACTIONS: usize = 7;
 const STARTS: usize = 8;
 const TAKEN: usize = 9;
+const COUNTERS: usize = 10;
 
 impl Cutting {
     /// Begins the file.
@@ -102,6 +91,7 @@ impl Cutting {
             writer,
             positions: Vec::new(),
             sorted: false,
+            lowest: None,
             next: 0,
             heads: None,
             message: MessageHead::default(),
@@ -116,6 +106,7 @@ impl Cutting {
                 &tables::TRANSACTIONS,
                 &tables::STARTS,
                 &tables::TAKEN,
+                &tables::COUNTERS,
             ]
             .map(Batch::new),
         })
@@ -127,7 +118,7 @@ impl Cutting {
         let next = if self.sorted {
             self.positions.get(self.next).copied()
         } else {
-            self.positions.iter().min().copied()
+            self.lowest
         };
         next.map(Position)
     }
@@ -147,20 +138,24 @@ impl Cutting {
     /// Does one part.
     #[must_use]
     pub fn run(mut self: Box<Self>, work: Work) -> Cut {
-        match self.work(work) {
-            Ok(Some(transactions)) => match self.finish(&transactions) {
-                Ok(header) => Cut::Done(header),
-                Err(error) => Cut::Failed(error),
-            },
+        let (disk, file) = (self.disk.clone(), self.header.file_name());
+        let done = match self.work(work) {
+            Ok(Some(ending)) => self.finish(ending).map(Cut::Done),
             Ok(None) => {
                 let is_done = self.heads.is_none();
-                Cut::On(self, is_done)
+                Ok(Cut::On(self, is_done))
             }
-            Err(error) => Cut::Failed(error),
-        }
+            Err(error) => Err(error),
+        };
+        done.unwrap_or_else(|error| {
+            // At once: after a failed sync the file reads as if it were whole, and the next start would believe it. What
+            // cannot be removed now is the keeper's.
+            let _ = disk.remove(&file);
+            Cut::Failed(error)
+        })
     }
 
-    fn work(&mut self, work: Work) -> Result<Option<Vec<CutTransaction>>, CutError> {
+    fn work(&mut self, work: Work) -> Result<Option<Ending>, RowsError> {
         match work {
             Work::Rows(rows) => rows.iter().try_for_each(|row| self.row(row))?,
             Work::Messages(request) => {
@@ -183,25 +178,25 @@ impl Cutting {
                 let mut heads = request.run()?;
                 while let Some(head) = heads.next_head() {
                     if head.kind == Some(kinds::CHECKPOINT) {
-                        let found = items(head.head).map_err(|error| CutError::Head(head.position, error))?;
+                        let found = items(head.head).map_err(|error| RowsError::Head(head.position, error))?;
                         found.iter().try_for_each(|item| self.item(item))?;
                     }
                 }
             }
-            Work::Finish(transactions) => return Ok(Some(transactions)),
+            Work::Finish(ending) => return Ok(Some(ending)),
         }
         Ok(None)
     }
 
-    fn put(&mut self, table: usize, cells: &[Cell<'_>]) -> Result<(), CutError> {
+    fn put(&mut self, table: usize, cells: &[Cell<'_>]) -> Result<(), RowsError> {
         self.batches[table].push(cells)?;
-        if self.batches[table].rows() >= ROWS_MAX {
+        if self.batches[table].is_full() {
             self.flush(table)?;
         }
         Ok(())
     }
 
-    fn flush(&mut self, table: usize) -> Result<(), CutError> {
+    fn flush(&mut self, table: usize) -> Result<(), RowsError> {
         let batch = &mut self.batches[table];
         let rows = u32::try_from(batch.rows()).unwrap_or(u32::MAX);
         if rows > 0 {
@@ -211,8 +206,9 @@ impl Cutting {
         Ok(())
     }
 
-    fn row(&mut self, row: &CutRow) -> Result<(), CutError> {
+    fn row(&mut self, row: &CutRow) -> Result<(), RowsError> {
         self.positions.push(row.position.0);
+        self.lowest = Some(self.lowest.map_or(row.position.0, |lowest| lowest.min(row.position.0)));
         let moved = row.moved;
         self.put(
             DELIVERABLES,
@@ -234,7 +230,7 @@ impl Cutting {
     }
 
     /// Looks for the wanted messages among the heads at hand.
-    fn messages(&mut self) -> Result<(), CutError> {
+    fn messages(&mut self) -> Result<(), RowsError> {
         let Some(mut heads) = self.heads.take() else {
             return Ok(());
         };
@@ -263,10 +259,10 @@ impl Cutting {
         self.next += self.positions[self.next..].partition_point(|position| *position < end.0);
     }
 
-    fn message(&mut self, record: &Head<'_>) -> Result<(), CutError> {
+    fn message(&mut self, record: &Head<'_>) -> Result<(), RowsError> {
         let mut head = std::mem::take(&mut self.message);
         head.decode(record.head)
-            .map_err(|error| CutError::Head(record.position, error))?;
+            .map_err(|error| RowsError::Head(record.position, error))?;
         let destination = head.copies.first().map_or(0, |copy| copy.destination.0);
         let (high, low) = checksum_of(&head);
         self.put(
@@ -295,7 +291,7 @@ impl Cutting {
         Ok(())
     }
 
-    fn item(&mut self, item: &Item) -> Result<(), CutError> {
+    fn item(&mut self, item: &Item) -> Result<(), RowsError> {
         match item {
             Item::Destination(head) => self.put(
                 DESTINATIONS,
@@ -365,7 +361,7 @@ impl Cutting {
         }
     }
 
-    fn finish(mut self: Box<Self>, transactions: &[CutTransaction]) -> Result<Header, CutError> {
+    fn transactions(&mut self, transactions: &[CutTransaction]) -> Result<(), RowsError> {
         for open in transactions {
             let xid = open.prepared.as_ref().map(|(xid, _)| xid_text(xid));
             let prepared_ms = open.prepared.as_ref().map_or(0, |(_, time_ms)| *time_ms);
@@ -385,6 +381,22 @@ impl Cutting {
                 self.put(TAKEN, &[number, source.0.into(), (*first).into(), (*last).into()])?;
             }
         }
+        Ok(())
+    }
+
+    fn counters(&mut self, mut counters: Vec<(SourceId, Counted)>) -> Result<(), RowsError> {
+        counters.sort_unstable_by_key(|(source, _)| *source);
+        for (source, counted) in counters {
+            for (name, value) in counted.told() {
+                self.put(COUNTERS, &[source.0.into(), name.into(), value.into()])?;
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(mut self: Box<Self>, ending: Ending) -> Result<Header, RowsError> {
+        self.transactions(&ending.transactions)?;
+        self.counters(ending.counters)?;
         for table in 0..self.batches.len() {
             self.flush(table)?;
         }

@@ -8,30 +8,16 @@ use rustc_hash::FxHashSet;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::log::{Head, Position};
-use crate::state::heads::{DestinationHead, Event, MoveHead, SubscriptionHead, TerminalHead, TransactionHead};
-use crate::state::{HeadError, Kind, MessageHead, Xid};
+use crate::state::heads::{
+    DestinationHead, Event, MoveHead, Note, SubscriptionHead, TerminalHead, Told, TransactionHead,
+};
+use crate::state::{Kind, MessageHead, Xid};
 
-use super::tables::{self, Batch, Cell, Misfit, Spec};
-
-/// Rows that are put together before they become pieces.
-const ROWS_MAX: usize = 65_536;
-
-/// A record cannot be told of.
-#[derive(Debug, thiserror::Error)]
-pub enum DistillError {
-    /// Its head cannot be read.
-    #[error("record at {0}: {1}")]
-    Head(Position, HeadError),
-    /// A row does not fit its table.
-    #[error(transparent)]
-    Misfit(#[from] Misfit),
-    /// Arrow's.
-    #[error(transparent)]
-    Arrow(#[from] ArrowError),
-}
+use super::error::RowsError;
+use super::tables::{self, Batch, Cell, ROWS_MAX, Spec};
 
 /// The tables of events, in the order in which their pieces are written.
-static EVENTS: [&Spec; 12] = [
+static EVENTS: [&Spec; 15] = [
     &tables::STORED,
     &tables::LIVES,
     &tables::COPIES,
@@ -43,6 +29,9 @@ static EVENTS: [&Spec; 12] = [
     &tables::CATALOGUE,
     &tables::WATERMARKS,
     &tables::EPOCHS,
+    &tables::OPENED,
+    &tables::CONFIGURED,
+    &tables::LOSSES,
     &tables::NAMES,
 ];
 
@@ -57,7 +46,10 @@ const DECISIONS: usize = 7;
 const CATALOGUE: usize = 8;
 const WATERMARKS: usize = 9;
 const EPOCHS: usize = 10;
-const NAMES: usize = 11;
+const OPENED: usize = 11;
+const CONFIGURED: usize = 12;
+const LOSSES: usize = 13;
+const NAMES: usize = 14;
 
 /// What is in a message's flags.
 const PRESERVES: u8 = 1;
@@ -93,8 +85,8 @@ impl Distiller {
 
     /// Whether there are rows enough for pieces.
     #[must_use]
-    pub const fn is_full(&self) -> bool {
-        self.rows >= ROWS_MAX
+    pub fn is_full(&self) -> bool {
+        self.rows >= ROWS_MAX || self.batches[NAMES].is_full()
     }
 
     /// All rows as pieces: table, number of rows, stream.
@@ -116,14 +108,14 @@ impl Distiller {
     ///
     /// # Errors
     /// It cannot be told of: nothing that was told before is of use without it.
-    pub fn add(&mut self, record: &Head<'_>) -> Result<(), DistillError> {
+    pub fn add(&mut self, record: &Head<'_>) -> Result<(), RowsError> {
         let position = record.position;
         let Some(kind) = record.kind else {
             return self.row(EPOCHS, &[position.0.into(), record.epoch.into(), Cell::None]);
         };
         let mut message = std::mem::take(&mut self.message);
         let event = Event::decode(kind, record.head, &mut message);
-        let told = match event.map_err(|error| DistillError::Head(position, error))? {
+        let told = match event.map_err(|error| RowsError::Head(position, error))? {
             Event::Message => self.message(position, record.payload_length, &message),
             Event::Terminal(head) => self.terminal(position, &head),
             Event::Move(head) => self.moved(position, &head),
@@ -135,6 +127,7 @@ impl Distiller {
             ),
             Event::Transaction(head) => self.transaction(position, &head),
             Event::Start(id) => self.row(EPOCHS, &[position.0.into(), record.epoch.into(), id.into()]),
+            Event::Note(note) => self.note(position, &note),
             // What exists and who is known stands in the cut, which is made with a checkpoint.
             Event::Checkpoint | Event::ProducerName | Event::Exported => Ok(()),
         };
@@ -142,12 +135,12 @@ impl Distiller {
         told
     }
 
-    fn row(&mut self, table: usize, cells: &[Cell<'_>]) -> Result<(), DistillError> {
+    fn row(&mut self, table: usize, cells: &[Cell<'_>]) -> Result<(), RowsError> {
         self.rows += 1;
         Ok(self.batches[table].push(cells)?)
     }
 
-    fn message(&mut self, position: Position, payload_bytes: u32, head: &MessageHead) -> Result<(), DistillError> {
+    fn message(&mut self, position: Position, payload_bytes: u32, head: &MessageHead) -> Result<(), RowsError> {
         let at = Cell::from(position.0);
         let destination = head.copies.first().map_or(0, |copy| copy.destination.0);
         let (high, low) = checksum_of(head);
@@ -187,7 +180,7 @@ impl Distiller {
         Ok(())
     }
 
-    fn terminal(&mut self, position: Position, head: &TerminalHead) -> Result<(), DistillError> {
+    fn terminal(&mut self, position: Position, head: &TerminalHead) -> Result<(), RowsError> {
         let actor = self.name("actor", &head.actor, [None; 3])?;
         for (first, last) in &head.ranges {
             self.row(
@@ -207,22 +200,25 @@ impl Distiller {
         Ok(())
     }
 
-    fn moved(&mut self, position: Position, head: &MoveHead) -> Result<(), DistillError> {
+    fn moved(&mut self, position: Position, head: &MoveHead) -> Result<(), RowsError> {
         let actor = self.name("actor", &head.actor, [None; 3])?;
         let (source, sequence) = head.from;
-        self.row(
-            ENDS,
-            &[
-                position.0.into(),
-                source.0.into(),
-                sequence.into(),
-                sequence.into(),
-                head.time_ms.into(),
-                (head.reason as u8).into(),
-                actor,
-                0_u64.into(),
-            ],
-        )?;
+        // What a non-durable subscription had never arrived by a record, and does not end by one.
+        if source.is_kept() {
+            self.row(
+                ENDS,
+                &[
+                    position.0.into(),
+                    source.0.into(),
+                    sequence.into(),
+                    sequence.into(),
+                    head.time_ms.into(),
+                    (head.reason as u8).into(),
+                    actor,
+                    0_u64.into(),
+                ],
+            )?;
+        }
         self.row(
             MOVES,
             &[
@@ -237,7 +233,7 @@ impl Distiller {
         )
     }
 
-    fn destination(&mut self, position: Position, head: &DestinationHead) -> Result<(), DistillError> {
+    fn destination(&mut self, position: Position, head: &DestinationHead) -> Result<(), RowsError> {
         let name = self.name("destination", &head.name, [None; 3])?;
         let actor = self.name("actor", &head.actor, [None; 3])?;
         let what: u8 = if head.deleted { 2 } else { 1 };
@@ -256,7 +252,7 @@ impl Distiller {
         )
     }
 
-    fn subscription(&mut self, position: Position, head: &SubscriptionHead) -> Result<(), DistillError> {
+    fn subscription(&mut self, position: Position, head: &SubscriptionHead) -> Result<(), RowsError> {
         let more = [&head.client_id, &head.pattern, &head.selector].map(|text| Some(text.as_str()));
         let name = self.name("subscription", &head.name, more)?;
         let actor = self.name("actor", &head.actor, [None; 3])?;
@@ -279,7 +275,7 @@ impl Distiller {
         )
     }
 
-    fn transaction(&mut self, position: Position, head: &TransactionHead) -> Result<(), DistillError> {
+    fn transaction(&mut self, position: Position, head: &TransactionHead) -> Result<(), RowsError> {
         let xid = head.xid.as_ref().map_or(String::new(), xid_text);
         let xid = self.name("xid", &xid, [None; 3])?;
         self.row(
@@ -294,8 +290,36 @@ impl Distiller {
         )
     }
 
+    fn note(&mut self, position: Position, note: &Note) -> Result<(), RowsError> {
+        let (at, time_ms) = (position.0.into(), note.time_ms.into());
+        match &note.told {
+            Told::Opened {
+                incarnation,
+                user,
+                client_id,
+            } => {
+                let user = self.name("user", user, [None; 3])?;
+                let client_id = self.name("client id", client_id, [None; 3])?;
+                self.row(OPENED, &[at, (*incarnation).into(), user, client_id, time_ms])
+            }
+            Told::Configured { objects } => self.row(CONFIGURED, &[at, (*objects).into(), time_ms]),
+            Told::Lost {
+                loss,
+                from,
+                bytes,
+                records,
+                why,
+            } => {
+                let why = self.name("reason", why, [None; 3])?;
+                let what = (*loss as u8).into();
+                let lost = [from.0.into(), (*bytes).into(), (*records).into()];
+                self.row(LOSSES, &[at, what, lost[0], lost[1], lost[2], why, time_ms])
+            }
+        }
+    }
+
     /// The key of a name, which is told once in a file; 0 where there is none.
-    fn name(&mut self, what: &str, text: &str, more: [Option<&str>; 3]) -> Result<Cell<'static>, DistillError> {
+    fn name(&mut self, what: &str, text: &str, more: [Option<&str>; 3]) -> Result<Cell<'static>, RowsError> {
         if text.is_empty() && more.iter().all(Option::is_none) {
             return Ok(0_u64.into());
         }

@@ -3,14 +3,15 @@
 
 use std::sync::Arc;
 
-use crate::log::disk::{Disk, DiskError};
-use crate::log::{Heads, HeadsRequest, LogError, Position};
+use crate::log::disk::Disk;
+use crate::log::{Heads, HeadsRequest, Position};
 
-use super::distiller::{DistillError, Distiller};
+use super::distiller::Distiller;
+use super::error::RowsError;
 use super::pieces::{Header, Kind, Writer, name};
 
-/// Records that one job tells of.
-const RECORDS_MAX: usize = 32_768;
+/// Records that one job tells of; in tests so few that there are several jobs.
+const RECORDS_MAX: usize = if cfg!(test) { 64 } else { 32_768 };
 
 /// See the module's documentation.
 pub struct Distilling {
@@ -36,41 +37,11 @@ pub enum Distilled {
         to: Position,
         /// Why.
         why: String,
+        /// A half-made file may be left.
+        is_left: bool,
     },
     /// The disk lacked something: it is as if nothing had been tried.
-    Later(DiskError),
-}
-
-enum Failure {
-    Disk(DiskError),
-    Records(String),
-}
-
-impl From<DiskError> for Failure {
-    fn from(error: DiskError) -> Self {
-        Self::Disk(error)
-    }
-}
-
-impl From<DistillError> for Failure {
-    fn from(error: DistillError) -> Self {
-        Self::Records(error.to_string())
-    }
-}
-
-impl From<arrow_schema::ArrowError> for Failure {
-    fn from(error: arrow_schema::ArrowError) -> Self {
-        Self::Records(error.to_string())
-    }
-}
-
-impl From<LogError> for Failure {
-    fn from(error: LogError) -> Self {
-        match error {
-            LogError::Disk(error) => Self::Disk(error),
-            other => Self::Records(other.to_string()),
-        }
-    }
+    Later,
 }
 
 impl Distilling {
@@ -108,34 +79,29 @@ impl Distilling {
     #[must_use]
     pub fn run(mut self: Box<Self>) -> Distilled {
         let (disk, from, to) = (self.disk.clone(), self.header.from, self.header.to);
-        let failure = match self.go_on() {
+        let error = match self.go_on() {
             Ok(false) => return Distilled::More(self),
             Ok(true) => match self.finish() {
                 Ok(header) => return Distilled::Done(header),
-                Err(failure) => failure,
+                Err(error) => error,
             },
-            Err(failure) => failure,
+            Err(error) => error,
         };
         // A half-made file is none; without it there is room for others.
         let removed = disk.remove(&name(Kind::Events, from.0));
-        match (failure, removed) {
-            (Failure::Disk(error), _) if error.passes() => Distilled::Later(error),
-            (Failure::Disk(error), _) => Distilled::Gap {
+        match error {
+            RowsError::Disk(error) if error.passes() => Distilled::Later,
+            error => Distilled::Gap {
                 from,
                 to,
                 why: error.to_string(),
-            },
-            (Failure::Records(why), Ok(())) => Distilled::Gap { from, to, why },
-            (Failure::Records(why), Err(error)) => Distilled::Gap {
-                from,
-                to,
-                why: format!("{why}; {error}"),
+                is_left: removed.is_err(),
             },
         }
     }
 
     /// Whether all records have been told of.
-    fn go_on(&mut self) -> Result<bool, Failure> {
+    fn go_on(&mut self) -> Result<bool, RowsError> {
         if let Some(request) = self.request.take() {
             self.heads = Some(request.run()?);
         }
@@ -154,7 +120,7 @@ impl Distilling {
         Ok(false)
     }
 
-    fn flush(&mut self) -> Result<(), Failure> {
+    fn flush(&mut self) -> Result<(), RowsError> {
         for (table, rows, stream) in self.distiller.take()? {
             if let Some(writer) = &mut self.writer {
                 writer.add(table, rows, &stream)?;
@@ -163,7 +129,7 @@ impl Distilling {
         Ok(())
     }
 
-    fn finish(mut self: Box<Self>) -> Result<Header, Failure> {
+    fn finish(mut self: Box<Self>) -> Result<Header, RowsError> {
         self.flush()?;
         let writer = match self.writer.take() {
             Some(writer) => writer,

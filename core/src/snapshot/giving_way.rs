@@ -2,8 +2,10 @@
 
 use crate::state::State;
 
-use super::keeper::{EVENTS, Gap, Keeper};
+use super::keeper::{EVENTS, Keeper};
 use super::pieces::Header;
+
+const FULL: &str = "the disk was full";
 
 impl Keeper {
     /// The log has no space left: nothing of this may be in its way.
@@ -12,29 +14,29 @@ impl Keeper {
             return;
         }
         if std::mem::take(&mut self.wanted) {
-            self.failed = Some("the disk was full".to_owned());
+            self.failed = Some(FULL.to_owned());
         }
-        self.abandon(state, "the disk was full");
-        self.distilling = None;
-        self.trash.extend(self.events.values().map(Header::file_name));
-        let dropped = std::mem::take(&mut self.events);
-        let from = dropped.keys().next().copied().unwrap_or(self.distilled);
-        self.trash.extend(
-            self.cut
-                .take_if(|_| self.confirmed.is_none())
-                .map(|cut| cut.file_name()),
-        );
+        self.abandon(state, FULL);
+        self.drop_distilling();
+        let is_waiting = self.confirmed.is_none();
+        if let Some(cut) = self.cut.take_if(|_| is_waiting) {
+            self.trash.push(cut.file_name());
+            self.failed = Some(FULL.to_owned());
+        }
+        for header in self.events.clone().values() {
+            self.drop_events(header, FULL);
+        }
         state.remove_reader(EVENTS);
         self.claims = false;
-        self.distilled = from.min(self.distilled);
-        self.note_gap(state.log().settled(), "the disk was full");
+        self.note_gap(state.log().settled(), FULL);
+        self.end_without_chain(state);
     }
 
     /// The oldest go where there are too many, or they are too old; and a claim that was lost is a gap.
     pub(super) fn keep_bounds(&mut self, state: &mut State) {
         if self.claims && !state.has_reader(EVENTS) {
             self.claims = false;
-            self.distilling = None;
+            self.drop_distilling();
             self.note_gap(state.log().settled(), "the events were too far behind the log");
         }
         if !self.claims && self.is_on(state) && self.making.is_none() {
@@ -61,32 +63,13 @@ impl Keeper {
         }
         let cut_goes = self.cut.filter(|cut| is_old(cut) || bytes > self.bounds.bytes_max);
         for (header, why) in dropped {
-            self.events.remove(&header.from);
-            self.trash.push(header.file_name());
-            self.insert_gap(&header, why);
+            self.drop_events(&header, why);
         }
         if let Some(cut) = cut_goes.filter(|_| self.confirmed.is_none()) {
             self.cut = None;
             self.trash.push(cut.file_name());
             self.failed = Some("the cut was not exported in time, or takes more space than it may".to_owned());
             self.end_without_chain(state);
-        }
-    }
-
-    /// A gap where there were events, joined with the ones beside it.
-    pub(super) fn insert_gap(&mut self, header: &Header, why: &str) {
-        self.gaps.push(Gap {
-            from: header.from,
-            to: header.to,
-            why: why.to_owned(),
-        });
-        self.gaps.sort_unstable_by_key(|gap| gap.from);
-        let gaps = std::mem::take(&mut self.gaps);
-        for gap in gaps {
-            match self.gaps.last_mut() {
-                Some(last) if last.to == gap.from && last.why == gap.why => last.to = gap.to,
-                _ => self.gaps.push(gap),
-            }
         }
     }
 
@@ -97,7 +80,7 @@ impl Keeper {
         }
         state.remove_reader(EVENTS);
         self.claims = false;
-        self.distilling = None;
+        self.drop_distilling();
         self.gaps.clear();
         let events = std::mem::take(&mut self.events);
         self.trash.extend(events.values().map(Header::file_name));

@@ -16,14 +16,13 @@ use crate::state::{Exported, MANIFEST_HASH_BYTES, State, StateError};
 
 use super::cutting::{Cut, Cutting, Work};
 use super::distilling::{Distilled, Distilling};
+use super::gaps::{Gap, Gaps};
 use super::making::Making;
-use super::pieces::{Header, Kind, Reader, parse_name};
+use super::pieces::{Header, Kind, Reader, make_durable, name, parse_name};
 
 /// The names of the claims on the log.
 pub(super) const EVENTS: &str = "$sys.events";
 pub(super) const CUT: &str = "$sys.cut";
-/// Gaps that are told one by one; of more the newest two are one.
-const GAPS_MAX: usize = 100;
 /// How soon what the disk lacked for is tried again.
 const RETRY_MS: u64 = 1000;
 
@@ -43,17 +42,6 @@ impl Default for Bounds {
             age_max_ms: 7 * 24 * 3600 * 1000,
         }
     }
-}
-
-/// Records that no event tells of.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Gap {
-    /// Where they begin.
-    pub from: Position,
-    /// Where they end.
-    pub to: Position,
-    /// Why.
-    pub why: String,
 }
 
 /// How far a cut is.
@@ -140,7 +128,7 @@ pub struct Keeper {
     pub(super) bounds: Bounds,
     /// By where they begin.
     pub(super) events: BTreeMap<Position, Header>,
-    pub(super) gaps: Vec<Gap>,
+    pub(super) gaps: Gaps,
     /// All below was told of, or is a gap.
     pub(super) distilled: Position,
     /// The claim stands.
@@ -155,7 +143,9 @@ pub struct Keeper {
     pub(super) confirmed: Option<(Position, Position)>,
     pub(super) out: bool,
     pub(super) trash: Vec<String>,
+    /// Work that the disk lacked something for is tried again then; what could not be removed, apart from it.
     pub(super) again_at_ms: u64,
+    pub(super) remove_at_ms: u64,
 }
 
 impl Keeper {
@@ -167,7 +157,7 @@ impl Keeper {
         let mut keeper = Self {
             bounds,
             events: BTreeMap::new(),
-            gaps: Vec::new(),
+            gaps: Gaps::default(),
             distilled: Position::ZERO,
             claims: false,
             cut: None,
@@ -179,6 +169,7 @@ impl Keeper {
             out: false,
             trash: Vec::new(),
             again_at_ms: 0,
+            remove_at_ms: 0,
             disk,
         };
         let mut events = Vec::new();
@@ -186,14 +177,31 @@ impl Keeper {
             let Some((kind, number)) = parse_name(&file) else {
                 continue;
             };
-            match (
-                kind,
-                Reader::open(keeper.disk.as_ref(), kind, number, state.store_id())?,
-            ) {
-                (Kind::Events, Some(reader)) => events.push(reader.header),
-                (Kind::Cut, Some(reader)) if keeper.is_next(state, &reader.header) => keeper.cut = Some(reader.header),
+            let header = match Reader::open(keeper.disk.as_ref(), kind, number, state.store_id()) {
+                Ok(reader) => reader.map(|reader| reader.header),
+                // It is as good as gone, and no reason not to start.
+                Err(error) if error.is_unreadable() => None,
+                Err(error) => return Err(error),
+            };
+            match (kind, header) {
+                (Kind::Events, Some(header)) => events.push(header),
+                (Kind::Cut, Some(header)) if Self::is_next(state, &header) => keeper.cut = Some(header),
                 _ => keeper.trash.push(file),
             }
+        }
+        events.sort_unstable_by_key(|header| header.from);
+        // Work is done one piece after the other, so that all older ones were synced before the newest was begun.
+        if let Some(newest) = events.last().copied()
+            && !is_made_durable(keeper.disk.as_ref(), &newest)?
+        {
+            events.pop();
+            keeper.trash.push(newest.file_name());
+        }
+        if let Some(cut) = keeper.cut
+            && !is_made_durable(keeper.disk.as_ref(), &cut)?
+        {
+            keeper.cut = None;
+            keeper.trash.push(cut.file_name());
         }
         let begins = match (state.exported(), &keeper.cut) {
             (Some(exported), _) => exported.position,
@@ -207,18 +215,20 @@ impl Keeper {
         Ok(keeper)
     }
 
-    /// Whether a cut is the one that comes after the last that was exported.
-    fn is_next(&self, state: &State, cut: &Header) -> bool {
-        match state.exported() {
-            Some(exported) => cut.number == exported.number + 1 && cut.from == exported.position,
-            None => cut.number == 1,
-        }
+    /// The number of the cut that comes after the last that was exported.
+    pub(super) fn next_number(state: &State) -> u64 {
+        state.exported().map_or(0, |exported| exported.number) + 1
+    }
+
+    /// Whether a cut is the one that comes after the last that was exported, and of the log as it is.
+    fn is_next(state: &State, cut: &Header) -> bool {
+        let follows = state.exported().is_none_or(|exported| cut.from == exported.position);
+        follows && cut.number == Self::next_number(state) && cut.to <= state.log().end()
     }
 
     /// Takes the files that go on from a position, in their order.
-    fn adopt(&mut self, begins: Position, mut events: Vec<Header>, state: &mut State) {
+    fn adopt(&mut self, begins: Position, events: Vec<Header>, state: &mut State) {
         self.distilled = begins;
-        events.sort_unstable_by_key(|header| header.from);
         for header in events {
             if header.from < self.distilled || header.to > state.log().end() {
                 self.trash.push(header.file_name());
@@ -237,20 +247,32 @@ impl Keeper {
     /// What lies between the last event and `to` is not told of.
     pub(super) fn note_gap(&mut self, to: Position, why: &str) {
         let from = self.distilled;
-        if from >= to {
-            return;
+        self.distilled = from.max(to);
+        self.add_gap(from, to, why);
+    }
+
+    /// No event tells of what lies there.
+    fn add_gap(&mut self, from: Position, to: Position, why: &str) {
+        let why = why.to_owned();
+        if let Some((from, to)) = self.gaps.add(Gap { from, to, why }) {
+            let between: Vec<Position> = self.events.range(from..to).map(|(at, _)| *at).collect();
+            let gone = between.iter().filter_map(|at| self.events.remove(at));
+            self.trash.extend(gone.map(|header| header.file_name()));
         }
-        self.distilled = to;
-        let are_many = self.gaps.len() >= GAPS_MAX;
-        match self.gaps.last_mut() {
-            // Where there are so many, the last one takes in what lies between.
-            Some(last) if last.to == from || are_many => last.to = to,
-            _ => self.gaps.push(Gap {
-                from,
-                to,
-                why: why.to_owned(),
-            }),
+    }
+
+    /// Gives up events that wait.
+    pub(super) fn drop_events(&mut self, header: &Header, why: &str) {
+        if self.events.remove(&header.from).is_some() {
+            self.trash.push(header.file_name());
+            self.add_gap(header.from, header.to, why);
         }
+    }
+
+    /// Gives up a file of events that is half made.
+    pub(super) fn drop_distilling(&mut self) {
+        let half = self.distilling.take();
+        self.trash.extend(half.map(|distilling| distilling.file_name()));
     }
 
     pub(super) fn claim(&mut self, state: &mut State) {
@@ -265,7 +287,11 @@ impl Keeper {
     /// When something is tried again that the disk lacked for: monotonic milliseconds.
     #[must_use]
     pub fn retry_at_ms(&self, state: &State) -> Option<u64> {
-        (self.again_at_ms > state.now().monotonic_ms).then_some(self.again_at_ms)
+        let now_ms = state.now().monotonic_ms;
+        let later = [self.again_at_ms, self.remove_at_ms]
+            .into_iter()
+            .filter(|at| *at > now_ms);
+        later.min()
     }
 
     /// How many bytes of files wait, and since when the oldest does.
@@ -274,6 +300,12 @@ impl Keeper {
         let headers = || self.events.values().chain(&self.cut);
         let bytes = headers().map(Header::file_bytes).sum();
         (bytes, headers().map(|header| header.time_ms).min())
+    }
+
+    /// How many ranges of records nothing is told of, since the last cut that was exported.
+    #[must_use]
+    pub fn gaps(&self) -> usize {
+        self.gaps.count()
     }
 
     /// Whether half of what may be kept is.
@@ -295,12 +327,16 @@ impl Keeper {
     pub fn progress(&self, state: &State) -> Progress {
         if self.wanted || self.making.is_some() {
             return Progress::Making {
-                number: state.exported().map_or(0, |exported| exported.number) + 1,
+                number: Self::next_number(state),
             };
         }
-        let Some(cut) = self.cut.filter(|_| self.confirmed.is_none()) else {
+        let Some(cut) = self.waiting() else {
             return self.failed.clone().map_or(Progress::None, Progress::Failed);
         };
+        if self.distilled < cut.to {
+            // Its events were lost, and are made again.
+            return Progress::Making { number: cut.number };
+        }
         let within = |from: Position| cut.from <= from && from < cut.to;
         Progress::Ready {
             cut,
@@ -311,8 +347,14 @@ impl Keeper {
                 .filter(|header| within(header.from))
                 .copied()
                 .collect(),
-            gaps: self.gaps.iter().filter(|gap| within(gap.from)).cloned().collect(),
+            gaps: self.gaps.within(cut.from, cut.to),
         }
+    }
+
+    /// The cut that waits to be exported, whether or not its events have to be made again first.
+    #[must_use]
+    pub fn waiting(&self) -> Option<Header> {
+        self.cut.filter(|_| self.confirmed.is_none())
     }
 
     /// Has the next cut begun as soon as nothing is in its way, unless one is being written or waits to be exported: then it
@@ -321,7 +363,7 @@ impl Keeper {
     /// # Errors
     /// Why none can be begun.
     pub fn begin(&mut self, state: &mut State) -> Result<(), KeeperError> {
-        if self.making.is_some() || self.cut.is_some() && self.confirmed.is_none() {
+        if self.making.is_some() || self.waiting().is_some() {
             return Ok(());
         }
         if state.log().space() == Space::Full {
@@ -350,8 +392,17 @@ impl Keeper {
         }
     }
 
+    /// Claims nothing of the log any more.
+    #[cfg(any(test, feature = "sim"))]
+    pub fn let_go(self, state: &mut State) {
+        state.drop_cut();
+        state.remove_reader(EVENTS);
+        state.remove_reader(CUT);
+    }
+
     /// Whether a cut is being written, so that its position is known.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "sim"))]
+    #[must_use]
     pub fn is_making(&self) -> bool {
         self.making.is_some()
     }
@@ -378,8 +429,9 @@ impl Keeper {
         {
             return Ok(self.confirmed.map_or(Position::ZERO, |(record, _)| record));
         }
-        let waits = self.cut.filter(|cut| cut.number == number && self.confirmed.is_none());
-        let cut = waits.ok_or(KeeperError::NoSuchCut(number))?;
+        // Not before its events are there: without them nobody has it whole.
+        let waits = |cut: &Header| cut.number == number && cut.to <= self.distilled;
+        let cut = self.waiting().filter(waits).ok_or(KeeperError::NoSuchCut(number))?;
         let record = state.note_exported(Exported {
             number,
             position: cut.to,
@@ -402,7 +454,7 @@ impl Keeper {
             self.keep_bounds(state);
             self.begin_wanted(state);
         }
-        if !self.trash.is_empty() && now_ms >= self.again_at_ms {
+        if !self.trash.is_empty() && now_ms >= self.remove_at_ms {
             self.out = true;
             return Some(Job::Remove(self.disk.clone(), std::mem::take(&mut self.trash)));
         }
@@ -431,19 +483,23 @@ impl Keeper {
         let kept = self.events.split_off(&position);
         self.trash.extend(self.events.values().map(Header::file_name));
         self.events = kept;
-        self.gaps.retain(|gap| gap.from >= position);
+        self.gaps.forget_below(position);
     }
 
-    /// The events of the next segment that is sealed, or of what lies below a cut.
+    /// The events of the next segment that is sealed, or of what lies below a cut: no file of events reaches beyond one.
     pub(super) fn distill_next(&mut self, state: &State) -> Option<Job> {
         if !self.claims {
             return None;
         }
-        let to = match &self.making {
-            Some(making) => making.position,
+        let position = match &self.making {
+            Some(making) => Some(making.position),
+            None => self.cut.map(|cut| cut.to),
+        };
+        let to = match position.filter(|position| self.distilled < *position) {
+            Some(position) => position,
             None => state.log().sealed_after(self.distilled)?,
         };
-        let request = state.log().heads(self.distilled, to)?;
+        let request = state.log().heads(self.distilled, to).here()?;
         let (store_id, time_ms) = (state.store_id(), state.now().wall_ms);
         let distilling = Distilling::new(self.disk.clone(), request, store_id, state.epoch(), time_ms);
         self.reuse(&distilling.file_name());
@@ -457,7 +513,7 @@ impl Keeper {
         match done {
             JobDone::Removed(left) => {
                 if !left.is_empty() {
-                    self.again_at_ms = now_ms + RETRY_MS;
+                    self.remove_at_ms = now_ms + RETRY_MS;
                 }
                 self.trash.extend(left);
             }
@@ -487,16 +543,26 @@ impl Keeper {
             }
             // The claim was lost meanwhile: it is in a gap.
             Distilled::Done(header) => self.trash.push(header.file_name()),
-            Distilled::Gap { from, to, why } => {
+            Distilled::Gap { from, to, why, is_left } => {
+                if is_left {
+                    self.trash.push(name(Kind::Events, from.0));
+                }
                 if from == self.distilled {
                     self.note_gap(to, &why);
                 }
             }
-            Distilled::Later(error) => {
-                self.failed = self.making.is_some().then(|| error.to_string());
-                self.again_at_ms = state.now().monotonic_ms + RETRY_MS;
-            }
+            Distilled::Later => self.again_at_ms = state.now().monotonic_ms + RETRY_MS,
         }
         state.advance_reader(EVENTS, self.distilled);
+    }
+}
+
+/// Whether a file that was found is whole on the disk, too, from now on.
+fn is_made_durable(disk: &dyn Disk, header: &Header) -> Result<bool, DiskError> {
+    match make_durable(disk, header) {
+        Ok(()) => Ok(true),
+        // What is left of it nobody knows.
+        Err(error) if error.is_unreadable() => Ok(false),
+        Err(error) => Err(error),
     }
 }

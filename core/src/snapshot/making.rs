@@ -1,14 +1,14 @@
 //! A cut while it is written: the keeper's part of it, stage by stage.
 
-use crate::log::Position;
-use crate::state::{CutTransaction, State, Walked};
+use crate::log::{Position, Sought};
+use crate::state::{State, Walked};
 
-use super::cutting::{Cutting, Work};
+use super::cutting::{Cutting, Ending, Work};
 use super::keeper::{CUT, Job, Keeper, KeeperError};
 use super::pieces::{Header, Kind, name};
 
-/// Places that one call walks past: some milliseconds.
-const LOOKS_MAX: usize = 50_000;
+/// Places that one call walks past: some milliseconds; in tests so few that there are several calls.
+const LOOKS_MAX: usize = if cfg!(test) { 16 } else { 50_000 };
 
 /// Where a cut that is being written stands.
 pub(super) enum Stage {
@@ -23,7 +23,7 @@ pub(super) struct Making {
     pub(super) number: u64,
     pub(super) position: Position,
     pub(super) checkpoint_end: Position,
-    pub(super) transactions: Vec<CutTransaction>,
+    pub(super) ending: Ending,
     pub(super) pending: Vec<crate::state::CutRow>,
     pub(super) stage: Stage,
     /// Unless a job has it.
@@ -39,7 +39,7 @@ impl Keeper {
         let header = Header {
             kind: Kind::Cut,
             store_id: state.store_id(),
-            number: exported.map_or(0, |exported| exported.number) + 1,
+            number: Self::next_number(state),
             from: exported.map_or(begun.position, |exported| exported.position),
             to: begun.position,
             epoch: state.epoch(),
@@ -47,8 +47,8 @@ impl Keeper {
             rows: 0,
             time_ms: state.now().wall_ms,
         };
-        self.reuse(&header.file_name());
         let cutting = Box::new(Cutting::create(self.disk.clone(), header)?);
+        self.reuse(&header.file_name());
         if !self.claims {
             // The chain begins here, or goes on after its claim was lost.
             if exported.is_none() {
@@ -62,7 +62,10 @@ impl Keeper {
             number: header.number,
             position: begun.position,
             checkpoint_end: begun.checkpoint_end,
-            transactions: begun.transactions,
+            ending: Ending {
+                transactions: begun.transactions,
+                counters: begun.counters,
+            },
             pending: begun.pending,
             stage: Stage::Walk,
             cutting: Some(cutting),
@@ -86,27 +89,26 @@ impl Keeper {
                 }
                 Some(Work::Rows(rows))
             }
-            Stage::Messages => match making.cutting.as_ref().and_then(|cutting| cutting.wanted()) {
-                Some(wanted) => {
-                    let request = state.log().heads(wanted, making.position);
-                    if request.is_none() {
-                        // What is not in the log any more has no row: that is for the audit to say.
+            Stage::Messages => {
+                let wanted = making.cutting.as_ref().and_then(|cutting| cutting.wanted());
+                let sought = wanted.map_or(Sought::Nowhere, |wanted| state.log().heads(wanted, making.position));
+                match sought {
+                    Sought::Here(request) => Some(Work::Messages(request)),
+                    Sought::Later => return None,
+                    // What is not in the log any more has no row: that is for the audit to say.
+                    Sought::Nowhere => {
                         making.stage = Stage::Checkpoint(making.position);
                         return self.next_of_cut(state);
                     }
-                    request.map(Work::Messages)
                 }
-                None => {
-                    making.stage = Stage::Checkpoint(making.position);
-                    return self.next_of_cut(state);
-                }
-            },
+            }
             Stage::Checkpoint(at) => match state.log().heads(*at, making.checkpoint_end.plus(1)) {
-                Some(request) => {
+                Sought::Here(request) => {
                     *at = request.to;
                     Some(Work::Checkpoint(request))
                 }
-                None => {
+                Sought::Later => return None,
+                Sought::Nowhere => {
                     making.stage = Stage::Events;
                     return self.next_of_cut(state);
                 }
@@ -114,7 +116,7 @@ impl Keeper {
             // The cut is whole last, so that a file of one means that its events are there.
             Stage::Events if state.log().settled() <= making.checkpoint_end => return None,
             Stage::Events if self.distilled < making.position && self.claims => return self.distill_next(state),
-            Stage::Events => Some(Work::Finish(std::mem::take(&mut making.transactions))),
+            Stage::Events => Some(Work::Finish(std::mem::take(&mut making.ending))),
         };
         let cutting = self.making.as_mut()?.cutting.take()?;
         work.map(|work| Job::Cut(cutting, work))

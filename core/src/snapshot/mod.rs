@@ -3,7 +3,7 @@
 //! [`tables`] are the rows and how they become Arrow; [`pieces`] the files in which they wait to be exported;
 //! [`distiller`] makes events of the log's records, and [`distilling`] is that as a job; [`cutting`] writes down what there
 //! is at one position; [`keeper`] says which of it is due, and claims the log for as long as it needs it
-//! (`making`: its part in a cut; `giving_way`: what goes before it is exported).
+//! (`making`: its part in a cut; `giving_way`: what goes before it is exported; [`gaps`]: what no event tells of).
 //!
 //! Invariants
 //! - Events are a pure function of the log's records: two copies of a log make the same rows in the same order.
@@ -14,6 +14,8 @@
 pub mod cutting;
 pub mod distiller;
 pub mod distilling;
+pub mod error;
+pub mod gaps;
 mod giving_way;
 pub mod keeper;
 mod making;

@@ -8,7 +8,7 @@
 //! pieces, rows (8 each), time (8), checksum of all of it (4). Piece: checksum of the rest (4), table (1), zero (3), rows (4),
 //! length (4), the stream.
 
-use std::io::IoSlice;
+use std::io::{ErrorKind, IoSlice};
 use std::sync::Arc;
 
 use crate::log::Position;
@@ -66,19 +66,25 @@ pub struct Header {
 }
 
 impl Header {
-    /// The file's name: events by where they begin, cuts by their number.
+    /// The number in the file's name: events are named by where they begin, cuts by their number.
+    #[must_use]
+    pub const fn name_number(&self) -> u64 {
+        match self.kind {
+            Kind::Events => self.from.0,
+            Kind::Cut => self.number,
+        }
+    }
+
+    /// The file's name.
     #[must_use]
     pub fn file_name(&self) -> String {
-        match self.kind {
-            Kind::Events => name(Kind::Events, self.from.0),
-            Kind::Cut => name(Kind::Cut, self.number),
-        }
+        name(self.kind, self.name_number())
     }
 
     /// What the file takes on disk.
     #[must_use]
     pub const fn file_bytes(&self) -> u64 {
-        HEADER_BYTES + self.bytes
+        HEADER_BYTES.saturating_add(self.bytes)
     }
 
     fn encode(&self) -> Vec<u8> {
@@ -261,6 +267,17 @@ pub struct Piece {
     pub stream: Vec<u8>,
 }
 
+/// Syncs a file that was found whole: the process that wrote it may have ended before it had.
+///
+/// # Errors
+/// The disk's.
+pub fn make_durable(disk: &dyn Disk, header: &Header) -> Result<(), DiskError> {
+    let name = header.file_name();
+    let file = disk.open(&name, OpenFile::Existing)?;
+    file.sync_data().map_err(|error| DiskError::new("sync", &name, error))?;
+    disk.sync_directory()
+}
+
 /// A whole file, read piece by piece.
 pub struct Reader {
     file: Arc<dyn DiskFile>,
@@ -283,11 +300,8 @@ impl Reader {
         let filled = read_full(file.as_ref(), 0, &mut block).map_err(wrap)?;
         let length = file.length().map_err(wrap)?;
         let header = Header::decode(&block[..filled]).filter(|header| {
-            let own = match kind {
-                Kind::Events => header.from.0,
-                Kind::Cut => header.number,
-            };
-            header.kind == kind && header.store_id == store_id && own == number && header.file_bytes() <= length
+            let is_it = (header.kind, header.name_number(), header.store_id) == (kind, number, store_id);
+            is_it && header.from <= header.to && header.file_bytes() <= length
         });
         Ok(header.map(|header| Self {
             file,
@@ -295,6 +309,18 @@ impl Reader {
             header,
             at: 0,
         }))
+    }
+
+    /// Opens the very file that says this of itself; `None`: it is not there any more, or another is in its place.
+    ///
+    /// # Errors
+    /// The disk's.
+    pub fn of(disk: &dyn Disk, header: &Header) -> Result<Option<Self>, DiskError> {
+        match Self::open(disk, header.kind, header.name_number(), header.store_id) {
+            Ok(reader) => Ok(reader.filter(|reader| reader.header == *header)),
+            Err(error) if error.source.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// Where the next piece begins, in bytes of pieces.

@@ -11,6 +11,12 @@ use arrow_ipc::CompressionType;
 use arrow_ipc::writer::{IpcWriteOptions, StreamWriter};
 use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
 
+/// Rows that become a piece, at most.
+pub const ROWS_MAX: usize = 65_536;
+/// Bytes of texts from which on rows become a piece, however few they are: selectors may be long, and whoever reads a piece
+/// has all of it in memory.
+const TEXT_BYTES_MAX: usize = 8 << 20;
+
 /// The version of all tables together.
 pub const SCHEMA_VERSION: u32 = 1;
 
@@ -72,16 +78,31 @@ const fn perhaps((name, of, _): Column) -> Column {
     (name, of, true)
 }
 
+macro_rules! columns {
+    ([$($column:expr),* $(,)?]) => { &[$($column),*] };
+    ($columns:ident) => { $columns };
+}
+
 macro_rules! tables {
-    ($($(#[$doc:meta])* $constant:ident = $number:literal $folder:literal $name:literal [$($column:expr),* $(,)?];)*) => {
+    ($($(#[$doc:meta])* $constant:ident = $number:literal $folder:literal $name:literal $columns:tt;)*) => {
         $($(#[$doc])* pub static $constant: Spec = Spec {
-            number: $number, folder: $folder, name: $name, columns: &[$($column),*],
+            number: $number, folder: $folder, name: $name, columns: columns!($columns),
         };)*
 
         /// All tables.
         pub static TABLES: &[&Spec] = &[$(&$constant),*];
     };
 }
+
+/// Copies have the same columns in the state and among events.
+const COPY: &[Column] = &[
+    long("position"),
+    short("copy"),
+    long("destination"),
+    long("producer"),
+    long("sequence"),
+    perhaps(long("expiration_ms")),
+];
 
 tables! {
     /// What waits where.
@@ -96,10 +117,7 @@ tables! {
         perhaps(long("checksum_high")), perhaps(long("checksum_low")), perhaps(long("transaction")),
     ];
     /// Copies that bridges made, and such as their destination's expiration rules.
-    STATE_COPIES = 3 "state" "copies" [
-        long("position"), short("copy"), long("destination"), long("producer"), long("sequence"),
-        perhaps(long("expiration_ms")),
-    ];
+    STATE_COPIES = 3 "state" "copies" COPY;
     /// Queues and topics.
     DESTINATIONS = 4 "state" "destinations" [
         long("id"), byte("kind"), byte("origin"), long("generation"), text("name"),
@@ -125,6 +143,8 @@ tables! {
     STARTS = 9 "state" "starts" [long("epoch"), long("start")];
     /// What ends when a transaction that is prepared is committed.
     TAKEN = 10 "state" "taken" [long("transaction"), long("source"), long("first"), long("last")];
+    /// What was counted apart from all this, since the epoch began.
+    COUNTERS = 11 "state" "counters" [long("source"), text("counter"), long("value")];
 
     /// A message was stored.
     STORED = 32 "events" "stored" [
@@ -135,10 +155,7 @@ tables! {
     /// How long it lives, and how long it is held back.
     LIVES = 33 "events" "lives" [long("position"), long("time_to_live_ms"), long("delay_ms")];
     /// As in the state.
-    COPIES = 34 "events" "copies" [
-        long("position"), short("copy"), long("destination"), long("producer"), long("sequence"),
-        perhaps(long("expiration_ms")),
-    ];
+    COPIES = 34 "events" "copies" COPY;
     /// It was stored in a transaction.
     TRANSACTED = 35 "events" "transacted" [long("position"), long("transaction")];
     /// It came into a source.
@@ -166,6 +183,17 @@ tables! {
     WATERMARKS = 41 "events" "watermarks" [long("position"), long("source"), long("below")];
     /// An epoch began.
     EPOCHS = 42 "events" "epochs" [long("position"), long("epoch"), perhaps(long("start"))];
+    /// A producer without a name began.
+    OPENED = 44 "events" "opened" [
+        long("position"), long("producer"), long("user"), long("client_id"), long("time_ms"),
+    ];
+    /// The configuration was handed over.
+    CONFIGURED = 45 "events" "configured" [long("position"), long("objects"), long("time_ms")];
+    /// Records were lost.
+    LOSSES = 46 "events" "losses" [
+        long("position"), byte("what"), long("from"), long("bytes"), perhaps(long("records")), long("why"),
+        long("time_ms"),
+    ];
     /// What keys in other tables stand for.
     NAMES = 43 "events" "names" [
         long("key"), text("what"), text("text"), perhaps(text("client_id")), perhaps(text("pattern")),
@@ -363,6 +391,7 @@ pub struct Batch {
     schema: SchemaRef,
     builders: Vec<Builder>,
     rows: usize,
+    text_bytes: usize,
 }
 
 impl Batch {
@@ -375,6 +404,7 @@ impl Batch {
             schema: spec.schema(),
             builders,
             rows: 0,
+            text_bytes: 0,
         }
     }
 
@@ -382,6 +412,12 @@ impl Batch {
     #[must_use]
     pub const fn rows(&self) -> usize {
         self.rows
+    }
+
+    /// Whether its rows are to become a piece.
+    #[must_use]
+    pub const fn is_full(&self) -> bool {
+        self.rows >= ROWS_MAX || self.text_bytes >= TEXT_BYTES_MAX
     }
 
     /// Adds a row.
@@ -399,6 +435,9 @@ impl Batch {
             if !fits {
                 return Err(Misfit { table, column });
             }
+            if let Some(Cell::Text(text)) = cells.get(index) {
+                self.text_bytes += text.len();
+            }
         }
         self.rows += 1;
         Ok(())
@@ -410,7 +449,7 @@ impl Batch {
     /// Arrow's.
     pub fn take(&mut self) -> Result<Vec<u8>, ArrowError> {
         let arrays = self.builders.iter_mut().map(Builder::finish).collect();
-        self.rows = 0;
+        (self.rows, self.text_bytes) = (0, 0);
         let batch = RecordBatch::try_new(self.schema.clone(), arrays)?;
         let options = IpcWriteOptions::default().try_with_compression(Some(CompressionType::LZ4_FRAME))?;
         let mut writer = StreamWriter::try_new_with_options(Vec::new(), &self.schema, options)?;

@@ -236,6 +236,7 @@ impl State {
             head.encode(&mut self.head_buffer).map_err(AppendError::from)?;
             self.append_event_for(kinds::DESTINATION, Purpose::Upkeep)?;
         }
+        self.witness.forget(id.source());
         Ok(self.tables.drop_destination(&mut self.log, id))
     }
 
@@ -397,6 +398,7 @@ impl State {
             head.encode(&mut self.head_buffer).map_err(AppendError::from)?;
             self.append_event_for(kinds::SUBSCRIPTION, Purpose::Upkeep)?;
         }
+        self.witness.forget(id);
         Ok(self.tables.drop_subscription(&mut self.log, id))
     }
 

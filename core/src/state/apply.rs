@@ -14,6 +14,8 @@ use super::exported::Exported;
 use super::ids::{Kind, SourceId};
 use super::message_record::{MessageHead, Reference};
 use super::names::NameHead;
+use super::note::Note;
+use super::planted::Fault;
 use super::queue::{DELAYED, EXPIRES, Entry, GATED, IN_FLIGHT, MOVED, PRESERVE};
 use super::source::{Moved, Source};
 use super::starts::StartHead;
@@ -53,6 +55,7 @@ impl Tables {
             kinds::START => self.apply_start(epoch, &StartHead::decode(head)?),
             kinds::PRODUCER_NAME => self.apply_name(&NameHead::decode(head)?),
             kinds::EXPORTED => self.exported = Some(Exported::decode(head)?),
+            kinds::NOTE => drop(Note::decode(head)?),
             _ => return Err(HeadError::Kind(kind)),
         }
         Ok(())
@@ -110,16 +113,34 @@ impl Tables {
             let pending = self.pending_entry(position, bytes, head, reference);
             let source = self.source_or_placeholder(reference.source);
             source.next_sequence = source.next_sequence.max(reference.sequence + 1);
+            let victim = || format!("{} {} {}", reference.source.0, reference.sequence, position.0);
+            let is_logged = self.live && !is_volatile(position);
+            if is_logged && self.planted.strikes(Fault::LoseArrival, victim) {
+                continue;
+            }
+            if is_logged && head.transaction == 0 && self.planted.strikes(Fault::DoubleArrival, victim) {
+                self.arrive_again(liveness, pending);
+            }
             if head.transaction == 0 {
                 self.hold(liveness, position);
                 self.add_entry(&pending);
             } else {
+                let source = self.source_or_placeholder(reference.source);
                 source.statistics.pending_messages += 1;
                 source.statistics.pending_bytes += u64::from(bytes);
                 self.hold(liveness, position);
                 self.transactions.entry(head.transaction).entries.push(pending);
             }
         }
+    }
+
+    /// For [`Fault::DoubleArrival`] alone.
+    fn arrive_again(&mut self, liveness: &mut impl Liveness, mut pending: PendingEntry) {
+        pending.entry.sequence += 1;
+        let source = self.source_or_placeholder(pending.source);
+        source.next_sequence = source.next_sequence.max(pending.entry.sequence + 1);
+        self.hold(liveness, pending.entry.position);
+        self.add_entry(&pending);
     }
 
     fn pending_entry(&self, position: Position, bytes: u32, head: &MessageHead, reference: &Reference) -> PendingEntry {
@@ -171,11 +192,22 @@ impl Tables {
     }
 
     pub fn end_references(&mut self, liveness: &mut impl Liveness, head: &TerminalHead) {
+        let victim = || {
+            format!(
+                "{} {}",
+                head.source.0,
+                head.ranges.first().map_or(0, |(first, _)| *first)
+            )
+        };
+        if self.live && self.planted.strikes(Fault::EndTooLittle, victim) {
+            return;
+        }
+        let next = self.planted_end(head);
         let Some(source) = self.sources.get_mut(&head.source) else {
             return;
         };
         let mut removed: smallvec::SmallVec<[(u8, Entry); 64]> = smallvec::SmallVec::new();
-        for (first, last) in &head.ranges {
+        for (first, last) in head.ranges.iter().chain(&next) {
             source.queue.remove_range(*first, *last, |priority, entry| {
                 removed.push((priority, entry));
             });
@@ -194,6 +226,20 @@ impl Tables {
         for (priority, entry) in removed {
             self.note_removed(liveness, head.source, priority, &entry);
         }
+    }
+
+    /// For [`Fault::EndTooMuch`] alone: what waits behind that which ends.
+    fn planted_end(&mut self, head: &TerminalHead) -> Option<(u64, u64)> {
+        let (_, last) = head.ranges.last()?;
+        let source = self.sources.get(&head.source).filter(|_| self.live)?;
+        let next = source
+            .queue
+            .find(last + 1)
+            .filter(|(_, entry)| !entry.is(IN_FLIGHT))?
+            .1
+            .sequence;
+        let victim = || format!("{} {next}", head.source.0);
+        self.planted.strikes(Fault::EndTooMuch, victim).then_some((next, next))
     }
 
     /// What a transaction acknowledged is nobody else's until it is decided.

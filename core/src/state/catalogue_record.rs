@@ -33,6 +33,8 @@ pub mod kinds {
     pub const PRODUCER_NAME: u8 = 26;
     /// A cut was exported whole.
     pub const EXPORTED: u8 = 27;
+    /// Something for audits.
+    pub const NOTE: u8 = 28;
 }
 
 /// Where a destination comes from (EMS-DEST-A03).

@@ -19,6 +19,7 @@ use super::queue::{DEAD, DELAYED, Entry, IN_FLIGHT, MOVED};
 use super::source::Source;
 use super::tables::Tables;
 use super::volatile::is_volatile;
+use super::witness::Counted;
 
 /// What goes while it is not walked is saved, up to so many at a time; a cut that would need more is given up.
 const SAVED_MAX: usize = 2_000_000;
@@ -90,6 +91,8 @@ pub struct CutBegun {
     pub pending: Vec<CutRow>,
     /// These transactions.
     pub transactions: Vec<CutTransaction>,
+    /// What was counted apart from the tables, in no order.
+    pub counters: Vec<(SourceId, Counted)>,
 }
 
 /// How far a walk came.
@@ -261,6 +264,7 @@ impl State {
             checkpoint_end,
             pending,
             transactions,
+            counters: self.witness.all(&self.tables),
         })
     }
 
@@ -284,6 +288,31 @@ impl State {
     /// Gives a cut up.
     pub fn drop_cut(&mut self) {
         self.tables.cutting = None;
+    }
+}
+
+#[cfg(any(test, feature = "sim"))]
+impl State {
+    /// What a cut at the log's end would say, looked up in one go, for whoever checks one. How messages stand is left out.
+    #[must_use]
+    pub fn rows_now(&self) -> (Vec<CutRow>, Vec<CutTransaction>) {
+        let (mut rows, transactions) = self.tables.pending_rows();
+        for source in self.tables.sources.values().filter(|source| source.logged) {
+            let logged = source.queue.iter().filter(|(_, entry)| !is_volatile(entry.position));
+            rows.extend(logged.map(|(priority, entry)| CutRow {
+                source: source.id,
+                sequence: entry.sequence,
+                position: entry.position,
+                copy: entry.copy,
+                priority,
+                standing: Standing::Waiting,
+                attempts: 0,
+                bytes: entry.bytes,
+                moved: None,
+                transaction: 0,
+            }));
+        }
+        (rows, transactions)
     }
 }
 

@@ -4,6 +4,7 @@ use crate::log::Position;
 
 use super::catalogue_record::{Decision, TransactionHead};
 use super::ids::{SourceId, Xid};
+use super::planted::Fault;
 use super::queue::{DELAYED, EXPIRED, Entry, GATED};
 use super::tables::{Decided, Gate, Liveness, Tables};
 use super::timers::{Timer, TimerKind};
@@ -69,6 +70,11 @@ impl Tables {
             for pending in group {
                 let mut pending = *pending;
                 self.forget_pending(&pending);
+                let entry = pending.entry;
+                let victim = || format!("{} {} {}", pending.source.0, entry.sequence, entry.position.0);
+                if self.live && self.planted.strikes(Fault::LoseInCommit, victim) {
+                    continue;
+                }
                 if !self.sources.contains_key(&pending.source) {
                     // Deleted while the transaction was open.
                     self.release(liveness, pending.entry.position);

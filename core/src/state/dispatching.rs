@@ -17,6 +17,7 @@ use super::terminal_record::{MoveHead, Reason};
 use super::timers::TimerKind;
 use super::upkeep::ReadJob;
 use super::volatile::{VolatileRead, is_volatile};
+use super::witness::What;
 
 /// What is next for a consumer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -328,6 +329,14 @@ impl State {
         let Some(source) = self.tables.sources.get_mut(&id) else {
             return Released::NotInFlight;
         };
+        // What an open transaction took is its own: given back, it could be taken twice.
+        if source
+            .queue
+            .flight(sequence)
+            .is_some_and(|flight| flight.transaction != 0)
+        {
+            return Released::NotInFlight;
+        }
         let Some((priority, entry)) = source.queue.give_back(sequence) else {
             return Released::NotInFlight;
         };
@@ -338,6 +347,7 @@ impl State {
         source.statistics.in_flight_messages -= 1;
         source.statistics.in_flight_bytes -= u64::from(entry.bytes);
         source.note_return(priority, sequence);
+        self.witness.released(id);
         self.tables.mark_dirty(id);
         let Some(source) = self.tables.sources.get(&id) else {
             return Released::Returned;
@@ -428,7 +438,10 @@ impl State {
         } else {
             self.head_buffer.clear();
             head.encode(&mut self.head_buffer)?;
-            self.append_event(kinds::MOVE)?
+            let position = self.append_event(kinds::MOVE)?;
+            self.witness.count(0, from, What::Ended(reason), 1);
+            self.witness.count(0, to, What::Arrived, 1);
+            position
         };
         self.tables.apply_move(&mut self.log, position, &head);
         Ok(())

@@ -10,6 +10,7 @@ use super::ids::{DestinationId, SourceId};
 use super::queue::{Entry, GATED};
 use super::terminal_record::{Reason, TERMINAL_MESSAGES_MAX, TerminalHead};
 use super::volatile::is_volatile;
+use super::witness::What;
 
 /// What is to be discarded, each with its priority.
 pub(super) type Discards = SmallVec<[(u8, Entry); 8]>;
@@ -158,6 +159,8 @@ impl State {
         self.head_buffer.clear();
         head.encode(&mut self.head_buffer)?;
         let position = self.append_event_for(kinds::TERMINAL, purpose_of(head.reason))?;
+        let what = What::Ended(head.reason);
+        self.witness.count(head.transaction, head.source, what, head.count());
         self.tables.apply_terminal(&mut self.log, position, head);
         Ok(position)
     }

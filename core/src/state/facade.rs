@@ -25,6 +25,7 @@ use super::starts::{Start, StartHead, Starts};
 use super::tables::{Liveness, Recovering, Tables};
 use super::upkeep::ReadJob;
 use super::volatile::{VolatileStore, is_volatile};
+use super::witness::Witness;
 
 /// How a state is opened.
 #[derive(Clone, Debug)]
@@ -111,6 +112,7 @@ pub struct State {
     /// A forced start is over once the log is durable up to here, and nothing is owed of it.
     pub(super) force_ends: Option<Position>,
     pub(super) totals: Totals,
+    pub(super) witness: Witness,
 }
 
 /// What the whole state did since its start.
@@ -167,6 +169,7 @@ impl State {
         log.keep_for_checkpoint(tables.checkpoint_bytes);
         tables.live = !follows;
         let checkpoint_end = tables.checkpoint;
+        let witness = Witness::begin(&tables);
         let mut state = Self {
             log,
             tables,
@@ -195,6 +198,7 @@ impl State {
             checkpoint_owed: false,
             force_ends: None,
             totals: Totals::default(),
+            witness,
         };
         state.begin(options.start, &report, is_forced)?;
         state.bridge_incarnation = state.next_incarnation()?;
@@ -355,6 +359,7 @@ impl State {
         self.tables.drop_unnamed(&mut self.log);
         self.tables.inherit_watermarks();
         self.tables.live = true;
+        self.witness = Witness::begin(&self.tables);
         self.log_start(start)?;
         self.bridge_incarnation = self.next_incarnation()?;
         Ok(())
@@ -365,6 +370,7 @@ impl State {
         if self.tables.live {
             self.log_start(start)?;
         }
+        self.note_losses(report);
         self.settle_forced(report, is_forced)
     }
 

@@ -9,6 +9,7 @@ use super::starts::StartHead;
 pub use super::catalogue_record::{Decision, DestinationHead, SubscriptionHead, TransactionHead, WatermarkHead, kinds};
 pub use super::checkpoint_record::Item;
 pub use super::message_record::MessageHead;
+pub use super::note::{Note, Told};
 pub use super::terminal_record::{MoveHead, TerminalHead};
 
 /// A record's head, decoded.
@@ -36,6 +37,8 @@ pub enum Event {
     ProducerName,
     /// A cut was exported whole.
     Exported,
+    /// Something for audits.
+    Note(Note),
 }
 
 impl Event {
@@ -61,6 +64,7 @@ impl Event {
                 NameHead::decode(head)?;
                 Self::ProducerName
             }
+            kinds::NOTE => Self::Note(Note::decode(head)?),
             kinds::EXPORTED => {
                 Exported::decode(head)?;
                 Self::Exported

@@ -6,6 +6,14 @@ use std::fmt;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct SourceId(pub u64);
 
+impl SourceId {
+    /// Whether it outlives the process, so that cuts and events tell of it.
+    #[must_use]
+    pub const fn is_kept(self) -> bool {
+        self.0 < UNLOGGED_ID
+    }
+}
+
 /// A queue or a topic. A queue's source has the same number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct DestinationId(pub u64);

@@ -41,6 +41,8 @@ mod knowing;
 mod looking;
 mod message_record;
 mod names;
+mod note;
+mod planted;
 mod producers;
 mod properties;
 mod publishing;
@@ -63,6 +65,7 @@ mod transacting;
 mod transaction;
 mod upkeep;
 mod volatile;
+mod witness;
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -84,6 +87,7 @@ pub use ids::{DestinationId, Kind, Now, SourceId, Tx, UNDELIVERED, XID_PART_BYTE
 pub use looking::{BrowseCursor, BrowseNext};
 pub use message_record::{MessageCopy, MessageHead, Reference};
 pub use names::{NameError, Named, PRODUCER_NAME_CHARS_MAX};
+pub use note::{Loss, Note, Told};
 pub use producers::ProducerKnowledge;
 pub use properties::{OverflowPolicy, Properties, Store, StoreDefinition, StoreIndex, Stores};
 pub use publishing::{Accepted, Durability, Incoming};
@@ -96,3 +100,4 @@ pub use starts::{SECRET_BYTES, Start, TOKEN_BYTES};
 pub use terminal_record::Reason;
 pub use transacting::Committed;
 pub use upkeep::{ReadJob, ReadJobDone, UpkeepDone, UpkeepJob};
+pub use witness::Counted;

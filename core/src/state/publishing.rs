@@ -16,6 +16,7 @@ use super::error::PublishError;
 use super::facade::State;
 use super::ids::{DestinationId, Kind, SourceId, Tx};
 use super::message_record::{COPIES_MAX, MessageCopy, MessageHead, Reference};
+use super::planted::Fault;
 use super::records::check_appended;
 use super::refusals::Refusal;
 use super::room::{Room, refuses, room};
@@ -68,7 +69,7 @@ pub enum Durability {
 }
 
 /// A message that was taken in.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Accepted {
     /// What its confirmation may say, once `wait_for` is committed.
     pub durability: Durability,
@@ -177,6 +178,7 @@ impl State {
                 Durability::Accepted
             };
             let wait_for = (last.position >= self.tables.committed).then_some(last.position);
+            self.witness.duplicate(to.source());
             return Ok(Accepted {
                 durability,
                 wait_for,
@@ -190,10 +192,21 @@ impl State {
         {
             return Err(PublishError::UnknownProducer);
         }
+        if self.tables.planted.loses(incoming) {
+            return Ok(Accepted {
+                durability: Durability::Durable,
+                ..Accepted::default()
+            });
+        }
         let mut planning = std::mem::take(&mut self.planning);
-        let result = self
+        let mut result = self
             .plan(&mut planning, to, incoming)
             .and_then(|()| self.store(&mut planning, to, incoming));
+        if result.is_ok() && self.tables.planted.hits(Fault::DoubleMessage, &planning.head) {
+            result = self
+                .plan(&mut planning, to, incoming)
+                .and_then(|()| self.store(&mut planning, to, incoming));
+        }
         self.planning = planning;
         if let (Err(error), Some(tx)) = (&result, incoming.transaction) {
             // All or nothing: with this message missing the transaction can only be rolled back (EMS-TX-A02).
@@ -317,6 +330,9 @@ impl State {
                     name,
                 });
             };
+            if self.tables.planted.hits(Fault::MissBridge, &planning.head) {
+                continue;
+            }
             self.bridged += 1;
             self.tables.catalogue.refresh_routes(id);
             self.plan_copy(planning, id, incoming, Some((self.bridge_incarnation, self.bridged)))?;
@@ -413,6 +429,7 @@ impl State {
         if logged {
             // Here alone, before the head's length is asked for: however many copies, one sum. In memory nothing asks for it.
             planning.head.checksum = Some(incoming.view.body().checksum(incoming.uploaded));
+            self.tables.planted.spoil(&mut planning.head);
         }
         let discarding = std::mem::take(&mut planning.discarding);
         let chosen = self.choose_for(&planning.head, &discarding, payload.len() as u64, logged)?;
@@ -427,6 +444,7 @@ impl State {
                 let producers = &mut self.tables.producers;
                 producers.arrive_unlogged(incoming.incarnation, to, incoming.sequence, &planning.head.refused);
             }
+            self.witness.unwanted(to.source());
             self.count_published(planning, payload.len() as u64);
             return Ok(Accepted {
                 durability: Durability::Accepted,
@@ -443,6 +461,7 @@ impl State {
             &planning.head,
             &planning.unlogged,
         );
+        self.witness.arrived(&planning.head, &planning.unlogged);
         // Behind the message: a crash in between leaves both, never neither.
         for (source, discarded) in &chosen {
             self.discard(*source, discarded)?;

@@ -7,6 +7,7 @@ use super::codec::HeadError;
 use super::exported::Exported;
 use super::message_record::MessageHead;
 use super::names::NameHead;
+use super::note::Note;
 use super::starts::StartHead;
 use super::terminal_record::{MoveHead, TerminalHead};
 
@@ -26,6 +27,7 @@ pub fn check(kind: u8, head: &[u8]) -> Result<(), HeadError> {
         kinds::START => StartHead::decode(head).map(|_| ()),
         kinds::PRODUCER_NAME => NameHead::decode(head).map(|_| ()),
         kinds::EXPORTED => Exported::decode(head).map(|_| ()),
+        kinds::NOTE => Note::decode(head).map(|_| ()),
         kinds::CHECKPOINT => checkpoint_record::check(head),
         _ => Err(HeadError::Kind(kind)),
     }

@@ -32,6 +32,7 @@ impl Rewriter for Tables {
             | kinds::START
             | kinds::PRODUCER_NAME
             | kinds::EXPORTED
+            | kinds::NOTE
                 if superseded =>
             {
                 Rewrite::Drop

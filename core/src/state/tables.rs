@@ -17,6 +17,7 @@ use super::destroyed::Destroyed;
 use super::exported::Exported;
 use super::ids::{DestinationId, Kind, Now, SourceId, UNDELIVERED};
 use super::names::Names;
+use super::planted::Planted;
 use super::producers::Producers;
 use super::properties::Stores;
 use super::queue::{DELAYED, EXPIRES, Entry, MOVED, PRESERVE};
@@ -119,6 +120,8 @@ pub(super) struct Tables {
     pub exported: Option<Exported>,
     /// A cut that is being walked.
     pub cutting: Option<Box<Cutting>>,
+    /// What tests have go wrong.
+    pub planted: Planted,
 }
 
 impl Tables {
@@ -152,6 +155,7 @@ impl Tables {
             checkpoint_bytes: 0,
             exported: None,
             cutting: None,
+            planted: Planted::from_environment(),
         };
         let mut undelivered = Source::new(UNDELIVERED.source(), Some(UNDELIVERED), true);
         undelivered.named = true;

@@ -163,6 +163,8 @@ impl State {
         } else {
             Position::ZERO
         };
+        self.witness
+            .decide(id, true, |source| self.tables.sources.contains_key(&source));
         self.tables.apply_commit(&mut self.log, position, id);
         // What no record names is done with as well; it was left out of the terminal records.
         for (source, sequence) in unlogged {
@@ -269,6 +271,7 @@ impl State {
         } else {
             Position::ZERO
         };
+        self.witness.decide(id, false, |_| false);
         for (source, priority, entry) in self.tables.apply_rollback(&mut self.log, position, id) {
             let maximum = self
                 .tables

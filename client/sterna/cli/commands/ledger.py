@@ -1,20 +1,24 @@
-"""`sterna ledger`: what clients wrote down of what they sent and received: to be seen, and to be checked."""
+"""`sterna ledger`: what clients wrote down of what they sent and received: see it, check it, bring it to audits."""
 
 from collections import Counter
 from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from sterna import ledger
 from sterna.cli import options
+from sterna.cli.commands.snapshot import audits, opened_store
 from sterna.cli.exits import CommandError, complain
 from sterna.cli.output import Column, Format, Printer, print_rows
 from sterna.errors import LedgerDamagedError, LedgerError
 
+if TYPE_CHECKING:
+    from sterna_audit.pushing import Pushed
+
 app = typer.Typer(
-    help="Ledgers of clients: see what they say, check them.",
+    help="Ledgers of clients: see what they say, check them, bring them to where audits are.",
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -28,6 +32,11 @@ _VERIFIED = (
     *(Column("FILE", "file"), Column("STATE", "state"), Column("CLIENT", "client_id")),
     *(Column(title, title.lower(), "right") for title in ("SENT", "CONFIRMED", "RECEIVED")),
     *(Column("TORN", "torn_bytes", "right"), Column("CAUSE", "cause")),
+)
+
+_PUSHED = (
+    *(Column("FILE", "file"), Column("STATE", "state"), Column("THERE", "path"), Column("BYTES", "bytes", "right")),
+    *(Column("BEFORE", lambda row: "yes" if row["was_there"] else ""), Column("CAUSE", "cause")),
 )
 
 
@@ -64,6 +73,47 @@ def verify(
     damaged = [row["file"] for row in rows if row["cause"]]
     if damaged:
         raise CommandError(f"{len(damaged)} of {len(rows)} files cannot be trusted: {', '.join(damaged)}")
+
+
+@app.command(
+    epilog=options.examples(
+        "sterna ledger push /var/lib/billing/ledger s3://audits/ledgers --remove", "sterna ledger push ledger /ledgers"
+    )
+)
+def push(
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="Where clients write them.", exists=True, file_okay=False)
+    ],
+    root: Annotated[str, typer.Argument(metavar="URI", help="Where to: a folder, or s3://BUCKET/PREFIX.")],
+    remove: Annotated[
+        bool, typer.Option("--remove", help="Remove closed files from the folder when they are there.")
+    ] = False,
+    output: options.Output = Format.TABLE,
+) -> None:
+    """Bring ledgers to where audits find them. Run it again and again: what is there already is not brought anew.
+
+    Files that are still written are brought as far as they are. Exit code 1 when one is damaged, or cannot be read.
+    """
+    with audits():
+        from sterna_audit.pushing import push as pushing
+
+        rows = [_pushed(one) for one in pushing(folder, opened_store(root), removes=remove)]
+    print_rows(rows, _PUSHED, output)
+    damaged = [row["file"] for row in rows if row["cause"]]
+    if damaged:
+        raise CommandError(f"{len(damaged)} of {len(rows)} files cannot be trusted: {', '.join(damaged)}")
+
+
+def _pushed(one: "Pushed") -> dict[str, Any]:
+    return {
+        "file": str(one.file),
+        "state": one.state,
+        "path": one.path,
+        "bytes": one.size,
+        "was_there": one.was_there,
+        "removed": one.removed,
+        "cause": one.why,
+    }
 
 
 def _verified(file: Path) -> dict[str, Any]:

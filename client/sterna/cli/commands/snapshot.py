@@ -1,5 +1,7 @@
 """`sterna snapshot`: the snapshots of brokers' stores that somebody keeps: see, verify and prune them.
 
+Taking one is in `snapshot_create`.
+
 It is the audits' own (`sterna_audit`), which is imported only here and only when it is asked for.
 """
 
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from sterna_audit.snapshots.stores import Store
 
 app = typer.Typer(
-    help="Snapshots of brokers' stores, for audits: see, verify and prune those that are kept.",
+    help="Snapshots of brokers' stores, for audits: take them; see, verify and prune those that are kept.",
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -58,10 +60,10 @@ def list_(
     root: Root, cluster: ClusterOption = "", broker: BrokerOption = "", output: options.Output = Format.TABLE
 ) -> None:
     """Show what is kept, half-written ones among it. Nothing is verified but that manifests can be read."""
-    with _audits():
+    with audits():
         from sterna_audit.snapshots import reading
 
-        store = _store(root)
+        store = opened_store(root)
         rows = [
             _row(reading.find(store, place, number))
             for place in _places(store, cluster, broker)
@@ -95,11 +97,11 @@ def verify(
 
     Each fault is a row of the answer; ends with 8 when there is one, and with 4 when there is nothing to verify.
     """
-    with _audits():
+    with audits():
         from sterna_audit.snapshots import chains
 
         verifier = _verifier(key, unsigned=unsigned)
-        store = _store(root)
+        store = opened_store(root)
         places = _places(store, cluster, broker)
         if not places:
             raise CommandError(f"there are no snapshots in {store.uri}", exit_code=Exit.NOT_FOUND)
@@ -144,13 +146,13 @@ def prune(
     What is gone is written down and signed, so that the rest can still be verified. Ends with 7 when something that is
     broken was in the way.
     """
-    with _audits():
+    with audits():
         from sterna_audit.snapshots import pruning
 
         retention = _retention(keep, keep_table or [])
         verifier = _verifier(key, unsigned=unsigned)
-        signer = _signer(sign_with, unsigned=unsigned, dry_run=dry_run)
-        store = _store(root)
+        signer = signer_of(sign_with, "what is gone", unsigned=unsigned or dry_run)
+        store = opened_store(root)
         found = [
             pruning.prune(store, place, retention, signer, verifier, dry_run=dry_run)
             for place in _places(store, cluster, broker)
@@ -164,21 +166,24 @@ def prune(
 
 
 @contextmanager
-def _audits() -> Iterator[None]:
+def audits() -> Iterator[None]:
     """What needs the audits; their errors are the command line's."""
     missing = next((name for name in ("pyarrow", "numpy", "cryptography") if not importlib.util.find_spec(name)), None)
     if missing is not None or not importlib.util.find_spec("sterna_audit"):
         raise CommandError(f"snapshots need {missing or 'sterna_audit'}", remedy="pip install 'sterna[audit]'")
+    from sterna_audit.exporting import ExportError
     from sterna_audit.snapshots.pruning import PruningError
     from sterna_audit.snapshots.stores import StoreError
+    from sterna_audit.snapshots.writing import RowsError
 
     try:
         yield
-    except (StoreError, PruningError) as error:
+    except (ExportError, PruningError, RowsError, StoreError) as error:
         raise CommandError(str(error)) from error
 
 
-def _store(root: str) -> "Store":
+def opened_store(root: str) -> "Store":
+    """Where snapshots are, by what the command line says."""
     from sterna_audit.snapshots.stores import open_store
 
     try:
@@ -204,12 +209,13 @@ def _verifier(keys: list[Path] | None, *, unsigned: bool) -> "Verifier | None":
         raise usage(str(error)) from error
 
 
-def _signer(path: Path | None, *, unsigned: bool, dry_run: bool) -> "Signer | None":
+def signer_of(path: Path | None, what: str, *, unsigned: bool) -> "Signer | None":
+    """Who signs something; None: nobody, as was asked for."""
     from sterna_audit.snapshots.keys import KeyFileError, read_signer
 
     if path is None:
-        if not unsigned and not dry_run:
-            raise usage("nobody signs what is gone", "give --sign-with FILE, or --unsigned")
+        if not unsigned:
+            raise usage(f"nobody signs {what}", "give --sign-with FILE, or --unsigned")
         return None
     try:
         return read_signer(path)
@@ -228,25 +234,29 @@ def _retention(keep: str, tables: Iterable[str]) -> "Retention":
 
 
 def _row(snapshot: "Snapshot") -> dict[str, Any]:
-    from datetime import UTC, datetime
-
     row: dict[str, Any] = {"cluster": snapshot.place.cluster, "broker": snapshot.place.broker, "cut": snapshot.number}
     manifest = snapshot.manifest
     if manifest is None:
         state = "half-written" if snapshot.is_half_written else "broken"
         empty = dict.fromkeys(("position", "taken", "rows", "bytes"))
         return {**row, "state": state, **empty, "key": "", "findings": [str(one) for one in snapshot.findings]}
-    taken = datetime.fromtimestamp(min(manifest.cut.time_ms // 1000, 253_402_300_799), UTC)
     return {
         **row,
         "state": "broken" if snapshot.findings else "whole",
         "position": manifest.cut.position,
-        "taken": taken.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "taken": taken_at(manifest.cut.time_ms),
         "rows": sum(entry.rows for entry in manifest.files.values()),
         "bytes": sum(entry.bytes for entry in manifest.files.values()),
         "key": manifest.key or "unsigned",
         "findings": [str(one) for one in snapshot.findings],
     }
+
+
+def taken_at(time_ms: int) -> str:
+    """When a cut was taken, as people read it."""
+    from datetime import UTC, datetime
+
+    return datetime.fromtimestamp(min(time_ms // 1000, 253_402_300_799), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _verdict(chain: "Chain", verifier: "Verifier | None") -> str:

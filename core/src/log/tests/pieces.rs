@@ -500,3 +500,41 @@ fn a_rewrite_that_left_a_record_out_frees_what_had_to_outlive_it() {
     assert!(host.log.segments.find(positions[1]).unwrap().compacted);
     assert_eq!(blockers(&mut host), 0);
 }
+
+#[test]
+fn of_a_segment_that_is_being_sealed_heads_are_not_told_before_it_is() {
+    let mut host = filled(8, 300, 500);
+    let (start, end) = (host.log.start(), host.log.end());
+    let all = |log: &Log| {
+        let (mut at, mut found) = (start, Vec::new());
+        loop {
+            match log.heads(at, end) {
+                Sought::Here(request) => {
+                    at = request.to;
+                    let mut heads = request.run().unwrap();
+                    while let Some(head) = heads.next_head() {
+                        found.push(head.position);
+                    }
+                }
+                Sought::Later => return None,
+                Sought::Nowhere => return Some(found),
+            }
+        }
+    };
+    let expected = all(&host.log);
+    assert!(expected.as_ref().is_some_and(|found| found.len() >= 300));
+    let mut sealing = 0;
+    let mut random = Random::new(9);
+    for _ in 0..400 {
+        host.append(&mut random, 500).unwrap();
+        host.commit().unwrap();
+        while let Some(job) = host.log.maintenance(&KeepAll) {
+            let found = all(&host.log);
+            assert!(found.is_none() || found == expected);
+            sealing += usize::from(found.is_none());
+            host.log.complete_maintenance(job.run()).unwrap();
+            assert_eq!(all(&host.log), expected);
+        }
+    }
+    assert!(sealing > 0, "the segment in question was never sealed");
+}

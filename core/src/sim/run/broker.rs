@@ -1,5 +1,6 @@
 //! The world of a run: clients, the machine, and the wires between them, one step at a time.
 
+use super::auditing::Auditor;
 use super::client::Client;
 use super::env::{Beside, Env};
 use super::follower::Follower;
@@ -30,6 +31,8 @@ pub struct World {
     pub deciding: Vec<(super::env::Prepared, crate::log::Position)>,
     /// A second state fed from the first one's log.
     pub follower: Option<Follower>,
+    /// Whoever exports cuts, in some runs.
+    pub auditor: Option<Auditor>,
     /// Times the broker stopped and started.
     pub restarts: u64,
     /// Nothing goes wrong any more.
@@ -73,6 +76,8 @@ impl World {
             .map(|(id, plan)| Client::new(id, plan, &mut producers))
             .collect();
         let mut follower = env.random.one_in(2).then(|| Follower::new(&machine, seed));
+        let auditor = env.audits.then(|| Auditor::new(&mut env));
+        machine.bounds = auditor.as_ref().map(Auditor::bounds);
         machine.start(&mut env, follower.as_mut());
         Self {
             env,
@@ -83,6 +88,7 @@ impl World {
             purges: Vec::new(),
             deciding: Vec::new(),
             follower,
+            auditor,
             restarts: 0,
             calm: false,
             last_stream: 0,
@@ -104,6 +110,9 @@ impl World {
     /// One step.
     pub fn step(&mut self) {
         self.restart_if_finished();
+        if self.env.audits && self.env.random.one_in(8) {
+            self.exporter_acts();
+        }
         match self.env.random.below(100) {
             0..=17 => self.client_acts(),
             18..=37 => self.batch_arrives(),
@@ -225,7 +234,7 @@ impl World {
 
     /// Asks the broker what is ready; notes purges that have become durable.
     pub fn poll(&mut self) {
-        self.machine.poll(&mut self.env);
+        self.poll_machine();
         self.settle_decisions();
         if let Some(host) = &self.machine.host {
             let committed = host.engine().state().committed();
@@ -237,6 +246,17 @@ impl World {
             durable
                 .into_iter()
                 .for_each(|(place, _)| self.env.note(Event::Purged(place)));
+        }
+    }
+
+    /// Asks the broker, and looks whether a cut began or ended.
+    pub(super) fn poll_machine(&mut self) {
+        if let Some(auditor) = &mut self.auditor {
+            auditor.look_before(&mut self.machine);
+        }
+        self.machine.poll(&mut self.env);
+        if let Some(auditor) = &mut self.auditor {
+            auditor.look_after(&mut self.env, &mut self.machine);
         }
     }
 

@@ -12,10 +12,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::auditing::adjoin;
 use super::broker::World;
 use super::env::Env;
 use crate::log::{Dropped, LogError, Position, RecoveryReport};
 use crate::sim::SimDisk;
+use crate::sim::audit::pieces;
+use crate::snapshot::keeper::{Bounds, Keeper, Progress};
 use crate::state::{Payload, ReadJob, Start, State, StateError, StateOptions};
 
 /// What a loss of one sector takes.
@@ -51,6 +54,7 @@ impl World {
         let mut probe = Probe {
             env: &mut self.env,
             options,
+            bounds: self.machine.bounds,
             proven,
             file,
             what,
@@ -82,6 +86,7 @@ impl World {
         let mut probe = Probe {
             env: &mut self.env,
             options,
+            bounds: self.machine.bounds,
             proven,
             file: String::new(),
             what: "nothing yet".to_owned(),
@@ -125,6 +130,8 @@ fn damage(env: &mut Env, disk: &SimDisk) -> Option<(String, String)> {
 struct Probe<'a> {
     env: &'a mut Env,
     options: StateOptions,
+    /// What may be kept for audits, where cuts are taken.
+    bounds: Option<Bounds>,
     /// What lies below is known to be durable by more than the last write.
     proven: Position,
     /// The damaged file.
@@ -139,10 +146,16 @@ impl Probe<'_> {
         self.env.complaints.push(line);
     }
 
-    fn open(&self, disk: &SimDisk, forced: bool) -> Result<(State, RecoveryReport), StateError> {
+    fn open(&mut self, disk: &SimDisk, forced: bool) -> Result<(State, RecoveryReport), StateError> {
         let mut options = self.options.clone();
         options.log.force_start = forced;
-        State::open(Arc::new(disk.clone()), options, self.env.now())
+        let (mut state, report) = State::open(Arc::new(disk.clone()), options, self.env.now())?;
+        if let Some(bounds) = self.bounds
+            && let Err(wrong) = judge_kept(disk, &mut state, bounds)
+        {
+            self.complain(&wrong);
+        }
+        Ok((state, report))
     }
 
     fn run(&mut self, sound: &SimDisk, damaged: &SimDisk) {
@@ -244,6 +257,11 @@ impl Probe<'_> {
         here: &Messages,
     ) {
         let end = state.log().end();
+        if end > reference.log().end() {
+            // Behind what it drops a forced start reads on, where a plain one cut an unproven tail: what that tail ended is
+            // not lost.
+            return;
+        }
         let lost: Vec<(Key, Position)> = there
             .iter()
             .filter(|(key, position)| {
@@ -305,6 +323,25 @@ impl Probe<'_> {
             }
         }
     }
+}
+
+/// What is kept for audits keeps no store from starting, and what is told of it is whole or told to be missing.
+fn judge_kept(disk: &SimDisk, state: &mut State, bounds: Bounds) -> Result<(), String> {
+    let opened = Keeper::open(Arc::new(disk.clone()), state, bounds);
+    let mut keeper = opened.map_err(|error| format!("what is kept for audits refuses the start: {error}"))?;
+    for _ in 0..JOBS_A_SECOND {
+        let Some(job) = keeper.next_job(state) else { break };
+        keeper.complete(state, job.run());
+    }
+    if let Progress::Ready { cut, events, gaps, .. } = keeper.progress(state) {
+        adjoin(&cut, &events, &gaps)?;
+        for header in std::iter::once(&cut).chain(&events) {
+            // What is damaged inside is found by whoever reads it.
+            let _ = pieces(disk, header);
+        }
+    }
+    keeper.let_go(state);
+    Ok(())
 }
 
 /// Writes what there is to write, and does upkeep.

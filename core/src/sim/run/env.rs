@@ -12,6 +12,9 @@ use std::collections::BTreeSet;
 /// The wall clock at the beginning of a run.
 const START_WALL_MS: i64 = 1_700_000_000_000;
 
+/// Drawn by itself, and chosen so that the reduced runs in `tests/defects` of what has nothing to do with cuts have none.
+const AUDITS_SALT: u64 = 110;
+
 /// A transaction that waits for its coordinator.
 #[derive(Clone, Copy, Debug)]
 pub struct Prepared {
@@ -67,6 +70,8 @@ pub struct Env {
     pub room: Option<u64>,
     /// What this run has that others do not.
     pub beside: Beside,
+    /// Cuts are taken in this run.
+    pub audits: bool,
     /// What happened, in words, when somebody wants to read it.
     pub told: Option<Vec<String>>,
 }
@@ -85,6 +90,7 @@ impl Env {
             complaints: Vec::new(),
             room: None,
             beside: Beside::of(seed),
+            audits: Random::new(seed ^ AUDITS_SALT).one_in(4),
             told: std::env::var_os("TELL").map(|_| Vec::new()),
         }
     }
@@ -253,6 +259,12 @@ pub struct Figures {
     pub takeovers: u64,
     /// Times a copy of the disk was damaged and compared.
     pub damages: u64,
+    /// Cuts that were read and judged.
+    pub cuts: u64,
+    /// Of these, to which events led from the cut before.
+    pub replays: u64,
+    /// Gaps that were told instead.
+    pub gaps: u64,
 }
 
 impl std::ops::AddAssign for Figures {
@@ -265,5 +277,8 @@ impl std::ops::AddAssign for Figures {
         self.comparisons += other.comparisons;
         self.takeovers += other.takeovers;
         self.damages += other.damages;
+        self.cuts += other.cuts;
+        self.replays += other.replays;
+        self.gaps += other.gaps;
     }
 }

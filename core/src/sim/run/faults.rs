@@ -60,6 +60,9 @@ impl World {
             }
             self.machine.crash(&mut self.env, true);
         }
+        if let Some(auditor) = &mut self.auditor {
+            auditor.look_at_start(&mut self.env, &mut self.machine);
+        }
     }
 
     fn jump_wall(&mut self, one_in: u64) {

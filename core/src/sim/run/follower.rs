@@ -269,7 +269,7 @@ impl World {
             return false;
         }
         for _ in 0..40 {
-            self.machine.poll(&mut self.env);
+            self.poll_machine();
             if !self.machine.run(Worker::Writer) {
                 break;
             }
@@ -335,6 +335,9 @@ impl World {
         let live = self.env.random.one_in(2) && !self.wall_jumped;
         let (disk, state) = follower.give_up(live);
         self.machine.inherit(disk, state);
+        if let Some(auditor) = &mut self.auditor {
+            auditor.has_moved = true;
+        }
         self.follower = Some(Follower::new(&self.machine, self.env.random.next_u64()));
         self.after_stop();
         self.takeovers += 1;

@@ -14,6 +14,8 @@ use crate::log::{OpenMode, Options, Position};
 use crate::name::DestinationName;
 use crate::sim::history::Event;
 use crate::sim::{Faults, SimDisk, Steps, Worker};
+use crate::snapshot::keeper::{Bounds, Keeper};
+use crate::snapshot::pieces::Header;
 use crate::state::{Kind, Properties, SECRET_BYTES, Start, State, StateOptions};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -37,6 +39,10 @@ pub struct Machine {
     proven: Position,
     /// A follower that goes on as the broker, at the next start.
     heir: Option<State>,
+    /// What may be kept for audits, where cuts are taken.
+    pub bounds: Option<Bounds>,
+    /// The cut that waited to be exported when the broker started.
+    pub found_cut: Option<Header>,
     /// Why the broker did not start.
     refused: Option<String>,
     /// How often it was started, so that each start brings another secret: the first one's has to hold.
@@ -95,6 +101,8 @@ impl Machine {
             options: options(env),
             proven: Position::ZERO,
             heir: None,
+            bounds: None,
+            found_cut: None,
             refused: None,
             starts: 0,
         }
@@ -133,7 +141,19 @@ impl Machine {
                     broker: "sim".to_owned(),
                     ..Settings::default()
                 };
+                let mut state = state;
+                let keeper = self
+                    .bounds
+                    .map(|bounds| Keeper::open(Arc::new(self.disk.clone()), &mut state, bounds));
                 let mut engine = Engine::new(state, settings, env.now());
+                self.found_cut = keeper
+                    .as_ref()
+                    .and_then(|keeper| keeper.as_ref().ok().and_then(Keeper::waiting));
+                match keeper {
+                    Some(Ok(keeper)) => engine = engine.with_snapshots(keeper),
+                    Some(Err(error)) => return self.refuse(env, &error.to_string()),
+                    None => {}
+                }
                 let configured = engine.configure(configuration());
                 for (kind, name, refused) in configured.refused {
                     env.complaints
@@ -146,14 +166,16 @@ impl Machine {
                 self.host = Some(Host::new(engine, Steps::interleaved(&self.disk)));
                 self.touched = true;
             }
-            Err(error) => {
-                // A power loss while it starts is for the next start; anything else is the end of the run.
-                if !self.disk.is_down() {
-                    env.complaints.push(format!("the broker does not start: {error}"));
-                }
-                self.refused = Some(error.to_string());
-            }
+            Err(error) => self.refuse(env, &error.to_string()),
         }
+    }
+
+    fn refuse(&mut self, env: &mut Env, why: &str) {
+        // A power loss while it starts is for the next start; anything else is the end of the run.
+        if !self.disk.is_down() {
+            env.complaints.push(format!("the broker does not start: {why}"));
+        }
+        self.refused = Some(why.to_owned());
     }
 
     /// The broker is gone, and what it had told nobody with it.

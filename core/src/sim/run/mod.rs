@@ -5,6 +5,7 @@
 //! everything is repaired, whoever was connected finishes, every place is drained, and the history is checked.
 
 mod answers;
+mod auditing;
 mod broker;
 mod client;
 mod consumer;
@@ -52,6 +53,7 @@ pub fn run_steps(seed: u64, steps: impl IntoIterator<Item = u32>) -> Outcome {
         crate::sim::history::Event::Handed(handed) => Some(handed),
         _ => None,
     });
+    let cuts = world.auditor.as_ref().map_or((0, 0, 0), |auditor| auditor.figures());
     let figures = Figures {
         messages: history.facts.messages.len() as u64,
         deliveries: u64::from(history.deliveries()),
@@ -61,6 +63,9 @@ pub fn run_steps(seed: u64, steps: impl IntoIterator<Item = u32>) -> Outcome {
         comparisons: world.comparisons(),
         takeovers: world.takeovers,
         damages: world.probes,
+        cuts: cuts.0,
+        replays: cuts.1,
+        gaps: cuts.2,
     };
     Outcome {
         violations,

@@ -3,33 +3,30 @@
 
 use std::sync::Arc;
 
-use arrow_array::RecordBatch;
-use arrow_ipc::reader::StreamReader;
 use proptest::prelude::*;
 
-use super::cuts::{Events, Found, Play, Step, numbers, step};
+use super::cuts::{Play, Step, step};
 use super::*;
+use crate::sim::audit::{Events, Found};
 use crate::sim::seeds::cases;
 use crate::snapshot::keeper::{Bounds, Keeper, KeeperError, Progress};
-use crate::snapshot::pieces::{Header, Reader};
-use crate::snapshot::tables;
 
 /// A broker whose cuts are taken and exported.
-struct Kept {
-    play: Play,
-    keeper: Option<Keeper>,
+pub(super) struct Kept {
+    pub(super) play: Play,
+    pub(super) keeper: Option<Keeper>,
     bounds: Bounds,
     /// What there was when the cut that waits, or is being written, began.
     expected: Option<Found>,
     /// What there was at the last cut that was exported.
     last: Option<Found>,
-    exported: u64,
+    pub(super) exported: u64,
     /// What there was at the cut before that.
     before: Option<Found>,
 }
 
 /// A broker whose segments are soon full, sealed and rewritten.
-fn small() -> Bench {
+pub(super) fn small() -> Bench {
     let mut options = small_options();
     options.log.segment_bytes = 64 * 1024;
     options.log.record_bytes_max = 32 * 1024;
@@ -38,9 +35,13 @@ fn small() -> Bench {
 }
 
 impl Kept {
-    fn new(bounds: Bounds) -> Self {
+    pub(super) fn new(bounds: Bounds) -> Self {
+        Self::on(Play::on(small(), 2_000), bounds)
+    }
+
+    pub(super) fn on(play: Play, bounds: Bounds) -> Self {
         let mut kept = Self {
-            play: Play::on(small(), 2_000),
+            play,
             keeper: None,
             bounds,
             expected: None,
@@ -52,13 +53,13 @@ impl Kept {
         kept
     }
 
-    fn open(&mut self) {
+    pub(super) fn open(&mut self) {
         let disk = Arc::new(self.play.bench.disk.clone());
         let bounds = self.bounds;
         self.keeper = Some(Keeper::open(disk, self.play.bench.state(), bounds).unwrap());
     }
 
-    fn restart(&mut self, loses_power: bool) {
+    pub(super) fn restart(&mut self, loses_power: bool) {
         // Before the state: what it claims must be claimed again before any upkeep.
         self.keeper = None;
         self.play.bench.state = None;
@@ -82,15 +83,21 @@ impl Kept {
             self.exported -= 1;
             assert_eq!(exported, self.exported);
             (self.expected, self.last) = (self.last.take(), self.before.take());
-            let progress = self.keeper.as_ref().unwrap().progress(self.play.bench.state());
+            let progress = self.progress();
             assert!(matches!(progress, Progress::Ready { .. }), "{progress:?}");
         }
     }
 
+    /// How far the next cut is.
+    pub(super) fn progress(&mut self) -> Progress {
+        let keeper = self.keeper.as_ref().unwrap();
+        keeper.progress(self.play.bench.state())
+    }
+
     /// Runs so many jobs of the keeper; whether one was left.
-    fn work(&mut self, jobs: usize) -> bool {
+    pub(super) fn work(&mut self, jobs: usize) -> bool {
         for _ in 0..jobs {
-            let now = Found::in_tables(&mut self.play.bench);
+            let now = Found::in_tables(self.play.bench.state());
             let keeper = self.keeper.as_mut().unwrap();
             let was_making = keeper.is_making();
             let job = keeper.next_job(self.play.bench.state());
@@ -104,7 +111,7 @@ impl Kept {
         true
     }
 
-    fn settle(&mut self) {
+    pub(super) fn settle(&mut self) {
         for _ in 0..1_000 {
             self.play.bench.settle();
             if !self.work(1) {
@@ -114,8 +121,8 @@ impl Kept {
         panic!("the work for audits does not come to an end");
     }
 
-    fn begin(&mut self) {
-        let now = Found::in_tables(&mut self.play.bench);
+    pub(super) fn begin(&mut self) {
+        let now = Found::in_tables(self.play.bench.state());
         let keeper = self.keeper.as_mut().unwrap();
         let was_making = keeper.is_making();
         keeper.begin(self.play.bench.state()).unwrap();
@@ -125,13 +132,14 @@ impl Kept {
     }
 
     /// Looks at the cut that waits, if one does, and has it exported.
-    fn export(&mut self) {
-        let progress = self.keeper.as_ref().unwrap().progress(self.play.bench.state());
+    pub(super) fn export(&mut self) {
+        let progress = self.progress();
         let Progress::Ready { cut, events, gaps, .. } = progress else {
             return;
         };
         assert_eq!(cut.number, self.exported + 1);
-        let found = self.read_cut(&cut);
+        let disk = self.play.bench.disk.clone();
+        let found = Found::in_file(&disk, &cut).unwrap();
         assert_eq!(Some(&found), self.expected.as_ref());
         let mut ranges: Vec<_> = events.iter().map(|header| (header.from, header.to)).collect();
         ranges.extend(gaps.iter().map(|gap| (gap.from, gap.to)));
@@ -146,9 +154,9 @@ impl Kept {
         if let Some(last) = self.before.clone().filter(|_| gaps.is_empty()) {
             let mut told = Events::default();
             for header in &events {
-                self.read(header, |name, batch| told.take(name, batch));
+                told.add_file(&disk, header).unwrap();
             }
-            assert_eq!(told.replay(last), found);
+            assert_eq!(told.replay(last), Ok(found.clone()));
         }
         let (state, keeper) = (self.play.bench.state.as_mut().unwrap(), self.keeper.as_mut().unwrap());
         let manifest = [cut.number as u8; 32];
@@ -158,73 +166,6 @@ impl Kept {
             Err(KeeperError::NoSuchCut(_))
         ));
         (self.last, self.exported, self.expected) = (Some(found), cut.number, None);
-    }
-
-    fn read(&self, header: &Header, mut take: impl FnMut(&'static str, &RecordBatch)) {
-        let number = if header.number > 0 {
-            header.number
-        } else {
-            header.from.0
-        };
-        let disk = &self.play.bench.disk;
-        let mut reader = Reader::open(disk, header.kind, number, header.store_id)
-            .unwrap()
-            .unwrap();
-        assert_eq!(reader.header, *header);
-        while let Some(piece) = reader.next_piece().unwrap() {
-            for batch in StreamReader::try_new(&piece.stream[..], None).unwrap() {
-                take(tables::table(piece.table).unwrap().name, &batch.unwrap());
-            }
-        }
-    }
-
-    fn read_cut(&self, cut: &Header) -> Found {
-        let mut found = Found::default();
-        let (mut positions, mut messages) = (Vec::new(), Vec::new());
-        self.read(cut, |name, batch| match name {
-            "deliverables" => {
-                let column = |name| numbers(batch, name);
-                let (states, transactions) = (column("state"), column("transaction"));
-                let keys = column("source").into_iter().zip(column("sequence"));
-                let places = column("position").into_iter().zip(column("copy"));
-                for (row, ((source, sequence), (position, copy))) in keys.zip(places).enumerate() {
-                    let key = (source as u64, sequence as u64, position as u64, copy as u8);
-                    if states[row] == 3 {
-                        found.pending.insert((transactions[row] as u64, key));
-                    } else {
-                        found.there.insert(key);
-                    }
-                    positions.push(position);
-                }
-            }
-            "messages" => messages.extend(numbers(batch, "position")),
-            "transactions" => {
-                for (transaction, decision) in numbers(batch, "transaction")
-                    .into_iter()
-                    .zip(numbers(batch, "decision"))
-                {
-                    if decision == 1 {
-                        found.prepared.entry(transaction as u64).or_default();
-                    }
-                }
-            }
-            "taken" => {
-                let sources = numbers(batch, "source");
-                let (firsts, lasts) = (numbers(batch, "first"), numbers(batch, "last"));
-                for (row, transaction) in numbers(batch, "transaction").into_iter().enumerate() {
-                    let ends = found.prepared.entry(transaction as u64).or_default();
-                    ends.extend((firsts[row]..=lasts[row]).map(|sequence| (sources[row] as u64, sequence as u64)));
-                }
-            }
-            _ => {}
-        });
-        positions.sort_unstable();
-        positions.dedup();
-        assert_eq!(
-            messages, positions,
-            "each message that waits has its row, once and in order"
-        );
-        found
     }
 }
 

@@ -12,6 +12,7 @@ mod cuts;
 mod dependencies;
 mod ends;
 mod forced;
+mod giving_way;
 mod keeping;
 mod limits;
 mod messages;

@@ -240,6 +240,27 @@ fn exported() -> impl Strategy<Value = Exported> {
     })
 }
 
+fn note() -> impl Strategy<Value = Note> {
+    let told = prop_oneof![
+        (number(), text(), text()).prop_map(|(incarnation, user, client_id)| Told::Opened {
+            incarnation,
+            user,
+            client_id,
+        }),
+        number().prop_map(|objects| Told::Configured { objects }),
+        (any::<bool>(), number(), number(), prop::option::of(number()), text()).prop_map(
+            |(torn, from, bytes, records, why)| Told::Lost {
+                loss: if torn { Loss::Torn } else { Loss::Dropped },
+                from: Position(from),
+                bytes,
+                records,
+                why,
+            }
+        ),
+    ];
+    (number(), told).prop_map(|(time_ms, told)| Note { time_ms, told })
+}
+
 fn item() -> impl Strategy<Value = Item> {
     prop_oneof![
         (number(), number(), number()).prop_map(|(next_id, generations, forgotten_up_to)| Item::Counters {
@@ -349,6 +370,14 @@ proptest! {
         head.encode(&mut bytes);
         prop_assert_eq!(check(kinds::PRODUCER_NAME, &bytes), Ok(()));
         prop_assert_eq!(NameHead::decode(&bytes), Ok(head));
+    }
+
+    #[test]
+    fn notes(head in note()) {
+        let mut bytes = Vec::new();
+        head.encode(&mut bytes);
+        prop_assert_eq!(Note::decode(&bytes), Ok(head));
+        prop_assert_eq!(check(kinds::NOTE, &bytes), Ok(()));
     }
 
     #[test]

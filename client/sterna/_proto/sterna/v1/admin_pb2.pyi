@@ -366,3 +366,147 @@ class CloseConnectionRequest(_message.Message):
 class CloseConnectionResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class BeginCutRequest(_message.Message):
+    __slots__ = ("wait_ms",)
+    WAIT_MS_FIELD_NUMBER: _ClassVar[int]
+    wait_ms: int
+    def __init__(self, wait_ms: _Optional[int] = ...) -> None: ...
+
+class BeginCutResponse(_message.Message):
+    __slots__ = ("number", "cut")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    CUT_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    cut: Cut
+    def __init__(self, number: _Optional[int] = ..., cut: _Optional[_Union[Cut, _Mapping]] = ...) -> None: ...
+
+class Cut(_message.Message):
+    __slots__ = ("cluster", "broker", "store_id", "number", "epoch", "position", "previous_position", "time_ms", "schema", "previous_manifest", "events", "gaps", "rows", "bytes")
+    CLUSTER_FIELD_NUMBER: _ClassVar[int]
+    BROKER_FIELD_NUMBER: _ClassVar[int]
+    STORE_ID_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    PREVIOUS_POSITION_FIELD_NUMBER: _ClassVar[int]
+    TIME_MS_FIELD_NUMBER: _ClassVar[int]
+    SCHEMA_FIELD_NUMBER: _ClassVar[int]
+    PREVIOUS_MANIFEST_FIELD_NUMBER: _ClassVar[int]
+    EVENTS_FIELD_NUMBER: _ClassVar[int]
+    GAPS_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    cluster: str
+    broker: str
+    store_id: str
+    number: int
+    epoch: int
+    position: int
+    previous_position: int
+    time_ms: int
+    schema: int
+    previous_manifest: bytes
+    events: _containers.RepeatedCompositeFieldContainer[CutRange]
+    gaps: _containers.RepeatedCompositeFieldContainer[CutGap]
+    rows: int
+    bytes: int
+    def __init__(self, cluster: _Optional[str] = ..., broker: _Optional[str] = ..., store_id: _Optional[str] = ..., number: _Optional[int] = ..., epoch: _Optional[int] = ..., position: _Optional[int] = ..., previous_position: _Optional[int] = ..., time_ms: _Optional[int] = ..., schema: _Optional[int] = ..., previous_manifest: _Optional[bytes] = ..., events: _Optional[_Iterable[_Union[CutRange, _Mapping]]] = ..., gaps: _Optional[_Iterable[_Union[CutGap, _Mapping]]] = ..., rows: _Optional[int] = ..., bytes: _Optional[int] = ...) -> None: ...
+
+class CutRange(_message.Message):
+    __slots__ = ("start", "end")
+    START_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    start: int
+    end: int
+    def __init__(self, start: _Optional[int] = ..., end: _Optional[int] = ...) -> None: ...
+
+class CutGap(_message.Message):
+    __slots__ = ("range", "reason")
+    RANGE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    range: CutRange
+    reason: str
+    def __init__(self, range: _Optional[_Union[CutRange, _Mapping]] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class ReadCutRequest(_message.Message):
+    __slots__ = ("store_id", "number", "position")
+    STORE_ID_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    store_id: str
+    number: int
+    position: int
+    def __init__(self, store_id: _Optional[str] = ..., number: _Optional[int] = ..., position: _Optional[int] = ...) -> None: ...
+
+class ReadCutResponse(_message.Message):
+    __slots__ = ("held", "piece", "configuration", "end")
+    HELD_FIELD_NUMBER: _ClassVar[int]
+    PIECE_FIELD_NUMBER: _ClassVar[int]
+    CONFIGURATION_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    held: CutHeld
+    piece: CutPiece
+    configuration: CutConfiguration
+    end: CutEnd
+    def __init__(self, held: _Optional[_Union[CutHeld, _Mapping]] = ..., piece: _Optional[_Union[CutPiece, _Mapping]] = ..., configuration: _Optional[_Union[CutConfiguration, _Mapping]] = ..., end: _Optional[_Union[CutEnd, _Mapping]] = ...) -> None: ...
+
+class CutHeld(_message.Message):
+    __slots__ = ("hold", "cut")
+    HOLD_FIELD_NUMBER: _ClassVar[int]
+    CUT_FIELD_NUMBER: _ClassVar[int]
+    hold: int
+    cut: Cut
+    def __init__(self, hold: _Optional[int] = ..., cut: _Optional[_Union[Cut, _Mapping]] = ...) -> None: ...
+
+class CutPiece(_message.Message):
+    __slots__ = ("folder", "table", "rows", "data", "goes_on")
+    FOLDER_FIELD_NUMBER: _ClassVar[int]
+    TABLE_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    GOES_ON_FIELD_NUMBER: _ClassVar[int]
+    folder: str
+    table: str
+    rows: int
+    data: bytes
+    goes_on: bool
+    def __init__(self, folder: _Optional[str] = ..., table: _Optional[str] = ..., rows: _Optional[int] = ..., data: _Optional[bytes] = ..., goes_on: bool = ...) -> None: ...
+
+class CutConfiguration(_message.Message):
+    __slots__ = ("manifests",)
+    MANIFESTS_FIELD_NUMBER: _ClassVar[int]
+    manifests: _containers.RepeatedCompositeFieldContainer[CutManifest]
+    def __init__(self, manifests: _Optional[_Iterable[_Union[CutManifest, _Mapping]]] = ...) -> None: ...
+
+class CutManifest(_message.Message):
+    __slots__ = ("kind", "name", "revision", "spec")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    SPEC_FIELD_NUMBER: _ClassVar[int]
+    kind: str
+    name: str
+    revision: int
+    spec: str
+    def __init__(self, kind: _Optional[str] = ..., name: _Optional[str] = ..., revision: _Optional[int] = ..., spec: _Optional[str] = ...) -> None: ...
+
+class CutEnd(_message.Message):
+    __slots__ = ("rows",)
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    rows: int
+    def __init__(self, rows: _Optional[int] = ...) -> None: ...
+
+class ConfirmCutRequest(_message.Message):
+    __slots__ = ("hold", "number", "manifest")
+    HOLD_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    MANIFEST_FIELD_NUMBER: _ClassVar[int]
+    hold: int
+    number: int
+    manifest: bytes
+    def __init__(self, hold: _Optional[int] = ..., number: _Optional[int] = ..., manifest: _Optional[bytes] = ...) -> None: ...
+
+class ConfirmCutResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...

@@ -84,6 +84,21 @@ class AdminStub(object):
                 request_serializer=sterna_dot_v1_dot_admin__pb2.CloseConnectionRequest.SerializeToString,
                 response_deserializer=sterna_dot_v1_dot_admin__pb2.CloseConnectionResponse.FromString,
                 _registered_method=True)
+        self.BeginCut = channel.unary_unary(
+                '/sterna.v1.Admin/BeginCut',
+                request_serializer=sterna_dot_v1_dot_admin__pb2.BeginCutRequest.SerializeToString,
+                response_deserializer=sterna_dot_v1_dot_admin__pb2.BeginCutResponse.FromString,
+                _registered_method=True)
+        self.ReadCut = channel.unary_stream(
+                '/sterna.v1.Admin/ReadCut',
+                request_serializer=sterna_dot_v1_dot_admin__pb2.ReadCutRequest.SerializeToString,
+                response_deserializer=sterna_dot_v1_dot_admin__pb2.ReadCutResponse.FromString,
+                _registered_method=True)
+        self.ConfirmCut = channel.unary_unary(
+                '/sterna.v1.Admin/ConfirmCut',
+                request_serializer=sterna_dot_v1_dot_admin__pb2.ConfirmCutRequest.SerializeToString,
+                response_deserializer=sterna_dot_v1_dot_admin__pb2.ConfirmCutResponse.FromString,
+                _registered_method=True)
 
 
 class AdminServicer(object):
@@ -149,6 +164,35 @@ class AdminServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def BeginCut(self, request, context):
+        """Takes a cut of the store for a snapshot, unless one is being written or waits to be kept: then it is that one. Until
+        a cut is confirmed whoever asks gets the same, also after the broker was started again.
+
+        Taking snapshots is a right of its own. Until there are permissions, everybody who is admitted has it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReadCut(self, request, context):
+        """What a cut holds. As long as this call lasts the cut is held: nobody else may read or confirm one (IN_USE, which may
+        be retried). The call goes on after the last piece until the cut is confirmed; whoever ends it lets the cut go.
+
+        The first answer is `held`, the last before the call ends is `end`: without it pieces are missing. Pieces are read
+        from the disk as the caller takes them.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ConfirmCut(self, request, context):
+        """Says that the cut that is held was kept under a manifest of this hash, which the next cut names. The broker forgets
+        what it kept for it. Answered when that is durable.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -196,6 +240,21 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.CloseConnection,
                     request_deserializer=sterna_dot_v1_dot_admin__pb2.CloseConnectionRequest.FromString,
                     response_serializer=sterna_dot_v1_dot_admin__pb2.CloseConnectionResponse.SerializeToString,
+            ),
+            'BeginCut': grpc.unary_unary_rpc_method_handler(
+                    servicer.BeginCut,
+                    request_deserializer=sterna_dot_v1_dot_admin__pb2.BeginCutRequest.FromString,
+                    response_serializer=sterna_dot_v1_dot_admin__pb2.BeginCutResponse.SerializeToString,
+            ),
+            'ReadCut': grpc.unary_stream_rpc_method_handler(
+                    servicer.ReadCut,
+                    request_deserializer=sterna_dot_v1_dot_admin__pb2.ReadCutRequest.FromString,
+                    response_serializer=sterna_dot_v1_dot_admin__pb2.ReadCutResponse.SerializeToString,
+            ),
+            'ConfirmCut': grpc.unary_unary_rpc_method_handler(
+                    servicer.ConfirmCut,
+                    request_deserializer=sterna_dot_v1_dot_admin__pb2.ConfirmCutRequest.FromString,
+                    response_serializer=sterna_dot_v1_dot_admin__pb2.ConfirmCutResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -441,6 +500,87 @@ class Admin(object):
             '/sterna.v1.Admin/CloseConnection',
             sterna_dot_v1_dot_admin__pb2.CloseConnectionRequest.SerializeToString,
             sterna_dot_v1_dot_admin__pb2.CloseConnectionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def BeginCut(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sterna.v1.Admin/BeginCut',
+            sterna_dot_v1_dot_admin__pb2.BeginCutRequest.SerializeToString,
+            sterna_dot_v1_dot_admin__pb2.BeginCutResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReadCut(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/sterna.v1.Admin/ReadCut',
+            sterna_dot_v1_dot_admin__pb2.ReadCutRequest.SerializeToString,
+            sterna_dot_v1_dot_admin__pb2.ReadCutResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ConfirmCut(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sterna.v1.Admin/ConfirmCut',
+            sterna_dot_v1_dot_admin__pb2.ConfirmCutRequest.SerializeToString,
+            sterna_dot_v1_dot_admin__pb2.ConfirmCutResponse.FromString,
             options,
             channel_credentials,
             insecure,
