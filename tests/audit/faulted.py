@@ -52,7 +52,9 @@ class Life:
         folder, name = table.split("/")
         return rows_of(self.root, self.place, (cut, folder, name))
 
-    def plant(self, broker: str, edits: dict[str, Edit] | None = None, manifests: dict[tuple[str, str], Any] | None = None) -> None:
+    def plant(
+        self, broker: str, edits: dict[str, Edit] | None = None, manifests: dict[tuple[str, str], Any] | None = None
+    ) -> None:
         """The same history under another name, with manifests, and with tables of the last cut changed.
 
         An edit of another cut's table has its number and a colon before the table.

@@ -1,5 +1,4 @@
-"""The audits of bridges, endings, dead letters and backlogs: each planted fault is found at its message, and
-histories into which nothing was planted raise no alarm."""
+"""The audits of bridges, endings, dead letters and backlogs find planted faults, and raise no alarm without them."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,8 +10,8 @@ from sterna_audit.audits.findings import Finding
 from sterna_audit.audits.history import open_history
 from sterna_audit.snapshots.stores import Directory
 
-from tests.audit.kept import VERIFIER
 from tests.audit.faulted import BRIDGE, CUTS, MANIFESTS, Life, configured, live
+from tests.audit.kept import VERIFIER
 from tests.audit.planted import Edit, Row, altered, doubled, without
 
 SEEDS = (10, 11, 12)
@@ -60,7 +59,9 @@ def _bridges(life: Life) -> dict[str, Fault]:
 
 def _endings(life: Life) -> dict[str, Fault]:
     mortal = {row["position"] for cut in range(1, CUTS + 1) for row in life.rows("events/lives", cut)}
-    mortal |= {row["position"] for cut in range(1, CUTS + 1) for row in life.rows("events/copies", cut) if row["expiration_ms"]}
+    mortal |= {
+        row["position"] for cut in range(1, CUTS + 1) for row in life.rows("events/copies", cut) if row["expiration_ms"]
+    }
     names = {row["name"]: row["id"] for row in life.rows("state/destinations")}
     came = {
         (row["source"], row["sequence"]): row
@@ -88,17 +89,23 @@ def _endings(life: Life) -> dict[str, Fault]:
 def _waiting(life: Life) -> dict[str, Fault]:
     names = {row["name"]: row["id"] for row in life.rows("state/destinations")}
     now = [row for row in life.rows("state/deliverables") if row["state"] == 0 and row["move"] is None]
-    before = {(row["source"], row["sequence"]): row for row in life.rows("state/deliverables", CUTS - 1) if row["state"] == 0}
+    before = {
+        (row["source"], row["sequence"]): row for row in life.rows("state/deliverables", CUTS - 1) if row["state"] == 0
+    }
     both = next(row for row in now if (row["source"], row["sequence"]) in before)
     source, then = both["source"], before[both["source"], both["sequence"]]
     marks = {row["source"]: row for row in life.rows("state/sources")}
     old = {row["source"]: row for row in life.rows("state/sources", CUTS - 1)}
     silent: Edit = lambda rows: [row for row in rows if row["source"] != source]  # noqa: E731
-    unread: dict[str, Edit] = {"events/ends": silent} if any(row["source"] == source for row in life.rows("events/ends")) else {}
+    unread: dict[str, Edit] = (
+        {"events/ends": silent} if any(row["source"] == source for row in life.rows("events/ends")) else {}
+    )
     if marks[source]["watermark"] > old[source]["watermark"]:
         unread["state/sources"] = altered(marks[source], watermark=old[source]["watermark"])
     life.plant("unread", unread)
-    life.plant("held", {"state/deliverables": altered(both, state=2), f"{CUTS - 1}:state/deliverables": altered(then, state=2)})
+    life.plant(
+        "held", {"state/deliverables": altered(both, state=2), f"{CUTS - 1}:state/deliverables": altered(then, state=2)}
+    )
     life.plant("comes-back", {"state/deliverables": altered(both, attempts=99)})
     life.plant("dead", {"state/deliverables": altered(both, reason=5, origin=names["small"])})
     held = [row for row in life.rows("state/deliverables") if row["source"] == source]

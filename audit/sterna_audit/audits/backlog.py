@@ -42,7 +42,13 @@ def backlog(history: History) -> DataFrame:
     moved = history.keep(_progress(history))
     last = [(one.number, max(one.snapshots)) for one in history.brokers if one.snapshots]
     now = at_cuts.filter(_is_any(last, "place", "cut")) if last else at_cuts.limit(0)
-    parts = [_waiting(history, now), _comes_back(now), _unread(history, now, moved), _growing(at_cuts, moved, now), _held(history)]
+    parts = [
+        _waiting(history, now),
+        _comes_back(now),
+        _unread(history, now, moved),
+        _growing(at_cuts, moved, now),
+        _held(history),
+    ]
     of_nobody = history.places.join(now.select("place").distinct(), "place", "left_anti")
     nothing = findings.select(
         of_nobody, verdict="ok", severity="info", what="nothing-waits", why="nothing waits at the last cut"
@@ -51,7 +57,9 @@ def backlog(history: History) -> DataFrame:
     return reduce(DataFrame.unionAll, (findings.frame(history.spark, unjudged(history)), told, nothing))
 
 
-_LOOK = "Look whether its consumers run, are connected, and have permission; see its consumers by `sterna` or the console."
+_LOOK = (
+    "Look whether its consumers run, are connected, and have permission; see its consumers by `sterna` or the console."
+)
 AUDIT = Audit(
     "backlog",
     "What waits and for how long; who does not read, or does not acknowledge.",
@@ -66,7 +74,7 @@ AUDIT = Audit(
             "Start its consumer again, or delete the subscription if nobody needs it any more.",
         ),
         "unacknowledged": Meaning(
-            "Messages are delivered, and none is acknowledged: consumers hang, fail again and again, or forget to acknowledge.",
+            "Messages are delivered, and none is acknowledged: consumers hang, fail again and again, or forget to.",
             "Look into the consumers' own logs.",
         ),
         "growing": Meaning(
@@ -78,7 +86,7 @@ AUDIT = Audit(
         ),
         "comes-back": Meaning(
             "Messages are delivered again and again, and never acknowledged.",
-            "Look at the message shown: consumers fail with it. A maxRedelivery with a deadLetterQueue puts such aside.",
+            "Look at the message shown: consumers fail with it. maxRedelivery and a deadLetterQueue put such aside.",
         ),
     },
 )
@@ -86,7 +94,9 @@ AUDIT = Audit(
 
 def _is_any(pairs: list[tuple[int, int]], place: str, cut: str) -> Column:
     """Whether place and cut are one of these."""
-    return reduce(lambda one, other: one | other, ((F.col(place) == at) & (F.col(cut) == number) for at, number in pairs))
+    return reduce(
+        lambda one, other: one | other, ((F.col(place) == at) & (F.col(cut) == number) for at, number in pairs)
+    )
 
 
 def _at_cuts(history: History) -> DataFrame:
@@ -144,7 +154,9 @@ def _told(verdict: str, severity: str, what: str | Column, why: Column) -> list[
 
 
 def _comes_back(now: DataFrame) -> DataFrame:
-    why = F.format_string("%d were delivered %d times or more, this one %d times", "often", F.lit(OFTEN), "most_often.attempts")
+    why = F.format_string(
+        "%d were delivered %d times or more, this one %d times", "often", F.lit(OFTEN), "most_often.attempts"
+    )
     return now.filter("often > 0").select(
         *_KEY,
         *_told("ok", "warning", "comes-back", why),
@@ -160,18 +172,22 @@ def _unread(history: History, now: DataFrame, moved: DataFrame) -> DataFrame:
     came = F.max(F.when((F.col("acknowledged") > 0) | (F.col("raised") > 0), F.col("cut"))).alias("moved_at")
     sure = F.max(F.when(F.col("acknowledged") > 0, F.col("cut"))).alias("acknowledged_at")
     since = moved.groupBy("place", "source").agg(came, sure, F.min("cut").alias("first_cut"))
-    durables = history.newest("subscriptions").select("place", F.col("id").alias("source"), F.lit(True).alias("durable"))
+    durables = history.newest("subscriptions").select(
+        "place", F.col("id").alias("source"), F.lit(True).alias("durable")
+    )
     # It was there at the cut before, too: what has just come may be read any moment.
     before = history.before("deliverables").select(*_KEY).distinct()
     rows = now.join(before, list(_KEY), "left_semi").join(since, ["place", "source"])
     rows = rows.join(durables, ["place", "source"], "left")
     rows = rows.filter(F.coalesce("acknowledged_at", F.lit(0)) < F.col("cut"))
     is_read = (F.coalesce("moved_at", F.lit(0)) == F.col("cut")) | (F.col("in_flight") > 0)
-    since_cut = F.coalesce(F.when(is_read, F.col("acknowledged_at")).otherwise(F.col("moved_at")), F.col("first_cut") - 1)
-    what = F.when(is_read, "unacknowledged").when(F.col("durable"), "durable-unread").otherwise("unread")
-    why = F.when(is_read, F.format_string("%d are there, and none was acknowledged since cut %d", "count", since_cut)).otherwise(
-        F.format_string("%d are there, and none was delivered since cut %d", "count", since_cut)
+    since_cut = F.coalesce(
+        F.when(is_read, F.col("acknowledged_at")).otherwise(F.col("moved_at")), F.col("first_cut") - 1
     )
+    what = F.when(is_read, "unacknowledged").when(F.col("durable"), "durable-unread").otherwise("unread")
+    why = F.when(
+        is_read, F.format_string("%d are there, and none was acknowledged since cut %d", "count", since_cut)
+    ).otherwise(F.format_string("%d are there, and none was delivered since cut %d", "count", since_cut))
     return rows.select(
         *_KEY,
         *_told("ok", "warning", what, why),
@@ -210,8 +226,10 @@ def _held(history: History) -> DataFrame:
         rows.filter(F.col("state") == _IN_FLIGHT)
         for rows in (history.before("deliverables", intervals), history.after("deliverables", intervals))
     )
-    rows = after.join(before.select(*key), key, "left_semi").groupBy(*_KEY).agg(
-        F.count("*").alias("messages"), F.min(F.struct("position", "copy", "sequence")).alias("oldest")
+    rows = (
+        after.join(before.select(*key), key, "left_semi")
+        .groupBy(*_KEY)
+        .agg(F.count("*").alias("messages"), F.min(F.struct("position", "copy", "sequence")).alias("oldest"))
     )
     return rows.select(
         *_KEY,

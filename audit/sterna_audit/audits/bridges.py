@@ -26,8 +26,8 @@ _SELECTORS_MAX = 1_000
 def bridges(history: History) -> DataFrame:
     """Whether bridges made the copies that they should: for each stored message, at each target, one for each bridge.
 
-    Which bridges there are is taken from the configuration at both cuts of an interval: one that is the same at both, in
-    the same revision, is taken to have held in between. What a message was and which copies it has is in the log.
+    Which bridges there are is taken from the configuration at both cuts of an interval: one that is the same at both,
+    in the same revision, is taken to have held in between. What a message was and which copies it has is in the log.
     Whether a selector accepts a message is judged by the engine's evaluator on the executors, and by Spark's own SQL
     wherever both read the selector alike, so that one bug cannot hide in both.
 
@@ -39,8 +39,8 @@ def bridges(history: History) -> DataFrame:
     bridge that was changed, came or went within the interval (`changed-bridge`); no configuration in the snapshots
     (`no-configuration`); a copy at a target to which no bridge leads at either cut (`unexplained-copy`).
 
-    Non-persistent messages and such as nobody wanted are in no record. Whether a copy came into its queue is the audit of
-    conservation's to say.
+    Non-persistent messages and such as nobody wanted are in no record. Whether a copy came into its queue is for the
+    audit of conservation to say.
     """
     ways = history.keep(routes(history))
     asked = [row["selector"] for row in ways.select("selector").distinct().limit(_SELECTORS_MAX).collect()]
@@ -56,7 +56,9 @@ def bridges(history: History) -> DataFrame:
     if judged:
         parts.append(_disagreements(wanted))
     told = telling.named(history, parts)
-    return reduce(DataFrame.unionAll, (findings.frame(history.spark, unjudged(history)), told, _figures(history, ways, wanted)))
+    return reduce(
+        DataFrame.unionAll, (findings.frame(history.spark, unjudged(history)), told, _figures(history, ways, wanted))
+    )
 
 
 AUDIT = Audit(
@@ -112,7 +114,7 @@ def _classified(ways: DataFrame, judged: list[str], known: list[str]) -> DataFra
 
 
 def _wanted(history: History, ways: DataFrame, judged: list[str]) -> DataFrame:
-    """Each stored message and way that leads from where it was sent: `sure` 1 if it has to cross, `unsure` 1 if it may."""
+    """Each stored message and way that leads from where it was sent: `sure` if it has to cross, `unsure` if it may."""
     stored = history.events("stored").select(
         "place", "cut", "destination", "position", "priority", "time_ms", F.lit("PERSISTENT").alias("mode")
     )
@@ -235,8 +237,10 @@ def _without_configuration(history: History) -> DataFrame:
 
 
 def _disagreements(wanted: DataFrame) -> DataFrame:
-    rows = wanted.filter("differ").groupBy(*_ROUTE, "bridge", "selector").agg(
-        F.count("*").alias("messages"), F.min("position").alias("message")
+    rows = (
+        wanted.filter("differ")
+        .groupBy(*_ROUTE, "bridge", "selector")
+        .agg(F.count("*").alias("messages"), F.min("position").alias("message"))
     )
     return rows.select(
         "place",

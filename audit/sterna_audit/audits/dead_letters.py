@@ -18,7 +18,7 @@ _CAUSE = ("place", "source", "reason", "origin", "user", "client")
 def dead_letters(history: History) -> DataFrame:
     """Dead letters at the last cut by cause, origin and sender, and what went aside in the range.
 
-    A dead letter is a deliverable that was moved for a reason: it expired, was delivered too often, or had to make room.
+    A dead letter is a deliverable that was moved for a reason: it expired, came back too often, or had to make room.
     Taken from the state at the last cut (`put-aside`), and from moves whose ends have such a reason (`went-aside`).
     Each group names its oldest message. Nothing is violated: that a letter is dead is what its queue's policy wanted.
 
@@ -46,7 +46,7 @@ AUDIT = Audit(
         **OF_UNJUDGED,
         "put-aside": Meaning(
             "Messages wait among dead letters. `origin` is where they were sent, `cause` why they were put aside.",
-            "Look at the message shown, mend what keeps it from being consumed, and send it again (redrive), or purge it.",
+            "Look at the message shown, mend what keeps it from being consumed, and redrive it, or purge it.",
         ),
         "went-aside": Meaning("So many were put aside in the range, whether or not they are still there."),
         "none": Meaning("There are none."),
@@ -58,8 +58,10 @@ def _put_aside(history: History) -> DataFrame:
     dead = history.newest("deliverables").filter(F.col("reason").isNotNull())
     dead = dead.select("place", "cut", "source", "position", "copy", "reason", "origin", "bytes")
     wanted = history.newest("messages").select("place", "position", "producer", "arrived_ms")
-    senders = history.newest("producers").groupBy("place", "producer").agg(
-        F.max("user").alias("user"), F.max("name").alias("client")
+    senders = (
+        history.newest("producers")
+        .groupBy("place", "producer")
+        .agg(F.max("user").alias("user"), F.max("name").alias("client"))
     )
     rows = dead.join(wanted, ["place", "position"], "left").join(senders, ["place", "producer"], "left")
     groups = rows.groupBy(*_CAUSE).agg(
@@ -95,7 +97,9 @@ def _with_origin(history: History, rows: DataFrame) -> DataFrame:
 
 
 def _went_aside(history: History) -> DataFrame:
-    moves = history.events("moves").select("place", "cut", "position", F.col("to_source").alias("source"), "from_source")
+    moves = history.events("moves").select(
+        "place", "cut", "position", F.col("to_source").alias("source"), "from_source"
+    )
     causes = (reasons.EXPIRED, reasons.DISCARDED, reasons.MAX_REDELIVERY, reasons.DEAD)
     ends = history.events("ends").filter(F.col("reason").isin(*causes)).select("place", "cut", "position", "reason")
     rows = moves.join(ends.dropDuplicates(["place", "cut", "position"]), ["place", "cut", "position"])

@@ -22,8 +22,8 @@ _RUN_MAX = 1 << 24
 def endings(history: History) -> DataFrame:
     """What ended, by reason, and whether configuration and messages allow it.
 
-    Violated, at the message: it ended as expired, and neither its sender nor its destination gave it an end of life when
-    it arrived (`expired-without-life`), or its record was damaged, so that the broker gave it up (`damaged`). At the
+    Violated, at the message: it ended as expired, and neither sender nor destination had given it an end of life
+    when it arrived (`expired-without-life`), or its record was damaged, so that the broker gave it up (`damaged`). At the
     queue or topic: something was discarded to make room, and its manifest says `rejectIncoming` at both cuts
     (`discarded-against-policy`).
 
@@ -35,8 +35,12 @@ def endings(history: History) -> DataFrame:
     counted = history.keep(
         ends.groupBy(*_KEY, "reason", "actor").agg(F.sum(F.col("last") - F.col("first") + 1).alias("count"))
     )
-    told = telling.named(history, (_sums(counted), _purged(history, counted), _discarded(history, counted), _lifeless(history)))
-    return reduce(DataFrame.unionAll, (findings.frame(history.spark, unjudged(history)), told, _figures(history, counted)))
+    told = telling.named(
+        history, (_sums(counted), _purged(history, counted), _discarded(history, counted), _lifeless(history))
+    )
+    return reduce(
+        DataFrame.unionAll, (findings.frame(history.spark, unjudged(history)), told, _figures(history, counted))
+    )
 
 
 AUDIT = Audit(
@@ -63,13 +67,20 @@ AUDIT = Audit(
             "Messages were discarded to make room for newer ones.",
             "If that is not what is wanted: raise maxMessages or maxBytes, or set overflowPolicy to rejectIncoming.",
         ),
-        "purged": Meaning("Somebody emptied a queue or a subscription; `actor` says who.", "Ask them whether it was meant."),
+        "purged": Meaning(
+            "Somebody emptied a queue or a subscription; `actor` says who.", "Ask them whether it was meant."
+        ),
     },
 )
 
 
 def _said(verdict: str, severity: str, what: str, why: Column) -> list[Column]:
-    return [F.lit(verdict).alias("verdict"), F.lit(severity).alias("severity"), F.lit(what).alias("what"), why.alias("why")]
+    return [
+        F.lit(verdict).alias("verdict"),
+        F.lit(severity).alias("severity"),
+        F.lit(what).alias("what"),
+        why.alias("why"),
+    ]
 
 
 def _of(reason: int) -> Column:
@@ -91,7 +102,9 @@ def _purged(history: History, counted: DataFrame) -> DataFrame:
     rows = counted.filter(F.col("reason") == reasons.PURGED).join(names, ["place", "actor"], "left")
     who = F.coalesce("actor_name", F.lit("nobody that is named"))
     why = F.format_string("%d were purged by %s", "count", who)
-    return rows.select(*_KEY, F.col("count").alias("messages"), *_said("ok", "warning", "purged", why), who.alias("actor_name"))
+    return rows.select(
+        *_KEY, F.col("count").alias("messages"), *_said("ok", "warning", "purged", why), who.alias("actor_name")
+    )
 
 
 def _discarded(history: History, counted: DataFrame) -> DataFrame:
@@ -135,7 +148,9 @@ def _lifeless(history: History) -> DataFrame:
     block = F.explode(F.sequence(F.shiftright("first", _BLOCK_BITS), F.shiftright("last", _BLOCK_BITS))).alias("block")
     blocks = bad.select("*", block)
     came = _deliverables(history).withColumn("block", F.shiftright("sequence", _BLOCK_BITS))
-    rows = came.join(F.broadcast(blocks), [*_KEY, "block"]).filter(F.col("sequence").between(F.col("first"), F.col("last")))
+    rows = came.join(F.broadcast(blocks), [*_KEY, "block"]).filter(
+        F.col("sequence").between(F.col("first"), F.col("last"))
+    )
     lives = _lives(history, ("place", "message", "copy"))
     rows = rows.join(lives, ["place", "message", "copy"], "left")
     rows = rows.join(_lives(history, ("place", "message")), ["place", "message"], "left")
@@ -166,7 +181,11 @@ def _deliverables(history: History) -> DataFrame:
         before.select(*key, "source", "sequence", F.col("position").alias("message"), F.col("copy").cast("int")),
         arrived.select(*key, "source", "sequence", F.col("position").alias("message"), F.col("copy").cast("int")),
         moved.select(
-            *key, F.col("to_source").alias("source"), F.col("to_sequence").alias("sequence"), "message", F.col("copy").cast("int")
+            *key,
+            F.col("to_source").alias("source"),
+            F.col("to_sequence").alias("sequence"),
+            "message",
+            F.col("copy").cast("int"),
         ),
     )
     return reduce(DataFrame.unionAll, parts)

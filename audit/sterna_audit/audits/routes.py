@@ -8,8 +8,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from sterna_audit.audits.history import History
 
 _SPEC = (
-    "source struct<queue: string, topic: string>,"
-    " targets array<struct<queue: string, topic: string, selector: string>>"
+    "source struct<queue: string, topic: string>, targets array<struct<queue: string, topic: string, selector: string>>"
 )
 _QUEUE, _TOPIC = 1, 2
 _BEGINS = 1
@@ -18,17 +17,20 @@ _SETTINGS = "TMP.>"
 
 
 def routes(history: History) -> DataFrame:
-    """Each way that a bridge makes: `place`, `cut`, `destination` (from), `target` (to), `bridge`, `selector`, `steady`.
+    """Each way that bridges make, from `destination` to `target`: also `place`, `cut`, `bridge`, `selector`, `steady`.
 
-    A way is steady if the bridge is the same at both cuts, and there was one destination of its target's name. `selector` is empty where everything crosses. A bridge that
-    leads to a destination that is not there at either cut has no way to it: there is nothing to compare with.
+    A way is steady if the bridge is the same at both cuts, and there was one destination of its target's name.
+    `selector` is empty where everything crosses. A bridge that leads to a destination that is not there at either cut
+    has no way to it: there is nothing to compare with.
     """
     led = _bridges(history)
     known = destinations(history)
     sources = known.select("place", "cut", F.col("kind").alias("from_kind"), F.col("name").alias("from_name"), "id")
     of_name = known.groupBy("place", "cut", "kind", "name").agg(F.collect_set("id").alias("all"))
     of_name = of_name.select("*", F.explode("all").alias("id"), F.size("all").alias("ids"))
-    targets = of_name.select("place", "cut", F.col("kind").alias("to_kind"), F.col("name").alias("to_name"), "id", "ids")
+    targets = of_name.select(
+        "place", "cut", F.col("kind").alias("to_kind"), F.col("name").alias("to_name"), "id", "ids"
+    )
     matches = F.rlike("from_name", F.col("regex")) & ~F.col("from_name").startswith("$")
     ways = led.join(sources.withColumnRenamed("id", "destination"), ["place", "cut", "from_kind"]).filter(matches)
     ways = ways.join(targets.withColumnRenamed("id", "target"), ["place", "cut", "to_kind", "to_name"])
@@ -42,7 +44,9 @@ def _bridges(history: History) -> DataFrame:
 
     def of(rows: DataFrame, side: str) -> DataFrame:
         found = rows.filter(F.col("kind") == "Bridge")
-        return found.select("place", "cut", F.col("name").alias("bridge"), "spec", "revision", F.lit(side).alias("side"))
+        return found.select(
+            "place", "cut", F.col("name").alias("bridge"), "spec", "revision", F.lit(side).alias("side")
+        )
 
     after, before = of(history.after("configuration"), "after"), of(history.before("configuration"), "before")
     same = after.join(before.select(*key, "spec", "revision"), [*key, "spec", "revision"], "left_semi").select(*key)
@@ -68,15 +72,17 @@ def _regex(pattern: Column) -> Column:
     """A pattern's elements, of which `*` stands for one and a last `>` for one or more."""
     elements = F.transform(
         F.split(pattern, r"\."),
-        lambda element: F.when(element == "*", F.lit("[^.]+"))
-        .when(element == ">", F.lit(".+"))
-        .otherwise(F.concat(F.lit(r"\Q"), element, F.lit(r"\E"))),
+        lambda element: (
+            F.when(element == "*", F.lit("[^.]+"))
+            .when(element == ">", F.lit(".+"))
+            .otherwise(F.concat(F.lit(r"\Q"), element, F.lit(r"\E")))
+        ),
     )
     return F.concat(F.lit("^"), F.array_join(elements, "[.]"), F.lit("$"))
 
 
 def destinations(history: History) -> DataFrame:
-    """Queues and topics that there were in each interval, also within it alone: `place`, `cut`, `id`, `kind`, `name`."""
+    """Queues and topics of each interval, also those within it alone: `place`, `cut`, `id`, `kind`, `name`."""
     begun = history.events("catalogue").filter(F.col("what") == _BEGINS)
     texts = history.events("names").select("place", "cut", F.col("key").alias("name"), F.col("text"))
     parts = [

@@ -25,8 +25,13 @@ def is_known(selector: str) -> bool:
 
 
 def in_sql(selector: str) -> str | None:
-    """The selector as a condition of Spark's SQL over the columns of `HEADERS`, as it is written; None: it is not one that
-    both languages read in the same way (numbers that are compared with texts, arithmetic, patterns with escapes)."""
+    """The selector as a condition of Spark's SQL over the columns of `HEADERS`, as it is written.
+
+    None: it is not one that both languages read in the same way, as with numbers that are compared with texts, with
+    arithmetic, and with patterns and texts that have escapes.
+    """
+    if "''" in selector:
+        return None
     tokens: list[str] = []
     kinds: set[str] = set()
     at = 0
@@ -55,7 +60,7 @@ def in_sql(selector: str) -> str | None:
 
 
 def by_engine() -> object:
-    """A function of Spark: selector, priority, time and mode to whether the engine's evaluator selects such a message."""
+    """Whether the engine selects a message, as a function of Spark: of selector, priority, time and mode."""
     known: dict[str, object] = {}
 
     # A function within one is sent as it is: executors need not have this package.
