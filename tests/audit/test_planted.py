@@ -2,10 +2,11 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from sterna_audit.audits import registry, running
+from sterna_audit.audits import registry, running, selectors
 from sterna_audit.audits.findings import Finding
 from sterna_audit.audits.history import open_history
 from sterna_audit.snapshots.stores import Directory
@@ -15,6 +16,8 @@ from tests.audit.kept import VERIFIER
 from tests.audit.planted import Edit, Row, altered, doubled, without
 
 SEEDS = (10, 11, 12)
+#: A selector that one of two evaluators is made to read wrongly.
+MISREAD = "JMSPriority >= 0"
 AUDITS = ("bridges", "endings", "dead-letters", "backlog")
 
 
@@ -37,12 +40,17 @@ def _bridges(life: Life) -> dict[str, Fault]:
         targets = [{"queue": "mirror"}, {"topic": "prices.gold", "selector": selector}]
         return {**MANIFESTS, ("Bridge", "sport"): {**BRIDGE, "targets": targets}}
 
-    crossed = tuple(stored[at] for at in dict.fromkeys(row["position"] for row in copies))
+    # Before the first cut nobody kept what happened.
+    cuts = range(2, CUTS + 1)
+    whole = {row["position"]: row for cut in cuts for row in life.rows("events/stored", cut)}
+    led = (row["position"] for cut in cuts for row in life.rows("events/copies", cut) if row["copy"] > 0)
+    crossed = tuple(whole[position] for position in dict.fromkeys(led))
     refused = tuple(row for row in crossed if row["priority"] <= 4)
     assert refused
     life.plant("copy-dropped", {"events/copies": without(first)})
     life.plant("copy-doubled", {"events/copies": doubled(first)})
     life.plant("refused", manifests=selecting("JMSPriority > 4 AND JMSDeliveryMode = 'PERSISTENT'"))
+    life.plant("differing", manifests=selecting(MISREAD))
     life.plant("unknown", manifests=selecting("colour = 'red'"))
     life.plant("unexplained", manifests={("Queue", "orders"): {}})
     revised: Edit = lambda rows: [{**row, "revision": 2} for row in rows]  # noqa: E731
@@ -51,6 +59,7 @@ def _bridges(life: Life) -> dict[str, Fault]:
         "copy-dropped": Fault("bridges", "missing-copy", (stored[first["position"]],)),
         "copy-doubled": Fault("bridges", "surplus-copy", (stored[first["position"]],)),
         "refused": Fault("bridges", "surplus-copy", refused),
+        "differing": Fault("bridges", "evaluators-differ"),
         "unknown": Fault("bridges", "unknown-selector", (), "not provable"),
         "unexplained": Fault("bridges", "unexplained-copy", crossed, "not provable"),
         "revised": Fault("bridges", "changed-bridge", (), "not provable"),
@@ -156,9 +165,11 @@ def said(spark: SparkSession, planted: Planted, audit: str, out: Path) -> dict[s
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("audit", AUDITS)
 def test_planted_faults_are_found_and_clean_histories_raise_no_alarm(
-    audit: str, spark: SparkSession, planted_faults: Planted, tmp_path: Path
+    audit: str, spark: SparkSession, planted_faults: Planted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     [one] = registry.audits([audit])
+    read = selectors.in_sql
+    monkeypatch.setattr(selectors, "in_sql", lambda text: "priority < 0" if text == MISREAD else read(text))
     found = said(spark, planted_faults, audit, tmp_path)
     for name in planted_faults.clean:
         assert [finding for finding in found[name] if finding.verdict == "violated"] == [], name
@@ -178,3 +189,46 @@ def test_planted_faults_are_found_and_clean_histories_raise_no_alarm(
         others = {finding.what for finding in found[name] if finding.verdict == "violated"}
         assert others <= {fault.what}, (name, others)
         assert all(finding.what in one.meanings for finding in found[name]), {finding.what for finding in found[name]}
+
+
+def test_a_selector_is_read_by_two_evaluators_in_the_same_way(spark: SparkSession) -> None:
+    alike = (
+        "JMSPriority > 4",
+        "JMSPriority BETWEEN 2 AND 5 OR JMSPriority = 9",
+        "NOT JMSPriority IN (1, 2, 3)",
+        "JMSDeliveryMode = 'PERSISTENT' AND JMSPriority <> 4",
+        "JMSDeliveryMode LIKE 'PER%' AND JMSTimestamp >= 1005",
+        "JMSTimestamp IS NULL OR JMSPriority IS NOT NULL",
+        "jmspriority = 4",
+    )
+    known = [text for text in alike if selectors.is_known(text)]
+    assert known == list(alike[:-1])
+    assert [text for text in known if selectors.in_sql(text) is None] == [alike[3], alike[4]]
+    evaluate: Any = selectors.by_engine()
+    rows = spark.range(10).selectExpr("cast(id as int) priority", "1000 + id time_ms", "'PERSISTENT' mode")
+    rows = rows.crossJoin(spark.createDataFrame([(text,) for text in known], "selector string"))
+    rows = rows.select(
+        "selector", evaluate("selector", "priority", "time_ms", "mode"), selectors.by_spark(known, "selector")
+    )
+    answers = [tuple(row) for row in rows.collect()]
+    assert [answer for answer in answers if answer[2] is not None and answer[1] != answer[2]] == []
+    assert {answer[1] for answer in answers} == {True, False}
+
+
+def test_no_text_of_a_selector_reaches_spark_but_what_is_known() -> None:
+    for text in (
+        "reflect('java.lang.System', 'exit', '1') = 'x'",
+        "JMSPriority = (SELECT 1)",
+        "JMSPriority + 1 = 5",
+        "JMSDeliveryMode LIKE 'a!_%' ESCAPE '!'",
+        "JMSDeliveryMode = 'it''s'",
+        r"JMSDeliveryMode = 'a\\b'",
+        "JMSPriority = 'x'",
+        "JMSPriority = 1 -- rest",
+        "`position` = 1",
+        "colour = 'red'",
+    ):
+        assert selectors.in_sql(text) is None, text
+    for text in ("colour = 'red'", "JMSType = 'x'", "JMSPriority > 4 AND NOT flag", "JMSXDeliveryCount > 1"):
+        assert not selectors.is_known(text), text
+    assert selectors.is_known("JMSDeliveryMode = 'JMSType'")

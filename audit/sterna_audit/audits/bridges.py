@@ -48,7 +48,7 @@ def bridges(history: History) -> DataFrame:
     executors = look(history.spark) if known else None
     judged = known if executors is not None and executors.has_selector else []
     ways = history.keep(_classified(ways, judged, known))
-    wanted = _wanted(history, ways, judged)
+    wanted = history.keep(_wanted(history, ways, judged))
     made = _made(history)
     differing = _differing(wanted, made)
     wrong = _wrong(wanted, made, differing)
@@ -125,9 +125,8 @@ def _wanted(history: History, ways: DataFrame, judged: list[str]) -> DataFrame:
     if judged:
         asked = F.col("doubt").isNull() & ~is_plain
         evaluate: Any = selectors.by_engine()
-        rows = rows.withColumn(
-            "by_engine", F.when(asked, evaluate("selector", F.col("priority").cast("int"), "time_ms", "mode"))
-        )
+        selector = F.when(asked, F.col("selector"))
+        rows = rows.withColumn("by_engine", evaluate(selector, F.col("priority").cast("int"), "time_ms", "mode"))
         by_spark = F.when(asked, selectors.by_spark(judged, "selector"))
         accepts = is_plain | F.coalesce("by_engine", F.lit(False))
         differ = by_spark.isNotNull() & (by_spark != F.col("by_engine"))

@@ -23,8 +23,8 @@ def endings(history: History) -> DataFrame:
     """What ended, by reason, and whether configuration and messages allow it.
 
     Violated, at the message: it ended as expired, and neither sender nor destination had given it an end of life
-    when it arrived (`expired-without-life`), or its record was damaged, so that the broker gave it up (`damaged`). At the
-    queue or topic: something was discarded to make room, and its manifest says `rejectIncoming` at both cuts
+    when it arrived (`expired-without-life`), or its record was damaged, so that the broker gave it up (`damaged`). At
+    the queue or topic: something was discarded to make room, and its manifest says `rejectIncoming` at both cuts
     (`discarded-against-policy`).
 
     Whether a life was over when a message expired is not judged: that would be by clocks. What was stored before the

@@ -64,9 +64,12 @@ def by_engine() -> object:
     known: dict[str, object] = {}
 
     # A function within one is sent as it is: executors need not have this package.
-    def matches(selector: str, priority: int, time_ms: int, mode: str) -> bool:
+    def matches(selector: str | None, priority: int, time_ms: int, mode: str) -> bool | None:
         from sterna_core.selector import Selector
 
+        # Spark asks for every row, whatever condition stands around it.
+        if selector is None:
+            return None
         found = known.get(selector)
         if found is None:
             found = known[selector] = Selector(selector)
