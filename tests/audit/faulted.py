@@ -18,7 +18,7 @@ STEPS = 60
 BRIDGE = {"source": {"topic": "news.sport"}, "targets": [{"queue": "mirror"}, {"topic": "prices.gold"}]}
 MANIFESTS: dict[tuple[str, str], Any] = {
     ("Queue", "small"): {"maxMessages": 20, "overflowPolicy": "discardOld", "prefetch": 5},
-    ("Queue", "orders"): {"overflowPolicy": "rejectIncoming"},
+    ("Queue", "mirror"): {"overflowPolicy": "rejectIncoming"},
     ("Bridge", "sport"): BRIDGE,
 }
 

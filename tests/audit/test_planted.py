@@ -31,8 +31,12 @@ class Fault:
     verdict: str = "violated"
 
 
+def _copies(life: Life) -> list[Row]:
+    return [row for row in life.rows("events/copies") if row["copy"] > 0]
+
+
 def _bridges(life: Life) -> dict[str, Fault]:
-    copies = [row for row in life.rows("events/copies") if row["copy"] > 0]
+    copies = _copies(life)
     stored = {row["position"]: row for row in life.rows("events/stored")}
     first = copies[0]
 
@@ -46,11 +50,11 @@ def _bridges(life: Life) -> dict[str, Fault]:
     led = (row["position"] for cut in cuts for row in life.rows("events/copies", cut) if row["copy"] > 0)
     crossed = tuple(whole[position] for position in dict.fromkeys(led))
     refused = tuple(row for row in crossed if row["priority"] <= 4)
-    assert refused
     life.plant("copy-dropped", {"events/copies": without(first)})
     life.plant("copy-doubled", {"events/copies": doubled(first)})
     life.plant("refused", manifests=selecting("JMSPriority > 4 AND JMSDeliveryMode = 'PERSISTENT'"))
     life.plant("differing", manifests=selecting(MISREAD))
+    life.plant("misspelt", manifests=selecting("JMSPriority IN (1, 2)"))
     life.plant("unknown", manifests=selecting("colour = 'red'"))
     life.plant("unexplained", manifests={("Queue", "orders"): {}})
     revised: Edit = lambda rows: [{**row, "revision": 2} for row in rows]  # noqa: E731
@@ -60,32 +64,43 @@ def _bridges(life: Life) -> dict[str, Fault]:
         "copy-doubled": Fault("bridges", "surplus-copy", (stored[first["position"]],)),
         "refused": Fault("bridges", "surplus-copy", refused),
         "differing": Fault("bridges", "evaluators-differ"),
+        "misspelt": Fault("bridges", "unread-selector", (), "not provable"),
         "unknown": Fault("bridges", "unknown-selector", (), "not provable"),
         "unexplained": Fault("bridges", "unexplained-copy", crossed, "not provable"),
         "revised": Fault("bridges", "changed-bridge", (), "not provable"),
     }
 
 
-def _endings(life: Life) -> dict[str, Fault]:
-    mortal = {row["position"] for cut in range(1, CUTS + 1) for row in life.rows("events/lives", cut)}
-    mortal |= {
-        row["position"] for cut in range(1, CUTS + 1) for row in life.rows("events/copies", cut) if row["expiration_ms"]
+def _acknowledged(life: Life) -> tuple[Row, Row] | None:
+    """The end of one message alone that nobody had given an end of life, and how it came."""
+    cuts = range(1, CUTS + 1)
+    mortal = {
+        row["position"]
+        for cut in cuts
+        for table in ("events/lives", "events/copies", "state/messages", "state/copies")
+        for row in life.rows(table, cut)
+        if row.get("time_to_live_ms") or row.get("expiration_ms")
     }
-    names = {row["name"]: row["id"] for row in life.rows("state/destinations")}
     came = {
         (row["source"], row["sequence"]): row
         for row in (*life.rows("events/arrivals"), *life.rows("state/deliverables", CUTS - 1))
     }
-    acknowledged = [
-        (row, came[row["source"], row["first"]])
-        for row in life.rows("events/ends")
-        if row["reason"] == 1 and row["first"] == row["last"] and (row["source"], row["first"]) in came
-    ]
-    end, arrived = next(one for one in acknowledged if one[1]["position"] not in mortal)
+    for row in life.rows("events/ends"):
+        arrived = came.get((row["source"], row["first"]))
+        if row["reason"] == 1 and row["first"] == row["last"] and arrived and arrived["position"] not in mortal:
+            return row, arrived
+    return None
+
+
+def _endings(life: Life) -> dict[str, Fault]:
+    names = {row["name"]: row["id"] for row in life.rows("state/destinations")}
+    found = _acknowledged(life)
+    assert found is not None
+    end, arrived = found
     life.plant("expired", {"events/ends": altered(end, reason=2)})
     life.plant("damaged", {"events/ends": altered(end, reason=8)})
-    orders = {**end, "source": names["orders"], "reason": 3, "first": 1, "last": 1}
-    life.plant("discarded", {"events/ends": lambda rows: [*rows, orders]})
+    mirrored = {**end, "source": names["mirror"], "reason": 3, "first": 1, "last": 1}
+    life.plant("discarded", {"events/ends": lambda rows: [*rows, mirrored]})
     life.plant("purged", {"events/ends": altered(end, reason=4)})
     return {
         "expired": Fault("endings", "expired-without-life", (arrived,)),
@@ -95,14 +110,24 @@ def _endings(life: Life) -> dict[str, Fault]:
     }
 
 
-def _waiting(life: Life) -> dict[str, Fault]:
-    names = {row["name"]: row["id"] for row in life.rows("state/destinations")}
-    now = [row for row in life.rows("state/deliverables") if row["state"] == 0 and row["move"] is None]
+def _in_both(life: Life) -> tuple[Row, Row] | None:
+    """A message that waits at both of the last cuts, at the last and at the one before."""
     before = {
         (row["source"], row["sequence"]): row for row in life.rows("state/deliverables", CUTS - 1) if row["state"] == 0
     }
-    both = next(row for row in now if (row["source"], row["sequence"]) in before)
-    source, then = both["source"], before[both["source"], both["sequence"]]
+    for row in life.rows("state/deliverables"):
+        then = before.get((row["source"], row["sequence"]))
+        if then is not None and row["state"] == 0 and row["move"] is None:
+            return row, then
+    return None
+
+
+def _waiting(life: Life) -> dict[str, Fault]:
+    names = {row["name"]: row["id"] for row in life.rows("state/destinations")}
+    found = _in_both(life)
+    assert found is not None
+    both, then = found
+    source = both["source"]
     marks = {row["source"]: row for row in life.rows("state/sources")}
     old = {row["source"]: row for row in life.rows("state/sources", CUTS - 1)}
     silent: Edit = lambda rows: [row for row in rows if row["source"] != source]  # noqa: E731
@@ -142,7 +167,8 @@ def planted_faults(tier_broker: None, tmp_path_factory: pytest.TempPathFactory) 
     """Real histories, and one of them again and again with a fault."""
     folder = tmp_path_factory.mktemp("planted")
     lives = [live(folder, seed) for seed in SEEDS]
-    life = lives[0]
+    # What a seed makes of an engine differs a little from run to run.
+    life = next(one for one in lives if _copies(one) and _acknowledged(one) and _in_both(one))
     life.plant("clean")
     faults = {**_bridges(life), **_endings(life), **_waiting(life)}
     return Planted(life, {"clean", *(one.place.broker for one in lives)}, faults)
@@ -195,7 +221,7 @@ def test_a_selector_is_read_by_two_evaluators_in_the_same_way(spark: SparkSessio
     alike = (
         "JMSPriority > 4",
         "JMSPriority BETWEEN 2 AND 5 OR JMSPriority = 9",
-        "NOT JMSPriority IN (1, 2, 3)",
+        "NOT (JMSPriority BETWEEN 1 AND 3)",
         "JMSDeliveryMode = 'PERSISTENT' AND JMSPriority <> 4",
         "JMSDeliveryMode LIKE 'PER%' AND JMSTimestamp >= 1005",
         "JMSTimestamp IS NULL OR JMSPriority IS NOT NULL",

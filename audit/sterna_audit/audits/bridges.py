@@ -35,9 +35,10 @@ def bridges(history: History) -> DataFrame:
     every selector refuses (`surplus-copy`), and evaluators that contradict one another (`evaluators-differ`).
 
     Not provable, for each bridge that it holds of: a selector that asks for more than priority, time and mode of
-    delivery, since snapshots have no properties (`unknown-selector`); no evaluator on the executors (`no-evaluator`); a
-    bridge that was changed, came or went within the interval (`changed-bridge`); no configuration in the snapshots
-    (`no-configuration`); a copy at a target to which no bridge leads at either cut (`unexplained-copy`).
+    delivery, since snapshots have no properties (`unknown-selector`); no evaluator on the executors (`no-evaluator`),
+    or one that cannot read it (`unread-selector`); a bridge that was changed, came or went within the interval
+    (`changed-bridge`); no configuration in the snapshots (`no-configuration`); a copy at a target to which no bridge
+    leads at either cut (`unexplained-copy`).
 
     Non-persistent messages and such as nobody wanted are in no record. Whether a copy came into its queue is for the
     audit of conservation to say.
@@ -54,7 +55,7 @@ def bridges(history: History) -> DataFrame:
     wrong = _wrong(wanted, made, differing)
     parts = [_faults(wrong, ways), _unproven_ways(ways), _without_configuration(history)]
     if judged:
-        parts.append(_disagreements(wanted))
+        parts += [_disagreements(wanted), _unread(wanted)]
     told = telling.named(history, parts)
     return reduce(
         DataFrame.unionAll, (findings.frame(history.spark, unjudged(history)), told, _figures(history, ways, wanted))
@@ -82,6 +83,10 @@ AUDIT = Audit(
         "unknown-selector": Meaning(
             "The selector asks for properties or header fields that snapshots do not have.",
             "It can be proven for selectors over JMSPriority, JMSTimestamp and JMSDeliveryMode alone.",
+        ),
+        "unread-selector": Meaning(
+            "The evaluator on the executors takes this for no selector: the broker's may be of another version.",
+            "Install the `sterna-core` of the broker's version on them.",
         ),
         "no-evaluator": Meaning(
             "The executors do not have the engine's evaluator of selectors.", "Install `sterna-core` on them."
@@ -122,6 +127,7 @@ def _wanted(history: History, ways: DataFrame, judged: list[str]) -> DataFrame:
     is_plain = F.col("selector") == ""
     accepts: Column = is_plain
     differ: Column = F.lit(False)
+    unread: Column = F.lit(False)
     if judged:
         asked = F.col("doubt").isNull() & ~is_plain
         evaluate: Any = selectors.by_engine()
@@ -129,13 +135,15 @@ def _wanted(history: History, ways: DataFrame, judged: list[str]) -> DataFrame:
         rows = rows.withColumn("by_engine", evaluate(selector, F.col("priority").cast("int"), "time_ms", "mode"))
         by_spark = F.when(asked, selectors.by_spark(judged, "selector"))
         accepts = is_plain | F.coalesce("by_engine", F.lit(False))
-        differ = by_spark.isNotNull() & (by_spark != F.col("by_engine"))
+        unread = asked & F.col("by_engine").isNull()
+        differ = by_spark.isNotNull() & ~unread & (by_spark != F.col("by_engine"))
     sure = F.col("doubt").isNull() & accepts
     return rows.select(
         *_ROUTE,
         *("position", "bridge", "selector"),
         sure.cast("int").alias("sure"),
-        F.col("doubt").isNotNull().cast("int").alias("unsure"),
+        (F.col("doubt").isNotNull() | unread).cast("int").alias("unsure"),
+        unread.alias("unread"),
         differ.alias("differ"),
     )
 
@@ -251,6 +259,22 @@ def _disagreements(wanted: DataFrame) -> DataFrame:
         F.lit("error").alias("severity"),
         F.lit("evaluators-differ").alias("what"),
         F.format_string("of the selector %s the engine says one thing, and Spark another", "selector").alias("why"),
+        "bridge",
+        "selector",
+    )
+
+
+def _unread(wanted: DataFrame) -> DataFrame:
+    rows = wanted.filter("unread").groupBy(*_ROUTE, "bridge", "selector").agg(F.count("*").alias("messages"))
+    return rows.select(
+        "place",
+        "cut",
+        F.col("target").alias("source"),
+        "messages",
+        F.lit("not provable").alias("verdict"),
+        F.lit("warning").alias("severity"),
+        F.lit("unread-selector").alias("what"),
+        F.format_string("the evaluator on the executors cannot read the selector %s", "selector").alias("why"),
         "bridge",
         "selector",
     )

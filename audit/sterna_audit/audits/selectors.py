@@ -65,14 +65,20 @@ def by_engine() -> object:
 
     # A function within one is sent as it is: executors need not have this package.
     def matches(selector: str | None, priority: int, time_ms: int, mode: str) -> bool | None:
-        from sterna_core.selector import Selector
+        from sterna_core.selector import Selector, SelectorError
 
         # Spark asks for every row, whatever condition stands around it.
         if selector is None:
             return None
-        found = known.get(selector)
+        if selector not in known:
+            try:
+                known[selector] = Selector(selector)
+            except SelectorError:
+                # Of a broker of another version: it cannot be judged here.
+                known[selector] = None
+        found = known[selector]
         if found is None:
-            found = known[selector] = Selector(selector)
+            return None
         fields = {"JMSPriority": priority, "JMSTimestamp": time_ms, "JMSDeliveryMode": mode}
         return bool(found.matches(fields))  # type: ignore[attr-defined]
 
