@@ -132,7 +132,7 @@ def _committed(base: Base) -> list[Row]:
 
 
 def _pending(base: Base) -> list[Row]:
-    return [row for row in base.rows("state", "deliverables") if row["state"] == 3]
+    return [row for row in base.rows("state", "deliverables") if row["state"] == 3 and not row["copy"]]
 
 
 def _at(row: Row) -> dict[str, int]:
@@ -151,8 +151,11 @@ class Chosen:
         self.waiting = {(row["source"], row["sequence"]): row for row in there if row["state"] != 3}
         gone = {row["id"] for row in rows("events", "catalogue") if row["what"] in (2, 4)}
         self.before = self.base.keys("state", "deliverables", AT - 1)
-        self.new = next(row for row in self.arrivals if (row["source"], row["sequence"]) in self.waiting)
-        self.old = next(row for key, row in self.waiting.items() if key in self.before and row["move"] is None)
+        # Copies that bridges made have ids of their own.
+        own = [row for row in self.arrivals if not row["copy"]]
+        self.new = next(row for row in own if (row["source"], row["sequence"]) in self.waiting)
+        old = [row for key, row in self.waiting.items() if key in self.before and row["move"] is None]
+        self.old = next(row for row in old if not row["copy"])
         ends = [row for row in rows("events", "ends") if row["transaction"] == 0 and row["reason"] != 6]
         self.end = next(row for row in ends if row["source"] not in gone)
         self.ended = {"source": self.end["source"], "sequence": self.end["first"]}
@@ -206,7 +209,8 @@ def _of_ends(chosen: Chosen) -> dict[str, Fault]:
             {"source": source, "sequence": 0},
         ),
         "end-backwards": Fault(
-            {ends: added(source=source, first=9, last=8, transaction=0)}, "broken-run", {"source": source}
+            {ends: added(source=source, first=old["sequence"], last=old["sequence"] - 1, transaction=0)},
+            *("broken-run", {"source": source}),
         ),
     }
     key = end["source"], end["first"]
@@ -219,7 +223,8 @@ def _of_ends(chosen: Chosen) -> dict[str, Fault]:
 
 def _of_records(chosen: Chosen) -> dict[str, Fault]:
     rows, messages = chosen.base.rows, (AT, "state", "messages")
-    move = next(row for row in rows("events", "moves") if (row["to_source"], row["to_sequence"]) in chosen.waiting)
+    moves = [row for row in rows("events", "moves") if not row["copy"]]
+    move = next(row for row in moves if (row["to_source"], row["to_sequence"]) in chosen.waiting)
     sent = _committed(chosen.base)[0]
     of_sent = {one["transaction"] for one in rows("events", "transacted") if one["position"] == sent["position"]}
     decision = next(row for row in rows("events", "decisions") if row["transaction"] in of_sent)
