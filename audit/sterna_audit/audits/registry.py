@@ -27,6 +27,10 @@ _OURS: Mapping[str, str] = {
     "counters": "sterna_audit.audits.counters:AUDIT",
     "ledgers": "sterna_audit.audits.ledgers:AUDIT",
     "order": "sterna_audit.audits.order:AUDIT",
+    "bridges": "sterna_audit.audits.bridges:AUDIT",
+    "endings": "sterna_audit.audits.endings:AUDIT",
+    "dead-letters": "sterna_audit.audits.dead_letters:AUDIT",
+    "backlog": "sterna_audit.audits.backlog:AUDIT",
 }
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,39}")
 
