@@ -203,16 +203,20 @@ class Living:
         if end in ("commit", "rollback"):
             self._decide(client, session, end == "commit")
         elif end == "prepare":
-            self.named += 1
-            xid = pb.Xid(format=1, **{"global": str(self.named).encode()}, branch=b"b")
-            request = pb.Transact(transaction=1, verb=pb.Transact.PREPARE, xid=xid)
-            if client.request(session, transact=request).HasField("transacted"):
-                self.prepared.append(xid)
-            client.close()
+            self.prepare(client, session)
         elif end == "close":
             client.close()
         else:
             self.open.append((client, session))
+
+    def prepare(self, client: Client, session: int) -> None:
+        """The transaction of a client's session is prepared, and the client goes."""
+        self.named += 1
+        xid = pb.Xid(format=1, **{"global": str(self.named).encode()}, branch=b"b")
+        request = pb.Transact(transaction=1, verb=pb.Transact.PREPARE, xid=xid)
+        if client.request(session, transact=request).HasField("transacted"):
+            self.prepared.append(xid)
+        client.close()
 
     def _decide(self, client: Client, session: int, commits: bool) -> None:
         verb = pb.Transact.COMMIT if commits else pb.Transact.ROLLBACK
@@ -226,10 +230,14 @@ class Living:
             self._decide(client, session, self.random.random() < 0.6)
         if self.prepared:
             xid = self.prepared.pop(self.random.randrange(len(self.prepared)))
-            client = self.driver.client()
-            verb = self.random.choice((pb.Transact.COMMIT_PREPARED, pb.Transact.ROLLBACK_PREPARED))
-            client.request(client.session(pb.TRANSACTED), transact=pb.Transact(verb=verb, xid=xid))
-            client.close()
+            self.decide_prepared(xid, commits=self.random.choice((True, False)))
+
+    def decide_prepared(self, xid: pb.Xid, *, commits: bool) -> None:
+        """Somebody decides what was prepared."""
+        client = self.driver.client()
+        verb = pb.Transact.COMMIT_PREPARED if commits else pb.Transact.ROLLBACK_PREPARED
+        client.request(client.session(pb.TRANSACTED), transact=pb.Transact(verb=verb, xid=xid))
+        client.close()
 
     def purge(self) -> None:
         """An administrator empties a queue."""
@@ -277,6 +285,26 @@ class Living:
         seldom = (self.wait, self.purge, self.delete, self.unsubscribe, self.restart, self.fill)
         for _ in range(steps):
             self.random.choice(often if self.random.random() < 0.85 else seldom)()
+
+    def leave(self) -> None:
+        """Of all that is seldom there at a cut something is there: dead letters, and transactions of both kinds."""
+        self._publish("fragile", commits=True)
+        for _ in range(5):
+            self.take("fragile", share=0.0)
+        self._publish("bills", commits=True)
+        self._publish("bills", commits=False)
+
+    def _publish(self, name: str, *, commits: bool) -> None:
+        """Three persistent messages, in a transaction that is committed or left open."""
+        client = self.driver.client()
+        session = client.session(pb.TRANSACTED)
+        client.producer(session, queue(name))
+        client.publish(session, 1, [text("left") for _ in range(3)], transaction=1)
+        self.driver.poll()
+        if commits:
+            self._decide(client, session, commits=True)
+        else:
+            self.open.append((client, session))
 
     def cut(self, store: Store, options: WriterOptions) -> str:
         """Takes a cut and exports it; the path of its folder."""

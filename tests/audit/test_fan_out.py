@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from sterna._proto.sterna.v1 import messaging_pb2 as pb
-from sterna_audit.audits import fanout, registry, running
+from sterna_audit.audits import fanout, patterns, registry, running
 from sterna_audit.audits.findings import Finding
 from sterna_audit.audits.history import open_history
 from sterna_audit.snapshots.layout import Place
@@ -131,8 +131,8 @@ def test_patterns_match_as_brokers_match_them(
     spark: SparkSession, pattern: str, matching: list[str], others: list[str]
 ) -> None:
     names = spark.createDataFrame([(one, pattern) for one in (*matching, *others)], "name string, pattern string")
-    by_regex = names.filter(F.rlike(F.col("name"), fanout.regex(F.col("pattern"))))
+    by_regex = names.filter(F.rlike(F.col("name"), patterns.regex(F.col("pattern"))))
     assert {row["name"] for row in by_regex.collect()} == set(matching)
     # What a pattern begins with is among the beginnings of each name that it matches.
-    among = names.filter(F.array_contains(fanout.prefixes(F.col("name")), fanout.literal(F.col("pattern"))))
+    among = names.filter(F.array_contains(patterns.prefixes(F.col("name")), patterns.literal(F.col("pattern"))))
     assert {row["name"] for row in among.collect()} >= set(matching)

@@ -106,8 +106,13 @@ def _ended(history: History, intervals: Sequence[Interval], fates: Fates) -> Dat
 
 
 def _taken(history: History, intervals: Sequence[Interval], fates: Fates) -> DataFrame:
-    """What a transaction that was prepared before takes with it when it is committed; its own records are older."""
+    """What a transaction that was prepared before takes with it when it is committed; its own records are older.
+
+    A source that was deleted meanwhile went with all that it held.
+    """
     rows = history.before("taken", intervals).withColumn("position", F.lit(0).cast("long"))
+    there = history.before("sources", intervals).select("place", "cut", "source")
+    rows = rows.join(there, ["place", "cut", "source"], "left_semi")
     rows = fates.of(rows).filter(F.col("fate") == "committed")
     return _run(rows.withColumn("reason", F.lit(1)))
 
