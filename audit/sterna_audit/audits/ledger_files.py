@@ -18,7 +18,6 @@ from sterna.errors import LedgerDamagedError, LedgerError
 
 from sterna_audit.snapshots.stores import Store, chunks
 
-SUFFIX = ".ledger"
 _BATCH_ROWS = 65_536
 #: A range of numbers that is longer than any record can mean is not taken apart.
 RANGE_MAX = 1 << 22
@@ -122,14 +121,14 @@ def convert(source: Store, target: Store, folder: str, progress: Callable[[str],
         numbers: dict[str, int] = {}
         found = []
         for entry in source.files(""):
-            if entry.path.endswith(SUFFIX):
+            if entry.path.endswith(ledger.SUFFIX):
                 progress(f"reading {entry.path}")
                 found.append(_convert_file(source, entry.path, writers, numbers))
     return Converted(f"{target.uri.rstrip('/')}/{folder}", tuple(found))
 
 
 def _convert_file(source: Store, path: str, writers: "_Writers", numbers: dict[str, int]) -> LedgerFile:
-    with tempfile.NamedTemporaryFile(prefix="sterna-ledger-", suffix=SUFFIX) as local:
+    with tempfile.NamedTemporaryFile(prefix="sterna-ledger-", suffix=ledger.SUFFIX) as local:
         with source.reading(path) as remote:
             for piece in chunks(remote):
                 local.write(piece)
@@ -143,7 +142,7 @@ def _convert_file(source: Store, path: str, writers: "_Writers", numbers: dict[s
             for record in reading:
                 records += 1
                 _add(writers, known, base + records, record)
-            state = "torn" if reading.torn_bytes else "closed" if reading.is_closed else "open"
+            state = reading.state
         except LedgerDamagedError as error:
             why = error.cause
         except LedgerError as error:
