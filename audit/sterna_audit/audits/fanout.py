@@ -13,7 +13,8 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from sterna_audit.audits import findings
 from sterna_audit.audits.history import History, Interval
 from sterna_audit.audits.meanings import Meaning
-from sterna_audit.audits.naming import with_messages, with_sources
+from sterna_audit.audits.naming import destinations, with_messages, with_sources
+from sterna_audit.audits.patterns import literal, prefixes, regex
 from sterna_audit.audits.registry import Audit
 from sterna_audit.audits.sums import high, low
 from sterna_audit.audits.unjudged import MEANINGS as OF_UNJUDGED
@@ -172,21 +173,6 @@ class FanOut:
         told = rows.select(*_KEY, "position", F.col("copy").cast("int").alias("copy"))
         return told.withColumn("range", F.shiftright("position", _RANGE_BITS))
 
-    def _destinations(self) -> DataFrame:
-        """Queues and topics that are known in an interval: `place`, `cut`, `destination`, `kind`, `name`."""
-        history, intervals = self._history, self._intervals
-        columns: list[str | Column] = ["place", "cut", "name", F.col("id").alias("destination")]
-        columns.append(F.col("kind").cast("int").alias("kind"))
-        texts = history.events("names", intervals).select("place", "cut", F.col("key").alias("name"), "text")
-        events = history.events("catalogue", intervals).filter("what = 1").join(texts, ["place", "cut", "name"])
-        events = events.drop("name").withColumnRenamed("text", "name")
-        states = history.before("destinations", intervals).select(*columns)
-        return (
-            states.unionAll(history.after("destinations", intervals).select(*columns))
-            .unionAll(events.select(*columns))
-            .distinct()
-        )
-
     def _durables(self) -> DataFrame:
         """Durable subscriptions: pattern, and from which position to which each was there, where that can be judged."""
         history, intervals = self._history, self._intervals
@@ -225,7 +211,7 @@ class FanOut:
 
     def _feeds(self) -> DataFrame:
         """Which destination feeds which source: `is_queue`, `is_limited`, and from which position to which."""
-        known = self._destinations()
+        known = destinations(self._history, self._intervals).withColumnRenamed("id", "destination")
         queues = known.filter(F.col("kind") == _QUEUE).select(
             *("place", "cut", "destination", F.col("destination").alias("source")),
             *(F.lit(0).cast("long").alias("begins"), F.lit(_FOREVER).alias("ends")),
@@ -269,35 +255,6 @@ def _signed(sums: DataFrame, sign: int) -> DataFrame:
     return sums.select(*_KEY, "range", *signed, F.lit(sign).alias("sign"))
 
 
-def prefixes(name: Column) -> Column:
-    """All beginnings of a topic's name that whole elements make, the name itself among them."""
-    elements = F.split(name, r"\.")
-    return F.transform(
-        F.sequence(F.lit(0), F.size(elements)),
-        lambda count: F.when(count == F.size(elements), name).otherwise(
-            F.concat(F.array_join(F.slice(elements, 1, count), "."), F.when(count > 0, ".").otherwise(""))
-        ),
-    )
-
-
-def literal(pattern: Column) -> Column:
-    """What a pattern begins with before its first wildcard, in whole elements."""
-    return F.regexp_extract(pattern, r"^((?:[^.*>]+(?:\.|$))*)", 1)
-
-
-def regex(pattern: Column) -> Column:
-    """A pattern as a regular expression: `*` is one element, a last `>` one or more."""
-    parts = F.transform(
-        F.split(pattern, r"\."),
-        lambda element: (
-            F.when(element == "*", r"[^.]+")
-            .when(element == ">", r".+")
-            .otherwise(F.concat(F.lit(r"\Q"), element, F.lit(r"\E")))
-        ),
-    )
-    return F.concat(F.lit("^"), F.array_join(parts, r"\."), F.lit("$"))
-
-
 def _figures(history: History, judged: DataFrame, wrong: DataFrame) -> DataFrame:
     """Of each interval without a fault how much came."""
     sums = judged.groupBy("place", "cut").agg(F.sum("came").alias("came"), F.countDistinct("source").alias("sources"))
@@ -329,9 +286,7 @@ def _choosy(history: History, rows: DataFrame) -> DataFrame:
 
 def _findings(rows: DataFrame, history: History) -> DataFrame:
     """What is wrong as findings."""
-    why = F.lit("")
-    for what, sentence in WRONG.items():
-        why = F.when(F.col("what") == what, sentence).otherwise(why)
+    why = findings.by_kind(WRONG)
     # A topic with limits passes over a subscription that is full, and no record says so.
     excused = (F.col("what") == "not-fanned-out") & F.col("is_limited")
     named = history.placed(with_sources(with_messages(rows, history), history))

@@ -153,10 +153,7 @@ def _of_sources(history: History, rows: DataFrame) -> DataFrame:
     rows = rows.join(moves.dropDuplicates(["place", "position", "copy"]), ["place", "position", "copy"], "left")
 
     def told(part: int) -> Column:
-        found: Column = F.lit("")
-        for what, facts in _OF_CAME.items():
-            found = F.when(F.col("what") == what, facts[part]).otherwise(found)
-        return found
+        return findings.by_kind({number: facts[part] for number, facts in _OF_CAME.items()})
 
     return rows.select(
         "place",
