@@ -150,7 +150,7 @@ def base(living: Path, tmp_path_factory: pytest.TempPathFactory) -> Base:
 
 
 def _committed(base: Base) -> list[Row]:
-    """What was sent in transactions that were committed in the interval, and is where it was sent; no bridges' copies."""
+    """What was sent in transactions that were committed in the interval, and is where it was sent; no copies."""
     committed = {row["transaction"] for row in base.rows("events", "decisions") if row["decision"] == 2}
     positions = {row["position"] for row in base.rows("events", "transacted") if row["transaction"] in committed}
     there = [row for row in base.rows("state", "deliverables") if row["position"] in positions]
