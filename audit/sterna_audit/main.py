@@ -6,7 +6,6 @@ nothing to audit, 8 something is violated. With `--strict` 7: something is not p
 
 import enum
 import re
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +16,7 @@ import typer
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from sterna_audit.audits.declared import Declarations
     from sterna_audit.audits.history import Bound, History
     from sterna_audit.audits.running import Run
     from sterna_audit.snapshots.keys import Verifier
@@ -83,6 +83,12 @@ def run(
     ledgers: Annotated[
         str, typer.Option("--ledgers", metavar="URI", help="Where clients' ledgers are, at any depth.")
     ] = "",
+    manifests: Annotated[
+        Path | None,
+        typer.Option(
+            "--manifests", metavar="PATH", help="What the configuration should be: a file of manifests, or a folder."
+        ),
+    ] = None,
     cluster: Annotated[str, typer.Option("--cluster", metavar="NAME", help="Of this cluster alone.")] = "",
     broker: Annotated[str, typer.Option("--broker", metavar="NAME", help="Of this broker alone.")] = "",
     key: Annotated[
@@ -113,11 +119,14 @@ def run(
         chosen = registry.audits([name.strip() for name in jobs.split(",") if name.strip()])
         verifier = _verifier(key, unsigned=unsigned)
         start, end = _bound("--from", first), _bound("--to", last)
+        declared = _manifests(manifests, tell)
         store, target = _store("--snapshots", snapshots), _store("--out", out)
         places = _places(store, cluster, broker)
         with _spark(master, memory, _settings(conf or []), tell) as spark:
             tell("verifying manifests, links and files …")
+            _check_out(spark, target)
             history = open_history(spark, store, verifier, start=start, end=end, places=places)
+            history.manifests = declared
             target.remove(HTML)
             with _ledgers(ledgers, history, target, tell):
                 done = running.run(history, chosen, target, tell)
@@ -184,6 +193,22 @@ def _store(option: str, uri: str) -> "Store":
         raise _UsageError(f"{option}: {error}") from None
 
 
+def _manifests(path: Path | None, tell: Callable[[str], None]) -> "Declarations | None":
+    from sterna_resources.problems import ManifestError
+
+    from sterna_audit.audits import declared
+
+    if path is None:
+        return None
+    try:
+        found = declared.read(path)
+    except ManifestError as error:
+        raise _UsageError(f"--manifests:\n{error}") from None
+    foreign = f"; {found.foreign} documents that are not Sterna's are passed over" if found.foreign else ""
+    tell(f"{len(found.manifests)} manifests are in {path}{foreign}")
+    return found
+
+
 def _places(store: "Store", cluster: str, broker: str) -> "list[Place]":
     from sterna_audit.audits.history import HistoryError
     from sterna_audit.snapshots import reading
@@ -223,25 +248,33 @@ def _spark(master: str, memory: str, settings: dict[str, str], tell: Callable[[s
             spark.stop()
 
 
+def _check_out(spark: "SparkSession", target: "Store") -> None:
+    """Whether findings can be written there: without a connector they go by this machine, and executors have to."""
+    from sterna_audit.snapshots.stores import Bucket
+    from sterna_audit.spark import knows
+
+    is_here = str(spark.sparkContext.master).startswith("local")
+    if isinstance(target, Bucket) and not is_here and not knows(spark, target.uri):
+        raise _UsageError(
+            "--out: Spark has no connector for s3://, by which executors would write there: name a folder that all of"
+            " them share, or give Spark a connector"
+        )
+
+
 @contextmanager
 def _ledgers(uri: str, history: "History", target: "Store", tell: Callable[[str], None]) -> Iterator[None]:
     """The ledgers below a URI become tables of the history, beside the findings, for as long as they are needed."""
     from sterna_audit.audits.ledger_files import convert
-    from sterna_audit.spark import knows
 
     if not uri:
         yield
         return
-    source = _store("--ledgers", uri)
-    folder = "ledgers"
-    with tempfile.TemporaryDirectory(prefix="sterna-audit-") as here:
-        # What executors cannot read from beside the findings is for a driver that runs them, too.
-        tables = target if knows(history.spark, target.uri) else _store("--out", here)
-        try:
-            history.ledgers = convert(source, tables, folder, tell)
-            yield
-        finally:
-            tables.remove_folder(folder)
+    source, folder = _store("--ledgers", uri), "ledgers"
+    try:
+        history.ledgers = convert(source, target, folder, tell)
+        yield
+    finally:
+        target.remove_folder(folder)
 
 
 def _show(done: "Run", path: str, *, quiet: bool) -> None:

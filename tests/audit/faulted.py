@@ -59,8 +59,10 @@ class Life:
 
         An edit of another cut's table has its number and a colon before the table.
         """
-        in_force = configured(MANIFESTS if manifests is None else manifests)
-        whole: dict[Table, Edit] = {(cut, "state", "configuration"): in_force for cut in range(1, CUTS + 1)}
+        objects = MANIFESTS if manifests is None else manifests
+        in_force = configured(objects)
+        cuts = range(1, CUTS + 1) if objects else ()
+        whole: dict[Table, Edit] = {(cut, "state", "configuration"): in_force for cut in cuts}
         for name, edit in (edits or {}).items():
             cut, _, table = name.rpartition(":")
             folder, _, title = table.partition("/")

@@ -64,6 +64,11 @@ def configured(rows: list[Row]) -> list[Row]:
     return [*rows, {"kind": "Topic", "name": "prices.>", "revision": 1, "spec": '{"maxMessages": 5}'}]
 
 
+def limited(rows: list[Row]) -> list[Row]:
+    """A broker by itself has limits for all news, under the name of the manifest: no object's name is a pattern."""
+    return [*rows, {"kind": "Topic", "name": "all", "revision": 0, "spec": '{"maxMessages":5,"name":"news.>"}'}]
+
+
 def test_each_planted_fault_is_found_and_what_is_in_order_raises_no_alarm(
     spark: SparkSession, root: Path, tmp_path: Path
 ) -> None:
@@ -88,10 +93,12 @@ def test_each_planted_fault_is_found_and_what_is_in_order_raises_no_alarm(
         return {events: without(row), state: without(waiting[row["source"], row["sequence"]])}
 
     known: dict[Table, Edit] = {(cut, "state", "configuration"): configured for cut in (AT - 1, AT)}
+    bounded: dict[Table, Edit] = {(cut, "state", "configuration"): limited for cut in (AT - 1, AT)}
     strayed: dict[Table, Edit] = {events: altered(fanned, source=plain["plain-0"] + 1_000)}
     plants = {
         "queue": (lost(queued), queued, ("violated", "not-arrived")),
         "topic": ({**lost(fanned), **known}, fanned, ("violated", "not-fanned-out")),
+        "limited": ({**lost(fanned), **bounded}, fanned, ("not provable", "not-fanned-out")),
         "unknown": (lost(fanned), fanned, ("not provable", "not-fanned-out")),
         "moved": (strayed, fanned, ("not provable", "not-fanned-out")),
         "stray": ({events: altered(queued, source=plain["plain-0"])}, queued, ("violated", "stray")),

@@ -101,7 +101,7 @@ def _is_any(pairs: list[tuple[int, int]], place: str, cut: str) -> Column:
 
 def _at_cuts(history: History) -> DataFrame:
     """What each source holds at each cut of the range."""
-    rows = history.state("deliverables")
+    rows = history.state("deliverables", ("source", "bytes", "state", "position", "copy", "attempts"))
     return rows.groupBy(*_KEY).agg(
         F.count("*").alias("count"),
         F.sum("bytes").alias("bytes"),
@@ -176,7 +176,7 @@ def _unread(history: History, now: DataFrame, moved: DataFrame) -> DataFrame:
         "place", F.col("id").alias("source"), F.lit(True).alias("durable")
     )
     # It was there at the cut before, too: what has just come may be read any moment.
-    before = history.before("deliverables").select(*_KEY).distinct()
+    before = history.before("deliverables", columns=("source",)).select(*_KEY).distinct()
     rows = now.join(before, list(_KEY), "left_semi").join(since, ["place", "source"])
     rows = rows.join(durables, ["place", "source"], "left")
     rows = rows.filter(F.coalesce("acknowledged_at", F.lit(0)) < F.col("cut"))

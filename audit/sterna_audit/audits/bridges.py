@@ -120,7 +120,8 @@ def _classified(ways: DataFrame, judged: list[str], known: list[str]) -> DataFra
 
 def _wanted(history: History, ways: DataFrame, judged: list[str]) -> DataFrame:
     """Each stored message and way that leads from where it was sent: `sure` if it has to cross, `unsure` if it may."""
-    stored = history.events("stored").select(
+    facts = ("destination", "position", "priority", "time_ms")
+    stored = history.events("stored", columns=facts).select(
         "place", "cut", "destination", "position", "priority", "time_ms", F.lit("PERSISTENT").alias("mode")
     )
     rows = stored.join(F.broadcast(ways), ["place", "cut", "destination"])

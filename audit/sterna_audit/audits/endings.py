@@ -174,7 +174,7 @@ def _lifeless(history: History) -> DataFrame:
 def _deliverables(history: History) -> DataFrame:
     """What was in sources in each interval: there at its beginning, arrived, or moved there."""
     before = history.before("deliverables")
-    arrived = history.events("arrivals")
+    arrived = history.events("arrivals", columns=("source", "sequence", "position", "copy"))
     moved = history.events("moves")
     key = ("place", "cut")
     parts: Sequence[DataFrame] = (

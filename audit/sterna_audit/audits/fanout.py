@@ -159,7 +159,7 @@ class FanOut:
 
     def _sent(self) -> DataFrame:
         history, intervals = self._history, self._intervals
-        stored = history.events("stored", intervals).select(
+        stored = history.events("stored", intervals, ("destination", "position")).select(
             "place", "cut", "destination", "position", F.lit(0).alias("copy")
         )
         copies = history.events("copies", intervals).filter("copy > 0")
@@ -169,7 +169,7 @@ class FanOut:
         return told.withColumn("range", F.shiftright("position", _RANGE_BITS))
 
     def _arrived(self) -> DataFrame:
-        rows = self._history.events("arrivals", self._intervals)
+        rows = self._history.events("arrivals", self._intervals, ("source", "position", "copy"))
         told = rows.select(*_KEY, "position", F.col("copy").cast("int").alias("copy"))
         return told.withColumn("range", F.shiftright("position", _RANGE_BITS))
 
@@ -234,8 +234,10 @@ class FanOut:
         rows = history.before("configuration", intervals).unionAll(history.after("configuration", intervals))
         limits = [F.get_json_object("spec", f"$.{name}").cast("long") > 0 for name in ("maxMessages", "maxBytes")]
         limited = F.coalesce(limits[0], F.lit(False)) | F.coalesce(limits[1], F.lit(False))
+        # A broker by itself knows an object by the name of its manifest, which for a pattern is another.
+        name = F.coalesce(F.get_json_object("spec", "$.name"), F.col("name"))
         told = rows.groupBy("place", "cut").agg(
-            F.collect_set(F.when((F.col("kind") == "Topic") & limited, regex(F.col("name")))).alias("limited")
+            F.collect_set(F.when((F.col("kind") == "Topic") & limited, regex(name))).alias("limited")
         )
         joined = topics.join(history.small(told, len(intervals)), ["place", "cut"], "left")
         # Without any configuration in the snapshot nothing is known of limits.

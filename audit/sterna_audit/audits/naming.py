@@ -63,9 +63,10 @@ def with_messages(rows: DataFrame, history: History) -> DataFrame:
     """
     everywhere = F.broadcast if rows.count() <= SMALL_ROWS_MAX else _where_it_belongs
     wanted = everywhere(rows.select("place", "message").distinct())
+    facts = ("position", "producer", "sequence")
     of_records = [
-        history.events("stored").select("place", F.col("position").alias("message"), "producer", "sequence"),
-        history.state("messages").select("place", F.col("position").alias("message"), "producer", "sequence"),
+        table.select("place", F.col("position").alias("message"), "producer", "sequence")
+        for table in (history.events("stored", columns=facts), history.state("messages", facts))
     ]
     of_copies = [
         table.select(

@@ -93,12 +93,13 @@ AUDIT = Audit(
 
 
 def _stored(history: History) -> DataFrame:
-    rows = history.events("stored").filter("producer != 0")
+    rows = history.events("stored", columns=("producer", "destination", "sequence", "position"))
+    rows = rows.filter("producer != 0")
     return rows.select(*_OF_PRODUCERS, F.col("sequence").alias("number"), "position", F.lit(0).alias("copy"), "cut")
 
 
 def _came(history: History) -> DataFrame:
-    arrived = history.events("arrivals").select(
+    arrived = history.events("arrivals", columns=("source", "sequence", "position", "copy")).select(
         *_OF_SOURCES, F.col("sequence").alias("number"), "position", F.col("copy").cast("int"), "cut"
     )
     moved = history.events("moves").select(
