@@ -6,14 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from sterna_audit.snapshots.layout import Place
-from sterna_audit.snapshots.stores import Directory
 
-from tests.audit.kept import PLAIN
-from tests.audit.living import Living
+from tests.audit.lives import CUTS, lived
 from tests.audit.planted import Edit, Row, Table, planted, rows_of
 
-CUTS = 3
-STEPS = 60
 #: The manifests of `living.CONFIGURATION`, as a broker tells them: an engine alone has none.
 BRIDGE = {"source": {"topic": "news.sport"}, "targets": [{"queue": "mirror"}, {"topic": "prices.gold"}]}
 MANIFESTS: dict[tuple[str, str], Any] = {
@@ -87,10 +83,4 @@ class Life:
 
 def live(folder: Path, seed: int) -> Life:
     """A history from a seed."""
-    living = Living(folder / f"engine-{seed}", seed)
-    store = Directory(folder / "snapshots")
-    for _ in range(CUTS):
-        living.live(STEPS)
-        living.cut(store, PLAIN)
-    living.stop()
-    return Life(folder / "snapshots", living.place)
+    return Life(folder / "snapshots", lived(folder, seed))

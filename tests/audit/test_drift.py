@@ -17,8 +17,9 @@ from sterna_audit.snapshots.stores import Directory
 from sterna_resources.problems import ManifestError
 from typer.testing import CliRunner
 
-from tests.audit.faulted import CUTS, Life, configured, live
+from tests.audit.faulted import Life, configured, live
 from tests.audit.kept import VERIFIER
+from tests.audit.lives import CUTS
 from tests.running import manifest
 
 Objects = dict[tuple[str, str], Any]

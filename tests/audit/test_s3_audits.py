@@ -20,8 +20,8 @@ from sterna_audit.snapshots.stores import Bucket, Directory, Store, open_store
 from sterna_audit.spark import Executors, SparkError, look
 from typer.testing import CliRunner
 
-from tests.audit.faulted import CUTS
 from tests.audit.kept import PLAIN, VERIFIER
+from tests.audit.lives import CUTS
 from tests.audit.living import Living, manifests
 from tests.audit.planted import altered, planted, rows_of, without
 from tests.support.seeds import is_complete
