@@ -7,7 +7,7 @@ are those of `sterna-audit run`, in a process of its own with Spark on two cores
 - `hot`: one in which a single queue has nine tenths of all.
 
 Spark's time is what the audits say that they took, without its start and without verifying files; memory is the most
-that the whole process tree had at any time (its resident sets).
+that the whole process tree had at any time, what processes share counted once.
 """
 
 import argparse
@@ -29,7 +29,7 @@ from bench.audit_history import History
 
 _SIZES = (1_000_000, 2_000_000, 5_000_000, 10_000_000)
 _HOT = 0.9
-_LOOK_S = 0.2
+_LOOK_S = 0.5
 
 
 def main() -> int:
@@ -98,19 +98,20 @@ def _audited(root: Path, out: Path, options: argparse.Namespace) -> tuple[int, f
 def _watch(process: "subprocess.Popen[bytes]", most: list[int]) -> None:
     """Notes the most memory that a process and its children have until it ends."""
     while process.poll() is None:
-        most[0] = max(most[0], _resident_bytes(process.pid))
+        most[0] = max(most[0], _memory_bytes(process.pid))
         time.sleep(_LOOK_S)
 
 
-def _resident_bytes(pid: int) -> int:
+def _memory_bytes(pid: int) -> int:
     """Of a process and all below it; what has ended meanwhile has none."""
     try:
-        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+        rows = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
         children = [path.read_text().split() for path in Path(f"/proc/{pid}/task").glob("*/children")]
     except (FileNotFoundError, ProcessLookupError):
         return 0
-    own = pages * os.sysconf("SC_PAGE_SIZE")
-    return own + sum(_resident_bytes(int(child)) for found in children for child in found)
+    # A page that several processes have is shared out among them.
+    own = sum(int(row.split()[1]) for row in rows if row.startswith("Pss:")) << 10
+    return own + sum(_memory_bytes(int(child)) for found in children for child in found)
 
 
 if __name__ == "__main__":
