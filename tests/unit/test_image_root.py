@@ -99,7 +99,7 @@ def test_a_library_that_is_not_there_is_an_error(tmp_path: Path) -> None:
             image_root.needed(tmp_path / "thing")
 
 
-@pytest.mark.parametrize("role", ["broker", "operator"])
+@pytest.mark.parametrize("role", ["audit", "broker", "operator"])
 def test_an_image_begins_with_nothing_and_runs_as_nobody(role: str) -> None:
     text = (ROOT / role / "Dockerfile").read_text()
     last = text[text.rindex("\nFROM ") :]
