@@ -1,11 +1,11 @@
 """Makes the root of an image: Python, what is installed beside it, and the libraries that these need. No more.
 
-Run by the Dockerfiles of broker, operator and audits, in an image that has Python with pip and a package manager, of which
-nothing is left in the result: no shell, no package manager, no pip, no module that only tests or compilers use. It
-needs nothing but the standard library, and takes the Python that runs it.
+Run by the Dockerfiles of broker, operator and audits, in an image that has Python with pip and a package manager, of
+which nothing is left in the result: no shell, no package manager, no pip, no module that only tests or compilers use.
+It needs nothing but the standard library, and takes the Python that runs it.
 
-`python3 image_root.py [--java] ROOT FOLDER…` fills ROOT with that Python, each FOLDER, and what they need; with `--java`
-also with the Java that is on PATH. A list of what is in it stands in ROOT/usr/share/sterna; scanners find the
+`python3 image_root.py [--java] ROOT FOLDER…` fills ROOT with that Python, each FOLDER, and what they need; with
+`--java` also with the Java that is on PATH. A list of what is in it stands in ROOT/usr/share/sterna; scanners find the
 distribution's packages in ROOT/var/lib/dpkg/status.d.
 """
 
@@ -71,14 +71,31 @@ PACKAGES_LEFT_OUT = (
         f"pyspark/jars/{name}-*.jar"
         for name in (
             *("rocksdbjni", "spark-mllib_*", "breeze*", "spire*", "cats-kernel*", "algebra*", "arpack*", "lapack"),
-            *("blas", "JTransforms", "jts-core", "hive-[!s]*", "datanucleus-*", "derby", "spark-hive*", "spark-connect_*"),
+            *(
+                "blas",
+                "JTransforms",
+                "jts-core",
+                "hive-[!s]*",
+                "datanucleus-*",
+                "derby",
+                "spark-hive*",
+                "spark-connect_*",
+            ),
             *("scala-compiler", "spark-repl*", "jline"),
         )
     ),
 )
 # Of Java what draws, prints, plays, or looks into another one.
 JAVA_LEFT_OUT = (
-    *("libawt*", "libfontmanager.so", "libfreetype.so", "libjawt.so", "libjavajpeg.so", "liblcms.so", "libmlib_image.so"),
+    *(
+        "libawt*",
+        "libfontmanager.so",
+        "libfreetype.so",
+        "libjawt.so",
+        "libjavajpeg.so",
+        "liblcms.so",
+        "libmlib_image.so",
+    ),
     *("libsplashscreen.so", "libjsound.so", "libatk-wrapper.so", "psfont*", "libj2pcsc.so", "libjdwp.so"),
     *("libdt_socket.so", "libsaproc.so", "libsctp.so", "ct.sym", "src.zip", "jexec", "jar.binfmt", "jfr"),
     "classes_nocoops.jsa",

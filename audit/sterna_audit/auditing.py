@@ -77,9 +77,7 @@ def run(what: Auditing, where: Spark, tell: Tell) -> Run:
     """
     with running_spark(where, tell) as spark:
         tell("verifying manifests, links and files …")
-        history = open_history(
-            spark, what.snapshots, what.verifier, start=what.start, end=what.end, places=what.places
-        )
+        history = open_history(spark, what.snapshots, what.verifier, start=what.start, end=what.end, places=what.places)
         what.out.remove(HTML)
         with readable(history, tell), _ledgers(what.ledgers, history, what.out, tell):
             done = running.run(history, what.audits, what.out, tell)

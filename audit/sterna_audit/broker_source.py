@@ -11,10 +11,10 @@ from sterna.cuts import CutManifest, CutPiece, HeldCut
 from sterna.errors import ConflictError, InUseError
 
 from sterna_audit import schema
-from sterna_audit.surroundings import monotonic_s
 from sterna_audit.exporting import ExportError
 from sterna_audit.snapshots.layout import Place
 from sterna_audit.snapshots.manifests import Cut, Gap
+from sterna_audit.surroundings import monotonic_s
 
 #: What stands for the cluster of a broker that is in none.
 NO_CLUSTER = "standalone"

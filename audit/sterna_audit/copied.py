@@ -28,7 +28,7 @@ def readable(history: History, tell: Callable[[str], None]) -> Iterator[None]:
     if knows(history.spark, history.store.uri):
         yield
         return
-    if not history.spark.sparkContext.master.startswith("local"):
+    if not (history.spark.sparkContext.master or "").startswith("local"):
         raise SparkError(
             f"Spark has no connector for {history.store.uri}, and its executors are on other machines: "
             "name one by the setting spark.jars.packages"

@@ -64,7 +64,8 @@ print(json.dumps({
     "user": os.getuid(),
     "programs": sorted({one for folder in ("/bin", "/usr/bin", "/usr/local/bin", "/sbin", "/usr/sbin",
                         "/opt/sterna/bin") if os.path.isdir(folder) for one in os.listdir(folder)}),
-    "writable": [one for one in ("/", "/etc", "/usr", "/opt/sterna", "/tmp", "/scratch", "/var/lib/sterna") if writable(one)],
+    "writable": [one for one in ("/", "/etc", "/usr", "/opt/sterna", "/tmp", "/scratch", "/var/lib/sterna")
+                 if writable(one)],
     "pip": [str(one) for one in pathlib.Path("/").glob("**/site-packages/pip")],
 }))
 """

@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from sterna_audit.audits import running
-from sterna_audit.audits.findings import VERDICTS, Verdict
+from sterna_audit.audits.findings import VERDICTS
 from sterna_audit.audits.running import Run
 
 BYTES_MAX = 4_000
 _WORST_MAX = 50
-_ERROR_BYTES = 500
-_TEXT_BYTES = 240
+_ERROR_BYTES = 400
+_TEXT_BYTES = 160
 _NOTE_BYTES = 300
 # For the counts of what was left out, which are known last.
 _OMITTED_BYTES = 90

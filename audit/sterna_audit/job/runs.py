@@ -11,8 +11,8 @@ from typing import Any
 from sterna_audit import surroundings
 from sterna_audit.audits.findings import VERDICTS
 from sterna_audit.job.result import BYTES_MAX
-from sterna_audit.snapshots.stores import MissingFileError, Store, open_store, read
 from sterna_audit.snapshots import stores
+from sterna_audit.snapshots.stores import MissingFileError, Store, open_store, read
 
 BEGUN = "begun.json"
 RESULT = "result.json"

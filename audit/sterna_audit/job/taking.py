@@ -98,7 +98,7 @@ class _Taker:
         return self._plan.marks.items() <= manifest.options.items()
 
     async def _told_again(self, manifest: Manifest) -> tuple[str, ...]:
-        """The broker is told of a snapshot of which it may not have heard; what is in the way: the next run tells it."""
+        """The broker is told of a snapshot of which it may not have heard; what is in the way, for the next run to tell."""
         try:
             async with (
                 self._plan.connect(self._broker) as client,
@@ -138,9 +138,9 @@ class _Taker:
         raise ExportError("others take one snapshot of this broker after the other")
 
     def _taken(self, exported: Exported) -> Taken:
-        cut = exported.manifest.cut
+        cut, name = exported.manifest.cut, self._broker.name
         notes = tuple(
-            f"{self._broker.name}: nothing is told of what happened from position {gap.start} to {gap.end}: {gap.reason}"
+            f"{name}: nothing is told of what happened from position {gap.start} to {gap.end}: {gap.reason}"
             for gap in cut.gaps
         )
-        return Taken(self._broker.name, "new" if exported.is_new else "there already", cut.number, notes=notes)
+        return Taken(name, "new" if exported.is_new else "there already", cut.number, notes=notes)

@@ -5,7 +5,7 @@ Broken off at any point and repeated, it goes on with the same cut: the broker k
 
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -120,7 +120,7 @@ def _privacy(principals: Principals, key: Path | None) -> "Privacy":
     from sterna_audit.privacy import PrivacyError, chosen
 
     try:
-        return chosen(cast("Literal['hashed', 'plain', 'none']", principals.value), key)
+        return chosen(principals.value, key)
     except PrivacyError as error:
         raise usage(str(error), "give --principals-key FILE, or --principals plain or none") from error
 
