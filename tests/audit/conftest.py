@@ -8,9 +8,11 @@ import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from pyarrow import fs
 from pyspark.sql import SparkSession
 from sterna_audit.snapshots.stores import Directory
 from sterna_audit.spark import session
@@ -23,6 +25,8 @@ from tests.waiting import eventually_blocking
 from tools.fingerprints import ROOT
 
 LIFE_SEED = 5
+#: Who we are to the server of S3's interface.
+KEYS = {"AWS_ACCESS_KEY_ID": "key-of-a-test", "AWS_SECRET_ACCESS_KEY": "secret-of-a-test"}
 LIVES_SEEDS = (6, 7, 8)
 
 
@@ -86,3 +90,14 @@ def s3_server(tier_broker: None, tmp_path_factory: pytest.TempPathFactory) -> It
     finally:
         process.kill()
         process.wait()
+
+
+@pytest.fixture
+def uri(s3_server: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A bucket of the test's own, and who we are in the environment."""
+    for name, value in {**KEYS, "AWS_EC2_METADATA_DISABLED": "true"}.items():
+        monkeypatch.setenv(name, value)
+    bucket = f"b{uuid4().hex[:12]}"
+    system = fs.S3FileSystem(endpoint_override=s3_server, scheme="http", region="us-east-1", allow_bucket_creation=True)
+    system.create_dir(bucket)
+    return f"s3://{bucket}/snapshots?endpoint={s3_server}&scheme=http&region=us-east-1"

@@ -3,31 +3,17 @@
 import asyncio
 import signal
 from urllib.parse import urlsplit
-from uuid import uuid4
 
 import pytest
-from pyarrow import fs
 from sterna_audit.exporting import export
 from sterna_audit.snapshots import chains, pruning, reading
 from sterna_audit.snapshots.pruning import Keep, Retention
 from sterna_audit.snapshots.stores import MissingFileError, Store, StoreError, open_store, read
 
+from tests.audit.conftest import KEYS
 from tests.audit.ending import run_killed
 from tests.audit.kept import PLAIN, SIGNER, VERIFIER, Kept
 from tests.audit.story import PLACE, Told
-
-KEYS = {"AWS_ACCESS_KEY_ID": "key-of-a-test", "AWS_SECRET_ACCESS_KEY": "secret-of-a-test"}
-
-
-@pytest.fixture
-def uri(s3_server: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A bucket of the test's own, and who we are in the environment."""
-    for name, value in {**KEYS, "AWS_EC2_METADATA_DISABLED": "true"}.items():
-        monkeypatch.setenv(name, value)
-    bucket = f"b{uuid4().hex[:12]}"
-    system = fs.S3FileSystem(endpoint_override=s3_server, scheme="http", region="us-east-1", allow_bucket_creation=True)
-    system.create_dir(bucket)
-    return f"s3://{bucket}/snapshots?endpoint={s3_server}&scheme=http&region=us-east-1"
 
 
 @pytest.fixture

@@ -98,7 +98,7 @@ class _Taker:
         return self._plan.marks.items() <= manifest.options.items()
 
     async def _told_again(self, manifest: Manifest) -> tuple[str, ...]:
-        """The broker is told of a snapshot of which it may not have heard; what is in the way, for the next run to tell."""
+        """The broker is told of a snapshot of which it may not have heard; what is in the way of that."""
         try:
             async with (
                 self._plan.connect(self._broker) as client,
