@@ -122,10 +122,11 @@ def make(root: Path, folders: Iterable[Path], *, java: bool = False) -> None:
     programs = [Path(sys.executable).resolve()]
     beside: list[Path] = []
     if java:
-        program = _java(root)
-        programs.append(program)
-        copied.append(program.parent.parent)
-        beside = [program.parent.parent / "lib", program.parent.parent / "lib" / "server"]
+        program, chmod = _java(root)
+        programs += [program, chmod]
+        home = program.parent.parent
+        copied += [home, chmod]
+        beside = [home / "lib", home / "lib" / "server"]
     libraries = _libraries(root, copied, beside)
     _certificates(root)
     # Only root may look into a root that is not its own, as in a build; the loader finds what is in its usual folders.
@@ -147,14 +148,18 @@ def copy_environment(folder: Path, into: Path) -> None:
                     module.unlink()
         for pattern in PACKAGES_LEFT_OUT:
             for part in sorted(packages.glob(pattern)):
-                if part.is_dir():
-                    shutil.rmtree(part)
-                else:
-                    part.unlink()
+                _remove(part)
     for program in sorted(into.glob("bin/*")):
         if not any(program.match(name) for name in PROGRAMS_KEPT):
-            program.unlink()
+            _remove(program)
     shutil.rmtree(into / "include", ignore_errors=True)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
 
 
 def _below(root: Path, path: Path) -> Path:
@@ -203,16 +208,17 @@ def _python(root: Path) -> list[Path]:
     return [program, stdlib]
 
 
-def _java(root: Path) -> Path:
-    """The Java on PATH, without its tools; its program.
+def _java(root: Path) -> list[Path]:
+    """The Java on PATH, without its tools, and `chmod`, by which Hadoop's file system sets rights; the programs.
 
     Raises:
-        ValueError: there is none.
+        ValueError: one of them is not there.
     """
-    found = shutil.which("java")
-    if found is None:
-        raise ValueError("there is no java on PATH")
-    program = Path(found).resolve()
+    found = [shutil.which(name) for name in ("java", "chmod")]
+    if None in found:
+        raise ValueError("there is no java, or no chmod, on PATH")
+    program, chmod = (Path(name).resolve() for name in found if name)
+    _copied(root, chmod)
     home = program.parent.parent
     _copied(root, program)
     for name in ("lib", "conf", "release"):
@@ -226,7 +232,7 @@ def _java(root: Path) -> Path:
             _below(root, target).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(target, _below(root, target))
     (root / "usr/bin/java").symlink_to(program)
-    return program
+    return [program, chmod]
 
 
 def _libraries(root: Path, copied: Iterable[Path], beside: Sequence[Path] = ()) -> list[Path]:

@@ -6,6 +6,7 @@ command that its scripts would run.
 """
 
 import os
+import re
 import shlex
 import shutil
 import struct
@@ -23,6 +24,7 @@ from sterna_audit.java import Java, JavaError
 
 _SUBMIT = "org.apache.spark.deploy.SparkSubmit"
 _LAUNCHER = ("-Xmx128m", "org.apache.spark.launcher.Main")
+_CORE = re.compile(r"spark-core_([\d.]+)-")
 # What comes before it was said by the JVM, and is not the command.
 _BEGINS = b"\0\n"
 _PATIENCE_S = 120.0
@@ -111,8 +113,15 @@ def _command(
     """What Spark's scripts would run, as its launcher says it, and what the environment has to have for that."""
     memory, main = _LAUNCHER
     asked = [str(java.program), memory, "-cp", f"{home}/jars/*", main, _SUBMIT, *arguments]
-    # The launcher takes JAVA_HOME, or its own Java.
-    ran = subprocess.run(asked, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=False)
+    scala = next((found[1] for jar in sorted(Path(home, "jars").iterdir()) if (found := _CORE.match(jar.name))), "")
+    # The launcher takes JAVA_HOME, or its own Java; which Scala it is the scripts would say.
+    ran = subprocess.run(
+        asked,
+        env={**environment, "SPARK_SCALA_VERSION": scala},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        check=False,
+    )
     said, mark, command = ran.stdout.rpartition(_BEGINS)
     if ran.returncode or not mark:
         raise GatewayError(f"Spark's launcher ended with {ran.returncode}: {said.decode(errors='replace')[:300]}")

@@ -110,7 +110,7 @@ def test_the_audits_image_lists_audits_and_runs_spark(namespace: Namespace) -> N
     assert found["user"] == 65532
     assert found["writable"] == ["/tmp", "/scratch"]
     assert found["pip"] == []
-    assert all(re.fullmatch(r"java|python[\d.]*|sterna(-operator|-audit)?", one) for one in found["programs"])
+    assert all(re.fullmatch(r"chmod|java|python[\d.]*|sterna(-operator|-audit)?", one) for one in found["programs"])
     assert set(found["contents"]["system"]) == _listed() | _listed("Besides, in the audits' image")
     assert {"pyspark", "pyarrow"} <= set(found["contents"]["packages"])
     said("spark")
