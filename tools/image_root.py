@@ -63,10 +63,12 @@ EMPTIED = (
 )
 # What compilers and type checkers read, and tests that a package brings along.
 FILES_LEFT_OUT = ("*.pyi", "*.pyx", "*.pxd", "*.c", "*.h", "*.a")
-# Parts of packages that nothing of ours asks for: their own tests and examples; of Spark what learns from data, keeps
-# the state of streams, speaks with Hive, serves remote sessions or compiles Scala, which are a third of it.
+# Parts of packages that nothing of ours asks for: their own tests and examples; of Arrow its network protocol; of Spark
+# what learns from data, keeps the state of streams, speaks with Hive, serves remote sessions or compiles Scala, which
+# are a third of it.
 PACKAGES_LEFT_OUT = (
     *("numpy/**/tests", "pyarrow/tests", "pyarrow/include", "pyarrow/src", "pyspark/examples", "pyspark/data"),
+    *("pyarrow/_flight*", "pyarrow/flight.py", "pyarrow/lib*_flight*"),
     *(
         f"pyspark/jars/{name}-*.jar"
         for name in (
@@ -74,7 +76,6 @@ PACKAGES_LEFT_OUT = (
             *(
                 "blas",
                 "JTransforms",
-                "jts-core",
                 "hive-[!s]*",
                 "datanucleus-*",
                 "derby",
@@ -323,7 +324,10 @@ def _contents(root: Path, files: Iterable[Path], folders: Iterable[Path]) -> Non
 
 def _package_of(file: Path) -> list[str]:
     """The distribution's package that a file is of; none: it came otherwise."""
-    for name in (file, file.resolve(), Path("/usr") / file.relative_to("/")):
+    names = [file, file.resolve(), Path("/usr") / file.relative_to("/")]
+    # A package that has not heard that /bin is /usr/bin by now.
+    names += [Path("/") / name.relative_to("/usr") for name in names if name.is_relative_to("/usr")]
+    for name in names:
         if told := _told("dpkg-query", "-S", str(name)):
             return [told.split(":", 1)[0]]
     return []

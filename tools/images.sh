@@ -18,7 +18,7 @@ if [ -z "${BUILDER:-}" ]; then
 fi
 
 # What each may take unpacked, in MB, its base included.
-declare -A SIZES=([sterna-broker]=150 [sterna-operator]=200 [sterna-audit]=850)
+declare -A SIZES=([sterna-broker]=150 [sterna-operator]=200 [sterna-audit]=950)
 # The images of the local cluster that they begin with: with Java besides Python where it is needed.
 declare -A BASES=([audit]=java)
 

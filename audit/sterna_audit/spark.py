@@ -105,6 +105,8 @@ def session(
     # What executors run has to be the driver's Python; on a cluster it has one of its own.
     if is_local:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        # Whatever this machine is called: the name of a container need not have an address.
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     builder = SparkSession.builder.master(master).appName(name)
     for key, value in chosen.items():
         builder = builder.config(key, value)
