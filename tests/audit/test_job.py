@@ -24,7 +24,8 @@ from tests.waiting import eventually
 
 __all__ = ["broker_process", "users_file"]
 
-pytestmark = pytest.mark.timeout(240)
+# What is kept is verified between runs, on the test's own loop.
+pytestmark = [pytest.mark.timeout(240), pytest.mark.slow_callbacks(2_000)]
 MakeBroker = Callable[..., RunningBroker]
 #: The smallest segments.
 SMALL = "log: {segmentBytes: 1048576}, limits: {messageBytes: 262144}"

@@ -127,8 +127,15 @@ def test_what_is_no_such_file_is_said(tmp_path: Path, text: str, said: str) -> N
         read(tmp_path, text)
     with pytest.raises(ConfigError, match="No such file"):
         config.read(tmp_path / "none.json")
-    with pytest.raises(ConfigError, match="is no name"):
-        config.check_run("a/b")
+    for name in ("a/b", "12:30", "2026-11-24T00:00:00", "x" * 101, "", ".hidden"):
+        with pytest.raises(ConfigError, match="is no name"):
+            config.check_run(name)
+
+
+def test_a_scheduled_time_is_the_name_of_a_run() -> None:
+    assert config.check_run("2026-11-24T00:30:00Z") == "20261124T0030Z"
+    assert config.check_run("2026-11-24T01:30:00+01:00") == "20261124T0030Z"
+    assert config.check_run("20261124T0030Z") == "20261124T0030Z"
 
 
 def test_nothing_to_do_is_refused(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 docs/audits/job.md describes it for users. Secrets are in files of their own, which it names.
 """
 
+import datetime as dt
 import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -234,11 +235,18 @@ def _told(steps: tuple[Any, ...], kind: str, text: str) -> str:
 
 
 def check_run(name: str) -> str:
-    """A run's name.
+    """A run's name; a time as schedulers write it (`2026-11-24T00:00:00Z`) becomes one (`20261124T0000Z`).
 
     Raises:
         ConfigError: it cannot be one.
     """
+    if ":" in name:
+        try:
+            moment = dt.datetime.fromisoformat(name)
+        except ValueError:
+            moment = None
+        if moment is not None and moment.tzinfo is not None:
+            return moment.astimezone(dt.UTC).strftime("%Y%m%dT%H%MZ")
     if not _RUN.fullmatch(name):
         raise ConfigError(f"--run: {name[:80]!r} is no name of letters, digits, '.', '_' and '-', at most 100 of them")
     return name
