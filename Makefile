@@ -6,7 +6,7 @@ MAKEFLAGS += --no-print-directory
 PY := .venv/bin/python
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: help setup demo check test test-all repeat soak lint generate pins bench coverage-report wheels images test-cluster kind-up clean
+.PHONY: help setup demo check test test-all repeat soak lint generate pins bench bench-audit coverage-report wheels images test-cluster kind-up clean
 
 help: ## explain these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -50,6 +50,9 @@ pins: setup-uv ## choose versions anew: requirements/*.txt from requirements/*.i
 
 bench: setup-run ## measure, and write bench/results/latest.json
 	@$(PY) -m bench
+
+bench-audit: setup-demo setup-audit ## measure audits of a night with up to ten million messages (ARGS="--sizes 1000000 --hot 0")
+	@$(PY) -m bench.audits $(ARGS)
 
 coverage-report: setup-test ## print which rows of the catalogue tests show, by product and area; write build/rows.json
 	@$(PY) -m tools.coverage_report

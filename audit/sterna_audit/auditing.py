@@ -3,24 +3,22 @@
 Into `out` go the findings (`audits.running`) and `report.html`. Spark runs for that long, unless it did before.
 """
 
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 from sterna_audit.audits import running
+from sterna_audit.audits.declared import Declarations
 from sterna_audit.audits.history import Bound, History, open_history
 from sterna_audit.audits.ledger_files import convert
 from sterna_audit.audits.registry import Audit
 from sterna_audit.audits.running import Run
-from sterna_audit.copied import readable
 from sterna_audit.report.page import HTML, page
 from sterna_audit.snapshots.keys import Verifier
 from sterna_audit.snapshots.layout import Place
-from sterna_audit.snapshots.stores import Directory, Store
+from sterna_audit.snapshots.stores import Bucket, Store
 from sterna_audit.spark import knows, look, session
 
 Tell = Callable[[str], None]
@@ -52,6 +50,7 @@ class Auditing:
         verifier: whose signatures count; None: there need be none.
         out: where to the findings and the report go; those of an earlier run are replaced.
         ledgers: where clients' ledgers are; None: there are none.
+        manifests: what the configuration should be; None: nobody says.
         start: see `open_history`.
         end: see `open_history`.
     """
@@ -62,8 +61,13 @@ class Auditing:
     verifier: Verifier | None
     out: Store
     ledgers: Store | None = None
+    manifests: Declarations | None = None
     start: Bound | None = None
     end: Bound | Mapping[Place, Bound] | None = None
+
+
+class OutError(ValueError):
+    """Findings cannot be written where they should go; the text says why."""
 
 
 def run(what: Auditing, where: Spark, tell: Tell) -> Run:
@@ -71,15 +75,18 @@ def run(what: Auditing, where: Spark, tell: Tell) -> Run:
 
     Raises:
         HistoryError: there is nothing to audit.
+        OutError: Spark cannot write to `out`.
         StoreError: a store does not answer.
         JavaError, SparkError: Spark cannot be used.
         PySparkException: Spark failed.
     """
     with running_spark(where, tell) as spark:
         tell("verifying manifests, links and files …")
+        _check_out(spark, what.out)
         history = open_history(spark, what.snapshots, what.verifier, start=what.start, end=what.end, places=what.places)
+        history.manifests = what.manifests
         what.out.remove(HTML)
-        with readable(history, tell), _ledgers(what.ledgers, history, what.out, tell):
+        with _ledgers(what.ledgers, history, what.out, tell):
             done = running.run(history, what.audits, what.out, tell)
     what.out.put(HTML, page(done, what.audits).encode())
     return done
@@ -105,6 +112,16 @@ def running_spark(where: Spark, tell: Tell) -> Iterator[SparkSession]:
             spark.stop()
 
 
+def _check_out(spark: SparkSession, out: Store) -> None:
+    """Whether findings can be written there: without a connector they go by this machine, and executors have to."""
+    is_here = str(spark.sparkContext.master).startswith("local")
+    if isinstance(out, Bucket) and not is_here and not knows(spark, out.uri):
+        raise OutError(
+            "Spark has no connector for s3://, by which executors would write findings there: name a folder that all of"
+            " them share, or give Spark a connector"
+        )
+
+
 @contextmanager
 def _ledgers(source: Store | None, history: History, target: Store, tell: Tell) -> Iterator[None]:
     """The ledgers become tables of the history, beside the findings, for as long as they are needed."""
@@ -112,11 +129,8 @@ def _ledgers(source: Store | None, history: History, target: Store, tell: Tell) 
         yield
         return
     folder = "ledgers"
-    with tempfile.TemporaryDirectory(prefix="sterna-audit-") as here:
-        # What executors cannot read from beside the findings is for a driver that runs them, too.
-        tables = target if knows(history.spark, target.uri) else Directory(Path(here))
-        try:
-            history.ledgers = convert(source, tables, folder, tell)
-            yield
-        finally:
-            tables.remove_folder(folder)
+    try:
+        history.ledgers = convert(source, target, folder, tell)
+        yield
+    finally:
+        target.remove_folder(folder)

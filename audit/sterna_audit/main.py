@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from sterna_audit.auditing import Tell
+    from sterna_audit.audits.declared import Declarations
     from sterna_audit.audits.history import Bound
     from sterna_audit.audits.running import Run
     from sterna_audit.snapshots.keys import Verifier
@@ -80,6 +82,12 @@ def run(
     ledgers: Annotated[
         str, typer.Option("--ledgers", metavar="URI", help="Where clients' ledgers are, at any depth.")
     ] = "",
+    manifests: Annotated[
+        Path | None,
+        typer.Option(
+            "--manifests", metavar="PATH", help="What the configuration should be: a file of manifests, or a folder."
+        ),
+    ] = None,
     cluster: Annotated[str, typer.Option("--cluster", metavar="NAME", help="Of this cluster alone.")] = "",
     broker: Annotated[str, typer.Option("--broker", metavar="NAME", help="Of this broker alone.")] = "",
     key: Annotated[
@@ -101,6 +109,7 @@ def run(
 
     Ends with 8 when something is violated, and with 4 when there is nothing to audit.
     """
+    tell = (lambda _: None) if quiet else _say
     with _told():
         from sterna_audit import auditing
         from sterna_audit.audits import registry
@@ -114,10 +123,11 @@ def run(
             ledgers=_store("--ledgers", ledgers) if ledgers else None,
             start=_bound("--from", first),
             end=_bound("--to", last),
+            manifests=_manifests(manifests, tell),
             places=_places(store, cluster, broker),
         )
         where = auditing.Spark(master, memory, _settings(conf or []))
-        done = auditing.run(what, where, (lambda _: None) if quiet else _say)
+        done = auditing.run(what, where, tell)
     _show(done, auditing.report(what.out), quiet=quiet)
     raise typer.Exit(_exit_code(done, strict=strict))
 
@@ -151,6 +161,7 @@ def _told() -> Iterator[None]:
     """What a command ends with when it cannot go on."""
     from pyspark.errors import PySparkException
 
+    from sterna_audit.auditing import OutError
     from sterna_audit.audits.history import HistoryError
     from sterna_audit.audits.registry import AuditError
     from sterna_audit.java import JavaError
@@ -162,6 +173,9 @@ def _told() -> Iterator[None]:
         yield
     except (AuditError, KeyFileError, _UsageError) as error:
         _say(str(error))
+        raise typer.Exit(Exit.USAGE) from None
+    except OutError as error:
+        _say(f"--out: {error}")
         raise typer.Exit(Exit.USAGE) from None
     except HistoryError as error:
         _say(str(error))
@@ -202,6 +216,22 @@ def _store(option: str, uri: str) -> "Store":
         return open_store(uri)
     except ValueError as error:
         raise _UsageError(f"{option}: {error}") from None
+
+
+def _manifests(path: Path | None, tell: "Tell") -> "Declarations | None":
+    from sterna_resources.problems import ManifestError
+
+    from sterna_audit.audits import declared
+
+    if path is None:
+        return None
+    try:
+        found = declared.read(path)
+    except ManifestError as error:
+        raise _UsageError(f"--manifests:\n{error}") from None
+    foreign = f"; {found.foreign} documents that are not Sterna's are passed over" if found.foreign else ""
+    tell(f"{len(found.manifests)} manifests are in {path}{foreign}")
+    return found
 
 
 def _places(store: "Store", cluster: str, broker: str) -> "list[Place]":

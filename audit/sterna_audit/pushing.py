@@ -14,7 +14,6 @@ from pathlib import Path
 from sterna import ledger
 from sterna.errors import LedgerDamagedError, LedgerError
 
-from sterna_audit.audits.ledger_files import SUFFIX
 from sterna_audit.snapshots.stores import MissingFileError, Store, told
 
 _CHUNK_BYTES = 1 << 20
@@ -55,7 +54,7 @@ def push(folder: Path, store: Store, *, removes: bool = False) -> Iterator[Pushe
     Raises:
         StoreError: the store does not take one; those before it are there.
     """
-    for file in sorted(folder.glob(f"*{SUFFIX}")):
+    for file in sorted(folder.glob(f"*{ledger.SUFFIX}")):
         with suppress(FileNotFoundError):
             yield _push(file, store, removes=removes)
 
@@ -89,7 +88,7 @@ def _look(file: Path) -> tuple[str, str, str]:
         return identity, "damaged", error.cause
     except LedgerError as error:
         return "", "unreadable", error.cause
-    return identity, "torn" if reading.torn_bytes else "closed" if reading.is_closed else "open", ""
+    return identity, reading.state, ""
 
 
 def _size_there(store: Store, path: str) -> int | None:

@@ -17,7 +17,6 @@ from weakref import WeakKeyDictionary
 from sterna import _ledger_format as form
 from sterna._surroundings import wall_ms
 
-SUFFIX: Final = ".ledger"
 _NAME_CHARACTERS_MAX: Final = 100
 _TRIES: Final = 1000
 #: So many records are in one block, however long they are: none has more than an eighth of its room.
@@ -67,7 +66,7 @@ class Files:
         begin = f"{self._client_id}-{os.getpid()}-{started_ms}"
         for _ in range(_TRIES):
             self._count += 1
-            path = self._folder / f"{begin}-{self._count}{SUFFIX}"
+            path = self._folder / f"{begin}-{self._count}{form.SUFFIX}"
             with contextlib.suppress(FileExistsError):
                 self._fd = os.open(path, flags, 0o600)
                 break

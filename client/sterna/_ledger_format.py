@@ -24,6 +24,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+#: What the names of its files end in.
+SUFFIX: Final = ".ledger"
 MAGIC: Final = b"STERNALG"
 VERSION: Final = 1
 CHECKSUM: Final = "XXH3-128"

@@ -38,6 +38,8 @@ from sterna.errors import InvalidArgumentError, LedgerDamagedError, LedgerError
 if TYPE_CHECKING:
     from sterna._ledger import Book
 
+#: What the names of ledgers' files end in.
+SUFFIX: Final = form.SUFFIX
 _ROTATE_BYTES: Final = 64 << 20
 _ROTATE_BYTES_MIN: Final = 4096
 
@@ -118,6 +120,11 @@ class Reading:
         self._begin = 0
         if found is not None:
             self.head, self._begin = found
+
+    @property
+    def state(self) -> str:
+        """After an iteration: `closed`, `torn`, or `open`, which a process that was killed leaves behind as well."""
+        return "torn" if self.torn_bytes else "closed" if self.is_closed else "open"
 
     def __iter__(self) -> Iterator[Record]:
         self.torn_bytes, self.is_closed = 0, False

@@ -8,7 +8,7 @@
 
 import copy
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path as FilePath
 from typing import Any, get_args
@@ -26,6 +26,8 @@ SUFFIXES = (".yaml", ".yml", ".json")
 FILE_BYTES_MAX = 64 * 1024 * 1024
 
 Kinds = Mapping[str, type[Resource]]
+Foreign = Callable[[Any], bool]
+"""Whether a document is somebody else's, and is passed over."""
 
 # In place of pydantic's words where those speak of Python or leave out what to do.
 _MESSAGES = {
@@ -73,8 +75,10 @@ def read_text(text: str, source: str, kinds: Kinds = KINDS) -> list[Manifest]:
     return _all_good(examine_text(text, source, kinds))
 
 
-def read_files(files: Iterable[FilePath], kinds: Kinds = KINDS) -> list[Manifest]:
-    """The manifests of files, in order.
+def read_files(
+    files: Iterable[FilePath], kinds: Kinds = KINDS, is_foreign: Foreign = lambda _: False
+) -> list[Manifest]:
+    """The manifests of files, in order. `is_foreign`: which documents are passed over.
 
     Raises:
         ManifestError: with all that is wrong with all of them; a file that cannot be read is among it.
@@ -82,7 +86,7 @@ def read_files(files: Iterable[FilePath], kinds: Kinds = KINDS) -> list[Manifest
     examined: list[Examined] = []
     for file in files:
         try:
-            examined += examine_text(_file_text(file), str(file), kinds)
+            examined += examine_text(_file_text(file), str(file), kinds, is_foreign)
         except (OSError, UnicodeDecodeError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
             problem = Problem(Place(str(file), 1), "", f"cannot be read: {reason}")
@@ -90,12 +94,13 @@ def read_files(files: Iterable[FilePath], kinds: Kinds = KINDS) -> list[Manifest
     return _all_good(examined)
 
 
-def examine_text(text: str, source: str, kinds: Kinds = KINDS) -> list[Examined]:
-    """Each document of a text, judged by itself."""
-    quick = _from_json(text, source, kinds)
+def examine_text(text: str, source: str, kinds: Kinds = KINDS, is_foreign: Foreign = lambda _: False) -> list[Examined]:
+    """Each document of a text that is not foreign, judged by itself."""
+    quick = _from_json(text, source, kinds, is_foreign)
     if quick is not None:
         return quick
-    return [_examine(document, kinds) for document in yaml_documents.documents(text, source)]
+    documents = yaml_documents.documents(text, source)
+    return [_examine(document, kinds) for document in documents if not is_foreign(document.value)]
 
 
 def from_document(value: dict[str, Any], source: str, kinds: Kinds = KINDS, *, is_standing: bool = False) -> Resource:
@@ -184,7 +189,7 @@ def _all_good(examined: list[Examined]) -> list[Manifest]:
     return [one.manifest for one in examined if one.manifest is not None]
 
 
-def _from_json(text: str, source: str, kinds: Kinds) -> list[Examined] | None:
+def _from_json(text: str, source: str, kinds: Kinds, is_foreign: Foreign) -> list[Examined] | None:
     """A text that is one JSON document or a list of them, if there is nothing to complain about: many times faster."""
     if text.lstrip()[:1] not in ("{", "["):
         return None
@@ -195,7 +200,7 @@ def _from_json(text: str, source: str, kinds: Kinds) -> list[Examined] | None:
     values = value if isinstance(value, list) else [value]
     sources = [source if len(values) == 1 else f"{source}[{index}]" for index in range(len(values))]
     documents = [Document(one_source, one, {}) for one_source, one in zip(sources, values, strict=True)]
-    examined = [_examine(document, kinds) for document in documents]
+    examined = [_examine(document, kinds) for document in documents if not is_foreign(document.value)]
     return None if any(one.problems for one in examined) else examined
 
 

@@ -17,7 +17,8 @@ import shutil
 import sys
 import tempfile
 import time  # noqa: TID251 - measures real time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -69,6 +70,7 @@ class Demo:
         # What the broker still holds at each place, as it says; unknown until it was asked.
         self.held = dict.fromkeys(("archive", "workers", "delays", "boarding", "undelivered"), -1)
         self.is_sent = False
+        self._pauses = 0
 
     @property
     def tallies(self) -> list[Tally]:
@@ -126,10 +128,9 @@ class Demo:
     async def _send(self) -> None:
         self.display.line(f"sending {len(self.everything):,} flights; the archive is offline")
         begin = time.monotonic()
-        sending = asyncio.create_task(self.sender.run(self.broker.url))
-        crash = asyncio.create_task(self._crash())
-        await sending
-        await crash
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.sender.run(self.broker.url))
+            group.create_task(self._crash())
         self.is_sent = True
         self.figures["sending_s"] = time.monotonic() - begin
         self.display.line(f"all sent and confirmed after {self.figures['sending_s']:.1f} s, the crash included")
@@ -137,10 +138,11 @@ class Demo:
     async def _crash(self) -> None:
         await self.sender.halfway.wait()
         begin = time.monotonic()
-        await self.broker.kill()
-        self.display.line(f"kill -9, with {self.sender.confirmed_count:,} flights confirmed; the clients stay")
-        self.sender.resumed.clear()
-        self.figures["serving_s"] = await self.broker.start()
+        with self._pausing():
+            await self.broker.kill()
+            self.display.line(f"kill -9, with {self.sender.confirmed_count:,} flights confirmed; the clients stay")
+            self.sender.resumed.clear()
+            self.figures["serving_s"] = await self.broker.start()
         self.display.line(f"started again in {self.figures['serving_s']:.2f} s: {self.broker.greeting}")
         # With few flights all may have been confirmed before the crash; then there is no next confirmation.
         if self.sender.confirmed_count < len(self.everything):
@@ -172,8 +174,18 @@ class Demo:
     async def _cut(self, when: str) -> None:
         if self.audited is not None:
             begin = time.monotonic()
-            await self.audited.cut(self.broker.url)
+            with self._pausing():
+                await self.audited.cut(self.broker.url)
             self.display.line(f"a snapshot {when}, in {time.monotonic() - begin:.1f} s")
+
+    @contextmanager
+    def _pausing(self) -> Iterator[None]:
+        """Flights stand still for as long as this takes, and are not stalled."""
+        self._pauses += 1
+        try:
+            yield
+        finally:
+            self._pauses -= 1
 
     async def _watch(self) -> None:
         """Show how far everything is and ask the broker what it holds.
@@ -186,7 +198,7 @@ class Demo:
             self._show_bars()
             now = (self.sender.confirmed_count, sum(tally.deliveries for tally in self.tallies))
             now = (now[0], now[1] + self.boarding.undelivered_count)
-            if now != last:
+            if now != last or self._pauses:
                 last, moved_at = now, time.monotonic()
             elif time.monotonic() - moved_at > _STALLED_S:
                 raise StalledError(f"nothing moved for {_STALLED_S:.0f} s")

@@ -24,9 +24,13 @@ from tests.support.api_server import free_port
 from tests.waiting import eventually_blocking
 from tools.fingerprints import ROOT
 
+#: Who we are, to a server of S3's interface that lets everybody in, and that no machine is asked for another.
+BUCKET_KEYS = {
+    "AWS_ACCESS_KEY_ID": "key-of-a-test",
+    "AWS_SECRET_ACCESS_KEY": "secret-of-a-test",
+    "AWS_EC2_METADATA_DISABLED": "true",
+}
 LIFE_SEED = 5
-#: Who we are to the server of S3's interface.
-KEYS = {"AWS_ACCESS_KEY_ID": "key-of-a-test", "AWS_SECRET_ACCESS_KEY": "secret-of-a-test"}
 LIVES_SEEDS = (6, 7, 8)
 
 
@@ -47,7 +51,13 @@ def private_key(tmp_path: Path) -> Path:
 @pytest.fixture(scope="session")
 def spark(tier_spark: None) -> Iterator[SparkSession]:
     """One Spark on this machine for all tests of a process."""
-    running = session("local[2]", memory="1g", settings={"spark.log.level": "ERROR"})
+    with pytest.MonkeyPatch.context() as patch:
+        # The JVM hands its environment on to the Python of its executors.
+        for name, value in BUCKET_KEYS.items():
+            patch.setenv(name, value)
+        # What runs once is not worth the second compiler's time.
+        quick = {"spark.log.level": "ERROR", "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
+        running = session("local[2]", memory="1g", settings=quick)
     yield running
     running.stop()
 
@@ -93,11 +103,11 @@ def s3_server(tier_broker: None, tmp_path_factory: pytest.TempPathFactory) -> It
 
 
 @pytest.fixture
-def uri(s3_server: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A bucket of the test's own, and who we are in the environment."""
-    for name, value in {**KEYS, "AWS_EC2_METADATA_DISABLED": "true"}.items():
+def bucket(s3_server: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The URI of a prefix in a bucket of the test's own; who we are is in the environment."""
+    for name, value in BUCKET_KEYS.items():
         monkeypatch.setenv(name, value)
-    bucket = f"b{uuid4().hex[:12]}"
+    name = f"b{uuid4().hex[:12]}"
     system = fs.S3FileSystem(endpoint_override=s3_server, scheme="http", region="us-east-1", allow_bucket_creation=True)
-    system.create_dir(bucket)
-    return f"s3://{bucket}/snapshots?endpoint={s3_server}&scheme=http&region=us-east-1"
+    system.create_dir(name)
+    return f"s3://{name}/snapshots?endpoint={s3_server}&scheme=http&region=us-east-1"

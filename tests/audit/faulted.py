@@ -6,14 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from sterna_audit.snapshots.layout import Place
-from sterna_audit.snapshots.stores import Directory
 
-from tests.audit.kept import PLAIN
-from tests.audit.living import Living
+from tests.audit.lives import CUTS, lived
 from tests.audit.planted import Edit, Row, Table, planted, rows_of
 
-CUTS = 3
-STEPS = 60
 #: The manifests of `living.CONFIGURATION`, as a broker tells them: an engine alone has none.
 BRIDGE = {"source": {"topic": "news.sport"}, "targets": [{"queue": "mirror"}, {"topic": "prices.gold"}]}
 MANIFESTS: dict[tuple[str, str], Any] = {
@@ -59,8 +55,10 @@ class Life:
 
         An edit of another cut's table has its number and a colon before the table.
         """
-        in_force = configured(MANIFESTS if manifests is None else manifests)
-        whole: dict[Table, Edit] = {(cut, "state", "configuration"): in_force for cut in range(1, CUTS + 1)}
+        objects = MANIFESTS if manifests is None else manifests
+        in_force = configured(objects)
+        cuts = range(1, CUTS + 1) if objects else ()
+        whole: dict[Table, Edit] = {(cut, "state", "configuration"): in_force for cut in cuts}
         for name, edit in (edits or {}).items():
             cut, _, table = name.rpartition(":")
             folder, _, title = table.partition("/")
@@ -85,10 +83,4 @@ class Life:
 
 def live(folder: Path, seed: int) -> Life:
     """A history from a seed."""
-    living = Living(folder / f"engine-{seed}", seed)
-    store = Directory(folder / "snapshots")
-    for _ in range(CUTS):
-        living.live(STEPS)
-        living.cut(store, PLAIN)
-    living.stop()
-    return Life(folder / "snapshots", living.place)
+    return Life(folder / "snapshots", lived(folder, seed))

@@ -42,13 +42,18 @@ class Life:
 
 def live(folder: Path, seed: int, steps: int = 60) -> Life:
     """A history from a seed."""
-    living = Living(folder / "engine", seed)
+    return Life(folder / "snapshots", lived(folder, seed, steps))
+
+
+def lived(folder: Path, seed: int, steps: int = 60) -> Place:
+    """Lives through a history, whose snapshots are in the folder's own `snapshots` then; whose they are."""
+    living = Living(folder / f"engine-{seed}", seed)
     store = Directory(folder / "snapshots")
     for _ in range(CUTS):
         living.live(steps)
         living.cut(store, PLAIN)
     living.stop()
-    return Life(folder / "snapshots", living.place)
+    return living.place
 
 
 def found(history: History, audit: Audit, out: Path) -> list[Finding]:

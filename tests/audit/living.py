@@ -17,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 from sterna._proto.sterna.v1 import message_pb2 as message_pb
 from sterna._proto.sterna.v1 import messaging_pb2 as pb
+from sterna_audit import schema
 from sterna_audit.exporting import export
 from sterna_audit.snapshots.layout import Place
 from sterna_audit.snapshots.manifests import Cut, Gap
@@ -25,6 +26,7 @@ from sterna_audit.snapshots.writing import WriterOptions
 from sterna_core import EngineError
 
 from tests.audit.bookkeeping import Book
+from tests.audit.ending import EndedError, Ending
 from tests.core.driver import Client, Driver, queue, text, topic
 
 QUEUES = ("orders", "bills", "fragile", "short", "small")
@@ -51,6 +53,24 @@ CONFIGURATION = json.dumps(
 )
 
 
+def manifests(configuration: str = CONFIGURATION) -> list[dict[str, Any]]:
+    """The manifests that an engine's configuration is made from, as rows of `state/configuration`."""
+
+    def said(end: dict[str, str]) -> dict[str, str]:
+        return {end["kind"]: end["name"]}
+
+    found: dict[str, Any] = json.loads(configuration)
+    objects: list[tuple[str, str, dict[str, Any]]] = []
+    for kind, title in (("Queue", "queues"), ("Topic", "topics")):
+        objects += [
+            (kind, one["name"], {name: value for name, value in one.items() if name != "name"}) for one in found[title]
+        ]
+    for one in found["bridges"]:
+        spec = {"source": said(one["source"]), "targets": [said(target) for target in one["targets"]]}
+        objects.append(("Bridge", one["name"], spec))
+    return [{"kind": kind, "name": name, "revision": 1, "spec": json.dumps(spec)} for kind, name, spec in objects]
+
+
 class Living:
     """An engine, those who use it, and the cuts that are taken of it."""
 
@@ -59,6 +79,10 @@ class Living:
         self.place = Place("bank", broker or f"broker-{seed}")
         self.driver = Driver(folder, broker=self.place.broker, store_id=identity(self.place.broker))
         self.driver.engine.configure(CONFIGURATION)
+        #: What the snapshots' configuration says; an engine alone has none.
+        self.manifests: list[dict[str, Any]] = []
+        #: Which share of what is sent is in no record.
+        self.volatile = 0.1
         self.named = 0
         self.book: Book | None = None
         self.prepared: list[pb.Xid] = []
@@ -123,7 +147,7 @@ class Living:
             rest["time_to_live_ms"] = self.random.randrange(1, 60_000)
         if self.random.random() < 0.05:
             rest["delivery_delay_ms"] = self.random.randrange(1, 60_000)
-        if self.random.random() < 0.1:
+        if self.random.random() < self.volatile:
             rest["delivery_mode"] = message_pb.NON_PERSISTENT
         if self.random.random() < 0.3:
             rest["type"] = "red"
@@ -203,16 +227,20 @@ class Living:
         if end in ("commit", "rollback"):
             self._decide(client, session, end == "commit")
         elif end == "prepare":
-            self.named += 1
-            xid = pb.Xid(format=1, **{"global": str(self.named).encode()}, branch=b"b")
-            request = pb.Transact(transaction=1, verb=pb.Transact.PREPARE, xid=xid)
-            if client.request(session, transact=request).HasField("transacted"):
-                self.prepared.append(xid)
-            client.close()
+            self.prepare(client, session)
         elif end == "close":
             client.close()
         else:
             self.open.append((client, session))
+
+    def prepare(self, client: Client, session: int) -> None:
+        """The transaction of a client's session is prepared, and the client goes."""
+        self.named += 1
+        xid = pb.Xid(format=1, **{"global": str(self.named).encode()}, branch=b"b")
+        request = pb.Transact(transaction=1, verb=pb.Transact.PREPARE, xid=xid)
+        if client.request(session, transact=request).HasField("transacted"):
+            self.prepared.append(xid)
+        client.close()
 
     def _decide(self, client: Client, session: int, commits: bool) -> None:
         verb = pb.Transact.COMMIT if commits else pb.Transact.ROLLBACK
@@ -226,10 +254,14 @@ class Living:
             self._decide(client, session, self.random.random() < 0.6)
         if self.prepared:
             xid = self.prepared.pop(self.random.randrange(len(self.prepared)))
-            client = self.driver.client()
-            verb = self.random.choice((pb.Transact.COMMIT_PREPARED, pb.Transact.ROLLBACK_PREPARED))
-            client.request(client.session(pb.TRANSACTED), transact=pb.Transact(verb=verb, xid=xid))
-            client.close()
+            self.decide_prepared(xid, commits=self.random.choice((True, False)))
+
+    def decide_prepared(self, xid: pb.Xid, *, commits: bool) -> None:
+        """Somebody decides what was prepared."""
+        client = self.driver.client()
+        verb = pb.Transact.COMMIT_PREPARED if commits else pb.Transact.ROLLBACK_PREPARED
+        client.request(client.session(pb.TRANSACTED), transact=pb.Transact(verb=verb, xid=xid))
+        client.close()
 
     def purge(self) -> None:
         """An administrator empties a queue."""
@@ -278,12 +310,48 @@ class Living:
         for _ in range(steps):
             self.random.choice(often if self.random.random() < 0.85 else seldom)()
 
+    def leave(self) -> None:
+        """Of all that is seldom there at a cut something is there: dead letters, and transactions of both kinds."""
+        self._publish("fragile", commits=True)
+        for _ in range(5):
+            self.take("fragile", share=0.0)
+        self._publish("bills", commits=True)
+        self._publish("bills", commits=False)
+
+    def _publish(self, name: str, *, commits: bool) -> None:
+        """Three persistent messages, in a transaction that is committed or left open."""
+        client = self.driver.client()
+        session = client.session(pb.TRANSACTED)
+        client.producer(session, queue(name))
+        client.publish(session, 1, [text("left") for _ in range(3)], transaction=1)
+        self.driver.poll()
+        if commits:
+            self._decide(client, session, commits=True)
+        else:
+            self.open.append((client, session))
+
     def cut(self, store: Store, options: WriterOptions) -> str:
         """Takes a cut and exports it; the path of its folder."""
         source = EngineSource(self)
         path = asyncio.run(export(source, store, options)).path
         source.confirm()
         return path
+
+    def cut_with_ends(self, store: Store, options: WriterOptions) -> str:
+        """The same by exporters that end at any change, and brokers that end meanwhile, until one is through."""
+        while True:
+            source = EngineSource(self)
+            left = self.random.choice((20, 60, 100, 1_000))
+            try:
+                path = asyncio.run(export(source, Ending(store, self.random.randrange(1, left)), options)).path
+            except EndedError:
+                path = ""
+            if self.random.random() < 0.3:
+                # Whatever the exporter has kept, the broker has not heard of it.
+                self.restart()
+            elif path:
+                source.confirm()
+                return path
 
     def stop(self) -> None:
         """The engine ends."""
@@ -311,6 +379,10 @@ class EngineSource:
         assert self._facts["progress"] == "ready", self._facts
         self._batches: list[tuple[str, str, pa.RecordBatch]] = []
         reader = driver.engine.open_cut(self._facts["number"])
+        configured = schema.table("state", "configuration")
+        if living.manifests:
+            batch = pa.RecordBatch.from_pylist(living.manifests, schema=configured.schema)
+            self._batches.append((configured.folder, configured.name, batch))
         while (piece := reader.next()) is not None:
             folder, table, rows, stream = piece
             with pa.ipc.open_stream(stream) as batches:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from sterna._proto.sterna.v1 import messaging_pb2 as pb
 from sterna_audit.audits import registry, running
 from sterna_audit.audits.findings import Finding
 from sterna_audit.audits.history import open_history
@@ -16,6 +17,7 @@ from sterna_audit.snapshots.stores import Directory
 from tests.audit.kept import PLAIN, VERIFIER
 from tests.audit.living import Living
 from tests.audit.planted import Edit, Row, Table, added, altered, doubled, planted, rows_of, without
+from tests.core.driver import queue
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -51,8 +53,32 @@ def told(root: Path, seed: int) -> None:
     one = Living(root / f"store-{seed}", seed)
     for _ in range(CUTS):
         one.live(STEPS)
+        one.leave()
         one.cut(Directory(root / "snapshots"), PLAIN)
     one.stop()
+
+
+def test_what_a_prepared_transaction_took_may_go_with_its_queue(spark: SparkSession, tmp_path: Path) -> None:
+    one = Living(tmp_path / "store", 7)
+    one.send("orders", 3)
+    client = one.driver.client()
+    session = client.session(pb.TRANSACTED)
+    opened = client.consumer(session, queue("orders")).consumer_opened
+    one.driver.poll()
+    for sequence in sorted(each.sequence for each in client.deliveries()):
+        client.acknowledge(session, opened.source, sequence, transaction=1)
+    one.prepare(client, session)
+    one.send("bills", 3)
+    one.driver.engine.delete("queue", "orders", True)
+    root = Directory(tmp_path / "snapshots")
+    one.cut(root, PLAIN)
+    assert rows_of(tmp_path / "snapshots", one.place, (1, "state", "taken")) != []
+    [xid] = one.prepared
+    one.decide_prepared(xid, commits=True)
+    one.cut(root, PLAIN)
+    one.stop()
+    found = audited(spark, tmp_path / "snapshots", tmp_path / "out")
+    assert {each.verdict for each in found} == {"ok"}
 
 
 def test_real_histories_raise_no_alarm(spark: SparkSession, living: Path, tmp_path: Path) -> None:
@@ -124,11 +150,11 @@ def base(living: Path, tmp_path_factory: pytest.TempPathFactory) -> Base:
 
 
 def _committed(base: Base) -> list[Row]:
-    """What was sent in transactions that were committed in the interval, and is there; no bridges' copies."""
+    """What was sent in transactions that were committed in the interval, and is where it was sent; no copies."""
     committed = {row["transaction"] for row in base.rows("events", "decisions") if row["decision"] == 2}
     positions = {row["position"] for row in base.rows("events", "transacted") if row["transaction"] in committed}
     there = [row for row in base.rows("state", "deliverables") if row["position"] in positions]
-    return [row for row in there if row["state"] != 3 and not row["copy"]]
+    return [row for row in there if row["state"] != 3 and not row["copy"] and row["move"] is None]
 
 
 def _pending(base: Base) -> list[Row]:

@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from sterna._proto.sterna.v1 import messaging_pb2 as pb
-from sterna_audit.audits import fanout, registry, running
+from sterna_audit.audits import fanout, patterns, registry, running
 from sterna_audit.audits.findings import Finding
 from sterna_audit.audits.history import open_history
 from sterna_audit.snapshots.layout import Place
@@ -64,6 +64,11 @@ def configured(rows: list[Row]) -> list[Row]:
     return [*rows, {"kind": "Topic", "name": "prices.>", "revision": 1, "spec": '{"maxMessages": 5}'}]
 
 
+def limited(rows: list[Row]) -> list[Row]:
+    """A broker by itself has limits for all news, under the name of the manifest: no object's name is a pattern."""
+    return [*rows, {"kind": "Topic", "name": "all", "revision": 0, "spec": '{"maxMessages":5,"name":"news.>"}'}]
+
+
 def test_each_planted_fault_is_found_and_what_is_in_order_raises_no_alarm(
     spark: SparkSession, root: Path, tmp_path: Path
 ) -> None:
@@ -88,10 +93,12 @@ def test_each_planted_fault_is_found_and_what_is_in_order_raises_no_alarm(
         return {events: without(row), state: without(waiting[row["source"], row["sequence"]])}
 
     known: dict[Table, Edit] = {(cut, "state", "configuration"): configured for cut in (AT - 1, AT)}
+    bounded: dict[Table, Edit] = {(cut, "state", "configuration"): limited for cut in (AT - 1, AT)}
     strayed: dict[Table, Edit] = {events: altered(fanned, source=plain["plain-0"] + 1_000)}
     plants = {
         "queue": (lost(queued), queued, ("violated", "not-arrived")),
         "topic": ({**lost(fanned), **known}, fanned, ("violated", "not-fanned-out")),
+        "limited": ({**lost(fanned), **bounded}, fanned, ("not provable", "not-fanned-out")),
         "unknown": (lost(fanned), fanned, ("not provable", "not-fanned-out")),
         "moved": (strayed, fanned, ("not provable", "not-fanned-out")),
         "stray": ({events: altered(queued, source=plain["plain-0"])}, queued, ("violated", "stray")),
@@ -131,8 +138,8 @@ def test_patterns_match_as_brokers_match_them(
     spark: SparkSession, pattern: str, matching: list[str], others: list[str]
 ) -> None:
     names = spark.createDataFrame([(one, pattern) for one in (*matching, *others)], "name string, pattern string")
-    by_regex = names.filter(F.rlike(F.col("name"), fanout.regex(F.col("pattern"))))
+    by_regex = names.filter(F.rlike(F.col("name"), patterns.regex(F.col("pattern"))))
     assert {row["name"] for row in by_regex.collect()} == set(matching)
     # What a pattern begins with is among the beginnings of each name that it matches.
-    among = names.filter(F.array_contains(fanout.prefixes(F.col("name")), fanout.literal(F.col("pattern"))))
+    among = names.filter(F.array_contains(patterns.prefixes(F.col("name")), patterns.literal(F.col("pattern"))))
     assert {row["name"] for row in among.collect()} >= set(matching)

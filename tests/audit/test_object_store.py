@@ -10,18 +10,20 @@ from sterna_audit.snapshots import chains, pruning, reading
 from sterna_audit.snapshots.pruning import Keep, Retention
 from sterna_audit.snapshots.stores import MissingFileError, Store, StoreError, open_store, read
 
-from tests.audit.conftest import KEYS
+from tests.audit.conftest import BUCKET_KEYS
 from tests.audit.ending import run_killed
 from tests.audit.kept import PLAIN, SIGNER, VERIFIER, Kept
 from tests.audit.story import PLACE, Told
 
+SECRETS = [value for name, value in BUCKET_KEYS.items() if "KEY" in name]
+
 
 @pytest.fixture
-def kept_there(uri: str) -> Kept:
-    return Kept(open_store(uri))
+def kept_there(bucket: str) -> Kept:
+    return Kept(open_store(bucket))
 
 
-def test_snapshots_are_written_listed_verified_and_pruned_there(kept_there: Kept, uri: str) -> None:
+def test_snapshots_are_written_listed_verified_and_pruned_there(kept_there: Kept) -> None:
     store = kept_there.store
     assert list(reading.places(store)) == []
     kept_there.cuts(3)
@@ -33,7 +35,7 @@ def test_snapshots_are_written_listed_verified_and_pruned_there(kept_there: Kept
     assert kept_there.faults() == []
     assert not any("/000000000001/" in entry.path or "/000000000002/state/" in entry.path for entry in store.files(""))
     # Who we are is nowhere in it.
-    assert not any(secret in read(store, PLACE.manifest(3), 1 << 20).decode() for secret in KEYS.values())
+    assert not any(secret in read(store, PLACE.manifest(3), 1 << 20).decode() for secret in SECRETS)
     assert "?" not in store.uri
     # A run that is repeated finds what is there.
     last = kept_there.chain().snapshots[-1].manifest
@@ -64,26 +66,26 @@ def test_more_keys_than_one_answer_holds(kept_there: Kept) -> None:
     assert store.files("") == []
 
 
-def test_an_upload_that_is_killed_leaves_no_snapshot_and_the_next_makes_it_whole(uri: str) -> None:
-    store = open_store(uri)
+def test_an_upload_that_is_killed_leaves_no_snapshot_and_the_next_makes_it_whole(bucket: str) -> None:
+    store = open_store(bucket)
 
     for changes in (2, 60):
-        assert run_killed(uri, changes) == -signal.SIGKILL
+        assert run_killed(bucket, changes) == -signal.SIGKILL
         assert [one.is_half_written for one in chains.verify(store, PLACE, VERIFIER).snapshots] in ([], [True])
-    assert run_killed(uri, 100_000) == 0
+    assert run_killed(bucket, 100_000) == 0
     chain = chains.verify(store, PLACE, VERIFIER)
     assert chain.findings == []
     assert [one.is_half_written for one in chain.snapshots] == [False]
 
 
-def test_what_the_store_refuses_is_an_error_that_says_so(s3_server: str, uri: str) -> None:
+def test_what_the_store_refuses_is_an_error_that_says_so(s3_server: str, bucket: str) -> None:
     nowhere: Store = open_store(f"s3://no-such-bucket/x?endpoint={s3_server}&scheme=http")
     with pytest.raises(StoreError):
         nowhere.put("a", b"x")
     with pytest.raises(MissingFileError):
-        open_store(uri).size("nothing")
+        open_store(bucket).size("nothing")
     with pytest.raises(MissingFileError):
-        read(open_store(uri), "nothing", 10)
+        read(open_store(bucket), "nothing", 10)
 
 
 @pytest.fixture

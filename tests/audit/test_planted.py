@@ -11,8 +11,9 @@ from sterna_audit.audits.findings import Finding
 from sterna_audit.audits.history import open_history
 from sterna_audit.snapshots.stores import Directory
 
-from tests.audit.faulted import BRIDGE, CUTS, MANIFESTS, Life, configured, live
+from tests.audit.faulted import BRIDGE, MANIFESTS, Life, configured, live
 from tests.audit.kept import VERIFIER
+from tests.audit.lives import CUTS
 from tests.audit.planted import Edit, Row, altered, doubled, without
 
 SEEDS = (10, 11, 12)

@@ -81,6 +81,13 @@ async def whole(admin: Admin) -> Cut:
     return cut
 
 
+async def waiting(running: Any, wire: Any, admin_of: Any) -> tuple[Admin, Cut]:
+    """A cut of ten messages that waits, and who asked for it."""
+    await fill(wire, running, 10)
+    admin = await admin_of(running)
+    return admin, await whole(admin)
+
+
 async def told(held: HeldCut) -> Counter[str]:
     """How many rows each table has; all is read."""
     rows: Counter[str] = Counter()
@@ -168,14 +175,12 @@ async def test_what_is_wrong_with_a_confirmation_is_said_and_confirms_nothing(
     node: Any, wire: Any, admin_of: Any, channel_to: Any
 ) -> None:
     running = await node()
-    await fill(wire, running, 10)
-    admin = await admin_of(running)
-    cut = await whole(admin)
+    admin, cut = await waiting(running, wire, admin_of)
     async with admin.hold_cut(cut) as held:
         with pytest.raises(InvalidArgumentError, match="manifest has 5 bytes, a SHA-256 has 32"):
             await held.confirm(b"short")
         with pytest.raises(CallError, match=r"INVALID_ARGUMENT \(number\): The cut that is held is 1, not 2"):
-            fields = {"hold": held._hold, "number": 2, "manifest": MANIFEST}
+            fields: dict[str, Any] = {"hold": held._hold, "number": 2, "manifest": MANIFEST}
             await call(channel_to(running), "Admin/ConfirmCut", **fields)
         with pytest.raises(CallError, match=r"CONFLICT \(hold\)") as caught:
             await call(channel_to(running), "Admin/ConfirmCut", hold=held._hold + 2, number=1, manifest=MANIFEST)
@@ -193,9 +198,7 @@ async def test_a_broker_that_stops_says_so_to_who_reads_and_has_the_cut_afterwar
     node: Any, wire: Any, admin_of: Any, tmp_path: Path
 ) -> None:
     running = await node()
-    await fill(wire, running, 10)
-    admin = await admin_of(running)
-    cut = await whole(admin)
+    admin, cut = await waiting(running, wire, admin_of)
     async with admin.hold_cut(cut) as held:
         await told(held)
         stopping = asyncio.create_task(running.stop())

@@ -1,10 +1,14 @@
 """In which order a parallel run takes the tests, and which stay together.
 
 A file's tests go to one worker, which so starts what they share once; a few files whose tests each take long by
-themselves are taken apart. What takes longest comes first, or the last test would run alone: what has set itself a
-longer time limit, then the higher tiers. In one process the order is that of the files, as always.
+themselves are taken apart. All tests with a Spark go to one worker, whose session they share: each further Java takes a
+gigabyte, and both cores for a minute until it is warm. What takes longest comes first, or the last test would run
+alone: what has set itself a longer time limit, then the higher tiers. In one process the order is that of the files,
+as always.
 """
 
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +17,10 @@ from tests.plugins.tiers import TIERS, tier_of_test
 
 # Each of their tests takes a good part of a minute, and shares nothing that is dear.
 APART = ("tests/operator/test_crashes.py", "tests/operator/test_cluster_faults.py", "tests/examples/test_demo.py")
+
+
+#: A file in which one of these stands has tests with a Spark. Whoever hands tests out knows no more than their names.
+_OF_SPARK = ("SparkSession", "tier_spark")
 
 
 def _limit_s(item: pytest.Item) -> float:
@@ -36,7 +44,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def scope_of(nodeid: str) -> str:
     """The tests that stay together with this one have the same."""
     file = nodeid.partition("::")[0]
-    return nodeid if file in APART else file
+    if file in APART:
+        return nodeid
+    return "spark" if _has_spark(file) else file
+
+
+@cache
+def _has_spark(file: str) -> bool:
+    try:
+        text = Path(file).read_text()
+    except OSError:  # somebody may run tests from elsewhere
+        return False
+    return any(name in text for name in _OF_SPARK)
 
 
 @pytest.hookimpl(optionalhook=True)

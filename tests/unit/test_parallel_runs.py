@@ -60,6 +60,7 @@ def test_files_stay_together_but_for_those_whose_tests_take_long() -> None:
     assert scope_of("tests/sdk/test_sending.py::test_a[1::2]") == "tests/sdk/test_sending.py"
     assert scope_of(f"{APART[0]}::test_a") == f"{APART[0]}::test_a"
     assert all((ROOT / file).is_file() for file in APART)
+    assert scope_of("tests/audit/test_spark.py::test_a") == scope_of("tests/audit/test_plans.py::test_b")
 
 
 @pytest.mark.usefixtures("tier_broker")

@@ -101,7 +101,7 @@ def _is_any(pairs: list[tuple[int, int]], place: str, cut: str) -> Column:
 
 def _at_cuts(history: History) -> DataFrame:
     """What each source holds at each cut of the range."""
-    rows = history.state("deliverables")
+    rows = history.state("deliverables", ("source", "bytes", "state", "position", "copy", "attempts"))
     return rows.groupBy(*_KEY).agg(
         F.count("*").alias("count"),
         F.sum("bytes").alias("bytes"),
@@ -138,7 +138,7 @@ def _waiting(history: History, now: DataFrame) -> DataFrame:
     age_s = F.greatest((F.col("cut_ms") - F.col("arrived_ms")) / 1_000, F.lit(0)).cast("long")
     return rows.select(
         *_KEY,
-        *_told("ok", "info", "waiting", F.format_string("%d wait, %d of them in flight", "count", "in_flight")),
+        *telling.said("ok", "info", "waiting", F.format_string("%d wait, %d of them in flight", "count", "in_flight")),
         "message",
         F.col("oldest.copy").cast("int").alias("copy"),
         F.col("count").alias("messages"),
@@ -148,18 +148,13 @@ def _waiting(history: History, now: DataFrame) -> DataFrame:
     )
 
 
-def _told(verdict: str, severity: str, what: str | Column, why: Column) -> list[Column]:
-    said = F.lit(what) if isinstance(what, str) else what
-    return [F.lit(verdict).alias("verdict"), F.lit(severity).alias("severity"), said.alias("what"), why.alias("why")]
-
-
 def _comes_back(now: DataFrame) -> DataFrame:
     why = F.format_string(
         "%d were delivered %d times or more, this one %d times", "often", F.lit(OFTEN), "most_often.attempts"
     )
     return now.filter("often > 0").select(
         *_KEY,
-        *_told("ok", "warning", "comes-back", why),
+        *telling.said("ok", "warning", "comes-back", why),
         F.col("most_often.position").alias("message"),
         F.col("most_often.copy").cast("int").alias("copy"),
         F.col("often").alias("messages"),
@@ -176,7 +171,7 @@ def _unread(history: History, now: DataFrame, moved: DataFrame) -> DataFrame:
         "place", F.col("id").alias("source"), F.lit(True).alias("durable")
     )
     # It was there at the cut before, too: what has just come may be read any moment.
-    before = history.before("deliverables").select(*_KEY).distinct()
+    before = history.before("deliverables", columns=("source",)).select(*_KEY).distinct()
     rows = now.join(before, list(_KEY), "left_semi").join(since, ["place", "source"])
     rows = rows.join(durables, ["place", "source"], "left")
     rows = rows.filter(F.coalesce("acknowledged_at", F.lit(0)) < F.col("cut"))
@@ -190,7 +185,7 @@ def _unread(history: History, now: DataFrame, moved: DataFrame) -> DataFrame:
     ).otherwise(F.format_string("%d are there, and none was delivered since cut %d", "count", since_cut))
     return rows.select(
         *_KEY,
-        *_told("ok", "warning", what, why),
+        *telling.said("ok", "warning", what, why),
         F.col("oldest.position").alias("message"),
         F.col("oldest.copy").cast("int").alias("copy"),
         F.col("count").alias("messages"),
@@ -211,7 +206,9 @@ def _growing(at_cuts: DataFrame, moved: DataFrame, now: DataFrame) -> DataFrame:
     rows = rows.join(now.select(*_KEY), list(_KEY), "left_semi").join(moved, list(_KEY)).filter("acknowledged > 0")
     return rows.select(
         *_KEY,
-        *_told("ok", "warning", "growing", F.format_string("%d, then %d, now %d", "count_2", "count_1", "count")),
+        *telling.said(
+            "ok", "warning", "growing", F.format_string("%d, then %d, now %d", "count_2", "count_1", "count")
+        ),
         F.col("count").alias("messages"),
         "acknowledged",
     )
@@ -233,7 +230,7 @@ def _held(history: History) -> DataFrame:
     )
     return rows.select(
         *_KEY,
-        *_told("ok", "warning", "held-long", F.format_string("%d were in flight at both cuts", "messages")),
+        *telling.said("ok", "warning", "held-long", F.format_string("%d were in flight at both cuts", "messages")),
         F.col("oldest.position").alias("message"),
         F.col("oldest.copy").cast("int").alias("copy"),
         "messages",

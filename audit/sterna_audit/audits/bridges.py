@@ -120,7 +120,8 @@ def _classified(ways: DataFrame, judged: list[str], known: list[str]) -> DataFra
 
 def _wanted(history: History, ways: DataFrame, judged: list[str]) -> DataFrame:
     """Each stored message and way that leads from where it was sent: `sure` if it has to cross, `unsure` if it may."""
-    stored = history.events("stored").select(
+    facts = ("destination", "position", "priority", "time_ms")
+    stored = history.events("stored", columns=facts).select(
         "place", "cut", "destination", "position", "priority", "time_ms", F.lit("PERSISTENT").alias("mode")
     )
     rows = stored.join(F.broadcast(ways), ["place", "cut", "destination"])
@@ -197,10 +198,12 @@ def _faults(wrong: DataFrame, ways: DataFrame) -> DataFrame:
         F.col("position").alias("message"),
         F.lit(0).alias("copy"),
         F.lit(1).alias("messages"),
-        F.when(is_missing | is_led, "violated").otherwise("not provable").alias("verdict"),
-        F.when(is_missing | is_led, "critical").otherwise("warning").alias("severity"),
-        F.when(is_missing, "missing-copy").when(is_led, "surplus-copy").otherwise("unexplained-copy").alias("what"),
-        F.format_string("%d copies are there, and bridges should have made %d", "made", "sure").alias("why"),
+        *telling.said(
+            F.when(is_missing | is_led, "violated").otherwise("not provable"),
+            F.when(is_missing | is_led, "critical").otherwise("warning"),
+            F.when(is_missing, "missing-copy").when(is_led, "surplus-copy").otherwise("unexplained-copy"),
+            F.format_string("%d copies are there, and bridges should have made %d", "made", "sure"),
+        ),
         F.array_join("bridges", ", ").alias("bridges"),
         "position",
         F.col("sure").alias("wanted"),
@@ -216,12 +219,14 @@ def _unproven_ways(ways: DataFrame) -> DataFrame:
         "place",
         "cut",
         F.col("target").alias("source"),
-        F.lit("not provable").alias("verdict"),
-        F.lit("warning").alias("severity"),
-        F.col("doubt").alias("what"),
-        F.when(F.col("doubt") == "changed-bridge", F.format_string("bridge %s is not the same at both cuts", "bridge"))
-        .otherwise(F.format_string("bridge %s has the selector %s", "bridge", "selector"))
-        .alias("why"),
+        *telling.said(
+            "not provable",
+            "warning",
+            F.col("doubt"),
+            F.when(
+                F.col("doubt") == "changed-bridge", F.format_string("bridge %s is not the same at both cuts", "bridge")
+            ).otherwise(F.format_string("bridge %s has the selector %s", "bridge", "selector")),
+        ),
         "bridge",
         "selector",
         "sources",
@@ -236,10 +241,12 @@ def _without_configuration(history: History) -> DataFrame:
     return intervals.join(configured, ["place", "cut"], "left_anti").select(
         "place",
         "cut",
-        F.lit("not provable").alias("verdict"),
-        F.lit("warning").alias("severity"),
-        F.lit("no-configuration").alias("what"),
-        F.lit("the snapshot holds no configuration, so that no bridge is known").alias("why"),
+        *telling.said(
+            "not provable",
+            "warning",
+            "no-configuration",
+            "the snapshot holds no configuration, so that no bridge is known",
+        ),
     )
 
 
@@ -255,10 +262,12 @@ def _disagreements(wanted: DataFrame) -> DataFrame:
         F.col("target").alias("source"),
         "message",
         "messages",
-        F.lit("violated").alias("verdict"),
-        F.lit("error").alias("severity"),
-        F.lit("evaluators-differ").alias("what"),
-        F.format_string("of the selector %s the engine says one thing, and Spark another", "selector").alias("why"),
+        *telling.said(
+            "violated",
+            "error",
+            "evaluators-differ",
+            F.format_string("of the selector %s the engine says one thing, and Spark another", "selector"),
+        ),
         "bridge",
         "selector",
     )
@@ -271,10 +280,12 @@ def _unread(wanted: DataFrame) -> DataFrame:
         "cut",
         F.col("target").alias("source"),
         "messages",
-        F.lit("not provable").alias("verdict"),
-        F.lit("warning").alias("severity"),
-        F.lit("unread-selector").alias("what"),
-        F.format_string("the evaluator on the executors cannot read the selector %s", "selector").alias("why"),
+        *telling.said(
+            "not provable",
+            "warning",
+            "unread-selector",
+            F.format_string("the evaluator on the executors cannot read the selector %s", "selector"),
+        ),
         "bridge",
         "selector",
     )

@@ -35,7 +35,10 @@ def counters(history: History) -> DataFrame:
     A broker of before there were counters has none: not provable.
     """
     there = (
-        history.state("deliverables").filter(F.col("state") != _PENDING).groupBy(*_KEY).agg(F.count("*").alias("there"))
+        history.state("deliverables", ("source", "state"))
+        .filter(F.col("state") != _PENDING)
+        .groupBy(*_KEY)
+        .agg(F.count("*").alias("there"))
     )
     came, is_end = F.col("counter").isin(*_CAME), ~F.col("counter").isin(*_CAME, *_BESIDES)
     counted = (

@@ -75,10 +75,12 @@ def _put_aside(history: History) -> DataFrame:
     cause = reasons.name(F.col("reason"))
     return groups.select(
         *("place", "cut", "source", "messages", "bytes", "user", "client", "origin_name"),
-        F.lit("ok").alias("verdict"),
-        F.lit("warning").alias("severity"),
-        F.lit("put-aside").alias("what"),
-        F.format_string("%d sent by %s to %s: %s", "messages", sender, F.col("origin_name"), cause).alias("why"),
+        *telling.said(
+            "ok",
+            "warning",
+            "put-aside",
+            F.format_string("%d sent by %s to %s: %s", "messages", sender, F.col("origin_name"), cause),
+        ),
         F.col("oldest.position").alias("message"),
         F.col("oldest.copy").cast("int").alias("copy"),
         cause.alias("cause"),
@@ -108,10 +110,9 @@ def _went_aside(history: History) -> DataFrame:
     cause = reasons.name(F.col("reason"))
     return groups.select(
         *("place", "source", "messages"),
-        F.lit("ok").alias("verdict"),
-        F.lit("info").alias("severity"),
-        F.lit("went-aside").alias("what"),
-        F.format_string("%d came from %s: %s", "messages", "origin_name", cause).alias("why"),
+        *telling.said(
+            "ok", "info", "went-aside", F.format_string("%d came from %s: %s", "messages", "origin_name", cause)
+        ),
         F.col("origin_name").alias("from"),
         cause.alias("cause"),
     )

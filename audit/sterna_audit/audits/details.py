@@ -89,15 +89,10 @@ def _what() -> Column:
 def findings_of(rows: DataFrame, history: History) -> DataFrame:
     """What is wrong as findings, each with its message's id where one is known."""
     named = with_sources(with_messages(rows, history), history)
-    severity, why = F.lit("error"), F.lit("")
-    for what, (grade, sentence) in _WRONG.items():
-        severity = F.when(F.col("what") == what, grade).otherwise(severity)
-        why = F.when(F.col("what") == what, sentence).otherwise(why)
     return findings.select(
         history.placed(named),
         verdict="violated",
-        severity=severity,
-        why=why,
+        **findings.graded(_WRONG),
         object=F.col("source_name"),
         message=F.col("message_id"),
         messages=1,

@@ -74,15 +74,6 @@ AUDIT = Audit(
 )
 
 
-def _said(verdict: str, severity: str, what: str, why: Column) -> list[Column]:
-    return [
-        F.lit(verdict).alias("verdict"),
-        F.lit(severity).alias("severity"),
-        F.lit(what).alias("what"),
-        why.alias("why"),
-    ]
-
-
 def _of(reason: int) -> Column:
     return F.sum(F.when(F.col("reason") == reason, F.col("count")).otherwise(0))
 
@@ -94,7 +85,7 @@ def _sums(counted: DataFrame) -> DataFrame:
         F.sum("count").alias("messages"), *(_of(number).alias(name) for number, name in names.items())
     )
     why = F.format_string("%d ended, %d of them by an acknowledgement", "messages", "acknowledged")
-    return sums.select("place", "source", "messages", *_said("ok", "info", "ended", why), *names.values())
+    return sums.select("place", "source", "messages", *telling.said("ok", "info", "ended", why), *names.values())
 
 
 def _purged(history: History, counted: DataFrame) -> DataFrame:
@@ -103,7 +94,7 @@ def _purged(history: History, counted: DataFrame) -> DataFrame:
     who = F.coalesce("actor_name", F.lit("nobody that is named"))
     why = F.format_string("%d were purged by %s", "count", who)
     return rows.select(
-        *_KEY, F.col("count").alias("messages"), *_said("ok", "warning", "purged", why), who.alias("actor_name")
+        *_KEY, F.col("count").alias("messages"), *telling.said("ok", "warning", "purged", why), who.alias("actor_name")
     )
 
 
@@ -115,12 +106,14 @@ def _discarded(history: History, counted: DataFrame) -> DataFrame:
     return rows.select(
         *_KEY,
         F.col("count").alias("messages"),
-        F.when(is_against, "violated").otherwise("ok").alias("verdict"),
-        F.when(is_against, "critical").otherwise("warning").alias("severity"),
-        F.when(is_against, "discarded-against-policy").otherwise("discarded").alias("what"),
-        F.when(is_against, F.format_string("%d were discarded, and its policy is rejectIncoming", "count"))
-        .otherwise(F.format_string("%d were discarded to make room", "count"))
-        .alias("why"),
+        *telling.said(
+            F.when(is_against, "violated").otherwise("ok"),
+            F.when(is_against, "critical").otherwise("warning"),
+            F.when(is_against, "discarded-against-policy").otherwise("discarded"),
+            F.when(
+                is_against, F.format_string("%d were discarded, and its policy is rejectIncoming", "count")
+            ).otherwise(F.format_string("%d were discarded to make room", "count")),
+        ),
     )
 
 
@@ -161,12 +154,14 @@ def _lifeless(history: History) -> DataFrame:
         *_KEY,
         *("message", "copy", "sequence"),
         F.lit(1).alias("messages"),
-        F.lit("violated").alias("verdict"),
-        F.lit("critical").alias("severity"),
-        F.when(is_damaged, "damaged").otherwise("expired-without-life").alias("what"),
-        F.when(is_damaged, "its record could not be read any more, and the broker gave it up")
-        .otherwise("it ended as expired, and nobody had given it an end of life")
-        .alias("why"),
+        *telling.said(
+            "violated",
+            "critical",
+            F.when(is_damaged, "damaged").otherwise("expired-without-life"),
+            F.when(is_damaged, "its record could not be read any more, and the broker gave it up").otherwise(
+                "it ended as expired, and nobody had given it an end of life"
+            ),
+        ),
         F.col("ended_at").alias("position"),
     )
 
@@ -174,7 +169,7 @@ def _lifeless(history: History) -> DataFrame:
 def _deliverables(history: History) -> DataFrame:
     """What was in sources in each interval: there at its beginning, arrived, or moved there."""
     before = history.before("deliverables")
-    arrived = history.events("arrivals")
+    arrived = history.events("arrivals", columns=("source", "sequence", "position", "copy"))
     moved = history.events("moves")
     key = ("place", "cut")
     parts: Sequence[DataFrame] = (

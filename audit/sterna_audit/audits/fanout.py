@@ -13,7 +13,8 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from sterna_audit.audits import findings
 from sterna_audit.audits.history import History, Interval
 from sterna_audit.audits.meanings import Meaning
-from sterna_audit.audits.naming import with_messages, with_sources
+from sterna_audit.audits.naming import destinations, with_messages, with_sources
+from sterna_audit.audits.patterns import literal, prefixes, regex
 from sterna_audit.audits.registry import Audit
 from sterna_audit.audits.sums import high, low
 from sterna_audit.audits.unjudged import MEANINGS as OF_UNJUDGED
@@ -158,7 +159,7 @@ class FanOut:
 
     def _sent(self) -> DataFrame:
         history, intervals = self._history, self._intervals
-        stored = history.events("stored", intervals).select(
+        stored = history.events("stored", intervals, ("destination", "position")).select(
             "place", "cut", "destination", "position", F.lit(0).alias("copy")
         )
         copies = history.events("copies", intervals).filter("copy > 0")
@@ -168,24 +169,9 @@ class FanOut:
         return told.withColumn("range", F.shiftright("position", _RANGE_BITS))
 
     def _arrived(self) -> DataFrame:
-        rows = self._history.events("arrivals", self._intervals)
+        rows = self._history.events("arrivals", self._intervals, ("source", "position", "copy"))
         told = rows.select(*_KEY, "position", F.col("copy").cast("int").alias("copy"))
         return told.withColumn("range", F.shiftright("position", _RANGE_BITS))
-
-    def _destinations(self) -> DataFrame:
-        """Queues and topics that are known in an interval: `place`, `cut`, `destination`, `kind`, `name`."""
-        history, intervals = self._history, self._intervals
-        columns: list[str | Column] = ["place", "cut", "name", F.col("id").alias("destination")]
-        columns.append(F.col("kind").cast("int").alias("kind"))
-        texts = history.events("names", intervals).select("place", "cut", F.col("key").alias("name"), "text")
-        events = history.events("catalogue", intervals).filter("what = 1").join(texts, ["place", "cut", "name"])
-        events = events.drop("name").withColumnRenamed("text", "name")
-        states = history.before("destinations", intervals).select(*columns)
-        return (
-            states.unionAll(history.after("destinations", intervals).select(*columns))
-            .unionAll(events.select(*columns))
-            .distinct()
-        )
 
     def _durables(self) -> DataFrame:
         """Durable subscriptions: pattern, and from which position to which each was there, where that can be judged."""
@@ -225,7 +211,7 @@ class FanOut:
 
     def _feeds(self) -> DataFrame:
         """Which destination feeds which source: `is_queue`, `is_limited`, and from which position to which."""
-        known = self._destinations()
+        known = destinations(self._history, self._intervals).withColumnRenamed("id", "destination")
         queues = known.filter(F.col("kind") == _QUEUE).select(
             *("place", "cut", "destination", F.col("destination").alias("source")),
             *(F.lit(0).cast("long").alias("begins"), F.lit(_FOREVER).alias("ends")),
@@ -248,8 +234,10 @@ class FanOut:
         rows = history.before("configuration", intervals).unionAll(history.after("configuration", intervals))
         limits = [F.get_json_object("spec", f"$.{name}").cast("long") > 0 for name in ("maxMessages", "maxBytes")]
         limited = F.coalesce(limits[0], F.lit(False)) | F.coalesce(limits[1], F.lit(False))
+        # A broker by itself knows an object by the name of its manifest, which for a pattern is another.
+        name = F.coalesce(F.get_json_object("spec", "$.name"), F.col("name"))
         told = rows.groupBy("place", "cut").agg(
-            F.collect_set(F.when((F.col("kind") == "Topic") & limited, regex(F.col("name")))).alias("limited")
+            F.collect_set(F.when((F.col("kind") == "Topic") & limited, regex(name))).alias("limited")
         )
         joined = topics.join(history.small(told, len(intervals)), ["place", "cut"], "left")
         # Without any configuration in the snapshot nothing is known of limits.
@@ -267,35 +255,6 @@ def _summed(rows: DataFrame, key: list[str]) -> DataFrame:
 def _signed(sums: DataFrame, sign: int) -> DataFrame:
     signed = ((F.col(name) * sign).alias(name) for name in ("count", "low", "high"))
     return sums.select(*_KEY, "range", *signed, F.lit(sign).alias("sign"))
-
-
-def prefixes(name: Column) -> Column:
-    """All beginnings of a topic's name that whole elements make, the name itself among them."""
-    elements = F.split(name, r"\.")
-    return F.transform(
-        F.sequence(F.lit(0), F.size(elements)),
-        lambda count: F.when(count == F.size(elements), name).otherwise(
-            F.concat(F.array_join(F.slice(elements, 1, count), "."), F.when(count > 0, ".").otherwise(""))
-        ),
-    )
-
-
-def literal(pattern: Column) -> Column:
-    """What a pattern begins with before its first wildcard, in whole elements."""
-    return F.regexp_extract(pattern, r"^((?:[^.*>]+(?:\.|$))*)", 1)
-
-
-def regex(pattern: Column) -> Column:
-    """A pattern as a regular expression: `*` is one element, a last `>` one or more."""
-    parts = F.transform(
-        F.split(pattern, r"\."),
-        lambda element: (
-            F.when(element == "*", r"[^.]+")
-            .when(element == ">", r".+")
-            .otherwise(F.concat(F.lit(r"\Q"), element, F.lit(r"\E")))
-        ),
-    )
-    return F.concat(F.lit("^"), F.array_join(parts, r"\."), F.lit("$"))
 
 
 def _figures(history: History, judged: DataFrame, wrong: DataFrame) -> DataFrame:
@@ -329,9 +288,7 @@ def _choosy(history: History, rows: DataFrame) -> DataFrame:
 
 def _findings(rows: DataFrame, history: History) -> DataFrame:
     """What is wrong as findings."""
-    why = F.lit("")
-    for what, sentence in WRONG.items():
-        why = F.when(F.col("what") == what, sentence).otherwise(why)
+    why = findings.by_kind(WRONG)
     # A topic with limits passes over a subscription that is full, and no record says so.
     excused = (F.col("what") == "not-fanned-out") & F.col("is_limited")
     named = history.placed(with_sources(with_messages(rows, history), history))

@@ -109,6 +109,22 @@ def select(rows: DataFrame, *, evidence: Iterable[str | Column] = (), **columns:
     return rows.select(*made)
 
 
+def by_kind(values: Mapping[Any, str], kind: str = "what", otherwise: str = "") -> Column:
+    """What stands for each value of a column in a table, such as the sentence for each kind of finding."""
+    found = F.lit(otherwise)
+    for value, text in values.items():
+        found = F.when(F.col(kind) == value, text).otherwise(found)
+    return found
+
+
+def graded(kinds: Mapping[str, tuple[Severity, str]]) -> dict[str, Column]:
+    """`severity` and `why`, by `what`, for `select`."""
+    return {
+        "severity": by_kind({what: severity for what, (severity, _) in kinds.items()}),
+        "why": by_kind({what: why for what, (_, why) in kinds.items()}),
+    }
+
+
 def order() -> list[Column]:
     """Worst first, and always the same."""
     ranks = [

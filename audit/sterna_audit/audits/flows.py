@@ -25,6 +25,8 @@ PENDING_PLUS = (WAS_PENDING, SENT_PENDING)
 #: Of `state/deliverables`: sent in a transaction that is open.
 _PENDING = 3
 
+_IDENTITY = ("source", "sequence", "position", "copy")
+
 COLUMNS = ("place", "cut", "source", "first", "last", "role", "message", "copy", "reason", "position")
 
 
@@ -78,7 +80,7 @@ def _run(rows: DataFrame) -> DataFrame:
 
 
 def _started(history: History, intervals: Sequence[Interval], fates: Fates) -> DataFrame:
-    rows = fates.of(history.before("deliverables", intervals))
+    rows = fates.of(history.before("deliverables", intervals, (*_IDENTITY, "state", "transaction")))
     was_pending = F.col("state") == _PENDING
     role = (
         F.when(~was_pending | (F.col("fate") == "committed"), STARTED)
@@ -89,7 +91,7 @@ def _started(history: History, intervals: Sequence[Interval], fates: Fates) -> D
 
 
 def _arrived(history: History, intervals: Sequence[Interval], fates: Fates) -> DataFrame:
-    rows = history.events("arrivals", intervals)
+    rows = history.events("arrivals", intervals, _IDENTITY)
     joined = rows.join(fates.without_effect, ["place", "cut", "position"], "left")
     role = F.when(F.col("fate").isNull(), ARRIVED).when(F.col("fate") == "open", SENT_PENDING).otherwise(-1)
     return _single(joined, role).filter(F.col("role") >= 0)
@@ -106,15 +108,20 @@ def _ended(history: History, intervals: Sequence[Interval], fates: Fates) -> Dat
 
 
 def _taken(history: History, intervals: Sequence[Interval], fates: Fates) -> DataFrame:
-    """What a transaction that was prepared before takes with it when it is committed; its own records are older."""
+    """What a transaction that was prepared before takes with it when it is committed; its own records are older.
+
+    A source that was deleted meanwhile went with all that it held.
+    """
     rows = history.before("taken", intervals).withColumn("position", F.lit(0).cast("long"))
+    there = history.before("sources", intervals).select("place", "cut", "source")
+    rows = rows.join(there, ["place", "cut", "source"], "left_semi")
     rows = fates.of(rows).filter(F.col("fate") == "committed")
     return _run(rows.withColumn("reason", F.lit(1)))
 
 
 def _remained(history: History, intervals: Sequence[Interval]) -> DataFrame:
     role = F.when(F.col("state") == _PENDING, IS_PENDING).otherwise(REMAINED)
-    return _single(history.after("deliverables", intervals), role)
+    return _single(history.after("deliverables", intervals, (*_IDENTITY, "state")), role)
 
 
 def deleted(history: History, intervals: Sequence[Interval]) -> DataFrame:

@@ -13,12 +13,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from sterna_audit.audits.ledger_files import Converted
-from sterna_audit.audits.tables import NativeReader, Reader
+from sterna_audit.audits.tables import Reader, reader
 from sterna_audit.schema import Folder
 from sterna_audit.snapshots import chains, reading
 from sterna_audit.snapshots.chains import Chain
@@ -27,6 +28,10 @@ from sterna_audit.snapshots.layout import Place
 from sterna_audit.snapshots.manifests import Manifest
 from sterna_audit.snapshots.reading import Snapshot
 from sterna_audit.snapshots.stores import Store
+
+if TYPE_CHECKING:
+    # Who gives no manifests needs nothing that reads them.
+    from sterna_audit.audits.declared import Declarations
 
 _THREADS = 4
 #: So many rows at most come to the driver, to go to every executor from there.
@@ -94,6 +99,7 @@ class History:
         brokers: in the order of their numbers.
         reader: reads tables.
         ledgers: the clients' ledgers as tables, where there are any.
+        manifests: what the configuration should be, where somebody says so.
     """
 
     spark: SparkSession
@@ -101,6 +107,7 @@ class History:
     brokers: Sequence[Broker]
     reader: Reader
     ledgers: Converted | None = None
+    manifests: "Declarations | None" = None
     _kept: list[DataFrame] = field(default_factory=list, init=False)
 
     @property
@@ -108,8 +115,14 @@ class History:
         """All that can be judged."""
         return [interval for broker in self.brokers for interval in broker.intervals]
 
-    def read(self, folder: Folder, name: str, cuts: Iterable[tuple[int, int]]) -> DataFrame:
-        """A table's rows of these cuts, by the broker's number and the cut's, with the columns `place` and `cut`."""
+    def read(
+        self, folder: Folder, name: str, cuts: Iterable[tuple[int, int]], columns: Sequence[str] = ()
+    ) -> DataFrame:
+        """A table's rows of these cuts, by the broker's number and the cut's, with the columns `place` and `cut`.
+
+        `columns` are those of the table that are looked at, here as in what follows; none: all. It spares who reads by
+        Arrow the others, and says no more than that: Spark's own reader finds out by itself.
+        """
         wanted = set(cuts)
         chosen = [
             one
@@ -117,36 +130,38 @@ class History:
             for one in broker.chain.snapshots
             if (broker.number, one.number) in wanted and one.number in broker.snapshots
         ]
-        return self.reader.read(folder, name, chosen)
+        return self.reader.read(folder, name, chosen, columns)
 
-    def events(self, name: str, intervals: Iterable[Interval] | None = None) -> DataFrame:
+    def events(self, name: str, intervals: Iterable[Interval] | None = None, columns: Sequence[str] = ()) -> DataFrame:
         """What happened in intervals (None: all that can be judged): `cut` is the one at the end."""
         chosen = self.intervals if intervals is None else intervals
-        return self.read("events", name, ((one.place, one.cut) for one in chosen))
+        return self.read("events", name, ((one.place, one.cut) for one in chosen), columns)
 
-    def after(self, name: str, intervals: Iterable[Interval] | None = None) -> DataFrame:
+    def after(self, name: str, intervals: Iterable[Interval] | None = None, columns: Sequence[str] = ()) -> DataFrame:
         """The state at the ends of intervals: `cut` is the one at the end."""
         chosen = self.intervals if intervals is None else intervals
-        return self.read("state", name, ((one.place, one.cut) for one in chosen))
+        return self.read("state", name, ((one.place, one.cut) for one in chosen), columns)
 
-    def before(self, name: str, intervals: Iterable[Interval] | None = None) -> DataFrame:
+    def before(self, name: str, intervals: Iterable[Interval] | None = None, columns: Sequence[str] = ()) -> DataFrame:
         """The state at the beginnings of intervals: `cut` is the one at the *end*, so that it joins with the others."""
         chosen = self.intervals if intervals is None else intervals
-        found = self.read("state", name, ((one.place, one.cut - 1) for one in chosen if not one.begins_empty))
+        cuts = ((one.place, one.cut - 1) for one in chosen if not one.begins_empty)
+        found = self.read("state", name, cuts, columns)
         return found.withColumn("cut", F.col("cut") + 1)
 
-    def state(self, name: str) -> DataFrame:
+    def state(self, name: str, columns: Sequence[str] = ()) -> DataFrame:
         """The state at every cut that can be read."""
-        return self.read("state", name, ((one.number, cut) for one in self.brokers for cut in one.snapshots))
+        return self.read("state", name, ((one.number, cut) for one in self.brokers for cut in one.snapshots), columns)
 
-    def newest(self, name: str) -> DataFrame:
+    def newest(self, name: str, columns: Sequence[str] = ()) -> DataFrame:
         """The state at each broker's last cut that can be read."""
-        return self.read("state", name, ((one.number, max(one.snapshots)) for one in self.brokers if one.snapshots))
+        cuts = ((one.number, max(one.snapshots)) for one in self.brokers if one.snapshots)
+        return self.read("state", name, cuts, columns)
 
     def ledger(self, name: str) -> DataFrame:
         """A table of the ledgers (`ledger_files.TABLES`): of these brokers alone, with `place` for their `store`."""
         assert self.ledgers is not None, "there are no ledgers"
-        rows = self.spark.read.parquet(f"{self.ledgers.uri}/{name}")
+        rows = self.ledgers.read(self.spark, name)
         return (
             rows.join(self.places.select("place", "store"), "store").drop("store") if "store" in rows.columns else rows
         )
@@ -257,6 +272,7 @@ def open_history(
     Raises:
         HistoryError: there is nothing of that.
         StoreError: the store does not answer.
+        SparkError: Spark has no connector for the store, and executors cannot read it otherwise.
     """
     chosen = list(places) or list(reading.places(store))
     if not chosen:
@@ -270,7 +286,7 @@ def open_history(
     if not any(one.chain.snapshots for one in brokers):
         raise HistoryError(f"there are no snapshots of that range in {store.uri}")
     numbers = {one.place: one.number for one in brokers}
-    return History(spark, store, brokers, NativeReader(spark, root or store.uri, numbers))
+    return History(spark, store, brokers, reader(spark, store, numbers, root))
 
 
 def _of(bound: Bound | Mapping[Place, Bound] | None, place: Place) -> Bound | None:

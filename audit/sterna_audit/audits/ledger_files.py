@@ -13,16 +13,18 @@ from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
 from sterna import ledger
 from sterna.errors import LedgerDamagedError, LedgerError
 
+from sterna_audit import arrow_source
 from sterna_audit.snapshots.stores import Store, chunks
 
-SUFFIX = ".ledger"
 _BATCH_ROWS = 65_536
 #: A range of numbers that is longer than any record can mean is not taken apart.
 RANGE_MAX = 1 << 22
 _FILE_BITS = 32
+_FILE = "part-0.parquet"
 
 _LONG, _INT, _TEXT, _FLAG = pa.int64(), pa.int32(), pa.string(), pa.bool_()
 _WHO: dict[str, pa.DataType] = {"store": _TEXT, "producer": _LONG}
@@ -98,12 +100,24 @@ class Converted:
     """Ledgers as tables.
 
     Attributes:
-        uri: of the folder in which each table has a folder of Parquet files, in a form that Spark reads.
+        store: where they are, each table a file in a folder of its own.
+        folder: in which those are.
+        rows: how many each has.
         files: which were read.
     """
 
-    uri: str
+    store: Store
+    folder: str
+    rows: Mapping[str, int]
     files: Sequence[LedgerFile] = field(default=())
+
+    def read(self, spark: SparkSession, name: str) -> DataFrame:
+        """The rows of a table of `TABLES`."""
+        if arrow_source.is_needed(self.store, spark):
+            file = arrow_source.File(f"{self.folder}/{name}/{_FILE}", self.rows[name])
+            columns = spark.createDataFrame(TABLES[name].empty_table()).schema
+            return arrow_source.read(spark, self.store, name, [file], columns)
+        return spark.read.parquet(f"{self.store.uri.rstrip('/')}/{self.folder}/{name}")
 
 
 def convert(source: Store, target: Store, folder: str, progress: Callable[[str], None] = lambda _: None) -> Converted:
@@ -122,14 +136,14 @@ def convert(source: Store, target: Store, folder: str, progress: Callable[[str],
         numbers: dict[str, int] = {}
         found = []
         for entry in source.files(""):
-            if entry.path.endswith(SUFFIX):
+            if entry.path.endswith(ledger.SUFFIX):
                 progress(f"reading {entry.path}")
                 found.append(_convert_file(source, entry.path, writers, numbers))
-    return Converted(f"{target.uri.rstrip('/')}/{folder}", tuple(found))
+    return Converted(target, folder, writers.written, tuple(found))
 
 
 def _convert_file(source: Store, path: str, writers: "_Writers", numbers: dict[str, int]) -> LedgerFile:
-    with tempfile.NamedTemporaryFile(prefix="sterna-ledger-", suffix=SUFFIX) as local:
+    with tempfile.NamedTemporaryFile(prefix="sterna-ledger-", suffix=ledger.SUFFIX) as local:
         with source.reading(path) as remote:
             for piece in chunks(remote):
                 local.write(piece)
@@ -143,7 +157,7 @@ def _convert_file(source: Store, path: str, writers: "_Writers", numbers: dict[s
             for record in reading:
                 records += 1
                 _add(writers, known, base + records, record)
-            state = "torn" if reading.torn_bytes else "closed" if reading.is_closed else "open"
+            state = reading.state
         except LedgerDamagedError as error:
             why = error.cause
         except LedgerError as error:
@@ -198,7 +212,8 @@ class _Writers:
 
     def __init__(self, target: Store, folder: str) -> None:
         self._rows: dict[str, list[tuple[Any, ...]]] = {name: [] for name in TABLES}
-        self._outputs = {name: target.create(f"{folder}/{name}/part-0.parquet") for name in TABLES}
+        self.written = dict.fromkeys(TABLES, 0)
+        self._outputs = {name: target.create(f"{folder}/{name}/{_FILE}") for name in TABLES}
         self._writers = {
             name: pq.ParquetWriter(cast("Any", _Sink(self._outputs[name])), schema, compression="zstd")
             for name, schema in TABLES.items()
@@ -213,6 +228,7 @@ class _Writers:
 
     def _flush(self, name: str) -> None:
         rows, self._rows[name] = self._rows[name], []
+        self.written[name] += len(rows)
         if rows:
             columns = zip(*rows, strict=True)
             schema = TABLES[name]

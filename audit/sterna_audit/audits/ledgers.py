@@ -192,15 +192,10 @@ def _what() -> Column:
 
 def _violations(history: History, judged: DataFrame) -> DataFrame:
     rows = judged.filter(F.col("what").isin(*_VIOLATED))
-    severity, why = F.lit("critical"), F.lit("")
-    for what, (grade, sentence) in _VIOLATED.items():
-        severity = F.when(F.col("what") == what, grade).otherwise(severity)
-        why = F.when(F.col("what") == what, sentence).otherwise(why)
     return findings.select(
         history.placed(rows),
         verdict="violated",
-        severity=severity,
-        why=why,
+        **findings.graded(_VIOLATED),
         object=F.col("sent.destination"),
         message=F.col("sent.message_id"),
         messages=1,
@@ -216,14 +211,11 @@ def _counted(history: History, judged: DataFrame) -> DataFrame:
     rows = judged.filter(F.col("what").isin("after-the-cut", *_UNPROVEN)).groupBy("place", "what")
     counted = rows.agg(F.count("*").alias("messages"), F.min("sent.message_id").alias("message"))
     later = F.col("what") == "after-the-cut"
-    why = F.lit("they were confirmed after the last cut")
-    for what, sentence in _UNPROVEN.items():
-        why = F.when(F.col("what") == what, sentence).otherwise(why)
     return findings.select(
         history.placed(counted),
         verdict=F.when(later, "in flight").otherwise("not provable"),
         severity=F.when(later, "info").otherwise("warning"),
-        why=why,
+        why=findings.by_kind(_UNPROVEN, otherwise="they were confirmed after the last cut"),
         message="",
         evidence=[F.col("message").alias("example")],
     )

@@ -76,15 +76,11 @@ def wrong(history: History, intervals: Sequence[Interval]) -> DataFrame:
 
 def findings_of(rows: DataFrame, history: History) -> DataFrame:
     """What is wrong as findings."""
-    severity, why = F.lit("critical"), F.lit("")
-    for what, (_, sentence) in _WRONG.items():
-        why = F.when(F.col("what") == what, sentence).otherwise(why)
     named = history.placed(with_messages(rows, history))
     return findings.select(
         named,
         verdict="violated",
-        severity=severity,
-        why=why,
+        **findings.graded(_WRONG),
         message=F.col("message_id"),
         messages=1,
         evidence=[F.col("message").alias("position")],

@@ -1,14 +1,17 @@
 """The names of queues and subscriptions, and the ids of messages, for those few rows that become findings."""
 
+from collections.abc import Sequence
 from functools import reduce
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-from sterna_audit.audits.history import SMALL_ROWS_MAX, History
+from sterna_audit.audits.history import SMALL_ROWS_MAX, History, Interval
 
 #: An incarnation is the epoch in which it was given out, and a number within it.
 _INCARNATION_BITS = 32
+#: Of `events/catalogue`: a destination began.
+_BEGINS = 1
 
 
 def names(history: History) -> DataFrame:
@@ -37,6 +40,16 @@ def names(history: History) -> DataFrame:
     )
 
 
+def destinations(history: History, intervals: Sequence[Interval] | None = None) -> DataFrame:
+    """Queues and topics of each interval, also those within it alone: `place`, `cut`, `id`, `kind`, `name`."""
+    begun = history.events("catalogue", intervals).filter(F.col("what") == _BEGINS)
+    texts = history.events("names", intervals).select("place", "cut", F.col("key").alias("name"), "text")
+    told = begun.join(texts, ["place", "cut", "name"]).drop("name").withColumnRenamed("text", "name")
+    states = [history.before("destinations", intervals), history.after("destinations", intervals)]
+    columns: list[str | Column] = ["place", "cut", "id", F.col("kind").cast("int").alias("kind"), "name"]
+    return reduce(DataFrame.unionAll, (rows.select(*columns) for rows in (*states, told))).distinct()
+
+
 def with_sources(rows: DataFrame, history: History) -> DataFrame:
     """Rows with `source_name` for their `source`; its number where no name is known."""
     named = rows.join(names(history), ["place", "source"], "left")
@@ -50,9 +63,10 @@ def with_messages(rows: DataFrame, history: History) -> DataFrame:
     """
     everywhere = F.broadcast if rows.count() <= SMALL_ROWS_MAX else _where_it_belongs
     wanted = everywhere(rows.select("place", "message").distinct())
+    facts = ("position", "producer", "sequence")
     of_records = [
-        history.events("stored").select("place", F.col("position").alias("message"), "producer", "sequence"),
-        history.state("messages").select("place", F.col("position").alias("message"), "producer", "sequence"),
+        table.select("place", F.col("position").alias("message"), "producer", "sequence")
+        for table in (history.events("stored", columns=facts), history.state("messages", facts))
     ]
     of_copies = [
         table.select(

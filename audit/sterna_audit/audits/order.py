@@ -5,11 +5,10 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-from sterna_audit.audits import findings, lanes
+from sterna_audit.audits import findings, lanes, telling
 from sterna_audit.audits.history import History
 from sterna_audit.audits.meanings import Meaning
 from sterna_audit.audits.registry import Audit
-from sterna_audit.audits.telling import named
 from sterna_audit.audits.unjudged import MEANINGS as OF_UNJUDGED
 from sterna_audit.audits.unjudged import unjudged
 
@@ -44,7 +43,11 @@ def order(history: History) -> DataFrame:
         _against_table(history, stored),
         _gaps(history, stored),
     )
-    parts = (findings.frame(history.spark, unjudged(history)), named(history, told), _figures(history, stored, came))
+    parts = (
+        findings.frame(history.spark, unjudged(history)),
+        telling.named(history, told),
+        _figures(history, stored, came),
+    )
     return reduce(DataFrame.unionAll, parts)
 
 
@@ -93,12 +96,13 @@ AUDIT = Audit(
 
 
 def _stored(history: History) -> DataFrame:
-    rows = history.events("stored").filter("producer != 0")
+    rows = history.events("stored", columns=("producer", "destination", "sequence", "position"))
+    rows = rows.filter("producer != 0")
     return rows.select(*_OF_PRODUCERS, F.col("sequence").alias("number"), "position", F.lit(0).alias("copy"), "cut")
 
 
 def _came(history: History) -> DataFrame:
-    arrived = history.events("arrivals").select(
+    arrived = history.events("arrivals", columns=("source", "sequence", "position", "copy")).select(
         *_OF_SOURCES, F.col("sequence").alias("number"), "position", F.col("copy").cast("int"), "cut"
     )
     moved = history.events("moves").select(
@@ -121,12 +125,14 @@ def _of_stored(rows: DataFrame) -> DataFrame:
             F.col("destination").alias("source"),
             F.col("position").alias("message"),
             "copy",
-            F.when(is_twice, "violated").otherwise("not provable").alias("verdict"),
-            F.when(is_twice, "critical").otherwise("warning").alias("severity"),
-            F.when(is_twice, "stored-twice").otherwise("stored-late").alias("what"),
-            F.when(is_twice, F.format_string("number %d of its producer is stored twice", "number"))
-            .otherwise(F.format_string("number %d of its producer is stored behind a higher one", "number"))
-            .alias("why"),
+            *telling.said(
+                F.when(is_twice, "violated").otherwise("not provable"),
+                F.when(is_twice, "critical").otherwise("warning"),
+                F.when(is_twice, "stored-twice").otherwise("stored-late"),
+                F.when(is_twice, F.format_string("number %d of its producer is stored twice", "number")).otherwise(
+                    F.format_string("number %d of its producer is stored behind a higher one", "number")
+                ),
+            ),
             F.lit(1).alias("messages"),
             "cut",
             F.struct(
@@ -153,20 +159,14 @@ def _of_sources(history: History, rows: DataFrame) -> DataFrame:
     rows = rows.join(moves.dropDuplicates(["place", "position", "copy"]), ["place", "position", "copy"], "left")
 
     def told(part: int) -> Column:
-        found: Column = F.lit("")
-        for what, facts in _OF_CAME.items():
-            found = F.when(F.col("what") == what, facts[part]).otherwise(found)
-        return found
+        return findings.by_kind({number: facts[part] for number, facts in _OF_CAME.items()})
 
     return rows.select(
         "place",
         "source",
         F.coalesce("moved", "position").alias("message"),
         "copy",
-        F.lit("violated").alias("verdict"),
-        told(0).alias("severity"),
-        told(1).alias("what"),
-        told(2).alias("why"),
+        *telling.said("violated", told(0), told(1), told(2)),
         F.lit(1).alias("messages"),
         "cut",
         F.col("number").alias("sequence"),
@@ -206,10 +206,12 @@ def _against_table(history: History, stored: DataFrame) -> DataFrame:
     return rows.select(
         "place",
         F.col("destination").alias("source"),
-        F.when(is_behind, "violated").otherwise("not provable").alias("verdict"),
-        F.when(is_behind, "error").otherwise("warning").alias("severity"),
-        F.when(is_behind, "producer-behind").otherwise("known-before").alias("what"),
-        why.alias("why"),
+        *telling.said(
+            F.when(is_behind, "violated").otherwise("not provable"),
+            F.when(is_behind, "error").otherwise("warning"),
+            F.when(is_behind, "producer-behind").otherwise("known-before"),
+            why,
+        ),
         *("producer", "least", "most", "known", "knows"),
     )
 
@@ -239,11 +241,11 @@ def _gaps(history: History, stored: DataFrame) -> DataFrame:
     return rows.select(
         "place",
         "source",
-        F.lit("ok").alias("verdict"),
-        F.lit("info").alias("severity"),
-        F.lit("gaps").alias("what"),
-        F.format_string("%d numbers of its producers are not stored, between %d that are", "missing", "stored").alias(
-            "why"
+        *telling.said(
+            "ok",
+            "info",
+            "gaps",
+            F.format_string("%d numbers of its producers are not stored, between %d that are", "missing", "stored"),
         ),
         F.col("missing").alias("messages"),
         *("missing", "stored", "producers", *(f"counted_{name}" for name in _UNLOGGED)),

@@ -31,6 +31,7 @@ _OURS: Mapping[str, str] = {
     "endings": "sterna_audit.audits.endings:AUDIT",
     "dead-letters": "sterna_audit.audits.dead_letters:AUDIT",
     "backlog": "sterna_audit.audits.backlog:AUDIT",
+    "drift": "sterna_audit.audits.drift:AUDIT",
 }
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,39}")
 

@@ -1,17 +1,16 @@
 """Which bridges lead from which destination to which, within each interval, as configuration at its two cuts says."""
 
-from functools import reduce
-
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from sterna_audit.audits.history import History
+from sterna_audit.audits.naming import destinations
+from sterna_audit.audits.patterns import regex
 
 _SPEC = (
     "source struct<queue: string, topic: string>, targets array<struct<queue: string, topic: string, selector: string>>"
 )
 _QUEUE, _TOPIC = 1, 2
-_BEGINS = 1
 #: A pattern of settings, which stands for no name.
 _SETTINGS = "TMP.>"
 
@@ -61,35 +60,8 @@ def _bridges(history: History) -> DataFrame:
         *key,
         "steady",
         F.when(F.col("source.queue").isNotNull(), _QUEUE).otherwise(_TOPIC).alias("from_kind"),
-        _regex(pattern).alias("regex"),
+        regex(pattern).alias("regex"),
         F.when(F.col("to.queue").isNotNull(), _QUEUE).otherwise(_TOPIC).alias("to_kind"),
         F.coalesce("to.queue", "to.topic").alias("to_name"),
         F.trim(F.coalesce("to.selector", F.lit(""))).alias("selector"),
     )
-
-
-def _regex(pattern: Column) -> Column:
-    """A pattern's elements, of which `*` stands for one and a last `>` for one or more."""
-    elements = F.transform(
-        F.split(pattern, r"\."),
-        lambda element: (
-            F.when(element == "*", F.lit("[^.]+"))
-            .when(element == ">", F.lit(".+"))
-            .otherwise(F.concat(F.lit(r"\Q"), element, F.lit(r"\E")))
-        ),
-    )
-    return F.concat(F.lit("^"), F.array_join(elements, "[.]"), F.lit("$"))
-
-
-def destinations(history: History) -> DataFrame:
-    """Queues and topics of each interval, also those within it alone: `place`, `cut`, `id`, `kind`, `name`."""
-    begun = history.events("catalogue").filter(F.col("what") == _BEGINS)
-    texts = history.events("names").select("place", "cut", F.col("key").alias("name"), F.col("text"))
-    parts = [
-        history.before("destinations").select("place", "cut", "id", F.col("kind").cast("int"), "name"),
-        history.after("destinations").select("place", "cut", "id", F.col("kind").cast("int"), "name"),
-        begun.join(texts, ["place", "cut", "name"]).select(
-            "place", "cut", "id", F.col("kind").cast("int"), F.col("text").alias("name")
-        ),
-    ]
-    return reduce(DataFrame.unionAll, parts).distinct()

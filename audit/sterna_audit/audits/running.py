@@ -23,7 +23,7 @@ from sterna_audit.audits import findings
 from sterna_audit.audits.findings import COLLECTED_MAX, VERDICTS, Finding, Verdict
 from sterna_audit.audits.history import History
 from sterna_audit.audits.registry import Audit
-from sterna_audit.snapshots.stores import Directory, Store
+from sterna_audit.snapshots.stores import Directory, Store, StoreError
 from sterna_audit.spark import first_line, knows
 
 #: Of the JSON.
@@ -154,9 +154,13 @@ def _run_one(history: History, audit: Audit, out: Store) -> Result:
                 verdict: sum(row["count"] for row in counted if row["verdict"] == verdict) for verdict in VERDICTS
             }
             rows = kept.orderBy(*findings.order()).limit(COLLECTED_MAX).collect()
-    except PySparkException as error:
-        seconds = surroundings.monotonic_s() - began
-        return Result(audit.name, audit.about, {}, (), seconds, error=first_line(error))
+    except StoreError:
+        raise
+    except Exception as error:  # noqa: BLE001 - an audit is anybody's, and one that fails costs itself alone
+        why = (
+            first_line(error) if isinstance(error, PySparkException) else f"{type(error).__name__}: {first_line(error)}"
+        )
+        return Result(audit.name, audit.about, {}, (), surroundings.monotonic_s() - began, error=why)
     finally:
         history.release()
     collected = tuple(findings.finding_of(row.asDict()) for row in rows)

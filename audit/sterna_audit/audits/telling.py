@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from functools import reduce
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from sterna_audit.audits import findings, naming
@@ -11,6 +11,12 @@ from sterna_audit.audits.history import History
 
 #: What a row may say besides the attributes of a finding; every other column of it is evidence.
 _OWN = frozenset({"place", "source", "message", "copy"})
+
+
+def said(verdict: Column | str, severity: Column | str, what: Column | str, why: Column | str) -> list[Column]:
+    """What all rows of a kind say, or each for itself."""
+    told = {"verdict": verdict, "severity": severity, "what": what, "why": why}
+    return [(F.lit(value) if isinstance(value, str) else value).alias(name) for name, value in told.items()]
 
 
 def named(history: History, parts: Iterable[DataFrame], *, with_messages: bool = True) -> DataFrame:

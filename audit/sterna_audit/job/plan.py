@@ -9,9 +9,11 @@ from typing import TypeVar
 from sterna.admin import Admin
 from sterna.errors import SternaError
 from sterna.targets import Given, Target, resolve
+from sterna_resources.problems import ManifestError
 
 from sterna_audit.auditing import Spark
-from sterna_audit.audits import registry
+from sterna_audit.audits import declared, registry
+from sterna_audit.audits.declared import Declarations
 from sterna_audit.audits.history import Bound, bound
 from sterna_audit.audits.registry import Audit, AuditError
 from sterna_audit.job.config import Broker, Config, ConfigError
@@ -47,6 +49,7 @@ class Judging:
     audits: Sequence[Audit]
     verifier: Verifier | None
     ledgers: Store | None
+    manifests: Declarations | None
     start: Bound | None
     where: Spark
 
@@ -127,12 +130,11 @@ def _judging(config: Config) -> Judging | None:
     audit = config.audit
     if audit is None:
         return None
-    if audit.manifests:
-        raise ConfigError("audit.manifests: this version does not compare manifests with snapshots")
     return Judging(
         audits=_of("audit.jobs", lambda: registry.audits(audit.jobs)),
         verifier=_of("audit.keys", lambda: keys.trusted(None, [Path(one) for one in audit.keys])),
         ledgers=open_store(audit.ledgers) if audit.ledgers else None,
+        manifests=_of("audit.manifests", lambda: declared.read(Path(audit.manifests)) if audit.manifests else None),
         start=bound(audit.start) if audit.start else None,
         where=Spark(audit.master, audit.memory, audit.conf),
     )
@@ -142,5 +144,5 @@ def _of(field: str, read: Callable[[], T]) -> T:
     """What a field stands for."""
     try:
         return read()
-    except (AuditError, KeyFileError, PrivacyError, SternaError) as error:
+    except (AuditError, KeyFileError, ManifestError, PrivacyError, SternaError) as error:
         raise ConfigError(f"{field}: {error}") from error

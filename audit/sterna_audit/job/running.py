@@ -13,7 +13,7 @@ from typing import Any
 from pyspark.errors import PySparkException
 
 from sterna_audit import auditing, surroundings
-from sterna_audit.auditing import Auditing, Tell
+from sterna_audit.auditing import Auditing, OutError, Tell
 from sterna_audit.audits.findings import VERDICTS
 from sterna_audit.audits.history import Bound, HistoryError
 from sterna_audit.audits.running import Run
@@ -71,7 +71,7 @@ class Running:
         told = _Told()
         try:
             self._go(told, began_ms)
-        except (HistoryError, JavaError, SparkError, StoreError) as error:
+        except (HistoryError, JavaError, OutError, SparkError, StoreError) as error:
             told.error = " ".join(str(error).split())
         except PySparkException as error:
             told.error = f"Spark: {first_line(error)}"
@@ -115,6 +115,7 @@ class Running:
             verifier=judging.verifier,
             out=out,
             ledgers=judging.ledgers,
+            manifests=judging.manifests,
             start=judging.start,
             end=ends,
         )

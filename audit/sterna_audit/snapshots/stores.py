@@ -12,7 +12,7 @@ are shown.
 
 import io
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -255,10 +255,12 @@ def _sync(folder: Path) -> None:
 class Bucket:
     """A prefix of an object store's bucket. A file is there when its upload has ended, and then whole."""
 
-    def __init__(self, uri: str, system: fs.FileSystem, prefix: str) -> None:
+    def __init__(self, uri: str, system: fs.FileSystem, prefix: str, reach: Mapping[str, Any]) -> None:
         self._uri = uri
         self._system = system
         self._prefix = prefix.rstrip("/")
+        self.reach = reach
+        """How others reach it: settings of Arrow's file system. Who we are is not among them."""
 
     @property
     def uri(self) -> str:
@@ -279,16 +281,17 @@ class Bucket:
     def _below(self, path: str, *, is_recursive: bool) -> list[fs.FileInfo]:
         with told(path or self._uri):
             return self._system.get_file_info(
-                fs.FileSelector(self._whole(path), allow_not_found=True, recursive=is_recursive)
+                fs.FileSelector(self.whole(path), allow_not_found=True, recursive=is_recursive)
             )
 
-    def _whole(self, path: str) -> str:
+    def whole(self, path: str) -> str:
+        """A path with its bucket, as Arrow's file system has it."""
         return f"{self._prefix}/{path}" if path else self._prefix
 
     def size(self, path: str) -> int:
         """See `Store`."""
         with told(path):
-            found = self._system.get_file_info(self._whole(path))
+            found = self._system.get_file_info(self.whole(path))
             if found.type != fs.FileType.File:
                 raise MissingFileError(f"{path} is not there")
             return found.size or 0
@@ -296,12 +299,12 @@ class Bucket:
     def reading(self, path: str) -> BinaryIO:
         """See `Store`."""
         with told(path):
-            return cast("BinaryIO", self._system.open_input_file(self._whole(path)))
+            return cast("BinaryIO", self._system.open_input_file(self.whole(path)))
 
     def create(self, path: str) -> Output:
         """See `Store`."""
         with told(path):
-            return _RemoteOutput(path, self._system.open_output_stream(self._whole(path), compression=None))
+            return _RemoteOutput(path, self._system.open_output_stream(self.whole(path), compression=None))
 
     def put(self, path: str, data: bytes) -> None:
         """See `Store`."""
@@ -317,13 +320,13 @@ class Bucket:
         except MissingFileError:
             return
         with told(path):
-            self._system.delete_file(self._whole(path))
+            self._system.delete_file(self.whole(path))
 
     def remove_folder(self, path: str) -> None:
         """See `Store`."""
         with told(path):
             if self._below(path, is_recursive=True):
-                self._system.delete_dir(self._whole(path))
+                self._system.delete_dir(self.whole(path))
 
 
 class _RemoteOutput:
@@ -387,16 +390,18 @@ def _bucket(name: str, prefix: str, said: dict[str, str]) -> Bucket:
     chosen = said.get("scheme") or (scheme if found else "https")
     if chosen not in ("http", "https"):
         raise ValueError(f"s3:// is reached by http or https, not {chosen}")
-    settings: dict[str, Any] = {
+    reach: dict[str, Any] = {
         "region": region or ("us-east-1" if host else None),
         "endpoint_override": host.rstrip("/") or None,
         "scheme": chosen,
         "force_virtual_addressing": said.get("virtual", "false") == "true",
+    }
+    settings: dict[str, Any] = {
         # Writing by a thread of its own would hide from the exporter how fast the store is.
         "background_writes": False,
         # Small files go in one request.
         "allow_delayed_open": True,
     }
-    system = fs.S3FileSystem(**settings)
+    system = fs.S3FileSystem(**reach, **settings)
     whole = f"{name}/{prefix}".rstrip("/")
-    return Bucket(f"s3://{whole}", system, whole)
+    return Bucket(f"s3://{whole}", system, whole, reach)

@@ -3,7 +3,7 @@
 //! They are in the engine that tests use (feature `sim`) and in no wheel that is shipped; there all of this is nothing. The
 //! environment names one: `STERNA_PLANTED_FAULT=lose-arrival:17` strikes the 17th time that it could. What was struck is
 //! written to the file that `STERNA_PLANTED_TOLD` names, as `source sequence position` or what of it there is, so that a test
-//! knows what an audit has to find.
+//! knows what an audit has to find. Where that file is there it has struck, and does not strike again after a restart.
 
 use crate::proto::DeliveryMode;
 
@@ -59,6 +59,8 @@ mod here {
 
 #[cfg(any(test, feature = "sim"))]
 mod here {
+    use std::path::PathBuf;
+
     use super::Fault;
 
     /// The fault that is planted, and how many times it could strike before it does.
@@ -77,7 +79,10 @@ mod here {
                 text.is_empty() || left.is_some(),
                 "there is no such fault to plant: {text}"
             );
-            Self { left }
+            let has_struck = told().is_some_and(|file| file.exists());
+            Self {
+                left: left.filter(|_| !has_struck),
+            }
         }
 
         /// Whether a fault is planted that did not strike yet.
@@ -95,12 +100,17 @@ mod here {
                 return false;
             }
             self.left = None;
-            if let Ok(file) = std::env::var("STERNA_PLANTED_TOLD") {
+            if let Some(file) = told() {
                 let written = std::fs::write(&file, victim());
-                assert!(written.is_ok(), "{file} cannot be written");
+                assert!(written.is_ok(), "{} cannot be written", file.display());
             }
             true
         }
+    }
+
+    /// Where it is written down what was struck.
+    fn told() -> Option<PathBuf> {
+        std::env::var_os("STERNA_PLANTED_TOLD").map(PathBuf::from)
     }
 
     fn fault(name: &str) -> Option<Fault> {

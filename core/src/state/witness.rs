@@ -9,7 +9,7 @@
 
 use rustc_hash::FxHashMap;
 
-use super::ids::{SourceId, UNLOGGED_ID};
+use super::ids::SourceId;
 use super::message_record::{MessageHead, Reference};
 use super::tables::Tables;
 use super::terminal_record::Reason;
@@ -181,6 +181,6 @@ impl Witness {
 
     /// What no record names is not counted.
     fn of(&mut self, source: SourceId) -> Option<&mut Counted> {
-        (source.0 & UNLOGGED_ID == 0).then(|| self.sources.entry(source).or_default())
+        source.is_kept().then(|| self.sources.entry(source).or_default())
     }
 }

@@ -126,7 +126,7 @@ def _verified(file: Path) -> dict[str, Any]:
         for record in reading:
             counts[record.kind] += record.last - record.first + 1 if isinstance(record, ledger.Confirmed) else 1
         torn_bytes = reading.torn_bytes
-        row["state"] = "torn" if torn_bytes else "closed" if reading.is_closed else "open"
+        row["state"] = reading.state
     except LedgerDamagedError as error:
         cause = error.cause
     except LedgerError as error:
