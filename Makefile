@@ -60,7 +60,7 @@ coverage-report: setup-test ## print which rows of the catalogue tests show, by 
 wheels: setup-build ## build the wheels of both distributions into dist/
 	@tools/wheels.sh
 
-images: setup-build ## build the images of broker and operator (Docker, or buildah into the local cluster) and say their sizes
+images: setup-build ## build the images of broker, operator and audits (Docker, or buildah into the local cluster) and say their sizes
 	@tools/images.sh
 
 test-cluster: setup-test ## run the end-to-end tests with real pods on KUBECONFIG, or on the local cluster, which is started

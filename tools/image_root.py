@@ -1,11 +1,12 @@
 """Makes the root of an image: Python, what is installed beside it, and the libraries that these need. No more.
 
-Run by the Dockerfiles of broker and operator, in an image that has Python with pip and a package manager, of which
-nothing is left in the result: no shell, no package manager, no pip, no module that only tests or compilers use. It
-needs nothing but the standard library, and takes the Python that runs it.
+Run by the Dockerfiles of broker, operator and audits, in an image that has Python with pip and a package manager, of
+which nothing is left in the result: no shell, no package manager, no pip, no module that only tests or compilers use.
+It needs nothing but the standard library, and takes the Python that runs it.
 
-`python3 image_root.py ROOT FOLDER…` fills ROOT with that Python, each FOLDER, and what they need. A list of what is in
-it stands in ROOT/usr/share/sterna; scanners find the distribution's packages in ROOT/var/lib/dpkg/status.d.
+`python3 image_root.py [--java] ROOT FOLDER…` fills ROOT with that Python, each FOLDER, and what they need; with
+`--java` also with the Java that is on PATH. A list of what is in it stands in ROOT/usr/share/sterna; scanners find the
+distribution's packages in ROOT/var/lib/dpkg/status.d.
 """
 
 import compileall
@@ -18,7 +19,7 @@ import ssl
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 USER = 65532
@@ -62,6 +63,44 @@ EMPTIED = (
 )
 # What compilers and type checkers read, and tests that a package brings along.
 FILES_LEFT_OUT = ("*.pyi", "*.pyx", "*.pxd", "*.c", "*.h", "*.a")
+# Parts of packages that nothing of ours asks for: their own tests and examples; of Arrow its network protocol; of Spark
+# what learns from data, keeps the state of streams, speaks with Hive, serves remote sessions or compiles Scala, which
+# are a third of it.
+PACKAGES_LEFT_OUT = (
+    *("numpy/**/tests", "pyarrow/tests", "pyarrow/include", "pyarrow/src", "pyspark/examples", "pyspark/data"),
+    *("pyarrow/_flight*", "pyarrow/flight.py", "pyarrow/lib*_flight*"),
+    *(
+        f"pyspark/jars/{name}-*.jar"
+        for name in (
+            *("rocksdbjni", "spark-mllib_*", "breeze*", "spire*", "cats-kernel*", "algebra*", "arpack*", "lapack"),
+            *(
+                "blas",
+                "JTransforms",
+                "hive-[!s]*",
+                "datanucleus-*",
+                "derby",
+                "spark-hive*",
+                "spark-connect_*",
+            ),
+            *("scala-compiler", "spark-repl*", "jline"),
+        )
+    ),
+)
+# Of Java what draws, prints, plays, or looks into another one.
+JAVA_LEFT_OUT = (
+    *(
+        "libawt*",
+        "libfontmanager.so",
+        "libfreetype.so",
+        "libjawt.so",
+        "libjavajpeg.so",
+        "liblcms.so",
+        "libmlib_image.so",
+    ),
+    *("libsplashscreen.so", "libjsound.so", "libatk-wrapper.so", "psfont*", "libj2pcsc.so", "libjdwp.so"),
+    *("libdt_socket.so", "libsaproc.so", "libsctp.so", "ct.sym", "src.zip", "jexec", "jar.binfmt", "jfr"),
+    "classes_nocoops.jsa",
+)
 # Of the programs of an environment those that serve: its Python, and ours.
 PROGRAMS_KEPT = ("python", "python3", "python3.*", "sterna", "sterna-operator")
 
@@ -69,11 +108,11 @@ _ELF = b"\x7fELF"
 _NEEDED = re.compile(r"^\s*(?:\S+ => )?(/\S+) \(0x[0-9a-f]+\)$")
 
 
-def make(root: Path, folders: Iterable[Path]) -> None:
+def make(root: Path, folders: Iterable[Path], *, java: bool = False) -> None:
     """Fills `root`.
 
     Raises:
-        ValueError: a library that something needs is not there.
+        ValueError: a library that something needs is not there, or no Java.
     """
     given = list(folders)
     root.mkdir(parents=True, exist_ok=True)
@@ -81,13 +120,21 @@ def make(root: Path, folders: Iterable[Path]) -> None:
     copied = [*_python(root), *given]
     for folder in given:
         copy_environment(folder, _below(root, folder))
-    libraries = _libraries(root, copied)
+    programs = [Path(sys.executable).resolve()]
+    beside: list[Path] = []
+    if java:
+        program, chmod = _java(root)
+        programs += [program, chmod]
+        home = program.parent.parent
+        copied += [home, chmod]
+        beside = [home / "lib", home / "lib" / "server"]
+    libraries = _libraries(root, copied, beside)
     _certificates(root)
     # Only root may look into a root that is not its own, as in a build; the loader finds what is in its usual folders.
     ldconfig = shutil.which("ldconfig", path="/usr/sbin:/sbin:/usr/bin:/bin")
     if ldconfig is not None and os.geteuid() == 0:
         subprocess.run([ldconfig, "-X", "-r", str(root)], check=True)
-    _contents(root, [Path(sys.executable).resolve(), *libraries], given)
+    _contents(root, [*programs, *libraries], given)
 
 
 def copy_environment(folder: Path, into: Path) -> None:
@@ -100,10 +147,20 @@ def copy_environment(folder: Path, into: Path) -> None:
             for module in sorted((packages / name).rglob("*.py*")):
                 if not module.name.startswith("__init__."):
                     module.unlink()
+        for pattern in PACKAGES_LEFT_OUT:
+            for part in sorted(packages.glob(pattern)):
+                _remove(part)
     for program in sorted(into.glob("bin/*")):
         if not any(program.match(name) for name in PROGRAMS_KEPT):
-            program.unlink()
+            _remove(program)
     shutil.rmtree(into / "include", ignore_errors=True)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
 
 
 def _below(root: Path, path: Path) -> Path:
@@ -152,12 +209,39 @@ def _python(root: Path) -> list[Path]:
     return [program, stdlib]
 
 
-def _libraries(root: Path, copied: Iterable[Path]) -> list[Path]:
+def _java(root: Path) -> list[Path]:
+    """The Java on PATH, without its tools, and `chmod`, by which Hadoop's file system sets rights; the programs.
+
+    Raises:
+        ValueError: one of them is not there.
+    """
+    found = [shutil.which(name) for name in ("java", "chmod")]
+    if None in found:
+        raise ValueError("there is no java, or no chmod, on PATH")
+    program, chmod = (Path(name).resolve() for name in found if name)
+    _copied(root, chmod)
+    home = program.parent.parent
+    _copied(root, program)
+    for name in ("lib", "conf", "release"):
+        if (home / name).is_dir():
+            ignored = shutil.ignore_patterns(*JAVA_LEFT_OUT)
+            shutil.copytree(home / name, _below(root, home / name), symlinks=True, ignore=ignored)
+    # What an administrator may change is elsewhere, and linked from there.
+    for link in sorted(one for one in _below(root, home).rglob("*") if one.is_symlink()):
+        target = (Path("/") / link.relative_to(root)).resolve()
+        if target.is_file() and not _below(root, target).exists():
+            _below(root, target).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(target, _below(root, target))
+    (root / "usr/bin/java").symlink_to(program)
+    return [program, chmod]
+
+
+def _libraries(root: Path, copied: Iterable[Path], beside: Sequence[Path] = ()) -> list[Path]:
     """Copies the libraries that programs and libraries in the root need; what they are called outside."""
     done: dict[Path, None] = {}
     for path in copied:
         for file in _elf_files(_below(root, path)):
-            for name in needed(Path("/") / file.relative_to(root)):
+            for name in needed(Path("/") / file.relative_to(root), beside):
                 # Beside what is copied anyway, wheels bring libraries of their own.
                 if not _below(root, name).exists():
                     _copied(root, name)
@@ -175,13 +259,18 @@ def _elf_files(path: Path) -> Iterator[Path]:
                     yield file
 
 
-def needed(file: Path) -> list[Path]:
+def needed(file: Path, beside: Sequence[Path] = ()) -> list[Path]:
     """What the loader would load with a program or library.
+
+    Args:
+        file: which.
+        beside: where a program that loads libraries by itself has some of them.
 
     Raises:
         ValueError: one of these is not there.
     """
-    told = subprocess.run(["ldd", str(file)], capture_output=True, text=True, check=False).stdout
+    environment = {**os.environ, "LD_LIBRARY_PATH": ":".join(map(str, beside))} if beside else None
+    told = subprocess.run(["ldd", str(file)], capture_output=True, text=True, check=False, env=environment).stdout
     if "not found" in told:
         raise ValueError(f"{file} needs what is not there: {told.strip()}")
     return [Path(found[1]) for line in told.splitlines() if (found := _NEEDED.match(line))]
@@ -235,7 +324,10 @@ def _contents(root: Path, files: Iterable[Path], folders: Iterable[Path]) -> Non
 
 def _package_of(file: Path) -> list[str]:
     """The distribution's package that a file is of; none: it came otherwise."""
-    for name in (file, file.resolve(), Path("/usr") / file.relative_to("/")):
+    names = [file, file.resolve(), Path("/usr") / file.relative_to("/")]
+    # A package that has not heard that /bin is /usr/bin by now.
+    names += [Path("/") / name.relative_to("/usr") for name in names if name.is_relative_to("/usr")]
+    for name in names:
         if told := _told("dpkg-query", "-S", str(name)):
             return [told.split(":", 1)[0]]
     return []
@@ -249,4 +341,5 @@ def _told(*command: str) -> str:
 
 
 if __name__ == "__main__":
-    make(Path(sys.argv[1]), [Path(name) for name in sys.argv[2:]])
+    names = [name for name in sys.argv[1:] if name != "--java"]
+    make(Path(names[0]), [Path(name) for name in names[1:]], java="--java" in sys.argv)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds the images of the broker and the operator, and for trying out the one of etcd, and says their sizes. Behind
-# `make images`; `tools/images.sh broker` builds one of them, and `tools/images.sh prepare` only what does not depend on our
+# Builds the images of the broker, the operator and the audits, and for trying out the one of etcd, and says their sizes.
+# Behind `make images`; `tools/images.sh broker` builds one of them, and `tools/images.sh prepare` only what does not depend on our
 # code, which can be done beside anything else: the base, and all that is downloaded.
 #
 # The wheels are collected here, on the host, from the pins with their hashes, so that a build inside an image
@@ -18,7 +18,9 @@ if [ -z "${BUILDER:-}" ]; then
 fi
 
 # What each may take unpacked, in MB, its base included.
-declare -A SIZES=([sterna-broker]=150 [sterna-operator]=200)
+declare -A SIZES=([sterna-broker]=150 [sterna-operator]=200 [sterna-audit]=950)
+# The images of the local cluster that they begin with: with Java besides Python where it is needed.
+declare -A BASES=([audit]=java)
 
 # pins ROLE PINS: build/images/ROLE with the pinned wheels, which stay from one build to the next, until the pins change.
 pins() {
@@ -26,8 +28,15 @@ pins() {
     if ! [ -d "$into/pins" ] || ! cmp -s "requirements/$2.txt" "$into/pins.txt"; then
         rm -rf "$into"
         mkdir -p "$into/pins"
+        # Spark comes as sources alone, which are packed here: half a gigabyte, the same for every Python.
+        awk -v into="$into" '/^[a-z]/ { to = /^pyspark==/ ? "sources" : "wheels" } to { print > (into "/" to ".txt") }' \
+            "requirements/$2.txt"
         "$PY" -m pip download --quiet --no-deps --require-hashes --only-binary=:all: --python-version 3.11 \
-            --implementation cp --dest "$into/pins" --requirement "requirements/$2.txt"
+            --implementation cp --dest "$into/pins" --requirement "$into/wheels.txt"
+        if [ -f "$into/sources.txt" ]; then
+            "$PY" -m pip wheel --quiet --no-deps --require-hashes --no-build-isolation --wheel-dir "$into/pins" \
+                --requirement "$into/sources.txt"
+        fi
         cp "requirements/$2.txt" "$into/pins.txt"
     fi
     cp "$1/Dockerfile" tools/image_root.py "$into/"
@@ -39,10 +48,10 @@ ours() {
     rm -rf "$into"
     mkdir "$into"
     cp dist/sterna-"$VERSION"-*.whl "$into"
-    if [ "$1" = broker ]; then cp dist/sterna_core-"$VERSION"-*.whl "$into"; fi
+    if [ "$1" != operator ]; then cp dist/sterna_core-"$VERSION"-*.whl "$into"; fi
 }
 
-# build NAME CONTEXT: the image REPOSITORY/NAME:TAG.
+# build NAME CONTEXT TAG BASE: the image REPOSITORY/NAME:TAG; BASE is which of the local cluster's it begins with.
 build() {
     local name=$REPOSITORY/$1 tag=$3 told size
     case $BUILDER in
@@ -51,8 +60,8 @@ build() {
         told="image $name:$tag $(($(docker image inspect -f '{{.Size}}' "$name:$tag") / 1000000)) MB"
         ;;
     cluster)
-        "$CLUSTER" base
-        told=$("$CLUSTER" image "$name:$tag" "$2" --build-arg BASE="${BASE:-localhost/python-base:1}")
+        "$CLUSTER" base "$4"
+        told=$("$CLUSTER" image "$name:$tag" "$2" --build-arg BASE="${BASE:-localhost/$4-base:1}")
         ;;
     *) echo "images: BUILDER is docker or cluster, not '$BUILDER'" >&2 && exit 2 ;;
     esac
@@ -67,7 +76,7 @@ build() {
 role() {
     pins "$1" "$2"
     ours "$1"
-    build "sterna-$1" "build/images/$1" "$TAG"
+    build "sterna-$1" "build/images/$1" "$TAG" "${BASES[$1]:-python}"
 }
 
 # The etcd that the operator runs for trying things out: the local cluster's own, as an image, which the node also knows
@@ -81,7 +90,7 @@ etcd() {
     mkdir -p build/images/etcd
     cp "$binary" build/images/etcd/etcd
     cp tools/cluster/etcd.Dockerfile build/images/etcd/Dockerfile
-    build sterna-etcd build/images/etcd "$version"
+    build sterna-etcd build/images/etcd "$version" python
     charted=$(sed -n 's/^etcdImage: //p' charts/sterna-operator/values.yaml)
     if [ "${charted##*:}" != "v$version" ]; then
         echo "images: the chart's etcd is $charted and the local one $version: they are to be the same" >&2 && exit 1
@@ -92,25 +101,27 @@ etcd() {
 
 # What needs none of our wheels. The layer with the pins is kept, and so is a part of the images.
 prepare() {
-    local role
-    for role in broker:runtime operator:operator; do
+    local role base
+    for role in broker:runtime operator:operator audit:audit; do
         pins "${role%:*}" "${role#*:}"
+        base=${BASES[${role%:*}]:-python}
         if [ "$BUILDER" = cluster ]; then
-            "$CLUSTER" base
-            "$CLUSTER" layer pins "build/images/${role%:*}" --build-arg BASE="${BASE:-localhost/python-base:1}"
+            "$CLUSTER" base "$base"
+            "$CLUSTER" layer pins "build/images/${role%:*}" --build-arg BASE="${BASE:-localhost/$base-base:1}"
         fi
     done
 }
 
-if [ $# -eq 0 ]; then set -- broker operator etcd; fi
-case " $* " in *" broker "* | *" operator "*) tools/wheels.sh sterna >/dev/null ;; esac
-case " $* " in *" broker "*) tools/wheels.sh core >/dev/null ;; esac
+if [ $# -eq 0 ]; then set -- broker operator audit etcd; fi
+case " $* " in *" broker "* | *" operator "* | *" audit "*) tools/wheels.sh sterna >/dev/null ;; esac
+case " $* " in *" broker "* | *" audit "*) tools/wheels.sh core >/dev/null ;; esac
 for one in "$@"; do
     case $one in
     broker) role broker runtime ;;
     operator) role operator operator ;;
+    audit) role audit audit ;;
     etcd) etcd ;;
     prepare) prepare ;;
-    *) echo "images: broker, operator, etcd or prepare, not '$one'" >&2 && exit 2 ;;
+    *) echo "images: broker, operator, audit, etcd or prepare, not '$one'" >&2 && exit 2 ;;
     esac
 done

@@ -6,7 +6,7 @@ nothing to audit, 8 something is violated. With `--strict` 7: something is not p
 
 import enum
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
+    from sterna_audit.auditing import Tell
     from sterna_audit.audits.declared import Declarations
-    from sterna_audit.audits.history import Bound, History
+    from sterna_audit.audits.history import Bound
     from sterna_audit.audits.running import Run
     from sterna_audit.snapshots.keys import Verifier
     from sterna_audit.snapshots.layout import Place
@@ -112,27 +111,49 @@ def run(
     """
     tell = (lambda _: None) if quiet else _say
     with _told():
-        from sterna_audit.audits import registry, running
-        from sterna_audit.audits.history import open_history
-        from sterna_audit.report.page import HTML, page
+        from sterna_audit import auditing
+        from sterna_audit.audits import registry
 
-        chosen = registry.audits([name.strip() for name in jobs.split(",") if name.strip()])
-        verifier = _verifier(key, unsigned=unsigned)
-        start, end = _bound("--from", first), _bound("--to", last)
-        declared = _manifests(manifests, tell)
-        store, target = _store("--snapshots", snapshots), _store("--out", out)
-        places = _places(store, cluster, broker)
-        with _spark(master, memory, _settings(conf or []), tell) as spark:
-            tell("verifying manifests, links and files …")
-            _check_out(spark, target)
-            history = open_history(spark, store, verifier, start=start, end=end, places=places)
-            history.manifests = declared
-            target.remove(HTML)
-            with _ledgers(ledgers, history, target, tell):
-                done = running.run(history, chosen, target, tell)
-        target.put(HTML, page(done, chosen).encode())
-    _show(done, f"{target.uri.rstrip('/')}/{HTML}", quiet=quiet)
+        store = _store("--snapshots", snapshots)
+        what = auditing.Auditing(
+            audits=registry.audits([name.strip() for name in jobs.split(",") if name.strip()]),
+            snapshots=store,
+            verifier=_verifier(key, unsigned=unsigned),
+            out=_store("--out", out),
+            ledgers=_store("--ledgers", ledgers) if ledgers else None,
+            start=_bound("--from", first),
+            end=_bound("--to", last),
+            manifests=_manifests(manifests, tell),
+            places=_places(store, cluster, broker),
+        )
+        where = auditing.Spark(master, memory, _settings(conf or []))
+        done = auditing.run(what, where, tell)
+    _show(done, auditing.report(what.out), quiet=quiet)
     raise typer.Exit(_exit_code(done, strict=strict))
+
+
+@app.command()
+def job(
+    config: Annotated[Path, typer.Option("--config", metavar="FILE", help="What to do, as JSON.")],
+    name: Annotated[
+        str,
+        typer.Option("--run", metavar="NAME", envvar="STERNA_AUDIT_RUN", help="The run: repeated it changes nothing."),
+    ],
+    result_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--result-file", metavar="FILE", help="Where to its result goes; else /dev/termination-log, if it is there."
+        ),
+    ] = None,
+) -> None:
+    """Do all that a file asks for: take snapshots of brokers, audit them, remove what is too old, and keep the result.
+
+    For a schedule: what is broken off is repeated under the same name and goes on. Ends with 8 when something is
+    violated, with 1 when it failed, with 2 when the file is wrong, and else with 0.
+    """
+    from sterna_audit.job import command
+
+    raise typer.Exit(command.run(config, name, result_file, _say))
 
 
 @contextmanager
@@ -140,6 +161,7 @@ def _told() -> Iterator[None]:
     """What a command ends with when it cannot go on."""
     from pyspark.errors import PySparkException
 
+    from sterna_audit.auditing import OutError
     from sterna_audit.audits.history import HistoryError
     from sterna_audit.audits.registry import AuditError
     from sterna_audit.java import JavaError
@@ -151,6 +173,9 @@ def _told() -> Iterator[None]:
         yield
     except (AuditError, KeyFileError, _UsageError) as error:
         _say(str(error))
+        raise typer.Exit(Exit.USAGE) from None
+    except OutError as error:
+        _say(f"--out: {error}")
         raise typer.Exit(Exit.USAGE) from None
     except HistoryError as error:
         _say(str(error))
@@ -193,7 +218,7 @@ def _store(option: str, uri: str) -> "Store":
         raise _UsageError(f"{option}: {error}") from None
 
 
-def _manifests(path: Path | None, tell: Callable[[str], None]) -> "Declarations | None":
+def _manifests(path: Path | None, tell: "Tell") -> "Declarations | None":
     from sterna_resources.problems import ManifestError
 
     from sterna_audit.audits import declared
@@ -228,53 +253,6 @@ def _settings(conf: list[str]) -> dict[str, str]:
             raise _UsageError(f"--conf: {text!r} is not as spark.name=value")
         found[matched[1]] = matched[2]
     return found
-
-
-@contextmanager
-def _spark(master: str, memory: str, settings: dict[str, str], tell: Callable[[str], None]) -> "Iterator[SparkSession]":
-    """A session for the command's time, and what its executors have."""
-    from pyspark.sql import SparkSession
-
-    from sterna_audit.spark import look, session
-
-    is_ours = SparkSession.getActiveSession() is None
-    spark = session(master, memory=memory or None, settings={"spark.log.level": "ERROR", **settings})
-    try:
-        executors = look(spark)
-        tell(f"Spark {spark.version} at {spark.sparkContext.master}: {executors}")
-        yield spark
-    finally:
-        if is_ours:
-            spark.stop()
-
-
-def _check_out(spark: "SparkSession", target: "Store") -> None:
-    """Whether findings can be written there: without a connector they go by this machine, and executors have to."""
-    from sterna_audit.snapshots.stores import Bucket
-    from sterna_audit.spark import knows
-
-    is_here = str(spark.sparkContext.master).startswith("local")
-    if isinstance(target, Bucket) and not is_here and not knows(spark, target.uri):
-        raise _UsageError(
-            "--out: Spark has no connector for s3://, by which executors would write there: name a folder that all of"
-            " them share, or give Spark a connector"
-        )
-
-
-@contextmanager
-def _ledgers(uri: str, history: "History", target: "Store", tell: Callable[[str], None]) -> Iterator[None]:
-    """The ledgers below a URI become tables of the history, beside the findings, for as long as they are needed."""
-    from sterna_audit.audits.ledger_files import convert
-
-    if not uri:
-        yield
-        return
-    source, folder = _store("--ledgers", uri), "ledgers"
-    try:
-        history.ledgers = convert(source, target, folder, tell)
-        yield
-    finally:
-        target.remove_folder(folder)
 
 
 def _show(done: "Run", path: str, *, quiet: bool) -> None:

@@ -97,6 +97,23 @@ class Privacy:
         return hmac.new(self.key, value.encode(), hashlib.sha256).digest()[:_HASH_BYTES].hex()
 
 
+def chosen(principals: Principals, key: Path | None) -> Privacy:
+    """A choice whose key is in a file.
+
+    Args:
+        principals: as in `Privacy`.
+        key: the key's file, for `hashed` alone.
+
+    Raises:
+        PrivacyError: the key cannot be read or is none, or it is missing, or nobody needs it.
+    """
+    if principals == "hashed":
+        return Privacy("hashed", None if key is None else read_key(key))
+    if key is not None:
+        raise PrivacyError(f"a key is for hashes, and principals are kept {principals}")
+    return Privacy(principals)
+
+
 def read_key(path: Path) -> bytes:
     """The key of hashes from a file, whose bytes it is, but for a line's end.
 

@@ -21,6 +21,7 @@ from pyspark.sql import types as T  # noqa: N812
 from sterna_audit import schema
 from sterna_audit.checksums import RowChecksum
 from sterna_audit.columns import Kind
+from sterna_audit.gateway import gateway
 from sterna_audit.java import find_java
 from sterna_audit.schema import Folder, Table
 from sterna_audit.snapshots.reading import Snapshot
@@ -96,19 +97,23 @@ def session(
 
     Raises:
         SparkError: this Spark is too old.
-        JavaError: there is no Java for it.
+        JavaError: there is no Java for it, or it does not start.
     """
     check_version()
     is_local = master.startswith("local")
-    if SparkSession.getActiveSession() is None:
-        find_java()
+    chosen = {**_settings(is_local=is_local, ui=ui, memory=memory), **(settings or {})}
     # What executors run has to be the driver's Python; on a cluster it has one of its own.
     if is_local:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        # Whatever this machine is called: the name of a container need not have an address.
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     builder = SparkSession.builder.master(master).appName(name)
-    for key, value in {**_settings(is_local=is_local, ui=ui, memory=memory), **(settings or {})}.items():
+    for key, value in chosen.items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    if SparkSession.getActiveSession() is not None:
+        return builder.getOrCreate()
+    with gateway(find_java(), {"spark.master": master, "spark.app.name": name, **chosen}):
+        return builder.getOrCreate()
 
 
 def _settings(*, is_local: bool, ui: bool, memory: str | None) -> dict[str, str]:

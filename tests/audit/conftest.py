@@ -8,13 +8,11 @@ import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from pyarrow import fs
-from pyspark import java_gateway
 from pyspark.sql import SparkSession
 from sterna_audit.snapshots.stores import Directory
 from sterna_audit.spark import session
@@ -50,21 +48,10 @@ def private_key(tmp_path: Path) -> Path:
     return path
 
 
-def _popen(command: list[str], **options: Any) -> subprocess.Popen[bytes]:
-    """Starts the JVM without running Python, or gRPC's handlers of forks, in the new process.
-
-    What other tests of this process have left in gRPC would end it there. A session of its own keeps the terminal's
-    SIGINT from it, as Spark wants.
-    """
-    del options["preexec_fn"]
-    return subprocess.Popen(command, start_new_session=True, **options)
-
-
 @pytest.fixture(scope="session")
 def spark(tier_spark: None) -> Iterator[SparkSession]:
     """One Spark on this machine for all tests of a process."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(java_gateway, "Popen", _popen)
         # The JVM hands its environment on to the Python of its executors.
         for name, value in BUCKET_KEYS.items():
             patch.setenv(name, value)

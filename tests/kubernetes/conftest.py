@@ -53,6 +53,7 @@ _LOAD = "tests.kubernetes.load"
 VERSION = sterna.__version__
 BROKER_IMAGE = os.environ.get("STERNA_TEST_BROKER_IMAGE", f"localhost/sterna-broker:{VERSION}")
 OPERATOR_IMAGE = os.environ.get("STERNA_TEST_OPERATOR_IMAGE", f"localhost/sterna-operator:{VERSION}")
+AUDIT_IMAGE = os.environ.get("STERNA_TEST_AUDIT_IMAGE", f"localhost/sterna-audit:{VERSION}")
 # The same images under other names, which the local cluster gives them by itself: for tests that change them.
 OTHER_BROKER_IMAGE = os.environ.get("STERNA_TEST_OTHER_BROKER_IMAGE", "localhost/sterna-broker:another")
 OTHER_OPERATOR_IMAGE = os.environ.get("STERNA_TEST_OTHER_OPERATOR_IMAGE", "localhost/sterna-operator:another")

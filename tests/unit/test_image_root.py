@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import venv
@@ -33,9 +34,10 @@ def made(tier_broker: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("sterna", "idna"):
         (environment / "bin" / name).write_text("#!/usr/bin/python3\n")
     interpreter = str(Path(sys.executable).resolve())
+    java = ["--java"] if shutil.which("java") else []
     # A Python of its own, not of an environment, as in the build.
     subprocess.run(
-        [interpreter, str(ROOT / "tools/image_root.py"), str(folder / "root"), str(environment)],
+        [interpreter, str(ROOT / "tools/image_root.py"), *java, str(folder / "root"), str(environment)],
         check=True,
         env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"},
     )
@@ -47,7 +49,7 @@ def test_what_is_not_needed_is_not_there(made: Path) -> None:
     for left_out in ("ensurepip", "idlelib", "lib2to3", "tkinter", "pydoc_data", "sqlite3", "site-packages/pip"):
         assert not [name for name in names if f"/{left_out}/" in name], left_out
     programs = {Path(name).name for name in names if re.search(r"(^|/)s?bin/[^/]+$", name)}
-    assert all(re.fullmatch(r"python[\d.]*|sterna", program) for program in programs), programs
+    assert all(re.fullmatch(r"chmod|java|python[\d.]*|sterna", program) for program in programs), programs
     packages = next(made.rglob("site-packages/thing")).parent
     assert [file.name for file in (packages / "thing").iterdir()] == ["__init__.py"]
     assert [file.name for file in (packages / "kubernetes/client/models").iterdir()] == ["__init__.py"]
@@ -80,6 +82,23 @@ def test_python_runs_from_there_and_finds_what_the_product_imports(made: Path) -
     assert list((stdlib / "asyncio" / "__pycache__").glob("base_events.*.pyc")), "nothing can be compiled later"
 
 
+@pytest.mark.skipif(shutil.which("java") is None, reason="there is no Java here")
+def test_java_runs_from_there(made: Path) -> None:
+    program = made / "usr/bin/java"
+    home = made / program.readlink().relative_to("/").parent.parent
+    loader = next(made.glob("lib64/ld-linux*"), None) or next(made.glob("lib/ld-linux*"))
+    libraries = [home / "lib", home / "lib/server", *{file.parent for file in made.glob("**/libc.so.6")}]
+    outcome = subprocess.run(
+        [str(loader), "--library-path", ":".join(map(str, libraries)), str(home / "bin/java"), "-version"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (outcome.returncode, "version" in outcome.stderr) == (0, True), outcome
+    assert not list(home.rglob("libawt*"))
+    assert {one.name for one in (home / "bin").iterdir()} == {"java"}
+
+
 def test_it_says_what_is_in_it(made: Path) -> None:
     told = json.loads((made / "usr/share/sterna/contents.json").read_text())
     assert told["packages"] == {"thing": "1.2"}
@@ -99,7 +118,7 @@ def test_a_library_that_is_not_there_is_an_error(tmp_path: Path) -> None:
             image_root.needed(tmp_path / "thing")
 
 
-@pytest.mark.parametrize("role", ["broker", "operator"])
+@pytest.mark.parametrize("role", ["audit", "broker", "operator"])
 def test_an_image_begins_with_nothing_and_runs_as_nobody(role: str) -> None:
     text = (ROOT / role / "Dockerfile").read_text()
     last = text[text.rindex("\nFROM ") :]

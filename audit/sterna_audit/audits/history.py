@@ -9,7 +9,7 @@ that it bounds are not judged. The audit of chains says why.
 """
 
 import datetime as dt
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -254,7 +254,7 @@ def open_history(
     verifier: Verifier | None,
     *,
     start: Bound | None = None,
-    end: Bound | None = None,
+    end: Bound | Mapping[Place, Bound] | None = None,
     places: Sequence[Place] = (),
     root: str | None = None,
 ) -> History:
@@ -265,7 +265,7 @@ def open_history(
         store: where they are.
         verifier: whose signatures count; None: the caller said that there need be none.
         start: the first cut; None: the first that there is.
-        end: the last one, which has to be there; None: the last that there is.
+        end: the last one, which has to be there, or each broker's own; None: the last that there is.
         places: whose; none: all that are there.
         root: the store's root as Spark knows it; None: its URI.
 
@@ -279,13 +279,18 @@ def open_history(
         raise HistoryError(f"there are no snapshots in {store.uri}")
     with ThreadPoolExecutor(_THREADS, thread_name_prefix="sterna-verify") as pool:
         found = pool.map(
-            lambda numbered: _broker(store, numbered[1], numbered[0], verifier, start, end), enumerate(chosen)
+            lambda numbered: _broker(store, numbered[1], numbered[0], verifier, start, _of(end, numbered[1])),
+            enumerate(chosen),
         )
         brokers = list(found)
     if not any(one.chain.snapshots for one in brokers):
         raise HistoryError(f"there are no snapshots of that range in {store.uri}")
     numbers = {one.place: one.number for one in brokers}
     return History(spark, store, brokers, reader(spark, store, numbers, root))
+
+
+def _of(bound: Bound | Mapping[Place, Bound] | None, place: Place) -> Bound | None:
+    return bound.get(place) if isinstance(bound, Mapping) else bound
 
 
 def _broker(

@@ -107,6 +107,16 @@ def read_public_keys(paths: Iterable[Path]) -> list[Ed25519PublicKey]:
     return keys
 
 
+def trusted(signer: Signer | None, paths: Iterable[Path]) -> Verifier | None:
+    """Whoever signs, and whoever signed with one of the public keys of PEM files; None: there is neither.
+
+    Raises:
+        KeyFileError: a file has no such key.
+    """
+    keys = [*read_public_keys(paths), *([signer.public_key] if signer is not None else [])]
+    return Verifier(keys) if keys else None
+
+
 def _data(path: Path) -> bytes:
     try:
         with path.open("rb") as file:

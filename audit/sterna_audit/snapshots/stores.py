@@ -373,6 +373,12 @@ def open_store(uri: str) -> Store:
     return _bucket(parts.netloc, parts.path.strip("/"), dict(parse_qsl(parts.query, keep_blank_values=True)))
 
 
+def below(uri: str, path: str) -> str:
+    """The URI of a path below a root, reached in the same way."""
+    root, mark, said = uri.partition("?") if uri.startswith("s3://") else (uri, "", "")
+    return f"{root.rstrip('/')}/{path}{mark}{said}"
+
+
 def _bucket(name: str, prefix: str, said: dict[str, str]) -> Bucket:
     if unknown := said.keys() - {"endpoint", "region", "scheme", "virtual"}:
         raise ValueError(f"s3:// is not told {', '.join(sorted(unknown))}: endpoint, region, scheme or virtual")

@@ -9,6 +9,7 @@ them and begins anew: rows come from the broker in one stream, so that there is 
 """
 
 import hashlib
+import re
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -28,6 +29,9 @@ from sterna_audit.snapshots.manifests import Cut, FileEntry
 from sterna_audit.snapshots.stores import Output, Store, StoreError
 
 FILE_ROWS = 4_194_304
+_RATE = re.compile(r"(\d{1,15}(?:\.\d{1,6})?)([kMG]?)")
+_UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9}
+_RATE_MIN = 100_000
 _ZSTD_LEVEL = 3
 # How soon whoever is held up sees that nothing more is wanted.
 _WAIT_S = 0.2
@@ -73,6 +77,20 @@ class WriterOptions:
             raise ValueError("bytes_per_second is above 0, or None for no limit")
         if self.file_rows < 1 or self.file_rows % 65_536:
             raise ValueError("file_rows is a multiple of 65,536")
+
+
+def parse_rate(text: str) -> float | None:
+    """Bytes a second, as people write it: `500k`, `20M`, `1G`; None for an empty text: no limit.
+
+    Raises:
+        ValueError: it is none, or so small that nothing would ever end.
+    """
+    if not text:
+        return None
+    found = _RATE.fullmatch(text)
+    if found is None or float(found[1]) * _UNITS[found[2]] < _RATE_MIN:
+        raise ValueError(f"{text[:40]!r} is no number of bytes from 100k on, as 500k, 20M or 1G")
+    return float(found[1]) * _UNITS[found[2]]
 
 
 class _Pace:

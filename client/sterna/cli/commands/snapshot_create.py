@@ -3,17 +3,12 @@
 Broken off at any point and repeated, it goes on with the same cut: the broker keeps it until it hears that it was kept.
 """
 
-import asyncio
-import re
-from contextlib import AsyncExitStack
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sterna._surroundings import monotonic_s
-from sterna.admin import Admin
 from sterna.cli import options
 from sterna.cli.commands.snapshot import audits, opened_store, signer_of, taken_at
 from sterna.cli.exits import CommandError, complain, usage
@@ -21,8 +16,7 @@ from sterna.cli.output import Column, Format, print_rows
 from sterna.cli.progress import progress
 from sterna.cli.running import run as run_loop
 from sterna.cli.servers import THIS_MACHINE, Server
-from sterna.cuts import Cut, HeldCut
-from sterna.errors import ConflictError, InUseError
+from sterna.cuts import Cut
 
 if TYPE_CHECKING:
     from sterna_audit.exporting import Exported
@@ -41,12 +35,6 @@ _COLUMNS = (
     *(Column("STATE", "state"), Column("POSITION", "position", "right"), Column("TAKEN", "taken")),
     *(Column("ROWS", "rows", "right"), Column("BYTES", "bytes", "right")),
 )
-_RATE = re.compile(r"(\d{1,15}(?:\.\d{1,6})?)([kMG]?)")
-_UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9}
-_RATE_MIN = 100_000
-# How long a call waits for the cut to be whole, and how soon it is looked again whether another exporter has ended.
-_CALL_S = 10.0
-_AGAIN_S = 1.0
 
 
 class Principals(StrEnum):
@@ -115,81 +103,45 @@ async def _create(
 ) -> "tuple[Exported, Cut]":
     from dataclasses import replace
 
-    from sterna_audit.broker_source import BrokerSource
+    from sterna_audit.broker_source import BrokerSource, NotInTimeError, held_cut
     from sterna_audit.exporting import export
 
-    async with AsyncExitStack() as stack:
-        client = await stack.enter_async_context(server.admin(timeout=timeout))
-        held = await _held(client, stack, monotonic_s() + wait, timeout)
-        advance = stack.enter_context(progress(f"cut {held.cut.number} of {held.cut.broker}", held.cut.rows))
-        options_ = replace(writing, progress=lambda so_far: advance(so_far.rows))
-        return await export(BrokerSource(held), store, options_, verifier=verifier), held.cut
-
-
-async def _held(client: Admin, stack: AsyncExitStack, until_s: float, timeout: float) -> HeldCut:
-    """The cut that waits, or a new one, once it is whole and nobody else holds it."""
-    while True:
-        cut = await client.begin_cut(wait=max(0.0, min(_CALL_S, timeout / 2, until_s - monotonic_s())))
-        if cut is not None:
-            try:
-                return await stack.enter_async_context(client.hold_cut(cut))
-            except ConflictError:
-                # Another exporter has kept it just now: the next one is ours.
-                if monotonic_s() >= until_s:
-                    raise
-                continue
-            except InUseError:
-                if monotonic_s() + _AGAIN_S >= until_s:
-                    raise
-                await asyncio.sleep(_AGAIN_S)
-        elif monotonic_s() >= until_s:
-            raise CommandError(
-                "the broker has not finished the cut in time", remedy="repeat the command, or give a longer --wait"
-            )
+    async with server.admin(timeout=timeout) as client:
+        try:
+            async with held_cut(client, wait_s=wait, call_s=timeout / 2) as held:
+                with progress(f"cut {held.cut.number} of {held.cut.broker}", held.cut.rows) as advance:
+                    options_ = replace(writing, progress=lambda so_far: advance(so_far.rows))
+                    return await export(BrokerSource(held), store, options_, verifier=verifier), held.cut
+        except NotInTimeError as error:
+            raise CommandError(str(error), remedy="repeat the command, or give a longer --wait") from error
 
 
 def _privacy(principals: Principals, key: Path | None) -> "Privacy":
-    from sterna_audit.privacy import Privacy, PrivacyError, read_key
+    from sterna_audit.privacy import PrivacyError, chosen
 
-    if principals is not Principals.HASHED:
-        if key is not None:
-            raise usage(
-                f"--principals-key is for hashes, and principals are kept {principals}", "leave one of them out"
-            )
-        return Privacy("plain" if principals is Principals.PLAIN else "none")
-    if key is None:
-        raise usage(
-            "principals and client ids are kept as keyed hashes, and there is no key",
-            "give --principals-key FILE, or --principals plain or none",
-        )
     try:
-        return Privacy("hashed", read_key(key))
+        return chosen(principals.value, key)
     except PrivacyError as error:
-        raise usage(str(error)) from error
+        raise usage(str(error), "give --principals-key FILE, or --principals plain or none") from error
 
 
 def _verifier(writing: "WriterOptions", keys: list[Path] | None) -> "Verifier | None":
     """Whose signatures count on what is there already: our own, and those that are named."""
-    from sterna_audit.snapshots.keys import KeyFileError, Verifier, read_public_keys
+    from sterna_audit.snapshots.keys import KeyFileError, trusted
 
     try:
-        trusted = read_public_keys(keys or [])
+        return trusted(writing.signer, keys or [])
     except KeyFileError as error:
         raise usage(str(error)) from error
-    if writing.signer is not None:
-        trusted.append(writing.signer.public_key)
-    return Verifier(trusted) if trusted else None
 
 
 def _bytes_per_second(rate: str) -> float | None:
-    if not rate:
-        return None
-    found = _RATE.fullmatch(rate)
-    if found is None or float(found[1]) * _UNITS[found[2]] < _RATE_MIN:
-        raise usage(
-            f"--rate is {rate[:40]!r}, and has to be a number of bytes from 100k on", "write it as 500k, 20M or 1G"
-        )
-    return float(found[1]) * _UNITS[found[2]]
+    from sterna_audit.snapshots.writing import parse_rate
+
+    try:
+        return parse_rate(rate)
+    except ValueError as error:
+        raise usage(f"--rate: {error}") from error
 
 
 def _row(exported: "Exported") -> dict[str, Any]:
