@@ -27,6 +27,9 @@ SCHEDULE_PATTERN = (
     r"|[-*/,0-9]+( [-*/,0-9]+)( [-*/,0-9]+)( [-*/,0-9a-zA-Z]+)( [-*/,0-9a-zA-Z]+))$"
 )
 _KEYS = "needs keys, or snapshots.unsigned: true if signatures need not be there, one of them"
+# Names that begin with a dot are none of a folder's: they would lead out of it.
+_FOLDER = "[-_a-zA-Z0-9][-_.a-zA-Z0-9]*"
+_LEDGERS = rf"^(s3://[a-z0-9][-.a-z0-9]{{1,61}}[a-z0-9](/{_FOLDER})*|{_FOLDER}(/{_FOLDER})*)$"
 _KEEP = r"^([1-9][0-9]{0,5}|[1-9][0-9]{0,5}d|[1-9][0-9]{0,5},[1-9][0-9]{0,5}d)$"
 
 
@@ -110,9 +113,7 @@ class AuditJobSpec(Model):
     storage: AuditStorage
     """Where snapshots and results are kept."""
 
-    ledgers: Annotated[str, Field(max_length=512)] | None = Field(
-        default=None, json_schema_extra={"pattern": r"^(s3://[^\s?#]+|[-_.a-zA-Z0-9]+(/[-_.a-zA-Z0-9]+)*)$"}
-    )
+    ledgers: Annotated[str, Field(min_length=1, max_length=512, pattern=_LEDGERS)] | None = None
     """Where the ledgers of clients are: an `s3://` address that the same credentials open, or a folder of the volume.
     Absent: there are none, and what only they can vouch for is not provable."""
 

@@ -267,6 +267,15 @@ def _audits() -> list[Case]:
             Case(kind, {**least, "snapshots": {**UNSIGNED, "rate": "20M", "waitSeconds": 0}}),
             Case(kind, {**least, "snapshots": {**UNSIGNED, "rate": "fast"}}, "should match", "should match"),
             Case(kind, {**least, "connect": {"user": "ann"}}, together, together),
+            Case(kind, {**least, "pod": {"tolerations": [{"key": "a", "value": "b"}]}}),
+            Case(
+                kind,
+                {**least, "pod": {"tolerations": [{"key": "a", "operator": "Exists", "value": "b"}]}},
+                *["value is for operator Equal"] * 2,
+            ),
+            Case(
+                kind, {**least, "pod": {"tolerations": [{}]}}, *["without key, operator has to be Exists"] * 2
+            ),
             Case(kind, {**least, "connect": {"user": "ann", "passwordSecret": {"name": "p"}}}),
         ]
     keys = "needs keys, or snapshots.unsigned: true if signatures need not be there, one of them"
@@ -293,7 +302,11 @@ def _audits() -> list[Case]:
         Case("AuditJob", {**AUDIT, "spark": {"master": "k8s://a"}}, "should match", "should match"),
         Case("AuditJob", {**AUDIT, "spark": {"conf": {"x": "1"}}}, settings, settings),
         Case("AuditJob", {**AUDIT, "ledgers": "s3://abc/ledgers"}),
-        Case("AuditJob", {**AUDIT, "ledgers": "../else"}, "should match", "should match"),
+        Case("AuditJob", {**AUDIT, "ledgers": "ledgers/2030"}),
+        *(
+            Case("AuditJob", {**AUDIT, "ledgers": one}, "should match", "should match")
+            for one in ("../else", "a/../b", "/a", "a/", "s3://abc?x")
+        ),
         Case("AuditJob", SNAPSHOT, "spec.schedule: Required value", "is missing"),
     ]
 

@@ -135,8 +135,6 @@ def test_an_emptied_broker_goes_only_when_audits_stand_back() -> None:
 
 def test_force_waits_for_nobody() -> None:
     world = settled({"brokers": 2})
-    world.messages["orders-broker-1"] = 3
-    world.reconcile()
     _see(world, BUSY)
     world.edit({"brokers": 1}, annotations={"sterna.dev/force-drain": "true"})
     world.settle()

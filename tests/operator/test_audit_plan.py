@@ -56,6 +56,10 @@ class One:
                 case PatchObject():
                     standing = children[step.kind, step.name]
                     children[step.kind, step.name] = {**standing, "spec": {**standing["spec"], **step.patch["spec"]}}
+                case RepairObject():
+                    standing = children["CronJob", "nightly"]
+                    assert step.manifest["kind"] == "CronJob"
+                    children["CronJob", "nightly"] = {**standing, "spec": {**standing["spec"], **step.patch["spec"]}}
         self.see(children=children, results=results)
         if made.status is not None:
             self.desired = replace(
@@ -300,7 +304,7 @@ def test_no_verdict_for_two_periods_is_stale_to_the_moment_and_said_once() -> No
     assert one.settle().announcements == ()
     # A run that fails is no verdict; one that comes to a verdict is.
     failed, passed = one.ran(2, "failed"), one.ran(3)
-    one.see(ended=(ran, failed), now_ms=failed.ended_ms)
+    one.see(ended=(ran, failed), now_ms=overdue_ms)
     assert _said(one.settle(), "Stale") == ("True", "NoVerdict")
     one.see(ended=(ran, failed, passed), now_ms=passed.ended_ms)
     assert _said(one.settle(), "Stale") == ("False", "Current")
