@@ -1,4 +1,4 @@
-"""What AuditJob and StoreSnapshot have in common: where snapshots are kept, how they are taken, what their pods may use."""
+"""What AuditJob and StoreSnapshot have in common: where snapshots are kept, how they are taken, what pods may use."""
 
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -111,7 +111,9 @@ class SnapshotPolicy(Model):
     unsigned: bool = False
     """True: manifests are not signed, and whoever can write there can change snapshots unnoticed. For trying."""
 
-    rate: Annotated[str, Field(min_length=1, max_length=16, pattern=r"^[0-9]{1,12}(\.[0-9]{1,3})?[kMG]?$")] | None = None
+    rate: Annotated[str, Field(min_length=1, max_length=16, pattern=r"^[0-9]{1,12}(\.[0-9]{1,3})?[kMG]?$")] | None = (
+        None
+    )
     """How many bytes a second are written at most: `500k`, `20M`, `1G`. Absent: as many as can be."""
 
     wait_seconds: int = Field(default=600, ge=0, le=86_400)

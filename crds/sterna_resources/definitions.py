@@ -97,9 +97,7 @@ NAMES: dict[str, Names] = {
         ("su",),
         (_CLUSTER, Column("User", ".status.claim"), Column("Passwords", ".status.credentials", "integer", wide=True)),
     ),
-    "StoreSnapshot": Names(
-        "storesnapshots", ("ssn",), (_CLUSTER, Column("Taken", ".status.taken.endedAt", "date"))
-    ),
+    "StoreSnapshot": Names("storesnapshots", ("ssn",), (_CLUSTER, Column("Taken", ".status.taken.endedAt", "date"))),
     "AuditJob": Names(
         "auditjobs",
         ("saj",),

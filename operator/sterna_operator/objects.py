@@ -74,6 +74,7 @@ class Objects:
     def __init__(self) -> None:
         self._objects: dict[Key, dict[str, Any]] = {}
         self._gone: dict[Key, int] = {}
+        self._listed: set[tuple[str, str | None]] = set()
         self._of_cluster: defaultdict[Key, set[Key]] = defaultdict(set)
         self._of_claim: defaultdict[tuple[Key, str, str], set[Key]] = defaultdict(set)
         self._of_secret: defaultdict[tuple[str, str], set[Key]] = defaultdict(set)
@@ -97,6 +98,14 @@ class Objects:
     def of_secret(self, namespace: str, name: str) -> set[Key]:
         """The objects that name a Secret."""
         return self._of_secret.get((namespace, name), set())
+
+    def note_listed(self, kind: str, namespace: str | None) -> None:
+        """All objects of a kind, in a namespace or in all (None), have been put here once."""
+        self._listed.add((kind, namespace))
+
+    def has_listed(self, kind: str, namespaces: Iterable[str]) -> bool:
+        """Whether what is not known of a kind in these namespaces (none: in all) is not there."""
+        return all((kind, namespace) in self._listed for namespace in tuple(namespaces) or (None,))
 
     def put(self, object: Mapping[str, Any]) -> bool:
         """Told of an object; whether that is news."""

@@ -46,6 +46,7 @@ class Wakeups:
 
     def on_listed(self, kind: str, namespace: str | None, found: set[Key], version: int) -> None:
         """These are all objects of a kind at this version: what was known besides is gone."""
+        self._objects.note_listed(kind, namespace)
         for key in self._objects.keys(kind):
             if key not in found and namespace in (None, key.namespace) and self._objects.remove(key, version):
                 self._queue.add(key, Priority.USER_CHANGE)
@@ -76,10 +77,17 @@ class Wakeups:
             return
         if _concerns_others(before, self._objects.get(key)):
             self._wake_cluster(key)
-        elif _maintenance(before) != _maintenance(self._objects.get(key)):
-            for audit in self._objects.of_cluster(key):
-                if audit.kind in _AUDITS.values():
-                    self._queue.add(audit, Priority.REFERENCE)
+        elif before is not None:
+            self.on_status(key, before["status"])
+
+    def on_status(self, key: Key, before: Mapping[str, Any]) -> None:
+        """The status of an object is another than `before`; what we write ourselves the watch tells as nothing new."""
+        after = self._objects.get(key)
+        if key.kind != CLUSTER or after is None or before.get("maintenance") == after["status"].get("maintenance"):
+            return
+        for audit in self._objects.of_cluster(key):
+            if audit.kind in _AUDITS.values():
+                self._queue.add(audit, Priority.REFERENCE)
 
     def on_store(self, cluster: Key, changes: Sequence[Change], is_own: bool) -> None:
         """Keys of a cluster's etcd have changed."""

@@ -261,9 +261,7 @@ def _audits() -> list[Case]:
             Case(kind, {**least, "snapshots": {**UNSIGNED, "principals": "hashed"}}, hashed, hashed),
             Case(kind, {**least, "snapshots": {"unsigned": True}}, hashed, hashed),
             Case(kind, {**least, "snapshots": {**UNSIGNED, "principalsKeySecret": key}}, hashed, hashed),
-            Case(
-                kind, {**least, "snapshots": {"unsigned": True, "principals": "hashed", "principalsKeySecret": key}}
-            ),
+            Case(kind, {**least, "snapshots": {"unsigned": True, "principals": "hashed", "principalsKeySecret": key}}),
             Case(kind, {**least, "snapshots": {**UNSIGNED, "rate": "20M", "waitSeconds": 0}}),
             Case(kind, {**least, "snapshots": {**UNSIGNED, "rate": "fast"}}, "should match", "should match"),
             Case(kind, {**least, "connect": {"user": "ann"}}, together, together),
@@ -273,9 +271,7 @@ def _audits() -> list[Case]:
                 {**least, "pod": {"tolerations": [{"key": "a", "operator": "Exists", "value": "b"}]}},
                 *["value is for operator Equal"] * 2,
             ),
-            Case(
-                kind, {**least, "pod": {"tolerations": [{}]}}, *["without key, operator has to be Exists"] * 2
-            ),
+            Case(kind, {**least, "pod": {"tolerations": [{}]}}, *["without key, operator has to be Exists"] * 2),
             Case(kind, {**least, "connect": {"user": "ann", "passwordSecret": {"name": "p"}}}),
         ]
     keys = "needs keys, or snapshots.unsigned: true if signatures need not be there, one of them"

@@ -367,9 +367,7 @@ def test_a_maintenance_of_which_nothing_comes_holds_no_run_for_ever() -> None:
         ({"cluster": replace(SEEN, is_going=True)}, "ReferenceMissing", "is being deleted"),
     ],
 )
-def test_what_could_only_fail_is_not_begun_and_begins_when_it_can(
-    seen: dict[str, Any], reason: str, text: str
-) -> None:
+def test_what_could_only_fail_is_not_begun_and_begins_when_it_can(seen: dict[str, Any], reason: str, text: str) -> None:
     one = One()
     one.settle()
     well = one.observed

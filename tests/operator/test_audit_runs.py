@@ -1,6 +1,7 @@
 """What a run has come to, from its Job and its pods: a result, or why there is none."""
 
 import json
+from typing import Any
 
 import pytest
 from sterna_operator import schedules
@@ -66,7 +67,7 @@ def test_a_run_that_goes_on_has_come_to_nothing_whatever_its_pod_has_said() -> N
         pytest.param(ended(result(RUN, ended_ms=10**16), 0), "ended_ms", id="a time that is none"),
     ],
 )
-def test_a_pod_without_a_result_is_a_run_that_failed_and_why(state: dict[str, object], said: str) -> None:
+def test_a_pod_without_a_result_is_a_run_that_failed_and_why(state: dict[str, Any], said: str) -> None:
     found = _read(pod(RUN, **state), end="Failed", reason="BackoffLimitExceeded", message="too often")
     assert isinstance(found, Ended)
     assert (found.verdict, found.told) == ("failed", None)

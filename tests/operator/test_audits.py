@@ -1,4 +1,4 @@
-"""AuditJobs and StoreSnapshots with a real API server: the test plays the controllers of CronJobs and Jobs, and the kubelet.
+"""AuditJobs and StoreSnapshots with a real API server; the test plays the controllers of Jobs, and the kubelet.
 
 What stands in a pod's status is what a kubelet writes there: how the container ended, and its last words.
 """
@@ -211,10 +211,12 @@ async def test_what_stands_of_an_audit_job_is_put_right_by_whatever_part_it_was_
         assert found is not None
         assert world.server.request("DELETE", path(version, kind, world.namespace, name)).ok
         await eventually(
-            lambda kind=kind, name=name, version=version, uid=found["metadata"]["uid"]: (  # type: ignore[misc]
-                stage.get(version, kind, name) or {"metadata": {"uid": uid}}
-            )["metadata"]["uid"]
-            != uid,
+            lambda kind=kind, name=name, version=version, uid=found["metadata"]["uid"]: (
+                (  # type: ignore[misc]
+                    stage.get(version, kind, name) or {"metadata": {"uid": uid}}
+                )["metadata"]["uid"]
+                != uid
+            ),
             what=f"{kind} {name} made anew",
         )
     # Nothing of it is changed again and again: what the API server puts in is known.
@@ -300,7 +302,7 @@ async def test_a_result_is_kept_although_the_operator_was_killed_before_it_said_
     await stage.run(cron_job, minute, violated(f"nightly-{minute}", ended_ms), 8, reason="Error")
     # Right after it has kept the result, the second one dies, too.
     world.end_lead()
-    kept = path("v1", "ConfigMap", "<namespace>", f"nightly-{minute}-result")
+    kept = f"/api/v1/namespaces/<namespace>/configmaps/nightly-{minute}-result"
     second = operator("second", is_started=False, **FLAGS)
     second.launch((f"PATCH {kept}", 1))
     await eventually(lambda: second.has_ended, timeout_s=40.0)
@@ -321,7 +323,8 @@ async def test_a_snapshot_is_taken_once(stage: Stage, operator: MakeOperator) ->
     stage.over("once")
     found = await world.ready("StoreSnapshot", "once")
     assert found["status"]["taken"]["snapshots"][0]["cut"] == 12
-    assert world.server.request("DELETE", path("batch/v1", "Job", world.namespace, "once")).ok
+    where, how = path("batch/v1", "Job", world.namespace, "once"), {"propagationPolicy": "Background"}
+    assert world.server.request("DELETE", where, how).ok
     world.annotate("StoreSnapshot", "once", {"sterna.dev/look": "again"})
     await eventually(lambda: "SnapshotTaken" in world.events("once"))
     assert stage.get("batch/v1", "Job", "once") is None

@@ -1,8 +1,8 @@
 """AuditJob: a CronJob that takes snapshots and audits them, and what its runs have found.
 
 `plan` is a pure function from the manifest and what was observed to steps: the results of runs that have ended are kept
-first, each as a ConfigMap of its own, since a run's pod goes with its Job; then those beyond the history limits go; then
-what a run is told and the CronJob are put right. `audit_status` says what has become of it.
+first, each as a ConfigMap of its own, since a run's pod goes with its Job; then those beyond the history limits go;
+then what a run is told and the CronJob are put right. `audit_status` says what has become of it.
 
 While the cluster's brokers are being restarted or taken away, and while something is missing that a run needs, the
 CronJob is suspended (`cluster_interlock`). That follows from what is there at each look, and is nobody's duty to take
@@ -54,7 +54,7 @@ class Observed:
     cluster: ClusterSeen
     blueprint: AuditBlueprint
     children: Mapping[tuple[str, str], Mapping[str, Any]] = field(default_factory=dict)
-    """By kind and name: CronJob and ConfigMaps that carry the object's label, or have a name that a child is to have."""
+    """By kind and name: what carries the object's label, or has a name that a child is to have."""
 
     ended: tuple[Ended, ...] = ()
     """The runs whose Jobs have ended."""

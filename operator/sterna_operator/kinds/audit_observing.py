@@ -1,7 +1,7 @@
 """AuditJob and StoreSnapshot as the worker sees them: gathers what there is, and asks the kinds' pure functions.
 
-What is made for them is listed by their label, a few requests each, and nothing of it is kept: they are few, and most of
-what matters is in Jobs and pods, which come and go by themselves.
+What is made for them is listed by their label, a few requests each, and nothing of it is kept: they are few, and most
+of what matters is in Jobs and pods, which come and go by themselves.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from sterna_operator.kinds.cluster_interlock import AuditSeen
 from sterna_operator.kinds.holds import invalid, noting
 from sterna_operator.kinds.placed import see_cluster
 from sterna_operator.kinds.topology import ClusterSeen
-from sterna_operator.kube import ForbiddenError, Ref
+from sterna_operator.kube import STERNA_API, ForbiddenError, Ref
 from sterna_operator.objects import AUDIT_JOB, STORE_SNAPSHOT, cluster_of, key_of
 from sterna_operator.plans import ApplyObject, Plan
 from sterna_operator.resources import resource_of
@@ -144,17 +144,33 @@ class StoreSnapshotKind:
 async def audits_of(view: View, cluster: Key) -> tuple[AuditSeen, ...]:
     """The runs of a cluster's AuditJobs and StoreSnapshots, as far as they concern whoever touches its brokers."""
     found = []
-    for key in sorted(view.objects.of_cluster(cluster)):
-        object = view.objects.get(key)
-        if key.kind not in (AUDIT_JOB, STORE_SNAPSHOT) or object is None or "deletionTimestamp" in object["metadata"]:
-            continue
-        if key.kind == STORE_SNAPSHOT and (object["status"].get("taken") is not None):
+    for object in await _audit_objects(view, cluster):
+        key = key_of(object)
+        if "deletionTimestamp" in object["metadata"] or (object.get("status") or {}).get("taken") is not None:
             continue
         selector = f"{AUDIT_LABEL}={audits.label(key.kind, key.name)}"
         jobs = await view.kube.list("batch/v1", "Job", key.namespace, labels=selector)
         running = tuple(sorted(job["metadata"]["name"] for job in jobs if not audit_runs.is_over(job)))
         found.append(AuditSeen(str(key), await _begins_no_run(view, key, object), running))
     return tuple(found)
+
+
+async def _audit_objects(view: View, cluster: Key) -> list[Mapping[str, Any]]:
+    """The AuditJobs and StoreSnapshots of a cluster. Right after a start they may not be known yet: they are asked for.
+
+    What was not seen would not be waited for.
+    """
+    found: list[Mapping[str, Any]] = []
+    namespaces = view.settings.namespaces
+    for kind in (AUDIT_JOB, STORE_SNAPSHOT):
+        if view.objects.has_listed(kind, namespaces):
+            known = (view.objects.get(key) for key in sorted(view.objects.of_cluster(cluster)) if key.kind == kind)
+            found += [one for one in known if one is not None]
+            continue
+        for namespace in namespaces or (None,):
+            listed = await view.kube.list(STERNA_API, kind, namespace)
+            found += [one for one in listed if cluster_of(one) == cluster]
+    return found
 
 
 async def _begins_no_run(view: View, key: Key, object: Mapping[str, Any]) -> bool:
@@ -235,9 +251,7 @@ async def _replicas(view: View, key: Key, cluster: MessagingCluster) -> int:
     return max(cluster.spec.brokers, replicas)
 
 
-async def _refused(
-    view: View, jobs: Iterable[Mapping[str, Any]], pods: Iterable[Mapping[str, Any]]
-) -> dict[str, str]:
+async def _refused(view: View, jobs: Iterable[Mapping[str, Any]], pods: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     """Why Jobs have no pods, by their uids: admission (PodSecurity, quota, a webhook) says so in events alone."""
     owners = {one.get("uid") for pod in pods for one in pod["metadata"].get("ownerReferences") or ()}
     found: dict[str, str] = {}

@@ -1,7 +1,7 @@
 """What a run says last, as its pod's termination message: read, and never believed further than it can be read.
 
-It comes from a pod, through the kubelet, which cuts it at 4,096 bytes. What is not what a result has to be is a run that
-has failed, and what was said instead is said.
+It comes from a pod, through the kubelet, which cuts it at 4,096 bytes. What is not what a result has to be is a run
+that has failed, and what was said instead is said.
 """
 
 from typing import Annotated, Any

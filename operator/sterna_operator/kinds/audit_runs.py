@@ -18,7 +18,7 @@ _WORDS_CHARACTERS_MAX = 300
 
 @dataclass(frozen=True)
 class Ended:
-    """A run that has ended. `status`: as a status shows it; `told`: the result in the pod's own words, if it has one."""
+    """A run that has ended. `status`: as a status shows it; `told`: the result in the pod's own words, if any."""
 
     run: str
     status: Mapping[str, Any]
@@ -145,9 +145,7 @@ def _waiting(pods: Iterable[Mapping[str, Any]]) -> str | None:
     return pod_words.fault(last[0].get("status") or {})
 
 
-def _why(
-    pods: list[Mapping[str, Any]], over: Mapping[str, Any], unreadable: list[str], earlier: str | None
-) -> str:
+def _why(pods: list[Mapping[str, Any]], over: Mapping[str, Any], unreadable: list[str], earlier: str | None) -> str:
     """Why a run failed that has said no result."""
     said = f"{over.get('reason') or over['type']}: {over.get('message') or ''}".rstrip(": ")
     if over["type"] == "Complete":

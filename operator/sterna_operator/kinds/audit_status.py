@@ -109,9 +109,10 @@ def fields(facts: Facts) -> dict[str, Any]:
 
 def words(facts: Facts) -> str:
     """How it stands, for people."""
-    said = []
-    for one in facts.history.running:
-        said.append(f"run {one.run} goes on" if one.fault is None else f"run {one.run} cannot go on: {one.fault}")
+    said = [
+        f"run {one.run} goes on" if one.fault is None else f"run {one.run} cannot go on: {one.fault}"
+        for one in facts.history.running
+    ]
     if (due := _next(facts)) is not None:
         said.append(f"the next run is due at {due}")
     elif facts.job.spec.suspend:

@@ -49,8 +49,11 @@ def decide(
     are_all_serving: bool,
     now_ms: int,
 ) -> Interlock:
-    """`standing`: the maintenance that the status speaks of. `outdated`, `removable`: the brokers to be restarted, and
-    those that have been emptied, to be taken away."""
+    """Whether brokers may be touched now, and what is to be said.
+
+    `standing`: the maintenance that the status speaks of. `outdated`, `removable`: the brokers to be restarted, and
+    those that have been emptied, to be taken away.
+    """
     seen, left = list(audits), outdated + removable
     if not seen or (left == 0 and (standing is None or are_all_serving)):
         return Interlock()

@@ -395,13 +395,16 @@ def _serving(observed: Observed) -> frozenset[str]:
     )
 
 
-
 def _foreign(desired: Desired, observed: Observed, wanted: Iterable[Mapping[str, Any]]) -> str | None:
     """An object that has a child's name and belongs to somebody else."""
     for manifest in wanted:
         kind, name = manifest["kind"], manifest["metadata"]["name"]
         standing = observed.children.get((kind, name))
-        if standing is not None and not is_owned_by(desired.uid, standing) and not has_lost_its_owner(manifest, standing):
+        if (
+            standing is not None
+            and not is_owned_by(desired.uid, standing)
+            and not has_lost_its_owner(manifest, standing)
+        ):
             return f"{kind} {name}"
     return None
 
