@@ -138,6 +138,7 @@ def test_a_run_is_told_by_a_file_that_holds_no_secret() -> None:
             "principals": "hashed",
             "principals_key_file": "/secrets/principals/key",
             "sign_key_file": "/secrets/sign/key.pem",
+            "keys": ["/secrets/key-0/key.pem"],
             "unsigned": False,
             "rate": "20M",
             "wait_s": 600,

@@ -80,7 +80,10 @@ def test_what_kept_a_pod_from_running_is_told_while_it_waits_and_when_its_time_i
     found = _read(waiting, end=None)
     assert isinstance(found, Running)
     assert found.fault == "ImagePullBackOff: no such image"
-    # The Job's time is over: its controller has removed the pod.
+    # The Job's time is over: its controller has removed the pod, which may be told first.
+    gone = _read(end=None, known_fault=found.fault)
+    assert isinstance(gone, Running)
+    assert gone.fault == found.fault
     over = _read(end="Failed", reason="DeadlineExceeded", message="too long", known_fault=found.fault)
     assert isinstance(over, Ended)
     assert over.status["error"] == "ImagePullBackOff: no such image; DeadlineExceeded: too long"

@@ -180,6 +180,8 @@ def _take(blueprint: AuditBlueprint) -> dict[str, Any]:
         found["principals_key_file"] = f"{_SECRETS_FOLDER}/principals/key"
     if policy.sign_key_secret is not None:
         found["sign_key_file"] = f"{_SECRETS_FOLDER}/sign/key.pem"
+        # What was signed with a key of before is there as well.
+        found["keys"] = _public_keys(blueprint.resource)
     found["unsigned"] = policy.unsigned
     if policy.rate is not None:
         found["rate"] = policy.rate
@@ -187,12 +189,17 @@ def _take(blueprint: AuditBlueprint) -> dict[str, Any]:
     return found
 
 
+def _public_keys(resource: AuditJob | StoreSnapshot) -> list[str]:
+    count = len(resource.spec.keys) if isinstance(resource, AuditJob) else 0
+    return [f"{_SECRETS_FOLDER}/key-{number}/key.pem" for number in range(count)]
+
+
 def _audit(job: AuditJob, place: str) -> dict[str, Any]:
     spec = job.spec
     ledgers = spec.ledgers or ""
     return {
         "jobs": list(spec.jobs),
-        "keys": [f"{_SECRETS_FOLDER}/key-{number}/key.pem" for number in range(len(spec.keys))],
+        "keys": _public_keys(job),
         "unsigned": spec.snapshots.unsigned,
         "ledgers": f"{place}/{ledgers}" if ledgers and not ledgers.startswith("s3://") else ledgers,
         "master": spec.spark.master,

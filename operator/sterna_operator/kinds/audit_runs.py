@@ -76,7 +76,7 @@ def read(
     over = _over(job)
     started_ms = parse_timestamp(str(status.get("startTime") or metadata["creationTimestamp"]))
     if over is None:
-        return Running(run, started_ms, _waiting(of_it) or (refused if not of_it else None))
+        return Running(run, started_ms, _waiting(of_it) if of_it else refused or known_fault)
     scheduled_ms = _scheduled(metadata, prefix)
     words = []
     for pod in reversed(of_it):
