@@ -59,6 +59,11 @@ class Maintenance(StatusModel):
     since: Time
     """When the last of them was done, or it began. After a while without any AuditJobs go on all the same."""
 
+    leaving: list[str] = Field(
+        default_factory=list, max_length=_BROKERS_MAX, json_schema_extra={"items": {"type": "string", "maxLength": 64}}
+    )
+    """The brokers that are empty and go as soon as AuditJobs have taken a last snapshot of them."""
+
 
 class ClusterStatus(Status):
     """What the operator says of a cluster."""

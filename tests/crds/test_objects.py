@@ -80,7 +80,7 @@ FULL: dict[type[Status], Status] = {
         external_urls=["sternas://b0:7222"],
         connection_secret="prod-connection",
         certificate_not_after="2030-01-31T18:00:00Z",
-        maintenance=Maintenance(reason="Rolling", left=2, since=_NOW),
+        maintenance=Maintenance(reason="Scaling", left=1, since=_NOW, leaving=["prod-broker-1"]),
         brokers=[
             BrokerStatus(
                 name="prod-broker-0",

@@ -133,6 +133,39 @@ def test_an_emptied_broker_goes_only_when_audits_stand_back() -> None:
     assert _maintenance(world) is None
 
 
+def test_an_emptied_broker_goes_only_when_a_last_snapshot_of_it_was_taken_however_long_that_takes() -> None:
+    world = settled({"brokers": 2})
+    taking = replace(QUIET, takes_last="nightly")
+    _see(world, taking, now_ms=5_000)
+    world.edit({"brokers": 1})
+    for _ in range(3):
+        world.reconcile()
+    maintenance = _maintenance(world)
+    assert maintenance is not None
+    assert maintenance["leaving"] == ["orders-broker-1"]
+    assert "waits for AuditJob mq/nightly to take a last snapshot of orders-broker-1" in world.message()
+    _see(world, replace(taking, ended={"nightly-last-5": False}), now_ms=10 * HOLD_MS)
+    world.reconcile()
+    assert "could not take a last snapshot: Job nightly-last-5 says why" in world.message()
+    # One of another time is none of this.
+    _see(world, replace(taking, ended={"nightly-last-4": True}))
+    world.reconcile()
+    assert set(world.pods) == {"orders-broker-0", "orders-broker-1"}
+    _see(world, replace(taking, ended={"nightly-last-5": True}))
+    world.settle()
+    assert set(world.pods) == {"orders-broker-0"}
+    assert _maintenance(world) is None
+
+
+def test_force_does_without_a_last_snapshot_and_says_so() -> None:
+    world = settled({"brokers": 2})
+    _see(world, replace(QUIET, takes_last="nightly"))
+    world.edit({"brokers": 1}, annotations={"sterna.dev/force-drain": "true"})
+    said = [one.message for _ in range(4) for one in world.reconcile().announcements]
+    assert set(world.pods) == {"orders-broker-0"}
+    assert any("orders-broker-1 taken away by force, without a last snapshot" in text for text in said)
+
+
 def test_force_waits_for_nobody() -> None:
     world = settled({"brokers": 2})
     _see(world, BUSY)

@@ -57,9 +57,10 @@ class One:
                     standing = children[step.kind, step.name]
                     children[step.kind, step.name] = {**standing, "spec": {**standing["spec"], **step.patch["spec"]}}
                 case RepairObject():
-                    standing = children["CronJob", "nightly"]
-                    assert step.manifest["kind"] == "CronJob"
-                    children["CronJob", "nightly"] = {**standing, "spec": {**standing["spec"], **step.patch["spec"]}}
+                    kind = step.manifest["kind"]
+                    key = (kind, step.manifest["metadata"]["name"])
+                    inner = "spec" if kind == "CronJob" else "data"
+                    children[key] = {**children[key], inner: {**children[key][inner], **step.patch[inner]}}
         self.see(children=children, results=results)
         if made.status is not None:
             self.desired = replace(
@@ -345,6 +346,30 @@ def test_while_brokers_are_changed_no_run_begins_and_afterwards_they_do() -> Non
     one.see(maintenance=None)
     one.settle()
     assert one.cron_job["spec"]["suspend"] is False
+
+
+def test_a_last_snapshot_is_taken_of_brokers_that_leave_and_is_no_run() -> None:
+    one = One()
+    one.settle()
+    since = {"reason": "Scaling", "left": 1, "since": timestamp(CREATED_MS)}
+    one.see(maintenance={**since, "leaving": ["orders-broker-1"]})
+    one.settle()
+    name = f"nightly-last-{CREATED_MS // 1000}"
+    made = one.observed.children["Job", name]
+    run = json.loads(one.observed.children["ConfigMap", "nightly-last"]["data"][audits.RUN_FILE])
+    assert [broker["name"] for broker in run["brokers"]] == ["orders-broker-1"]
+    assert (run["audit"], run["keep"]) == (None, {})
+    volumes = made["spec"]["template"]["spec"]["volumes"]
+    assert volumes[0]["configMap"]["name"] == "nightly-last"
+    # The next one is another Job; and when brokers have gone nothing of it stays.
+    later = timestamp(CREATED_MS + 60_000)
+    one.see(maintenance={**since, "since": later, "leaving": ["orders-broker-1", "orders-broker-0"]})
+    one.settle()
+    jobs = {key[1] for key in one.observed.children if key[0] == "Job"}
+    assert jobs == {f"nightly-last-{CREATED_MS // 1000 + 60}"}
+    one.see(maintenance=None)
+    one.settle()
+    assert set(one.observed.children) == {("ConfigMap", "nightly-run"), ("CronJob", "nightly")}
 
 
 def test_a_maintenance_of_which_nothing_comes_holds_no_run_for_ever() -> None:

@@ -370,6 +370,28 @@ async def test_brokers_are_restarted_between_runs_and_runs_begin_again_afterward
         assert kubelet.restarts == {"mq-broker-0": 1, "mq-broker-1": 1}
         await stage.cron_job("nightly")
         await stage.condition("AuditJob", "nightly", "Clean", "True", "Ok")
+
+        # One of them goes, when a last snapshot of it was taken.
+        world.make_cluster(**{**spec, "brokers": 1}, image="localhost/broker:2")
+
+        def last_job() -> str:
+            answer = world.server.request("GET", path("batch/v1", "Job", world.namespace))
+            found = [one["metadata"] for one in answer.body["items"]]
+            return next((one["name"] for one in found if "sterna.dev/last-of" in one.get("annotations", {})), "")
+
+        last = await eventually(last_job, timeout_s=30.0, what="the Job of the last snapshot")
+        await eventually(
+            lambda: "last snapshot of mq-broker-1" in str(world.condition("MessagingCluster", "mq").get("message")),
+            timeout_s=30.0,
+            what="the cluster waits for the last snapshot",
+        )
+        assert set(kubelet.brokers) == {"mq-broker-0", "mq-broker-1"}
+        stage.end(stage.pod(last), result(last, "ok", ended_ms))
+        stage.over(last)
+        await eventually(lambda: set(kubelet.brokers) == {"mq-broker-0"}, timeout_s=30.0, what="the broker gone")
+        await stage.cron_job("nightly")
+        await eventually(lambda: not last_job(), timeout_s=30.0, what="nothing of the last snapshot left")
+        assert (world.get("AuditJob", "nightly") or {})["status"]["lastRun"]["run"] == job
         # No broker was restarted while another was away, and what is made for audits is nothing of the cluster's.
         assert not kubelet.faults
         kubelet.check()

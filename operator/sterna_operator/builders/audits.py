@@ -24,6 +24,9 @@ from sterna_operator.builders.blueprint import CLUSTER_LABEL, MANAGER, MESSAGING
 AUDIT_LABEL = "sterna.dev/audit"
 """On all that is made for an AuditJob or a StoreSnapshot, runs' Jobs and pods included: whose it is (`label`)."""
 
+LAST_ANNOTATION = "sterna.dev/last-of"
+"""On Jobs that take a last snapshot: of which brokers. They are no runs of the audit."""
+
 RUN_FILE = "run.json"
 STATUS_FILE = "status.json"
 RESULT_FILE = "result.json"
@@ -53,6 +56,8 @@ class AuditBlueprint:
     """How many brokers the cluster has now: more than its spec says while some are being emptied."""
 
     image: str = ""
+    leaving: tuple[str, ...] = ()
+    """What is built for these brokers alone: a last snapshot of them, which is not audited."""
 
     @property
     def name(self) -> str:
@@ -62,7 +67,7 @@ class AuditBlueprint:
     @property
     def settings(self) -> str:
         """The ConfigMap that a run is told by."""
-        return f"{self.name}-run"
+        return last_settings(self.name) if self.leaving else f"{self.name}-run"
 
     @property
     def labels(self) -> dict[str, str]:
@@ -100,6 +105,16 @@ def label(kind: str, name: str) -> str:
     return f"{kind.lower()}.{name}"
 
 
+def last_settings(name: str) -> str:
+    """The ConfigMap that an AuditJob's last snapshots of brokers are told by."""
+    return f"{name}-last"
+
+
+def last_run(name: str, since_ms: int) -> str:
+    """The Job that takes an AuditJob's last snapshots of brokers, for a maintenance that began then."""
+    return f"{name}-last-{since_ms // 1000}"
+
+
 def result_name(run: str) -> str:
     """The ConfigMap that keeps a run's result."""
     return f"{run}-result"
@@ -117,6 +132,7 @@ def settings(blueprint: AuditBlueprint) -> dict[str, Any]:
 def run_file(blueprint: AuditBlueprint) -> dict[str, Any]:
     """What a run is told. Where secrets are, never what they are."""
     resource, place = blueprint.resource, _place(blueprint)
+    job = resource if isinstance(resource, AuditJob) and not blueprint.leaving else None
     return {
         "job": f"{blueprint.namespace}/{blueprint.name}",
         "cluster": blueprint.audited.etcd_name,
@@ -124,9 +140,9 @@ def run_file(blueprint: AuditBlueprint) -> dict[str, Any]:
         "connect": _connect(blueprint),
         "snapshots": f"{place}/snapshots",
         "take": _take(blueprint),
-        "audit": _audit(resource, place) if isinstance(resource, AuditJob) else None,
+        "audit": _audit(job, place) if job is not None else None,
         "results": f"{place}/results",
-        "keep": _keep(resource) if isinstance(resource, AuditJob) else {},
+        "keep": _keep(job) if job is not None else {},
     }
 
 
@@ -138,7 +154,7 @@ def _place(blueprint: AuditBlueprint) -> str:
 def _brokers(blueprint: AuditBlueprint) -> list[dict[str, str]]:
     cluster, resource = blueprint.audited, blueprint.resource
     scheme = "sterna" if cluster.spec.tls is None else "sternas"
-    chosen = resource.spec.brokers if isinstance(resource, StoreSnapshot) else []
+    chosen = resource.spec.brokers if isinstance(resource, StoreSnapshot) else blueprint.leaving
     names = [f"{cluster.metadata.name}-broker-{ordinal}" for ordinal in range(blueprint.replicas)]
     return [
         # The broker's own Service: it leads there while the broker is not ready, too.
@@ -238,6 +254,13 @@ def cron_job(blueprint: AuditBlueprint, job: AuditJob, *, is_held: bool) -> dict
 def job(blueprint: AuditBlueprint) -> dict[str, Any]:
     """The Job of a StoreSnapshot."""
     return blueprint.object("batch/v1", "Job", blueprint.name, spec=_job_spec(blueprint))
+
+
+def last_job(blueprint: AuditBlueprint, since_ms: int) -> dict[str, Any]:
+    """The Job that takes the last snapshots of the brokers that are `leaving`."""
+    made = blueprint.object("batch/v1", "Job", last_run(blueprint.name, since_ms), spec=_job_spec(blueprint))
+    made["metadata"]["annotations"] = {LAST_ANNOTATION: ",".join(blueprint.leaving)}
+    return made
 
 
 def _job_spec(blueprint: AuditBlueprint) -> dict[str, Any]:

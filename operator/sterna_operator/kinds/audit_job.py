@@ -10,7 +10,7 @@ back.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sterna_resources.audit_job import AuditJob
@@ -101,6 +101,7 @@ def plan(desired: Desired, observed: Observed) -> Plan:
         steps += _suspended(desired, observed)
         return _told(desired, observed, history, steps, hold, schedule)
     wanted = children(desired.resource, observed.blueprint, is_held=hold is not None)
+    wanted += _lasts(desired, observed)
     if (foreign := _foreign(desired, observed, [*wanted, *_manifests(steps)])) is not None:
         text = f"{foreign} exists already and is not this AuditJob's: rename one of them"
         return _told(desired, observed, history, [], Hold("NameClaimed", text, is_stalled=True), schedule)
@@ -147,6 +148,16 @@ def _hold(desired: Desired, observed: Observed) -> Hold | None:
     return None
 
 
+def _lasts(desired: Desired, observed: Observed) -> list[dict[str, Any]]:
+    """The last snapshots of brokers that wait for it before they go."""
+    leaving = tuple((observed.maintenance or {}).get("leaving") or ())
+    if not leaving or observed.maintenance is None or desired.resource.spec.suspend or observed.misfit:
+        return []
+    blueprint = replace(observed.blueprint, leaving=leaving)
+    since_ms = cluster_interlock.since_ms(observed.maintenance)
+    return [differences.stamped(one) for one in (audits.settings(blueprint), audits.last_job(blueprint, since_ms))]
+
+
 # Steps
 
 
@@ -158,13 +169,17 @@ def _kept_results(observed: Observed, history: audit_status.History) -> list[Ste
         if one.run not in observed.results:
             manifest = differences.stamped(audits.result(observed.blueprint, one.run, one.status, one.told))
             steps.append(ApplyObject(f"keep the result of run {one.run}: {one.verdict}", manifest, is_new=True))
-    kept = {audits.result_name(one.run) for one in history.kept}
+    kept = {audits.result_name(one.run) for one in history.kept} | {observed.blueprint.settings}
+    if (observed.maintenance or {}).get("leaving"):
+        kept |= {audits.last_settings(observed.blueprint.name)}
+        kept |= {audits.last_run(observed.blueprint.name, cluster_interlock.since_ms(observed.maintenance or {}))}
     for (kind, name), child in sorted(observed.children.items()):
         is_ours = is_owned_by(observed.blueprint.uid, child) and "deletionTimestamp" not in child["metadata"]
-        if kind == "ConfigMap" and is_ours and name != observed.blueprint.settings and name not in kept:
-            where = ("v1", kind, child["metadata"]["namespace"], name)
+        is_last = kind == "Job" and audits.LAST_ANNOTATION in (child["metadata"].get("annotations") or {})
+        if (kind == "ConfigMap" or is_last) and is_ours and name not in kept:
+            where = (child["apiVersion"], kind, child["metadata"]["namespace"], name)
             metadata = child["metadata"]
-            summary = f"remove {kind} {name}, a result that is kept no longer"
+            summary = f"remove {kind} {name}, which is kept no longer"
             steps.append(RemoveObject(summary, *where, metadata["uid"], metadata["resourceVersion"]))
     return steps
 
@@ -176,6 +191,8 @@ def _applied(observed: Observed, wanted: Iterable[Mapping[str, Any]]) -> list[St
         standing = observed.children.get((kind, name))
         if standing is None:
             steps.append(ApplyObject(f"create {kind} {name}", manifest, is_new=True))
+        if standing is None or kind == "Job":
+            # A Job cannot be changed.
             continue
         step = put_right(manifest, standing, observed.put_back.get(standing["metadata"]["uid"], ()))
         if step is not None:

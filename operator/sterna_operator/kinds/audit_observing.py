@@ -67,7 +67,12 @@ class AuditJobKind:
         if desired.is_deleting:
             return Decision(Plan())
         around = await _around(view, object, resource)
-        runs = [_run(around, job, desired.status, prefix=desired.key.name) for job in around.jobs]
+        lasts = {job["metadata"]["name"] for job in around.jobs if _is_last(job)}
+        runs = [
+            _run(around, job, desired.status, prefix=desired.key.name)
+            for job in around.jobs
+            if job["metadata"]["name"] not in lasts
+        ]
         observed = audit_job.Observed(
             now_ms=view.now_ms(),
             cluster=around.cluster,
@@ -141,17 +146,26 @@ class StoreSnapshotKind:
         return []
 
 
-async def audits_of(view: View, cluster: Key) -> tuple[AuditSeen, ...]:
+async def audits_of(view: View, cluster: MessagingCluster, cluster_key: Key) -> tuple[AuditSeen, ...]:
     """The runs of a cluster's AuditJobs and StoreSnapshots, as far as they concern whoever touches its brokers."""
     found = []
-    for object in await _audit_objects(view, cluster):
+    for object in await _audit_objects(view, cluster_key):
         key = key_of(object)
+        if not cluster.spec.allowed_namespaces.allow(key.namespace, cluster_key.namespace):
+            # Whom the cluster does not let in keeps nobody from anything.
+            continue
         if "deletionTimestamp" in object["metadata"] or (object.get("status") or {}).get("taken") is not None:
             continue
         selector = f"{AUDIT_LABEL}={audits.label(key.kind, key.name)}"
         jobs = await view.kube.list("batch/v1", "Job", key.namespace, labels=selector)
         running = tuple(sorted(job["metadata"]["name"] for job in jobs if not audit_runs.is_over(job)))
-        found.append(AuditSeen(str(key), await _begins_no_run(view, key, object), running))
+        spec = object["spec"]
+        # One that is suspended or paused by somebody takes no snapshots, and nobody waits for any.
+        is_at_work = key.kind == AUDIT_JOB and not spec.get("suspend") and spec.get("paused") is None
+        ended = {job["metadata"]["name"]: audit_runs.is_well(job) for job in jobs if audit_runs.is_over(job)}
+        found.append(
+            AuditSeen(str(key), await _begins_no_run(view, key, object), running, key.name if is_at_work else "", ended)
+        )
     return tuple(found)
 
 
@@ -231,6 +245,11 @@ async def _around(view: View, object: Mapping[str, Any], resource: AuditJob | St
         misfit=_misfit(blueprint) if cluster is not None else "",
         maintenance=((cluster_object or {}).get("status") or {}).get("maintenance"),
     )
+
+
+def _is_last(job: Mapping[str, Any]) -> bool:
+    """Whether a Job takes the last snapshot of a broker that leaves, and is no run of an audit."""
+    return audits.LAST_ANNOTATION in (job["metadata"].get("annotations") or {})
 
 
 def _cluster(object: Mapping[str, Any] | None) -> MessagingCluster | None:

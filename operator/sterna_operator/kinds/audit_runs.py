@@ -99,6 +99,12 @@ def is_over(job: Mapping[str, Any]) -> bool:
     return _over(job) is not None
 
 
+def is_well(job: Mapping[str, Any]) -> bool:
+    """Whether a Job has ended well."""
+    over = _over(job)
+    return over is not None and over["type"] == "Complete"
+
+
 def _over(job: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """What a Job says of its end; None: it goes on."""
     for one in (job.get("status") or {}).get("conditions") or ():

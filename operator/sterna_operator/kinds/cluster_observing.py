@@ -190,7 +190,7 @@ async def _observe(view: View, desired: Desired) -> Observed:
         secrets=await _secrets(view, desired),
         put_back=view.put_back.all(),
         members=_members(view, Key(CLUSTER, desired.namespace, name)),
-        audits=await audits_of(view, Key(CLUSTER, desired.namespace, name)),
+        audits=await audits_of(view, desired.cluster, Key(CLUSTER, desired.namespace, name)),
         has_pod_monitors=pod_monitors is not None,
         has_certificates=certificates is not None,
         namespace_is_going=going,

@@ -71,8 +71,8 @@ def plan(desired: Desired, observed: Observed) -> Plan:
     scaling = _scaling(desired, observed)
     blueprint, issued = _blueprint(desired, observed, scaling.replicas)
     interlock = _interlock(desired, observed, scaling, blueprint)
-    if interlock.waits and not _is_forced(desired):
-        scaling = _scaling(desired, observed, held=interlock.waits)
+    if (held := interlock.waits or interlock.keeps) and not _is_forced(desired):
+        scaling = _scaling(desired, observed, held=held)
         blueprint, issued = _blueprint(desired, observed, scaling.replicas)
     observed = replace(observed, secrets={**observed.secrets, **issued})
     wanted = children(blueprint, observed, issued)
@@ -123,6 +123,7 @@ def plan(desired: Desired, observed: Observed) -> Plan:
         *_announcements(observed, scaling, rolling, steps, missing),
         *(Announcement(Reason.NotServing, text) for text in cluster_status.warnings(facts)),
         *([Announcement(Reason.CertificateInvalid, judged.fault)] if judged is not None and judged.fault else []),
+        *cluster_interlock.announced(interlock, is_forced=_is_forced(desired)),
     )
     return Plan(tuple(steps), status, announced, None if settled else _AGAIN_S)
 
@@ -374,12 +375,12 @@ def _is_forced(desired: Desired) -> bool:
 def _interlock(desired: Desired, observed: Observed, scaling: Scaling, blueprint: Blueprint) -> Interlock:
     """Whether brokers may be touched now, beside the runs of AuditJobs."""
     rolling = cluster_rolling.decide(observed.pods, blueprint.replicas, blueprint.settings_hash, _serving(observed))
-    standing = _standing_replicas(desired, observed)
+    standing = _standing_replicas(desired, observed) or 0
     return cluster_interlock.decide(
         desired.status.get("maintenance"),
         observed.audits,
         outdated=rolling.outdated,
-        removable=max(0, (standing or 0) - scaling.replicas),
+        leaving=[blueprint.broker(ordinal) for ordinal in range(scaling.replicas, standing)],
         are_all_serving=len(_serving(observed)) >= blueprint.replicas,
         now_ms=observed.now_ms,
     )
