@@ -158,7 +158,8 @@ async def audits_of(view: View, cluster: MessagingCluster, cluster_key: Key) -> 
             continue
         selector = f"{AUDIT_LABEL}={audits.label(key.kind, key.name)}"
         jobs = await view.kube.list("batch/v1", "Job", key.namespace, labels=selector)
-        running = tuple(sorted(job["metadata"]["name"] for job in jobs if not audit_runs.is_over(job)))
+        runs = (job for job in jobs if not audit_runs.is_over(job) and not _is_last(job))
+        running = tuple(sorted(job["metadata"]["name"] for job in runs))
         spec = object["spec"]
         # One that is suspended or paused by somebody takes no snapshots, and nobody waits for any.
         is_at_work = key.kind == AUDIT_JOB and not spec.get("suspend") and spec.get("paused") is None
