@@ -85,7 +85,8 @@ def _call_it_confirmed(folder: Path) -> None:
     for file in folder.glob("*.ledger"):
         content = file.read_bytes()
         head, begin = form.head_of(content) or ({}, 0)
-        raws, at, number = [], begin, 0
+        raws: list[form.Raw] = []
+        at, number = begin, 0
         while at < len(content):
             size = int.from_bytes(content[at : at + 4], "little")
             raws += form.records_of(content[at : at + 12], content[at + 12 : at + 12 + size], number, at)

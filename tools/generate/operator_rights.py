@@ -51,8 +51,8 @@ it:
   namespace names, watches each of them by name, and never lists; its account could do otherwise.
 - **Make, change and delete ServiceAccounts**, those of others among them. It cannot bind a role to one; but one
   that it makes under the name of an account that was deleted has whatever is bound to that name still.
-- **Delete and change what is not Sterna's**: StatefulSets, Jobs, CronJobs, Services, ConfigMaps, pods, disruption budgets and
-  network policies of the namespace. Deleting network policies opens what they closed; a Service can be made to lead
+- **Delete and change what is not Sterna's**: StatefulSets, Jobs, CronJobs, Services, ConfigMaps, pods, disruption
+  budgets and network policies of the namespace. Deleting network policies opens what they closed; a Service can be made to lead
   elsewhere.
 - **Have volumes deleted**, by making a claim belong to something that goes; it may not delete them itself.
 - **Have certificates issued** by the issuers of cert-manager that the namespace can use.
