@@ -40,8 +40,8 @@ The token is in the operator's pod. Whoever may run a command in that pod, make 
 token of its account, or has its node, has these rights. Much of it follows from the table only when one thinks of
 it:
 
-- **Run any program as any account.** Who may create StatefulSets, Jobs or CronJobs may have pods made: of any image, with any
-  command, under any ServiceAccount of the namespace, with that account's token and so with all its rights, and with
+- **Run any program as any account.** Who may create StatefulSets, Jobs or CronJobs may have pods made: of any image,
+  with any command, under any ServiceAccount of the namespace, with that account's token and so with all its rights, and with
   any Secret, ConfigMap and volume claim of the namespace mounted. Where the namespace does not enforce a profile of
   pod security, with the node's files and devices, too, and that is the node. For the whole cluster this includes
   `kube-system`: **the token of an operator with a ClusterRole is as good as an administrator's of the whole
@@ -52,8 +52,8 @@ it:
 - **Make, change and delete ServiceAccounts**, those of others among them. It cannot bind a role to one; but one
   that it makes under the name of an account that was deleted has whatever is bound to that name still.
 - **Delete and change what is not Sterna's**: StatefulSets, Jobs, CronJobs, Services, ConfigMaps, pods, disruption
-  budgets and network policies of the namespace. Deleting network policies opens what they closed; a Service can be made to lead
-  elsewhere.
+  budgets and network policies of the namespace. Deleting network policies opens what they closed; a Service can be
+  made to lead elsewhere.
 - **Have volumes deleted**, by making a claim belong to something that goes; it may not delete them itself.
 - **Have certificates issued** by the issuers of cert-manager that the namespace can use.
 - **Do everything with messages**: it decides who the clusters' users are, and what their pods run.
