@@ -7,6 +7,7 @@ import pytest
 from ruamel.yaml import YAML
 from sterna_operator.kube import path
 
+from tests.operator.audit_objects import AUDIT, SNAPSHOT
 from tests.operator.broker_double import BrokerDouble
 from tests.operator.conftest import MakeOperator
 from tests.operator.worlds import World
@@ -39,6 +40,11 @@ async def test_roles_in_two_namespaces_are_enough(world: World, operator: MakeOp
         world.secret("her-password", "two")
         await eventually(lambda: broker.credentials.get("ann") == 2, timeout_s=30.0)
         broker.messages["blocked"] = 1
+        world.apply("AuditJob", "nightly", AUDIT)
+        audit = path("batch/v1", "CronJob", world.namespace, "nightly")
+        await eventually(lambda: world.server.request("GET", audit).ok, what="the CronJob")
+        world.apply("StoreSnapshot", "once", SNAPSHOT)
+        await world.reason("StoreSnapshot", "once", "Invalid")
         world.apply("Queue", "blocked", {"deletionPolicy": "onlyIfEmpty"}, namespace=guest, ref=world.namespace)
         await world.ready("Queue", "blocked", namespace=guest)
         brokers = path("apps/v1", "StatefulSet", world.namespace, "mq-broker")

@@ -41,11 +41,11 @@ token of its account, or has its node, has these rights. Much of it follows from
 it:
 
 - **Run any program as any account.** Who may create StatefulSets, Jobs or CronJobs may have pods made: of any image,
-  with any command, under any ServiceAccount of the namespace, with that account's token and so with all its rights, and with
-  any Secret, ConfigMap and volume claim of the namespace mounted. Where the namespace does not enforce a profile of
-  pod security, with the node's files and devices, too, and that is the node. For the whole cluster this includes
-  `kube-system`: **the token of an operator with a ClusterRole is as good as an administrator's of the whole
-  cluster.**
+  with any command, under any ServiceAccount of the namespace, with that account's token and so with all its rights,
+  and with any Secret, ConfigMap and volume claim of the namespace mounted. Where the namespace does not enforce a
+  profile of pod security, with the node's files and devices, too, and that is the node. For the whole cluster
+  this includes `kube-system`: **the token of an operator with a ClusterRole is as good as an administrator's of the
+  whole cluster.**
 - **Read, make and change any Secret** whose name it knows, and by a pod that mounts it as well. Kubernetes cannot
   limit rights to "the Secrets that manifests name". The operator reads by name those that a manifest in the same
   namespace names, watches each of them by name, and never lists; its account could do otherwise.
