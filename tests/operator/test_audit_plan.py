@@ -208,6 +208,17 @@ def test_an_object_of_somebody_elses_is_left_alone_and_said() -> None:
     assert _said(planned, "Stalled") == ("True", "NameClaimed")
 
 
+def test_a_result_never_takes_the_place_of_somebody_elses_object_whatever_else_is_wrong() -> None:
+    one = One()
+    ran = one.ran(0)
+    name = f"{ran.run}-result"
+    one.see(children={("ConfigMap", name): {"kind": "ConfigMap", "metadata": {"name": name, "uid": "x"}}})
+    one.see(ended=(ran,), cluster=replace(SEEN, is_there=False), now_ms=ran.ended_ms)
+    planned = one.plan()
+    assert planned.steps == ()
+    assert _said(planned, "Stalled") == ("True", "NameClaimed")
+
+
 def test_before_any_run_nothing_is_clean_and_nothing_stale() -> None:
     planned = One().settle()
     assert _said(planned, "Clean") == ("Unknown", "NoVerdict")
@@ -418,8 +429,11 @@ def test_a_run_that_ends_when_its_cluster_is_gone_is_kept_all_the_same() -> None
     assert one.results == {f"{ran.run}-result"}
 
 
-def test_a_schedule_that_cannot_be_read_is_said_by_its_field() -> None:
-    planned = One({"schedule": "0 25 * * *"}).plan()
+def test_a_schedule_that_cannot_be_read_is_said_by_its_field_and_what_stands_goes_on() -> None:
+    standing, wrong = One(), One({"schedule": "0 25 * * *"})
+    standing.settle()
+    wrong.see(children=standing.observed.children)
+    planned = wrong.plan()
     assert _said(planned, "Stalled") == ("True", "Invalid")
     assert "spec.schedule: '0 25 * * *'" in One.as_written(planned, "Ready")["message"]
     assert planned.steps == ()

@@ -92,19 +92,19 @@ def plan(desired: Desired, observed: Observed) -> Plan:
         status=desired.status,
     )
     steps = _kept_results(observed, history)
-    hold = _hold(desired, observed)
+    hold, schedule, wanted = _hold(desired, observed), None, list[dict[str, Any]]()
     try:
         schedule = Schedule(spec.schedule, spec.time_zone)
     except ScheduleError as error:
-        return _told(desired, observed, history, steps, Hold("Invalid", str(error), is_stalled=True), None)
-    if hold is not None and not hold.has_cluster:
-        steps += _suspended(desired, observed)
-        return _told(desired, observed, history, steps, hold, schedule)
-    wanted = children(desired.resource, observed.blueprint, is_held=hold is not None)
-    wanted += _lasts(desired, observed)
+        # What stands goes on by the schedule that it has.
+        hold = Hold("Invalid", str(error), is_stalled=True, is_buildable=False, suspends=False)
+    if hold is None or hold.is_buildable:
+        wanted = children(desired.resource, observed.blueprint, is_held=hold is not None) + _lasts(desired, observed)
     if (foreign := _foreign(desired, observed, [*wanted, *_manifests(steps)])) is not None:
         text = f"{foreign} exists already and is not this AuditJob's: rename one of them"
         return _told(desired, observed, history, [], Hold("NameClaimed", text, is_stalled=True), schedule)
+    if hold is not None and not hold.is_buildable and hold.suspends:
+        steps += _suspended(desired, observed)
     steps += _applied(observed, wanted)
     return _told(desired, observed, history, steps, hold, schedule)
 
@@ -116,7 +116,10 @@ class Hold:
     reason: str
     text: str
     is_stalled: bool = False
-    has_cluster: bool = True
+    is_buildable: bool = True
+    """Whether it is known what a run would be told: else what stands stays as it is, but for being suspended."""
+
+    suspends: bool = True
     again_s: float | None = None
 
 
@@ -129,16 +132,16 @@ def children(job: AuditJob, blueprint: AuditBlueprint, *, is_held: bool) -> list
 def _hold(desired: Desired, observed: Observed) -> Hold | None:
     cluster = observed.cluster
     if not cluster.is_there:
-        return Hold("ReferenceMissing", f"there is no {cluster.label}", has_cluster=False)
+        return Hold("ReferenceMissing", f"there is no {cluster.label}", is_buildable=False)
     if not cluster.allows:
         text = f"{cluster.label} does not allow objects of namespace {desired.key.namespace} (spec.allowedNamespaces)"
-        return Hold("NotAllowed", text, is_stalled=True, has_cluster=False)
+        return Hold("NotAllowed", text, is_stalled=True, is_buildable=False)
     if cluster.is_going:
-        return Hold("ReferenceMissing", f"{cluster.label} is being deleted", is_stalled=True, has_cluster=False)
+        return Hold("ReferenceMissing", f"{cluster.label} is being deleted", is_stalled=True, is_buildable=False)
     if observed.blueprint.cluster is None:
-        return Hold("ReferenceMissing", f"{cluster.label} cannot be read", has_cluster=False)
+        return Hold("ReferenceMissing", f"{cluster.label} cannot be read", is_buildable=False)
     if observed.misfit:
-        return Hold("Invalid", observed.misfit, is_stalled=True)
+        return Hold("Invalid", observed.misfit, is_stalled=True, is_buildable=False)
     if observed.missing:
         return Hold("ReferenceMissing", f"waits for {', '.join(observed.missing)}", again_s=_AGAIN_S)
     if why := cluster_interlock.holds(observed.maintenance, observed.now_ms):
