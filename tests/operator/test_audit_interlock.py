@@ -55,6 +55,14 @@ def test_no_broker_is_restarted_before_audits_stand_back(audit: AuditSeen) -> No
     assert _maintenance(world) is None, "audits go on"
 
 
+def test_nothing_is_touched_before_it_stands_in_the_status_that_it_will_be() -> None:
+    world = _changed(QUIET)
+    assert not [step for step in world.reconcile().steps if isinstance(step, RemoveObject)]
+    assert (_maintenance(world) or {})["left"] == 3
+    world.reconcile()
+    assert world.restarted == ["orders-broker-2"]
+
+
 def test_a_run_is_waited_for_so_long_and_no_longer_and_so_for_each_broker() -> None:
     world = _changed(BUSY)
     world.reconcile()

@@ -79,6 +79,9 @@ def decide(
     if leaving:
         maintenance["leaving"] = list(leaving)
     waits = _waits(seen) if now_ms - began_ms <= WAIT_MS else ""
+    if standing is None and not waits:
+        # What is suspended may be so because of a maintenance before, and about to go on: it stands there first.
+        waits = "waits for AuditJobs to hear of it"
     return Interlock(maintenance, waits, _keeps(seen, leaving, began_ms) if leaving else "")
 
 
