@@ -6,6 +6,7 @@ the broker, the operator and every tool. What a set of manifests means together 
 is the broker's.
 """
 
+from sterna_resources.audit_job import AuditJob, AuditJobSpec
 from sterna_resources.bridge import Bridge, BridgeSource, BridgeSpec, BridgeTarget
 from sterna_resources.broker import (
     Broker,
@@ -35,6 +36,7 @@ from sterna_resources.reading import (
 )
 from sterna_resources.resource import API_VERSION, Resource
 from sterna_resources.store import Store, StoreSpec
+from sterna_resources.store_snapshot import StoreSnapshot, StoreSnapshotSpec
 from sterna_resources.topic import Topic, TopicSpec
 from sterna_resources.topology import ClusterRef, Paused, TopologyResource, TopologySpec
 from sterna_resources.user import User, UserSpec
@@ -44,6 +46,8 @@ __all__ = [
     "KINDS",
     "KUBERNETES_KINDS",
     "TOPOLOGY_KINDS",
+    "AuditJob",
+    "AuditJobSpec",
     "Bridge",
     "BridgeSource",
     "BridgeSpec",
@@ -73,6 +77,8 @@ __all__ = [
     "QueueSpec",
     "Resource",
     "Store",
+    "StoreSnapshot",
+    "StoreSnapshotSpec",
     "StoreSpec",
     "Topic",
     "TopicSpec",

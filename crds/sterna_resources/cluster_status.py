@@ -47,6 +47,24 @@ class BrokerStatus(StatusModel):
     it from that: scheduler, kubelet, or the API server, which lets no pod be made."""
 
 
+class Maintenance(StatusModel):
+    """Brokers are about to be restarted or taken away, or are, so that no run of an AuditJob is begun."""
+
+    reason: Literal["Rolling", "Scaling"]
+    """What is done: brokers are restarted one by one, or taken away."""
+
+    left: Count = 0
+    """How many brokers are still to be restarted or taken away."""
+
+    since: Time
+    """When the last of them was done, or it began. After a while without any AuditJobs go on all the same."""
+
+    leaving: list[str] = Field(
+        default_factory=list, max_length=_BROKERS_MAX, json_schema_extra={"items": {"type": "string", "maxLength": 64}}
+    )
+    """The brokers that are empty and go as soon as AuditJobs have taken a last snapshot of them."""
+
+
 class ClusterStatus(Status):
     """What the operator says of a cluster."""
 
@@ -95,6 +113,9 @@ class ClusterStatus(Status):
 
     certificate_not_after: Time | None = None
     """When the certificate ends that brokers show."""
+
+    maintenance: Maintenance | None = None
+    """What AuditJobs of the cluster wait for, if there are any."""
 
     brokers: list[BrokerStatus] = Field(
         default_factory=list,

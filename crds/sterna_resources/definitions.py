@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sterna_resources import names
-from sterna_resources.kinds import KUBERNETES_KINDS, TOPOLOGY_KINDS
+from sterna_resources.kinds import KUBERNETES_KINDS
 from sterna_resources.resource import GROUP, VERSION
 from sterna_resources.rules import KEYWORD
 from sterna_resources.schema import described
@@ -97,6 +97,22 @@ NAMES: dict[str, Names] = {
         ("su",),
         (_CLUSTER, Column("User", ".status.claim"), Column("Passwords", ".status.credentials", "integer", wide=True)),
     ),
+    "StoreSnapshot": Names("storesnapshots", ("ssn",), (_CLUSTER, Column("Taken", ".status.taken.endedAt", "date"))),
+    "AuditJob": Names(
+        "auditjobs",
+        ("saj",),
+        (
+            _CLUSTER,
+            Column("Schedule", ".spec.schedule"),
+            Column("Suspend", ".spec.suspend", "boolean"),
+            Column("Last run", ".status.lastRun.endedAt", "date"),
+            Column("Verdict", ".status.lastRun.verdict"),
+            Column("Clean", '.status.conditions[?(@.type=="Clean")].status'),
+            Column("Stale", '.status.conditions[?(@.type=="Stale")].status'),
+            Column("Next run", ".status.nextRunAt", wide=True),
+            Column("Report", ".status.lastRun.report", wide=True),
+        ),
+    ),
 }
 
 
@@ -120,7 +136,7 @@ def definition(kind: str) -> dict[str, Any]:
         "subresources": {"status": {}},
         "schema": {"openAPIV3Schema": object_schema(kind)},
     }
-    if kind in TOPOLOGY_KINDS:
+    if kind != "MessagingCluster":
         # kubectl get queues --field-selector spec.clusterRef.name=…: as far as the server can do it (1.31 and later).
         version["selectableFields"] = [{"jsonPath": ".spec.clusterRef.name"}]
     if kind == "MessagingCluster":

@@ -6,6 +6,7 @@ MessagingCluster, and a broker that is given it says that it is not for brokers.
 
 import difflib
 
+from sterna_resources.audit_job import AuditJob
 from sterna_resources.bridge import Bridge
 from sterna_resources.broker import Broker
 from sterna_resources.durable_subscription import DurableSubscription
@@ -13,6 +14,7 @@ from sterna_resources.messaging_cluster import MessagingCluster
 from sterna_resources.queue import Queue
 from sterna_resources.resource import Resource
 from sterna_resources.store import Store
+from sterna_resources.store_snapshot import StoreSnapshot
 from sterna_resources.topic import Topic
 from sterna_resources.topology import TopologyResource
 from sterna_resources.user import User
@@ -27,7 +29,12 @@ TOPOLOGY_KINDS: dict[str, type[TopologyResource]] = {
     "User": User,
 }
 # The kinds that Kubernetes knows: those with a custom resource definition.
-KUBERNETES_KINDS: dict[str, type[Resource]] = {"MessagingCluster": MessagingCluster, **TOPOLOGY_KINDS}
+KUBERNETES_KINDS: dict[str, type[Resource]] = {
+    "MessagingCluster": MessagingCluster,
+    **TOPOLOGY_KINDS,
+    "StoreSnapshot": StoreSnapshot,
+    "AuditJob": AuditJob,
+}
 # The kinds that a broker takes, from a folder, from `sterna apply` or from its cluster.
 KINDS: dict[str, type[Resource]] = {
     "Queue": Queue,

@@ -86,6 +86,42 @@ spec:
   passwordSecret: {name: billing-password}
   overlapSeconds: 600
 """,
+    "StoreSnapshot": """\
+apiVersion: sterna.dev/v1alpha1
+kind: StoreSnapshot
+metadata: {name: before-upgrade}
+spec:
+  clusterRef: {name: trial}
+  snapshots:
+    signKeySecret: {name: snapshot-keys, key: private.pem}
+    principalsKeySecret: {name: snapshot-keys, key: principals}
+  storage: {volumeClaim: snapshots}
+  connect:
+    user: auditor
+    passwordSecret: {name: auditor-password}
+""",
+    "AuditJob": """\
+apiVersion: sterna.dev/v1alpha1
+kind: AuditJob
+metadata: {name: nightly}
+spec:
+  clusterRef: {name: trial}
+  schedule: 0 3 * * *
+  timeZone: Europe/Zurich
+  snapshots:
+    signKeySecret: {name: snapshot-keys, key: private.pem}
+    principalsKeySecret: {name: snapshot-keys, key: principals}
+  keys:
+    - {name: snapshot-keys, key: public.pem}
+  storage:
+    bucket:
+      uri: s3://audits/prod
+      credentialsSecret: audits-bucket
+  connect:
+    user: auditor
+    passwordSecret: {name: auditor-password}
+  retention: {snapshots: "30,90d", results: 365}
+""",
 }
 
 

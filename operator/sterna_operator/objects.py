@@ -12,6 +12,8 @@ from typing import Any
 from sterna_operator.keys import Key
 
 CLUSTER = "MessagingCluster"
+AUDIT_JOB = "AuditJob"
+STORE_SNAPSHOT = "StoreSnapshot"
 
 _ANNOTATIONS = "sterna.dev/"
 _METADATA = (
@@ -49,11 +51,21 @@ def claim_of(object: Mapping[str, Any]) -> str:
     return name if object["kind"] in ("Bridge", CLUSTER) else own
 
 
-def secret_of(object: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Namespace and name of the Secret that holds a User's password."""
-    if object["kind"] != "User":
-        return None
-    return object["metadata"]["namespace"], object["spec"]["passwordSecret"]["name"]
+def secrets_of(object: Mapping[str, Any]) -> set[tuple[str, str]]:
+    """Namespace and name of the Secrets that a User or an audit needs."""
+    namespace, spec = object["metadata"]["namespace"], object.get("spec") or {}
+    if object["kind"] == "User":
+        return {(namespace, spec["passwordSecret"]["name"])}
+    if object["kind"] not in (AUDIT_JOB, STORE_SNAPSHOT):
+        return set()
+    snapshots, connect = spec.get("snapshots") or {}, spec.get("connect") or {}
+    bucket = (spec.get("storage") or {}).get("bucket") or {}
+    named = [snapshots.get("signKeySecret"), snapshots.get("principalsKeySecret"), *(spec.get("keys") or ())]
+    names = [one["name"] for one in (*named, connect.get("passwordSecret"), connect.get("ca")) if one]
+    names += [connect.get("certificateSecret"), bucket.get("credentialsSecret")]
+    # Where it says nothing of an authority, it is the one that the cluster tells applications.
+    names.append(f"{(spec.get('clusterRef') or {}).get('name')}-connection")
+    return {(namespace, name) for name in names if name}
 
 
 class Objects:
@@ -62,6 +74,7 @@ class Objects:
     def __init__(self) -> None:
         self._objects: dict[Key, dict[str, Any]] = {}
         self._gone: dict[Key, int] = {}
+        self._listed: set[tuple[str, str | None]] = set()
         self._of_cluster: defaultdict[Key, set[Key]] = defaultdict(set)
         self._of_claim: defaultdict[tuple[Key, str, str], set[Key]] = defaultdict(set)
         self._of_secret: defaultdict[tuple[str, str], set[Key]] = defaultdict(set)
@@ -85,6 +98,14 @@ class Objects:
     def of_secret(self, namespace: str, name: str) -> set[Key]:
         """The objects that name a Secret."""
         return self._of_secret.get((namespace, name), set())
+
+    def note_listed(self, kind: str, namespace: str | None) -> None:
+        """All objects of a kind, in a namespace or in all (None), have been put here once."""
+        self._listed.add((kind, namespace))
+
+    def has_listed(self, kind: str, namespaces: Iterable[str]) -> bool:
+        """Whether what is not known of a kind in these namespaces (none: in all) is not there."""
+        return all((kind, namespace) in self._listed for namespace in tuple(namespaces) or (None,))
 
     def put(self, object: Mapping[str, Any]) -> bool:
         """Told of an object; whether that is news."""
@@ -125,8 +146,7 @@ class Objects:
         if cluster is not None:
             yield self._of_cluster, cluster
             yield self._of_claim, (cluster, object["kind"], claim_of(object))
-        secret = secret_of(object)
-        if secret is not None:
+        for secret in secrets_of(object):
             yield self._of_secret, secret
 
     def _unlink(self, key: Key, object: Mapping[str, Any]) -> None:

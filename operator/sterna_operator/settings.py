@@ -88,6 +88,9 @@ class OperatorSettings:
     etcd_image: str = ""
     """The image for the etcd that the operator runs for trying."""
 
+    audit_image: str = ""
+    """The image for audits whose manifests name none."""
+
     allowed_etcd_endpoints: tuple[str, ...] = ()
     """The etcds that clusters may name, such as `https://etcd-0.etcd:2379` or `https://*.etcd.svc:2379`; empty: any.
     A cluster that names another is refused, and nothing is sent there."""

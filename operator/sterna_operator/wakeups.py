@@ -13,14 +13,16 @@ from sterna_operator.clusters import Clusters
 from sterna_operator.keys import Key
 from sterna_operator.kube import STERNA_API, Ref
 from sterna_operator.mirror import Change
-from sterna_operator.objects import CLUSTER, Objects, key_of
+from sterna_operator.objects import AUDIT_JOB, CLUSTER, STORE_SNAPSHOT, Objects, cluster_of, key_of
 from sterna_operator.store import ClusterStore
 from sterna_operator.work_queue import Priority, WorkQueue
 
 CLUSTER_LABEL = "sterna.dev/cluster"
+AUDIT_LABEL = "sterna.dev/audit"
 
 _GATHERING_S = 0.2
 _AWAITED = frozenset({"Queue", "Topic", "Store"})
+_AUDITS = {kind.lower(): kind for kind in (AUDIT_JOB, STORE_SNAPSHOT)}
 
 
 class Wakeups:
@@ -44,6 +46,7 @@ class Wakeups:
 
     def on_listed(self, kind: str, namespace: str | None, found: set[Key], version: int) -> None:
         """These are all objects of a kind at this version: what was known besides is gone."""
+        self._objects.note_listed(kind, namespace)
         for key in self._objects.keys(kind):
             if key not in found and namespace in (None, key.namespace) and self._objects.remove(key, version):
                 self._queue.add(key, Priority.USER_CHANGE)
@@ -70,8 +73,21 @@ class Wakeups:
         if not is_news:
             return
         self._queue.add(key, self._urgency(event, key))
-        if key.kind == CLUSTER and _concerns_others(before, self._objects.get(key)):
+        if key.kind != CLUSTER:
+            return
+        if _concerns_others(before, self._objects.get(key)):
             self._wake_cluster(key)
+        elif before is not None:
+            self.on_status(key, before["status"])
+
+    def on_status(self, key: Key, before: Mapping[str, Any]) -> None:
+        """The status of an object is another than `before`; what we write ourselves the watch tells as nothing new."""
+        after = self._objects.get(key)
+        if key.kind != CLUSTER or after is None or before.get("maintenance") == after["status"].get("maintenance"):
+            return
+        for audit in self._objects.of_cluster(key):
+            if audit.kind in _AUDITS.values():
+                self._queue.add(audit, Priority.REFERENCE)
 
     def on_store(self, cluster: Key, changes: Sequence[Change], is_own: bool) -> None:
         """Keys of a cluster's etcd have changed."""
@@ -193,11 +209,23 @@ class Wakeups:
 
     def _on_child(self, object: Mapping[str, Any]) -> None:
         metadata = object["metadata"]
+        if audits := _audits_of(metadata):
+            for key in audits:
+                self._on_child_of_audit(key, object["kind"])
+            return
         # By its owner, too: somebody may have changed the label.
         owners = [one["name"] for one in metadata.get("ownerReferences") or () if one.get("kind") == CLUSTER]
         for name in dict.fromkeys([(metadata.get("labels") or {}).get(CLUSTER_LABEL), *owners]):
             if name:
                 self._queue.add(Key(CLUSTER, metadata["namespace"], name), Priority.REFERENCE)
+
+    def _on_child_of_audit(self, key: Key, kind: str) -> None:
+        self._queue.add(key, Priority.REFERENCE)
+        audit = self._objects.get(key)
+        cluster = cluster_of(audit) if audit is not None else None
+        # Whether a run goes on, or may begin, is what a cluster may wait for.
+        if cluster is not None and kind in ("CronJob", "Job") and _maintenance(self._objects.get(cluster)) is not None:
+            self._queue.add(cluster, Priority.REFERENCE)
 
     def _wake_claimants(self, cluster: Key, change: Change, but: Key | None) -> None:
         assert change.claim is not None
@@ -255,6 +283,22 @@ def _concerns_others(before: Mapping[str, Any] | None, after: Mapping[str, Any] 
     return any(
         before["metadata"].get(name) != after["metadata"].get(name) for name in ("generation", "deletionTimestamp")
     )
+
+
+def _maintenance(cluster: Mapping[str, Any] | None) -> Any:
+    return None if cluster is None else cluster["status"].get("maintenance")
+
+
+def _audits_of(metadata: Mapping[str, Any]) -> set[Key]:
+    """For which AuditJob or StoreSnapshot something was made, by its label and by its owner: either may be changed."""
+    namespace, found = metadata["namespace"], set()
+    kind, _, name = str((metadata.get("labels") or {}).get(AUDIT_LABEL) or "").partition(".")
+    if kind in _AUDITS and name:
+        found.add(Key(_AUDITS[kind], namespace, name))
+    for owner in metadata.get("ownerReferences") or ():
+        if owner.get("kind") in _AUDITS.values():
+            found.add(Key(owner["kind"], namespace, owner["name"]))
+    return found
 
 
 def _is_well(object: Mapping[str, Any] | None) -> bool:

@@ -20,7 +20,7 @@ from sterna_operator.kinds.registry import status_fields
 from sterna_operator.kube import STERNA_API, ConflictError, Kube, KubeError, NotFoundError, Ref, TransientError
 from sterna_operator.leader import Leader, LostLeadError
 from sterna_operator.metrics import Metrics
-from sterna_operator.objects import CLUSTER, Objects, cluster_of
+from sterna_operator.objects import CLUSTER, Objects, cluster_of, key_of
 from sterna_operator.ownership import MANAGED_BY, Ownership
 from sterna_operator.plans import Plan, RemoveFinalizer, Wanted
 from sterna_operator.reasons import Reason
@@ -374,6 +374,7 @@ class Worker:
         }
         self._check_lead()
         self._objects.put(await self._kube.apply(manifest, "status"))
+        self._wakeups.on_status(key_of(object), standing)
         return True
 
     async def _say_failed(self, key: Key, text: str) -> None:

@@ -15,6 +15,9 @@ SECURE: dict[str, Any] = {"etcd": {"managed": {}}, "tls": {"secretName": "tls"}}
 BRIDGE: dict[str, Any] = {**REF, "source": {"queue": "a"}, "targets": [{"queue": "b"}]}
 DURABLE: dict[str, Any] = {**REF, "topic": "news", "clientId": "app"}
 USER: dict[str, Any] = {**REF, "passwordSecret": {"name": "app-password"}}
+UNSIGNED: dict[str, Any] = {"principals": "none", "unsigned": True}
+SNAPSHOT: dict[str, Any] = {**REF, "snapshots": UNSIGNED, "storage": {"volumeClaim": "audits"}}
+AUDIT: dict[str, Any] = {**SNAPSHOT, "schedule": "0 3 * * *"}
 
 # The least that each kind takes.
 LEAST: dict[str, dict[str, Any]] = {
@@ -25,6 +28,8 @@ LEAST: dict[str, dict[str, Any]] = {
     "DurableSubscription": DURABLE,
     "Store": REF,
     "User": USER,
+    "StoreSnapshot": SNAPSHOT,
+    "AuditJob": AUDIT,
 }
 
 
@@ -233,9 +238,78 @@ def _others() -> list[Case]:
     ]
 
 
+def _audits() -> list[Case]:
+    """What StoreSnapshot and AuditJob have in common, and what is the latter's alone."""
+    place = "needs either volumeClaim or bucket, one of them"
+    signed = "needs signKeySecret, or unsigned: true if nobody is to vouch for snapshots, one of them"
+    hashed = "principalsKeySecret is for principals: hashed, and hashed needs it"
+    named = "metadata.name: at most 40 lower-case letters, digits and -"
+    together = "user and passwordSecret go together"
+    key = {"name": "keys", "key": "private.pem"}
+    cases = []
+    for kind, least in (("StoreSnapshot", SNAPSHOT), ("AuditJob", AUDIT)):
+        cases += [
+            Case(kind, least, name="a" * 40),
+            Case(kind, least, named, named, name="a" * 41),
+            Case(kind, least, named, named, name="a.b"),
+            Case(kind, {**least, "storage": {}}, place, place),
+            Case(kind, {**least, "storage": {"volumeClaim": "a", "bucket": {"uri": "s3://abc"}}}, place, place),
+            Case(kind, {**least, "storage": {"bucket": {"uri": "s3://abc/d", "endpoint": "http://minio:9000"}}}),
+            Case(kind, {**least, "storage": {"bucket": {"uri": "s3://abc?x=y"}}}, "should match", "should match"),
+            Case(kind, {**least, "snapshots": {**UNSIGNED, "unsigned": False}}, signed, signed),
+            Case(kind, {**least, "snapshots": {**UNSIGNED, "signKeySecret": key}}, signed, signed),
+            Case(kind, {**least, "snapshots": {**UNSIGNED, "principals": "hashed"}}, hashed, hashed),
+            Case(kind, {**least, "snapshots": {"unsigned": True}}, hashed, hashed),
+            Case(kind, {**least, "snapshots": {**UNSIGNED, "principalsKeySecret": key}}, hashed, hashed),
+            Case(kind, {**least, "snapshots": {"unsigned": True, "principals": "hashed", "principalsKeySecret": key}}),
+            Case(kind, {**least, "snapshots": {**UNSIGNED, "rate": "20M", "waitSeconds": 0}}),
+            Case(kind, {**least, "snapshots": {**UNSIGNED, "rate": "fast"}}, "should match", "should match"),
+            Case(kind, {**least, "connect": {"user": "ann"}}, together, together),
+            Case(kind, {**least, "pod": {"tolerations": [{"key": "a", "value": "b"}]}}),
+            Case(
+                kind,
+                {**least, "pod": {"tolerations": [{"key": "a", "operator": "Exists", "value": "b"}]}},
+                *["value is for operator Equal"] * 2,
+            ),
+            Case(kind, {**least, "pod": {"tolerations": [{}]}}, *["without key, operator has to be Exists"] * 2),
+            Case(kind, {**least, "connect": {"user": "ann", "passwordSecret": {"name": "p"}}}),
+        ]
+    keys = "needs keys, or snapshots.unsigned: true if signatures need not be there, one of them"
+    signing = {"principals": "none", "signKeySecret": key}
+    settings = "the names of Spark's settings begin with spark."
+    return [
+        *cases,
+        Case("StoreSnapshot", {**SNAPSHOT, "brokers": ["prod-broker-0", "prod-broker-1"]}),
+        Case("StoreSnapshot", {**SNAPSHOT, "brokers": ["a", "a"]}, "Duplicate value", "a broker is named twice"),
+        Case("AuditJob", {**AUDIT, "snapshots": signing}, keys, keys),
+        Case("AuditJob", {**AUDIT, "keys": [key]}, keys, keys),
+        Case("AuditJob", {**AUDIT, "snapshots": signing, "keys": [key]}),
+        *(Case("AuditJob", {**AUDIT, "schedule": one}) for one in ("*/5 * * * *", "@daily", "0 3 1 JAN MON-FRI")),
+        *(
+            Case("AuditJob", {**AUDIT, "schedule": one}, "should match", "should match")
+            for one in ("daily", "0 3 * *", "0 3 * * * *", "@every 1h", "0  3 * * *")
+        ),
+        Case("AuditJob", {**AUDIT, "concurrencyPolicy": "Allow"}, "Unsupported value", "'Forbid'"),
+        Case("AuditJob", {**AUDIT, "jobs": ["chain", "fan-out"]}),
+        Case("AuditJob", {**AUDIT, "jobs": ["chain", "chain"]}, "Duplicate value", "an audit is named twice"),
+        Case("AuditJob", {**AUDIT, "retention": {"snapshots": "30,90d", "results": 30}}),
+        Case("AuditJob", {**AUDIT, "retention": {"snapshots": "90d,30"}}, "should match", "should match"),
+        Case("AuditJob", {**AUDIT, "spark": {"master": "spark://a:7077", "conf": {"spark.x": "1"}}}),
+        Case("AuditJob", {**AUDIT, "spark": {"master": "k8s://a"}}, "should match", "should match"),
+        Case("AuditJob", {**AUDIT, "spark": {"conf": {"x": "1"}}}, settings, settings),
+        Case("AuditJob", {**AUDIT, "ledgers": "s3://abc/ledgers"}),
+        Case("AuditJob", {**AUDIT, "ledgers": "ledgers/2030"}),
+        *(
+            Case("AuditJob", {**AUDIT, "ledgers": one}, "should match", "should match")
+            for one in ("../else", "a/../b", "/a", "a/", "s3://abc?x")
+        ),
+        Case("AuditJob", SNAPSHOT, "spec.schedule: Required value", "is missing"),
+    ]
+
+
 def cases() -> list[Case]:
     """The whole table but for clusters."""
-    return [*_names(), *_destinations(), *_bridges(), *_others()]
+    return [*_names(), *_destinations(), *_bridges(), *_others(), *_audits()]
 
 
 def ids(table: Sequence[Case | Change]) -> list[str]:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tests.crds.cases import BRIDGE, CLUSTER, DURABLE, LEAST, REF, USER, Change
+from tests.crds.cases import AUDIT, BRIDGE, CLUSTER, DURABLE, LEAST, REF, SNAPSHOT, UNSIGNED, USER, Change
 
 _MOVE = "an object cannot move to another cluster: delete it and make it there"
 _RENAMED = {
@@ -104,6 +104,25 @@ def _clusters() -> list[Change]:
     ]
 
 
+def _snapshots() -> list[Change]:
+    """A snapshot is taken once: nothing of it can be changed, nor by a detour; an audit's schedule and place can."""
+    kind, said = "StoreSnapshot", "a StoreSnapshot is taken once, and cannot be changed: make another"
+    rated = {**SNAPSHOT, "snapshots": {**UNSIGNED, "rate": "1M"}}
+    return [
+        Change(kind, (SNAPSHOT, SNAPSHOT)),
+        # Saying what holds anyway is no change.
+        Change(kind, (SNAPSHOT, {**SNAPSHOT, "activeDeadlineSeconds": 3_600, "connect": {}}, SNAPSHOT)),
+        Change(kind, (SNAPSHOT, {**SNAPSHOT, "activeDeadlineSeconds": 3_601}), said),
+        Change(kind, (SNAPSHOT, {**SNAPSHOT, "brokers": ["a"]}), said),
+        Change(kind, ({**SNAPSHOT, "brokers": ["a"]}, SNAPSHOT), said),
+        Change(kind, (SNAPSHOT, {**SNAPSHOT, "storage": {"volumeClaim": "other"}}), said),
+        Change(kind, (SNAPSHOT, rated), said),
+        Change(kind, (rated, SNAPSHOT), said),
+        Change(kind, (SNAPSHOT, {**SNAPSHOT, "image": "x"}), said),
+        Change("AuditJob", (AUDIT, {**AUDIT, "schedule": "@hourly", "suspend": True, "storage": {"volumeClaim": "b"}})),
+    ]
+
+
 def changes() -> list[Change]:
     """The whole table."""
     free = [
@@ -113,4 +132,4 @@ def changes() -> list[Change]:
         Change("Store", (REF, {**REF, "mode": "async", "quotaBytes": 5}, REF)),
         Change("User", (USER, {**USER, "passwordSecret": {"name": "other", "key": "p"}, "revokeImmediately": True})),
     ]
-    return [*_moves(), *_renamings(), *_subscriptions(), *_clusters(), *free]
+    return [*_moves(), *_renamings(), *_subscriptions(), *_clusters(), *_snapshots(), *free]

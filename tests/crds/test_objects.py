@@ -4,7 +4,16 @@ import re
 from typing import Any
 
 import pytest
-from sterna_resources.cluster_status import BrokerStatus, ClusterStatus
+from sterna_resources.audit_status import (
+    AuditJobStatus,
+    RunningStatus,
+    RunStatus,
+    SnapshotTaken,
+    StoreSnapshotStatus,
+    VerdictCounts,
+    WorstFinding,
+)
+from sterna_resources.cluster_status import BrokerStatus, ClusterStatus, Maintenance
 from sterna_resources.definitions import CATEGORY, DIGEST_ANNOTATION, NAMES, definitions
 from sterna_resources.kinds import KUBERNETES_KINDS
 from sterna_resources.kubernetes_reference import EXAMPLES
@@ -32,11 +41,28 @@ _COMMON: dict[str, Any] = {
     "claim": "thing",
     "plan": PlanStatus(generation=1, steps=["make the queue"], omitted=2),
 }
+_RUN = RunStatus(
+    run="thing-29000000",
+    scheduled_at=_NOW,
+    started_at=_NOW,
+    ended_at=_NOW,
+    verdict="violated",
+    counts=VerdictCounts(ok=1, in_flight=2, not_provable=3, violated=4),
+    worst=[WorstFinding(audit="conservation", what="lost", object="orders", message="ID:1")],
+    snapshots=[SnapshotTaken(broker="prod-broker-0", cut=12, state="failed", error="not there")],
+    report="s3://audits/report.html",
+    error="why",
+)
+_RUNNING = RunningStatus(run="thing-29000001", started_at=_NOW, message="ImagePullBackOff")
 # A status of each kind with every field filled in.
 FULL: dict[type[Status], Status] = {
     Status: Status(**_COMMON),
     PlacedStatus: PlacedStatus(**_COMMON, home="prod-broker-0"),
     DestinationStatus: DestinationStatus(**_COMMON, home="prod-broker-0", messages=7),
+    AuditJobStatus: AuditJobStatus(
+        **_COMMON, next_run_at=_NOW, held="brokers are restarted", running=_RUNNING, last_run=_RUN, last_verdict=_RUN
+    ),
+    StoreSnapshotStatus: StoreSnapshotStatus(**_COMMON, running=_RUNNING, taken=_RUN),
     UserStatus: UserStatus(**_COMMON, credentials=2, overlap_until=_NOW, password_version="1"),
     ClusterStatus: ClusterStatus(
         **_COMMON,
@@ -54,6 +80,7 @@ FULL: dict[type[Status], Status] = {
         external_urls=["sternas://b0:7222"],
         connection_secret="prod-connection",
         certificate_not_after="2030-01-31T18:00:00Z",
+        maintenance=Maintenance(reason="Scaling", left=1, since=_NOW, leaving=["prod-broker-1"]),
         brokers=[
             BrokerStatus(
                 name="prod-broker-0",
@@ -130,6 +157,8 @@ def test_columns_answer_whether_it_is_well(kinds: Kinds, made: str) -> None:
         "SERVING": "1",
         "QUEUE": "thing",
         "USER": "thing",
+        "VERDICT": "violated",
+        "SCHEDULE": "0 3 * * *",
     }
     for column in expected.keys() & shown.keys():
         assert shown[column] == expected[column]

@@ -7,6 +7,7 @@ import pytest
 from ruamel.yaml import YAML
 from sterna_operator.kube import path
 
+from tests.operator.audit_objects import AUDIT, SNAPSHOT
 from tests.operator.broker_double import BrokerDouble
 from tests.operator.conftest import MakeOperator
 from tests.operator.worlds import World
@@ -30,7 +31,8 @@ async def test_roles_in_two_namespaces_are_enough(world: World, operator: MakeOp
     kubeconfig = world.limited("chart", chart_rules(), more=[guest])
     world.make_cluster(allowedNamespaces={"policy": "all"})
     # With all that is made for a cluster, which takes most of the rights.
-    flags = {"namespaces": [world.namespace, guest], "only_etcd": False, "broker_image": "broker:1"}
+    images = {"broker_image": "broker:1", "audit_image": "audit:1"}
+    flags = {"namespaces": [world.namespace, guest], "only_etcd": False, **images}
     running = operator(kubeconfig=kubeconfig, **flags)
     async with BrokerDouble(world.etcd_urls, world.etcd_name) as broker:
         world.secret("her-password", "one")
@@ -39,6 +41,12 @@ async def test_roles_in_two_namespaces_are_enough(world: World, operator: MakeOp
         world.secret("her-password", "two")
         await eventually(lambda: broker.credentials.get("ann") == 2, timeout_s=30.0)
         broker.messages["blocked"] = 1
+        connect = {"connect": {"user": "ann", "passwordSecret": {"name": "her-password"}}}
+        world.apply("AuditJob", "nightly", {**AUDIT, **connect})
+        audit = path("batch/v1", "CronJob", world.namespace, "nightly")
+        await eventually(lambda: world.server.request("GET", audit).ok, what="the CronJob")
+        world.apply("StoreSnapshot", "once", {**SNAPSHOT, **connect})
+        await world.reason("StoreSnapshot", "once", "ReferenceMissing")
         world.apply("Queue", "blocked", {"deletionPolicy": "onlyIfEmpty"}, namespace=guest, ref=world.namespace)
         await world.ready("Queue", "blocked", namespace=guest)
         brokers = path("apps/v1", "StatefulSet", world.namespace, "mq-broker")

@@ -102,7 +102,7 @@ def test_the_operator_reads_folders_with_every_kind() -> None:
 
 
 def test_which_kinds_are_whose() -> None:
-    assert KUBERNETES_KINDS.keys() - KINDS.keys() == {"MessagingCluster", "User"}
+    assert KUBERNETES_KINDS.keys() - KINDS.keys() == {"MessagingCluster", "User", "StoreSnapshot", "AuditJob"}
     assert KINDS.keys() - KUBERNETES_KINDS.keys() == {"Broker"}
 
 

@@ -40,20 +40,20 @@ The token is in the operator's pod. Whoever may run a command in that pod, make 
 token of its account, or has its node, has these rights. Much of it follows from the table only when one thinks of
 it:
 
-- **Run any program as any account.** Who may create StatefulSets may have pods made: of any image, with any
-  command, under any ServiceAccount of the namespace, with that account's token and so with all its rights, and with
-  any Secret, ConfigMap and volume claim of the namespace mounted. Where the namespace does not enforce a profile of
-  pod security, with the node's files and devices, too, and that is the node. For the whole cluster this includes
-  `kube-system`: **the token of an operator with a ClusterRole is as good as an administrator's of the whole
-  cluster.**
+- **Run any program as any account.** Who may create StatefulSets, Jobs or CronJobs may have pods made: of any image,
+  with any command, under any ServiceAccount of the namespace, with that account's token and so with all its rights,
+  and with any Secret, ConfigMap and volume claim of the namespace mounted. Where the namespace does not enforce a
+  profile of pod security, with the node's files and devices, too, and that is the node. For the whole cluster
+  this includes `kube-system`: **the token of an operator with a ClusterRole is as good as an administrator's of the
+  whole cluster.**
 - **Read, make and change any Secret** whose name it knows, and by a pod that mounts it as well. Kubernetes cannot
   limit rights to "the Secrets that manifests name". The operator reads by name those that a manifest in the same
   namespace names, watches each of them by name, and never lists; its account could do otherwise.
 - **Make, change and delete ServiceAccounts**, those of others among them. It cannot bind a role to one; but one
   that it makes under the name of an account that was deleted has whatever is bound to that name still.
-- **Delete and change what is not Sterna's**: StatefulSets, Services, ConfigMaps, pods, disruption budgets and
-  network policies of the namespace. Deleting network policies opens what they closed; a Service can be made to lead
-  elsewhere.
+- **Delete and change what is not Sterna's**: StatefulSets, Jobs, CronJobs, Services, ConfigMaps, pods, disruption
+  budgets and network policies of the namespace. Deleting network policies opens what they closed; a Service can be
+  made to lead elsewhere.
 - **Have volumes deleted**, by making a claim belong to something that goes; it may not delete them itself.
 - **Have certificates issued** by the issuers of cert-manager that the namespace can use.
 - **Do everything with messages**: it decides who the clusters' users are, and what their pods run.
@@ -88,9 +88,13 @@ namespaces that it looks after; elsewhere the annotation `sterna.dev/accept-stor
 can write to that etcd anyway. Nor is an object of somebody else's overwritten that has the name of one that the
 operator would make.
 
-So: let those create MessagingClusters who may create pods and read Secrets in that namespace anyway. The other
-kinds (Queue, Topic, Bridge, DurableSubscription, Store) give nothing but what their cluster lets them have; a User
-makes one of its password's Secret.
+So: let those create MessagingClusters who may create pods and read Secrets in that namespace anyway. The same holds
+for **AuditJobs and StoreSnapshots**: their author runs any image (`image`) as the user 65532 without capabilities and
+without a token, on nodes of choice, with Secrets and a volume claim of the namespace mounted that the author names; and
+while one of their runs goes on, the cluster waits with restarting and removing brokers (docs/kubernetes/audits.md), for
+minutes with the one, until a last snapshot or force with the other. Whom the cluster does not let in
+(`allowedNamespaces`) it does not wait for. The other kinds (Queue, Topic, Bridge, DurableSubscription, Store) give
+nothing but what their cluster lets them have; a User makes one of its password's Secret.
 """
 
 

@@ -63,6 +63,10 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- include "sterna-operator.reference" (dict "image" .Values.brokerImage "root" .) -}}
 {{- end -}}
 
+{{- define "sterna-operator.auditImage" -}}
+{{- include "sterna-operator.reference" (dict "image" .Values.auditImage "root" .) -}}
+{{- end -}}
+
 {{- /* Where pods may run, and with what their images are fetched: the same for the operator and for its hook. */ -}}
 {{- define "sterna-operator.placement" -}}
 {{- with .Values.imagePullSecrets }}

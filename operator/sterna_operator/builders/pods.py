@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from sterna_resources.audit_parts import AuditPod
 from sterna_resources.cluster_pods import PodTemplate
 
 USER = 65532
@@ -28,7 +29,7 @@ def container_security() -> dict[str, Any]:
     }
 
 
-def placement(pod: PodTemplate) -> dict[str, Any]:
+def placement(pod: PodTemplate | AuditPod) -> dict[str, Any]:
     """The fields that say where a pod may run; absent ones are left out."""
     fields: dict[str, Any] = {}
     if pod.node_selector:

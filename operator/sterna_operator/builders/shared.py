@@ -65,7 +65,18 @@ _TEMPLATE: Rules = {
     },
 }
 
+_JOB: Rules = {
+    "parallelism": _default(1),
+    "completions": _default(1),
+    "completionMode": _default("NonIndexed"),
+    "suspend": _default(False),
+    "podReplacementPolicy": _default("TerminatingOrFailed", "Failed"),
+    "manualSelector": _default(False),
+    "template": _TEMPLATE,
+}
+
 SHARED: Mapping[str, Rules] = {
+    "CronJob": {"spec": {"jobTemplate": {"metadata": {"creationTimestamp": ANY}, "spec": _JOB}}},
     "StatefulSet": {
         "spec": {
             "revisionHistoryLimit": _default(10),

@@ -17,9 +17,11 @@ from sterna_resources.problems import ManifestError
 
 from sterna_operator.builders import brokers as broker_builder
 from sterna_operator.builders import certificate, monitoring
+from sterna_operator.builders.audits import AUDIT_LABEL
 from sterna_operator.builders.blueprint import CLUSTER_LABEL, SECRETS_ANNOTATION, OperatorPods
 from sterna_operator.keys import Key
 from sterna_operator.kinds import cluster_claims, cluster_rolling
+from sterna_operator.kinds.audit_observing import audits_of
 from sterna_operator.kinds.cluster_scaling import Members
 from sterna_operator.kinds.cluster_seen import Defaults, Desired, Observed
 from sterna_operator.kinds.holds import invalid, let_go_unread, noting
@@ -152,7 +154,8 @@ async def _let_go(view: View, object: Mapping[str, Any]) -> Plan:
 
 async def _observe(view: View, desired: Desired) -> Observed:
     name = desired.cluster.metadata.name
-    selector = f"{CLUSTER_LABEL}={name}"
+    # What is made for audits has the label, too, and is their own.
+    selector = f"{CLUSTER_LABEL}={name},!{AUDIT_LABEL}"
     certificates, pod_monitors, *lists = await asyncio.gather(
         _listed_if_known(view, _CERTIFICATE, desired.namespace, selector),
         _listed_if_known(view, _POD_MONITOR, desired.namespace, selector),
@@ -187,6 +190,7 @@ async def _observe(view: View, desired: Desired) -> Observed:
         secrets=await _secrets(view, desired),
         put_back=view.put_back.all(),
         members=_members(view, Key(CLUSTER, desired.namespace, name)),
+        audits=await audits_of(view, desired.cluster, Key(CLUSTER, desired.namespace, name)),
         has_pod_monitors=pod_monitors is not None,
         has_certificates=certificates is not None,
         namespace_is_going=going,

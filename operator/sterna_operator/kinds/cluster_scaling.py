@@ -42,12 +42,20 @@ class Scaling:
 
 
 def decide(
-    wanted: int, standing: int | None, names: Mapping[int, str], members: Members, pods: frozenset[str], *, force: bool
+    wanted: int,
+    standing: int | None,
+    names: Mapping[int, str],
+    members: Members,
+    pods: frozenset[str],
+    *,
+    force: bool,
+    held: str = "",
 ) -> Scaling:
     """How many pods there are to be now.
 
     `standing`: how many the StatefulSet has (None: there is none yet). `names`: the brokers' names by their numbers, at
-    least up to `standing`. `pods`: the pods that exist. `force`: brokers go whatever they still have.
+    least up to `standing`. `pods`: the pods that exist. `force`: brokers go whatever they still have. `held`: why no
+    pod may go now, though its broker is empty; empty: nothing is in the way.
     """
     if standing is None:
         # A cluster of this name was closed, and went; its state in etcd stayed.
@@ -63,9 +71,9 @@ def decide(
             how = ", whatever it holds" if force else ""
             steps.append(PutDrain(f"have broker {names[ordinal]} emptied{how}", names[ordinal], force))
     replicas = standing
-    while replicas > wanted and _is_empty(names[replicas - 1], members, force=force):
+    while not held and replicas > wanted and _is_empty(names[replicas - 1], members, force=force):
         replicas -= 1
-    waiting = {names[n]: _words(names[n], members) for n in range(wanted, replicas)}
+    waiting = {names[n]: _words(names[n], members, held) for n in range(wanted, replicas)}
     blocked = frozenset(broker for broker in waiting if _is_blocked(broker, members))
     stranded = _stranded(names, max(wanted, replicas), members, pods)
     steps += _forgotten(max(wanted, replicas), wanted, names, members, pods, stranded if force else {})
@@ -90,7 +98,7 @@ def _is_empty(broker: str, members: Members, *, force: bool) -> bool:
     return status.draining.destinations == 0 and (force or status.draining.messages == 0)
 
 
-def _words(broker: str, members: Members) -> str:
+def _words(broker: str, members: Members, held: str) -> str:
     status = members.statuses.get(broker)
     if broker not in members.live:
         return 'is not there to be emptied; sterna.dev/force-drain: "true" gives up what it holds'
@@ -102,6 +110,8 @@ def _words(broker: str, members: Members) -> str:
         text = f"still has {counted(left.messages, 'message')} in {destinations}"
     elif left.destinations:
         text = f"still has {destinations} without messages"
+    elif held:
+        text = f"has nothing left, and {held}"
     else:
         text = "has nothing left, and is looked at once more"
     return f"{text}: {left.waits_for}" if left.waits_for else text

@@ -7,6 +7,7 @@ from typing import Any
 from sterna_resources.messaging_cluster import MessagingCluster
 
 from sterna_operator.builders.blueprint import OperatorPods
+from sterna_operator.kinds.cluster_interlock import AuditSeen
 from sterna_operator.kinds.cluster_rolling import Pod
 from sterna_operator.kinds.cluster_scaling import Members
 
@@ -69,6 +70,9 @@ class Observed:
     """By the uids of children: differences that are left alone, as `put_back` has them."""
 
     members: Members = field(default_factory=Members)
+    audits: tuple[AuditSeen, ...] = ()
+    """The cluster's AuditJobs, and its StoreSnapshots that are being taken."""
+
     has_pod_monitors: bool = False
     has_certificates: bool = False
     namespace_is_going: bool = False

@@ -58,6 +58,7 @@ class Facts:
     operator_version: str
     refused_pods: Mapping[str, str]
     certificate: Judged | None
+    maintenance: Mapping[str, Any] | None
     now_ms: int
 
 
@@ -209,6 +210,7 @@ def _fields(facts: Facts) -> dict[str, Any]:
         "externalUrls": list(blueprint.outside_urls),
         "connectionSecret": blueprint.connection_secret,
         "certificateNotAfter": _not_after(facts),
+        "maintenance": facts.maintenance,
         "brokers": _brokers(facts),
     }
 

@@ -6,7 +6,7 @@ decided from what serves now. `cluster_status` says what has become of it, `clus
 """
 
 import hashlib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -20,6 +20,7 @@ from sterna_operator.kinds import (
     cluster_certificate,
     cluster_claims,
     cluster_deletion,
+    cluster_interlock,
     cluster_issuing,
     cluster_outside,
     cluster_rolling,
@@ -27,10 +28,12 @@ from sterna_operator.kinds import (
     cluster_status,
     cluster_taken,
 )
+from sterna_operator.kinds.cluster_interlock import Interlock
 from sterna_operator.kinds.cluster_rolling import Rolling
 from sterna_operator.kinds.cluster_scaling import Scaling
 from sterna_operator.kinds.cluster_seen import Desired, Observed
 from sterna_operator.kinds.holds import pause_of
+from sterna_operator.kinds.upkeep import has_lost_its_owner, is_owned_by, put_right
 from sterna_operator.plans import (
     FINALIZER,
     AddFinalizer,
@@ -67,6 +70,10 @@ def plan(desired: Desired, observed: Observed) -> Plan:
         return paused
     scaling = _scaling(desired, observed)
     blueprint, issued = _blueprint(desired, observed, scaling.replicas)
+    interlock = _interlock(desired, observed, scaling, blueprint)
+    if (held := interlock.waits or interlock.keeps) and not _is_forced(desired):
+        scaling = _scaling(desired, observed, held=held)
+        blueprint, issued = _blueprint(desired, observed, scaling.replicas)
     observed = replace(observed, secrets={**observed.secrets, **issued})
     wanted = children(blueprint, observed, issued)
     if blueprint.connection_secret in _made_secrets(cluster := desired.cluster):
@@ -85,6 +92,9 @@ def plan(desired: Desired, observed: Observed) -> Plan:
     judged = cluster_certificate.judge(blueprint, observed.secrets, observed.now_ms)
     if not missing:
         steps += _hurried(blueprint, observed)
+        # One that does not serve anyway is repaired at once: it gives no export either.
+        if interlock.waits and (rolling.restart is None or rolling.restart.name in _serving(observed)):
+            rolling = replace(rolling, restart=None, waits_for=interlock.waits.removeprefix("waits for "))
         if judged is None or not judged.broken:
             steps += _restarted(blueprint, rolling)
     # Last: without it the cluster may go at any moment, and what it is to leave behind must not be its own any more.
@@ -105,6 +115,7 @@ def plan(desired: Desired, observed: Observed) -> Plan:
         operator_version=observed.defaults.version,
         refused_pods=observed.refused_pods,
         certificate=judged,
+        maintenance=interlock.maintenance,
         now_ms=observed.now_ms,
     )
     status, settled = cluster_status.wanted(facts)
@@ -112,6 +123,7 @@ def plan(desired: Desired, observed: Observed) -> Plan:
         *_announcements(observed, scaling, rolling, steps, missing),
         *(Announcement(Reason.NotServing, text) for text in cluster_status.warnings(facts)),
         *([Announcement(Reason.CertificateInvalid, judged.fault)] if judged is not None and judged.fault else []),
+        *cluster_interlock.announced(interlock, is_forced=_is_forced(desired)),
     )
     return Plan(tuple(steps), status, announced, None if settled else _AGAIN_S)
 
@@ -269,38 +281,10 @@ def _applied(
         if standing is None:
             steps.append(ApplyObject(f"create {kind} {name}", manifest, is_new=True))
         elif (
-            step := _put_right(manifest, standing, observed.put_back.get(standing["metadata"]["uid"], ()))
+            step := put_right(manifest, standing, observed.put_back.get(standing["metadata"]["uid"], ()))
         ) is not None:
             steps.append(step)
     return steps
-
-
-def _put_right(
-    manifest: Mapping[str, Any], standing: Mapping[str, Any], left: Collection[str]
-) -> ApplyObject | RepairObject | RemoveObject | None:
-    """What makes a child that stands into what it should be; None: it is. `left` as in `differences`.
-
-    One that somebody made immutable is made anew. Secrets we may not delete: the status says it.
-    """
-    becoming = differences.corrected(manifest, standing, left)
-    if becoming == standing:
-        return None
-    metadata, kind = standing["metadata"], manifest["kind"]
-    label = f"{kind} {metadata['name']}"
-    if standing.get("immutable"):
-        where = (manifest["apiVersion"], kind, metadata["namespace"], metadata["name"])
-        summary = f"remove {label}, which was made immutable behind the operator's back, to make it anew"
-        removal = RemoveObject(summary, *where, metadata["uid"], metadata["resourceVersion"])
-        return None if kind == "Secret" or "deletionTimestamp" in metadata else removal
-    if not differences.is_of(manifest, standing):
-        return ApplyObject(f"update {label}", manifest)
-    changes = differences.changes(standing, becoming)
-    summary = f"put {label} right, which was changed behind the operator's back: {changes}"
-    patch = differences.repair(standing, becoming)
-    if patch is None:
-        return ApplyObject(summary, manifest, is_drift=True)
-    remaining = differences.remaining(manifest, standing, left)
-    return RepairObject(summary, manifest, patch, metadata["resourceVersion"], metadata["uid"], remaining)
 
 
 def _removed(desired: Desired, observed: Observed, wanted: Iterable[Mapping[str, Any]]) -> list[Step]:
@@ -309,7 +293,7 @@ def _removed(desired: Desired, observed: Observed, wanted: Iterable[Mapping[str,
     steps: list[Step] = []
     for (kind, name), child in sorted(observed.children.items()):
         # The StatefulSets are never removed but with the cluster: their pods are what all this is for.
-        if (kind, name) in kept or kind == "StatefulSet" or not _is_own(desired, child):
+        if (kind, name) in kept or kind == "StatefulSet" or not is_owned_by(desired.uid, child):
             continue
         metadata = child["metadata"]
         if "deletionTimestamp" not in metadata:
@@ -370,14 +354,36 @@ def _restarted(blueprint: Blueprint, rolling: Rolling) -> list[Step]:
 # What is known
 
 
-def _scaling(desired: Desired, observed: Observed) -> Scaling:
+def _scaling(desired: Desired, observed: Observed, *, held: str = "") -> Scaling:
     name, wanted = desired.cluster.metadata.name, desired.cluster.spec.brokers
-    stateful_set = observed.children.get(("StatefulSet", f"{name}-broker"))
-    standing = None if stateful_set is None else int(stateful_set["spec"].get("replicas", 1))
+    standing = _standing_replicas(desired, observed)
     names = {ordinal: f"{name}-broker-{ordinal}" for ordinal in range(max(wanted, standing or 0))}
-    force = desired.cluster.metadata.annotations.get(FORCE_DRAIN) == "true"
     pods = frozenset(pod.name for pod in observed.pods)
-    return cluster_scaling.decide(wanted, standing, names, observed.members, pods, force=force)
+    force = _is_forced(desired)
+    return cluster_scaling.decide(wanted, standing, names, observed.members, pods, force=force, held=held)
+
+
+def _standing_replicas(desired: Desired, observed: Observed) -> int | None:
+    stateful_set = observed.children.get(("StatefulSet", f"{desired.cluster.metadata.name}-broker"))
+    return None if stateful_set is None else int(stateful_set["spec"].get("replicas", 1))
+
+
+def _is_forced(desired: Desired) -> bool:
+    return desired.cluster.metadata.annotations.get(FORCE_DRAIN) == "true"
+
+
+def _interlock(desired: Desired, observed: Observed, scaling: Scaling, blueprint: Blueprint) -> Interlock:
+    """Whether brokers may be touched now, beside the runs of AuditJobs."""
+    rolling = cluster_rolling.decide(observed.pods, blueprint.replicas, blueprint.settings_hash, _serving(observed))
+    standing = _standing_replicas(desired, observed) or 0
+    return cluster_interlock.decide(
+        desired.status.get("maintenance"),
+        observed.audits,
+        outdated=rolling.outdated,
+        leaving=[blueprint.broker(ordinal) for ordinal in range(scaling.replicas, standing)],
+        are_all_serving=len(_serving(observed)) >= blueprint.replicas,
+        now_ms=observed.now_ms,
+    )
 
 
 def _serving(observed: Observed) -> frozenset[str]:
@@ -390,25 +396,18 @@ def _serving(observed: Observed) -> frozenset[str]:
     )
 
 
-def _is_own(desired: Desired, child: Mapping[str, Any]) -> bool:
-    owners = child["metadata"].get("ownerReferences") or ()
-    return any(owner.get("uid") == desired.uid for owner in owners)
-
-
 def _foreign(desired: Desired, observed: Observed, wanted: Iterable[Mapping[str, Any]]) -> str | None:
     """An object that has a child's name and belongs to somebody else."""
     for manifest in wanted:
         kind, name = manifest["kind"], manifest["metadata"]["name"]
         standing = observed.children.get((kind, name))
-        if standing is not None and not _is_own(desired, standing) and not _has_lost_its_owner(manifest, standing):
+        if (
+            standing is not None
+            and not is_owned_by(desired.uid, standing)
+            and not has_lost_its_owner(manifest, standing)
+        ):
             return f"{kind} {name}"
     return None
-
-
-def _has_lost_its_owner(manifest: Mapping[str, Any], standing: Mapping[str, Any]) -> bool:
-    """Whether a child has all our labels, and no owner: somebody took that away, or orphaned it."""
-    labels, ours = standing["metadata"].get("labels") or {}, manifest["metadata"]["labels"]
-    return not standing["metadata"].get("ownerReferences") and all(labels.get(key) == ours[key] for key in ours)
 
 
 def _is_needed(blueprint: Blueprint, secret: str) -> bool:

@@ -2,6 +2,7 @@
 
 from sterna_resources.kinds import KUBERNETES_KINDS
 
+from sterna_operator.kinds.audit_observing import AuditJobKind, StoreSnapshotKind
 from sterna_operator.kinds.bridge import BridgeKind
 from sterna_operator.kinds.cluster_observing import MessagingClusterKind
 from sterna_operator.kinds.durable_subscription import DurableSubscriptionKind
@@ -22,6 +23,8 @@ def kinds() -> dict[str, Kind]:
         BridgeKind(),
         DurableSubscriptionKind(),
         UserKind(),
+        StoreSnapshotKind(),
+        AuditJobKind(),
     ]
     return {kind.name: kind for kind in every}
 

@@ -1,0 +1,46 @@
+"""A child that stands, and what it should be: what puts it right, and whose it is."""
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from sterna_operator.builders import differences
+from sterna_operator.plans import ApplyObject, RemoveObject, RepairObject
+
+
+def put_right(
+    manifest: Mapping[str, Any], standing: Mapping[str, Any], left: Collection[str]
+) -> ApplyObject | RepairObject | RemoveObject | None:
+    """What makes a child that stands into what it should be; None: it is. `left` as in `differences`.
+
+    One that somebody made immutable is made anew. Secrets we may not delete: the status says it.
+    """
+    becoming = differences.corrected(manifest, standing, left)
+    if becoming == standing:
+        return None
+    metadata, kind = standing["metadata"], manifest["kind"]
+    label = f"{kind} {metadata['name']}"
+    if standing.get("immutable"):
+        where = (manifest["apiVersion"], kind, metadata["namespace"], metadata["name"])
+        summary = f"remove {label}, which was made immutable behind the operator's back, to make it anew"
+        removal = RemoveObject(summary, *where, metadata["uid"], metadata["resourceVersion"])
+        return None if kind == "Secret" or "deletionTimestamp" in metadata else removal
+    if not differences.is_of(manifest, standing):
+        return ApplyObject(f"update {label}", manifest)
+    changes = differences.changes(standing, becoming)
+    summary = f"put {label} right, which was changed behind the operator's back: {changes}"
+    patch = differences.repair(standing, becoming)
+    if patch is None:
+        return ApplyObject(summary, manifest, is_drift=True)
+    remaining = differences.remaining(manifest, standing, left)
+    return RepairObject(summary, manifest, patch, metadata["resourceVersion"], metadata["uid"], remaining)
+
+
+def is_owned_by(uid: str, child: Mapping[str, Any]) -> bool:
+    """Whether a child belongs to the object with this uid."""
+    return any(owner.get("uid") == uid for owner in child["metadata"].get("ownerReferences") or ())
+
+
+def has_lost_its_owner(manifest: Mapping[str, Any], standing: Mapping[str, Any]) -> bool:
+    """Whether a child has all our labels, and no owner: somebody took that away, or orphaned it."""
+    labels, ours = standing["metadata"].get("labels") or {}, manifest["metadata"]["labels"]
+    return not standing["metadata"].get("ownerReferences") and all(labels.get(key) == ours[key] for key in ours)

@@ -1,0 +1,397 @@
+"""AuditJobs and StoreSnapshots with a real API server; the test plays the controllers of Jobs, and the kubelet.
+
+What stands in a pod's status is what a kubelet writes there: how the container ended, and its last words.
+"""
+
+import json
+import time
+from typing import Any
+
+import pytest
+from sterna_operator import conditions
+from sterna_operator.kube import path
+
+from tests.operator.audit_objects import AUDIT, SCHEDULED, SNAPSHOT, result, violated
+from tests.operator.conftest import MakeOperator
+from tests.operator.kubelet import Kubelet, install_surroundings
+from tests.operator.lookouts import Lookout
+from tests.operator.worlds import World
+from tests.waiting import eventually
+
+pytestmark = pytest.mark.slow_callbacks(30_000)
+
+FLAGS = {"audit_image": "localhost/audit:1"}
+MERGE = "application/merge-patch+json"
+
+
+class Stage:
+    """A cluster of the world with a volume for audits, and those who act on Jobs."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        for kind, name, spec in (
+            ("ServiceAccount", "default", None),
+            (
+                "PersistentVolumeClaim",
+                "audits",
+                {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+            ),
+        ):
+            self.post("v1", kind, {"metadata": {"name": name}, **({"spec": spec} if spec else {})})
+
+    def post(self, version: str, kind: str, body: dict[str, Any]) -> dict[str, Any]:
+        answer = self.world.server.request("POST", path(version, kind, self.world.namespace), body)
+        assert answer.ok or answer.status == 409, answer.message
+        return dict(answer.body)
+
+    def get(self, version: str, kind: str, name: str) -> dict[str, Any] | None:
+        answer = self.world.server.request("GET", path(version, kind, self.world.namespace, name))
+        return dict(answer.body) if answer.ok else None
+
+    def patch(self, version: str, kind: str, name: str, body: dict[str, Any], sub: str = "") -> None:
+        where = path(version, kind, self.world.namespace, name, sub)
+        answer = self.world.server.request("PATCH", where, body, MERGE)
+        assert answer.ok, answer.message
+
+    async def cron_job(self, name: str, *, is_suspended: bool = False) -> dict[str, Any]:
+        """The CronJob, once runs of it may begin, or may not."""
+
+        def check() -> dict[str, Any] | None:
+            found = self.get("batch/v1", "CronJob", name)
+            return found if found is not None and found["spec"]["suspend"] is is_suspended else None
+
+        found = await eventually(check, timeout_s=30.0, what=f"CronJob {name}, suspended: {is_suspended}")
+        assert found is not None
+        return found
+
+    def begin(self, cron_job: dict[str, Any], minute: int) -> str:
+        """As the CronJob controller begins a run that was due then; the Job's name."""
+        metadata, template = cron_job["metadata"], cron_job["spec"]["jobTemplate"]
+        name = f"{metadata['name']}-{minute}"
+        due = conditions.timestamp(minute * 60_000)
+        owner = {"apiVersion": "batch/v1", "kind": "CronJob", "controller": True, "blockOwnerDeletion": True}
+        owner |= {"name": metadata["name"], "uid": metadata["uid"]}
+        head = {"name": name, "labels": template["metadata"]["labels"], "annotations": {SCHEDULED: due}}
+        self.post("batch/v1", "Job", {"metadata": {**head, "ownerReferences": [owner]}, "spec": template["spec"]})
+        return name
+
+    def pod(self, job: str) -> str:
+        """As the Job controller makes a pod."""
+        made = self.get("batch/v1", "Job", job)
+        assert made is not None
+        template = made["spec"]["template"]
+        owner = {"apiVersion": "batch/v1", "kind": "Job", "controller": True, "blockOwnerDeletion": True}
+        owner |= {"name": job, "uid": made["metadata"]["uid"]}
+        name = f"{job}-abcde"
+        metadata = {"name": name, "labels": template["metadata"]["labels"], "ownerReferences": [owner]}
+        self.post("v1", "Pod", {"metadata": metadata, "spec": template["spec"]})
+        return name
+
+    def wait(self, pod: str, reason: str, message: str) -> None:
+        """As the kubelet says of a container that cannot be started."""
+        state = {"waiting": {"reason": reason, "message": message}}
+        self._container(pod, state, "Pending")
+
+    def end(self, pod: str, message: str, status: int = 0, reason: str = "Completed") -> None:
+        """As the kubelet says of a container that has ended."""
+        now = conditions.timestamp(int(time.time() * 1000))
+        ended = {"exitCode": status, "reason": reason, "message": message, "startedAt": now, "finishedAt": now}
+        self._container(pod, {"terminated": ended}, "Failed" if status else "Succeeded")
+
+    def _container(self, pod: str, state: dict[str, Any], phase: str) -> None:
+        image = {"image": "x", "imageID": "", "ready": False, "restartCount": 0}
+        status = {"phase": phase, "containerStatuses": [{"name": "audit", "state": state, **image}]}
+        self.patch("v1", "Pod", pod, {"status": status}, "status")
+
+    def over(self, job: str, *, is_well: bool = True, reason: str = "") -> None:
+        """As the Job controller says of a Job that is over."""
+        now = conditions.timestamp(int(time.time() * 1000))
+        kinds = ("SuccessCriteriaMet", "Complete") if is_well else ("FailureTarget", "Failed")
+        said = [
+            {"type": one, "status": "True", "lastTransitionTime": now, "reason": reason or "Done", "message": ""}
+            for one in kinds
+        ]
+        first: dict[str, Any] = {"startTime": now, "conditions": said[:1], "terminating": 0}
+        self.patch("batch/v1", "Job", job, {"status": first}, "status")
+        counts = {"succeeded": 1, "completionTime": now} if is_well else {"failed": 1}
+        self.patch("batch/v1", "Job", job, {"status": {"conditions": said, "ready": 0, **counts}}, "status")
+
+    async def run(self, cron_job: dict[str, Any], minute: int, message: str, status: int = 0, **how: Any) -> str:
+        """A run from its beginning to its end."""
+        job = self.begin(cron_job, minute)
+        self.end(self.pod(job), message, status, **how)
+        self.over(job, is_well=status == 0)
+        return job
+
+    async def condition(self, kind: str, name: str, type: str, status: str, reason: str) -> dict[str, Any]:  # noqa: A002
+        """A condition, once it is so."""
+        seen: dict[str, Any] = {}
+
+        def check() -> bool:
+            seen.clear()
+            seen.update(self.world.condition(kind, name, type))
+            return (seen.get("status"), seen.get("reason")) == (status, reason)
+
+        try:
+            await eventually(check, timeout_s=30.0, what=f"{kind} {name}: {type}={status} ({reason})")
+        except AssertionError as error:
+            raise AssertionError(f"{error}; it is {seen}") from error
+        return seen
+
+    def results(self) -> list[str]:
+        answer = self.world.server.request("GET", path("v1", "ConfigMap", self.world.namespace))
+        return sorted(
+            one["metadata"]["name"] for one in answer.body["items"] if one["metadata"]["name"].endswith("-result")
+        )
+
+
+@pytest.fixture
+def stage(world: World) -> Stage:
+    world.make_cluster(authentication={"enabled": False})
+    return Stage(world)
+
+
+def _minutes_ago(minutes: int) -> tuple[int, int]:
+    """A minute since 1970, and the moment in ms that an hour-long run of it would have ended."""
+    minute = int(time.time()) // 60 - minutes
+    return minute, (minute + 1) * 60_000
+
+
+async def test_an_audit_job_from_its_making_over_a_loss_to_a_clean_run(stage: Stage, operator: MakeOperator) -> None:
+    world = stage.world
+    operator(**FLAGS)
+    world.apply("AuditJob", "nightly", AUDIT)
+    await world.ready("AuditJob", "nightly")
+    assert (await stage.condition("AuditJob", "nightly", "Clean", "Unknown", "NoVerdict"))["message"]
+    cron_job = await stage.cron_job("nightly")
+    assert cron_job["spec"]["concurrencyPolicy"] == "Forbid"
+    assert cron_job["metadata"]["ownerReferences"][0]["kind"] == "AuditJob"
+    run_file = stage.get("v1", "ConfigMap", "nightly-run")
+    assert run_file is not None
+    assert json.loads(run_file["data"]["run.json"])["job"] == f"{world.namespace}/nightly"
+
+    minute, ended_ms = _minutes_ago(120)
+    lost = await stage.run(cron_job, minute, violated(f"nightly-{minute}", ended_ms), 8, reason="Error")
+    said = await stage.condition("AuditJob", "nightly", "Clean", "False", "Violated")
+    assert "conservation: lost: orders ID:b0.7" in said["message"]
+    assert (world.get("AuditJob", "nightly") or {})["status"]["lastRun"]["counts"]["violated"] == 2
+
+    clean = await stage.run(cron_job, minute + 60, result(f"nightly-{minute + 60}", "ok", ended_ms + 3_600_000))
+    await stage.condition("AuditJob", "nightly", "Clean", "True", "Ok")
+    await eventually(lambda: stage.results() == [f"{lost}-result", f"{clean}-result"])
+    kept = stage.get("v1", "ConfigMap", f"{lost}-result")
+    assert kept is not None
+    assert (kept["immutable"], json.loads(kept["data"]["result.json"])["verdict"]) == (True, "violated")
+    await eventually(lambda: {"AuditViolated", "AuditPassed"} <= set(world.events("nightly")))
+
+    world.delete("AuditJob", "nightly")
+    await world.gone("AuditJob", "nightly")
+
+
+async def test_what_stands_of_an_audit_job_is_put_right_by_whatever_part_it_was_changed(
+    stage: Stage, operator: MakeOperator
+) -> None:
+    world = stage.world
+    operator(**FLAGS)
+    world.apply("AuditJob", "nightly", AUDIT)
+    await world.ready("AuditJob", "nightly")
+    stage.patch("batch/v1", "CronJob", "nightly", {"spec": {"schedule": "0 4 * * *", "suspend": True}})
+    await eventually(lambda: (stage.get("batch/v1", "CronJob", "nightly") or {})["spec"]["schedule"] == "0 3 * * *")
+    await stage.cron_job("nightly")
+    more = {"spec": {"jobTemplate": {"spec": {"template": {"spec": {"hostNetwork": True}}}}}}
+    stage.patch("batch/v1", "CronJob", "nightly", more)
+
+    def has_host_network() -> bool:
+        found = stage.get("batch/v1", "CronJob", "nightly")
+        return found is None or "hostNetwork" in found["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+
+    await eventually(lambda: not has_host_network(), what="hostNetwork taken away")
+    for version, kind, name in (("v1", "ConfigMap", "nightly-run"), ("batch/v1", "CronJob", "nightly")):
+        found = stage.get(version, kind, name)
+        assert found is not None
+        assert world.server.request("DELETE", path(version, kind, world.namespace, name)).ok
+        await eventually(
+            lambda kind=kind, name=name, version=version, uid=found["metadata"]["uid"]: (
+                (  # type: ignore[misc]
+                    stage.get(version, kind, name) or {"metadata": {"uid": uid}}
+                )["metadata"]["uid"]
+                != uid
+            ),
+            what=f"{kind} {name} made anew",
+        )
+    # Nothing of it is changed again and again: what the API server puts in is known.
+    await world.ready("AuditJob", "nightly")
+    versions = [stage.get("batch/v1", "CronJob", "nightly")]
+    world.annotate("AuditJob", "nightly", {"sterna.dev/look": "again"})
+    world.apply("AuditJob", "nightly", {**AUDIT, "jobs": ["chain"]})
+    await world.ready("AuditJob", "nightly")
+    versions.append(stage.get("batch/v1", "CronJob", "nightly"))
+    assert len({one["metadata"]["resourceVersion"] for one in versions if one}) == 1
+
+
+async def test_a_pod_without_a_result_and_one_that_cannot_start_say_why(stage: Stage, operator: MakeOperator) -> None:
+    world = stage.world
+    operator(**FLAGS)
+    world.apply("AuditJob", "nightly", AUDIT)
+    cron_job = await stage.cron_job("nightly")
+    minute, _ = _minutes_ago(10)
+    killed = await stage.run(cron_job, minute, "java.lang.OutOfMemoryError", 137, reason="OOMKilled")
+
+    def last() -> dict[str, Any]:
+        return ((world.get("AuditJob", "nightly") or {}).get("status") or {}).get("lastRun") or {}
+
+    await eventually(lambda: last().get("run") == killed)
+    assert last()["verdict"] == "failed"
+    assert "OOMKilled, ended with status 137: java.lang.OutOfMemoryError" in last()["error"]
+    await stage.condition("AuditJob", "nightly", "Clean", "Unknown", "NoVerdict")
+
+    stuck = stage.begin(cron_job, minute + 5)
+    pod = stage.pod(stuck)
+    stage.wait(pod, "ImagePullBackOff", "no such image")
+    await eventually(
+        lambda: "ImagePullBackOff" in str((world.get("AuditJob", "nightly") or {})["status"].get("running")),
+        what="what keeps it from running",
+    )
+    # Its time is over: the Job controller removes the pod, and says so.
+    where = path("v1", "Pod", world.namespace, pod)
+    assert world.server.request("DELETE", where, {"gracePeriodSeconds": 0}).ok
+    stage.over(stuck, is_well=False, reason="DeadlineExceeded")
+    await eventually(lambda: last().get("run") == stuck)
+    assert last()["error"].startswith("ImagePullBackOff: no such image; DeadlineExceeded")
+
+
+async def test_no_verdict_for_two_periods_shows_and_so_does_one_that_comes(
+    stage: Stage, operator: MakeOperator
+) -> None:
+    world = stage.world
+    operator(**FLAGS)
+    world.apply("AuditJob", "hourly", {**AUDIT, "schedule": "0 * * * *"})
+    cron_job = await stage.cron_job("hourly")
+    await stage.condition("AuditJob", "hourly", "Stale", "False", "Awaited")
+    minute, ended_ms = _minutes_ago(600)
+    await stage.run(cron_job, minute, result(f"hourly-{minute}", "ok", ended_ms))
+    await stage.condition("AuditJob", "hourly", "Stale", "True", "NoVerdict")
+    await eventually(lambda: "AuditStale" in world.events("hourly"))
+    minute, ended_ms = _minutes_ago(1)
+    await stage.run(cron_job, minute, result(f"hourly-{minute}", "ok", ended_ms))
+    await stage.condition("AuditJob", "hourly", "Stale", "False", "Current")
+
+
+async def test_what_a_run_needs_is_waited_for_and_taken_when_it_comes(stage: Stage, operator: MakeOperator) -> None:
+    world = stage.world
+    operator(**FLAGS)
+    key = {"name": "keys", "key": "password"}
+    snapshots = {"principals": "none", "signKeySecret": key}
+    world.apply("AuditJob", "nightly", {**AUDIT, "snapshots": snapshots, "keys": [key]})
+    assert await world.reason("AuditJob", "nightly", "ReferenceMissing") == "waits for Secret keys"
+    await stage.cron_job("nightly", is_suspended=True)
+    world.secret("keys", "a key")
+    await world.ready("AuditJob", "nightly")
+    await stage.cron_job("nightly")
+
+
+async def test_a_result_is_kept_although_the_operator_was_killed_before_it_said_so(
+    stage: Stage, operator: MakeOperator
+) -> None:
+    world = stage.world
+    first = operator(**FLAGS)
+    world.apply("AuditJob", "nightly", AUDIT)
+    cron_job = await stage.cron_job("nightly")
+    first.kill()
+    minute, ended_ms = _minutes_ago(60)
+    await stage.run(cron_job, minute, violated(f"nightly-{minute}", ended_ms), 8, reason="Error")
+    # Right after it has kept the result, the second one dies, too.
+    world.end_lead()
+    kept = f"/api/v1/namespaces/<namespace>/configmaps/nightly-{minute}-result"
+    second = operator("second", is_started=False, **FLAGS)
+    second.launch((f"PATCH {kept}", 1))
+    await eventually(lambda: second.has_ended, timeout_s=40.0)
+    assert stage.results() == [f"nightly-{minute}-result"]
+    world.end_lead()
+    operator("third", **FLAGS)
+    await stage.condition("AuditJob", "nightly", "Clean", "False", "Violated")
+    assert stage.results() == [f"nightly-{minute}-result"]
+
+
+async def test_a_snapshot_is_taken_once(stage: Stage, operator: MakeOperator) -> None:
+    world = stage.world
+    operator(**FLAGS)
+    world.apply("StoreSnapshot", "once", SNAPSHOT)
+    await eventually(lambda: stage.get("batch/v1", "Job", "once"), what="the Job")
+    await world.reason("StoreSnapshot", "once", "Taking")
+    stage.end(stage.pod("once"), result("once", "ok", int(time.time() * 1000)))
+    stage.over("once")
+    found = await world.ready("StoreSnapshot", "once")
+    assert found["status"]["taken"]["snapshots"][0]["cut"] == 12
+    where, how = path("batch/v1", "Job", world.namespace, "once"), {"propagationPolicy": "Background"}
+    assert world.server.request("DELETE", where, how).ok
+    world.annotate("StoreSnapshot", "once", {"sterna.dev/look": "again"})
+    await eventually(lambda: "SnapshotTaken" in world.events("once"))
+    assert stage.get("batch/v1", "Job", "once") is None
+
+
+async def test_brokers_are_restarted_between_runs_and_runs_begin_again_afterwards(
+    world: World, operator: MakeOperator
+) -> None:
+    """The whole interlock: an operator with the real kind of clusters, one that is killed in the middle of it."""
+    install_surroundings(world.server)
+    stage = Stage(world)
+    async with Lookout(world.server) as lookout, Kubelet(world, lookout) as kubelet:
+        first = operator(only_etcd=False, broker_image="localhost/broker:1", **FLAGS)
+        spec: dict[str, Any] = {"brokers": 2, "authentication": {"enabled": False}}
+        world.make_cluster(**spec)
+        await world.ready("MessagingCluster", "mq", timeout_s=60.0)
+        world.apply("AuditJob", "nightly", AUDIT)
+        cron_job = await stage.cron_job("nightly")
+        minute, ended_ms = _minutes_ago(1)
+        job = stage.begin(cron_job, minute)
+        pod = stage.pod(job)
+
+        world.make_cluster(**spec, image="localhost/broker:2")
+        await stage.cron_job("nightly", is_suspended=True)
+        await eventually(
+            lambda: f"waits for run {job} of AuditJob" in str(world.condition("MessagingCluster", "mq").get("message")),
+            timeout_s=30.0,
+            what="the cluster waits for the run",
+        )
+        first.kill()
+        world.end_lead()
+        operator("second", only_etcd=False, broker_image="localhost/broker:1", **FLAGS)
+        assert not kubelet.restarts
+        stage.end(pod, result(job, "ok", ended_ms))
+        stage.over(job)
+
+        def is_new() -> bool:
+            status = (world.get("MessagingCluster", "mq") or {})["status"]
+            brokers = status.get("brokers") or ()
+            return len(brokers) == 2 and all(one["image"] == "localhost/broker:2" for one in brokers)
+
+        await eventually(is_new, timeout_s=60.0, what="both brokers changed")
+        assert kubelet.restarts == {"mq-broker-0": 1, "mq-broker-1": 1}
+        await stage.cron_job("nightly")
+        await stage.condition("AuditJob", "nightly", "Clean", "True", "Ok")
+
+        # One of them goes, when a last snapshot of it was taken.
+        world.make_cluster(**{**spec, "brokers": 1}, image="localhost/broker:2")
+
+        def last_job() -> str:
+            answer = world.server.request("GET", path("batch/v1", "Job", world.namespace))
+            found = [one["metadata"] for one in answer.body["items"]]
+            return next((one["name"] for one in found if "sterna.dev/last-of" in one.get("annotations", {})), "")
+
+        last = await eventually(last_job, timeout_s=30.0, what="the Job of the last snapshot")
+        await eventually(
+            lambda: "last snapshot of mq-broker-1" in str(world.condition("MessagingCluster", "mq").get("message")),
+            timeout_s=30.0,
+            what="the cluster waits for the last snapshot",
+        )
+        assert set(kubelet.brokers) == {"mq-broker-0", "mq-broker-1"}
+        stage.end(stage.pod(last), result(last, "ok", ended_ms))
+        stage.over(last)
+        await eventually(lambda: set(kubelet.brokers) == {"mq-broker-0"}, timeout_s=30.0, what="the broker gone")
+        await stage.cron_job("nightly")
+        await eventually(lambda: not last_job(), timeout_s=30.0, what="nothing of the last snapshot left")
+        assert (world.get("AuditJob", "nightly") or {})["status"]["lastRun"]["run"] == job
+        # No broker was restarted while another was away, and what is made for audits is nothing of the cluster's.
+        assert not kubelet.faults
+        kubelet.check()
