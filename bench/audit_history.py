@@ -92,7 +92,7 @@ class _Stretch:
 
 
 class History:
-    """See the module. `deliverables` is how many become due, about; `hot` the share of them that one queue has."""
+    """See the module. `deliverables` is how many become due, or up to 150 more; `hot` the share that one queue has."""
 
     def __init__(self, deliverables: int, *, seed: int = 1, hot: float = 0.0) -> None:
         self._random = np.random.default_rng(seed)
@@ -167,7 +167,7 @@ class History:
             yield found
 
     def _stretch(self, deliverables: int) -> _Stretch:
-        """So many that become due, about."""
+        """So many that become due, or less, or those of one message more."""
         random = self._random
         # A topic is as often as it has few subscriptions, so that each brings as many deliverables as another.
         weights = np.concatenate(
@@ -179,6 +179,10 @@ class History:
             weights[0] += self._hot
         count = max(1, round(deliverables / float((weights * fan_out).sum() / weights.sum())))
         chosen = random.choice(weights.size, count, p=weights / weights.sum())
+        # One message can bring fifty, so that by chance so many may bring far too much; too little is made up for by
+        # another stretch.
+        chosen = chosen[: np.searchsorted(np.cumsum(fan_out[chosen]), deliverables) + 1]
+        count = chosen.size
         is_topic = chosen >= _QUEUES
         destination = np.where(is_topic, _FIRST_TOPIC + chosen - _QUEUES, chosen + 1).astype(np.int64)
         copies = fan_out[chosen]

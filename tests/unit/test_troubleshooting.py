@@ -40,6 +40,9 @@ def reasons_of(source: str) -> set[str]:
                 found.update(_words(node.args[at]))
         elif isinstance(node, ast.Assign) and [getattr(one, "id", "") for one in node.targets] == ["reason"]:
             found.update(_words(node.value))
+        elif isinstance(node, ast.Assign) and [getattr(one, "id", "") for one in node.targets] == ["_REASONS"]:
+            assert isinstance(node.value, ast.Dict)
+            found.update(word for one in node.value.values for word in _words(one))
         elif isinstance(node, ast.Tuple) and len(node.elts) == 2:
             # A fault: its reason, and its words.
             said = node.elts[1].values if isinstance(node.elts[1], ast.JoinedStr) else [node.elts[1]]
@@ -62,6 +65,7 @@ def test_reasons_are_found_wherever_they_are_written() -> None:
     assert reasons_of('x = UnusableError("Big" if y else "Small", "z")') == {"Big", "Small"}
     assert reasons_of('Condition(READY, "True", "Fine", "")') == {"Fine"}
     assert reasons_of('reason = "One" if a else "Two"') == {"One", "Two"}
+    assert reasons_of('_REASONS = {"fine": "Ok", "bad": "Bad"}') == {"Ok", "Bad"}
     assert reasons_of('fault = ("Lost", f"it {x}"), ("Pod", f"{x}-0")') == {"Lost"}
     assert reasons_of('def ready(reason: str = "Applied", message: str = ""): ...') == {"Applied"}
     assert reasons_of('Ref("v1", "Secret")') == set()
