@@ -88,6 +88,21 @@ def test_the_checker_knows_that_a_broker_forgets_what_is_not_persistent_and_was_
             assert len(problems(facts, [after], restarted=restarted)) == expected, (before, persistent, restarted)
 
 
+def test_the_checker_knows_what_waited_in_a_client_that_was_given_up() -> None:
+    """Its broker has given it to another, with the flag; both are handed it, in whichever order."""
+    for belated, flags, expected in (
+        (True, (True, False), 0),
+        (True, (False, False), 1),
+        (True, (True, False, False), 2),
+        (False, (True, False), 1),
+    ):
+        facts = Facts()
+        _sent(facts, "a")
+        facts.handings = [_handed("a", at_s, flag=flag) for at_s, flag in enumerate(flags, 2)]
+        facts.handings[-1].is_belated = belated
+        assert len(problems(facts, [], restarted=False)) - 1 == expected, (belated, flags)
+
+
 def test_the_checker_lets_go_what_may_have_expired_by_the_brokers_clock() -> None:
     for lives_s, steps, expected in (
         (0.0, [], ["lost"]),
