@@ -237,6 +237,12 @@ class Broker:
         rows: list[dict[str, Any]] = json.loads(self._engine.connections())
         return rows
 
+    def statistics(self) -> dict[str, Any]:
+        """Its totals, as an administrator sees them."""
+        assert self._engine is not None
+        totals: dict[str, Any] = json.loads(self._engine.statistics())
+        return totals
+
     def listed(self, kind: str) -> list[dict[str, Any]]:
         """What it has of a kind."""
         assert self._engine is not None

@@ -15,7 +15,7 @@ import sterna
 from sterna import AcknowledgeMode, Queue, Topic, errors
 
 from tests.running import ANYTHING, manifest
-from tests.world import awaits, checker
+from tests.world import accounts, awaits, checker
 from tests.world.brokers import Broker
 from tests.world.clusters import Cluster
 from tests.world.facts import Facts, Handing, Subscription
@@ -277,7 +277,7 @@ class _World:
         if found:
             return  # nothing can be said about what is left
         for broker in self.brokers:
-            found += await self._leaks(broker)
+            found += [*accounts.left(broker), *accounts.disagreements(broker)]
         drained: list[Handing] = []
         try:
             await self._drain_all(drained)
@@ -361,19 +361,6 @@ class _World:
             await asyncio.sleep(5)
             again = Process("drain", Random(0))
             await self._alive(again, self._drain(broker, drained))
-
-    async def _leaks(self, broker: Broker) -> list[str]:
-        left = [row for row in broker.connections() if not str(row.get("peer", "")).startswith("internal:")]
-        found = [f"a connection is left: {row}" for row in left]
-        for kind in ("queue", "topic"):
-            for row in broker.listed(kind):
-                if row.get("consumers") or row.get("in_flight"):
-                    found.append(f"consumers or messages in flight are left: {row}")
-                if str(row["name"]).startswith("$TMP$"):
-                    found.append(f"a temporary destination is left: {row['name']}")
-        assert broker.process is not None
-        calls = [task.get_name() for task in broker.process.tasks if task.get_name().startswith("rpc")]
-        return found + [f"a call is left: {name}" for name in calls]
 
     async def _drain(self, broker: Broker, drained: list[Handing]) -> None:
         url = f"sterna://{broker.address}"
