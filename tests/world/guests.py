@@ -16,8 +16,19 @@ import sterna
 import sterna.admin
 from sterna import AcknowledgeMode, DeliveryMode, Queue, Topic, errors
 
-from tests.world.facts import Transaction
-from tests.world.programs import BODY_OF_MANY, EXPLICIT, Application, CutError, body_of, received
+from tests.world.facts import Sending, Transaction
+from tests.world.programs import (
+    BODY_OF_MANY,
+    EXPLICIT,
+    Application,
+    CutError,
+    body_of,
+    closed,
+    connected,
+    guarded,
+    received,
+    worker,
+)
 
 _KINDS: Final = ("Queue", "Topic", "Bridge", "DurableSubscription", "Broker")
 
@@ -243,4 +254,109 @@ async def idler(app: Application, connection: sterna.Connection, steps: int) -> 
     await app.surely("session.close", session.close)
 
 
-GUESTS: Final = (inspector, archivist, careful, roamer, roamer, crowd, dropper, idler)
+async def cashier(app: Application, connection: sterna.Connection, steps: int) -> None:
+    """A listener in a transacted session, which passes each message on and commits."""
+    random = app.random
+    source, target = random.sample(app.queues, 2)
+    name, lane = app.key(), app.key()
+    session = await app.call("session", connection.session(transacted=True))
+    producer = await app.call("producer", session.producer(Queue(target)))
+
+    async def passes_on(message: sterna.Message) -> None:
+        transaction = Transaction(name)
+        app.facts.transactions.append(transaction)
+        app.handed(message, name, transaction)
+        sending = app.sending(target, lane, DeliveryMode.PERSISTENT, transaction)
+        await producer.send(body_of(random, sending.key, large=False))
+        if random.random() < 0.2:
+            transaction.ending = "rolled back"
+            await session.rollback()
+            return
+        transaction.ending = "in doubt"
+        try:
+            await session.commit()
+        except errors.TransactionInDoubtError:
+            raise
+        except errors.TransactionRolledBackError:
+            transaction.ending = "rolled back"
+            raise
+        transaction.ending = "committed"
+
+    consumer = await app.call("consumer", session.consumer(Queue(source), listener=passes_on))
+    for _ in range(steps // 2):
+        if app.is_over or consumer.closed is not None or connection.closed is not None:
+            break
+        await asyncio.sleep(0.1)
+    await app.surely("session.close", session.close)
+
+
+async def announcer(app: Application, connection: sterna.Connection, steps: int) -> None:
+    """Sends here and there by a producer of no destination, does not wait, and flushes all now and then."""
+    random = app.random
+    producer = await app.call("producer", connection.producer())
+    lane = app.key()
+    for _ in range(steps):
+        if app.is_over or connection.closed is not None:
+            break
+        queue = random.choice(app.queues)
+        sending = app.sending(queue, f"{lane} {queue}", DeliveryMode.PERSISTENT)
+
+        def told(outcome: Any, sending: Sending = sending) -> None:
+            if isinstance(outcome, errors.SternaError):
+                app.failed(sending, outcome)
+            else:
+                sending.outcome = "confirmed"
+
+        body = body_of(random, sending.key)
+        try:
+            sent = producer.send_soon(body, destination=Queue(queue), on_completion=told)
+            await app.call("send_soon anywhere", sent)
+            if random.random() < 0.1:
+                await app.call("flush all", connection.flush())
+        except (CutError, errors.FlushError):
+            continue  # it may have been queued all the same: then its outcome is told
+        except errors.SternaError as error:
+            app.failed(sending, error)
+            await app.pause()
+    await app.surely("flush", producer.flush)
+
+
+async def exposed(app: Application, connection: sterna.Connection, steps: int) -> None:
+    """Works on a connection of its own, which an administrator closes now and then: it comes back by itself."""
+    del connection
+    own = await connected(app, app.url)
+    if own is None:
+        return
+    working = asyncio.create_task(guarded(app, "works while it is closed", worker(app, own, steps)))
+
+    async def closes(admin: sterna.admin.Admin) -> None:
+        for one in await admin.connections():
+            if one.client_id == own.client_id:
+                await admin.close_connection(one.id, reason="as a test")
+
+    try:
+        async with sterna.admin.connect(app.url) as admin:
+            while not working.done() and not app.is_over:
+                try:
+                    await app.call("close a connection", closes(admin))
+                except (CutError, errors.SternaError):
+                    pass
+                await asyncio.sleep(app.random.choice((0.05, 0.5, 3.0)) * app.random.random())
+    finally:
+        await asyncio.wait((working,))
+        await closed(app, own)
+
+
+GUESTS: Final = (
+    inspector,
+    archivist,
+    careful,
+    roamer,
+    roamer,
+    crowd,
+    dropper,
+    idler,
+    cashier,
+    announcer,
+    exposed,
+)
