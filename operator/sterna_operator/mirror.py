@@ -33,7 +33,7 @@ R = TypeVar("R", bound=Record)
 
 USER = "User"
 # The kinds of what lives in brokers whether or not somebody manages it.
-_HOMED = ("Queue", "Topic")
+HOMED = ("Queue", "Topic")
 
 
 @dataclass(frozen=True)
@@ -67,6 +67,8 @@ class Mirror:
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
+        # Asked for each of tens of thousands of keys.
+        self._configs, self._users = layout.configs, layout.users
         self.revision = 0
         self._values: dict[str, dict[str, _Value]] = {}
         self._removed: dict[str, int] = {}
@@ -102,7 +104,7 @@ class Mirror:
 
     def lefts(self) -> dict[Claim, int]:
         """All that was left behind, with the revision of the note."""
-        found = [self._values.get(f"{self.layout.lefts}{kind}/", {}) for kind in _HOMED]
+        found = [self._values.get(f"{self.layout.lefts}{kind}/", {}) for kind in HOMED]
         return {self.layout.left_of(key): one.revision for kept in found for key, one in kept.items()}
 
     def claim(self) -> ClaimRecord | None:
@@ -154,6 +156,10 @@ class Mirror:
         """The brokers that are to be emptied."""
         keys = self._values.get(self.layout.drains, ())
         return {self.layout.drain_of(key): record for key, record in self._all(keys, DrainRecord)}
+
+    def below(self, prefix: str) -> list[str]:
+        """All keys right below a prefix."""
+        return list(self._values.get(prefix, ()))
 
     def keys_of_broker(self, broker: str) -> list[str]:
         """Everything that a broker wrote of itself and of objects, and that was written for it alone.
@@ -233,17 +239,18 @@ class Mirror:
             return False
         self._removed.pop(key, None)
         self._values.setdefault(_parent(key), {})[key] = _Value(value, revision)
-        self._disown(key)
+        if known is not None:
+            self._disown(key)
         self._own(key, value)
         return True
 
     def _own(self, key: str, value: bytes) -> None:
-        if not key.startswith((self.layout.configs, self.layout.users)):
+        if not key.startswith((self._configs, self._users)):
             return
         claim = self._claim(key)
         if claim is None:
             return
-        record: type[ConfigRecord | UserRecord] = UserRecord if key.startswith(self.layout.users) else ConfigRecord
+        record: type[ConfigRecord | UserRecord] = UserRecord if key.startswith(self._users) else ConfigRecord
         try:
             owner: Owner = record.decode(key, value).owner
         except RecordError as error:

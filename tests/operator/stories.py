@@ -242,11 +242,13 @@ async def audits(tale: Tale) -> None:
     # One failed run is kept: the result of the first goes.
     await tale.until(lambda: tale.get("ConfigMap", f"{lost}-result") is None, "the old result gone")
     await tale.checkpoint("failed")
+    # What somebody removes comes back as long as there is the Job that said it.
+    removed = tale.uid("ConfigMap", f"{killed}-result")
+    stage.take_away("ConfigMap", f"{killed}-result")
+    await tale.until(lambda: tale.uid("ConfigMap", f"{killed}-result") not in ("", removed), "the result back")
     for run in (lost, clean, killed):
         stage.forget_run(run)
     await tale.checkpoint("jobs gone")
-    # Of what somebody removes is spoken all the same.
-    stage.take_away("ConfigMap", f"{killed}-result")
     stage.take_away("ConfigMap", "nightly-run")
     stage.patch("batch/v1", "CronJob", "nightly", {"spec": {"schedule": "0 4 * * *", "suspend": True}})
     await tale.until(lambda: tale.get("ConfigMap", "nightly-run") and suspended() is False, "put right")

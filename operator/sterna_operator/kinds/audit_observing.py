@@ -37,8 +37,8 @@ _CHILDREN = (
     Child("batch/v1", "CronJob"),
     Child("batch/v1", "Job"),
     Child("v1", "ConfigMap"),
-    Child("v1", "Pod"),
 )
+_WATCHED = (*_CHILDREN, Child("v1", "Pod"))
 # So many audits of a cluster are looked at at once.
 _AT_ONCE = 16
 
@@ -47,7 +47,7 @@ class AuditJobKind:
     """See view.Kind."""
 
     name = AUDIT_JOB
-    children: tuple[Child, ...] = _CHILDREN
+    children: tuple[Child, ...] = _WATCHED
 
     async def decide(self, view: View, object: Mapping[str, Any]) -> Decision:
         """See view.Kind."""
@@ -104,7 +104,7 @@ class StoreSnapshotKind:
     """See view.Kind."""
 
     name = STORE_SNAPSHOT
-    children: tuple[Child, ...] = _CHILDREN
+    children: tuple[Child, ...] = _WATCHED
 
     async def decide(self, view: View, object: Mapping[str, Any]) -> Decision:
         """See view.Kind."""
@@ -258,13 +258,15 @@ async def _around(view: View, object: Mapping[str, Any], resource: AuditJob | St
         *(view.kube.list(one.api_version, one.kind, key.namespace, labels=selector) for one in _CHILDREN)
     )
     found = [one for objects in lists for one in objects]
-    jobs, pods = (tuple(one for one in found if one["kind"] == kind) for kind in ("Job", "Pod"))
+    jobs = tuple(one for one in found if one["kind"] == "Job")
+    # Pods are large, and say something only as long as there are Jobs.
+    pods = await view.kube.list("v1", "Pod", key.namespace, labels=selector) if jobs else ()
     return _Around(
         cluster=seen,
         blueprint=blueprint,
-        children={(one["kind"], one["metadata"]["name"]): one for one in found if one["kind"] != "Pod"},
+        children={(one["kind"], one["metadata"]["name"]): one for one in found},
         jobs=jobs,
-        pods=pods,
+        pods=tuple(pods),
         refused=await _refused(view, jobs, pods),
         missing=await _missing(view, blueprint) if cluster is not None else (),
         misfit=_misfit(blueprint) if cluster is not None else "",
