@@ -73,7 +73,8 @@ class Mirror:
         self._values: dict[str, dict[str, _Value]] = {}
         self._removed: dict[str, int] = {}
         self._owners: dict[str, Key] = {}
-        self._owned: dict[Key, set[str]] = {}
+        # Most own one record; a tuple of one takes a quarter of a set.
+        self._owned: dict[Key, tuple[str, ...]] = {}
 
     # What it knows
 
@@ -257,14 +258,16 @@ class Mirror:
             log.warning("value in etcd that cannot be read", error=str(error))
             return
         if owner.by == "operator":
-            self._owners[key] = Key(claim.kind, owner.namespace, owner.name)
-            self._owned.setdefault(self._owners[key], set()).add(key)
+            held = self._owners[key] = Key(claim.kind, owner.namespace, owner.name)
+            self._owned[held] = (*self._owned.get(held, ()), key)
 
     def _disown(self, key: str) -> Key | None:
         owner = self._owners.pop(key, None)
         if owner is not None:
-            self._owned[owner].discard(key)
-            if not self._owned[owner]:
+            rest = tuple(one for one in self._owned[owner] if one != key)
+            if rest:
+                self._owned[owner] = rest
+            else:
                 del self._owned[owner]
         return owner
 

@@ -23,6 +23,7 @@ AUDIT_LABEL = "sterna.dev/audit"
 
 _GATHERING_S = 0.2
 _AWAITED = frozenset({"Queue", "Topic", "Store"})
+_CLAIM = "PersistentVolumeClaim"
 _AUDITS = {kind.lower(): kind for kind in (AUDIT_JOB, STORE_SNAPSHOT)}
 
 
@@ -145,13 +146,25 @@ class Wakeups:
         self._wake_cluster(cluster)
 
     def on_named_child(self, ref: Ref) -> None:
-        """What was made for a cluster and is watched by its name has come, changed or gone."""
-        for key in self._clusters_in(ref.namespace):
+        """What is watched by its name, for a cluster or for an audit that waits for it, has come, changed or gone."""
+        for key in self._waiting_for(ref) if ref.kind == _CLAIM else self._clusters_in(ref.namespace):
             self._queue.add(key, Priority.REFERENCE)
 
     def is_named_child(self, ref: Ref) -> bool:
-        """Whether there is a cluster for which such a thing may have been made."""
-        return bool(self._clusters_in(ref.namespace))
+        """Whether there is a cluster for which such a thing may have been made, or an audit that waits for it."""
+        return bool(self._waiting_for(ref) if ref.kind == _CLAIM else self._clusters_in(ref.namespace))
+
+    def _waiting_for(self, claim: Ref) -> list[Key]:
+        """The audits that name a volume claim and are not well: that is missing, perhaps."""
+        found = []
+        for kind in _AUDITS.values():
+            for key in self._objects.keys(kind):
+                audit = self._objects.get(key) or {}
+                storage = (audit.get("spec") or {}).get("storage") or {}
+                is_named = key.namespace == claim.namespace and storage.get("volumeClaim") == claim.name
+                if is_named and not _is_well(audit):
+                    found.append(key)
+        return found
 
     def clusters_with_secret(self, namespace: str, name: str) -> list[Key]:
         """The clusters of a namespace whose manifests name a Secret, in whatever field, or whose own it is."""

@@ -270,3 +270,53 @@ async def test_brokers_are_restarted_between_runs_and_runs_begin_again_afterward
         # No broker was restarted while another was away, and what is made for audits is nothing of the cluster's.
         assert not kubelet.faults
         kubelet.check()
+
+
+async def test_a_secret_and_a_cluster_that_go_keep_runs_back_until_they_come(
+    stage: Stage, operator: MakeOperator
+) -> None:
+    world = stage.world
+    operator(**FLAGS)
+    world.secret("keys", "a key")
+    key = {"name": "keys", "key": "password"}
+    snapshots = {"principals": "none", "signKeySecret": key}
+    world.apply("AuditJob", "nightly", {**AUDIT, "snapshots": snapshots, "keys": [key]})
+    await world.ready("AuditJob", "nightly")
+    where = path("v1", "Secret", world.namespace, "keys")
+    assert world.server.request("DELETE", where).ok
+    assert await world.reason("AuditJob", "nightly", "ReferenceMissing") == "waits for Secret keys"
+    await stage.cron_job("nightly", is_suspended=True)
+    world.secret("keys", "another key")
+    await world.ready("AuditJob", "nightly")
+    await stage.cron_job("nightly")
+    world.delete("MessagingCluster", "mq")
+    await world.reason("AuditJob", "nightly", "ReferenceMissing")
+    await stage.cron_job("nightly", is_suspended=True)
+    world.make_cluster(authentication={"enabled": False})
+    await world.ready("AuditJob", "nightly")
+    await stage.cron_job("nightly")
+
+
+@pytest.mark.parametrize("kind", ["AuditJob", "StoreSnapshot"])
+async def test_a_volume_claim_that_comes_is_heard_of_at_once(stage: Stage, operator: MakeOperator, kind: str) -> None:
+    """And so is another one that is named instead, as far as that can be changed."""
+    world = stage.world
+    operator(**FLAGS)
+    spec = {**(AUDIT if kind == "AuditJob" else SNAPSHOT), "storage": {"volumeClaim": "other"}}
+    world.apply(kind, "one", spec)
+    assert await world.reason(kind, "one", "ReferenceMissing") == "waits for PersistentVolumeClaim other"
+    claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    stage.post("v1", "PersistentVolumeClaim", {"metadata": {"name": "other"}, "spec": claim})
+    # Within the bound of references that arrive, and well before it would be looked at again by itself.
+    await eventually(
+        lambda: world.condition(kind, "one").get("reason") in ("Scheduled", "Taking"),
+        timeout_s=5.0,
+        what="the claim heard of",
+    )
+    if kind == "AuditJob":
+        world.apply(kind, "one", {**spec, "storage": {"volumeClaim": "third"}})
+        await world.reason(kind, "one", "ReferenceMissing")
+        await stage.cron_job("one", is_suspended=True)
+        world.apply(kind, "one", {**spec, "storage": {"volumeClaim": "audits"}})
+        await world.ready(kind, "one")
+        await stage.cron_job("one")

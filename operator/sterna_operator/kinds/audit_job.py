@@ -28,7 +28,7 @@ from sterna_operator.plans import Announcement, ApplyObject, PatchObject, Plan, 
 from sterna_operator.reasons import Reason
 from sterna_operator.schedules import Schedule, ScheduleError
 
-# A volume claim that is missing is told of by no watch.
+# What is missing is told of by a watch; this is for one that broke.
 _AGAIN_S = 15.0
 
 

@@ -330,6 +330,8 @@ async def _missing(view: View, blueprint: AuditBlueprint) -> tuple[str, ...]:
         ref = Ref("v1", "PersistentVolumeClaim", blueprint.namespace, claim)
         if await view.kube.get(ref) is None:
             found.append(f"PersistentVolumeClaim {claim}")
+            if view.named is not None:
+                view.named.watch(ref)
     return tuple(found)
 
 

@@ -22,7 +22,7 @@ from sterna_operator.kinds.upkeep import has_lost_its_owner, is_owned_by, put_jo
 from sterna_operator.plans import Announcement, ApplyObject, Plan, RepairObject, Step, Wanted
 from sterna_operator.reasons import Reason
 
-# A volume claim that is missing is told of by no watch.
+# What is missing is told of by a watch; this is for one that broke.
 _AGAIN_S = 15.0
 _NAMED_MAX = 8
 
