@@ -23,6 +23,7 @@ import asyncio
 import os
 from array import array
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from operator import itemgetter
 from typing import Any, Final, Protocol
@@ -30,7 +31,7 @@ from typing import Any, Final, Protocol
 from sterna import _encode, errors
 from sterna import _ledger_format as form
 from sterna._ledger_body import body_of
-from sterna._ledger_file import Files, sync
+from sterna._ledger_file import Files
 from sterna._machines.publishing import Run
 from sterna._machines.ranges import ranges_of
 from sterna._proto.sterna.v1 import message_pb2
@@ -151,6 +152,9 @@ class Book:
         self._received: dict[Taker, list[bytes]] = {}
         self._received_count = 0
         self._timer: asyncio.TimerHandle | None = None
+        # A thread of its own: those that the application shares may all be waiting for what is about to be sent.
+        self._disk: ThreadPoolExecutor | None = None
+        self._syncing: asyncio.Future[None] | None = None
         self._acknowledgements = self._sessions = 0
         # What the file in use has named already.
         self._numbers: dict[Any, int] = {}
@@ -187,10 +191,20 @@ class Book:
             self._timer = None
         if self.failure is None:
             try:
-                self._files.close([form.record(form.END, wall_ms())], sync=self.syncs)
+                self._files.close([form.record(form.END, wall_ms())], syncs=self.syncs)
+                if self.syncs:
+                    self._sync()
             except OSError as error:
                 self._fail(error)
+        if self._disk is not None:
+            self._disk.shutdown(wait=False)
+            self._disk = None
         del self._keepers[keeper]
+
+    async def ended(self) -> None:
+        """Waits until the disk has what was written, where it must. To be awaited behind `detach`."""
+        if self._syncing is not None:
+            await asyncio.wait((self._syncing,))
 
     def session(self) -> int:
         """A number for a session."""
@@ -419,12 +433,12 @@ class Book:
         if self.failure is not None or not self._keepers:
             self._pending.clear()
             self._received.clear()
-            return self.failure is None or not self._is_required
+            return self.over is None
         return True
 
     def _rotate(self) -> None:
         """The next file names everything anew."""
-        self._files.close([form.record(form.END, wall_ms())], sync=self.syncs)
+        self._files.close([form.record(form.END, wall_ms())], syncs=self.syncs)
         self._files.open()
         self._numbers.clear()
 
@@ -432,10 +446,30 @@ class Book:
         """Has the disk keep what was written. False: the ledger has failed, and nothing may leave."""
         if self.failure is None and self._files.is_open:
             try:
-                await asyncio.to_thread(sync, self._files.path)
+                syncing = self._sync()
             except OSError as error:
                 self._fail(error)
-        return self.failure is None or not self._is_required
+            else:
+                # It goes on when whoever waits is cancelled: an error is said once, and concerns all.
+                await asyncio.wait((syncing,))
+        return self.over is None
+
+    def _sync(self) -> asyncio.Future[None]:
+        if self._disk is None:
+            self._disk = ThreadPoolExecutor(1, thread_name_prefix="sterna-ledger")
+        loop = asyncio.get_running_loop()
+        self._syncing = loop.run_in_executor(self._disk, self._files.syncing())
+        self._syncing.add_done_callback(self._has_synced)
+        return self._syncing
+
+    def _has_synced(self, syncing: asyncio.Future[None]) -> None:
+        if not syncing.cancelled() and isinstance(error := syncing.exception(), OSError):
+            self._fail(error)
+
+    @property
+    def over(self) -> errors.LedgerError | None:
+        """Why nothing may be sent any more; None: it may."""
+        return self.failure if self._is_required else None
 
     def _error(self, error: OSError) -> errors.LedgerError:
         said = f"the ledger cannot be written: {os.strerror(error.errno) if error.errno else error}"

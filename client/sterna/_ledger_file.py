@@ -9,7 +9,8 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 from weakref import WeakKeyDictionary
@@ -35,13 +36,18 @@ class Files:
         self._count = 0
         self._blocks = 0
         self._size = 0
+        # What the disk need not have yet: files that were ended, and folders that have new names. Taken from at the
+        # front alone, by whoever syncs.
+        self._ended: list[int] = []
+        self._folders: list[Path] = []
         #: The file in use, or the last one.
         self.path = folder
 
     def __del__(self) -> None:
         # Of a connection that nobody has closed. What it had gathered is gone: nobody could be told of a failure.
-        if self._fd >= 0:
-            os.close(self._fd)
+        for fd in (self._fd, *self._ended):
+            if fd >= 0:
+                os.close(fd)
 
     @property
     def is_open(self) -> bool:
@@ -59,7 +65,7 @@ class Files:
         Raises:
             OSError: it cannot be made, or its head not be written.
         """
-        self._folder.mkdir(parents=True, exist_ok=True)
+        self._make_folder()
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
         started_ms = wall_ms()
         # Another connection of this process may have begun in the same millisecond.
@@ -73,8 +79,19 @@ class Files:
         else:
             raise FileExistsError(f"files with the name {begin} are there already")
         _open[self] = None
+        self._folders.append(self._folder)
         self.path, self._blocks, self._size = path, 0, 0
         self._put(form.head({**self._head, "file": self._count, "started_ms": started_ms}))
+
+    def _make_folder(self) -> None:
+        missing = []
+        folder = self._folder.absolute()
+        while not folder.is_dir():
+            missing.append(folder)
+            folder = folder.parent
+        for one in reversed(missing):
+            one.mkdir(exist_ok=True)
+            self._folders.append(one.parent)
 
     def write(self, records: Sequence[bytes]) -> None:
         """Hands records to the operating system, all or none of them.
@@ -102,18 +119,44 @@ class Files:
             raise
         self._size += len(data)
 
-    def close(self, records: Sequence[bytes], *, sync: bool) -> None:
-        """Ends the file with these records.
+    def close(self, records: Sequence[bytes], *, syncs: bool) -> None:
+        """Ends the file with these records. `syncs`: the next `syncing` has the disk keep them.
 
         Raises:
             OSError: the disk does not take it; the file is closed all the same.
         """
         try:
             self.write(records)
-            if sync:
-                os.fsync(self._fd)
+            if syncs:
+                self._ended.append(self._fd)
+                self._fd = -1
         finally:
             self.leave()
+
+    def syncing(self) -> Callable[[], None]:
+        """What has the disk keep all that was written up to now, and raises OSError if it does not.
+
+        To be called once, in a thread of its own, while others write on; several of these one after the other.
+
+        Raises:
+            OSError: there are too many open files.
+        """
+        # Another number for the same file: this one may be closed, or renamed by somebody, meanwhile.
+        return partial(self._sync, os.dup(self._fd) if self._fd >= 0 else -1)
+
+    def _sync(self, fd: int) -> None:
+        try:
+            while self._ended:
+                os.fsync(self._ended[0])
+                os.close(self._ended.pop(0))
+            if fd >= 0:
+                os.fsync(fd)
+            while self._folders:
+                _sync_folder(self._folders[0])
+                self._folders.pop(0)
+        finally:
+            if fd >= 0:
+                os.close(fd)
 
     def leave(self) -> None:
         """Closes the file as it is."""
@@ -136,13 +179,8 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_in_child)
 
 
-def sync(path: Path) -> None:
-    """Has the disk keep what was written to a file; in a thread of its own, while others write on.
-
-    Raises:
-        OSError: the disk does not.
-    """
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+def _sync_folder(folder: Path) -> None:
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
     finally:

@@ -127,6 +127,10 @@ class Lifeline:
                     return step
 
     async def _dial(self, address: str) -> Step:
+        book = self.options.book
+        if book is not None and book.over is not None:
+            # It failed while there was no link that could end with it.
+            return self._machine.refused(book.over, monotonic_s())
         link = Link(address, self._on_frame, self.options.tls, self.options.book)
         try:
             await link.open(await self.options.hello(), self.options.connect_timeout_s)
@@ -281,6 +285,8 @@ class Lifeline:
             await self._say_goodbye(self._supervisor)
         else:
             await self._over.wait()  # another call is about it, or reconnecting was given up meanwhile
+        if self.options.book is not None:
+            await self.options.book.ended()
         if failure is not None and not failed:
             raise failure
 

@@ -315,7 +315,11 @@ class Link:
 
     async def _witnessed(self, book: Book) -> bool:
         """Has what stands in the batch written down before it leaves. Whether it may leave."""
-        return book.flush() and (not book.syncs or await book.synced()) and self.lost is None
+        if book.flush() and (not book.syncs or await book.synced()):
+            return self.lost is None
+        if book.over is not None:
+            self.fail(book.over)
+        return False
 
     async def _end(self, writing: Any) -> bool:
         """Awaits a write; a call that ended meanwhile is the reader's to report."""

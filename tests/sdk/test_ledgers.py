@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +132,43 @@ async def test_a_synced_ledger_says_the_same(connect: Connect, name: str, tmp_pa
     assert len(ledgers.sent(tmp_path)) == 500
     assert len(ledgers.files(tmp_path)) > 1
     assert ledgers.confirmed(tmp_path) == ledgers.sent(tmp_path).keys()
+
+
+async def test_a_synced_ledger_has_its_folders_on_the_disk_too_and_holds_up_nobody_else(
+    connect: Connect, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: dict[int, set[int]] = {}
+    fsync = os.fsync
+
+    def watched(fd: int) -> None:
+        synced.setdefault(os.fstat(fd).st_ino, set()).add(threading.get_ident())
+        fsync(fd)
+
+    monkeypatch.setattr(os, "fsync", watched)
+    # All threads that the application shares wait for what is about to be sent.
+    stuck = threading.Event()
+    loop = asyncio.get_running_loop()
+    loop.set_default_executor(ThreadPoolExecutor(1))
+    waits = loop.run_in_executor(None, stuck.wait)
+    folder = tmp_path / "made" / "here"
+    try:
+        connection = await connect(ledger=Ledger(folder, sync=True, rotate_bytes=4096))
+        producer = await connection.producer(name)
+        async with asyncio.timeout(30):
+            for number in range(400):
+                await producer.send_soon(str(number))
+            await producer.flush()
+        folder.rename(tmp_path / "elsewhere")
+        await producer.send("whoever collects ledgers may move them")
+        await connection.close()
+    finally:
+        stuck.set()
+        await waits
+    files = ledgers.files(tmp_path / "elsewhere")
+    assert len(files) > 1
+    folders = [tmp_path / "elsewhere", tmp_path / "made", tmp_path]
+    assert {one.stat().st_ino for one in (*files, *folders)} <= synced.keys()
+    assert threading.get_ident() not in set().union(*synced.values())
 
 
 async def test_connections_of_one_process_have_a_file_each(connect: Connect, name: str, tmp_path: Path) -> None:

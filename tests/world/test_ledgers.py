@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -362,3 +363,26 @@ async def test_what_follows_its_queue_to_another_broker_has_an_answer_under_each
     assert found.keys() - confirmed == sent_elsewhere - confirmed
     # Each is confirmed once, by one broker or the other.
     assert sorted(found[id_].checksum for id_ in confirmed) == sorted(_checksum(str(number)) for number in range(300))
+
+
+@staged
+async def test_a_ledger_that_fails_while_there_is_no_link_ends_the_connection_all_the_same(stage: Stage) -> None:
+    broker = await stage.broker()
+    connection = await stage.connect(broker, ledger=_folder(stage))
+    ends: list[errors.SternaError | None] = []
+    connection.on_closed(lambda closed: ends.append(closed.error))
+    producer = await connection.producer("q")
+    await producer.send("before")
+    broker.kill()
+    stage.break_links()
+    await stage.until(lambda: not connection._lifeline._up.is_set())
+    under_way = asyncio.create_task(producer.send("under way"))
+    book = connection._lifeline.options.book
+    assert book is not None
+    book._fail(OSError(errno.ENOSPC, "", str(book._files.path)))
+    await broker.start()
+    async with asyncio.timeout(20):
+        with pytest.raises(errors.LedgerError, match="No space left on device"):
+            await under_way
+    assert [type(one) for one in ends] == [errors.LedgerError]
+    await connection.close()
