@@ -262,13 +262,16 @@ fn the_reserve_that_acknowledgements_began_is_not_for_messages() {
 
 #[test]
 fn a_store_that_is_made_on_a_full_disk_leaves_room_for_starts() {
-    let mut bench = Bench::new();
-    // Before a second segment was prepared.
-    let space_bytes = Some(bench.disk.used_bytes());
-    bench.disk.set_faults(Faults {
-        space_bytes,
+    // Without a byte for a second segment.
+    let (empty, now) = (SimDisk::new(2), Bench::new().now);
+    drop(State::open(Arc::new(empty.clone()), small_options(), now).unwrap());
+    let disk = SimDisk::new(1);
+    disk.set_faults(Faults {
+        space_bytes: Some(empty.used_bytes()),
         ..Faults::default()
     });
+    let mut bench = Bench::on(disk, small_options());
+    assert!(bench.state().log().space() == crate::log::Space::Full && bench.state().log.ahead.is_empty());
     let queue = bench.queue("orders", Properties::default());
     let (mut sent, body) = (0, "x".repeat(1_000));
     while bench.try_send(queue, &Message::text(body.clone())).is_ok() {
