@@ -83,7 +83,7 @@ impl Log {
             .last()
             .map_or(0, |segment| segment.limit().0.saturating_sub(start.0));
         // A commit more may begin on the way.
-        bytes + 2 * BLOCK_BYTES <= room
+        bytes + 2 * BLOCK_BYTES + self.left_by_publishing() <= room
     }
 
     /// How many bytes are left behind the last record in the segment being written.

@@ -92,12 +92,28 @@ impl Log {
     }
 
     /// Whether enough is left behind a commit that is so full, in a segment with `left` bytes from its start on, when so many
-    /// prepared segments are left to go on in.
+    /// prepared segments are left to go on in. A log that was made on a disk which is full already has no other one yet: there
+    /// publishing leaves as much.
     pub(crate) fn check_kept(&self, purpose: Purpose, ahead: usize, left: u64, used: u64) -> Result<(), AppendError> {
-        if purpose == Purpose::Drain && ahead == 0 && left < block_aligned(used) + self.kept_bytes() {
+        let is_last = match purpose {
+            Purpose::Fill => self.is_alone(),
+            Purpose::Drain => ahead == 0,
+            Purpose::Upkeep => false,
+        };
+        if is_last && left < block_aligned(used) + self.kept_bytes() {
             return Err(AppendError::NoSpace);
         }
         Ok(())
+    }
+
+    /// The disk was found full before there was a second segment.
+    fn is_alone(&self) -> bool {
+        self.reserve.drains && self.ahead.is_empty()
+    }
+
+    /// What publishing leaves in the segment being written.
+    pub(crate) fn left_by_publishing(&self) -> u64 {
+        if self.is_alone() { self.kept_bytes() } else { 0 }
     }
 
     /// Whether what a full disk still holds is to be made denser, and the spare made again, before anything else.

@@ -113,13 +113,8 @@ impl Tables {
             let pending = self.pending_entry(position, bytes, head, reference);
             let source = self.source_or_placeholder(reference.source);
             source.next_sequence = source.next_sequence.max(reference.sequence + 1);
-            let victim = || format!("{} {} {}", reference.source.0, reference.sequence, position.0);
-            let is_logged = self.live && !is_volatile(position);
-            if is_logged && self.planted.strikes(Fault::LoseArrival, victim) {
+            if self.planted_arrival(liveness, pending, head.transaction) {
                 continue;
-            }
-            if is_logged && head.transaction == 0 && self.planted.strikes(Fault::DoubleArrival, victim) {
-                self.arrive_again(liveness, pending);
             }
             if head.transaction == 0 {
                 self.hold(liveness, position);
@@ -134,7 +129,22 @@ impl Tables {
         }
     }
 
-    /// For [`Fault::DoubleArrival`] alone.
+    /// For [`Fault::LoseArrival`] and [`Fault::DoubleArrival`] alone: whether it is lost.
+    fn planted_arrival(&mut self, liveness: &mut impl Liveness, pending: PendingEntry, transaction: u64) -> bool {
+        let Entry { position, sequence, .. } = pending.entry;
+        if !self.live || is_volatile(position) {
+            return false;
+        }
+        let victim = || format!("{} {sequence} {}", pending.source.0, position.0);
+        if self.planted.strikes(Fault::LoseArrival, victim) {
+            return true;
+        }
+        if transaction == 0 && self.planted.strikes(Fault::DoubleArrival, victim) {
+            self.arrive_again(liveness, pending);
+        }
+        false
+    }
+
     fn arrive_again(&mut self, liveness: &mut impl Liveness, mut pending: PendingEntry) {
         pending.entry.sequence += 1;
         let source = self.source_or_placeholder(pending.source);

@@ -259,3 +259,33 @@ fn the_reserve_that_acknowledgements_began_is_not_for_messages() {
     // Nor in a commit that acknowledgements began.
     assert!(bench.try_send(queue, &Message::text("small")).is_err());
 }
+
+#[test]
+fn a_store_that_is_made_on_a_full_disk_leaves_room_for_starts() {
+    // Without a byte for a second segment.
+    let (empty, now) = (SimDisk::new(2), Bench::new().now);
+    drop(State::open(Arc::new(empty.clone()), small_options(), now).unwrap());
+    let disk = SimDisk::new(1);
+    disk.set_faults(Faults {
+        space_bytes: Some(empty.used_bytes()),
+        ..Faults::default()
+    });
+    let mut bench = Bench::on(disk, small_options());
+    assert!(bench.state().log().space() == crate::log::Space::Full && bench.state().log.ahead.is_empty());
+    let queue = bench.queue("orders", Properties::default());
+    let (mut sent, body) = (0, "x".repeat(1_000));
+    while bench.try_send(queue, &Message::text(body.clone())).is_ok() {
+        sent += 1;
+        bench.settle();
+    }
+    assert!(sent > 20 && !bench.state().log().has_room(1_000), "{sent}");
+    for _ in 0..5 {
+        bench.restart();
+    }
+    assert_eq!(bench.texts(queue.source()).len(), sent);
+    // There is room again.
+    bench.disk.set_faults(Faults::default());
+    bench.state().request_watermark_sync();
+    bench.settle();
+    assert_eq!(bench.drain_alone(queue.source(), |_| {}), sent);
+}
