@@ -237,6 +237,11 @@ class Broker:
         rows: list[dict[str, Any]] = json.loads(self._engine.connections())
         return rows
 
+    def has(self, client_id: str) -> bool:
+        """Whether it has a connection of this client id."""
+        is_there = self._engine is not None and not self._is_dead
+        return is_there and any(row["client_id"] == client_id for row in self.connections())
+
     def statistics(self) -> dict[str, Any]:
         """Its totals, as an administrator sees them."""
         assert self._engine is not None

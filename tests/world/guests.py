@@ -347,6 +347,52 @@ async def exposed(app: Application, connection: sterna.Connection, steps: int) -
         await closed(app, own)
 
 
+async def orderly(app: Application, connection: sterna.Connection, steps: int) -> None:
+    """Has each thing within a block of its own: connection, session, consumer, transaction."""
+    del connection
+    name, lane = app.key(), app.key()
+
+    async def once() -> None:
+        source, target = app.random.sample(app.queues, 2)
+        async with sterna.connect(app.url) as own, await own.session(transacted=True) as session:
+            async with await session.consumer(Queue(source)) as consumer, await session.producer(target) as producer:
+                for _ in range(app.random.randrange(1, 5)):
+                    await transacts(session, consumer, producer, target)
+
+    async def transacts(
+        session: sterna.Session, consumer: sterna.Consumer, producer: sterna.Producer, target: str
+    ) -> None:
+        transaction = Transaction(name)
+        app.facts.transactions.append(transaction)
+        try:
+            async with session.transaction():
+                message = await consumer.receive(timeout=app.random.choice((0.05, 0.5)))
+                if message is not None:
+                    app.handed(message, name, transaction)
+                sending = app.sending(target, f"{lane} {target}", DeliveryMode.PERSISTENT, transaction)
+                await producer.send(body_of(app.random, sending.key))
+                if app.random.random() < 0.2:
+                    raise ValueError("the application's own failure")
+                # From here on the block's end commits.
+                transaction.ending = "in doubt"
+        except errors.TransactionInDoubtError:
+            raise
+        except errors.TransactionRolledBackError:
+            transaction.ending = "rolled back"
+        except ValueError:
+            transaction.ending = "rolled back"
+        else:
+            transaction.ending = "committed"
+
+    for _ in range(steps // 6 + 1):
+        if app.is_over:
+            break
+        try:
+            await app.call("work in blocks", once())
+        except (CutError, errors.SternaError):
+            await app.pause()
+
+
 GUESTS: Final = (
     inspector,
     archivist,
@@ -359,4 +405,5 @@ GUESTS: Final = (
     cashier,
     announcer,
     exposed,
+    orderly,
 )

@@ -24,6 +24,7 @@ _PAUSES_S: Final = (0.05, 0.5, 5.0)
 #: A start takes some tens of milliseconds, a stop as long as its clients, at most two seconds and a bit.
 _STARTS_S: Final = (0.002, 0.02, 0.1, 1.0)
 _STOPS_S: Final = (0.002, 0.02, 0.2, 3.0)
+_ENDS_S: Final = (0.002, 0.02)
 _RELOADS_S: Final = (0.002, 0.01)
 
 #: What nobody may wait for longer than, once it was told to make haste.
@@ -122,8 +123,12 @@ class Keeper:
             await asyncio.sleep(self._some(_STOPS_S))
             if self._random.random() < 0.5:
                 node.hurry()
-                async with asyncio.timeout(_HURRIED_S):
-                    await over(process, stopping)
+                if self._random.random() < 0.5:
+                    # What is left of a stop then takes some milliseconds.
+                    await asyncio.sleep(self._some(_ENDS_S))
+                else:
+                    async with asyncio.timeout(_HURRIED_S):
+                        await over(process, stopping)
             if stopping.done():
                 stopping.result()
             self._kill(broker)

@@ -46,8 +46,8 @@ class Application:
     audit: Callable[[sterna.Connection], Awaitable[None]]
     """Compares what the broker keeps for a connection with what the SDK has on it."""
 
-    is_given_up: Callable[[], bool] = lambda: False
-    """Whether the broker's side of one of its connections has ended, and its own has not heard of that."""
+    is_given_up: Callable[[str, str], bool] = lambda _broker, _client_id: False
+    """Whether a broker (by its name) has no connection of a client id any more."""
 
     is_over: bool = False
     is_closing: bool = False
@@ -136,13 +136,17 @@ class Application:
         if subscription is not None:
             queue, key = f"news@{subscription.name}", subscription.key(key)
         handing = Handing(key, queue, consumer, message.message_id, message.redelivered, self.now_s())
-        handing.transaction, handing.is_belated = transaction, self.is_given_up()
+        handing.transaction, handing.is_belated = transaction, not message.redelivered and self._is_belated(message)
         if transaction is not None:
             transaction.handed.append(handing)
         self.facts.handings.append(handing)
         if subscription is None and handing.key not in self.facts.sendings:
             self.facts.odd.append(f"{consumer} was given a message that nobody sent: {body[:80]!r}")
         return handing
+
+    def _is_belated(self, message: Message) -> bool:
+        part: Any = getattr(message._consumer, "part", None)
+        return part is not None and self.is_given_up(part.lifeline.broker, part.lifeline.client_id)
 
     def failed(self, sending: Sending, error: errors.SternaError) -> None:
         """Notes that a message could not be sent. What cannot be taken now is no failure: it is waited for."""

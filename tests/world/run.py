@@ -241,13 +241,14 @@ class _World:
         url = "sterna://" + "+".join(broker.address for broker in self.brokers[first:] + self.brokers[:first])
         queues = self._queues if name == "extra" else _QUEUES
         application = Application(process.name, url, random, self.facts, queues, scene.cut_share, self._audit)
-        application.is_given_up = lambda: any(
-            link.client is process and link.server_knows and not link.client_knows for link in self.network.links
-        )
+        application.is_given_up = self._is_given_up
         self.applications.append(application)
         programs, count = {"client": (PROGRAMS, scene.programs), "extra": (HABITS, 2), "guest": (GUESTS, 2)}[name]
         work = client(application, programs, count, scene.steps)
         return asyncio.create_task(self._alive(process, work), name=process.name)
+
+    def _is_given_up(self, name: str, client_id: str) -> bool:
+        return not any(broker.name == name and broker.has(client_id) for broker in self.brokers)
 
     async def _alive(self, process: Process, work: Coroutine[Any, Any, None]) -> None:
         """Until the process has done its work, or is dead."""

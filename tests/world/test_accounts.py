@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+import sterna.admin
 from sterna import AcknowledgeMode, Queue, Topic
 
 from tests.world import accounts
@@ -54,4 +55,21 @@ async def test_a_total_that_is_not_what_is_listed_is_told_and_so_is_a_metric(sta
     assert [one for one in told if "sterna" not in one and "9.0" in one] == [
         "one says that it has 1 sessions, and /metrics 9.0"
     ]
+    await connection.close()
+
+
+@staged
+async def test_a_broker_has_a_client_until_it_has_closed_its_connection_whoever_knows_that(stage: Stage) -> None:
+    broker = await stage.broker()
+    connection = await stage.connect(broker, client_id="shop")
+    async with sterna.admin.connect(f"sterna://{broker.address}") as admin:
+        [row] = await admin.connections()
+        assert broker.has("shop")
+        closing = asyncio.create_task(admin.close_connection(row.id))
+        # It is back within milliseconds.
+        async with asyncio.timeout(1):
+            while broker.has("shop"):  # noqa: ASYNC110 - there is no event for it
+                await asyncio.sleep(0.00001)
+        assert connection.connected, "that is on its way"
+        await closing
     await connection.close()
