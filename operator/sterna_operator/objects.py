@@ -5,6 +5,7 @@ one. What is older than what is known is passed over; resource versions of one A
 every write that was decided from it says which version it has seen.
 """
 
+import sys
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -16,6 +17,9 @@ AUDIT_JOB = "AuditJob"
 STORE_SNAPSHOT = "StoreSnapshot"
 
 _ANNOTATIONS = "sterna.dev/"
+# What hardly two objects have in common, and so is anything that is longer.
+_OWN = frozenset({"name", "uid", "resourceVersion", "claim"})
+_SHORT = 32
 # So many different conditions are remembered.
 _ALIKE_MAX = 20_000
 _METADATA = (
@@ -79,7 +83,8 @@ class Objects:
         self._gone: dict[Key, int] = {}
         self._listed: set[tuple[str, str | None]] = set()
         self._of_cluster: defaultdict[Key, set[Key]] = defaultdict(set)
-        self._of_claim: defaultdict[tuple[Key, str, str], set[Key]] = defaultdict(set)
+        # Nearly all names are claimed once, and a tuple of one takes a quarter of a set.
+        self._of_claim: dict[tuple[Key, str, str], tuple[Key, ...]] = {}
         self._of_secret: defaultdict[tuple[str, str], set[Key]] = defaultdict(set)
 
     def get(self, key: Key) -> dict[str, Any] | None:
@@ -96,7 +101,7 @@ class Objects:
 
     def of_claim(self, cluster: Key, kind: str, claim: str) -> set[Key]:
         """The objects that claim one name in a cluster."""
-        return self._of_claim.get((cluster, kind, claim), set())
+        return set(self._of_claim.get((cluster, kind, claim), ()))
 
     def of_secret(self, namespace: str, name: str) -> set[Key]:
         """The objects that name a Secret."""
@@ -122,6 +127,8 @@ class Objects:
         kept = self._objects[key] = _slim(object, self._alike)
         for index, entry in self._links(kept):
             index[entry].add(key)
+        if (claim := _claim(kept)) is not None:
+            self._of_claim[claim] = (*self._of_claim.get(claim, ()), key)
         return True
 
     def remove(self, key: Key, version: int) -> bool:
@@ -148,7 +155,6 @@ class Objects:
         cluster = cluster_of(object)
         if cluster is not None:
             yield self._of_cluster, cluster
-            yield self._of_claim, (cluster, object["kind"], claim_of(object))
         for secret in secrets_of(object):
             yield self._of_secret, secret
 
@@ -157,6 +163,18 @@ class Objects:
             index[entry].discard(key)
             if not index[entry]:
                 del index[entry]
+        if (claim := _claim(object)) is not None:
+            rest = tuple(one for one in self._of_claim[claim] if one != key)
+            if rest:
+                self._of_claim[claim] = rest
+            else:
+                del self._of_claim[claim]
+
+
+def _claim(object: Mapping[str, Any]) -> tuple[Key, str, str] | None:
+    """Cluster, kind and name that an object claims; None: it names no cluster."""
+    cluster = cluster_of(object)
+    return None if cluster is None else (cluster, object["kind"], claim_of(object))
 
 
 def _version(object: Mapping[str, Any]) -> int:
@@ -171,7 +189,7 @@ class _Alike:
 
     def status(self, status: Mapping[str, Any]) -> dict[str, Any]:
         """A status whose conditions are shared with others; not to be changed, as all that is kept here."""
-        found = dict(status)
+        found = _once(status)
         if isinstance(said := status.get("conditions"), list):
             found["conditions"] = [self._one(condition) for condition in said]
         return found
@@ -193,15 +211,23 @@ class _Alike:
 
 def _slim(object: Mapping[str, Any], alike: _Alike) -> dict[str, Any]:
     metadata = object["metadata"]
-    kept = {name: metadata[name] for name in _METADATA if name in metadata}
+    kept = _once({name: metadata[name] for name in _METADATA if name in metadata})
     annotations = metadata.get("annotations") or {}
     ours = {name: value for name, value in annotations.items() if name.startswith(_ANNOTATIONS)}
     if ours:
         kept["annotations"] = ours
     return {
-        "apiVersion": object["apiVersion"],
-        "kind": object["kind"],
+        "apiVersion": sys.intern(object["apiVersion"]),
+        "kind": sys.intern(object["kind"]),
         "metadata": kept,
-        "spec": object.get("spec") or {},
+        "spec": _once(object.get("spec") or {}),
         "status": alike.status(object.get("status") or {}),
+    }
+
+
+def _once(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields whose short texts, which others have, too, are kept once: namespaces, policies, brokers' names."""
+    return {
+        name: sys.intern(value) if type(value) is str and len(value) <= _SHORT and name not in _OWN else value
+        for name, value in fields.items()
     }

@@ -320,3 +320,37 @@ async def test_a_volume_claim_that_comes_is_heard_of_at_once(stage: Stage, opera
         world.apply(kind, "one", {**spec, "storage": {"volumeClaim": "audits"}})
         await world.ready(kind, "one")
         await stage.cron_job("one")
+
+
+async def test_of_two_operators_one_looks_after_an_audit_job_and_both_rest_when_its_cluster_is_gone(
+    stage: Stage, operator: MakeOperator
+) -> None:
+    world = stage.world
+    quick = {"resync_s": 0.5, **FLAGS}
+    both = operator("first", **quick), operator("second", lease_name="another", **quick)
+    # Due once a year: what is said of the next run stays so while the test goes on.
+    world.apply("AuditJob", "nightly", {**AUDIT, "schedule": "0 3 1 1 *"})
+    await world.ready("AuditJob", "nightly")
+    minute, ended_ms = _minutes_ago(60)
+    await stage.run(await stage.cron_job("nightly"), minute, result(f"nightly-{minute}", "ok", ended_ms))
+    await stage.condition("AuditJob", "nightly", "Clean", "True", "Ok")
+    assert [sum("nightly" in write for write in one.writes) > 0 for one in both].count(True) == 1
+    assert len([one for one in world.events("nightly") if one == "AuditPassed"]) == 1
+
+    world.delete("MessagingCluster", "mq")
+    await stage.cron_job("nightly", is_suspended=True)
+    await world.reason("AuditJob", "nightly", "ReferenceMissing")
+    looked = 'sterna_operator_reconcile_seconds_count{kind="AuditJob"}'
+
+    def looks() -> list[float]:
+        return [world.metrics(one.address).get(looked, 0.0) for one in both]
+
+    async def look_often() -> None:
+        begun = looks()
+        await eventually(lambda: all(now > then + 4 for now, then in zip(looks(), begun, strict=True)), timeout_s=30.0)
+
+    await look_often()
+    written = [len(one.writes) for one in both]
+    await look_often()
+    rest = [write for one, count in zip(both, written, strict=True) for write in one.writes[count:]]
+    assert not [write for write in rest if "/leases/" not in write], "neither undoes what the other has said"

@@ -82,9 +82,12 @@ class Reading:
         self.store.start()
         await self.has_come.wait()
 
+    def let_go_on(self) -> None:
+        self._may_go_on.set()
+
     async def go_on(self) -> None:
         """The listing is taken, and what has changed since."""
-        self._may_go_on.set()
+        self.let_go_on()
         revision = (await self.etcd.get(self.layout.prefix)).revision
         await eventually(lambda: self.store.is_usable)
         await self.put(self.layout.broker_status("none"), b"{}")
@@ -154,6 +157,10 @@ async def test_the_listing_that_comes_late_brings_nothing_back(reading: Reading)
     assert reading.store.mirror.config(claim) is None
     await reading.execute(decision)
     mine = await reading.record("old")
+    reading.let_go_on()
+    await reading.store.listed.wait()
+    # The listing is taken, and no watch has told anything yet.
+    assert reading.store.mirror.home("queue", "old") is None
     await reading.go_on()
     kept = reading.store.mirror.config(claim)
     assert kept is not None
@@ -217,8 +224,9 @@ async def test_what_needs_the_rest_waits_for_it(reading: Reading) -> None:
     await reading.begin()
     needing = await reading.decide("DurableSubscription", "d", topic="prices", clientId="c")
     assert (_reason(needing), needing.is_ahead) == ("EtcdUnavailable", False)
+    await reading.decide("Queue", "new")
     await reading.store.read_ahead(Claim("Queue", "gone"))
-    for decision in await kinds()["Queue"].decide_gone(reading.view, key):
-        with pytest.raises(UnusableError):
-            await reading.execute(decision)
+    [decision] = await kinds()["Queue"].decide_gone(reading.view, key)
+    with pytest.raises(UnusableError):
+        await reading.execute(decision)
     assert await reading.record("gone") is not None
