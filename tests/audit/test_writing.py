@@ -57,6 +57,18 @@ def test_how_rows_are_divided_and_mixed_makes_no_difference(tmp_path: Path) -> N
     assert together.sha256 == by_ones.sha256 == by_tables.sha256
 
 
+def test_a_name_that_several_files_of_events_tell_is_there_once(tmp_path: Path) -> None:
+    def names(*keys: int) -> tuple[str, str, pa.RecordBatch]:
+        rows = [{"key": key, "what": "actor", "text": f"who {key}"} for key in keys]
+        return "events", "names", pa.RecordBatch.from_pylist(rows, schema=schema.table("events", "names").schema)
+
+    manifest = written(tmp_path, [names(1, 2), names(2, 3, 3), names(1), names(4)])
+    (file,) = manifest.files_of("events", "names")
+    kept = pq.read_table(tmp_path / PLACE.cut(1) / file)
+    assert kept["key"].to_pylist() == [1, 2, 3, 4]
+    assert kept["text"].to_pylist() == ["who 1", "who 2", "who 3", "who 4"]
+
+
 def test_a_large_table_goes_on_in_further_files_in_groups_of_one_size(tmp_path: Path) -> None:
     told: list[Progress] = []
     options = dataclasses.replace(PLAIN, file_rows=65_536, progress=told.append)

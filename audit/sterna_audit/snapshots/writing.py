@@ -1,8 +1,9 @@
 """Writes a snapshot: rows of any tables in any order come in, Parquet files and at last a manifest are what is left.
 
 Memory is bounded: of each table at most one row group waits (`schema.Table.group_rows`), and a file is closed after so
-many rows. What a file holds follows from a table's rows and their order alone, not from how they were divided into
-batches, nor from what came between: the same rows make the same files.
+many rows; of the names that were told the keys are kept, 8 bytes each. What a file holds follows from a table's rows
+and their order alone, not from how they were divided into batches, nor from what came between: the same rows make the
+same files.
 
 A run that is broken off leaves files without a manifest, which are no snapshot. The next run of the same cut removes
 them and begins anew: rows come from the broker in one stream, so that there is nothing to be gained from going on.
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from sterna_audit import checksums, schema, surroundings
@@ -207,6 +209,23 @@ class _Rows:
         return pa.Table.from_batches(taken, self.table.schema).combine_chunks()
 
 
+class _Names:
+    """Of names, which each of the broker's files of events tells anew, lets those through that were not told yet."""
+
+    def __init__(self) -> None:
+        self._known: pa.Array[Any] = pa.array([], pa.int64())
+
+    def new(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        batch = batch.filter(pc.invert(pc.is_in(batch.column("key"), value_set=self._known)))
+        first = dict[int | None, int]()
+        for row, key in enumerate(batch.column("key").to_pylist()):
+            first.setdefault(key, row)
+        if len(first) < batch.num_rows:
+            batch = batch.take(pa.array(first.values(), pa.int64()))
+        self._known = pa.concat_arrays([self._known, batch.column("key")])
+        return batch
+
+
 class SnapshotWriter:
     """Writes one cut's snapshot. Used by one thread at a time.
 
@@ -222,6 +241,7 @@ class SnapshotWriter:
         self._options = options
         self._pace = _Pace(options.bytes_per_second)
         self._rows = {key: _Rows(table) for key, table in schema.TABLES.items()}
+        self._names = _Names()
         self._files: dict[str, FileEntry] = {}
         self._taken = 0
         self._written = 0
@@ -250,11 +270,14 @@ class SnapshotWriter:
         except KeyError as error:
             raise RowsError(str(error.args[0])) from error
         rows = self._rows[table.folder, table.name]
-        batch = self._options.privacy.applied(table, conformed(table, batch))
+        batch = conformed(table, batch)
+        self._taken += batch.num_rows
+        if (table.folder, table.name) == ("events", "names"):
+            batch = self._names.new(batch)
+        batch = self._options.privacy.applied(table, batch)
         if batch.num_rows:
             rows.waiting.append(batch)
             rows.count += batch.num_rows
-            self._taken += batch.num_rows
         while rows.count >= table.group_rows:
             self._write_group(rows, table.group_rows)
 
