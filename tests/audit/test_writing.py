@@ -69,6 +69,21 @@ def test_a_name_that_several_files_of_events_tell_is_there_once(tmp_path: Path) 
     assert kept["text"].to_pylist() == ["who 1", "who 2", "who 3", "who 4"]
 
 
+def test_a_writer_that_stood_still_does_not_touch_what_another_has_kept(tmp_path: Path) -> None:
+    store = Directory(tmp_path)
+    late = SnapshotWriter(store, PLACE, 1, dataclasses.replace(PLAIN, signer=None))
+    late.begin()
+    late.add("events", "arrivals", numbers(10))
+    kept = written(tmp_path, [("events", "arrivals", numbers(20))])
+    late.add("events", "arrivals", numbers(10, 10))
+    with pytest.raises(StoreError, match="is a snapshot already"):
+        late.finish(CUT)
+    late.abandon()
+    found = reading.find(store, PLACE, 1)
+    assert found.manifest == kept
+    assert reading.verify_files(store, found) == []
+
+
 def test_a_large_table_goes_on_in_further_files_in_groups_of_one_size(tmp_path: Path) -> None:
     told: list[Progress] = []
     options = dataclasses.replace(PLAIN, file_rows=65_536, progress=told.append)

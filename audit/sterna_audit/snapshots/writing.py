@@ -13,6 +13,7 @@ import hashlib
 import re
 from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -28,7 +29,7 @@ from sterna_audit.snapshots import manifests
 from sterna_audit.snapshots.keys import Signer
 from sterna_audit.snapshots.layout import FILES_OF_A_TABLE_MAX, Place, file_name
 from sterna_audit.snapshots.manifests import Cut, FileEntry
-from sterna_audit.snapshots.stores import Output, Store, StoreError
+from sterna_audit.snapshots.stores import MissingFileError, Output, Store, StoreError
 
 FILE_ROWS = 4_194_304
 _RATE = re.compile(r"(\d{1,15}(?:\.\d{1,6})?)([kMG]?)")
@@ -252,11 +253,14 @@ class SnapshotWriter:
         Raises:
             StoreError: there is a manifest, so that it is a snapshot, which is never replaced.
         """
-        left = self._store.files(self._folder)
-        if any(entry.path == self._place.manifest(self._number) for entry in left):
-            raise StoreError(f"{self._folder} is a snapshot already")
-        if left:
+        self._check_new()
+        if self._store.files(self._folder):
             self._store.remove_folder(self._folder)
+
+    def _check_new(self) -> None:
+        with suppress(MissingFileError):
+            self._store.size(self._place.manifest(self._number))
+            raise StoreError(f"{self._folder} is a snapshot already")
 
     def add(self, folder: str, name: str, batch: pa.RecordBatch) -> None:
         """Takes rows of one table.
@@ -322,6 +326,8 @@ class SnapshotWriter:
             StoreError: the store does not take it. If it was the manifest, whether it is there is not known.
             GivenUpError: `give_up` came before the manifest.
         """
+        # This process may have stood still for so long that another was given the cut, and has kept it.
+        self._check_new()
         for rows in self._rows.values():
             if rows.count:
                 self._write_group(rows, rows.count)
@@ -337,6 +343,7 @@ class SnapshotWriter:
         manifests.decoded(data)
         if self._pace.is_over:
             raise GivenUpError
+        self._check_new()
         self._store.put(self._place.manifest(self._number), data)
         if self._options.progress is not None:
             self._options.progress(Progress(self._taken, self._written))
