@@ -40,6 +40,8 @@ VERSION = "27.1.0"
 MINUTES = 30
 BUILD = ROOT / "build" / "mutants"
 COPY = BUILD / "core"
+# What the engine's tests read of the rest of the tree: it lies beside the copy as it lies beside core/.
+BESIDE = Path("tests") / "vectors"
 RESULTS = BUILD / "results.tsv"
 KNOWN = ROOT / "tests" / "defects" / "survivors.tsv"
 UNJUDGED = KNOWN.with_name("unjudged.txt")
@@ -301,6 +303,7 @@ def main() -> int:
     end = time.monotonic() + arguments.minutes * 60
     seed = chosen()
     COPY.mkdir(parents=True, exist_ok=True)
+    shutil.copytree(ROOT / BESIDE, BUILD / BESIDE, dirs_exist_ok=True)
     try:
         everything = listed(installed())
         program, compiling = built(everything)

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 Verify = Callable[[], Awaitable[None]]
 
 _RETRY_S = 0.2
+# So many keys of a list are compared at once.
+_PAUSE_EVERY = 2_000
 
 
 class RevisionWentBackError(NotDoneError):
@@ -120,14 +122,18 @@ class Watch:
         listed = await self._client.list_all(self.prefix, until=self.until)
         if listed.revision < self.revision:
             raise _went_back(listed.revision, self.revision)
-        present = {pair.key: pair for pair in listed.values}
-        events = [Event(key, None, listed.revision) for key in self._known if key not in present]
-        events += [
-            Event(key, pair, pair.mod_revision)
-            for key, pair in present.items()
-            if self._known.get(key) != pair.mod_revision
-        ]
-        self._known = {key: pair.mod_revision for key, pair in present.items()}
+        known: dict[str, int] = {}
+        changed: list[Event] = []
+        for number, pair in enumerate(listed.values):
+            if number % _PAUSE_EVERY == _PAUSE_EVERY - 1:
+                # There may be hundreds of thousands: others have their turn.
+                await asyncio.sleep(0)
+            known[pair.key] = pair.mod_revision
+            if self._known.get(pair.key) != pair.mod_revision:
+                changed.append(Event(pair.key, pair, pair.mod_revision))
+        events = [Event(key, None, listed.revision) for key in self._known if key not in known]
+        events += changed
+        self._known = known
         self.revision, self._listed = listed.revision, True
         return Batch(listed.revision, events, is_listing=True)
 

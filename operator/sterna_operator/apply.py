@@ -12,6 +12,7 @@ from sterna_etcd.records import DrainRecord, LeftRecord, Owner
 
 from sterna_operator.builders import differences
 from sterna_operator.kube import InvalidError, Kube, NotFoundError, Ref, ref_of
+from sterna_operator.own_writes import OwnWrites
 from sterna_operator.plans import (
     FINALIZER,
     AddFinalizer,
@@ -51,8 +52,14 @@ class Applier:
         store: ClusterStore | None,
         check_lead: Callable[[], None],
         put_back: PutBack | None = None,
+        own_writes: OwnWrites | None = None,
+        *,
+        is_ahead: bool = False,
     ) -> None:
+        """`is_ahead`: as `ClusterStore.write` takes it."""
+        self._is_ahead = is_ahead
         self.object = object
+        self._own_writes = own_writes or OwnWrites()
         self._put_back = put_back or PutBack()
         self._kube = kube
         self._store = store
@@ -104,6 +111,7 @@ class Applier:
     def _look_at(self, manifest: Mapping[str, Any], answer: Mapping[str, Any], *, is_all_ours: bool) -> None:
         """Notes what is not as it should be right after it was put right. `is_all_ours`: nothing was left to others."""
         uid = answer["metadata"]["uid"]
+        self._own_writes.note(uid, answer["metadata"]["resourceVersion"])
         left = differences.remaining(manifest, answer, self._put_back.of(uid), also_more=is_all_ours)
         self._put_back.note(uid, f"{manifest['kind']} {manifest['metadata']['name']}", left)
 
@@ -117,6 +125,7 @@ class Applier:
         except NotFoundError:
             return
         self._versions[ref] = patched["metadata"]["resourceVersion"]
+        self._own_writes.note(patched["metadata"]["uid"], patched["metadata"]["resourceVersion"])
 
     async def _finalizers(self, *, add: bool) -> None:
         assert self.object is not None  # a plan without an object has no such step
@@ -143,7 +152,7 @@ class Applier:
             await self._remove_broker(self._store, step)
             return
         conditions, operations = _transaction(self._store, step)
-        await self._store.write(conditions, operations)
+        await self._store.write(conditions, operations, is_ahead=self._is_ahead)
         if isinstance(step, RemoveConfig) and step.is_deleted:
             self._store.freed.add(step.claim)
 

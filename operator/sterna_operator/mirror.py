@@ -33,7 +33,7 @@ R = TypeVar("R", bound=Record)
 
 USER = "User"
 # The kinds of what lives in brokers whether or not somebody manages it.
-_HOMED = ("Queue", "Topic")
+HOMED = ("Queue", "Topic")
 
 
 @dataclass(frozen=True)
@@ -67,11 +67,14 @@ class Mirror:
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
+        # Asked for each of tens of thousands of keys.
+        self._configs, self._users = layout.configs, layout.users
         self.revision = 0
         self._values: dict[str, dict[str, _Value]] = {}
         self._removed: dict[str, int] = {}
         self._owners: dict[str, Key] = {}
-        self._owned: dict[Key, set[str]] = {}
+        # Most own one record; a tuple of one takes a quarter of a set.
+        self._owned: dict[Key, tuple[str, ...]] = {}
 
     # What it knows
 
@@ -102,7 +105,7 @@ class Mirror:
 
     def lefts(self) -> dict[Claim, int]:
         """All that was left behind, with the revision of the note."""
-        found = [self._values.get(f"{self.layout.lefts}{kind}/", {}) for kind in _HOMED]
+        found = [self._values.get(f"{self.layout.lefts}{kind}/", {}) for kind in HOMED]
         return {self.layout.left_of(key): one.revision for kept in found for key, one in kept.items()}
 
     def claim(self) -> ClaimRecord | None:
@@ -154,6 +157,10 @@ class Mirror:
         """The brokers that are to be emptied."""
         keys = self._values.get(self.layout.drains, ())
         return {self.layout.drain_of(key): record for key, record in self._all(keys, DrainRecord)}
+
+    def below(self, prefix: str) -> list[str]:
+        """All keys right below a prefix."""
+        return list(self._values.get(prefix, ()))
 
     def keys_of_broker(self, broker: str) -> list[str]:
         """Everything that a broker wrote of itself and of objects, and that was written for it alone.
@@ -233,31 +240,34 @@ class Mirror:
             return False
         self._removed.pop(key, None)
         self._values.setdefault(_parent(key), {})[key] = _Value(value, revision)
-        self._disown(key)
+        if known is not None:
+            self._disown(key)
         self._own(key, value)
         return True
 
     def _own(self, key: str, value: bytes) -> None:
-        if not key.startswith((self.layout.configs, self.layout.users)):
+        if not key.startswith((self._configs, self._users)):
             return
         claim = self._claim(key)
         if claim is None:
             return
-        record: type[ConfigRecord | UserRecord] = UserRecord if key.startswith(self.layout.users) else ConfigRecord
+        record: type[ConfigRecord | UserRecord] = UserRecord if key.startswith(self._users) else ConfigRecord
         try:
             owner: Owner = record.decode(key, value).owner
         except RecordError as error:
             log.warning("value in etcd that cannot be read", error=str(error))
             return
         if owner.by == "operator":
-            self._owners[key] = Key(claim.kind, owner.namespace, owner.name)
-            self._owned.setdefault(self._owners[key], set()).add(key)
+            held = self._owners[key] = Key(claim.kind, owner.namespace, owner.name)
+            self._owned[held] = (*self._owned.get(held, ()), key)
 
     def _disown(self, key: str) -> Key | None:
         owner = self._owners.pop(key, None)
         if owner is not None:
-            self._owned[owner].discard(key)
-            if not self._owned[owner]:
+            rest = tuple(one for one in self._owned[owner] if one != key)
+            if rest:
+                self._owned[owner] = rest
+            else:
                 del self._owned[owner]
         return owner
 

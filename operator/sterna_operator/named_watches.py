@@ -1,4 +1,6 @@
-"""Objects that are watched one by one, by their names: Secrets, which nobody may list, and kinds that may not be known.
+"""Objects that are watched one by one, by their names: Secrets, which nobody may list, and what else is waited for.
+
+Kinds that may not be known, and volume claims that are missing, are the other ones.
 
 A watch is opened for each, with a field selector for its name, so that the rights for it can be given name by name; it
 ends when nothing refers to the object any more. Where watching is not allowed it is asked for every few seconds.

@@ -16,6 +16,8 @@ AUDIT_JOB = "AuditJob"
 STORE_SNAPSHOT = "StoreSnapshot"
 
 _ANNOTATIONS = "sterna.dev/"
+# So many different conditions are remembered.
+_ALIKE_MAX = 20_000
 _METADATA = (
     "name",
     "namespace",
@@ -73,6 +75,7 @@ class Objects:
 
     def __init__(self) -> None:
         self._objects: dict[Key, dict[str, Any]] = {}
+        self._alike = _Alike()
         self._gone: dict[Key, int] = {}
         self._listed: set[tuple[str, str | None]] = set()
         self._of_cluster: defaultdict[Key, set[Key]] = defaultdict(set)
@@ -116,7 +119,7 @@ class Objects:
         self._gone.pop(key, None)
         if known is not None:
             self._unlink(key, known)
-        kept = self._objects[key] = _slim(object)
+        kept = self._objects[key] = _slim(object, self._alike)
         for index, entry in self._links(kept):
             index[entry].add(key)
         return True
@@ -160,7 +163,35 @@ def _version(object: Mapping[str, Any]) -> int:
     return int(object["metadata"].get("resourceVersion") or 0)
 
 
-def _slim(object: Mapping[str, Any]) -> dict[str, Any]:
+class _Alike:
+    """Conditions that say the same, kept once: of thousands of objects most do, and they are most of each."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[tuple[str, Any], ...], dict[str, Any]] = {}
+
+    def status(self, status: Mapping[str, Any]) -> dict[str, Any]:
+        """A status whose conditions are shared with others; not to be changed, as all that is kept here."""
+        found = dict(status)
+        if isinstance(said := status.get("conditions"), list):
+            found["conditions"] = [self._one(condition) for condition in said]
+        return found
+
+    def _one(self, condition: dict[str, Any]) -> dict[str, Any]:
+        try:
+            marks = tuple(condition.items())
+            known = self._known.get(marks)
+        except TypeError:
+            # No condition of ours: it has lists in it.
+            return condition
+        if known is None:
+            if len(self._known) >= _ALIKE_MAX:
+                # Who has one of these keeps it.
+                self._known.clear()
+            known = self._known[marks] = condition
+        return known
+
+
+def _slim(object: Mapping[str, Any], alike: _Alike) -> dict[str, Any]:
     metadata = object["metadata"]
     kept = {name: metadata[name] for name in _METADATA if name in metadata}
     annotations = metadata.get("annotations") or {}
@@ -172,5 +203,5 @@ def _slim(object: Mapping[str, Any]) -> dict[str, Any]:
         "kind": object["kind"],
         "metadata": kept,
         "spec": object.get("spec") or {},
-        "status": object.get("status") or {},
+        "status": alike.status(object.get("status") or {}),
     }

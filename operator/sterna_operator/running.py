@@ -24,6 +24,7 @@ from sterna_operator.liveness import Liveness, serve
 from sterna_operator.metrics import Metrics
 from sterna_operator.named_watches import NamedWatches
 from sterna_operator.objects import CLUSTER, Objects, key_of
+from sterna_operator.own_writes import OwnWrites
 from sterna_operator.ownership import Ownership
 from sterna_operator.put_back import PutBack
 from sterna_operator.secrets import Secrets
@@ -72,13 +73,21 @@ class Parts:
     metrics: Metrics
     clock: WatchClock
     ownership: Ownership
+    own_writes: OwnWrites
     put_back: PutBack = field(default_factory=PutBack)
 
     @property
     def view(self) -> View:
         """What kinds may look at."""
         return View(
-            self.settings, self.kube, self.objects, self.clusters, self.secrets, self.put_back, named=self.named
+            self.settings,
+            self.kube,
+            self.objects,
+            self.clusters,
+            self.secrets,
+            self.put_back,
+            named=self.named,
+            own_writes=self.own_writes,
         )
 
 
@@ -87,7 +96,8 @@ def assemble(settings: OperatorSettings, configuration: client.Configuration) ->
     kube, objects = Kube(configuration), Objects()
     bucket = TokenBucket(settings.background_rate, settings.background_rate * 2)
     queue = WorkQueue(bucket=bucket, flow_of=partial(flow_of, objects))
-    wakeups = Wakeups(queue, objects)
+    own_writes = OwnWrites()
+    wakeups = Wakeups(queue, objects, own_writes)
     leader = Leader(
         kube,
         settings.lease_namespace,
@@ -115,6 +125,7 @@ def assemble(settings: OperatorSettings, configuration: client.Configuration) ->
         Metrics(),
         WatchClock(dead_after_s=settings.watch_dead_after_s),
         Ownership(kube, settings.claim, lease_s=settings.lease_duration_s),
+        own_writes,
     )
     kube.on_end = parts.clock.note_server
     parts.metrics.watch_over(

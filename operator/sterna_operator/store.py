@@ -37,7 +37,7 @@ from sterna_etcd import (
 )
 from sterna_etcd.records import ClaimRecord, RecordError
 
-from sterna_operator.mirror import Change, Mirror
+from sterna_operator.mirror import HOMED, Change, Mirror
 
 log = structlog.get_logger(__name__)
 
@@ -222,17 +222,49 @@ class ClusterStore:
         changed = [] if standing == self.claimant else [Put(key, self.claimant.encode())]
         return [mod_revision(key, found.mod_revision)], changed
 
+    async def read_ahead(self, claim: Claim, *, with_stores: bool = False) -> None:
+        """Reads all that concerns one object into the mirror, while everything else is still being read.
+
+        What is read later of an earlier revision is passed over, as always; and a write compares the version that was
+        seen. `with_stores`: the stores that are configured, too.
+
+        Raises:
+            UnusableError: etcd cannot be had.
+        """
+        layout = self.layout
+        keys = [layout.config(claim), layout.left(claim)]
+        keys += [layout.home(claim.kind.lower(), claim.name)] if claim.kind in HOMED else []
+        prefixes = [layout.object_statuses_of(claim), layout.brokers]
+        prefixes += [layout.configs_of("Store")] if with_stores else []
+        try:
+            got = await asyncio.gather(*map(self._client.get, keys))
+            listed = await asyncio.gather(*map(self._client.list_all, prefixes))
+        except EtcdError as error:
+            raise UnusableError("EtcdUnavailable", str(error)) from error
+        for key, one in zip(keys, got, strict=True):
+            if one.found is None:
+                self.mirror.remove(key, one.revision)
+            else:
+                self.mirror.put(key, one.found.value, one.found.mod_revision)
+        for prefix, found in zip(prefixes, listed, strict=True):
+            for gone in set(self.mirror.below(prefix)) - {pair.key for pair in found.values}:
+                self.mirror.remove(gone, found.revision)
+            for pair in found.values:
+                self.mirror.put(pair.key, pair.value, pair.mod_revision)
+
     # Writes
 
-    async def write(self, conditions: Sequence[Condition], operations: Sequence[Put | Delete]) -> int:
-        """One transaction; etcd's revision afterwards.
+    async def write(
+        self, conditions: Sequence[Condition], operations: Sequence[Put | Delete], *, is_ahead: bool = False
+    ) -> int:
+        """One transaction; etcd's revision afterwards. `is_ahead`: what it rests on was read ahead of the rest.
 
         Raises:
             FencedError: we are the leader no more.
             StaleError: a condition does not hold, or it is not known whether it was done.
             UnusableError: etcd cannot be had, or is not the one we know.
         """
-        fault = self.fault or self.claim_fault
+        fault = self.claim_fault or (None if is_ahead and self.is_listing else self.fault)
         if fault is not None:
             raise fault
         if self.epoch is None:

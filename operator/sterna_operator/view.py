@@ -19,6 +19,7 @@ from sterna_operator.keys import Key
 from sterna_operator.kube import Kube, KubeError, Ref
 from sterna_operator.named_watches import NamedWatches
 from sterna_operator.objects import CLUSTER, Objects, key_of
+from sterna_operator.own_writes import OwnWrites
 from sterna_operator.plans import Plan
 from sterna_operator.put_back import PutBack
 from sterna_operator.resources import resource_of
@@ -38,6 +39,7 @@ class View:
     secrets: Secrets
     put_back: PutBack = field(default_factory=PutBack)
     named: NamedWatches | None = None
+    own_writes: OwnWrites = field(default_factory=OwnWrites)
 
     def now_ms(self) -> int:
         """The time, in milliseconds since 1970."""
@@ -177,10 +179,14 @@ async def _claimant(view: View, object: Mapping[str, Any]) -> ClaimRecord:
 
 @dataclass(frozen=True)
 class Decision:
-    """A plan, and the etcd that its steps concern (None: it has no steps for etcd)."""
+    """A plan, and the etcd that its steps concern (None: it has no steps for etcd).
+
+    `is_ahead`: that etcd is still being read, and what the plan rests on was read ahead of the rest.
+    """
 
     plan: Plan
     store: ClusterStore | None = None
+    is_ahead: bool = False
 
 
 @dataclass(frozen=True)

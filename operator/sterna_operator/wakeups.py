@@ -14,6 +14,7 @@ from sterna_operator.keys import Key
 from sterna_operator.kube import STERNA_API, Ref
 from sterna_operator.mirror import Change
 from sterna_operator.objects import AUDIT_JOB, CLUSTER, STORE_SNAPSHOT, Objects, cluster_of, key_of
+from sterna_operator.own_writes import OwnWrites
 from sterna_operator.store import ClusterStore
 from sterna_operator.work_queue import Priority, WorkQueue
 
@@ -22,14 +23,16 @@ AUDIT_LABEL = "sterna.dev/audit"
 
 _GATHERING_S = 0.2
 _AWAITED = frozenset({"Queue", "Topic", "Store"})
+_CLAIM = "PersistentVolumeClaim"
 _AUDITS = {kind.lower(): kind for kind in (AUDIT_JOB, STORE_SNAPSHOT)}
 
 
 class Wakeups:
     """Fills the queue. `waiting`: objects that wait for brokers, or for others' objects, by cluster."""
 
-    def __init__(self, queue: WorkQueue, objects: Objects) -> None:
+    def __init__(self, queue: WorkQueue, objects: Objects, own_writes: OwnWrites | None = None) -> None:
         self.clusters: Clusters | None = None
+        self._own_writes = own_writes or OwnWrites()
         self._queue = queue
         self._objects = objects
         self._waiting: dict[Key, set[Key]] = {}
@@ -62,7 +65,7 @@ class Wakeups:
     def on_event(self, event: str | None, object: Mapping[str, Any]) -> None:
         """An event of Kubernetes; None: found by listing."""
         if object["apiVersion"] != STERNA_API:
-            self._on_child(object)
+            self._on_child(event, object)
             return
         key = key_of(object)
         before = self._objects.get(key)
@@ -143,13 +146,25 @@ class Wakeups:
         self._wake_cluster(cluster)
 
     def on_named_child(self, ref: Ref) -> None:
-        """What was made for a cluster and is watched by its name has come, changed or gone."""
-        for key in self._clusters_in(ref.namespace):
+        """What is watched by its name, for a cluster or for an audit that waits for it, has come, changed or gone."""
+        for key in self._waiting_for(ref) if ref.kind == _CLAIM else self._clusters_in(ref.namespace):
             self._queue.add(key, Priority.REFERENCE)
 
     def is_named_child(self, ref: Ref) -> bool:
-        """Whether there is a cluster for which such a thing may have been made."""
-        return bool(self._clusters_in(ref.namespace))
+        """Whether there is a cluster for which such a thing may have been made, or an audit that waits for it."""
+        return bool(self._waiting_for(ref) if ref.kind == _CLAIM else self._clusters_in(ref.namespace))
+
+    def _waiting_for(self, claim: Ref) -> list[Key]:
+        """The audits that name a volume claim and are not well: that is missing, perhaps."""
+        found = []
+        for kind in _AUDITS.values():
+            for key in self._objects.keys(kind):
+                audit = self._objects.get(key) or {}
+                storage = (audit.get("spec") or {}).get("storage") or {}
+                is_named = key.namespace == claim.namespace and storage.get("volumeClaim") == claim.name
+                if is_named and not _is_well(audit):
+                    found.append(key)
+        return found
 
     def clusters_with_secret(self, namespace: str, name: str) -> list[Key]:
         """The clusters of a namespace whose manifests name a Secret, in whatever field, or whose own it is."""
@@ -207,11 +222,12 @@ class Wakeups:
         for key in self._objects.of_cluster(cluster):
             self._queue.add(key, Priority.RESYNC if _is_well(self._objects.get(key)) else Priority.REFERENCE)
 
-    def _on_child(self, object: Mapping[str, Any]) -> None:
+    def _on_child(self, event: str | None, object: Mapping[str, Any]) -> None:
         metadata = object["metadata"]
         if audits := _audits_of(metadata):
+            is_own = event != "DELETED" and self._own_writes.has(metadata["uid"], metadata["resourceVersion"])
             for key in audits:
-                self._on_child_of_audit(key, object["kind"])
+                self._on_child_of_audit(key, object["kind"], is_own=is_own)
             return
         # By its owner, too: somebody may have changed the label.
         owners = [one["name"] for one in metadata.get("ownerReferences") or () if one.get("kind") == CLUSTER]
@@ -219,8 +235,10 @@ class Wakeups:
             if name:
                 self._queue.add(Key(CLUSTER, metadata["namespace"], name), Priority.REFERENCE)
 
-    def _on_child_of_audit(self, key: Key, kind: str) -> None:
-        self._queue.add(key, Priority.REFERENCE)
+    def _on_child_of_audit(self, key: Key, kind: str, *, is_own: bool) -> None:
+        # Of a Job that was just made its object has still to speak.
+        if not is_own or kind == "Job":
+            self._queue.add(key, Priority.REFERENCE)
         audit = self._objects.get(key)
         cluster = cluster_of(audit) if audit is not None else None
         # Whether a run goes on, or may begin, is what a cluster may wait for.

@@ -280,7 +280,16 @@ class Worker:
             return object
         if store is not None:
             await self._view.clusters.claimed(store)
-        applier = Applier(self._kube, object, store, self._check_lead, self._view.put_back)
+        view = self._view
+        applier = Applier(
+            self._kube,
+            object,
+            store,
+            self._check_lead,
+            view.put_back,
+            view.own_writes,
+            is_ahead=decision.is_ahead,
+        )
         await applier.execute(plan.steps)
         for step in plan.steps:
             self._metrics.steps_total.labels(object["kind"] if object else "", type(step).__name__).inc()

@@ -191,3 +191,30 @@ def test_faults_in_ledgers_are_found_and_without_one_nothing_is_proved(
     (tmp_path / "empty").mkdir()
     empty = audited(spark, root / "snapshots", tmp_path / "empty", tmp_path / "none")
     assert kinds(empty[PLACE.broker]) == [("not provable", "no-ledger")]
+
+
+#: What no client writes, with all checksums right: of a file's head, or of one record's fields.
+NONSENSE: dict[str, tuple[object, tuple[int, ...] | None]] = {
+    "no-object": ([1], None),
+    "no-number": ({"file": "first"}, None),
+    "endless": ({"file": 1 << 70}, None),
+    "backwards": ({"file": 1}, (form.CONFIRMED, 3, 9, 1, 1, 0)),
+    "too-long": ({"file": 1}, (form.CONFIRMED, 3, 1, 1 << 40, 1, 0)),
+    "too-large": ({"file": 1}, (form.CONFIRMED, 3, (1 << 64) - 9, (1 << 64) - 1, 1, 0)),
+}
+
+
+def test_a_ledger_that_makes_no_sense_is_damaged_and_costs_itself_alone(tmp_path: Path) -> None:
+    name = form.record(form.NAME, 2, form.QUEUE_NAME, tail=form.text("orders"))
+    link = form.record(form.LINK, 1, 0, 1, 0, tail=b"".join(map(form.text, ("b", "bank", "0" * 32, "", ""))))
+    producer = form.record(form.PRODUCER, 3, 1, 1, 2, 77, 1, tail=form.text("ID:b.4D:") + form.text(""))
+    books = tmp_path / "books"
+    books.mkdir()
+    for number, (title, (head, fields)) in enumerate(NONSENSE.items()):
+        said = {"ledger": f"{number:032x}", **head} if isinstance(head, dict) else head
+        records = [link, name, producer, *([form.record(*fields)] if fields is not None else [])]
+        (books / f"{title}.ledger").write_bytes(form.head(said) + b"".join(form.blocks(0, records)))  # type: ignore[arg-type]
+    found = convert(Directory(books), Directory(tmp_path), "tables")
+    assert {Path(one.path).stem: one.state for one in found.files} == dict.fromkeys(NONSENSE, "damaged")
+    assert all(one.why for one in found.files)
+    assert set(found.rows.values()) == {0}

@@ -8,7 +8,7 @@ import asyncio
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -35,8 +35,8 @@ _PLACE = {
 
 
 @pytest.fixture
-def volume(operator: Namespace) -> Iterator[Path]:
-    """A volume for audits, as a folder of this machine."""
+def volume(operator: Namespace) -> Iterator[Callable[[], Path]]:
+    """A volume claim for audits; where that is on this machine, once a first pod has been given it."""
     if not is_local():
         leave_out("audits with pods", "the volume of another cluster than the local one cannot be written to from here")
     spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
@@ -47,8 +47,12 @@ def volume(operator: Namespace) -> Iterator[Path]:
         found = operator.get("persistentvolumeclaim", "audits")
         return "" if found is None else str(found["spec"].get("volumeName") or "")
 
-    name = operator.wait(bound, 60, "the volume")
-    yield Path(json.loads(operator.kubectl("get", "persistentvolume", name, "-o", "json"))["spec"]["hostPath"]["path"])
+    def folder() -> Path:
+        name = operator.wait(bound, 60, "the volume")
+        found = json.loads(operator.kubectl("get", "persistentvolume", name, "-o", "json"))
+        return Path(found["spec"]["hostPath"]["path"])
+
+    yield folder
     operator.kubectl("delete", "auditjobs.sterna.dev,storesnapshots.sterna.dev", "--all")
     operator.delete("persistentvolumeclaim", "audits", "--wait=false")
 
@@ -126,7 +130,7 @@ def _told(operator: Namespace) -> str:
 
 
 def test_a_schedule_fires_a_clean_run_is_clean_and_a_lost_message_is_named(
-    operator: Namespace, make_cluster: MakeCluster, volume: Path, tmp_path: Path
+    operator: Namespace, make_cluster: MakeCluster, volume: Callable[[], Path], tmp_path: Path
 ) -> None:
     cluster = make_cluster({"brokers": 1, "listeners": [{"name": "out", "type": "nodePort"}]})
     reference = {"clusterRef": {"name": cluster}}
@@ -145,14 +149,15 @@ def test_a_schedule_fires_a_clean_run_is_clean_and_a_lost_message_is_named(
     first = (operator.get("auditjob", "nightly") or {})["status"]["lastRun"]
     assert first["scheduledAt"]
     assert [one["state"] for one in first["snapshots"]] == ["new"]
-    assert (volume / "results" / operator.name / "nightly" / first["run"] / "report.html").is_file()
+    place = volume()
+    assert (place / "results" / operator.name / "nightly" / first["run"] / "report.html").is_file()
 
     asyncio.run(_refused_between_two(outside_url(operator, cluster), tmp_path / "book"))
     lost = _refused(tmp_path / "book")
     assert lost
     _call_it_confirmed(tmp_path / "book")
-    shutil.copytree(tmp_path / "book", volume / "ledgers")
-    for one in ((volume / "ledgers"), *(volume / "ledgers").iterdir()):
+    shutil.copytree(tmp_path / "book", place / "ledgers")
+    for one in ((place / "ledgers"), *(place / "ledgers").iterdir()):
         one.chmod(0o777)
     operator.kubectl("create", "job", "--from=cronjob/nightly", "by-hand")
     assert _ended(operator, "by-hand") == "violated", _told(operator)
@@ -164,22 +169,22 @@ def test_a_schedule_fires_a_clean_run_is_clean_and_a_lost_message_is_named(
     assert json.loads(kept["data"]["result.json"])["verdict"] == "violated"
 
     # The same run once more: nothing is taken or judged twice, and the same is said.
-    cuts = sorted(one.name for one in (volume / "snapshots").rglob("manifest*.json"))
+    cuts = sorted(one.name for one in (place / "snapshots").rglob("manifest*.json"))
     operator.kubectl("delete", "job", "by-hand")
     operator.delete("configmap", "by-hand-result")
     operator.kubectl("create", "job", "--from=cronjob/nightly", "by-hand")
     operator.wait(lambda: operator.get("configmap", "by-hand-result"), _RUN_S, "its result", lambda: _told(operator))
     again = json.loads((operator.get("configmap", "by-hand-result") or {})["data"]["result.json"])
     assert again == json.loads(kept["data"]["result.json"])
-    assert sorted(one.name for one in (volume / "snapshots").rglob("manifest*.json")) == cuts
+    assert sorted(one.name for one in (place / "snapshots").rglob("manifest*.json")) == cuts
 
 
-def test_a_snapshot_is_taken_once(operator: Namespace, make_cluster: MakeCluster, volume: Path) -> None:
+def test_a_snapshot_is_taken_once(operator: Namespace, make_cluster: MakeCluster, volume: Callable[[], Path]) -> None:
     cluster = make_cluster({"brokers": 2})
     operator.apply("StoreSnapshot", "once", {"clusterRef": {"name": cluster}, **_PLACE})
     taken = operator.ready("storesnapshot", "once", _RUN_S)["status"]["taken"]
     assert {one["broker"] for one in taken["snapshots"]} == {f"{cluster}-broker-0", f"{cluster}-broker-1"}
-    assert {path.name for path in (volume / "snapshots" / f"{operator.name}.{cluster}").iterdir()} == {
+    assert {path.name for path in (volume() / "snapshots" / f"{operator.name}.{cluster}").iterdir()} == {
         f"{cluster}-broker-0",
         f"{cluster}-broker-1",
     }

@@ -66,14 +66,15 @@ def violated(run: str, ended_ms: int) -> str:
 
 
 def job(name: str, *, scheduled_ms: int | None = None, end: str | None = None, **condition: Any) -> dict[str, Any]:
-    """A run's Job as the API server has it. `end`: `Complete` or `Failed`."""
+    """A run's Job as the API server has it. `end`: `Complete` or `Failed`, an hour after it was due."""
     began = conditions.timestamp(scheduled_ms or 0)
+    over = conditions.timestamp((scheduled_ms or 0) + 3_600_000)
     annotations = {} if scheduled_ms is None else {SCHEDULED: began}
     status: dict[str, Any] = {"startTime": began}
     if end is not None:
-        status["conditions"] = [{"type": end, "status": "True", "lastTransitionTime": began, **condition}]
+        status["conditions"] = [{"type": end, "status": "True", "lastTransitionTime": over, **condition}]
     metadata = {"name": name, "namespace": "mq", "uid": f"uid-{name}", "creationTimestamp": began}
-    return {"kind": "Job", "metadata": {**metadata, "annotations": annotations}, "status": status}
+    return {"kind": "Job", "metadata": {**metadata, "annotations": annotations}, "spec": {}, "status": status}
 
 
 def pod(run: str, number: int = 0, **state: Any) -> dict[str, Any]:

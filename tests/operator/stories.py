@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.etcds import RunningEtcd
+from tests.operator.audit_objects import AUDIT, SNAPSHOT, result, violated
+from tests.operator.audit_stage import Stage
 from tests.operator.broker_double import BrokerDouble
 from tests.operator.kubelet import STORAGE_CLASS, Kubelet
 from tests.operator.lookouts import Lookout
@@ -20,6 +22,8 @@ from tests.support.api_server import ApiServer
 
 # So many are told at once.
 WIDTH = 6
+# When the runs of the story of audits were due: long ago, so that all tellings have the same.
+AUDIT_MINUTE = 29_400_000
 # The flags of an operator with the real kind of clusters.
 REAL = {"only_etcd": False, "broker_image": "localhost/broker:0"}
 
@@ -196,6 +200,76 @@ async def trying(tale: Tale) -> None:
         tale.world.delete("MessagingCluster", "mq")
         await tale.until(lambda: tale.everything() == [], "all gone")
         await tale.checkpoint("end")
+
+
+async def audits(tale: Tale) -> None:
+    """An AuditJob and a StoreSnapshot: what they need comes late, runs end, hands meddle, and all of it goes."""
+    world, key = tale.world, {"name": "keys", "key": "password"}
+    tale.cluster(insecure=True, authentication={"enabled": False})
+    stage = Stage(world)
+    # Due once a year, so that no telling comes to another day than the others.
+    spec: dict[str, Any] = {**AUDIT, "schedule": "0 3 1 1 *", "failedJobsHistoryLimit": 1, "keys": [key]}
+    spec |= {"snapshots": {"principals": "none", "signKeySecret": key}}
+
+    def says(text: str, kind: str = "AuditJob", name: str = "nightly") -> bool:
+        ready = tale.ready(kind, name)
+        return text in f"{ready.get('reason')}: {ready.get('message')}"
+
+    def run_is(run: str) -> bool:
+        status = (tale.get("AuditJob", "nightly") or {}).get("status") or {}
+        return bool((status.get("lastRun") or {}).get("run") == run)
+
+    def suspended() -> Any:
+        return (tale.get("CronJob", "nightly") or {"spec": {}})["spec"].get("suspend")
+
+    async def ran(minute: int, message: str, status: int = 0, **how: Any) -> str:
+        run = await stage.run(await stage.cron_job("nightly"), minute, message, status, **how)
+        await tale.until(lambda: run_is(run), f"{run} told")
+        return run
+
+    tale.apply("AuditJob", "nightly", **spec)
+    await tale.until(lambda: says("waits for Secret keys") and suspended() is True, "waits")
+    await tale.checkpoint("waits")
+    world.secret("keys", "a key")
+    await tale.until(lambda: says("Scheduled") and suspended() is False, "scheduled")
+    await tale.checkpoint("made")
+    first = AUDIT_MINUTE
+    lost = await ran(first, violated(f"nightly-{first}", (first + 1) * 60_000), 8, reason="Error")
+    await tale.checkpoint("violated")
+    clean = await ran(first + 60, result(f"nightly-{first + 60}", "ok", (first + 61) * 60_000))
+    await tale.checkpoint("clean")
+    killed = await ran(first + 120, "", 137, reason="OOMKilled")
+    # One failed run is kept: the result of the first goes.
+    await tale.until(lambda: tale.get("ConfigMap", f"{lost}-result") is None, "the old result gone")
+    await tale.checkpoint("failed")
+    # What somebody removes comes back as long as there is the Job that said it.
+    removed = tale.uid("ConfigMap", f"{killed}-result")
+    stage.take_away("ConfigMap", f"{killed}-result")
+    await tale.until(lambda: tale.uid("ConfigMap", f"{killed}-result") not in ("", removed), "the result back")
+    for run in (lost, clean, killed):
+        stage.forget_run(run)
+    await tale.checkpoint("jobs gone")
+    stage.take_away("ConfigMap", "nightly-run")
+    stage.patch("batch/v1", "CronJob", "nightly", {"spec": {"schedule": "0 4 * * *", "suspend": True}})
+    await tale.until(lambda: tale.get("ConfigMap", "nightly-run") and suspended() is False, "put right")
+    await tale.checkpoint("put right")
+    tale.apply("AuditJob", "nightly", **spec, paused={})
+    await tale.until(lambda: says("Paused"), "paused")
+    tale.apply("AuditJob", "nightly", **{**spec, "schedule": "0 5 1 1 *"})
+    await tale.until(lambda: says("Scheduled"), "goes on")
+    await tale.checkpoint("changed")
+    tale.apply("StoreSnapshot", "once", **SNAPSHOT)
+    await tale.until(lambda: tale.get("Job", "once") and says("goes on", "StoreSnapshot", "once"), "the snapshot's Job")
+    at_ms = (first + 180) * 60_000
+    stage.end(stage.pod("once"), result("once", "ok", at_ms), at_ms=at_ms)
+    stage.over("once", at_ms=at_ms)
+    await tale.until(lambda: tale.is_ready("StoreSnapshot", "once"), "the snapshot taken")
+    await tale.checkpoint("taken")
+    for kind, name in (("StoreSnapshot", "once"), ("AuditJob", "nightly")):
+        world.delete(kind, name)
+        await tale.until(lambda kind=kind, name=name: tale.get(kind, name) is None, f"{kind} gone")  # type: ignore[misc]
+        stage.collect(kind, name)
+    await tale.checkpoint("end")
 
 
 class Tellings:

@@ -175,6 +175,10 @@ class Tale:
         """An object; None: there is none."""
         return self.lookout.get(self.world.namespace, kind, name)
 
+    def uid(self, kind: str, name: str) -> str:
+        """Which object of that name it is; empty: there is none."""
+        return str((self.get(kind, name) or {"metadata": {"uid": ""}})["metadata"]["uid"])
+
     def of(self, kind: str) -> list[Object]:
         """The objects of a kind."""
         return self.lookout.of(self.world.namespace, kind)

@@ -1,13 +1,20 @@
 """Brokers are touched only when no audit's run is in the way, or has been for long; and audits always go on again."""
 
 from dataclasses import replace
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
-from sterna_operator.kinds import cluster_interlock
+from sterna_operator.conditions import parse_timestamp
+from sterna_operator.keys import Key
+from sterna_operator.kinds import cluster_interlock, messaging_cluster
+from sterna_operator.kinds.audit_observing import audits_of
 from sterna_operator.kinds.cluster_interlock import HOLD_MS, WAIT_MS, AuditSeen
+from sterna_operator.objects import Objects
 from sterna_operator.plans import RemoveObject
+from sterna_operator.view import View
 
+from tests.operator.audit_objects import audit_job, cluster
 from tests.operator.cluster_world import World, settled
 
 QUIET = AuditSeen("AuditJob mq/nightly", is_suspended=True)
@@ -189,3 +196,67 @@ def test_a_paused_cluster_holds_no_audit() -> None:
     world.edit({**CHANGED, "paused": {}})
     world.reconcile()
     assert _maintenance(world) is None
+
+
+def test_audits_are_asked_for_only_by_who_is_about_to_touch_a_broker() -> None:
+    """Two requests for each AuditJob: a cluster that has a thousand is looked at once a minute all the same."""
+    world = settled({"brokers": 3})
+    is_asked = messaging_cluster.touches_brokers
+    assert not is_asked(world.desired, world.observed)
+    # Who is not asked would have changed nothing.
+    _see(world, BUSY)
+    with_audits = world.decide()
+    _see(world)
+    assert world.decide() == with_audits
+    world.edit(CHANGED)
+    # The changed settings are written first; brokers are outdated by them at once.
+    assert is_asked(world.desired, world.observed)
+    _see(world, QUIET)
+    world.reconcile()
+    assert _maintenance(world) is not None
+    assert is_asked(world.desired, world.observed), "what was said has to be taken back"
+    world.settle()
+    assert not is_asked(world.desired, world.observed)
+    world.edit({**CHANGED, "brokers": 2})
+    asked = []
+    while len(world.pods) == 3:
+        asked.append(is_asked(world.desired, world.observed))
+        world.reconcile()
+    # While it is being emptied, which may take days, nobody is asked.
+    assert (asked[0], asked[-1]) == (False, True)
+    world.edit({**CHANGED, "brokers": 1, "paused": {}})
+    assert not is_asked(world.desired, world.observed)
+
+
+class _Kubernetes:
+    """An AuditJob's CronJob that begins runs, and no Job."""
+
+    async def list(self, *_: object, **__: object) -> list[dict[str, Any]]:
+        return []
+
+    async def get(self, _: object) -> dict[str, Any]:
+        return {"spec": {"suspend": False}}
+
+
+@pytest.mark.parametrize(
+    ("paused", "takes_last"),
+    [
+        (None, "nightly"),
+        ({}, ""),
+        ({"until": "2030-01-31T18:00:00Z"}, ""),
+        ({"until": "2020-01-31T18:00:00Z"}, "nightly"),
+    ],
+)
+async def test_an_audit_job_whose_pause_is_over_takes_a_last_snapshot_and_is_waited_for(
+    paused: dict[str, str] | None, takes_last: str
+) -> None:
+    objects, key = Objects(), Key("MessagingCluster", "mq", "orders")
+    manifest = audit_job({} if paused is None else {"paused": paused}).model_dump(by_alias=True, exclude_none=True)
+    objects.put({**manifest, "metadata": {**manifest["metadata"], "resourceVersion": "1", "uid": "u"}})
+    objects.note_listed("AuditJob", None)
+    objects.note_listed("StoreSnapshot", None)
+    now_ms = parse_timestamp("2026-01-01T00:00:00Z")
+    settings = SimpleNamespace(namespaces=())
+    view = SimpleNamespace(kube=_Kubernetes(), objects=objects, settings=settings, now_ms=lambda: now_ms)
+    [seen] = await audits_of(cast("View", view), cluster(), key)
+    assert (seen.takes_last, seen.is_suspended) == (takes_last, not takes_last)

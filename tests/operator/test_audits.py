@@ -1,17 +1,14 @@
-"""AuditJobs and StoreSnapshots with a real API server; the test plays the controllers of Jobs, and the kubelet.
-
-What stands in a pod's status is what a kubelet writes there: how the container ended, and its last words.
-"""
+"""AuditJobs and StoreSnapshots with a real API server; the test plays the controllers of Jobs, and the kubelet."""
 
 import json
 import time
 from typing import Any
 
 import pytest
-from sterna_operator import conditions
 from sterna_operator.kube import path
 
-from tests.operator.audit_objects import AUDIT, SCHEDULED, SNAPSHOT, result, violated
+from tests.operator.audit_objects import AUDIT, SNAPSHOT, result, violated
+from tests.operator.audit_stage import Stage
 from tests.operator.conftest import MakeOperator
 from tests.operator.kubelet import Kubelet, install_surroundings
 from tests.operator.lookouts import Lookout
@@ -21,128 +18,6 @@ from tests.waiting import eventually
 pytestmark = pytest.mark.slow_callbacks(30_000)
 
 FLAGS = {"audit_image": "localhost/audit:1"}
-MERGE = "application/merge-patch+json"
-
-
-class Stage:
-    """A cluster of the world with a volume for audits, and those who act on Jobs."""
-
-    def __init__(self, world: World) -> None:
-        self.world = world
-        for kind, name, spec in (
-            ("ServiceAccount", "default", None),
-            (
-                "PersistentVolumeClaim",
-                "audits",
-                {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
-            ),
-        ):
-            self.post("v1", kind, {"metadata": {"name": name}, **({"spec": spec} if spec else {})})
-
-    def post(self, version: str, kind: str, body: dict[str, Any]) -> dict[str, Any]:
-        answer = self.world.server.request("POST", path(version, kind, self.world.namespace), body)
-        assert answer.ok or answer.status == 409, answer.message
-        return dict(answer.body)
-
-    def get(self, version: str, kind: str, name: str) -> dict[str, Any] | None:
-        answer = self.world.server.request("GET", path(version, kind, self.world.namespace, name))
-        return dict(answer.body) if answer.ok else None
-
-    def patch(self, version: str, kind: str, name: str, body: dict[str, Any], sub: str = "") -> None:
-        where = path(version, kind, self.world.namespace, name, sub)
-        answer = self.world.server.request("PATCH", where, body, MERGE)
-        assert answer.ok, answer.message
-
-    async def cron_job(self, name: str, *, is_suspended: bool = False) -> dict[str, Any]:
-        """The CronJob, once runs of it may begin, or may not."""
-
-        def check() -> dict[str, Any] | None:
-            found = self.get("batch/v1", "CronJob", name)
-            return found if found is not None and found["spec"]["suspend"] is is_suspended else None
-
-        found = await eventually(check, timeout_s=30.0, what=f"CronJob {name}, suspended: {is_suspended}")
-        assert found is not None
-        return found
-
-    def begin(self, cron_job: dict[str, Any], minute: int) -> str:
-        """As the CronJob controller begins a run that was due then; the Job's name."""
-        metadata, template = cron_job["metadata"], cron_job["spec"]["jobTemplate"]
-        name = f"{metadata['name']}-{minute}"
-        due = conditions.timestamp(minute * 60_000)
-        owner = {"apiVersion": "batch/v1", "kind": "CronJob", "controller": True, "blockOwnerDeletion": True}
-        owner |= {"name": metadata["name"], "uid": metadata["uid"]}
-        head = {"name": name, "labels": template["metadata"]["labels"], "annotations": {SCHEDULED: due}}
-        self.post("batch/v1", "Job", {"metadata": {**head, "ownerReferences": [owner]}, "spec": template["spec"]})
-        return name
-
-    def pod(self, job: str) -> str:
-        """As the Job controller makes a pod."""
-        made = self.get("batch/v1", "Job", job)
-        assert made is not None
-        template = made["spec"]["template"]
-        owner = {"apiVersion": "batch/v1", "kind": "Job", "controller": True, "blockOwnerDeletion": True}
-        owner |= {"name": job, "uid": made["metadata"]["uid"]}
-        name = f"{job}-abcde"
-        metadata = {"name": name, "labels": template["metadata"]["labels"], "ownerReferences": [owner]}
-        self.post("v1", "Pod", {"metadata": metadata, "spec": template["spec"]})
-        return name
-
-    def wait(self, pod: str, reason: str, message: str) -> None:
-        """As the kubelet says of a container that cannot be started."""
-        state = {"waiting": {"reason": reason, "message": message}}
-        self._container(pod, state, "Pending")
-
-    def end(self, pod: str, message: str, status: int = 0, reason: str = "Completed") -> None:
-        """As the kubelet says of a container that has ended."""
-        now = conditions.timestamp(int(time.time() * 1000))
-        ended = {"exitCode": status, "reason": reason, "message": message, "startedAt": now, "finishedAt": now}
-        self._container(pod, {"terminated": ended}, "Failed" if status else "Succeeded")
-
-    def _container(self, pod: str, state: dict[str, Any], phase: str) -> None:
-        image = {"image": "x", "imageID": "", "ready": False, "restartCount": 0}
-        status = {"phase": phase, "containerStatuses": [{"name": "audit", "state": state, **image}]}
-        self.patch("v1", "Pod", pod, {"status": status}, "status")
-
-    def over(self, job: str, *, is_well: bool = True, reason: str = "") -> None:
-        """As the Job controller says of a Job that is over."""
-        now = conditions.timestamp(int(time.time() * 1000))
-        kinds = ("SuccessCriteriaMet", "Complete") if is_well else ("FailureTarget", "Failed")
-        said = [
-            {"type": one, "status": "True", "lastTransitionTime": now, "reason": reason or "Done", "message": ""}
-            for one in kinds
-        ]
-        first: dict[str, Any] = {"startTime": now, "conditions": said[:1], "terminating": 0}
-        self.patch("batch/v1", "Job", job, {"status": first}, "status")
-        counts = {"succeeded": 1, "completionTime": now} if is_well else {"failed": 1}
-        self.patch("batch/v1", "Job", job, {"status": {"conditions": said, "ready": 0, **counts}}, "status")
-
-    async def run(self, cron_job: dict[str, Any], minute: int, message: str, status: int = 0, **how: Any) -> str:
-        """A run from its beginning to its end."""
-        job = self.begin(cron_job, minute)
-        self.end(self.pod(job), message, status, **how)
-        self.over(job, is_well=status == 0)
-        return job
-
-    async def condition(self, kind: str, name: str, type: str, status: str, reason: str) -> dict[str, Any]:  # noqa: A002
-        """A condition, once it is so."""
-        seen: dict[str, Any] = {}
-
-        def check() -> bool:
-            seen.clear()
-            seen.update(self.world.condition(kind, name, type))
-            return (seen.get("status"), seen.get("reason")) == (status, reason)
-
-        try:
-            await eventually(check, timeout_s=30.0, what=f"{kind} {name}: {type}={status} ({reason})")
-        except AssertionError as error:
-            raise AssertionError(f"{error}; it is {seen}") from error
-        return seen
-
-    def results(self) -> list[str]:
-        answer = self.world.server.request("GET", path("v1", "ConfigMap", self.world.namespace))
-        return sorted(
-            one["metadata"]["name"] for one in answer.body["items"] if one["metadata"]["name"].endswith("-result")
-        )
 
 
 @pytest.fixture
@@ -395,3 +270,53 @@ async def test_brokers_are_restarted_between_runs_and_runs_begin_again_afterward
         # No broker was restarted while another was away, and what is made for audits is nothing of the cluster's.
         assert not kubelet.faults
         kubelet.check()
+
+
+async def test_a_secret_and_a_cluster_that_go_keep_runs_back_until_they_come(
+    stage: Stage, operator: MakeOperator
+) -> None:
+    world = stage.world
+    operator(**FLAGS)
+    world.secret("keys", "a key")
+    key = {"name": "keys", "key": "password"}
+    snapshots = {"principals": "none", "signKeySecret": key}
+    world.apply("AuditJob", "nightly", {**AUDIT, "snapshots": snapshots, "keys": [key]})
+    await world.ready("AuditJob", "nightly")
+    where = path("v1", "Secret", world.namespace, "keys")
+    assert world.server.request("DELETE", where).ok
+    assert await world.reason("AuditJob", "nightly", "ReferenceMissing") == "waits for Secret keys"
+    await stage.cron_job("nightly", is_suspended=True)
+    world.secret("keys", "another key")
+    await world.ready("AuditJob", "nightly")
+    await stage.cron_job("nightly")
+    world.delete("MessagingCluster", "mq")
+    await world.reason("AuditJob", "nightly", "ReferenceMissing")
+    await stage.cron_job("nightly", is_suspended=True)
+    world.make_cluster(authentication={"enabled": False})
+    await world.ready("AuditJob", "nightly")
+    await stage.cron_job("nightly")
+
+
+@pytest.mark.parametrize("kind", ["AuditJob", "StoreSnapshot"])
+async def test_a_volume_claim_that_comes_is_heard_of_at_once(stage: Stage, operator: MakeOperator, kind: str) -> None:
+    """And so is another one that is named instead, as far as that can be changed."""
+    world = stage.world
+    operator(**FLAGS)
+    spec = {**(AUDIT if kind == "AuditJob" else SNAPSHOT), "storage": {"volumeClaim": "other"}}
+    world.apply(kind, "one", spec)
+    assert await world.reason(kind, "one", "ReferenceMissing") == "waits for PersistentVolumeClaim other"
+    claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    stage.post("v1", "PersistentVolumeClaim", {"metadata": {"name": "other"}, "spec": claim})
+    # Within the bound of references that arrive, and well before it would be looked at again by itself.
+    await eventually(
+        lambda: world.condition(kind, "one").get("reason") in ("Scheduled", "Taking"),
+        timeout_s=5.0,
+        what="the claim heard of",
+    )
+    if kind == "AuditJob":
+        world.apply(kind, "one", {**spec, "storage": {"volumeClaim": "third"}})
+        await world.reason(kind, "one", "ReferenceMissing")
+        await stage.cron_job("one", is_suspended=True)
+        world.apply(kind, "one", {**spec, "storage": {"volumeClaim": "audits"}})
+        await world.ready(kind, "one")
+        await stage.cron_job("one")

@@ -21,7 +21,7 @@ import pytest
 from tests.etcds import RunningEtcd
 from tests.operator.kubelet import install_surroundings
 from tests.operator.lookouts import Lookout
-from tests.operator.stories import REAL, Story, Tellings, cluster, losses, topology, trying
+from tests.operator.stories import REAL, Story, Tellings, audits, cluster, losses, topology, trying
 from tests.operator.tales import Tale, check_followed
 from tests.support.api_server import ApiServer
 from tests.support.seeds import share
@@ -116,13 +116,33 @@ async def test_what_few_clusters_go_through_ends_the_same_whatever_write_the_ope
     await _after_each(tellings, undisturbed)
 
 
+@pytest.fixture
+def audited(kinds: ApiServer, store: RunningEtcd, lookout: Lookout, tmp_path: Path) -> Tellings:
+    return Tellings(kinds, store, lookout, tmp_path, audits, only_etcd=True, audit_image="localhost/audit:1")
+
+
+async def test_audits_end_the_same_whatever_write_the_operator_dies_after(audited: Tellings) -> None:
+    undisturbed = await audited.tell(None)
+    assert len(undisturbed.writes()) > 20
+    await _after_each(audited, undisturbed)
+
+
+async def test_audits_end_the_same_when_a_leader_that_was_frozen_wakes_beside_another(audited: Tellings) -> None:
+    undisturbed = await audited.tell(None)
+    await _frozen_after_some(audited, undisturbed)
+
+
 async def test_clusters_end_the_same_when_a_leader_that_was_frozen_wakes_beside_another(clusters: Tellings) -> None:
-    undisturbed = await clusters.tell(None)
+    await _frozen_after_some(clusters, await clusters.tell(None))
+
+
+async def _frozen_after_some(tellings: Tellings, undisturbed: Tale) -> None:
+    """Told again for some writes of the undisturbed telling: the operator freezes right after it, and wakes later."""
     fatal = share(_numbered(undisturbed.writes()), FREEZE_SAMPLE, "frozen")
     async with asyncio.TaskGroup() as group:
         tasks = [
             group.create_task(
-                clusters.tell(undisturbed, "frozen", fatal=one, is_freezing=True, lease_duration_s=LEASE_S)
+                tellings.tell(undisturbed, "frozen", fatal=one, is_freezing=True, lease_duration_s=LEASE_S)
             )
             for one in fatal
         ]

@@ -8,6 +8,8 @@ from collections import Counter
 
 import pytest
 
+from tests.operator.audit_objects import AUDIT, result
+from tests.operator.audit_stage import Stage
 from tests.operator.broker_double import BrokerDouble
 from tests.operator.conftest import MakeOperator
 from tests.operator.operators import RunningOperator
@@ -115,3 +117,41 @@ async def test_a_queue_that_goes_while_it_is_waited_for_in_silence_leaves_nothin
         broker.is_late = False
         world.queue("brief")
         await world.ready("Queue", "brief")
+
+
+async def test_an_audit_job_costs_three_writes_a_run_three_more_and_looking_at_it_none(
+    world: World, operator: MakeOperator
+) -> None:
+    world.make_cluster(authentication={"enabled": False})
+    stage = Stage(world)
+    running = operator(audit_image="localhost/audit:1", resync_s=0.5)
+    # Due once a year: what is said of the next run stays so while the test goes on.
+    world.apply("AuditJob", "nightly", {**AUDIT, "schedule": "0 3 1 1 *"})
+    await world.ready("AuditJob", "nightly")
+    namespace = f"namespaces/{world.namespace}"
+    assert Counter(_of_audits(running)) == {
+        f"PATCH /api/v1/{namespace}/configmaps/nightly-run": 1,
+        f"PATCH /apis/batch/v1/{namespace}/cronjobs/nightly": 1,
+        f"PATCH /apis/sterna.dev/v1alpha1/{namespace}/auditjobs/nightly/status": 1,
+    }
+    made, minute = len(_of_audits(running)), 29_400_000
+    told = result(f"nightly-{minute}", "ok", (minute + 1) * 60_000)
+    await stage.run(await stage.cron_job("nightly"), minute, told)
+    await stage.condition("AuditJob", "nightly", "Clean", "True", "Ok")
+    await eventually(lambda: "an event" in _of_audits(running)[made:], what="the event, noted once it was answered")
+    # While a run goes on its status says so: its Job, its pod, and how that ends are told one after the other.
+    after = Counter(_of_audits(running)[made:])
+    assert after.pop(f"PATCH /apis/sterna.dev/v1alpha1/{namespace}/auditjobs/nightly/status") in (1, 2, 3)
+    assert after == {f"PATCH /api/v1/{namespace}/configmaps/nightly-{minute}-result": 1, "an event": 1}
+    looked = 'sterna_operator_reconcile_seconds_count{kind="AuditJob"}'
+    begun, written = world.metrics(running.address).get(looked, 0.0), len(running.writes)
+    await eventually(lambda: world.metrics(running.address).get(looked, 0.0) > begun + 4, timeout_s=30.0)
+    assert not [one for one in running.writes[written:] if "/leases/" not in one]
+
+
+def _of_audits(running: RunningOperator) -> list[str]:
+    """The writes to Kubernetes, in which all events are alike; of etcd's keys none begins with a method."""
+    found = [one for one in running.writes if one.partition(" ")[0] in ("PATCH", "POST", "PUT", "DELETE")]
+    return [
+        "an event" if "/events" in one else one for one in found if "/leases/" not in one and "clusters/" not in one
+    ]

@@ -1,11 +1,13 @@
 """The table of defects says what finds each, and is itself held to that."""
 
+import re
 from pathlib import Path
 
 import pytest
 
 from tools import defects, mutants
 from tools.defects import Defect, DefectsError, Run
+from tools.fingerprints import ROOT
 
 
 def test_the_table_is_complete() -> None:
@@ -58,3 +60,10 @@ def test_every_known_survivor_has_a_reason() -> None:
 
 def test_a_survivor_that_has_a_reason_is_not_among_those_that_nobody_has_looked_into() -> None:
     assert not mutants.unjudged() & mutants.known().keys()
+
+
+def test_what_the_engines_tests_read_of_the_rest_of_the_tree_lies_beside_the_copy_with_the_mutants() -> None:
+    sources = (ROOT / "core" / "src").rglob("*.rs")
+    found = [Path(name) for path in sources for name in re.findall(r'"\.\./([^"]+)"', path.read_text())]
+    assert found
+    assert [name for name in found if not name.is_relative_to(mutants.BESIDE)] == []

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import gc
 import itertools
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from types import CodeType, FrameType
+from types import AsyncGeneratorType, CodeType, FrameType
 from typing import Any, Final
 
 import sterna
@@ -31,6 +32,8 @@ _ROOMS: Final = (
     (Path(sterna_etcd.__file__).parent, ("proto",)),
 )
 
+
+_OF_GENERATORS: Final = ("async_generator_asend", "async_generator_athrow")
 
 #: First and last line, first and last column.
 _Place = tuple[int | None, int | None, int | None, int | None]
@@ -62,11 +65,20 @@ def frames(task: asyncio.Task[Any]) -> list[tuple[Path, int]]:
 
 def _frames(task: asyncio.Task[Any]) -> list[FrameType]:
     found = []
-    coroutine: Any = task.get_coro()
-    while coroutine is not None and hasattr(coroutine, "cr_frame"):
-        if coroutine.cr_frame is not None:
-            found.append(coroutine.cr_frame)
-        coroutine = coroutine.cr_await
+    waiting: Any = task.get_coro()
+    while waiting is not None:
+        if isinstance(waiting, AsyncGeneratorType):
+            frame, waiting = waiting.ag_frame, waiting.ag_await
+        elif hasattr(waiting, "cr_frame"):
+            frame, waiting = waiting.cr_frame, waiting.cr_await
+        elif type(waiting).__name__ in _OF_GENERATORS:
+            # What asks a generator for its next item says of whom by what it refers to, and in no other way.
+            referents = gc.get_referents(waiting)
+            frame, waiting = None, next((one for one in referents if isinstance(one, AsyncGeneratorType)), None)
+        else:
+            break
+        if frame is not None:
+            found.append(frame)
     return found
 
 

@@ -92,6 +92,11 @@ class Broker:
     def _is_dead(self) -> bool:
         return self.process is None or self.process.is_dead
 
+    @property
+    def listens(self) -> bool:
+        """Whether anybody listens at its address."""
+        return self._network.server_at(self.address) is not None
+
     def moves_house(self) -> None:
         """Its next process listens at another address. Not while it runs."""
         assert self._is_dead
@@ -221,11 +226,22 @@ class Broker:
             self._disk.crash(power)
         self.node = None
 
+    def left(self) -> list[str]:
+        """The tasks that its process has still, but for what waits for its end from outside."""
+        assert self.process is not None
+        return [task.get_name() for task in self.process.tasks if not task.done() and task.get_name() != "watching"]
+
     def connections(self) -> list[dict[str, Any]]:
         """Its connections, as an administrator sees them."""
         assert self._engine is not None
         rows: list[dict[str, Any]] = json.loads(self._engine.connections())
         return rows
+
+    def statistics(self) -> dict[str, Any]:
+        """Its totals, as an administrator sees them."""
+        assert self._engine is not None
+        totals: dict[str, Any] = json.loads(self._engine.statistics())
+        return totals
 
     def listed(self, kind: str) -> list[dict[str, Any]]:
         """What it has of a kind."""

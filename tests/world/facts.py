@@ -70,6 +70,9 @@ class Handing:
     message_id: str
     redelivered: bool
     at_s: float
+    is_belated: bool = False
+    """Whether a broker had given the client up by then, of which that knew nothing: it may have gone to another."""
+
     taken: Taken = "no"
     taken_s: float = 0.0
     transaction: Transaction | None = None

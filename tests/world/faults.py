@@ -72,7 +72,7 @@ class Faults:
                 await getattr(self, f"_{kind}")()
 
     @contextlib.contextmanager
-    def _held(self, *what: Any) -> Iterator[None]:
+    def held(self, *what: Any) -> Iterator[None]:
         """No other hand touches these meanwhile."""
         self._down |= dict.fromkeys(what)
         try:
@@ -81,7 +81,8 @@ class Faults:
             for one in what:
                 self._down.pop(one, None)
 
-    def _is_up(self, broker: Broker) -> bool:
+    def is_up(self, broker: Broker) -> bool:
+        """Whether it serves, and no hand is at it."""
         return broker.is_running and broker not in self._down
 
     async def _break_link(self) -> None:
@@ -108,18 +109,18 @@ class Faults:
 
     async def _crash(self, *, power: bool) -> None:
         broker = self._random.choice(self._brokers)
-        if self._is_up(broker):
+        if self.is_up(broker):
             self.restarted = True
-            with self._held(broker):
+            with self.held(broker):
                 broker.kill(power=power)
                 await asyncio.sleep(self._random.choice((0.0, 0.1, 3.0)) * self._random.random())
                 await broker.start()
 
     async def _stop_broker(self) -> None:
         broker = self._random.choice(self._brokers)
-        if self._is_up(broker):
+        if self.is_up(broker):
             self.restarted = True
-            with self._held(broker):
+            with self.held(broker):
                 await broker.stop()
                 await asyncio.sleep(self._random.choice((0.0, 0.1, 3.0)) * self._random.random())
                 await broker.start()
@@ -138,7 +139,7 @@ class Faults:
         assert self.cluster is not None
         if self.cluster.etcd in self._down:
             return
-        with self._held(self.cluster.etcd):
+        with self.held(self.cluster.etcd):
             self.cluster.etcd.kill()
             await asyncio.sleep(self._random.choice((0.1, 3.0, 30.0)) * self._random.random())
             self.cluster.etcd.start()
@@ -193,7 +194,7 @@ class Faults:
         if standing < len(names):
             self.restarted = True
             await self.cluster.until(lambda: last not in self._down)
-            with self._held(last):
+            with self.held(last):
                 await last.stop()
                 last.replace_disk()
                 await asyncio.sleep(self._random.choice((0.0, 3.0)) * self._random.random())
@@ -234,11 +235,11 @@ class Faults:
         assert self.cluster is not None
         number = self._random.randrange(len(self._brokers))
         first = self._brokers[number]
-        if not self._is_up(first) or self.copied:
+        if not self.is_up(first) or self.copied:
             return
         self.copied = self.restarted = True
         clone = self.cluster.cloned(first.name)
-        with self._held(first, clone):
+        with self.held(first, clone):
             await self._rival(number, first, clone)
 
     async def _rival(self, number: int, first: Broker, clone: Broker) -> None:

@@ -52,6 +52,16 @@ class Process:
             gone()
 
 
+async def over(process: Process, task: asyncio.Task[Any]) -> None:
+    """Returns when a task of a process has ended, or the process is dead."""
+    if process.is_dead:
+        return
+    ended = asyncio.Event()
+    task.add_done_callback(lambda _: ended.set())
+    process.on_death.append(ended.set)
+    await ended.wait()
+
+
 def bury(what: Any) -> None:
     """Keeps something for ever, also when the interpreter ends."""
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(what))

@@ -25,6 +25,9 @@ BODY_LARGE = 700_000
 #: The first fits no frame, the second not the least that a producer may have under way either.
 BODIES_LARGE = (BODY_LARGE, 1_300_000)
 
+#: Of those that are sent many at a time: each fits a frame.
+BODY_OF_MANY = 150_000
+
 
 class CutError(Exception):
     """The application has cancelled its own call."""
@@ -42,6 +45,9 @@ class Application:
     cut_share: float
     audit: Callable[[sterna.Connection], Awaitable[None]]
     """Compares what the broker keeps for a connection with what the SDK has on it."""
+
+    is_given_up: Callable[[], bool] = lambda: False
+    """Whether the broker's side of one of its connections has ended, and its own has not heard of that."""
 
     is_over: bool = False
     is_closing: bool = False
@@ -130,7 +136,7 @@ class Application:
         if subscription is not None:
             queue, key = f"news@{subscription.name}", subscription.key(key)
         handing = Handing(key, queue, consumer, message.message_id, message.redelivered, self.now_s())
-        handing.transaction = transaction
+        handing.transaction, handing.is_belated = transaction, self.is_given_up()
         if transaction is not None:
             transaction.handed.append(handing)
         self.facts.handings.append(handing)

@@ -15,12 +15,14 @@ import sterna
 from sterna import AcknowledgeMode, Queue, Topic, errors
 
 from tests.running import ANYTHING, manifest
-from tests.world import awaits, checker
+from tests.world import accounts, awaits, checker
 from tests.world.brokers import Broker
 from tests.world.clusters import Cluster
 from tests.world.facts import Facts, Handing, Subscription
 from tests.world.faults import KINDS, Faults
+from tests.world.guests import GUESTS
 from tests.world.habits import HABITS, STALLS
+from tests.world.keepers import Keeper
 from tests.world.loop import SimulatedLoop, StuckError
 from tests.world.more_programs import NEWS, PROGRAMS
 from tests.world.network import Network
@@ -35,7 +37,13 @@ _BROKERS = (1, 1, 1, 2, 2, 3)
 
 _EXTRAS = (0, 0, 0, 1, 2, 3)
 
+_DEEDS = (0, 0, 0, 1, 2, 4)
+
+_GUESTS = (0, 0, 0, 1, 1, 2)
+
 _SLOW = (0.02, 0.02, 0.4)
+
+_NARROW = manifest("Broker", "narrow", "limits: {frameBytes: 16777216, inflightBytes: 2097152}")
 
 _NAMES = ("one", "two", "three")
 
@@ -44,7 +52,7 @@ _WHOLE_S = 3_000.0
 
 
 #: What of a scene may be given, to make a failing run shorter.
-NUMBERS = ("clients", "programs", "steps", "faults", "brokers", "extras")
+NUMBERS = ("clients", "programs", "steps", "faults", "brokers", "extras", "deeds", "guests")
 
 
 @dataclass
@@ -67,6 +75,12 @@ class Scene:
     None in half of the seeds, which are what they were before there were any.
     """
 
+    deeds: int = 0
+    """What somebody does who keeps brokers (`keepers.py`); none in half of the seeds, drawn by itself, too."""
+
+    guests: int = 0
+    """Clients that do what the others leave alone (`guests.py`); none in half of the seeds, drawn by itself, too."""
+
     @staticmethod
     def of(seed: int) -> Scene:
         """The scene of a seed."""
@@ -83,6 +97,8 @@ class Scene:
             # Drawn by itself, so that what was drawn before there were clusters stays what it was.
             brokers=Random(f"cluster {seed}").choice(_BROKERS),
             extras=Random(f"extras {seed}").choice(_EXTRAS),
+            deeds=Random(f"deeds {seed}").choice(_DEEDS),
+            guests=Random(f"guests {seed}").choice(_GUESTS),
         )
 
 
@@ -144,6 +160,7 @@ class _World:
         self.facts.placed = self.faults.placed
         self.watch = Watch(self.loop, self.network, self.brokers)
         self._queues: tuple[str, ...] = _QUEUES
+        self._keeper = Keeper(Random(f"keeper {seed}"), self.faults, self.brokers)
         if scene.extras:
             self._queues = (*_QUEUES, *STALLS)
             self.network.slow = Random(f"slow {seed}").choice(_SLOW)
@@ -154,11 +171,14 @@ class _World:
         watching = asyncio.create_task(self.watch.run())
         running = [self._begin("client", number) for number in range(self.scene.clients)]
         running += [self._begin("extra", number) for number in range(self.scene.extras)]
+        running += [self._begin("guest", number) for number in range(self.scene.guests)]
         self.doing = "faults"
         hands = [asyncio.create_task(self.faults.run(self.scene.faults, self.scene.kinds))]
         if self.scene.extras:
             second = Random(f"faults {self.scene.seed} too")
             hands.append(asyncio.create_task(self.faults.run(self.scene.faults, self.scene.kinds, second)))
+        if self.scene.deeds:
+            hands.append(asyncio.create_task(self._keeper.run(self.scene.deeds)))
         await asyncio.wait([*hands, *running], timeout=_WHOLE_S / 3)
         await asyncio.wait(hands)
         for hand in hands:
@@ -182,7 +202,7 @@ class _World:
     async def _start_brokers(self) -> None:
         seed, count = self.scene.seed, self.scene.brokers
         if count == 1:
-            config = self._narrow() if Random(f"limits {seed}").random() < 0.15 else None
+            config = self._configuration(Random(f"limits {seed}").random() < 0.15)
             random = Random(f"broker {seed}")
             self.brokers.append(Broker(self.loop, self.network, random, "one", self._folder / "one", config=config))
             await self.brokers[0].start()
@@ -194,27 +214,38 @@ class _World:
         await self.cluster.until_live()
         await self.cluster.allow_all()
 
-    def _narrow(self) -> Path:
-        """A configuration with frames that take large messages whole, which are larger than a producer's window."""
+    def _configuration(self, is_narrow: bool) -> Path | None:
+        """Of a broker by itself; for some with frames that take large messages whole, larger than a producer's window.
+
+        None: it needs none.
+        """
+        narrow = (_NARROW,) if is_narrow else ()
+        if not narrow and not self.scene.deeds:
+            return None
         folder = self._folder / "config"
         folder.mkdir()
-        limits = manifest("Broker", "narrow", "limits: {frameBytes: 16777216, inflightBytes: 2097152}")
-        (folder / "all.yaml").write_text("---\n".join((*ANYTHING, limits)))
+        if self.scene.deeds:
+            self._keeper.describe(folder, *narrow)
+        else:
+            (folder / "all.yaml").write_text("---\n".join((*ANYTHING, *narrow)))
         return folder
 
     def _begin(self, name: str, number: int) -> asyncio.Task[None]:
         """One client, with the programs of its kind."""
-        scene, is_extra = self.scene, name == "extra"
+        scene = self.scene
         random = Random(f"{name} {number} of {scene.seed}")
         process = Process(f"{name}{number}", random)
         self.processes.append(process)
         # Of several each client begins at another.
         first = number % len(self.brokers)
         url = "sterna://" + "+".join(broker.address for broker in self.brokers[first:] + self.brokers[:first])
-        queues = self._queues if is_extra else _QUEUES
+        queues = self._queues if name == "extra" else _QUEUES
         application = Application(process.name, url, random, self.facts, queues, scene.cut_share, self._audit)
+        application.is_given_up = lambda: any(
+            link.client is process and link.server_knows and not link.client_knows for link in self.network.links
+        )
         self.applications.append(application)
-        programs, count = (HABITS, 2) if is_extra else (PROGRAMS, scene.programs)
+        programs, count = {"client": (PROGRAMS, scene.programs), "extra": (HABITS, 2), "guest": (GUESTS, 2)}[name]
         work = client(application, programs, count, scene.steps)
         return asyncio.create_task(self._alive(process, work), name=process.name)
 
@@ -246,7 +277,7 @@ class _World:
         if found:
             return  # nothing can be said about what is left
         for broker in self.brokers:
-            found += await self._leaks(broker)
+            found += [*accounts.left(broker), *accounts.disagreements(broker)]
         drained: list[Handing] = []
         try:
             await self._drain_all(drained)
@@ -277,7 +308,7 @@ class _World:
         there = {f"{row['client_id']}/{row['name']}" for row in self.brokers[0].listed("durable")}
         node = self.brokers[0].node
         described = {one.claim for one in node.live.objects.durables()} if node is not None else set()
-        found = []
+        found = self._keeper.found(self.brokers[0])
         for name, is_there in self.facts.configured.items():
             if (name in there) != is_there:
                 found.append(f"the durable subscription {name} {'is gone' if is_there else 'is there'}")
@@ -330,19 +361,6 @@ class _World:
             await asyncio.sleep(5)
             again = Process("drain", Random(0))
             await self._alive(again, self._drain(broker, drained))
-
-    async def _leaks(self, broker: Broker) -> list[str]:
-        left = [row for row in broker.connections() if not str(row.get("peer", "")).startswith("internal:")]
-        found = [f"a connection is left: {row}" for row in left]
-        for kind in ("queue", "topic"):
-            for row in broker.listed(kind):
-                if row.get("consumers") or row.get("in_flight"):
-                    found.append(f"consumers or messages in flight are left: {row}")
-                if str(row["name"]).startswith("$TMP$"):
-                    found.append(f"a temporary destination is left: {row['name']}")
-        assert broker.process is not None
-        calls = [task.get_name() for task in broker.process.tasks if task.get_name().startswith("rpc")]
-        return found + [f"a call is left: {name}" for name in calls]
 
     async def _drain(self, broker: Broker, drained: list[Handing]) -> None:
         url = f"sterna://{broker.address}"

@@ -40,7 +40,7 @@ async def test_it_is_counted_where_tasks_are_cut_and_killed_and_where_homes_move
     await cluster.give("queue", "orders", "b0")
     assert "sterna/consumers.py receive" in _places(counts.moved)
     assert "sterna_broker/server/connect.py serve" in _places(counts.moved)
-    assert any(name.startswith("sterna_etcd/") for name in counts.moved)
+    assert "sterna_etcd/watch.py _follow" in _places(counts.moved), "also what an asynchronous generator awaits"
     assert "sterna/consumers.py receive" not in _places(counts.cut)
     waiting.cancel()
     assert "sterna/consumers.py receive" in _places(counts.cut)

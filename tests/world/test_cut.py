@@ -17,12 +17,6 @@ from tests.world.test_clusters import drained
 _MOMENTS_S = (0.0, *(0.0002 * 1.25**step for step in range(24)))
 
 
-def _left(broker: Broker) -> list[str]:
-    """The tasks that a broker's process has still, but for what waits for its end from outside."""
-    assert broker.process is not None
-    return [task.get_name() for task in broker.process.tasks if not task.done() and task.get_name() != "watching"]
-
-
 @pytest.mark.parametrize("etcd", ["none", "there", "away"])
 def test_a_start_that_is_told_to_stop_leaves_nothing_and_the_next_one_serves(etcd: str) -> None:
     @staged
@@ -45,8 +39,8 @@ def test_a_start_that_is_told_to_stop_leaves_nothing_and_the_next_one_serves(etc
             await stage.until(starting.done)
             if starting.cancelled():
                 await asyncio.sleep(1)
-                assert _left(broker) == [], moment_s
-                assert stage.network.server_at(broker.address) is None, moment_s
+                assert broker.left() == [], moment_s
+                assert not broker.listens, moment_s
             broker.kill()
         assert cut > 5
         if cluster is not None and etcd == "away":
@@ -86,7 +80,7 @@ def test_what_was_confirmed_is_there_whenever_a_stop_is_cut_short(how: str) -> N
                 node.hurry()
                 await stage.until(stopping.done)
                 assert stopping.exception() is None
-                assert _left(broker) == [], moment_s
+                assert broker.left() == [], moment_s
             broker.kill(power=how == "without power")
             await broker.start()
             await asyncio.wait(sending, timeout=60)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -16,16 +17,39 @@ from tests.world.run import Scene
 
 _PARTS = 8
 _RUNS = 400 if is_complete() else 5
+_APART = max(_RUNS, 125)
+"""So many seeds lie between the first ones of two parts, which have several each even where a run is short."""
+
+_CI_S = 180.0
+"""What all parts together take of a processor where every change is tested (`.ci/run`)."""
 
 
+def _is_enough(runs: int, began_s: float) -> bool:
+    """Whether a part has run for long enough: by its number of runs, and in CI by what it has taken of a processor."""
+    least_s = _CI_S / _PARTS if os.environ.get("CI") == "true" else 0.0
+    return runs >= _APART or (runs >= _RUNS and time.process_time() - began_s >= least_s)
+
+
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("part", range(_PARTS))
-def test_no_promise_is_broken_whatever_goes_wrong(part: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = seed() * 1_000 + part * _RUNS
-    found = {}
-    for number in range(first, first + _RUNS):
+def test_no_promise_is_broken_whatever_goes_wrong(part: int) -> None:
+    first = number = seed() * 1_000 + part * _APART
+    found, began_s = {}, time.process_time()
+    while not _is_enough(number - first, began_s):
         if wrong := played(Scene.of(number)).problems:
             found[f"python -m tests.world --first {number}"] = wrong
+        number += 1
     assert found == {}
+
+
+def test_in_ci_the_seeds_run_for_three_minutes_of_a_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CI", raising=False)
+    now_s = time.process_time()
+    assert [_is_enough(runs, now_s) for runs in (_RUNS - 1, _RUNS)] == [False, True]
+    monkeypatch.setenv("CI", "true")
+    passed = [_is_enough(_RUNS, now_s - spent_s) for spent_s in (0.0, 0.9 * _CI_S / _PARTS, _CI_S / _PARTS)]
+    assert passed == [_RUNS == _APART, _RUNS == _APART, True]
+    assert _is_enough(_APART, now_s), "parts do not run into one another"
 
 
 @pytest.mark.usefixtures("tier_broker")
@@ -86,6 +110,21 @@ def test_the_checker_knows_that_a_broker_forgets_what_is_not_persistent_and_was_
         for before, after in (("no", _handed("a", 9)), ("yes", _handed("a", 9, flag=True))):
             facts.handings = [_handed("a", 2, taken=before)]
             assert len(problems(facts, [after], restarted=restarted)) == expected, (before, persistent, restarted)
+
+
+def test_the_checker_knows_what_waited_in_a_client_that_was_given_up() -> None:
+    """Its broker has given it to another, with the flag; both are handed it, in whichever order."""
+    for belated, flags, expected in (
+        (True, (True, False), 0),
+        (True, (False, False), 1),
+        (True, (True, False, False), 2),
+        (False, (True, False), 1),
+    ):
+        facts = Facts()
+        _sent(facts, "a")
+        facts.handings = [_handed("a", at_s, flag=flag) for at_s, flag in enumerate(flags, 2)]
+        facts.handings[-1].is_belated = belated
+        assert len(problems(facts, [], restarted=False)) - 1 == expected, (belated, flags)
 
 
 def test_the_checker_lets_go_what_may_have_expired_by_the_brokers_clock() -> None:

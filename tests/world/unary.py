@@ -13,7 +13,7 @@ from sterna._proto.sterna.v1 import message_pb2, messaging_pb2
 from sterna.messages import Message
 
 from tests.world.facts import Sending
-from tests.world.programs import BODIES_LARGE, Application, CutError, body_of
+from tests.world.programs import BODIES_LARGE, BODY_OF_MANY, Application, CutError, body_of
 
 _ERROR = "sterna-error-bin"
 #: More than a frame takes, which a unary call's message has to fit in.
@@ -166,7 +166,12 @@ async def _as_console(app: Application, queue: str) -> None:
             async for message in admin.browse_queue(queue):
                 body = str(message.body)
                 key, _, filling = body.partition(" ")
-                if key not in app.facts.sendings or len(filling) not in (*range(200), *BODIES_LARGE, _TOO_LARGE):
+                if key not in app.facts.sendings or len(filling) not in (
+                    *range(200),
+                    *BODIES_LARGE,
+                    BODY_OF_MANY,
+                    _TOO_LARGE,
+                ):
                     app.facts.odd.append(f"{app.name} was shown what nobody sent so: {len(body)} of {body[:40]!r}")
     except errors.NoSuchDestinationError:
         pass  # nobody has sent to it yet, or it was deleted

@@ -21,9 +21,11 @@ from sterna_audit import arrow_source
 from sterna_audit.snapshots.stores import Store, chunks
 
 _BATCH_ROWS = 65_536
-#: A range of numbers that is longer than any record can mean is not taken apart.
+#: No record means a longer range of numbers.
 RANGE_MAX = 1 << 22
 _FILE_BITS = 32
+_FILES_MAX = 1 << 30
+_LONG_END = 1 << 63
 _FILE = "part-0.parquet"
 
 _LONG, _INT, _TEXT, _FLAG = pa.int64(), pa.int32(), pa.string(), pa.bool_()
@@ -151,18 +153,35 @@ def _convert_file(source: Store, path: str, writers: "_Writers", numbers: dict[s
         records, head, state, why = 0, {}, "damaged", ""
         try:
             reading = ledger.read(Path(local.name))
-            head = reading.head
+            head = _checked(reading.head)
             known = numbers.setdefault(str(head.get("ledger", path)), len(numbers))
-            base = int(head.get("file", 0)) << _FILE_BITS
+            base = head.get("file", 0) << _FILE_BITS
             for record in reading:
                 records += 1
                 _add(writers, known, base + records, record)
             state = reading.state
         except LedgerDamagedError as error:
             why = error.cause
-        except LedgerError as error:
+        except (LedgerError, _ContentError) as error:
             why = str(error)
     return LedgerFile(path, str(head.get("ledger", "")), str(head.get("client_id", "")), state, why, records)
+
+
+class _ContentError(Exception):
+    """What no client writes stands in a ledger, though all checksums are right; the text says what."""
+
+
+def _checked(head: Any) -> dict[str, Any]:
+    """A file's head, of which nothing is known but that it is JSON."""
+    file = head.get("file", 0) if isinstance(head, dict) else None
+    if type(file) is not int or not 0 <= file < _FILES_MAX:
+        raise _ContentError("its head does not say which file of its ledger it is")
+    return dict(head)
+
+
+def _check_run(first: int, last: int) -> None:
+    if not 0 <= last - first < RANGE_MAX:
+        raise _ContentError(f"a record is about numbers from {first} to {last}")
 
 
 def _signed(half: bytes) -> int:
@@ -189,6 +208,7 @@ def _add(writers: "_Writers", known: int, at: int, record: ledger.Record) -> Non
             if isinstance(record, ledger.Refused):
                 answer = "refused" if record.is_final else "postponed"
             durability = record.durability if isinstance(record, ledger.Confirmed) else 0
+            _check_run(record.first, record.last)
             who = record.producer.link.store, _long(record.producer.incarnation)
             writers.add("answers", who, (record.first, record.last, at, answer, durability))
         case ledger.TransactionRecord():
@@ -198,6 +218,7 @@ def _add(writers: "_Writers", known: int, at: int, record: ledger.Record) -> Non
             what = record.sequence, record.message_id, record.is_redelivered
             writers.add("received", (consumer.link.store, consumer.source), what, (record.time_ms, known, at))
         case ledger.Acknowledging():
+            _check_run(record.first, record.last)
             writers.add(
                 "acknowledging",
                 (record.link.store, record.source, record.first, record.last, record.session, record.transaction),
@@ -222,7 +243,10 @@ class _Writers:
     def add(self, name: str, *parts: tuple[Any, ...]) -> None:
         """A row of a table, in parts."""
         rows = self._rows[name]
-        rows.append(tuple(value for part in parts for value in part))
+        row = tuple(value for part in parts for value in part)
+        if any(type(value) is int and not -_LONG_END <= value < _LONG_END for value in row):
+            raise _ContentError(f"a record of {name} has a number that is too large")
+        rows.append(row)
         if len(rows) >= _BATCH_ROWS:
             self._flush(name)
 

@@ -139,6 +139,8 @@ impl SimulatedDisk {
         } else {
             self.disk.kill_process();
         }
+        // Whoever wants it as full as it was says so again.
+        self.disk.set_faults(Faults::default());
     }
 
     fn is_down(&self) -> bool {

@@ -258,6 +258,12 @@ impl SimDisk {
         lock(&self.world).names.keys().cloned().collect()
     }
 
+    /// Its size, if it has one.
+    #[must_use]
+    pub fn space_bytes(&self) -> Option<u64> {
+        lock(&self.world).faults.space_bytes
+    }
+
     /// How many bytes all files have now.
     #[must_use]
     pub fn used_bytes(&self) -> u64 {
@@ -293,7 +299,11 @@ impl SimDisk {
 
 impl World {
     fn come_up(&mut self) {
-        self.faults = Faults::default();
+        // Whoever starts again finds it no larger than it was.
+        self.faults = Faults {
+            space_bytes: self.faults.space_bytes,
+            ..Faults::default()
+        };
         self.life += 1;
         self.down = false;
         self.locked = false;

@@ -19,16 +19,16 @@ from sterna_operator import conditions
 from sterna_operator.builders import audits, differences
 from sterna_operator.builders.audits import AuditBlueprint
 from sterna_operator.keys import Key
-from sterna_operator.kinds import audit_status, cluster_interlock
+from sterna_operator.kinds import audit_runs, audit_status, cluster_interlock
 from sterna_operator.kinds.audit_runs import Ended, Running
 from sterna_operator.kinds.holds import pause_of
 from sterna_operator.kinds.topology import ClusterSeen
-from sterna_operator.kinds.upkeep import has_lost_its_owner, is_owned_by, put_right
+from sterna_operator.kinds.upkeep import has_lost_its_owner, is_owned_by, put_job_right, put_right
 from sterna_operator.plans import Announcement, ApplyObject, PatchObject, Plan, RemoveObject, RepairObject, Step, Wanted
 from sterna_operator.reasons import Reason
 from sterna_operator.schedules import Schedule, ScheduleError
 
-# A volume claim that is missing is told of by no watch.
+# What is missing is told of by a watch; this is for one that broke.
 _AGAIN_S = 15.0
 
 
@@ -86,6 +86,7 @@ def plan(desired: Desired, observed: Observed) -> Plan:
         return pause.plan(Wanted(_paused(desired, pause.text), audit_status.kept(desired.status)))
     history = audit_status.History(
         all_runs={**{one.run: one for one in observed.ended}, **observed.results},
+        now_ms=observed.now_ms,
         running=observed.running,
         good_max=spec.successful_jobs_history_limit,
         bad_max=spec.failed_jobs_history_limit,
@@ -172,6 +173,8 @@ def _kept_results(observed: Observed, history: audit_status.History) -> list[Ste
         if one.run not in observed.results:
             manifest = differences.stamped(audits.result(observed.blueprint, one.run, one.status, one.told))
             steps.append(ApplyObject(f"keep the result of run {one.run}: {one.verdict}", manifest, is_new=True))
+        elif not is_owned_by(observed.blueprint.uid, child := observed.children["ConfigMap", name]):
+            steps.append(_owned(observed.blueprint, child))
     kept = {audits.result_name(one.run) for one in history.kept} | {observed.blueprint.settings}
     if (observed.maintenance or {}).get("leaving"):
         kept |= {audits.last_settings(observed.blueprint.name)}
@@ -187,6 +190,15 @@ def _kept_results(observed: Observed, history: audit_status.History) -> list[Ste
     return steps
 
 
+def _owned(blueprint: AuditBlueprint, child: Mapping[str, Any]) -> PatchObject:
+    """A result whose owner somebody took away would stay for ever."""
+    metadata = child["metadata"]
+    owners = blueprint.object("v1", "ConfigMap", metadata["name"])["metadata"]["ownerReferences"]
+    where = ("v1", "ConfigMap", blueprint.namespace, metadata["name"])
+    patch = {"metadata": {"ownerReferences": owners}}
+    return PatchObject(f"take ConfigMap {metadata['name']} back", *where, patch, metadata["resourceVersion"])
+
+
 def _applied(observed: Observed, wanted: Iterable[Mapping[str, Any]]) -> list[Step]:
     steps: list[Step] = []
     for manifest in wanted:
@@ -194,12 +206,13 @@ def _applied(observed: Observed, wanted: Iterable[Mapping[str, Any]]) -> list[St
         standing = observed.children.get((kind, name))
         if standing is None:
             steps.append(ApplyObject(f"create {kind} {name}", manifest, is_new=True))
-        if standing is None or kind == "Job":
-            # A Job cannot be changed.
             continue
-        step = put_right(manifest, standing, observed.put_back.get(standing["metadata"]["uid"], ()))
-        if step is not None:
-            steps.append(step)
+        left = observed.put_back.get(standing["metadata"]["uid"], ())
+        if kind != "Job":
+            step: Step | None = put_right(manifest, standing, left)
+        else:
+            step = None if audit_runs.is_over(standing) else put_job_right(manifest, standing, left)
+        steps += [step] if step is not None else []
     return steps
 
 

@@ -26,6 +26,7 @@ from sterna_operator.kinds.cluster_interlock import AuditSeen
 from sterna_operator.kinds.holds import invalid, noting
 from sterna_operator.kinds.placed import see_cluster
 from sterna_operator.kinds.topology import ClusterSeen
+from sterna_operator.kinds.upkeep import is_owned_by
 from sterna_operator.kube import STERNA_API, ForbiddenError, Ref
 from sterna_operator.objects import AUDIT_JOB, STORE_SNAPSHOT, cluster_of, key_of
 from sterna_operator.plans import ApplyObject, Plan
@@ -36,15 +37,17 @@ _CHILDREN = (
     Child("batch/v1", "CronJob"),
     Child("batch/v1", "Job"),
     Child("v1", "ConfigMap"),
-    Child("v1", "Pod"),
 )
+_WATCHED = (*_CHILDREN, Child("v1", "Pod"))
+# So many audits of a cluster are looked at at once.
+_AT_ONCE = 16
 
 
 class AuditJobKind:
     """See view.Kind."""
 
     name = AUDIT_JOB
-    children: tuple[Child, ...] = _CHILDREN
+    children: tuple[Child, ...] = _WATCHED
 
     async def decide(self, view: View, object: Mapping[str, Any]) -> Decision:
         """See view.Kind."""
@@ -101,7 +104,7 @@ class StoreSnapshotKind:
     """See view.Kind."""
 
     name = STORE_SNAPSHOT
-    children: tuple[Child, ...] = _CHILDREN
+    children: tuple[Child, ...] = _WATCHED
 
     async def decide(self, view: View, object: Mapping[str, Any]) -> Decision:
         """See view.Kind."""
@@ -138,6 +141,9 @@ class StoreSnapshotKind:
         planned = store_snapshot.plan(desired, observed)
         found = await _standing(view, around, planned)
         if found:
+            if (lost := found.get(("Job", desired.key.name))) is not None and is_owned_by(desired.uid, lost):
+                # Somebody has taken its label away.
+                observed = replace(observed, run=_run(around, lost, desired.status, prefix=""))
             planned = store_snapshot.plan(desired, replace(observed, children={**around.children, **found}))
         return Decision(noting(planned, passed_over))
 
@@ -147,27 +153,47 @@ class StoreSnapshotKind:
 
 
 async def audits_of(view: View, cluster: MessagingCluster, cluster_key: Key) -> tuple[AuditSeen, ...]:
-    """The runs of a cluster's AuditJobs and StoreSnapshots, as far as they concern whoever touches its brokers."""
-    found = []
-    for object in await _audit_objects(view, cluster_key):
-        key = key_of(object)
-        if not cluster.spec.allowed_namespaces.allow(key.namespace, cluster_key.namespace):
-            # Whom the cluster does not let in keeps nobody from anything.
-            continue
-        if "deletionTimestamp" in object["metadata"] or (object.get("status") or {}).get("taken") is not None:
-            continue
-        selector = f"{AUDIT_LABEL}={audits.label(key.kind, key.name)}"
-        jobs = await view.kube.list("batch/v1", "Job", key.namespace, labels=selector)
-        runs = (job for job in jobs if not audit_runs.is_over(job) and not _is_last(job))
-        running = tuple(sorted(job["metadata"]["name"] for job in runs))
-        spec = object["spec"]
-        # One that is suspended or paused by somebody takes no snapshots, and nobody waits for any.
-        is_at_work = key.kind == AUDIT_JOB and not spec.get("suspend") and spec.get("paused") is None
-        ended = {job["metadata"]["name"]: audit_runs.is_well(job) for job in jobs if audit_runs.is_over(job)}
-        found.append(
-            AuditSeen(str(key), await _begins_no_run(view, key, object), running, key.name if is_at_work else "", ended)
-        )
-    return tuple(found)
+    """The runs of a cluster's AuditJobs and StoreSnapshots, as far as they concern whoever touches its brokers.
+
+    Two requests for each of them: asked only by who is about to touch a broker.
+    """
+    gate = asyncio.Semaphore(_AT_ONCE)
+
+    async def seen(object: Mapping[str, Any]) -> AuditSeen:
+        async with gate:
+            return await _audit_seen(view, object)
+
+    allowed = cluster.spec.allowed_namespaces
+    concerned = [
+        object
+        for object in await _audit_objects(view, cluster_key)
+        # Whom the cluster does not let in keeps nobody from anything.
+        if allowed.allow(key_of(object).namespace, cluster_key.namespace)
+        and "deletionTimestamp" not in object["metadata"]
+        and (object.get("status") or {}).get("taken") is None
+    ]
+    return tuple(await asyncio.gather(*map(seen, concerned)))
+
+
+async def _audit_seen(view: View, object: Mapping[str, Any]) -> AuditSeen:
+    key, spec = key_of(object), object["spec"]
+    selector = f"{AUDIT_LABEL}={audits.label(key.kind, key.name)}"
+    jobs = await view.kube.list("batch/v1", "Job", key.namespace, labels=selector)
+    runs = (job for job in jobs if not audit_runs.is_over(job) and not _is_last(job))
+    running = tuple(sorted(job["metadata"]["name"] for job in runs))
+    is_paused = _is_paused(view, object)
+    # One that is suspended or paused by somebody takes no snapshots, and nobody waits for any.
+    is_at_work = key.kind == AUDIT_JOB and not spec.get("suspend") and not is_paused
+    ended = {job["metadata"]["name"]: audit_runs.is_well(job) for job in jobs if audit_runs.is_over(job)}
+    # Of one that is paused the operator may not keep any run from beginning.
+    begins_none = key.kind == STORE_SNAPSHOT or is_paused or await _is_suspended(view, key)
+    return AuditSeen(str(key), begins_none, running, key.name if is_at_work else "", ended)
+
+
+def _is_paused(view: View, object: Mapping[str, Any]) -> bool:
+    """Whether an AuditJob is left alone now; one whose pause is over is not."""
+    until = (object["spec"].get("paused") or {}).get("until")
+    return object["spec"].get("paused") is not None and (not until or parse_timestamp(str(until)) > view.now_ms())
 
 
 async def _audit_objects(view: View, cluster: Key) -> list[Mapping[str, Any]]:
@@ -188,10 +214,8 @@ async def _audit_objects(view: View, cluster: Key) -> list[Mapping[str, Any]]:
     return found
 
 
-async def _begins_no_run(view: View, key: Key, object: Mapping[str, Any]) -> bool:
-    """Whether no run will begin by itself, or the operator may not keep any from it."""
-    if key.kind == STORE_SNAPSHOT or object["spec"].get("paused") is not None:
-        return True
+async def _is_suspended(view: View, key: Key) -> bool:
+    """Whether no run of an AuditJob will begin by itself."""
     standing = await view.kube.get(Ref("batch/v1", "CronJob", key.namespace, key.name))
     return standing is None or bool(standing["spec"].get("suspend"))
 
@@ -234,13 +258,15 @@ async def _around(view: View, object: Mapping[str, Any], resource: AuditJob | St
         *(view.kube.list(one.api_version, one.kind, key.namespace, labels=selector) for one in _CHILDREN)
     )
     found = [one for objects in lists for one in objects]
-    jobs, pods = (tuple(one for one in found if one["kind"] == kind) for kind in ("Job", "Pod"))
+    jobs = tuple(one for one in found if one["kind"] == "Job")
+    # Pods are large, and say something only as long as there are Jobs.
+    pods = await view.kube.list("v1", "Pod", key.namespace, labels=selector) if jobs else ()
     return _Around(
         cluster=seen,
         blueprint=blueprint,
-        children={(one["kind"], one["metadata"]["name"]): one for one in found if one["kind"] != "Pod"},
+        children={(one["kind"], one["metadata"]["name"]): one for one in found},
         jobs=jobs,
-        pods=pods,
+        pods=tuple(pods),
         refused=await _refused(view, jobs, pods),
         missing=await _missing(view, blueprint) if cluster is not None else (),
         misfit=_misfit(blueprint) if cluster is not None else "",
@@ -304,6 +330,8 @@ async def _missing(view: View, blueprint: AuditBlueprint) -> tuple[str, ...]:
         ref = Ref("v1", "PersistentVolumeClaim", blueprint.namespace, claim)
         if await view.kube.get(ref) is None:
             found.append(f"PersistentVolumeClaim {claim}")
+            if view.named is not None:
+                view.named.watch(ref)
     return tuple(found)
 
 
@@ -330,7 +358,9 @@ def _run(around: _Around, job: Mapping[str, Any], status: Mapping[str, Any], *, 
     before = status.get("running") or {}
     known = before.get("message") if before.get("run") == job["metadata"]["name"] else None
     refused = around.refused.get(job["metadata"]["uid"])
-    return audit_runs.read(job, around.pods, prefix=prefix, refused=refused, known_fault=known)
+    said = (status.get(name) or {} for name in ("lastRun", "lastVerdict"))
+    ended = next((one for one in said if one.get("run") == job["metadata"]["name"]), None)
+    return audit_runs.read(job, around.pods, prefix=prefix, refused=refused, known_fault=known, known=ended)
 
 
 def _results(children: Mapping[tuple[str, str], Mapping[str, Any]], uid: str) -> dict[str, Ended]:
@@ -339,7 +369,8 @@ def _results(children: Mapping[tuple[str, str], Mapping[str, Any]], uid: str) ->
     for (kind, _), child in children.items():
         owners = child["metadata"].get("ownerReferences") or ()
         text = (child.get("data") or {}).get(audits.STATUS_FILE) if kind == "ConfigMap" else None
-        if text is None or not any(one.get("uid") == uid for one in owners):
+        # One whose owner somebody took away is still ours by its label.
+        if text is None or (owners and not any(one.get("uid") == uid for one in owners)):
             continue
         try:
             status = RunStatus.model_validate_json(text).values()

@@ -14,6 +14,7 @@ from sterna_operator.kinds import audit_result, pod_words
 
 _SCHEDULED = "batch.kubernetes.io/cronjob-scheduled-timestamp"
 _WORDS_CHARACTERS_MAX = 300
+_SUSPENDED = "somebody has suspended it (spec.suspend of the Job)"
 
 
 @dataclass(frozen=True)
@@ -62,11 +63,12 @@ def read(
     prefix: str,
     refused: str | None = None,
     known_fault: str | None = None,
+    known: Mapping[str, Any] | None = None,
 ) -> Ended | Running:
     """One run. `prefix`: of the names that Kubernetes makes. `refused`: why no pod of it could be made.
 
     `known_fault`: what kept its pod from running when it was last looked at; a pod that waited in vain is gone when its
-    time is over.
+    time is over. `known`: what was said of it before, when it had ended; its pod, and what was kept of it, may be gone.
     """
     metadata, status = job["metadata"], job.get("status") or {}
     run = metadata["name"]
@@ -76,8 +78,14 @@ def read(
     over = _over(job)
     started_ms = parse_timestamp(str(status.get("startTime") or metadata["creationTimestamp"]))
     if over is None:
-        return Running(run, started_ms, _waiting(of_it) if of_it else refused or known_fault)
+        if job["spec"].get("suspend"):
+            return Running(run, started_ms, _SUSPENDED)
+        earlier = None if known_fault == _SUSPENDED else known_fault
+        return Running(run, started_ms, _waiting(of_it) if of_it else refused or earlier)
     scheduled_ms = _scheduled(metadata, prefix)
+    over_ms = parse_timestamp(
+        str(over.get("lastTransitionTime") or status.get("completionTime") or metadata["creationTimestamp"])
+    )
     words = []
     for pod in reversed(of_it):
         text = _last_words(pod)
@@ -88,10 +96,20 @@ def read(
         except audit_result.ResultError as error:
             words.append(str(error))
             continue
-        return Ended(run, audit_result.status(found, run, scheduled_ms), text)
-    ended = over.get("lastTransitionTime") or status.get("completionTime") or metadata["creationTimestamp"]
+        return Ended(run, audit_result.status(_within(found, started_ms, over_ms), run, scheduled_ms), text)
+    if known is not None:
+        return Ended(run, known)
     why = _why(of_it, over, words, refused or known_fault)
-    return Ended(run, audit_result.failed(run, scheduled_ms, started_ms, parse_timestamp(str(ended)), why))
+    return Ended(run, audit_result.failed(run, scheduled_ms, started_ms, over_ms, why))
+
+
+def _within(result: audit_result.Result, began_ms: int, over_ms: int) -> audit_result.Result:
+    """The result with times within its Job's: which run is the newest goes by one clock, not by that of each node."""
+    over_ms = max(began_ms, over_ms)
+    ended_ms = min(max(result.ended_ms, began_ms), over_ms)
+    return result.model_copy(
+        update={"started_ms": min(max(result.started_ms, began_ms), ended_ms), "ended_ms": ended_ms}
+    )
 
 
 def is_over(job: Mapping[str, Any]) -> bool:

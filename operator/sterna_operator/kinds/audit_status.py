@@ -28,6 +28,8 @@ _COUNTS = {"violated": "violated", "notProvable": "not provable", "inFlight": "i
 _WORST_SHOWN = 3
 # However far away what comes next is: it is looked at again by then.
 _AGAIN_MAX_S = 600.0
+# A run that has ended so much later than now was told by a clock that was wrong.
+_AHEAD_MS = 3_600_000
 
 
 @dataclass(frozen=True)
@@ -35,16 +37,24 @@ class History:
     """All runs that are known, and how many of each sort are kept."""
 
     all_runs: Mapping[str, Ended]
+    now_ms: int
     running: tuple[Running, ...] = ()
     good_max: int = 1
     bad_max: int = 1
     status: Mapping[str, Any] = field(default_factory=dict)
     """What was said before, of runs whose results somebody has removed since."""
 
+    def age(self, one: Ended) -> tuple[bool, int, str]:
+        """What runs are put into order by; the greatest is the newest.
+
+        A clock that was ahead for a while must not have its run before all others until that time has come.
+        """
+        return one.ended_ms <= self.now_ms + _AHEAD_MS, one.ended_ms, one.run
+
     @cached_property
     def kept(self) -> tuple[Ended, ...]:
         """Those whose results are kept, the newest first; the last verdict is, in any case."""
-        found = sorted(self.all_runs.values(), key=lambda one: (one.ended_ms, one.run), reverse=True)
+        found = sorted(self.all_runs.values(), key=self.age, reverse=True)
         good = [one for one in found if one.is_good][: self.good_max]
         bad = [one for one in found if not one.is_good][: self.bad_max]
         judged = [one for one in found if one.verdict != "failed"][:1]
@@ -54,16 +64,19 @@ class History:
     @property
     def last(self) -> Ended | None:
         """The run that ended last."""
-        return self.kept[0] if self.kept else _said(self.status, "lastRun")
+        return self._newer(self.kept[0] if self.kept else None, _said(self.status, "lastRun"))
 
     @property
     def judged(self) -> Ended | None:
         """The last run that came to a verdict."""
         found = next((one for one in self.kept if one.verdict != "failed"), None)
-        said = _said(self.status, "lastVerdict")
-        if found is None or (said is not None and said.ended_ms > found.ended_ms):
-            return said
-        return found
+        return self._newer(found, _said(self.status, "lastVerdict"))
+
+    def _newer(self, found: Ended | None, said: Ended | None) -> Ended | None:
+        """Of what there is and what was said before: its result may be gone, which says nothing of it."""
+        if found is None or said is None or said.run == found.run:
+            return said if found is None else found
+        return max(found, said, key=self.age)
 
 
 @dataclass(frozen=True)
@@ -83,7 +96,7 @@ class Facts:
         if self.schedule is None:
             return None
         judged = self.history.judged
-        if judged is None:
+        if judged is None or judged.began_ms > self.now_ms + _AHEAD_MS:
             return self.schedule.after(self.created_ms, 2)
         return self.schedule.overdue_at(judged.began_ms, judged.ended_ms - judged.began_ms)
 

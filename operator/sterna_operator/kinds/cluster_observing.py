@@ -25,7 +25,7 @@ from sterna_operator.kinds.audit_observing import audits_of
 from sterna_operator.kinds.cluster_scaling import Members
 from sterna_operator.kinds.cluster_seen import Defaults, Desired, Observed
 from sterna_operator.kinds.holds import invalid, let_go_unread, noting
-from sterna_operator.kinds.messaging_cluster import plan, referenced_secrets
+from sterna_operator.kinds.messaging_cluster import plan, referenced_secrets, touches_brokers
 from sterna_operator.kube import ForbiddenError, KubeError, Ref
 from sterna_operator.objects import CLUSTER, key_of
 from sterna_operator.plans import (
@@ -94,6 +94,8 @@ class MessagingClusterKind:
         if "etcdId" not in status and desired.cluster.spec.etcd.endpoints is not None:
             await _until_listed(view, key)
         observed = await _observe(view, desired)
+        if touches_brokers(desired, observed):
+            observed = replace(observed, audits=await audits_of(view, desired.cluster, key))
         planned = plan(desired, observed)
         _follow(view, desired, observed)
         found = await _standing(view, desired, observed, planned)
@@ -190,7 +192,6 @@ async def _observe(view: View, desired: Desired) -> Observed:
         secrets=await _secrets(view, desired),
         put_back=view.put_back.all(),
         members=_members(view, Key(CLUSTER, desired.namespace, name)),
-        audits=await audits_of(view, desired.cluster, Key(CLUSTER, desired.namespace, name)),
         has_pod_monitors=pod_monitors is not None,
         has_certificates=certificates is not None,
         namespace_is_going=going,

@@ -386,6 +386,18 @@ def _interlock(desired: Desired, observed: Observed, scaling: Scaling, blueprint
     )
 
 
+def touches_brokers(desired: Desired, observed: Observed) -> bool:
+    """Whether audits' runs matter now: a broker is to be restarted or taken away, or that was said before."""
+    if desired.is_deleting or _paused(desired, observed) is not None:
+        return False
+    if desired.status.get("maintenance") is not None:
+        return True
+    scaling = _scaling(desired, observed)
+    blueprint, _ = _blueprint(desired, observed, scaling.replicas)
+    rolling = cluster_rolling.decide(observed.pods, blueprint.replicas, blueprint.settings_hash, _serving(observed))
+    return bool(rolling.outdated) or scaling.replicas < (_standing_replicas(desired, observed) or 0)
+
+
 def _serving(observed: Observed) -> frozenset[str]:
     """Brokers that are ready and, where etcd can be asked, have registered there."""
     members = observed.members

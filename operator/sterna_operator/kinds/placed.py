@@ -1,6 +1,7 @@
 """The topology kinds as the worker sees them: what is gathered for `topology.plan`, whatever the kind."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from sterna_etcd.layout import Claim
@@ -9,6 +10,7 @@ from sterna_resources.messaging_cluster import AllowedNamespaces
 from sterna_resources.problems import ManifestError
 from sterna_resources.topology import TopologyResource
 
+from sterna_operator import conditions
 from sterna_operator.keys import Key
 from sterna_operator.kinds import topology
 from sterna_operator.kinds.holds import invalid, let_go_unread, noting
@@ -18,8 +20,11 @@ from sterna_operator.kube import STERNA_API, Ref
 from sterna_operator.objects import CLUSTER, cluster_of, key_of
 from sterna_operator.plans import FINALIZER, Plan
 from sterna_operator.resources import resource_of
-from sterna_operator.store import ClusterStore
+from sterna_operator.store import ClusterStore, UnusableError
 from sterna_operator.view import Child, Decision, View
+
+# So soon an object is looked at again whose etcd is still being read.
+_AHEAD_AGAIN_S = 0.25
 
 
 class PlacedKind:
@@ -45,10 +50,32 @@ class PlacedKind:
         desired = read(object)
         if isinstance(desired, Plan):
             return Decision(desired)
-        seen, store = await see_cluster(view, object)
+        ahead = await self._read_ahead(view, object, desired)
+        seen, store = await see_cluster(view, object, ahead)
         observed = await self._observe(view, desired, seen, store)
         planned = topology.plan(desired, observed, everywhere=self.is_everywhere(desired.resource))
-        return Decision(noting(planned, desired.passed_over), store)
+        if ahead is not None and ahead.is_listing and not _is_ready(planned):
+            # What brokers say of it nobody tells yet.
+            planned = replace(planned, again_s=min(planned.again_s or _AHEAD_AGAIN_S, _AHEAD_AGAIN_S))
+        return Decision(noting(planned, desired.passed_over), store, is_ahead=ahead is not None)
+
+    async def _read_ahead(self, view: View, object: Mapping[str, Any], desired: Desired) -> ClusterStore | None:
+        """The etcd of the object's cluster, if it is still being read, and all that concerns the object was read first.
+
+        For tens of thousands of objects that takes longer than somebody who has just made one wants to wait. One that
+        needs other destinations waits for all of them to be known, and so does a deletion.
+        """
+        needs, cluster = self.needs(desired.resource), cluster_of(object)
+        store = view.clusters.get(cluster) if cluster is not None else None
+        if store is None or not store.is_listing or desired.is_deleting or needs.destinations:
+            return None
+        try:
+            # Whether it is the etcd that we know is found out first.
+            await view.clusters.claimed(store)
+            await store.read_ahead(desired.claim, with_stores=bool(needs.stores))
+        except UnusableError:
+            return None
+        return store
 
     async def decide_gone(self, view: View, key: Key) -> list[Decision]:
         """See view.Kind."""
@@ -113,8 +140,15 @@ def read(object: Mapping[str, Any]) -> Desired | Plan:
     )
 
 
-async def see_cluster(view: View, object: Mapping[str, Any]) -> tuple[ClusterSeen, ClusterStore | None]:
-    """The cluster that an object names, and its store if it can be used."""
+def _is_ready(plan: Plan) -> bool:
+    said = plan.status.conditions if plan.status is not None else ()
+    return any(one.type == conditions.READY and one.status == "True" for one in said)
+
+
+async def see_cluster(
+    view: View, object: Mapping[str, Any], ahead: ClusterStore | None = None
+) -> tuple[ClusterSeen, ClusterStore | None]:
+    """The cluster that an object names, and its store if it can be used. `ahead`: it can, although it is being read."""
     key = cluster_of(object)
     if key is None:
         return ClusterSeen("a MessagingCluster (spec.clusterRef is empty)", is_there=False), None
@@ -131,6 +165,8 @@ async def see_cluster(view: View, object: Mapping[str, Any]) -> tuple[ClusterSee
     is_going = _is_going(cluster)
     store = view.clusters.get(key)
     fault = view.clusters.fault(key)
+    if store is not None and store is ahead and store.is_listing and store.claim_fault is None:
+        fault = None
     brokers = frozenset(store.mirror.brokers()) if store is not None else frozenset()
     seen = ClusterSeen(label, is_going=is_going, allows=allows, fault=fault, brokers=brokers)
     return seen, None if fault is not None else store

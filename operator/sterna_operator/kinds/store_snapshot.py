@@ -18,11 +18,11 @@ from sterna_operator.keys import Key
 from sterna_operator.kinds import cluster_interlock
 from sterna_operator.kinds.audit_runs import Ended, Running
 from sterna_operator.kinds.topology import ClusterSeen
-from sterna_operator.kinds.upkeep import is_owned_by, put_right
-from sterna_operator.plans import Announcement, ApplyObject, Plan, Step, Wanted
+from sterna_operator.kinds.upkeep import has_lost_its_owner, is_owned_by, put_job_right, put_right
+from sterna_operator.plans import Announcement, ApplyObject, Plan, RepairObject, Step, Wanted
 from sterna_operator.reasons import Reason
 
-# A volume claim that is missing is told of by no watch.
+# What is missing is told of by a watch; this is for one that broke.
 _AGAIN_S = 15.0
 _NAMED_MAX = 8
 
@@ -84,7 +84,11 @@ def plan(desired: Desired, observed: Observed) -> Plan:
             fields["running"]["startedAt"] = conditions.timestamp(observed.run.started_ms)
         if observed.run.fault is not None:
             fields["running"]["message"] = observed.run.fault[:1_024]
-    return Plan(tuple(_steps(observed)), Wanted(conditions.reconciling("Taking", text), fields))
+    steps = _steps(observed)
+    repaired = [step.summary for step in steps if isinstance(step, RepairObject)]
+    repaired += [step.summary for step in steps if isinstance(step, ApplyObject) and step.is_drift]
+    announced = tuple(Announcement(Reason.DriftRepaired, summary) for summary in repaired)
+    return Plan(tuple(steps), Wanted(conditions.reconciling("Taking", text), fields), announced)
 
 
 def _waiting(observed: Observed) -> Plan | None:
@@ -109,7 +113,7 @@ def _waiting(observed: Observed) -> Plan | None:
 
 
 def _steps(observed: Observed) -> list[Step]:
-    """A Job's template is not changeable: what somebody has changed in it stays, and its result says what was done."""
+    """What is to be made, or put right."""
     if observed.blueprint.cluster is None:
         return []
     steps: list[Step] = []
@@ -119,15 +123,30 @@ def _steps(observed: Observed) -> list[Step]:
         standing = observed.children.get((kind, name))
         if standing is None:
             steps.append(ApplyObject(f"create {kind} {name}", manifest, is_new=True))
-        elif kind == "ConfigMap" and observed.run is None:
-            step = put_right(manifest, standing, observed.put_back.get(standing["metadata"]["uid"], ()))
-            steps += [step] if step is not None else []
+            continue
+        left = observed.put_back.get(standing["metadata"]["uid"], ())
+        if kind == "Job":
+            step: Step | None = put_job_right(manifest, standing, left)
+        else:
+            step = put_right(manifest, standing, left) if _may_change(observed, manifest, standing) else None
+        steps += [step] if step is not None else []
     return steps
 
 
+def _may_change(observed: Observed, manifest: Mapping[str, Any], standing: Mapping[str, Any]) -> bool:
+    """Whether the ConfigMap may be written: what a run was told it is told again, whatever the cluster has become.
+
+    A pod that follows another one reads it anew.
+    """
+    is_same = standing.get("data") == manifest["data"]
+    return observed.run is None or is_same or differences.is_of(manifest, standing)
+
+
 def _foreign(desired: Desired, observed: Observed) -> str | None:
+    labels = {"metadata": {"labels": observed.blueprint.labels}}
     for (kind, name), standing in sorted(observed.children.items()):
-        if name in (observed.blueprint.name, observed.blueprint.settings) and not is_owned_by(desired.uid, standing):
+        is_ours = is_owned_by(desired.uid, standing) or has_lost_its_owner(labels, standing)
+        if name in (observed.blueprint.name, observed.blueprint.settings) and not is_ours:
             return f"{kind} {name}"
     return None
 

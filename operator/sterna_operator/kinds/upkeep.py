@@ -35,6 +35,38 @@ def put_right(
     return RepairObject(summary, manifest, patch, metadata["resourceVersion"], metadata["uid"], remaining)
 
 
+# What can be changed of a Job that goes on, with what stands where a manifest is silent (None: nothing). All else the
+# API server keeps as it was. That it is suspended is others' to say, as those who let Jobs wait for their turn do.
+_OF_A_JOB = {
+    "parallelism": 1,
+    "activeDeadlineSeconds": None,
+    "backoffLimit": 6,
+    "ttlSecondsAfterFinished": None,
+    "podReplacementPolicy": "Failed",
+}
+
+
+def put_job_right(
+    manifest: Mapping[str, Any], standing: Mapping[str, Any], left: Collection[str]
+) -> RepairObject | None:
+    """What puts right of a Job what can be; None: it is as it should be."""
+    said, stands = manifest["spec"], standing["spec"]
+    given = {name: said.get(name, default) for name, default in _OF_A_JOB.items() if name in said or name in stands}
+    spec = {name: value for name, value in {**stands, **given}.items() if value is not None}
+    wanted = {**manifest, "spec": spec}
+    becoming = differences.corrected(wanted, standing, left)
+    if becoming == standing:
+        return None
+    before, after = standing["metadata"], becoming["metadata"]
+    names = ("labels", "annotations", "ownerReferences")
+    metadata = {name: after[name] for name in names if after.get(name) != before.get(name)}
+    patch = {**({"metadata": metadata} if metadata else {}), **(differences.repair(standing, becoming) or {})}
+    text = differences.changes(standing, becoming)
+    summary = f"put Job {before['name']} right, which was changed behind the operator's back: {text}"
+    remaining = differences.remaining(wanted, standing, left)
+    return RepairObject(summary, wanted, patch, before["resourceVersion"], before["uid"], remaining)
+
+
 def is_owned_by(uid: str, child: Mapping[str, Any]) -> bool:
     """Whether a child belongs to the object with this uid."""
     return any(owner.get("uid") == uid for owner in child["metadata"].get("ownerReferences") or ())

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::log::commit::{COMMIT_BYTES, CommitHead};
 use crate::log::disk::{Disk, DiskError, OpenFile, read_places};
 use crate::log::error::LogError;
 use crate::log::footer::Footer;
@@ -55,6 +56,52 @@ pub(super) fn beginning(disk: &dyn Disk, name: &str, id: u64) -> Result<Beginnin
         None if blocks.iter().all(|&byte| byte == 0) => Beginning::Unused,
         None => Beginning::Strange,
     })
+}
+
+/// What can be told of where a segment that is listed as unsealed begins.
+enum Begun {
+    Nowhere,
+    /// Nothing tells where: its header, its commits and its footer are lost.
+    Somewhere,
+    /// By its header or, where that is lost, as its footer or its commits tell.
+    At(SegmentHeader),
+}
+
+impl Begun {
+    /// What a file held in a former life lies below `from`, where all ends that is listed as sealed.
+    fn of(disk: &dyn Disk, entry: &Entry, store_id: [u8; 16], from: Position) -> Result<Self, DiskError> {
+        let name = segment_name(entry.id);
+        let without = match beginning(disk, &name, entry.id)? {
+            Beginning::Segment(header) if header.store_id == store_id => return Ok(Self::At(header)),
+            Beginning::Segment(_) => return Ok(Self::Nowhere),
+            Beginning::Unused => Self::Nowhere,
+            Beginning::Strange => Self::Somewhere,
+        };
+        let lost = |base, hash_before| SegmentHeader {
+            store_id,
+            id: entry.id,
+            base,
+            previous_end: base,
+            epoch: 0,
+            hash_before,
+            end: Position::ZERO,
+            hash_after: 0,
+            epoch_after: 0,
+            compacted: false,
+        };
+        let footer = Footer::read_any(disk, store_id, entry.id)?.filter(|footer| footer.base >= from);
+        if let Some(footer) = footer {
+            return Ok(Self::At(lost(footer.base, footer.hash_before)));
+        }
+        let file = disk.open(&name, OpenFile::ReadOnly)?;
+        let Some((base, _)) = recovery::find_base(file.as_ref(), &name, u64::from(entry.file_bytes), from)? else {
+            return Ok(without);
+        };
+        let mut first = [0; COMMIT_BYTES];
+        read_places(file.as_ref(), DATA_OFFSET, &mut first).map_err(|error| DiskError::new("read", &name, error))?;
+        let hash_before = CommitHead::verify(&first, base, u64::MAX).map_or(0, |(_, commit)| commit.hash_before);
+        Ok(Self::At(lost(base, hash_before)))
+    }
 }
 
 /// Completes a manifest by the files that it cannot know, or makes one.
@@ -245,6 +292,16 @@ impl Survey {
         witnesses: Vec<Witness>,
         exists: impl Fn(u64) -> bool,
     ) -> Result<(), LogError> {
+        let (store_id, from) = (self.manifest.store_id, self.manifest.sealed_end);
+        let mut begun = BTreeMap::new();
+        for entry in self
+            .manifest
+            .entries
+            .iter()
+            .filter(|entry| !entry.sealed && exists(entry.id))
+        {
+            begun.insert(entry.id, Begun::of(disk, entry, store_id, from)?);
+        }
         for mut witness in witnesses {
             let base = witness.header.base;
             let entries = &mut self.manifest.entries;
@@ -264,7 +321,7 @@ impl Survey {
                     if overlaps || base < self.manifest.sealed_end {
                         continue;
                     }
-                    if !seal_before(disk, entries, &witness.header, &exists)? {
+                    if !seal_before(disk, entries, &witness.header, &begun)? {
                         continue;
                     }
                     // All that is sealed lies below it. What is not may be missing here, and stand anywhere.
@@ -281,24 +338,49 @@ impl Survey {
                         file_bytes,
                         ..Entry::default()
                     };
-                    let before: Vec<bool> = entries
-                        .iter()
-                        .map(|entry| -> Result<bool, DiskError> {
-                            let name = segment_name(entry.id);
-                            Ok(entry.sealed
-                                || exists(entry.id)
-                                    && matches!(beginning(disk, &name, entry.id)?,
-                                        Beginning::Segment(header) if header.base < base))
-                        })
-                        .collect::<Result<_, _>>()?;
-                    // Behind what is sealed and the begun ones that come before it, in front of what is only prepared.
-                    let at = before.iter().rposition(|&before| before).map_or(0, |last| last + 1);
+                    // Behind what is sealed and the begun ones that come before it, in front of what is only prepared. What was
+                    // begun, wherever, was so before what is not even listed.
+                    let before = entries.iter().rposition(|entry| match begun.get(&entry.id) {
+                        _ if entry.sealed => true,
+                        Some(Begun::At(header)) => header.base < base,
+                        Some(Begun::Somewhere) => true,
+                        Some(Begun::Nowhere) | None => false,
+                    });
+                    let at = before.map_or(0, |last| last + 1);
+                    begun.insert(id, Begun::At(witness.header));
                     entries.insert(at, entry);
                 }
             }
             self.changed = true;
         }
+        if self.changed {
+            self.put_aside(&begun);
+        }
         Ok(())
+    }
+
+    /// Where something is missing below what was added, it may be what a file held that does not say so any more: it is never
+    /// taken for an unused one.
+    fn put_aside(&mut self, begun: &BTreeMap<u64, Begun>) {
+        let known = self.gaps.len();
+        let mut at = self.manifest.sealed_end;
+        for entry in self.manifest.entries.iter().filter(|entry| entry.sealed) {
+            if at < entry.base {
+                self.gaps.push((at, entry.base));
+            }
+            at = at.max(entry.end);
+        }
+        if self.gaps.len() == known {
+            return;
+        }
+        let strange = &mut self.strange;
+        self.manifest.entries.retain(|entry| {
+            let somewhere = !entry.sealed && matches!(begun.get(&entry.id), Some(Begun::Somewhere));
+            if somewhere {
+                strange.push(segment_name(entry.id));
+            }
+            !somewhere
+        });
     }
 }
 
@@ -309,16 +391,15 @@ fn seal_before(
     disk: &dyn Disk,
     entries: &mut [Entry],
     copy: &SegmentHeader,
-    exists: impl Fn(u64) -> bool,
+    begun: &BTreeMap<u64, Begun>,
 ) -> Result<bool, LogError> {
     let mut before = Vec::new();
-    for entry in entries.iter_mut().filter(|entry| !entry.sealed && exists(entry.id)) {
-        let name = segment_name(entry.id);
-        match beginning(disk, &name, entry.id)? {
-            Beginning::Segment(header) if header.store_id != copy.store_id => {}
-            Beginning::Segment(header) if header.base == copy.base => return Ok(false),
-            Beginning::Segment(header) if header.base < copy.base => {
-                before.push((entry, Witness::of(disk, &name, header)?));
+    for entry in entries.iter_mut().filter(|entry| !entry.sealed) {
+        match begun.get(&entry.id) {
+            Some(Begun::At(header)) if header.base == copy.base => return Ok(false),
+            Some(Begun::At(header)) if header.base < copy.base => {
+                let name = segment_name(entry.id);
+                before.push((entry, Witness::of(disk, &name, *header)?));
             }
             _ => {}
         }

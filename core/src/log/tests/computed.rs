@@ -20,15 +20,15 @@ fn forced() -> Options {
 }
 
 /// What a stopped log was.
-struct Stopped {
-    disk: SimDisk,
-    appended: BTreeMap<Position, Known>,
-    manifest: Manifest,
+pub(super) struct Stopped {
+    pub disk: SimDisk,
+    pub appended: BTreeMap<Position, Known>,
+    pub manifest: Manifest,
     /// Number, base and end of every segment.
-    segments: Vec<(u64, Position, Position)>,
+    pub segments: Vec<(u64, Position, Position)>,
 }
 
-fn stopped(host: Host) -> Stopped {
+pub(super) fn stopped(host: Host) -> Stopped {
     let segments = host
         .log
         .segments
@@ -44,7 +44,7 @@ fn stopped(host: Host) -> Stopped {
 }
 
 /// As it was written, in several segments.
-fn plain() -> Host {
+pub(super) fn plain() -> Host {
     let mut host = filled(4, 120, 2500);
     host.maintain(&KeepAll).unwrap();
     assert!(host.log.segments.len() > 3 && host.log.segments.last().is_some_and(|last| !last.sealed));
@@ -52,7 +52,7 @@ fn plain() -> Host {
 }
 
 /// As [`plain`], the segments but so many rewritten.
-fn rewritten_behind(count: usize) -> Host {
+pub(super) fn rewritten_behind(count: usize) -> Host {
     let mut host = plain().reopen(compacting()).unwrap();
     let from = host.log.segments.iter().nth(count).unwrap().base;
     let positions: Vec<Position> = host.appended.keys().copied().collect();
@@ -73,7 +73,7 @@ fn rewritten_behind(count: usize) -> Host {
 }
 
 /// Puts a manifest in force, whatever there was.
-fn put(disk: &SimDisk, newest: &Manifest, entries: Vec<Entry>, next_id: u64) {
+pub(super) fn put(disk: &SimDisk, newest: &Manifest, entries: Vec<Entry>, next_id: u64) {
     let files = ManifestFiles::open(disk).unwrap();
     for version in [newest.version + 1, newest.version + 2] {
         let manifest = Manifest {
@@ -101,7 +101,7 @@ fn sealed_up_to_the_first(disk: &SimDisk, manifest: &Manifest) -> Manifest {
 }
 
 /// As the manifest was when none was.
-fn nothing_sealed(manifest: &Manifest) -> Manifest {
+pub(super) fn nothing_sealed(manifest: &Manifest) -> Manifest {
     Manifest {
         sealed_end: Position::FIRST,
         sealed_hash: 0,
@@ -114,14 +114,14 @@ fn without_manifests(disk: &SimDisk) {
     MANIFEST_FILES.iter().for_each(|name| disk.remove(name).unwrap());
 }
 
-fn write(disk: &SimDisk, name: &str, bytes: &[u8]) {
+pub(super) fn write(disk: &SimDisk, name: &str, bytes: &[u8]) {
     let file = disk.open(name, OpenFile::Fresh).unwrap();
     slots::write(file.as_ref(), 0, bytes).unwrap();
     file.sync_data().unwrap();
     disk.sync_directory().unwrap();
 }
 
-fn unsealed(id: u64, file_bytes: u32) -> Entry {
+pub(super) fn unsealed(id: u64, file_bytes: u32) -> Entry {
     Entry {
         id,
         file_bytes,
@@ -140,14 +140,14 @@ fn all_is_there(disk: &SimDisk, appended: &BTreeMap<Position, Known>) -> Recover
     report
 }
 
-fn told(host: &Host) -> Vec<(Position, Position, Option<u64>)> {
+pub(super) fn told(host: &Host) -> Vec<(Position, Position, Option<u64>)> {
     let dropped = host.report.dropped.iter();
     dropped
         .map(|one| (one.position, one.position.plus(one.bytes), one.records))
         .collect()
 }
 
-fn found(host: &Host) -> Vec<Position> {
+pub(super) fn found(host: &Host) -> Vec<Position> {
     host.recovered.iter().map(|record| record.0).collect()
 }
 

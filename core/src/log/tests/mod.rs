@@ -6,6 +6,7 @@ mod damage;
 mod flaky;
 mod forced;
 mod formats;
+mod headless;
 mod lacking;
 mod opening;
 mod opening_by_force;

@@ -339,6 +339,21 @@ fn prepared_segments_of_another_length_are_replaced() {
     assert_eq!(host.recovered.len(), appended.len());
 }
 
+#[test]
+fn a_file_that_was_cut_behind_its_records_has_its_length_again() {
+    let Begun {
+        disk, appended, bounds, ..
+    } = begun(1);
+    let ((base, end), name) = (bounds[0], segment_name(1));
+    let whole = disk.contents(&name).unwrap().len();
+    let records = (DATA_OFFSET + end.get() - base.get()) as usize;
+    assert!(records < whole);
+    disk.edit(&name, |bytes| bytes.truncate(records));
+    let host = Host::open(&disk, options()).unwrap();
+    assert_eq!(host.recovered.len(), appended.len());
+    assert_eq!(disk.contents(&name).unwrap().len(), whole);
+}
+
 /// Leaves no byte of room.
 fn fill_disk(disk: &SimDisk) {
     let space_bytes = Some(disk.used_bytes());

@@ -3,13 +3,15 @@
 
 use std::sync::Arc;
 
+use super::opening::{Begun, damage, forced, roomy};
 use super::*;
 use crate::log::commit::{COMMIT_BYTES, CommitHead};
 use crate::log::disk::{Disk, DiskFile, OpenFile};
 use crate::log::footer::{Index, IndexEntry};
 use crate::log::losses::Losses;
+use crate::log::manifest::MANIFEST_FILES;
 use crate::log::position::block_aligned;
-use crate::log::record::{self, KIND_SKIP, RecordHeader};
+use crate::log::record::{self, KIND_COMMIT, KIND_SKIP, RecordHeader};
 use crate::log::recovery::{self, Unreadable};
 use crate::log::salvage::{Patient, Salvaged, salvage};
 use crate::log::scan::{self, Cursor, Window};
@@ -445,4 +447,127 @@ fn what_is_older_than_its_place_or_cannot_be_read_above_is_left_out() {
     let left = saved_without(&SimDisk::new(1), header(false), &written(&pieces), Some(&unreadable));
     let kept = [1, 3, 5, 6].map(|index: usize| pieces[index].position);
     assert_eq!(messages(&left), kept);
+}
+
+/// Three segments with room at their ends, of which the second is gone, and both manifests with it: nothing but its records
+/// tells where the first one ended.
+fn alone() -> (Begun, SimDisk) {
+    let found = roomy(3);
+    let disk = found.disk.clone();
+    MANIFEST_FILES.iter().for_each(|name| disk.remove(name).unwrap());
+    disk.remove(&segment_name(2)).unwrap();
+    disk.sync_directory().unwrap();
+    (found, disk)
+}
+
+#[test]
+fn a_segment_that_stands_alone_ends_with_its_records_and_not_with_its_room() {
+    let (Begun { appended, bounds, .. }, disk) = alone();
+    let host = Host::open(&disk, forced()).unwrap();
+    let told: Vec<_> = host
+        .report
+        .dropped
+        .iter()
+        .map(|lost| (lost.position, lost.bytes))
+        .collect();
+    assert_eq!(told, [(bounds[0].1, bounds[2].0.get() - bounds[0].1.get())]);
+    let gone = bounds[1].0..bounds[2].0;
+    let found: Vec<Position> = host.recovered.iter().map(|record| record.0).collect();
+    let left = appended.keys().copied().filter(|position| !gone.contains(position));
+    assert_eq!(found, left.collect::<Vec<_>>());
+}
+
+#[test]
+fn what_lies_behind_damage_in_a_segment_that_stands_alone_is_kept() {
+    let (Begun { appended, bounds, .. }, disk) = alone();
+    let victim = *appended.keys().nth(1).unwrap();
+    damage(&disk, 1, bounds[0].0, victim);
+    let host = Host::open(&disk, forced()).unwrap();
+    let gone = bounds[1].0..bounds[2].0;
+    let found: Vec<Position> = host.recovered.iter().map(|record| record.0).collect();
+    let left = appended
+        .keys()
+        .copied()
+        .filter(|position| *position != victim && !gone.contains(position));
+    assert_eq!(found, left.collect::<Vec<_>>());
+}
+
+/// Two records with a payload for each without, in segments that are sealed.
+fn heads_among_messages() -> Host {
+    let mut host = Host::open(&SimDisk::new(4), options()).unwrap();
+    let mut random = Random::new(4);
+    for index in 0..150 {
+        let (head, payload) = (random.bytes(20), random.bytes((index % 3).min(1) * 3000));
+        let position = loop {
+            match host.log.append(20, &head, &payload) {
+                Ok(position) => break position,
+                Err(_) => {
+                    host.commit().unwrap();
+                    host.maintain(&KeepAll).unwrap();
+                }
+            }
+        };
+        let known = Known {
+            kind: 20,
+            head,
+            payload,
+        };
+        host.appended.insert(position, known);
+    }
+    host.commit().unwrap();
+    host.maintain(&KeepAll).unwrap();
+    host
+}
+
+#[test]
+fn what_a_footer_and_the_file_both_tell_is_taken_once() {
+    let Host {
+        disk, log, appended, ..
+    } = heads_among_messages();
+    let entry = log.manifest.entries[1];
+    drop(log);
+    assert!(entry.sealed);
+    let mut messages = appended
+        .range(entry.base..entry.end)
+        .filter(|(_, known)| !known.payload.is_empty());
+    let victim = *messages.nth(3).unwrap().0;
+    damage(&disk, entry.id, entry.base, victim);
+    let found = |host: &Host| -> Vec<Position> { host.recovered.iter().map(|record| record.0).collect() };
+    // What a sealed segment holds is looked at when its header is lost.
+    disk.edit(&segment_name(entry.id), |bytes| bytes[0] ^= 1);
+    let host = Host::open(&disk, forced()).unwrap();
+    let left: Vec<Position> = appended
+        .keys()
+        .copied()
+        .filter(|position| *position != victim)
+        .collect();
+    assert_eq!(found(&host), left);
+    let host = host.reopen(options()).unwrap();
+    assert_eq!(found(&host), left);
+}
+
+#[test]
+fn of_what_a_footer_alone_has_it_is_said_that_its_head_was_replaced_and_of_no_commit() {
+    let Host { disk, log, .. } = heads_among_messages();
+    let entry = log.manifest.entries[1];
+    drop(log);
+    disk.remove(&segment_name(entry.id)).unwrap();
+    disk.sync_directory().unwrap();
+    let host = Host::open(&disk, forced()).unwrap();
+    let copy = host
+        .log
+        .segments
+        .iter()
+        .find(|segment| segment.base == entry.base)
+        .unwrap();
+    assert!(copy.compacted);
+    let bytes = disk.contents(&segment_name(copy.id)).unwrap();
+    let (mut at, mut records) = (DATA_OFFSET as usize, 0);
+    while at < copy.file_bytes as usize {
+        let header = RecordHeader::decode(&bytes[at..], u64::MAX).unwrap();
+        assert_eq!(header.rewritten, header.kind != KIND_COMMIT, "{header:?}");
+        records += usize::from(header.kind == 20);
+        at += header.stored() as usize;
+    }
+    assert!(records > 3, "{records}");
 }

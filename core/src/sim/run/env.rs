@@ -50,6 +50,13 @@ impl Beside {
     }
 }
 
+/// Whether a full disk is as full when the broker starts again, in a third of the seeds; in the others somebody has made room
+/// meanwhile. Drawn by itself, too, and chosen so that reduced runs are among the others.
+fn is_full_for_long(seed: u64) -> bool {
+    const SALT: u64 = 727;
+    Random::new(seed ^ SALT).one_in(3)
+}
+
 /// See the module's documentation.
 pub struct Env {
     /// Random numbers.
@@ -70,6 +77,8 @@ pub struct Env {
     pub room: Option<u64>,
     /// What this run has that others do not.
     pub beside: Beside,
+    /// A full disk is full at the next start, too.
+    pub full_for_long: bool,
     /// Cuts are taken in this run.
     pub audits: bool,
     /// What happened, in words, when somebody wants to read it.
@@ -90,6 +99,7 @@ impl Env {
             complaints: Vec::new(),
             room: None,
             beside: Beside::of(seed),
+            full_for_long: is_full_for_long(seed),
             audits: Random::new(seed ^ AUDITS_SALT).one_in(4),
             told: std::env::var_os("TELL").map(|_| Vec::new()),
         }
@@ -253,6 +263,8 @@ pub struct Figures {
     pub transactions: u64,
     /// Times the broker stopped and started.
     pub restarts: u64,
+    /// Times it started on a disk that was full, or nearly so.
+    pub full_starts: u64,
     /// Times a follower was compared with its leader.
     pub comparisons: u64,
     /// Times a follower took over.
@@ -274,6 +286,7 @@ impl std::ops::AddAssign for Figures {
         self.redeliveries += other.redeliveries;
         self.transactions += other.transactions;
         self.restarts += other.restarts;
+        self.full_starts += other.full_starts;
         self.comparisons += other.comparisons;
         self.takeovers += other.takeovers;
         self.damages += other.damages;

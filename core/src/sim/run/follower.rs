@@ -94,6 +94,7 @@ impl Follower {
         } else {
             self.disk.kill_process();
         }
+        self.disk.set_faults(Faults::default());
         self.suffers = false;
     }
 

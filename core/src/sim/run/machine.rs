@@ -47,6 +47,8 @@ pub struct Machine {
     refused: Option<String>,
     /// How often it was started, so that each start brings another secret: the first one's has to hold.
     starts: u8,
+    /// How often it started on a disk with a size.
+    pub full_starts: u64,
 }
 
 /// What a broker is opened with; small, so that segments roll, caches miss and reserves run out all the time.
@@ -105,6 +107,7 @@ impl Machine {
             found_cut: None,
             refused: None,
             starts: 0,
+            full_starts: 0,
         }
     }
 
@@ -124,6 +127,7 @@ impl Machine {
             secret: [self.starts; SECRET_BYTES],
         };
         self.starts = self.starts.wrapping_add(1);
+        self.full_starts += u64::from(self.disk.space_bytes().is_some());
         let opened = match self.heir.take() {
             Some(mut state) => {
                 let epoch = state.epoch() + 1;
@@ -211,6 +215,7 @@ impl Machine {
         } else {
             self.disk.kill_process();
         }
+        self.mend(env);
         env.note(Event::Stopped);
     }
 
@@ -240,8 +245,16 @@ impl Machine {
         if self.disk.is_down() {
             self.disk.power_cycle();
         }
-        self.disk.set_faults(Faults::default());
+        self.mend(env);
         env.note(Event::Stopped);
+    }
+
+    /// Nothing is wrong with the disk at the next start, but that it may be full still.
+    fn mend(&mut self, env: &Env) {
+        self.disk.set_faults(Faults {
+            space_bytes: self.disk.space_bytes().filter(|_| env.full_for_long),
+            ..Faults::default()
+        });
     }
 
     /// Why the broker has to be stopped: it did not start, or its log is finished and it has said so.

@@ -60,6 +60,7 @@ pub fn run_steps(seed: u64, steps: impl IntoIterator<Item = u32>) -> Outcome {
         redeliveries: deliveries.filter(|handed| handed.redelivered).count() as u64,
         transactions: history.facts.transactions.len() as u64,
         restarts: world.restarts,
+        full_starts: world.machine.full_starts,
         comparisons: world.comparisons(),
         takeovers: world.takeovers,
         damages: world.probes,

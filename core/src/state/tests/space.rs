@@ -220,6 +220,11 @@ fn a_reserve_that_acknowledgements_used_up_leaves_room_for_starts() {
         ..Faults::default()
     });
     bench.restart();
+    // What is handed out is logged before, which takes room as well: the host's next seconds make some.
+    for _ in 0..5 {
+        bench.state().request_watermark_sync();
+        bench.settle();
+    }
     assert_eq!(bench.drain_alone(queue.source(), |_| {}) as u64, sent - taken);
 }
 

@@ -1,0 +1,65 @@
+"""One broker for all tests of a process, and names that no other test uses.
+
+To run the suite against another implementation, give the fixture `provider` another `provider.Provider`.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import AsyncIterator, Iterator
+
+import grpc.aio  # noqa: F401 - loaded before any loop runs, since the tests bound how long a callback may take
+import pytest
+import sterna.connections  # noqa: F401 - likewise
+
+from tests.conformance.provider import Destination, Provider, Queue, Session, Topic
+from tests.conformance.sterna_provider import MANIFESTS, SternaProvider
+from tests.running import RunningBroker
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def conformance_broker(tier_broker: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
+    """A real broker, for all tests of this process."""
+    with RunningBroker(tmp_path_factory.mktemp("conformance"), MANIFESTS) as running:
+        yield running
+
+
+@pytest.fixture
+async def provider(conformance_broker: RunningBroker) -> AsyncIterator[Provider]:
+    """What the tests are run against. All that a test has opened ends with it."""
+    provider = SternaProvider(conformance_broker)
+    yield provider
+    await provider.end()
+
+
+@pytest.fixture
+async def session(provider: Provider) -> Session:
+    """A session in AUTO mode, on a connection of its own."""
+    return await (await provider.connect()).session()
+
+
+@pytest.fixture
+def word() -> str:
+    """A word that no other test uses in a name."""
+    return f"t{next(_numbers)}"
+
+
+@pytest.fixture
+def queue(word: str) -> Queue:
+    """A queue that clients may create."""
+    return Queue(f"any.{word}")
+
+
+@pytest.fixture
+def topic(word: str) -> Topic:
+    """A topic that clients may create."""
+    return Topic(f"any.{word}")
+
+
+@pytest.fixture(params=[Queue, Topic], ids=["queue", "topic"])
+def kind(request: pytest.FixtureRequest) -> type[Destination]:
+    """Both kinds, one after the other."""
+    found: type[Destination] = request.param
+    return found
