@@ -84,6 +84,16 @@ def test_a_writer_that_stood_still_does_not_touch_what_another_has_kept(tmp_path
     assert reading.verify_files(store, found) == []
 
 
+def test_no_manifest_names_what_somebody_has_removed_meanwhile(tmp_path: Path) -> None:
+    writer = SnapshotWriter(Directory(tmp_path), PLACE, 1, dataclasses.replace(PLAIN, file_rows=65_536))
+    writer.begin()
+    writer.add("events", "arrivals", numbers(70_000))
+    (tmp_path / PLACE.cut(1) / "events" / "arrivals-000.parquet").unlink()
+    with pytest.raises(StoreError, match=r"arrivals-000\.parquet was written, and is not there any more"):
+        writer.finish(CUT)
+    assert not (tmp_path / PLACE.manifest(1)).exists()
+
+
 def test_a_large_table_goes_on_in_further_files_in_groups_of_one_size(tmp_path: Path) -> None:
     told: list[Progress] = []
     options = dataclasses.replace(PLAIN, file_rows=65_536, progress=told.append)

@@ -343,11 +343,19 @@ class SnapshotWriter:
         manifests.decoded(data)
         if self._pace.is_over:
             raise GivenUpError
+        self._check_there()
         self._check_new()
         self._store.put(self._place.manifest(self._number), data)
         if self._options.progress is not None:
             self._options.progress(Progress(self._taken, self._written))
         return data
+
+    def _check_there(self) -> None:
+        """Looks whether all that was written is there still: of a manifest the broker hears, and forgets the cut."""
+        sizes = {entry.path: entry.size for entry in self._store.files(self._folder)}
+        for path, entry in self._files.items():
+            if sizes.get(f"{self._folder}/{path}") != entry.bytes:
+                raise StoreError(f"{self._folder}/{path} was written, and is not there any more as it was")
 
     def give_up(self) -> None:
         """Has whatever another thread does here end soon, and without a manifest unless that is being written."""
