@@ -170,7 +170,9 @@ TABLES: tuple[tuple[str, str, tuple[Column, ...]], ...] = (
         "names",
         "The texts that events point at, once in a snapshot.",
         (
-            growing("key", "the number by which events name it"),
+            growing(
+                "key", "the number by which events name it, made with a secret of the store: it does not tell the name"
+            ),
             text("what", "destination, subscription, actor, user, client id, xid or reason"),
             text("text", "the name itself", person="what"),
             text("client_id", "of a subscription's client", is_nullable=True, person=True),

@@ -57,7 +57,11 @@ TABLES: tuple[tuple[str, str, tuple[Column, ...]], ...] = (
         (
             few("id", "number of the destination in this store"),
             few("kind", "1 queue, 2 topic", "int8"),
-            few("origin", "1 static, by a manifest, 2 dynamic, by its first use", "int8"),
+            few(
+                "origin",
+                "1 static, by a manifest, 2 dynamic, by its first use, 4 the broker's own (`$sys.undelivered`)",
+                "int8",
+            ),
             few("generation", "grows when a destination of the same name begins anew"),
             text("name", "as clients write it"),
         ),
@@ -102,7 +106,7 @@ TABLES: tuple[tuple[str, str, tuple[Column, ...]], ...] = (
         (
             few("transaction", "its number"),
             few("decision", "0 open, 1 prepared", "int8"),
-            growing("time_ms", "when it was begun or prepared, milliseconds since 1970"),
+            growing("time_ms", "when it was prepared, milliseconds since 1970; 0 of one that is open"),
             text("xid", "of an external transaction: format:global:branch, the latter two in hex", is_nullable=True),
             few("messages", "how many were sent in it"),
             few("taken", "how many were taken in it"),

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import sterna
 from sterna.errors import SternaError
@@ -24,6 +25,7 @@ from sterna_audit.snapshots.stores import Directory
 
 from tests.audit.ending import EndedError, Ending
 from tests.audit.kept import PLAIN, VERIFIER
+from tests.audit.living import Living
 from tests.broker.conftest import broker_process
 from tests.running import ANYTHING, RunningBroker, manifest
 from tests.support.exports import exported, holding, table
@@ -338,3 +340,28 @@ def _begun(store: Directory) -> set[tuple[Path, int]]:
             with suppress(FileNotFoundError):
                 found.add((path, path.stat().st_mtime_ns))
     return found
+
+
+def test_keys_of_names_tell_nobody_without_the_store_whose_they_are(tmp_path: Path) -> None:
+    """What is hashed or left out of the texts is not to be found out by trying names on their keys."""
+
+    def names(folder: Path) -> dict[tuple[str, ...], int]:
+        living, store = Living(folder / "engine", 7, "one"), Directory(folder / "snapshots")
+        living.cut(store, PLAIN)
+        living.live(40)
+        path = living.cut(store, PLAIN)
+        living.stop()
+        rows = pq.read_table(folder / "snapshots" / path / "events" / "names-000.parquet").to_pylist()
+        return {tuple(str(value) for name, value in row.items() if name != "key"): row["key"] for row in rows}
+
+    one, other = names(tmp_path / "a"), names(tmp_path / "b")
+    assert one.keys() == other.keys() != set()
+    assert set(one.values()).isdisjoint(other.values())
+
+
+def test_the_brokers_own_queue_has_a_name(tmp_path: Path) -> None:
+    living, store = Living(tmp_path / "engine", 7, "one"), Directory(tmp_path / "snapshots")
+    path = living.cut(store, PLAIN)
+    living.stop()
+    rows = pq.read_table(tmp_path / "snapshots" / path / "state" / "destinations-000.parquet").to_pylist()
+    assert {"id": 1, "kind": 1, "origin": 4, "generation": 1, "name": "$sys.undelivered"} in rows

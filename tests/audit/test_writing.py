@@ -57,6 +57,43 @@ def test_how_rows_are_divided_and_mixed_makes_no_difference(tmp_path: Path) -> N
     assert together.sha256 == by_ones.sha256 == by_tables.sha256
 
 
+def test_a_name_that_several_files_of_events_tell_is_there_once(tmp_path: Path) -> None:
+    def names(*keys: int) -> tuple[str, str, pa.RecordBatch]:
+        rows = [{"key": key, "what": "actor", "text": f"who {key}"} for key in keys]
+        return "events", "names", pa.RecordBatch.from_pylist(rows, schema=schema.table("events", "names").schema)
+
+    manifest = written(tmp_path, [names(1, 2), names(2, 3, 3), names(1), names(4)])
+    (file,) = manifest.files_of("events", "names")
+    kept = pq.read_table(tmp_path / PLACE.cut(1) / file)
+    assert kept["key"].to_pylist() == [1, 2, 3, 4]
+    assert kept["text"].to_pylist() == ["who 1", "who 2", "who 3", "who 4"]
+
+
+def test_a_writer_that_stood_still_does_not_touch_what_another_has_kept(tmp_path: Path) -> None:
+    store = Directory(tmp_path)
+    late = SnapshotWriter(store, PLACE, 1, dataclasses.replace(PLAIN, signer=None))
+    late.begin()
+    late.add("events", "arrivals", numbers(10))
+    kept = written(tmp_path, [("events", "arrivals", numbers(20))])
+    late.add("events", "arrivals", numbers(10, 10))
+    with pytest.raises(StoreError, match="is a snapshot already"):
+        late.finish(CUT)
+    late.abandon()
+    found = reading.find(store, PLACE, 1)
+    assert found.manifest == kept
+    assert reading.verify_files(store, found) == []
+
+
+def test_no_manifest_names_what_somebody_has_removed_meanwhile(tmp_path: Path) -> None:
+    writer = SnapshotWriter(Directory(tmp_path), PLACE, 1, dataclasses.replace(PLAIN, file_rows=65_536))
+    writer.begin()
+    writer.add("events", "arrivals", numbers(70_000))
+    (tmp_path / PLACE.cut(1) / "events" / "arrivals-000.parquet").unlink()
+    with pytest.raises(StoreError, match=r"arrivals-000\.parquet was written, and is not there any more"):
+        writer.finish(CUT)
+    assert not (tmp_path / PLACE.manifest(1)).exists()
+
+
 def test_a_large_table_goes_on_in_further_files_in_groups_of_one_size(tmp_path: Path) -> None:
     told: list[Progress] = []
     options = dataclasses.replace(PLAIN, file_rows=65_536, progress=told.append)

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 from sterna import _ledger_format as form
+from sterna_audit import pushing
+from sterna_audit.snapshots.stores import Directory, StoreError
 
 from tests.cli.conftest import Ran
 
@@ -110,6 +112,31 @@ def test_files_are_brought_to_audits_once_and_again_when_they_have_grown(sterna:
     assert (root / LEDGER / "b.ledger").read_bytes() == whole
     assert not closed.exists()
     assert growing.exists(), "it may still be written"
+
+
+def test_what_was_brought_is_there_until_all_of_what_replaces_it_is(
+    tmp_path: Path,
+) -> None:
+    """Whatever ends a push, and whoever else pushes meanwhile."""
+    folder, store = tmp_path / "client", Directory(tmp_path / "root")
+    folder.mkdir()
+    file, brought = folder / "a.ledger", tmp_path / "root" / LEDGER / "a.ledger"
+    whole = _written(file)
+    file.write_bytes(whole[:-9])
+    assert [one.state for one in pushing.push(folder, store)] == ["torn"]
+    file.write_bytes(whole)
+    writing = store.create(f"{LEDGER}/a.ledger")
+    writing.write(whole[:20])
+    assert brought.read_bytes() == whole[:-9]
+    with pytest.raises(StoreError, match="is being written by somebody else"):
+        list(pushing.push(folder, store, removes=True))
+    assert file.exists()
+    assert brought.read_bytes() == whole[:-9]
+    writing.abandon()
+    (one,) = pushing.push(folder, store, removes=True)
+    assert (one.was_there, one.removed) == (False, True)
+    assert [path.name for path in brought.parent.iterdir()] == ["a.ledger"]
+    assert brought.read_bytes() == whole
 
 
 def test_a_damaged_ledger_is_brought_and_named_and_another_file_is_not(sterna: Sterna, tmp_path: Path) -> None:

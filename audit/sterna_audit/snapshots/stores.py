@@ -10,10 +10,11 @@ environment or a profile alone (AWS_ACCESS_KEY_ID and so on, AWS_PROFILE): a URI
 are shown.
 """
 
-import io
+import errno
+import fcntl
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, cast
@@ -83,7 +84,10 @@ class Store(Protocol):
         ...
 
     def create(self, path: str) -> Output:
-        """Begins a file; one of that name is replaced."""
+        """Begins a file; one of that name is replaced when this one is finished.
+
+        What is in a folder stays as it was until then. In a bucket part of a file that was abandoned may be there, too.
+        """
         ...
 
     def put(self, path: str, data: bytes) -> None:
@@ -180,21 +184,19 @@ class Directory:
     def create(self, path: str) -> Output:
         """See `Store`."""
         with told(path):
-            self._make_folder((self._root / path).parent)
-            return _LocalOutput(path, (self._root / path).open("wb"))
+            whole = self._root / path
+            self._make_folder(whole.parent)
+            return _LocalOutput(path, whole)
 
     def put(self, path: str, data: bytes) -> None:
         """See `Store`."""
-        with told(path):
-            whole = self._root / path
-            self._make_folder(whole.parent)
-            part = whole.with_name(whole.name + _TEMPORARY)
-            with part.open("wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            part.replace(whole)
-            _sync(whole.parent)
+        file = self.create(path)
+        try:
+            file.write(data)
+            file.finish()
+        except BaseException:
+            file.abandon()
+            raise
 
     def remove(self, path: str) -> None:
         """See `Store`."""
@@ -223,9 +225,31 @@ class Directory:
 
 
 class _LocalOutput:
-    def __init__(self, path: str, file: io.BufferedWriter) -> None:
+    """A file beside the one that it becomes. Whoever writes it has it locked: nobody else writes into it meanwhile."""
+
+    def __init__(self, path: str, whole: Path) -> None:
         self._path = path
-        self._file = file
+        self._whole = whole
+        self._part = whole.with_name(whole.name + _TEMPORARY)
+        self._file = self._opened()
+
+    def _opened(self) -> BinaryIO:
+        while True:
+            file = os.fdopen(os.open(self._part, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666), "wb")
+            try:
+                _lock(file)
+                with suppress(FileNotFoundError):
+                    if os.path.samestat(os.fstat(file.fileno()), self._part.stat()):
+                        file.truncate(0)
+                        return file
+            except BlockingIOError:
+                file.close()
+                raise StoreError(f"{self._path} is being written by somebody else") from None
+            except BaseException:
+                file.close()
+                raise
+            # Somebody has finished it just now: that is the whole one.
+            file.close()
 
     def write(self, data: bytes, /) -> int:
         with told(self._path):
@@ -235,12 +259,22 @@ class _LocalOutput:
         with told(self._path), self._file:
             self._file.flush()
             os.fsync(self._file.fileno())
+            self._part.replace(self._whole)
         with told(self._path):
-            _sync(Path(self._file.name).parent)
+            _sync(self._whole.parent)
 
     def abandon(self) -> None:
         with told(self._path):
             self._file.close()
+
+
+def _lock(file: BinaryIO) -> None:
+    """Raises BlockingIOError if somebody else has it locked. Where a file system has no locks, nobody has."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno not in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP):
+            raise
 
 
 def _sync(folder: Path) -> None:

@@ -1,8 +1,9 @@
 """Writes a snapshot: rows of any tables in any order come in, Parquet files and at last a manifest are what is left.
 
 Memory is bounded: of each table at most one row group waits (`schema.Table.group_rows`), and a file is closed after so
-many rows. What a file holds follows from a table's rows and their order alone, not from how they were divided into
-batches, nor from what came between: the same rows make the same files.
+many rows; of the names that were told the keys are kept, 8 bytes each. What a file holds follows from a table's rows
+and their order alone, not from how they were divided into batches, nor from what came between: the same rows make the
+same files.
 
 A run that is broken off leaves files without a manifest, which are no snapshot. The next run of the same cut removes
 them and begins anew: rows come from the broker in one stream, so that there is nothing to be gained from going on.
@@ -12,10 +13,12 @@ import hashlib
 import re
 from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, cast
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from sterna_audit import checksums, schema, surroundings
@@ -26,7 +29,7 @@ from sterna_audit.snapshots import manifests
 from sterna_audit.snapshots.keys import Signer
 from sterna_audit.snapshots.layout import FILES_OF_A_TABLE_MAX, Place, file_name
 from sterna_audit.snapshots.manifests import Cut, FileEntry
-from sterna_audit.snapshots.stores import Output, Store, StoreError
+from sterna_audit.snapshots.stores import MissingFileError, Output, Store, StoreError
 
 FILE_ROWS = 4_194_304
 _RATE = re.compile(r"(\d{1,15}(?:\.\d{1,6})?)([kMG]?)")
@@ -207,6 +210,23 @@ class _Rows:
         return pa.Table.from_batches(taken, self.table.schema).combine_chunks()
 
 
+class _Names:
+    """Of names, which each of the broker's files of events tells anew, lets those through that were not told yet."""
+
+    def __init__(self) -> None:
+        self._known: pa.Array[Any] = pa.array([], pa.int64())
+
+    def new(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        batch = batch.filter(pc.invert(pc.is_in(batch.column("key"), value_set=self._known)))
+        first = dict[int | None, int]()
+        for row, key in enumerate(batch.column("key").to_pylist()):
+            first.setdefault(key, row)
+        if len(first) < batch.num_rows:
+            batch = batch.take(pa.array(first.values(), pa.int64()))
+        self._known = pa.concat_arrays([self._known, batch.column("key")])
+        return batch
+
+
 class SnapshotWriter:
     """Writes one cut's snapshot. Used by one thread at a time.
 
@@ -222,6 +242,7 @@ class SnapshotWriter:
         self._options = options
         self._pace = _Pace(options.bytes_per_second)
         self._rows = {key: _Rows(table) for key, table in schema.TABLES.items()}
+        self._names = _Names()
         self._files: dict[str, FileEntry] = {}
         self._taken = 0
         self._written = 0
@@ -232,11 +253,14 @@ class SnapshotWriter:
         Raises:
             StoreError: there is a manifest, so that it is a snapshot, which is never replaced.
         """
-        left = self._store.files(self._folder)
-        if any(entry.path == self._place.manifest(self._number) for entry in left):
-            raise StoreError(f"{self._folder} is a snapshot already")
-        if left:
+        self._check_new()
+        if self._store.files(self._folder):
             self._store.remove_folder(self._folder)
+
+    def _check_new(self) -> None:
+        with suppress(MissingFileError):
+            self._store.size(self._place.manifest(self._number))
+            raise StoreError(f"{self._folder} is a snapshot already")
 
     def add(self, folder: str, name: str, batch: pa.RecordBatch) -> None:
         """Takes rows of one table.
@@ -250,11 +274,14 @@ class SnapshotWriter:
         except KeyError as error:
             raise RowsError(str(error.args[0])) from error
         rows = self._rows[table.folder, table.name]
-        batch = self._options.privacy.applied(table, conformed(table, batch))
+        batch = conformed(table, batch)
+        self._taken += batch.num_rows
+        if (table.folder, table.name) == ("events", "names"):
+            batch = self._names.new(batch)
+        batch = self._options.privacy.applied(table, batch)
         if batch.num_rows:
             rows.waiting.append(batch)
             rows.count += batch.num_rows
-            self._taken += batch.num_rows
         while rows.count >= table.group_rows:
             self._write_group(rows, table.group_rows)
 
@@ -299,6 +326,8 @@ class SnapshotWriter:
             StoreError: the store does not take it. If it was the manifest, whether it is there is not known.
             GivenUpError: `give_up` came before the manifest.
         """
+        # This process may have stood still for so long that another was given the cut, and has kept it.
+        self._check_new()
         for rows in self._rows.values():
             if rows.count:
                 self._write_group(rows, rows.count)
@@ -314,10 +343,19 @@ class SnapshotWriter:
         manifests.decoded(data)
         if self._pace.is_over:
             raise GivenUpError
+        self._check_there()
+        self._check_new()
         self._store.put(self._place.manifest(self._number), data)
         if self._options.progress is not None:
             self._options.progress(Progress(self._taken, self._written))
         return data
+
+    def _check_there(self) -> None:
+        """Looks whether all that was written is there still: of a manifest the broker hears, and forgets the cut."""
+        sizes = {entry.path: entry.size for entry in self._store.files(self._folder)}
+        for path, entry in self._files.items():
+            if sizes.get(f"{self._folder}/{path}") != entry.bytes:
+                raise StoreError(f"{self._folder}/{path} was written, and is not there any more as it was")
 
     def give_up(self) -> None:
         """Has whatever another thread does here end soon, and without a manifest unless that is being written."""

@@ -263,6 +263,12 @@ impl Log {
         self.store_id
     }
 
+    /// How long its files are.
+    #[must_use]
+    pub fn segment_bytes(&self) -> u64 {
+        u64::from(self.options.segment_bytes)
+    }
+
     /// Whether there is room to append.
     #[must_use]
     pub fn space(&self) -> Space {

@@ -237,7 +237,7 @@ impl Events {
     /// # Errors
     /// A record cannot be told of.
     pub fn between(state: &State, from: Position, to: Position) -> Result<(Self, Vec<Piece>), String> {
-        let (mut distiller, mut at, mut pieces) = (Distiller::new(), from, Vec::new());
+        let (mut distiller, mut at, mut pieces) = (Distiller::new(&state.names_secret()), from, Vec::new());
         let mut flush = |distiller: &mut Distiller| {
             let taken = distiller.take().map_err(|error| error.to_string())?;
             pieces.extend(

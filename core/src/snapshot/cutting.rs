@@ -6,7 +6,9 @@ use std::sync::Arc;
 use crate::log::disk::{Disk, DiskError};
 use crate::log::{Head, Heads, HeadsRequest, LogError, Position};
 use crate::state::heads::{Item, items, kinds};
-use crate::state::{Counted, CutRow, CutTransaction, MessageHead, SourceId};
+use crate::state::{
+    Counted, CutRow, CutTransaction, Kind, MessageHead, Origin, SourceId, UNDELIVERED, UNDELIVERED_NAME,
+};
 
 use super::distiller::{checksum_of, copies_of, flags_of, kind_code, xid_text};
 use super::error::RowsError;
@@ -361,6 +363,19 @@ impl Cutting {
         }
     }
 
+    /// The queue that is there without anybody having made it, so that no record names it.
+    fn own_queue(&mut self) -> Result<(), RowsError> {
+        let (kind, origin) = (kind_code(Kind::Queue), Origin::System as u8);
+        let cells = [
+            UNDELIVERED.0.into(),
+            kind.into(),
+            origin.into(),
+            1_u64.into(),
+            UNDELIVERED_NAME.into(),
+        ];
+        self.put(DESTINATIONS, &cells)
+    }
+
     fn transactions(&mut self, transactions: &[CutTransaction]) -> Result<(), RowsError> {
         for open in transactions {
             let xid = open.prepared.as_ref().map(|(xid, _)| xid_text(xid));
@@ -395,6 +410,7 @@ impl Cutting {
     }
 
     fn finish(mut self: Box<Self>, ending: Ending) -> Result<Header, RowsError> {
+        self.own_queue()?;
         self.transactions(&ending.transactions)?;
         self.counters(ending.counters)?;
         for table in 0..self.batches.len() {

@@ -4,8 +4,9 @@
 //! Decisions of transactions are rows of their own: what belongs to one counts from its commit on, or not at all.
 
 use arrow_schema::ArrowError;
+use hmac::{Hmac, KeyInit, Mac};
 use rustc_hash::FxHashSet;
-use xxhash_rust::xxh3::xxh3_64;
+use sha2::Sha256;
 
 use crate::log::{Head, Position};
 use crate::state::heads::{
@@ -63,19 +64,18 @@ pub struct Distiller {
     named: FxHashSet<i64>,
     /// Used again for every message.
     message: MessageHead,
+    names: Names,
 }
 
-impl Default for Distiller {
-    fn default() -> Self {
-        Self::new()
-    }
-}
+/// Makes keys of names: from a secret, since whoever sees a key may be one who must not find out the name.
+struct Names(Option<Hmac<Sha256>>);
 
 impl Distiller {
-    /// For one file.
+    /// For one file. `names_secret`: see `State::names_secret`.
     #[must_use]
-    pub fn new() -> Self {
+    pub fn new(names_secret: &[u8]) -> Self {
         Self {
+            names: Names(Hmac::new_from_slice(names_secret).ok()),
             batches: EVENTS.iter().map(|spec| Batch::new(spec)).collect(),
             rows: 0,
             named: FxHashSet::default(),
@@ -323,7 +323,7 @@ impl Distiller {
         if text.is_empty() && more.iter().all(Option::is_none) {
             return Ok(0_u64.into());
         }
-        let key = key_of(what, text, more);
+        let key = self.names.key_of(what, text, more);
         if self.named.insert(key) {
             let [client_id, pattern, selector] = more;
             let cells = [
@@ -378,18 +378,38 @@ pub(super) fn copies_of(position: Position, head: &MessageHead) -> impl Iterator
     })
 }
 
-/// A name's key: a hash of all of it, above 0.
-fn key_of(what: &str, text: &str, more: [Option<&str>; 3]) -> i64 {
-    let mut bytes = Vec::with_capacity(64);
-    for part in [Some(what), Some(text)].into_iter().chain(more).flatten() {
-        bytes.extend_from_slice(&(part.len() as u64).to_le_bytes());
-        bytes.extend_from_slice(part.as_bytes());
+impl Names {
+    /// A name's key: a hash of all of it, above 0.
+    fn key_of(&self, what: &str, text: &str, more: [Option<&str>; 3]) -> i64 {
+        let Some(mut mac) = self.0.clone() else {
+            return 1;
+        };
+        for part in [Some(what), Some(text)].into_iter().chain(more).flatten() {
+            mac.update(&(part.len() as u64).to_le_bytes());
+            mac.update(part.as_bytes());
+        }
+        let hash = mac.finalize().into_bytes();
+        let first: [u8; 8] = std::array::from_fn(|index| hash[index]);
+        (u64::from_le_bytes(first) >> 1).max(1) as i64
     }
-    (xxh3_64(&bytes) >> 1).max(1) as i64
 }
 
 /// `format:global:branch`, both in hexadecimal.
 pub(super) fn xid_text(xid: &Xid) -> String {
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     format!("{}:{}:{}", xid.format, hex(&xid.global), hex(&xid.branch))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_tells_nothing_of_its_name_to_whoever_lacks_the_secret() {
+        let key = |secret: &[u8], text| Names(Hmac::new_from_slice(secret).ok()).key_of("user", text, [None; 3]);
+        assert_eq!(key(b"one", "alice"), key(b"one", "alice"));
+        assert_ne!(key(b"one", "alice"), key(b"one", "bob"));
+        assert_ne!(key(b"one", "alice"), key(b"two", "alice"));
+        assert!(key(b"one", "alice") > 0);
+    }
 }

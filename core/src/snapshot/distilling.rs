@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::log::disk::Disk;
 use crate::log::{Heads, HeadsRequest, Position};
+use crate::state::State;
 
 use super::distiller::Distiller;
 use super::error::RowsError;
@@ -47,24 +48,24 @@ pub enum Distilled {
 impl Distilling {
     /// Of what `request` asks for.
     #[must_use]
-    pub fn new(disk: Arc<dyn Disk>, request: HeadsRequest, store_id: [u8; 16], epoch: u64, time_ms: u64) -> Self {
+    pub fn new(disk: Arc<dyn Disk>, request: HeadsRequest, state: &State) -> Self {
         let header = Header {
             kind: Kind::Events,
-            store_id,
+            store_id: state.store_id(),
             number: 0,
             from: request.from,
             to: request.to,
-            epoch,
+            epoch: state.epoch(),
             bytes: 0,
             rows: 0,
-            time_ms,
+            time_ms: state.now().wall_ms,
         };
         Self {
             disk,
             header,
             request: Some(request),
             heads: None,
-            distiller: Distiller::new(),
+            distiller: Distiller::new(&state.names_secret()),
             writer: None,
         }
     }

@@ -29,7 +29,8 @@ const RETRY_MS: u64 = 1000;
 /// What may be kept.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// Bytes of files that wait to be exported, and of the log that is kept for them. Default: 1 GiB.
+    /// Bytes of files that wait to be exported; and of the log that is kept for them, beyond what is written and told of
+    /// just now. Default: 1 GiB.
     pub bytes_max: u64,
     /// How old events may get, in milliseconds. Default: 7 days.
     pub age_max_ms: u64,
@@ -276,7 +277,10 @@ impl Keeper {
     }
 
     pub(super) fn claim(&mut self, state: &mut State) {
-        self.claims = state.register_reader(EVENTS, self.distilled, self.bounds.bytes_max);
+        // The segment that is being written is kept for nobody, and of one that is sealed, little is left when it is told of:
+        // where the bound is less than that, none would ever be.
+        let bound_bytes = self.bounds.bytes_max.saturating_add(2 * state.log().segment_bytes());
+        self.claims = state.register_reader(EVENTS, self.distilled, bound_bytes);
     }
 
     /// Whether events are kept for a next cut.
@@ -500,8 +504,7 @@ impl Keeper {
             None => state.log().sealed_after(self.distilled)?,
         };
         let request = state.log().heads(self.distilled, to).here()?;
-        let (store_id, time_ms) = (state.store_id(), state.now().wall_ms);
-        let distilling = Distilling::new(self.disk.clone(), request, store_id, state.epoch(), time_ms);
+        let distilling = Distilling::new(self.disk.clone(), request, state);
         self.reuse(&distilling.file_name());
         Some(Job::Distill(Box::new(distilling)))
     }

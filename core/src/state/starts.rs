@@ -194,6 +194,18 @@ impl State {
                 .is_some_and(|mac| mac.verify_truncated_left(shown).is_ok())
     }
 
+    /// What keys of names are made with, so that nobody who lacks the store can try which name a key stands for. Copies of a
+    /// store have the same.
+    #[must_use]
+    pub fn names_secret(&self) -> [u8; SECRET_BYTES] {
+        let mac = self.tables.starts.secret().and_then(|secret| {
+            let mut mac = Hmac::<Sha256>::new_from_slice(&secret).ok()?;
+            mac.update(b"sterna names of events\0");
+            Some(mac.finalize().into_bytes().into())
+        });
+        mac.unwrap_or_default()
+    }
+
     fn producer_mac(&self, incarnation: u64, opening: u64, user: &str) -> Option<Hmac<Sha256>> {
         let start = self.start_id_of(incarnation)?;
         let secret = self.tables.starts.secret()?;

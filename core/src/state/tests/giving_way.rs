@@ -83,6 +83,25 @@ fn a_gap_that_reaches_over_a_cut_is_told_in_parts() {
 }
 
 #[test]
+fn what_is_still_written_is_kept_for_nobody_and_no_reason_to_give_events_up() {
+    // Less than a segment, as on a small volume; what is told of it takes far less.
+    let bounds = Bounds {
+        bytes_max: 56_000,
+        ..Bounds::default()
+    };
+    let mut kept = exported_once(2_000, bounds);
+    for _ in 0..12 {
+        send(&mut kept, 5);
+        kept.settle();
+    }
+    assert!(files_of_events(&kept) > 0, "a segment was sealed");
+    kept.begin();
+    kept.settle();
+    assert_eq!(gaps(&mut kept), []);
+    kept.export();
+}
+
+#[test]
 fn events_that_were_lost_are_made_again_and_end_with_the_cut_that_waits() {
     let mut kept = exported_once(2_000, Bounds::default());
     send(&mut kept, 10);
