@@ -114,6 +114,9 @@ def run(
         from sterna_audit import auditing
         from sterna_audit.audits import registry
 
+        begin, end = _bound("--from", first), _bound("--to", last)
+        if begin is not None and end is not None and begin.is_after(end):
+            raise _UsageError("--from is after --to")
         store = _store("--snapshots", snapshots)
         what = auditing.Auditing(
             audits=registry.audits([name.strip() for name in jobs.split(",") if name.strip()]),
@@ -121,8 +124,8 @@ def run(
             verifier=_verifier(key, unsigned=unsigned),
             out=_store("--out", out),
             ledgers=_store("--ledgers", ledgers) if ledgers else None,
-            start=_bound("--from", first),
-            end=_bound("--to", last),
+            start=begin,
+            end=end,
             manifests=_manifests(manifests, tell),
             places=_places(store, cluster, broker),
         )

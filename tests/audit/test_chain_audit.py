@@ -146,10 +146,32 @@ def test_a_bound_is_a_cut_or_a_time_that_each_broker_resolves(spark: SparkSessio
         2,
         ("there is one cut alone, and what happened is between two",),
     )
-    with pytest.raises(HistoryError, match="of that range"):
-        open_history(spark, kept.store, VERIFIER, start=Bound(cut=9))
+    # A time before all cuts is no reason to judge them all, and a range that ends before it begins has nothing.
+    for start, end in (
+        (None, Bound(time_ms=times[0] - 1)),
+        (Bound(cut=3), Bound(cut=1)),
+        (Bound(cut=3), Bound(time_ms=times[0])),
+        (Bound(cut=9), None),
+    ):
+        with pytest.raises(HistoryError, match="of that range"):
+            open_history(spark, kept.store, VERIFIER, start=start, end=end)
     with pytest.raises(HistoryError, match="no snapshots in"):
         open_history(spark, Directory(Path(kept.store.uri) / "nowhere"), VERIFIER)
+
+
+def test_a_cut_that_is_being_written_is_not_there_yet(spark: SparkSession, kept: Kept, tmp_path: Path) -> None:
+    kept.cuts(2)
+    (folder(kept, 2) / "manifest.json").unlink()
+    found = history(spark, kept)
+    assert [(one.first, one.last, one.unproven) for one in found.brokers] == [(1, 1, ())]
+    assert told(spark, kept, tmp_path) == [("ok", "verified", 0)]
+    # One that has to be there is missed, and where nothing is whole there is nothing to say.
+    named = open_history(spark, kept.store, VERIFIER, end=Bound(cut=2))
+    assert [one.what for one in named.brokers[0].chain.findings] == ["no-manifest"]
+    (folder(kept, 1) / "manifest.json").unlink()
+    shutil.rmtree(folder(kept, 2))
+    with pytest.raises(HistoryError, match="of that range"):
+        history(spark, kept)
 
 
 def test_many_findings_are_counted_and_kept_and_the_worst_come_to_the_driver(
@@ -248,6 +270,8 @@ def test_the_command_says_the_verdict_by_its_exit_status(kept: Kept, tmp_path: P
         ([*run, str(root)], command.Exit.USAGE, "whose signatures count?"),
         ([*run, str(root), *key, "--unsigned"], command.Exit.USAGE, "contradict"),
         ([*run, str(root), *key, "--from", "soon"], command.Exit.USAGE, "--from: 'soon' is neither"),
+        ([*run, str(root), *key, "--from", "2", "--to", "1"], command.Exit.USAGE, "--from is after --to"),
+        ([*run, str(root), *key, "--to", "1999-12-31"], command.Exit.NOT_FOUND, "no snapshots of that range"),
         ([*run, str(root), *key, "--conf", "cores=3"], command.Exit.USAGE, "--conf: 'cores=3'"),
         ([*run, str(root), *key, "--jobs", "chains"], command.Exit.USAGE, "there is no audit 'chains'"),
         ([*run, "ftp://there", "--unsigned"], command.Exit.USAGE, "--snapshots: ftp:// is not known"),

@@ -77,6 +77,8 @@ def test_a_whole_file_is_a_plan(tmp_path: Path) -> None:
         ("snapshots", "gs://x", "snapshots: gs:// is not known"),
         ("snapshots", "s3://a:hunter2@b", "snapshots: a URI holds no password"),
         ("results", "/snapshots/", "results is where the snapshots are"),
+        ("results", "/snapshots//.", "results is where the snapshots are"),
+        ("results", "file:///snapshots", "results is where the snapshots are"),
         ("results", "x" * 1_001, "results: a URI has at most 1000 bytes"),
         ("take.wait_s", "60", "take.wait_s: Input should be a valid integer"),
         ("take.rate", "9k", "take.rate: '9k' is no number of bytes from 100k on"),

@@ -63,7 +63,7 @@ def _of_broker(broker: Broker, of_rows: list[Fault]) -> Iterator[Finding]:
     if broker.snapshots and not all(manifest.key for manifest in broker.snapshots.values()):
         why = "nobody signed them: whoever can write there could have made them right"
         yield Finding("not provable", "warning", "unsigned", why, cluster, name)
-    if not broker.chain.snapshots:
+    if not broker.has_cuts:
         yield Finding("not provable", "warning", "no-cuts", "there is no cut of this range", cluster, name)
     elif not faults:
         yield _in_order(broker)

@@ -88,6 +88,11 @@ class Broker:
         """Cluster and name."""
         return self.chain.place
 
+    @property
+    def has_cuts(self) -> bool:
+        """Whether there is a cut in the range, whole or broken; one that is being written does not exist yet."""
+        return any(not one.is_half_written for one in self.chain.snapshots)
+
 
 @dataclass
 class History:
@@ -228,6 +233,11 @@ class Bound:
     cut: int | None = None
     time_ms: int | None = None
 
+    def is_after(self, other: "Bound") -> bool:
+        """Whether it is after another one for certain: a number and a time cannot be compared."""
+        pairs = ((self.cut, other.cut), (self.time_ms, other.time_ms))
+        return any(one is not None and than is not None and one > than for one, than in pairs)
+
 
 def bound(text: str) -> Bound:
     """A bound as it is written: `12`, `2026-11-23` or `2026-11-23T06:00` (UTC, or with an offset as +01:00).
@@ -283,7 +293,7 @@ def open_history(
             enumerate(chosen),
         )
         brokers = list(found)
-    if not any(one.chain.snapshots for one in brokers):
+    if not any(one.has_cuts for one in brokers):
         raise HistoryError(f"there are no snapshots of that range in {store.uri}")
     numbers = {one.place: one.number for one in brokers}
     return History(spark, store, brokers, reader(spark, store, numbers, root))
@@ -298,8 +308,14 @@ def _broker(
 ) -> Broker:
     first = _cut(store, place, start) if start is not None else None
     last = _cut(store, place, end) if end is not None else None
+    if end is not None and (last is None or (first is not None and first > last)):
+        # All that is there is later than the range, or the range ends before it begins.
+        return Broker(number, Chain(place, None), 0, 0, {}, (), ("there is no cut of this range",))
     chain = chains.verify(store, place, verifier, first=first, last=last, rows=False)
     there = [one.number for one in chain.snapshots]
+    if last is None and there and chain.snapshots[-1].is_half_written:
+        # It is being written now, or its writing was broken off: it does not exist yet.
+        there.pop()
     first = first or min(there, default=0)
     last = last or max(there, default=0)
     faulty, unlinked = _faults(chain)

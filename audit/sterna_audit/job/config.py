@@ -196,7 +196,7 @@ class Config(_Fields):
             raise ValueError("neither take nor audit is there, so that there is nothing to do")
         if self.keep.snapshots and self.take is None:
             raise ValueError("keep.snapshots needs take, which says who signs what is gone")
-        if self.results.rstrip("/") == self.snapshots.rstrip("/"):
+        if open_store(self.results).uri.rstrip("/") == open_store(self.snapshots).uri.rstrip("/"):
             raise ValueError("results is where the snapshots are: give it a place of its own")
         return self
 
