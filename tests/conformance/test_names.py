@@ -57,8 +57,8 @@ async def test_a_legal_name_is_sent_to_received_from_and_listed_as_it_is_written
         await session.send(place, rest)
         message = await consumer.receive()
         assert (message.body, str(message.destination)) == (rest, str(place))
-        assert place.name in await provider.names(kind), rest
         await consumer.close()
+    assert {f"any.{rest}" for rest in LEGAL} <= set(await provider.names(kind))
 
 
 @pytest.mark.covers("EMS-DEST-A07", "EMS-DEST-A08", "EMS-DEST-B01", "EMS-DEST-E01")
