@@ -70,8 +70,8 @@ class BrokerLimits(Model):
     upload_bytes: int = Field(default=64 * MEBIBYTE, ge=65_536, le=4096 * MEBIBYTE)
     """Uploaded bytes not yet published, of one connection."""
 
-    selector_bytes: int = Field(default=65_536, ge=256, le=MEBIBYTE)
-    """One selector's text."""
+    selector_bytes: int = Field(default=262_144, ge=256, le=MEBIBYTE)
+    """One selector's text. By default 32,767 texts of five letters fit, which are as many as one may have."""
 
     temporaries: int = Field(default=1_024, ge=0, le=1_000_000)
     """Temporary destinations of one connection."""

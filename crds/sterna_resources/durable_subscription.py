@@ -5,7 +5,6 @@ from typing import ClassVar, Literal, Self
 from pydantic import model_validator
 from pydantic_core import PydanticCustomError
 
-from sterna_resources import names
 from sterna_resources.fields import Label, Selector, SourcePattern
 from sterna_resources.rules import SAME_NAME, Rule, unchanged
 from sterna_resources.status import DestinationStatus
@@ -70,10 +69,6 @@ class DurableSubscription(TopologyResource):
     STATUS = DestinationStatus
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
-            f"has(self.spec.name) || size(self.metadata.name) <= {names.SUBSCRIPTION_CHARACTERS_MAX}",
-            "metadata.name is too long for a subscription's name: give another in spec.name",
-        ),
-        Rule(
             SAME_NAME,
             "a subscription cannot be renamed: make another, or delete this one first",
             ".spec.name",
@@ -95,9 +90,3 @@ class DurableSubscription(TopologyResource):
     def claim(self) -> str:
         """`<client id>/<name>`: names are the client's own. A shared one may have nothing before the slash."""
         return f"{self.spec.client_id or ''}/{self.subscription_name}"
-
-    @model_validator(mode="after")
-    def _name_fits(self) -> Self:
-        if self.spec.name is None and (fault := names.label_fault(self.metadata.name)):
-            raise PydanticCustomError("invalid_name", "{fault}", {"fault": f"as the subscription's name: {fault}"})
-        return self

@@ -13,7 +13,8 @@ import re
 ELEMENTS_MAX = 64
 ELEMENT_CHARACTERS_MAX = 127
 NAME_CHARACTERS_MAX = 249
-SUBSCRIPTION_CHARACTERS_MAX = 249
+# Of client ids as well (EMS-CLI-B22).
+SUBSCRIPTION_CHARACTERS_MAX = 255
 OBJECT_NAME_CHARACTERS_MAX = 253
 
 # What a name with the most elements keeps free of the 249 characters, so that 196 remain (EMS-DEST-A08).

@@ -153,7 +153,7 @@ async def test_a_second_broker_on_the_same_data_is_refused(broker_process: Any, 
     await asyncio.to_thread(first.start)
 
 
-@pytest.mark.covers("EMS-STORE-A14")
+@pytest.mark.covers("EMS-STORE-A14", "EMS-STORE-E01", "EMS-STORE-E09")
 async def test_a_damaged_store_is_refused_and_force_start_reports_what_it_drops(broker_process: Any, wire: Any) -> None:
     broker = await asyncio.to_thread(broker_process().start)
     client = await fill(wire, broker, 20)

@@ -192,6 +192,10 @@ class Connection(Protocol):
     async def vanish(self) -> None:
         """Ends as when its process is killed: without a word."""
 
+    @property
+    def exceptions(self) -> Sequence[Any]:
+        """What its exception listener has heard: one entry for each time that it lost the server."""
+
 
 @dataclass(frozen=True)
 class Held:
@@ -238,6 +242,15 @@ class Provider(Protocol):
         """What exists, wildcard entries too."""
 
     async def browse(self, queue: Queue, selector: str = "") -> Sequence[Message]: ...
+    async def clients(self) -> Sequence[str]:
+        """The client ids of all connections, one for each; empty where none was chosen."""
+
+    async def cut(self, client_id: str) -> None:
+        """An administrator closes this client's connection."""
+
+    async def stores(self) -> dict[str, tuple[str, int]]:
+        """By name: the mode, `sync` or `async`, and how many messages it holds."""
+
     async def restart(self, *, crash: bool = False) -> None:
         """Stops the server, or kills it, and starts it again over what it had stored."""
 

@@ -152,6 +152,8 @@ class SternaConnection:
 
     def __init__(self, connection: sterna.Connection) -> None:
         self._connection = connection
+        self.exceptions: list[sterna.Interrupted] = []
+        connection.on_interrupted(self.exceptions.append)
 
     async def session(self, mode: Mode = Mode.AUTO, *, stopped: bool = False) -> SternaSession:
         return SternaSession(await self._connection.session(_MODES[mode], stopped=stopped))
@@ -280,6 +282,18 @@ class SternaProvider:
     async def browse(self, queue: Queue, selector: str = "") -> Sequence[Message]:
         admin = await self._administrator()
         return [one async for one in admin.browse_queue(queue.name, selector=selector, limit=10_000)]
+
+    async def clients(self) -> list[str]:
+        return [one.client_id for one in await (await self._administrator()).connections()]
+
+    async def cut(self, client_id: str) -> None:
+        admin = await self._administrator()
+        [found] = [one for one in await admin.connections() if one.client_id == client_id]
+        await admin.close_connection(found.id, reason="a test")
+
+    async def stores(self) -> dict[str, tuple[str, int]]:
+        found = (await (await self._administrator()).statistics()).stores
+        return {one.name: (one.mode, one.messages) for one in found}
 
     async def restart(self, *, crash: bool = False) -> None:
         await self.end()

@@ -25,7 +25,7 @@ from tests.conformance.steps import bodies, holds, send_all, session_of
 from tests.waiting import eventually
 
 
-@pytest.mark.covers("EMS-MSG-A01", "EMS-MSG-A02", "EMS-CLI-D21")
+@pytest.mark.covers("EMS-MSG-A01", "EMS-MSG-A02", "EMS-CLI-D21", "FMQ-MSG-02")
 async def test_the_defaults_of_a_header_are_those_of_jms(session: Session, kind: type[Destination], word: str) -> None:
     place = kind(f"any.{word}")
     consumer = await session.consumer(place)
@@ -56,7 +56,7 @@ async def test_what_the_sender_says_of_a_message_arrives(session: Session, queue
         assert message.delivery_mode.name == mode
 
 
-@pytest.mark.covers("EMS-MSG-A02", "EMS-MSG-A04")
+@pytest.mark.covers("EMS-MSG-A02", "EMS-MSG-A04", "FMQ-MSG-04")
 async def test_the_expiration_is_the_timestamp_and_the_time_to_live(session: Session, queue: Queue) -> None:
     consumer = await session.consumer(queue)
     for time_to_live_ms in (60_000, 3_600_000_000):
@@ -84,6 +84,14 @@ async def test_what_is_not_delayed_passes_what_is(session: Session, kind: type[D
     await session.send(place, "tomorrow", delivery_delay_ms=86_400_000)
     await session.send(place, "now")
     assert (await consumer.receive()).body == "now"
+
+
+@pytest.mark.covers("EMS-MSG-D06", "EMS-MSG-A02")
+async def test_the_timestamp_is_the_servers(session: Session, queue: Queue) -> None:
+    before_ms = int(time.time() * 1000) - 1
+    sent = await session.send(queue, "x")
+    assert before_ms <= sent.timestamp_ms <= time.time() * 1000 + 1
+    assert (await (await session.consumer(queue)).receive()).timestamp_ms == sent.timestamp_ms
 
 
 @pytest.mark.covers("EMS-MSG-A26")
@@ -146,7 +154,7 @@ async def test_a_producers_defaults_hold_unless_the_send_says_otherwise(
         await producer.close()
 
 
-@pytest.mark.covers("EMS-MSG-A15")
+@pytest.mark.covers("EMS-MSG-A15", "UM-MSG-B08")
 async def test_of_a_backlog_the_higher_priority_comes_first_and_equals_in_their_order(
     session: Session, kind: type[Destination], word: str, provider: Provider
 ) -> None:
@@ -288,7 +296,7 @@ async def test_unprintable_characters_are_taken_everywhere(session: Session, que
     assert "\x00" not in str(message)
 
 
-@pytest.mark.covers("EMS-MSG-A20")
+@pytest.mark.covers("EMS-MSG-A20", "UM-MSG-B11")
 async def test_the_first_delivery_is_not_flagged_and_each_further_one_is_counted(
     provider: Provider, session: Session, queue: Queue
 ) -> None:

@@ -158,7 +158,11 @@ async def test_entries_that_do_not_overlap_name_what_stores_they_like_until_a_de
         await provider.define(kind(f"{word}.*.c"), store="$sys.nonfailsafe")
 
 
-TEMPORARIES = [{"maxmsgs": 2}, {"maxbytes": 10_000}, {"overflowPolicy": "discardOld", "maxmsgs": 2}]
+TEMPORARIES: list[dict[str, Any]] = [
+    {"maxmsgs": 2},
+    {"maxbytes": 10_000},
+    {"overflowPolicy": "discardOld", "maxmsgs": 2},
+]
 NOT_FOR_TEMPORARIES: list[dict[str, Any]] = [
     {"expiration": 1000},
     {"prefetch": 3},

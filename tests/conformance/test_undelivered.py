@@ -30,7 +30,7 @@ async def found(provider: Provider, word: str, count: int) -> list[Any]:
         messages = list(await provider.browse(UNDELIVERED, f"word = '{word}'"))
         return messages if len(messages) >= count else []
 
-    messages = await eventually(look, what=f"{count} undelivered messages")
+    messages: list[Any] = await eventually(look, what=f"{count} undelivered messages")
     assert len(messages) == count
     return messages
 

@@ -99,6 +99,7 @@ def test_hostile_bytes_end_their_own_stream_at_worst(driver: Driver, data: st.Da
     witness.close()
 
 
+@pytest.mark.covers("EMS-CLI-B27", "EMS-CLI-B28")
 def test_who_is_silent_too_long_is_given_up_and_heartbeats_go_out(driver: Driver) -> None:
     client = driver.client(heartbeat_ms=3_000)
     driver.advance(1_100)

@@ -202,14 +202,15 @@ def _others() -> list[Case]:
     shared = {**REF, "topic": "a", "shared": True}
     system = "is always sync: give the destinations another store"
     store = "metadata.name is too long for a store's name"
-    durable = "metadata.name is too long for a subscription's name"
     return [
         Case("DurableSubscription", {**REF, "topic": "a"}, missing, missing),
         Case("DurableSubscription", shared),
         Case("DurableSubscription", {**shared, "noLocal": True}, alone, alone),
         Case("DurableSubscription", {**DURABLE, "noLocal": True, "selector": "a = 1", "name": "Any name/ü"}),
-        Case("DurableSubscription", DURABLE, durable, "as the subscription's name", name="a" * 250),
-        Case("DurableSubscription", {**DURABLE, "name": "x"}, name="a" * 250),
+        Case("DurableSubscription", DURABLE, name="a" * 253),
+        Case("DurableSubscription", {**DURABLE, "name": "ü" * 255, "clientId": "c" * 255}),
+        Case("DurableSubscription", {**DURABLE, "name": "n" * 256}, "may not be more than 255", "at most 255"),
+        Case("DurableSubscription", {**DURABLE, "clientId": "c" * 256}, "may not be more than 255", "at most 255"),
         Case("Store", {**REF, "mode": "async", "quotaBytes": 5}),
         Case("Store", {**REF, "name": "$sys.failsafe", "quotaBytes": 5}),
         Case("Store", {**REF, "name": "$sys.failsafe", "mode": "sync"}),

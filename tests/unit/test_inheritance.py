@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from sterna_broker.configuration.compiling import rows
 from sterna_broker.configuration.inheritance import effective
 from sterna_broker.configuration.objects import Entry, ObjectSet
 from sterna_broker.configuration.patterns import covers, matches, overlap
@@ -150,6 +151,24 @@ def test_the_temporary_settings_neither_inherit_nor_hand_on() -> None:
     assert some.effective("queue", "TMP.>").values["maxMessages"] == 0
     assert some.effective("queue", "a").values["maxBytes"] == 0
     assert not objects("Queue TMP.>").allows("queue", "TMP.a")
+
+
+@pytest.mark.covers("EMS-DEST-A39")
+def test_temporary_destinations_have_what_the_temporary_settings_say_and_nothing_else() -> None:
+    some = objects("Queue > maxBytes=3", "Queue TMP.> maxMessages=9")
+    explained = some.effective("queue", "$TMP$.b.1").explained()
+    assert explained["maxMessages"] == {"value": 9, "from": "TMP.>"}
+    assert explained["maxBytes"] == {"value": 0, "from": "default"}
+    # They let nobody have such a name.
+    assert not some.allows("queue", "$TMP$.b.1")
+    assert some.effective("topic", "$TMP$.b.1").values["maxMessages"] == 0
+
+
+@pytest.mark.parametrize("documents", [(), ("Queue TMP.> maxMessages=9",)])
+def test_the_engine_is_always_told_what_temporary_destinations_get(documents: tuple[str, ...]) -> None:
+    # Else it would go on with what a manifest said that is gone.
+    given = {row["kind"]: row["maxMessages"] for row in rows(objects(*documents))["temporaries"]}
+    assert given == {"queue": 9 if documents else 0, "topic": 0}
 
 
 def test_a_wildcard_entry_inherits_from_wider_ones() -> None:

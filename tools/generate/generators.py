@@ -10,6 +10,7 @@ from tools.generate import (
     chart_readmes,
     chart_schemas,
     cli_reference,
+    compatibility,
     definitions,
     etcd_stubs,
     figures,
@@ -60,6 +61,7 @@ def generators() -> list[Generator]:
         Generator("operator-rights", operator_rights.INPUTS, operator_rights.OUTPUTS, operator_rights.make),
         Generator("manifests", manifests.INPUTS, manifests.OUTPUTS, manifests.make),
         Generator("cli-reference", cli_reference.INPUTS, cli_reference.OUTPUTS, cli_reference.make),
+        Generator("compatibility", compatibility.INPUTS, compatibility.OUTPUTS, compatibility.make),
         Generator("figures", figures.INPUTS, figures.OUTPUTS, figures.make),
     ]
     return [generator for generator in everything if all((ROOT / path).exists() for path in generator.inputs)]

@@ -21,13 +21,15 @@ def compiled(objects: ObjectSet) -> str:
 
 def rows(objects: ObjectSet) -> Rows:
     """The whole configuration as rows."""
-    result: Rows = {"queues": [], "topics": [], "temporaries": []}
+    result: Rows = {"queues": [], "topics": []}
+    # Also when no manifest says anything of them (any more).
+    kinds: tuple[Kind, Kind] = ("queue", "topic")
+    settings = names.TEMPORARY_SETTINGS
+    result["temporaries"] = [{"kind": kind, **objects.effective(kind, settings).values} for kind in kinds]
     for resource in objects.destinations():
         kind = kind_of(resource)
-        values = objects.effective(kind, resource.subject).values
-        if resource.subject == names.TEMPORARY_SETTINGS:
-            result["temporaries"].append({"kind": kind, **values})
-        elif not resource.is_pattern:
+        if not resource.is_pattern:
+            values = objects.effective(kind, resource.subject).values
             result[f"{kind}s"].append({"name": resource.subject, "static": True, **values})
     for kind, name in bridge_targets(objects):
         result[f"{kind}s"].append({"name": name, "static": True, **objects.effective(kind, name).values})

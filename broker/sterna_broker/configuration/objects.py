@@ -144,7 +144,12 @@ class ObjectSet:
     def effective(self, kind: Kind, name: str) -> Effective:
         """What holds for a destination of this name, whether it is written down or not."""
         resource = self.destination(kind, name)
-        return effective(kind, resource.spec.given() if resource else {}, self.parents(kind, name))
+        parents = self.parents(kind, name)
+        if name.startswith(names.TEMPORARY_PREFIX):
+            # It allows nobody to have such a name, so it is no parent otherwise.
+            settings = self.destination(kind, names.TEMPORARY_SETTINGS)
+            parents = [(settings.subject, settings.spec.given())] if settings else ()
+        return effective(kind, resource.spec.given() if resource else {}, parents)
 
     def allows(self, kind: Kind, name: str) -> bool:
         """Whether a client may have a destination of this name.

@@ -81,9 +81,7 @@ impl Engine {
     pub fn configure(&mut self, configuration: Configuration) -> Configured {
         let mut configured = Configured::default();
         self.state.set_stores(configuration.stores);
-        for (kind, properties) in configuration.temporaries {
-            self.temporary_properties[usize::from(kind == Kind::Topic)] = Some(properties);
-        }
+        self.configure_temporaries(configuration.temporaries);
         let mut wanted: FxHashSet<(Kind, DestinationName)> = FxHashSet::default();
         for (kind, name, properties) in configuration.destinations {
             self.configure_destination(kind, &name, properties, &mut configured);

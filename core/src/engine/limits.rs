@@ -44,7 +44,7 @@ impl Default for Limits {
             transaction_messages: 262_144,
             transactions: 1024,
             upload_bytes: 64 << 20,
-            selector_bytes: 64 << 10,
+            selector_bytes: 256 << 10,
             temporaries: 1024,
         }
     }

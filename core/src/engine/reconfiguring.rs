@@ -36,9 +36,7 @@ impl Engine {
         if !changes.stores.is_empty() {
             self.state.set_stores(changes.stores);
         }
-        for (kind, properties) in changes.temporaries {
-            self.temporary_properties[usize::from(kind == Kind::Topic)] = Some(properties);
-        }
+        self.configure_temporaries(changes.temporaries);
         for (kind, name, properties) in changes.destinations {
             self.configure_destination(kind, &name, properties, &mut configured);
         }

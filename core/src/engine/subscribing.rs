@@ -172,6 +172,10 @@ impl Engine {
             let message = "A session without acknowledgements cannot consume from a durable subscription.";
             return Err(refuse(ErrorCode::NotAllowed, "acknowledge_mode", message));
         }
+        if asked.durable && pattern.as_str().starts_with(crate::name::TEMPORARY_PREFIX) {
+            let message = "A temporary topic ends with its connection, and cannot have a durable subscription.";
+            return Err(refuse(ErrorCode::NotAllowed, name_excerpt(pattern.as_str()), message));
+        }
         if asked.shared && open.no_local {
             let message = "A shared subscription cannot leave out what its own connection published.";
             return Err(refuse(ErrorCode::InvalidArgument, "no_local", message));

@@ -13,6 +13,22 @@ use crate::proto::{self, ErrorCode, lookup};
 use crate::state::{DestinationId, Kind, Origin, Properties};
 
 impl Engine {
+    /// What temporary destinations get, those that are there and those that will be (EMS-DEST-A39).
+    pub(super) fn configure_temporaries(&mut self, given: Vec<(Kind, Properties)>) {
+        for (kind, properties) in given {
+            let all = self.state.catalogue().destinations();
+            let mut there: Vec<DestinationId> = all
+                .filter(|found| found.origin == Origin::Temporary && found.kind == kind)
+                .map(|found| found.id)
+                .collect();
+            there.sort_unstable();
+            for id in there {
+                self.state.configure_destination(id, properties.clone());
+            }
+            self.temporary_properties[usize::from(kind == Kind::Topic)] = Some(properties);
+        }
+    }
+
     pub(super) fn create_temporary(&mut self, stream: u64, kind: i32) -> Handled {
         let kind = super::state_kind(kind)?;
         let limit = self.settings.limits.temporaries;

@@ -540,7 +540,7 @@ pub struct Limits {
     /// uploads not yet published, per connection; default 64 MiB
     #[prost(uint64, tag = "9")]
     pub upload_bytes: u64,
-    /// one selector's text; default 64 KiB
+    /// one selector's text; default 256 KiB
     #[prost(uint32, tag = "10")]
     pub selector_bytes: u32,
     /// temporary destinations per connection; default 1,024
