@@ -58,6 +58,7 @@ class DestinationStatistics:
     discarded_total: int = 0
     undelivered_total: int = 0
     oldest_ms: int = 0
+    redelivery_delayed_messages: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,8 @@ from sterna_resources.rules import Rule, of_field
 from sterna_resources.status import DestinationStatus
 
 PREFETCH_MAX = 100_000
+REDELIVERY_DELAY_MS_MIN = 15_000
+REDELIVERY_DELAY_MS_MAX = 8 * 3_600_000
 
 
 def _check_prefetch(value: Any) -> Any:
@@ -22,6 +24,13 @@ def _check_prefetch(value: Any) -> Any:
 def _check_max_redelivery(value: Any) -> Any:
     if value == 1 and not isinstance(value, bool):
         raise PydanticCustomError("max_redelivery", "1 is not allowed: 0 (no limit), or 2 to 255")
+    return value
+
+
+def _check_redelivery_delay(value: Any) -> Any:
+    if isinstance(value, int) and not isinstance(value, bool) and 0 < value < REDELIVERY_DELAY_MS_MIN:
+        limits = {"least": REDELIVERY_DELAY_MS_MIN, "most": REDELIVERY_DELAY_MS_MAX}
+        raise PydanticCustomError("redelivery_delay", "must be 0 or from {least} to {most}", limits)
     return value
 
 
@@ -51,10 +60,29 @@ MaxRedelivery = Annotated[
 ]
 
 
+# Shorter is no relief for what fails, longer is what expiration and dead letters are for (EMS-DEST-A32).
+RedeliveryDelay = Annotated[
+    int,
+    Field(
+        ge=0,
+        le=REDELIVERY_DELAY_MS_MAX,
+        json_schema_extra=of_field(
+            Rule(
+                f"self == 0 || self >= {REDELIVERY_DELAY_MS_MIN}",
+                f"must be 0 or from {REDELIVERY_DELAY_MS_MIN} to {REDELIVERY_DELAY_MS_MAX}",
+            )
+        ),
+    ),
+    BeforeValidator(_check_redelivery_delay),
+]
+
+
 class QueueSpec(DestinationSpec):
     """The properties of a queue."""
 
-    RULES: ClassVar[tuple[Rule, ...]] = (temporary_settings_rule("maxRedelivery", "deadLetterQueue", "exclusive"),)
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        temporary_settings_rule("maxRedelivery", "redeliveryDelayMs", "deadLetterQueue", "exclusive"),
+    )
 
     prefetch: QueuePrefetch | None = None
     """How many messages a consumer is sent ahead of its receive calls, 1 to 100,000; `none`: each only when it is
@@ -64,6 +92,12 @@ class QueueSpec(DestinationSpec):
     """How often a message may be delivered, 2 to 255, before it goes to the deadLetterQueue; without one it goes to
     `$sys.undelivered` if its sender asked for that, and is destroyed otherwise. 0: no limit. Inherited: the smallest
     limit (EMS-DEST-A23)."""
+
+    redelivery_delay_ms: RedeliveryDelay | None = None
+    """How long a message that was delivered and came back, unacknowledged, waits until it is delivered again: 15,000 to
+    28,800,000 milliseconds (15 s to 8 h), more or less; others go ahead meanwhile. It waits in its queue, counts
+    towards no limit there, and is seen by browsing `$sys.redelivery.delay`. 0: it comes again at once. Inherited: the
+    shortest delay (EMS-DEST-A32, A33)."""
 
     dead_letter_queue: DeadLetterQueue | None = None
     """The queue that gets what expires here, or is delivered as often as maxRedelivery allows, with the reason and

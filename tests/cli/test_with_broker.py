@@ -4,6 +4,8 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from tests.cli.conftest import Ran, rows
 
 Cli = Callable[..., Ran]
@@ -142,6 +144,20 @@ def test_purging_says_how_many(cli: Cli) -> None:
     cli("send", "t.purge", "x", "-n", "12")
     assert json.loads(cli("purge", "queue", "t.purge", "--yes", "-o", "json").out)["messages"] == 12
     assert cli("receive", "t.purge", "--timeout", "0.1").code == 4
+
+
+@pytest.mark.covers("EMS-DEST-A63")
+def test_what_is_delayed_is_seen_and_purged_by_a_name_of_its_own(cli: Cli) -> None:
+    cli("send", "t.delayed", "later", "--delay", "3600")
+    cli("send", "t.delayed", "now")
+    delayed = "$sys.delayed.q.t.delayed"
+    assert [row["body"] for row in rows(cli("browse", delayed, "-o", "jsonl"))] == ["later"]
+    assert json.loads(cli("purge", "queue", delayed, "--yes", "-o", "json").out)["messages"] == 1
+    assert rows(cli("browse", delayed, "-o", "jsonl")) == []
+    assert [row["body"] for row in rows(cli("browse", "t.delayed", "-o", "jsonl"))] == ["now"]
+    refused = cli("purge", "queue", "$sys.redelivery.delay", "--yes")
+    assert refused.code != 0
+    assert "cannot be purged" in refused.err
 
 
 def test_listings(cli: Cli) -> None:

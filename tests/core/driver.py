@@ -26,6 +26,7 @@ class Driver:
         self.last_stream = 0
         self.clients: dict[int, Client] = {}
         self.tickets: list[dict[str, Any]] = []
+        self.allowed: dict[str, Any] = ALLOWED
         self.refuse: Callable[[dict[str, Any]], dict[str, Any] | None] = lambda ticket: None
         self.engine = Engine.open(str(folder), json.dumps(self.settings), self.wall_ms, self.monotonic_ms)
 
@@ -44,7 +45,7 @@ class Driver:
                 self.tickets.append(ticket)
                 error = self.refuse(ticket)
                 asks = ticket["kind"] in ("destination", "properties")
-                allowed: dict[str, Any] = ALLOWED if asks else {"user": ""}
+                allowed: dict[str, Any] = self.allowed if asks else {"user": ""}
                 answer = {"error": error} if error else {"ok": allowed}
                 self.engine.answer(ticket["ticket"], json.dumps(answer))
             for stream in ready:

@@ -27,6 +27,8 @@ class Sent:
     seen: bool = False
     # Deliveries that count, since the broker started.
     count: int = 0
+    # It came back, and waits until then; 0: it does not.
+    ready_ms: int = 0
 
 
 @dataclass
@@ -34,9 +36,13 @@ class QueueModel:
     """A queue, its clock and its receivers, which are numbers."""
 
     now_ms: int
+    # How long what was seen and comes back waits.
+    redelivery_delay_ms: int = 0
     epoch: int = 1
     # In the order in which they were sent.
     messages: list[Sent] = field(default_factory=list)
+    # Back in their places since something was last known to be durable: a crash may forget that they wait.
+    returned: list[Sent] = field(default_factory=list)
     # Purged, and nothing that came after is known to be durable: a crash may bring them back (see `crash`).
     purged: list[Sent] = field(default_factory=list)
     sent: int = 0
@@ -61,14 +67,24 @@ class QueueModel:
         """Something was confirmed as durable, so all that happened before it is, too."""
         self.gone.update(message.body for message in self.purged)
         self.purged.clear()
+        self.returned.clear()
+
+    def waits(self, message: Sent) -> bool:
+        """Whether it came back, and its time to come again is not there yet."""
+        return message.ready_ms > self.now_ms
+
+    def returning(self) -> list[Sent]:
+        """What waits to come again, as one sees it: by priority, and as sent within each."""
+        alive = [message for message in self.messages if self.waits(message) and not self.is_expired(message)]
+        return sorted(alive, key=lambda message: -message.priority)
 
     def is_expired(self, message: Sent) -> bool:
         """Whether its time is up."""
         return 0 < message.expires_ms <= self.now_ms
 
     def in_order(self) -> list[Sent]:
-        """What a browser sees: by priority, and as sent within each; held or not, not expired."""
-        alive = [message for message in self.messages if not self.is_expired(message)]
+        """What a browser sees: by priority, as sent within each; held or not, not expired or waiting to come again."""
+        alive = [message for message in self.messages if not self.is_expired(message) and not self.waits(message)]
         return sorted(alive, key=lambda message: -message.priority)
 
     def ready(self) -> list[Sent]:
@@ -88,12 +104,14 @@ class QueueModel:
             self.settle()
 
     def give_back(self, messages: Collection[Sent], seen: Collection[Sent]) -> None:
-        """They are ready again; those that were seen come flagged; whose time was up meanwhile does not come."""
+        """They are ready again; those that were seen come flagged, and later; whose time was up meanwhile never."""
         for message in messages:
             message.holder = None
             if message in seen:
                 message.seen = True
                 message.count += 1
+                message.ready_ms = self.redelivery_delay_ms and self.now_ms + self.redelivery_delay_ms
+                self.returned.append(message)
         self.expire()
 
     def expire(self) -> None:
@@ -121,12 +139,20 @@ class QueueModel:
             message.count = 0
         self.expire()
 
-    def crash(self, found: list[str], unconfirmed: list[Sent], unanswered: list[Sent]) -> None:
+    def crash(self, found: list[str], waiting: list[str], unconfirmed: list[Sent], unanswered: list[Sent]) -> None:
         """After `restart`: takes over what is there of what nobody had an answer about, and fails for anything else.
 
-        `unconfirmed` was sent and `unanswered` acknowledged just before; both may have been lost or not.
+        `found` is what can be delivered, `waiting` what waits to come again. `unconfirmed` was sent and `unanswered`
+        acknowledged just before; both may have been lost or not.
         """
-        there = set(found)
+        for message in self.returned:
+            if message.body in found:
+                message.ready_ms = 0  # that it waits was not written
+        self.returned.clear()
+        waits = {message.body for message in self.messages + self.purged if self.waits(message)}
+        assert not waits & set(found), "it came before its time"
+        assert set(waiting) <= waits, "it waits, and need not"
+        there = {*found, *waiting}
         must = {message.body for message in self.messages} - {message.body for message in unanswered}
         assert must <= there, f"lost: {must - there}"
         kept = [message.body in there for message in unconfirmed if not self.is_expired(message)]

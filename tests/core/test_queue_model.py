@@ -20,13 +20,14 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 from sterna._proto.sterna.v1 import message_pb2 as message_pb
 from sterna._proto.sterna.v1 import messaging_pb2 as pb
 
-from tests.core.driver import Client, Driver, queue, text
+from tests.core.driver import Client, Driver, queue, text, texts
 from tests.core.queue_model import QueueModel, Sent
 from tests.support.seeds import seed
 from tests.waiting import eventually_blocking
 
 RECEIVERS = (0, 1)
 SEGMENT_BYTES = 1 << 16
+RETURNING = "$sys.redelivery.delay"
 
 
 def _number(name: str, default: int) -> int:
@@ -115,13 +116,16 @@ class QueueMachine(RuleBasedStateMachine):
     No rule has a precondition: what a crash keeps is not the same each time, and what is drawn must not depend on it.
     """
 
+    REDELIVERY_DELAY_MS = 0
+
     def __init__(self) -> None:
         super().__init__()
         self.folder = Path(tempfile.mkdtemp(prefix="queue-model-"))
         others = threads()
         self.driver = Driver(self.folder / "store", segment_bytes=SEGMENT_BYTES)
+        self.driver.allowed = {**self.driver.allowed, "redeliveryDelayMs": self.REDELIVERY_DELAY_MS}
         self.threads = threads() - others
-        self.model = QueueModel(self.driver.wall_ms)
+        self.model = QueueModel(self.driver.wall_ms, self.REDELIVERY_DELAY_MS)
         self.receivers: dict[int, Receiver] = {}
         # What each receiver was done with or lost: acknowledging it again means nothing.
         self.stale: dict[int, list[Sent]] = {}
@@ -191,11 +195,11 @@ class QueueMachine(RuleBasedStateMachine):
         if message.seen or message.epoch == self.model.epoch:
             assert delivery.redelivered == message.seen
 
-    def look(self) -> list[pb.Delivery]:
+    def look(self, name: str = "q") -> list[pb.Delivery]:
         """All that a browser is shown."""
         self.browsers += 1
         number = 1_000 + self.browsers
-        self.sender.consumer(self.session, queue("q"), number, browse=True)
+        self.sender.consumer(self.session, queue(name), number, browse=True)
         self.driver.wait(lambda: any(drained.consumer == number for drained in self.sender.of("drained")))
         self.sender.request(self.session, close_consumer=pb.CloseConsumer(consumer=number))
         return self.sender.deliveries(number)
@@ -296,6 +300,7 @@ class QueueMachine(RuleBasedStateMachine):
         assert len(found) == len(expected)
         for delivery, message in zip(found, expected, strict=True):
             self.check(delivery, message)
+        assert texts(self.look(RETURNING)) == [message.body for message in self.model.returning()]
 
     @rule()
     def purge(self) -> None:
@@ -334,8 +339,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.restart(clean=False)
         self.model.restart(clean=False)
         self.greet()
-        found = [message_pb.Message.FromString(delivery.message).text for delivery in self.look()]
-        self.model.crash(found, unconfirmed, unanswered)
+        self.model.crash(texts(self.look()), texts(self.look(RETURNING)), unconfirmed, unanswered)
         self.browse()
 
     @invariant()
@@ -344,9 +348,10 @@ class QueueMachine(RuleBasedStateMachine):
         [found] = [row["statistics"] for row in rows if row["name"] == "q"]
         model = self.model
         expected = {
-            "messages": len(model.messages),
+            "messages": sum(not model.waits(message) for message in model.messages),
+            "redelivery_delayed_messages": sum(model.waits(message) for message in model.messages),
             "delivered_messages": sum(message.holder is not None for message in model.messages),
-            "bytes": found["bytes"] if model.messages else 0,
+            "bytes": found["bytes"] if any(not model.waits(message) for message in model.messages) else 0,
             "consumers": sum(receiver.is_consuming for receiver in self.receivers.values()),
             "producers": 1,
         }
@@ -364,13 +369,20 @@ class QueueMachine(RuleBasedStateMachine):
         assert sequences == sorted(set(sequences)), "numbers follow the order of arrival"
 
 
-@pytest.mark.covers("EMS-MSG-A15")
+class DelayingMachine(QueueMachine):
+    """What was seen and comes back has to wait: longer than some of the pauses that are drawn, and not than others."""
+
+    REDELIVERY_DELAY_MS = 700
+
+
+@pytest.mark.covers("EMS-MSG-A15", "EMS-DEST-A32", "EMS-DEST-A33")
 @pytest.mark.timeout(max(120, EXAMPLES))
-def test_the_engine_agrees_with_the_model() -> None:
+@pytest.mark.parametrize("machine", [QueueMachine, DelayingMachine])
+def test_the_engine_agrees_with_the_model(machine: type[QueueMachine]) -> None:
     # The same runs for the same seed: what it finds, everybody can repeat.
     bounded = settings(max_examples=EXAMPLES, stateful_step_count=STEPS, deadline=None, derandomize=True)
     try:
-        run_state_machine_as_test(hypothesis.seed(seed())(QueueMachine), settings=bounded)
+        run_state_machine_as_test(hypothesis.seed(seed())(machine), settings=bounded)
     except Exception as failure:
         drawn = f"SEED={seed()} SEEDS={EXAMPLES} STEPS={STEPS}"
         failure.add_note(f"run it again with: {drawn} .venv/bin/python -m pytest tests/core/test_queue_model.py")

@@ -147,10 +147,13 @@ def _destinations() -> list[Case]:
             Case(kind, {"clusterRef": {"name": "Prod"}}, "should match", "is no object name"),
             Case(kind, {"clusterRef": {"name": "prod", "namespace": "a.b"}}, "should match", "should match"),
         ]
-    queue = {**settings, "maxRedelivery": 3}
+    return [*cases, *_queues(settings, only)]
+
+
+def _queues(settings: dict[str, object], only: str) -> list[Case]:
+    """What queues have and topics have not, or otherwise; `only`: what is said of it in temporary queues' settings."""
     return [
-        *cases,
-        Case("Queue", queue, only, "alone, not maxRedelivery"),
+        Case("Queue", {**settings, "maxRedelivery": 3}, only, "alone, not maxRedelivery"),
         Case("Queue", {**settings, "exclusive": True}, only, "alone, not exclusive"),
         *(Case("Queue", {**REF, "prefetch": value}) for value in ("none", 0, 100_000)),
         *(
@@ -165,6 +168,14 @@ def _destinations() -> list[Case]:
         Case("Topic", {**REF, "prefetch": "none"}, "must be of type integer", "`none` is for queues alone"),
         Case("Queue", {**REF, "maxRedelivery": 1}, "1 is not allowed: 0 (no limit), or 2 to 255", "1 is not allowed"),
         *(Case("Queue", {**REF, "maxRedelivery": value}) for value in (0, 2, 255)),
+        *(
+            Case(
+                "Queue", {**REF, "redeliveryDelayMs": value}, "must be 0 or from 15000 to 28800000", "must be 0 or from"
+            )
+            for value in (1, 14_999)
+        ),
+        *(Case("Queue", {**REF, "redeliveryDelayMs": value}) for value in (0, 15_000, 28_800_000)),
+        Case("Queue", {**settings, "redeliveryDelayMs": 15_000}, only, "alone, not redeliveryDelayMs"),
         Case("Queue", {**settings, "deadLetterQueue": "dead"}, only, "alone, not deadLetterQueue"),
         *(Case("Queue", {**REF, "deadLetterQueue": value}) for value in ("$sys.undelivered", "dead.a")),
         Case(

@@ -66,7 +66,7 @@ def test_json_and_yaml_mean_the_same() -> None:
             QUEUE + "spec: {maxBytes: 1, zzz: 3}\n",
             "f.yaml:4:21: spec.zzz: unknown field (known: clusterRef, deletionPolicy, "
             "adoption, paused, name, expirationMs, maxBytes, maxMessages, overflowPolicy, store, broker, prefetch, "
-            "maxRedelivery, deadLetterQueue, exclusive)",
+            "maxRedelivery, redeliveryDelayMs, deadLetterQueue, exclusive)",
             id="unknown-field-without-suggestion",
         ),
         pytest.param(
@@ -121,6 +121,11 @@ def test_json_and_yaml_mean_the_same() -> None:
             QUEUE + "spec: {maxRedelivery: 1}\n",
             "f.yaml:4:8: spec.maxRedelivery: 1 is not allowed: 0 (no limit), or 2 to 255",
             id="max-redelivery-1",
+        ),
+        pytest.param(
+            QUEUE + "spec: {redeliveryDelayMs: 14999}\n",
+            "f.yaml:4:8: spec.redeliveryDelayMs: must be 0 or from 15000 to 28800000",
+            id="redelivery-delay-too-short",
         ),
         pytest.param(
             QUEUE + "spec: {maxRedelivery: 256}\n",

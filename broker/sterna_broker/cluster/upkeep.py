@@ -151,5 +151,6 @@ def messages_of(row: dict[str, Any] | None) -> int:
 
 
 def _of_statistics(found: dict[str, Any]) -> int:
-    """With what was sent in transactions that are undecided: whoever commits it has it confirmed."""
-    return int(found.get("messages", 0)) + int(found.get("pending_messages", 0))
+    """With what waits to come again or was sent in undecided transactions: whoever commits it has it confirmed."""
+    parts = ("messages", "pending_messages", "redelivery_delayed_messages")
+    return sum(int(found.get(part, 0)) for part in parts)

@@ -7,6 +7,7 @@ silent, several entries are combined property by property:
 | property | several entries |
 |---|---|
 | expirationMs, maxMessages, maxBytes, maxRedelivery | the smallest that is a limit at all (0 is none) |
+| redeliveryDelayMs | the same |
 | prefetch | the largest number; `none` only if no entry has a number (EMS-DEST-A30) |
 | overflowPolicy | rejectIncoming, else discardOld, else default (EMS-DEST-A25) |
 | deadLetterQueue | the first by name |
@@ -115,7 +116,7 @@ def _first(name: str, own: dict[str, Any], parents: Parents) -> _Choice:
     return min(((entry[name], pattern) for pattern, entry in parents if name in entry), default=None)
 
 
-_QUEUE_ONLY = {"maxRedelivery", "deadLetterQueue", "exclusive"}
+_QUEUE_ONLY = {"maxRedelivery", "redeliveryDelayMs", "deadLetterQueue", "exclusive"}
 _RULES: dict[str, tuple[_Combine, Any]] = {
     "expirationMs": (_limit, None),
     "maxMessages": (_limit, 0),
@@ -123,6 +124,7 @@ _RULES: dict[str, tuple[_Combine, Any]] = {
     "overflowPolicy": (_overflow, "default"),
     "prefetch": (_prefetch, None),
     "maxRedelivery": (_limit, 0),
+    "redeliveryDelayMs": (_limit, 0),
     "deadLetterQueue": (_first, ""),
     "exclusive": (_flag, False),
     "store": (_agreed, FAILSAFE),

@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator
 from typing import Any
 
 import structlog
+from sterna_resources import names
 from sterna_resources.kinds import KINDS, suggestion
 
 from sterna_broker.cluster.desk import ClusterDesk
@@ -175,7 +176,9 @@ class Administration:
         """
         if self._desk is None:
             return
-        listed = f"{client_id}/{name}" if kind == "DurableSubscription" else name
+        listed = (
+            f"{client_id}/{name}" if kind == "DurableSubscription" else name.removeprefix(names.DELAYED_QUEUE_PREFIX)
+        )
         await self._found(kind, listed)
         self._check_here(kind, listed, None)
 

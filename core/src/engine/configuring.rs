@@ -6,7 +6,6 @@
 
 use super::engine::Engine;
 use super::errors::{Refused, of_state, refuse};
-use super::session::session_of;
 use super::tickets::name_excerpt;
 use crate::name::{DestinationName, Pattern};
 use crate::proto::ErrorCode;
@@ -401,55 +400,11 @@ impl Engine {
             .map_err(|error| of_state(&error))
     }
 
-    fn durable(&self, client_id: &str, name: &str) -> Option<SourceId> {
+    pub(super) fn durable(&self, client_id: &str, name: &str) -> Option<SourceId> {
         self.state
             .subscription(client_id, name)
             .filter(|found| found.durable)
             .map(|found| found.id)
-    }
-
-    /// Drops all messages of a queue, those being processed too. How many.
-    ///
-    /// # Errors
-    /// There is no such queue, or the store takes nothing more.
-    pub fn purge_queue(&mut self, name: &str) -> Result<u64, Refused> {
-        let Some(id) = self.state.destination(Kind::Queue, name).map(|found| found.id) else {
-            return Err(missing(Kind::Queue, name));
-        };
-        self.purge_source(id.source())
-    }
-
-    /// Drops what a source holds, and takes it from whoever was handed it.
-    fn purge_source(&mut self, source: SourceId) -> Result<u64, Refused> {
-        let held: Vec<(u64, u64)> = self
-            .state
-            .in_flight(source, |_| true)
-            .into_iter()
-            .filter_map(|sequence| Some((sequence, self.state.holder(source, sequence)?)))
-            .collect();
-        let purged = self
-            .state
-            .purge(source, "administrator")
-            .map_err(|error| of_state(&error))?;
-        for (sequence, holder) in held {
-            if let Some(consumer) = self.consumers.get_mut(&holder) {
-                consumer.withdraw(sequence);
-                self.wake_consumer(holder);
-            }
-            self.acknowledged(session_of(holder), 1);
-        }
-        Ok(purged)
-    }
-
-    /// Drops all messages of a durable subscription. How many.
-    ///
-    /// # Errors
-    /// There is no such subscription, or the store takes nothing more.
-    pub fn purge_durable(&mut self, client_id: &str, name: &str) -> Result<u64, Refused> {
-        let Some(source) = self.durable(client_id, name) else {
-            return Err(missing_durable(name));
-        };
-        self.purge_source(source)
     }
 
     /// What a destination holds and did; a topic's is the sum over its subscriptions.
@@ -529,6 +484,7 @@ pub struct Totals {
     pub bytes: u64,
     pub delivered_messages: u64,
     pub delayed_messages: u64,
+    pub redelivery_delayed_messages: u64,
     /// Sent in transactions that are open or prepared; not among the others.
     pub pending_messages: u64,
     pub producers: u32,
@@ -570,8 +526,10 @@ impl Totals {
     fn add(&mut self, engine: &Engine, id: SourceId) {
         let Some(source) = engine.state.source(id) else { return };
         let found = &source.statistics;
-        self.messages += found.messages;
-        self.bytes += found.bytes;
+        // What waits for its redelivery is told of by itself (EMS-DEST-A33).
+        self.messages += found.messages - found.returned_messages;
+        self.bytes += found.bytes - found.returned_bytes;
+        self.redelivery_delayed_messages += found.returned_messages;
         self.delivered_messages += found.in_flight_messages;
         self.delayed_messages += found.delayed_messages;
         self.pending_messages += found.pending_messages;
@@ -585,12 +543,12 @@ impl Totals {
     }
 }
 
-fn missing(kind: Kind, name: &str) -> Refused {
+pub(super) fn missing(kind: Kind, name: &str) -> Refused {
     let message = format!("There is no {kind} named {}.", name_excerpt(name));
     refuse(ErrorCode::NoSuchDestination, name_excerpt(name), message)
 }
 
-fn missing_durable(name: &str) -> Refused {
+pub(super) fn missing_durable(name: &str) -> Refused {
     let message = format!("There is no durable subscription named {}.", name_excerpt(name));
     refuse(ErrorCode::NoSuchSubscription, name_excerpt(name), message)
 }

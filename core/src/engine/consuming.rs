@@ -16,7 +16,7 @@ use crate::log::Position;
 use crate::proto::reply::Result as Answered;
 use crate::proto::{self, AcknowledgeMode, ErrorCode, OpenConsumer, SeenSet, server_frame};
 use crate::selector::Selector;
-use crate::state::{Cursor, Kind, Released, SourceId};
+use crate::state::{Cursor, Kind, Released, SourceId, View};
 use rustc_hash::FxHashSet;
 use std::sync::Arc;
 
@@ -98,7 +98,10 @@ impl Engine {
             source: taken.source,
             destination: taken.destination,
             cursor: Cursor::default(),
-            browsing: open.browse.then(|| self.state.browse_cursor(taken.source)),
+            browsing: open.browse.then(|| match taken.view {
+                View::Due => self.state.browse_cursor(taken.source),
+                view => self.state.browse_view(view),
+            }),
             owns_source: taken.owns_source,
             forget: super::output::forgets(mode),
             message_limit: 0,

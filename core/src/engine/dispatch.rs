@@ -231,7 +231,7 @@ impl Engine {
             return Handed::NoRoom;
         }
         let outgoing = if let Some(cursor) = &mut consumer.browsing {
-            match self.state.browse_next(source, cursor, consumer.selector.as_deref()) {
+            match self.state.browse_next(cursor, consumer.selector.as_deref()) {
                 BrowseNext::Found(sequence, delivered) => Outgoing { sequence, delivered },
                 BrowseNext::NeedsRead => return Handed::Reading,
                 BrowseNext::End => {

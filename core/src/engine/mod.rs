@@ -28,6 +28,7 @@ mod postponed;
 mod producer;
 mod producing;
 mod publishing;
+mod purging;
 mod receivers;
 mod reconfiguring;
 mod seen;

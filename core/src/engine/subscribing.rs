@@ -1,12 +1,13 @@
 //! What a consumer takes from: a queue, or a subscription that is made, found, joined or replaced for it.
 
+use super::configuring::missing;
 use super::engine::Engine;
 use super::errors::{Refused, of_state, over_limit, refuse};
 use super::tickets::{Purpose, Resolved, name_excerpt};
 use crate::name::Pattern;
 use crate::proto::{AcknowledgeMode, ErrorCode, OpenConsumer};
 use crate::selector::{Scope, Selector};
-use crate::state::{DestinationId, Kind, SourceId, State, SubscriptionDefinition};
+use crate::state::{DestinationId, Kind, SourceId, State, SubscriptionDefinition, VIEWED, View, Viewed};
 use std::sync::Arc;
 
 /// Longest name of a subscription, in bytes.
@@ -20,6 +21,8 @@ pub(super) struct Taken {
     pub(super) replaced: bool,
     /// The subscription selects while messages come in, so that the consumer has nothing to select.
     pub(super) selected: bool,
+    /// Which messages a browser sees.
+    pub(super) view: View,
 }
 
 impl Engine {
@@ -65,6 +68,11 @@ impl Engine {
                 "Only consumers of topics have this.",
             ));
         }
+        if open.browse
+            && let Some(viewed) = Viewed::of(name)
+        {
+            return self.take_view(viewed).map(Some);
+        }
         let purpose = if open.browse { Purpose::Browse } else { Purpose::Consume };
         let Resolved::Known(id) = self.resolve(key, Kind::Queue, name, purpose)? else {
             return Ok(None);
@@ -76,8 +84,28 @@ impl Engine {
             owns_source: false,
             replaced: false,
             selected: false,
+            view: View::Due,
         };
         Ok(Some(taken))
+    }
+
+    /// A browser sees what waits for its time (EMS-DEST-A33, A63).
+    fn take_view(&self, viewed: Viewed<'_>) -> Result<Taken, Refused> {
+        let view = match viewed {
+            Viewed::Returning => View::Returning,
+            Viewed::Delayed(kind, name) => {
+                let found = self.state.destination(kind, name);
+                View::Delayed(found.map(|found| found.id).ok_or_else(|| missing(kind, name))?)
+            }
+        };
+        Ok(Taken {
+            source: VIEWED,
+            destination: None,
+            owns_source: false,
+            replaced: false,
+            selected: false,
+            view,
+        })
     }
 
     /// Only the connection that made a temporary destination may take from it (EMS-DEST-A03).
@@ -138,6 +166,7 @@ impl Engine {
             owns_source: !durable && (!shared || !named),
             replaced: subscribed.replaced,
             selected: true,
+            view: View::Due,
         };
         Ok(Some(taken))
     }
@@ -240,6 +269,7 @@ impl Engine {
             owns_source: false,
             replaced: false,
             selected: false,
+            view: View::Due,
         })
     }
 }

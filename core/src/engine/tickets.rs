@@ -9,7 +9,7 @@ use super::errors::{Refused, refuse};
 use super::session::Verdict;
 use crate::name::DestinationName;
 use crate::proto::{ErrorCode, Hello};
-use crate::state::{DestinationId, Kind, Origin, Properties, SourceId};
+use crate::state::{DestinationId, Kind, Origin, Properties, SourceId, Viewed};
 
 /// Destinations whose properties one poll asks for.
 const PROPERTIES_MAX: usize = 256;
@@ -190,6 +190,10 @@ impl Engine {
                 format!("There is no {kind} named {name}."),
             )
         };
+        if kind == Kind::Queue && Viewed::of(name).is_some() {
+            let message = format!("{name} can be looked at; nothing is sent to it or taken from it.");
+            return Err(refuse(ErrorCode::NotAllowed, name_excerpt(name), message));
+        }
         if parsed.is_system() || parsed.is_temporary() {
             return Err(missing());
         }

@@ -312,6 +312,7 @@ pub(super) fn properties(object: &Value) -> Result<Properties, Refused> {
         overflow,
         prefetch: narrow("prefetch", number(object, "prefetch")?.unwrap_or(0))?,
         redelivery_max,
+        redelivery_delay_ms: number(object, "redeliveryDelayMs")?.unwrap_or(0),
         dead_letter: text(object, "deadLetterQueue"),
         exclusive: flag(object, "exclusive"),
         store: text(object, "store"),
@@ -342,6 +343,7 @@ fn shown(properties: &Properties) -> Value {
         object.insert("overflowPolicy".into(), json!(overflow));
         object.insert("prefetch".into(), json!(properties.prefetch));
         object.insert("maxRedelivery".into(), json!(properties.redelivery_max));
+        object.insert("redeliveryDelayMs".into(), json!(properties.redelivery_delay_ms));
         object.insert("deadLetterQueue".into(), json!(properties.dead_letter));
         object.insert("exclusive".into(), json!(properties.exclusive));
         let store = if properties.store.is_empty() {
@@ -449,6 +451,7 @@ fn totals_json(totals: &engine::Totals) -> Value {
     json!({
         "messages": totals.messages, "bytes": totals.bytes, "delivered_messages": totals.delivered_messages,
         "delayed_messages": totals.delayed_messages, "pending_messages": totals.pending_messages,
+        "redelivery_delayed_messages": totals.redelivery_delayed_messages,
         "producers": totals.producers, "consumers": totals.consumers,
         "subscriptions": totals.subscriptions, "published_total": totals.published_total,
         "published_bytes_total": totals.published_bytes_total, "delivered_total": totals.delivered_total,
@@ -497,7 +500,7 @@ pub(super) fn statistics(engine: &engine::Engine, commits: u64, failed: Option<&
         },
         "stores": stores, "connections": counts.connections, "sessions": counts.sessions,
         "producers": counts.producers, "consumers": counts.consumers, "queues": broker.queues,
-        "topics": broker.topics, "subscriptions": broker.subscriptions, "messages": broker.totals.messages,
+        "topics": broker.topics, "subscriptions": broker.subscriptions, "messages": broker.totals.messages + broker.totals.redelivery_delayed_messages,
         "pending_messages": broker.totals.pending_messages, "bytes": broker.totals.bytes,
         "published_total": broker.totals.published_total,
         "delivered_total": broker.totals.delivered_total, "acknowledged_total": broker.totals.acknowledged_total,

@@ -359,7 +359,8 @@ impl Cutting {
             | Item::RefusalsForgotten(_)
             | Item::Secret(_)
             | Item::NamesForgotten(_)
-            | Item::Exported(_) => Ok(()),
+            | Item::Exported(_)
+            | Item::Returning(_) => Ok(()),
         }
     }
 

@@ -17,6 +17,7 @@ use super::names::NameHead;
 use super::note::Note;
 use super::planted::Fault;
 use super::queue::{DELAYED, EXPIRES, Entry, GATED, IN_FLIGHT, MOVED, PRESERVE};
+use super::returning::ReturnHead;
 use super::source::{Moved, Source};
 use super::starts::StartHead;
 use super::tables::{Gate, Liveness, Tables};
@@ -56,6 +57,7 @@ impl Tables {
             kinds::PRODUCER_NAME => self.apply_name(&NameHead::decode(head)?),
             kinds::EXPORTED => self.exported = Some(Exported::decode(head)?),
             kinds::NOTE => drop(Note::decode(head)?),
+            kinds::RETURN => self.apply_return(&ReturnHead::decode(head)?),
             _ => return Err(HeadError::Kind(kind)),
         }
         Ok(())

@@ -35,6 +35,8 @@ pub mod kinds {
     pub const EXPORTED: u8 = 27;
     /// Something for audits.
     pub const NOTE: u8 = 28;
+    /// Messages that came back wait for their queue's redelivery delay.
+    pub const RETURN: u8 = 29;
 }
 
 /// Where a destination comes from (EMS-DEST-A03).

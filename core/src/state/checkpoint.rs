@@ -42,6 +42,15 @@ pub(super) struct CheckpointReading {
     names_forgotten: (BTreeSet<String>, bool),
 }
 
+impl CheckpointReading {
+    fn forget(&mut self, user: Option<String>) {
+        match user {
+            Some(user) => self.names_forgotten.0.extend([user]),
+            None => self.names_forgotten.1 = true,
+        }
+    }
+}
+
 impl State {
     /// Writes a checkpoint when enough was appended since the last.
     pub(super) fn checkpoint_if_due(&mut self) -> Result<(), AppendError> {
@@ -195,6 +204,9 @@ impl Tables {
         if let Some(exported) = self.exported {
             chunks.item(&Item::Exported(exported))?;
         }
+        for head in self.returning_heads() {
+            chunks.item(&Item::Returning(head))?;
+        }
         chunks.done.push(chunks.open);
         Ok(chunks.done)
     }
@@ -340,6 +352,7 @@ impl Tables {
             Item::Start { epoch, id } => self.starts.note(epoch, id),
             Item::Secret(secret) => self.starts.keep(secret),
             Item::Exported(exported) => self.exported = Some(exported),
+            Item::Returning(head) => self.apply_return(&head),
             Item::Name { head, sequence } => {
                 self.restore_name(&head, sequence);
                 reading.map(|reading| reading.names.insert((head.incarnation, head.destination)));
@@ -347,10 +360,7 @@ impl Tables {
             Item::NamesForgotten(user) => {
                 self.names.mark(user.as_deref());
                 if let Some(reading) = reading {
-                    match user {
-                        Some(user) => reading.names_forgotten.0.extend([user]),
-                        None => reading.names_forgotten.1 = true,
-                    }
+                    reading.forget(user);
                 }
             }
         }

@@ -9,6 +9,7 @@ use super::exported::Exported;
 use super::ids::{DestinationId, Kind, SourceId};
 use super::names::NameHead;
 use super::refusals::Ranges;
+use super::returning::ReturnHead;
 use super::starts::SECRET_BYTES;
 
 const VERSION: u8 = 1;
@@ -26,6 +27,7 @@ const SECRET: u8 = 10;
 const NAME: u8 = 11;
 const NAMES_FORGOTTEN: u8 = 12;
 const EXPORTED: u8 = 13;
+const RETURNING: u8 = 14;
 
 /// What stands before a chunk's items.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -138,6 +140,8 @@ pub enum Item {
     NamesForgotten(Option<String>),
     /// A cut was exported whole.
     Exported(Exported),
+    /// What waits for its redelivery until one time.
+    Returning(ReturnHead),
 }
 
 impl Item {
@@ -204,14 +208,14 @@ impl Item {
                 head.encode_fields(out);
                 put_number(out, *sequence);
             }
-            Self::NamesForgotten(user) => {
-                put_byte(out, NAMES_FORGOTTEN);
-                put_flag(out, user.is_some());
-                user.iter().for_each(|user| put_text(out, user));
-            }
+            Self::NamesForgotten(user) => put_forgotten(out, user.as_deref()),
             Self::Exported(exported) => {
                 put_byte(out, EXPORTED);
                 exported.encode_fields(out);
+            }
+            Self::Returning(head) => {
+                put_byte(out, RETURNING);
+                head.encode_fields(out)?;
             }
         }
         Ok(())
@@ -274,6 +278,7 @@ impl Item {
                 false => None,
             }),
             EXPORTED => Self::Exported(Exported::decode_fields(decoder)?),
+            RETURNING => Self::Returning(ReturnHead::decode_fields(decoder)?),
             _ => return Err(HeadError::Range("an item")),
         })
     }
@@ -282,6 +287,12 @@ impl Item {
 fn put_all(out: &mut Vec<u8>, tag: u8, numbers: &[u64]) {
     put_byte(out, tag);
     numbers.iter().for_each(|number| put_number(out, *number));
+}
+
+fn put_forgotten(out: &mut Vec<u8>, user: Option<&str>) {
+    put_byte(out, NAMES_FORGOTTEN);
+    put_flag(out, user.is_some());
+    user.iter().for_each(|user| put_text(out, user));
 }
 
 /// Whether a whole chunk can be read.

@@ -34,8 +34,7 @@ impl State {
         let Some(source) = self.tables.sources.get_mut(&id) else {
             return discarded;
         };
-        let mut messages = source.statistics.messages - source.statistics.delayed_messages;
-        let mut total = source.statistics.bytes - source.statistics.delayed_bytes;
+        let (mut messages, mut total) = source.statistics.counted();
         let added_bytes = bytes * added;
         while (messages_max > 0 && messages + added > messages_max)
             || (bytes_max > 0 && total + added_bytes > bytes_max)

@@ -10,6 +10,7 @@ pub use super::catalogue_record::{Decision, DestinationHead, SubscriptionHead, T
 pub use super::checkpoint_record::Item;
 pub use super::message_record::MessageHead;
 pub use super::note::{Note, Told};
+pub use super::returning::ReturnHead;
 pub use super::terminal_record::{MoveHead, TerminalHead};
 
 /// A record's head, decoded.
@@ -39,6 +40,8 @@ pub enum Event {
     Exported,
     /// Something for audits.
     Note(Note),
+    /// What came back waits.
+    Return,
 }
 
 impl Event {
@@ -65,6 +68,10 @@ impl Event {
                 Self::ProducerName
             }
             kinds::NOTE => Self::Note(Note::decode(head)?),
+            kinds::RETURN => {
+                ReturnHead::decode(head)?;
+                Self::Return
+            }
             kinds::EXPORTED => {
                 Exported::decode(head)?;
                 Self::Exported

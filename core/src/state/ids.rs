@@ -36,6 +36,9 @@ pub const UNLOGGED_ID: u64 = 1 << 62;
 /// `$sys.undelivered`, which is always there.
 pub const UNDELIVERED: DestinationId = DestinationId(1);
 
+/// Stands for what several sources hold together, to whoever looks at that: no source has this number.
+pub const VIEWED: SourceId = SourceId(2);
+
 /// The first number that the catalogue gives out; those below are for system destinations.
 pub const FIRST_ID: u64 = 16;
 

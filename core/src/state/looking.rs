@@ -1,33 +1,10 @@
-//! Looking without changing: who holds what, browsing in the order of delivery, figures for people.
+//! Looking without changing: who holds what, figures for people.
 
 use crate::log::{Position, Space};
-use crate::selector::Selector;
 
-use super::dispatching::Delivered;
 use super::facade::State;
 use super::ids::{SourceId, Tx};
-use super::queue::{DELAYED, EXPIRED, GATED};
-use super::volatile::is_volatile;
-
-/// Where a browser stands: priority by priority, by sequence within each.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct BrowseCursor {
-    priority: u8,
-    after: u64,
-    /// What came later is not looked at, so that browsing ends.
-    below: u64,
-}
-
-/// What a browser finds next.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum BrowseNext {
-    /// A message with its number.
-    Found(u64, Delivered),
-    /// The selector must look at a message that is being read; try again when a read is complete.
-    NeedsRead,
-    /// Everything has been looked at.
-    End,
-}
+use super::queue::EXPIRED;
 
 impl State {
     /// Where everything appended so far ends: it is durable when [`State::committed`] has come here.
@@ -128,59 +105,5 @@ impl State {
         id.and_then(|id| self.tables.transactions.get(id))
             .map(|open| open.acknowledged.clone())
             .unwrap_or_default()
-    }
-
-    /// A browser's place before the first message of a source.
-    #[must_use]
-    pub fn browse_cursor(&self, id: SourceId) -> BrowseCursor {
-        let below = self.tables.sources.get(&id).map_or(0, |source| source.next_sequence);
-        BrowseCursor {
-            priority: 9,
-            after: 0,
-            below,
-        }
-    }
-
-    /// The next message for a browser, whether it is in flight or not: committed, due, not expired.
-    pub fn browse_next(&mut self, id: SourceId, cursor: &mut BrowseCursor, selector: Option<&Selector>) -> BrowseNext {
-        loop {
-            let committed = self.tables.committed;
-            let Some(source) = self.tables.sources.get(&id) else {
-                return BrowseNext::End;
-            };
-            let entry = source.queue.iter_from(cursor.priority, cursor.after + 1).find(|entry| {
-                !entry.is(GATED | DELAYED | EXPIRED) && (is_volatile(entry.position) || entry.position < committed)
-            });
-            let Some(entry) = entry.copied().filter(|entry| entry.sequence < cursor.below) else {
-                if cursor.priority == 0 {
-                    return BrowseNext::End;
-                }
-                (cursor.priority, cursor.after) = (cursor.priority - 1, 0);
-                continue;
-            };
-            if let Some(selector) = selector {
-                match self.is_selected(id, &entry, selector) {
-                    Some(true) => {}
-                    Some(false) => {
-                        cursor.after = entry.sequence;
-                        continue;
-                    }
-                    None => return BrowseNext::NeedsRead,
-                }
-            }
-            cursor.after = entry.sequence;
-            let Some(source) = self.tables.sources.get(&id) else {
-                return BrowseNext::End;
-            };
-            let delivered = Delivered {
-                position: entry.position,
-                copy: entry.copy,
-                bytes: entry.bytes,
-                delivery_count: u32::from(entry.count) + 1,
-                redelivered: source.is_redelivered(&entry),
-                reason: source.moved.get(&entry.sequence).map(|moved| moved.reason),
-            };
-            return BrowseNext::Found(entry.sequence, delivered);
-        }
     }
 }

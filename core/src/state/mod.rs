@@ -9,7 +9,7 @@
 //! `checkpoint_record`, all of them in `records`; `queue`
 //! (entries), `source`, `timers`, `producers`, `refusals`, `names`, `starts`, `volatile` with `spill`; `properties`, `bridge`, `catalogue`, `destroyed`; `transaction`;
 //! `tables` with `apply`, `deciding`, `checkpoint`, `rewriting`; and the `facade` with `publishing`, `ending`, `dispatching`,
-//! `acknowledging`, `transacting`, `administration`, `looking`, `upkeep`, `recovered`, `dump`.
+//! `acknowledging`, `transacting`, `administration`, `looking`, `browsing`, `returning`, `upkeep`, `recovered`, `dump`.
 //!
 //! Invariants
 //! - A reference is logged before anybody is told of it, and delivered only when its record is committed.
@@ -21,6 +21,7 @@ mod acknowledging;
 mod administration;
 mod apply;
 mod bridge;
+mod browsing;
 mod catalogue;
 mod catalogue_record;
 mod checkpoint;
@@ -51,6 +52,7 @@ pub mod ranges;
 mod records;
 mod recovered;
 mod refusals;
+mod returning;
 mod rewriting;
 mod room;
 mod selecting;
@@ -74,6 +76,7 @@ mod tests;
 pub use acknowledging::Acknowledged;
 pub use administration::{Subscribed, SubscriptionDefinition};
 pub use bridge::{Bridge, BridgeTarget};
+pub use browsing::{BrowseCursor, BrowseNext, RETURNING_NAME, View, Viewed};
 pub use catalogue::{Catalogue, Destination, Subscription, UNDELIVERED_NAME, Unwanted};
 pub use catalogue_record::Origin;
 pub use codec::HeadError;
@@ -83,8 +86,7 @@ pub use dispatching::{Browsed, Delivered, Next, Payload, Released, StoredMessage
 pub use error::{PublishError, StateError};
 pub use exported::{Exported, MANIFEST_HASH_BYTES};
 pub use facade::{State, StateOptions, Totals};
-pub use ids::{DestinationId, Kind, Now, SourceId, Tx, UNDELIVERED, XID_PART_BYTES_MAX, Xid};
-pub use looking::{BrowseCursor, BrowseNext};
+pub use ids::{DestinationId, Kind, Now, SourceId, Tx, UNDELIVERED, VIEWED, XID_PART_BYTES_MAX, Xid};
 pub use message_record::{MessageCopy, MessageHead, Reference};
 pub use names::{NameError, Named, PRODUCER_NAME_CHARS_MAX};
 pub use note::{Loss, Note, Told};

@@ -28,6 +28,8 @@ pub struct Properties {
     pub prefetch: u32,
     /// Queues: most deliveries that count, of one message; 0: unlimited.
     pub redelivery_max: u8,
+    /// Queues: how long a message that was delivered and came back waits before it is delivered again; 0: not at all.
+    pub redelivery_delay_ms: u64,
     /// Queues: the queue that gets what expires here, or is delivered as often as allowed; empty: as the sender says.
     pub dead_letter: String,
     /// Queues: one consumer gets everything.
@@ -47,6 +49,7 @@ impl Default for Properties {
             overflow: OverflowPolicy::Default,
             prefetch: 5,
             redelivery_max: 0,
+            redelivery_delay_ms: 0,
             dead_letter: String::new(),
             exclusive: false,
             store: String::new(),

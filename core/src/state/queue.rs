@@ -32,6 +32,9 @@ pub const EXPIRED: u16 = 64;
 /// Came here by a move; the source keeps why.
 pub const MOVED: u16 = 128;
 
+/// Was delivered, came back, and waits for its queue's redelivery delay; DELAYED as well. The source keeps until when.
+pub const RETURNED: u16 = 256;
+
 #[cfg(test)]
 thread_local! {
     /// How many numbers were looked at to find what is in flight within ranges.

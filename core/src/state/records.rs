@@ -8,6 +8,7 @@ use super::exported::Exported;
 use super::message_record::MessageHead;
 use super::names::NameHead;
 use super::note::Note;
+use super::returning::ReturnHead;
 use super::starts::StartHead;
 use super::terminal_record::{MoveHead, TerminalHead};
 
@@ -28,6 +29,7 @@ pub fn check(kind: u8, head: &[u8]) -> Result<(), HeadError> {
         kinds::PRODUCER_NAME => NameHead::decode(head).map(|_| ()),
         kinds::EXPORTED => Exported::decode(head).map(|_| ()),
         kinds::NOTE => Note::decode(head).map(|_| ()),
+        kinds::RETURN => ReturnHead::decode(head).map(|_| ()),
         kinds::CHECKPOINT => checkpoint_record::check(head),
         _ => Err(HeadError::Kind(kind)),
     }
@@ -39,7 +41,10 @@ pub fn check(kind: u8, head: &[u8]) -> Result<(), HeadError> {
 /// # Errors
 /// What is wrong with it.
 pub fn check_appended(kind: u8, head: &[u8]) -> Result<(), HeadError> {
-    let is_frequent = matches!(kind, kinds::MESSAGE | kinds::TERMINAL | kinds::WATERMARK);
+    let is_frequent = matches!(
+        kind,
+        kinds::MESSAGE | kinds::TERMINAL | kinds::WATERMARK | kinds::RETURN
+    );
     if is_frequent && !cfg!(debug_assertions) {
         return Ok(());
     }

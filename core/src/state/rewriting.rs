@@ -33,6 +33,7 @@ impl Rewriter for Tables {
             | kinds::PRODUCER_NAME
             | kinds::EXPORTED
             | kinds::NOTE
+            | kinds::RETURN
                 if superseded =>
             {
                 Rewrite::Drop

@@ -36,10 +36,7 @@ pub(super) fn room(source: &Source, properties: &Properties, (bytes, others): (u
     let (messages, total) = if delayed {
         (totals.delayed_messages, totals.delayed_bytes)
     } else {
-        (
-            totals.messages - totals.delayed_messages,
-            totals.bytes - totals.delayed_bytes,
-        )
+        totals.counted()
     };
     let over_messages = *messages_max > 0 && messages + totals.pending_messages + others + 1 > *messages_max;
     let over_bytes = *bytes_max > 0 && total + totals.pending_bytes + bytes * (others + 1) > *bytes_max;

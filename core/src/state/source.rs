@@ -15,7 +15,7 @@ use crate::log::Position;
 
 use super::ids::{DestinationId, SourceId};
 use super::properties::{FAILSAFE, StoreIndex};
-use super::queue::{DELAYED, EXPIRED, Entry, GATED, IN_FLIGHT, Queue};
+use super::queue::{DELAYED, EXPIRED, Entry, GATED, IN_FLIGHT, Queue, RETURNED};
 use super::terminal_record::Reason;
 use super::volatile::is_volatile;
 
@@ -33,10 +33,14 @@ pub struct SourceStatistics {
     pub in_flight_messages: u64,
     /// Their bytes.
     pub in_flight_bytes: u64,
-    /// Of all, not due yet.
+    /// Of all, not due yet because their senders want it so.
     pub delayed_messages: u64,
     /// Their bytes.
     pub delayed_bytes: u64,
+    /// Of all, waiting for the queue's redelivery delay.
+    pub returned_messages: u64,
+    /// Their bytes.
+    pub returned_bytes: u64,
     /// Sent in transactions that are still open; not among the others.
     pub pending_messages: u64,
     /// Their bytes.
@@ -60,6 +64,16 @@ pub struct SourceStatistics {
 }
 
 impl SourceStatistics {
+    /// Messages that count towards the limits, with their bytes: neither delayed nor held back after a delivery
+    /// (EMS-DEST-A33, A63).
+    #[must_use]
+    pub const fn counted(&self) -> (u64, u64) {
+        (
+            self.messages - self.delayed_messages - self.returned_messages,
+            self.bytes - self.delayed_bytes - self.returned_bytes,
+        )
+    }
+
     /// Begins to count anew; what it holds stays.
     pub(super) fn begin(&mut self) {
         *self = Self {
@@ -96,6 +110,15 @@ pub struct Moved {
     pub origin: DestinationId,
     /// The move's record; [`Position::ZERO`] for a volatile message.
     pub record: Position,
+}
+
+/// Until when a message that came back is held back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Returned {
+    /// By the wall clock, as its record says.
+    pub until_ms: u64,
+    /// By the monotonic clock, which decides while the process runs.
+    pub ready_ms: u64,
 }
 
 /// Where a consumer with a selector stands: what lies before has been looked at.
@@ -139,6 +162,8 @@ pub struct Source {
     pub(super) awaiting: bool,
     pub(super) dirty: bool,
     pub(super) moved: FxHashMap<u64, Moved>,
+    /// What waits for the redelivery delay, by sequence.
+    pub(super) returning: FxHashMap<u64, Returned>,
     /// Header parts of messages for selectors (EMS-CLI-A20), by sequence.
     pub(super) headers: FxHashMap<u64, Box<[u8]>>,
     returned: VecDeque<(u8, u64)>,
@@ -179,6 +204,7 @@ impl Source {
             awaiting: false,
             dirty: false,
             moved: FxHashMap::default(),
+            returning: FxHashMap::default(),
             headers: FxHashMap::default(),
             returned: VecDeque::new(),
             returns: 0,
@@ -273,23 +299,40 @@ impl Source {
         let bytes = u64::from(entry.bytes);
         self.statistics.messages += 1;
         self.statistics.bytes += bytes;
-        if entry.is(DELAYED) {
-            self.statistics.delayed_messages += 1;
-            self.statistics.delayed_bytes += bytes;
-        }
+        self.account_delayed(entry, true);
     }
 
     pub(super) fn account_out(&mut self, entry: &Entry) {
         let bytes = u64::from(entry.bytes);
         self.statistics.messages -= 1;
         self.statistics.bytes -= bytes;
-        if entry.is(DELAYED) {
-            self.statistics.delayed_messages -= 1;
-            self.statistics.delayed_bytes -= bytes;
+        self.account_delayed(entry, false);
+        if entry.is(RETURNED) {
+            self.returning.remove(&entry.sequence);
         }
         if entry.is(IN_FLIGHT) {
             self.statistics.in_flight_messages -= 1;
             self.statistics.in_flight_bytes -= bytes;
+        }
+    }
+
+    /// An entry that is not due begins or ends to be one of those.
+    pub(super) fn account_delayed(&mut self, entry: &Entry, begins: bool) {
+        if !entry.is(DELAYED) {
+            return;
+        }
+        let statistics = &mut self.statistics;
+        let (messages, bytes) = if entry.is(RETURNED) {
+            (&mut statistics.returned_messages, &mut statistics.returned_bytes)
+        } else {
+            (&mut statistics.delayed_messages, &mut statistics.delayed_bytes)
+        };
+        if begins {
+            *messages += 1;
+            *bytes += u64::from(entry.bytes);
+        } else {
+            *messages -= 1;
+            *bytes -= u64::from(entry.bytes);
         }
     }
 }

@@ -110,11 +110,9 @@ impl State {
         });
         let over = |max: u64, now: u64| if max > 0 { now.saturating_sub(max) } else { 0 };
         let properties = &destination.properties;
-        let over_messages = over(
-            properties.messages_max,
-            totals.messages - totals.delayed_messages + count,
-        );
-        let over_bytes = over(properties.bytes_max, totals.bytes - totals.delayed_bytes + bytes);
+        let (counted, counted_bytes) = totals.counted();
+        let over_messages = over(properties.messages_max, counted + count);
+        let over_bytes = over(properties.bytes_max, counted_bytes + bytes);
         // Those that wait go first, then what comes in.
         let (mut discarded, mut freed) = (0, 0);
         let mut waiting = source.queue.waiting_by_age();
@@ -281,6 +279,8 @@ impl State {
             if maximum > 0 && entry.count >= maximum && !entry.is(EXPIRED) {
                 // Without room for its record it stays where it is, and is put aside at its next return.
                 let _ = self.put_aside(source, priority, &entry, Reason::MaxRedelivery);
+            } else if !entry.is(EXPIRED) {
+                self.hold_back(source, &entry);
             }
         }
         Ok(())

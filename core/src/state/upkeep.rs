@@ -10,7 +10,7 @@ use super::error::StateError;
 use super::facade::State;
 use super::ids::{DestinationId, SourceId};
 use super::properties::OverflowPolicy;
-use super::queue::{DELAYED, EXPIRED, Entry, GATED, IN_FLIGHT};
+use super::queue::{DELAYED, EXPIRED, Entry, GATED, IN_FLIGHT, RETURNED};
 use super::spill::{SpillRead, SpillReadDone, SpillWork, SpillWorkDone};
 use super::tables::Tables;
 use super::terminal_record::{Reason, TERMINAL_MESSAGES_MAX};
@@ -202,7 +202,16 @@ impl State {
         let Some(source) = self.tables.sources.get_mut(&id) else {
             return;
         };
-        let waiting = source.statistics.messages - source.statistics.delayed_messages;
+        let now_ms = self.tables.now.monotonic_ms;
+        if source
+            .returning
+            .get(&sequence)
+            .is_some_and(|returned| returned.ready_ms > now_ms)
+        {
+            // It came back, and there is another timer for that.
+            return;
+        }
+        let (waiting, _) = source.statistics.counted();
         let Some(entry) = source
             .queue
             .get_mut(priority, sequence)
@@ -211,18 +220,21 @@ impl State {
         else {
             return;
         };
-        entry.flags &= !DELAYED;
+        let before = *entry;
+        entry.flags &= !(DELAYED | RETURNED);
         let entry = *entry;
-        source.statistics.delayed_messages -= 1;
-        source.statistics.delayed_bytes -= u64::from(entry.bytes);
-        let is_full = source
-            .destination
-            .and_then(|id| self.tables.catalogue.destination(id))
-            .is_some_and(|queue| {
-                queue.properties.overflow == OverflowPolicy::RejectIncoming
-                    && queue.properties.messages_max > 0
-                    && waiting >= queue.properties.messages_max
-            });
+        source.account_delayed(&before, false);
+        source.returning.remove(&sequence);
+        // What was in the queue before finds its place there again, whatever came meanwhile.
+        let is_full = !before.is(RETURNED)
+            && source
+                .destination
+                .and_then(|id| self.tables.catalogue.destination(id))
+                .is_some_and(|queue| {
+                    queue.properties.overflow == OverflowPolicy::RejectIncoming
+                        && queue.properties.messages_max > 0
+                        && waiting >= queue.properties.messages_max
+                });
         if is_full && !entry.is(IN_FLIGHT) && self.put_aside(id, priority, &entry, Reason::Discarded).is_ok() {
             return;
         }

@@ -88,7 +88,8 @@ async def _held(client: admin.Admin, kind: str, names: list[str]) -> int:
     held = 0
     for name in names:
         try:
-            held += (await client.resource(kind, name)).statistics.messages
+            found = (await client.resource(kind, name)).statistics
+            held += found.messages + found.redelivery_delayed_messages
         except ExistenceError as error:
             if not _is_absence(error):
                 raise

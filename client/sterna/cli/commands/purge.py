@@ -4,11 +4,15 @@ from typing import Annotated
 
 import typer
 
+from sterna import admin
 from sterna.cli import asking, options
 from sterna.cli.destinations import resource_kind, spoken
 from sterna.cli.output import Column, Format, print_rows
 from sterna.cli.running import run as run_loop
 from sterna.cli.servers import THIS_MACHINE, Server
+
+# What waits for its delivery delay is purged by its queue's name behind this.
+_DELAYED = "$sys.delayed.q."
 
 EXAMPLES = options.examples("sterna purge queue orders", "sterna purge durable audit --client-id auditor --yes")
 
@@ -37,13 +41,21 @@ async def _purge(
 ) -> None:
     async with server.admin(timeout=timeout) as client:
         if not yes:
-            held = (await client.resource(kind, durable_key(kind, name, client_id))).statistics.messages
+            held = await _held(client, kind, name, client_id)
             asking.confirm(f"Drop {held:,} messages of {spoken(kind)} {name}?", yes=yes)
         if kind == "Queue":
             messages = await client.purge_queue(name)
         else:
             messages = await client.purge_durable(name, client_id=client_id)
     print_rows([{"kind": kind, "name": name, "messages": messages}], _COLUMNS, output, single=True)
+
+
+async def _held(client: admin.Admin, kind: str, name: str, client_id: str) -> int:
+    """How many messages would go: all that it has, also what waits to come again; or, by that name, what is delayed."""
+    if kind == "Queue" and name.startswith(_DELAYED):
+        return (await client.resource(kind, name.removeprefix(_DELAYED))).statistics.delayed_messages
+    found = (await client.resource(kind, durable_key(kind, name, client_id))).statistics
+    return found.messages + found.redelivery_delayed_messages
 
 
 def durable_key(kind: str, name: str, client_id: str) -> str:

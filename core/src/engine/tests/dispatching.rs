@@ -320,7 +320,7 @@ fn a_message_that_the_disk_cannot_read_is_put_aside_with_its_reason_and_the_othe
     assert_eq!(aside.len(), 1);
     assert_eq!(aside[0].position, place);
     let mut cursor = bench.engine().state().browse_cursor(undelivered);
-    let found = bench.engine().state_mut().browse_next(undelivered, &mut cursor, None);
+    let found = bench.engine().state_mut().browse_next(&mut cursor, None);
     assert!(
         matches!(found, crate::state::BrowseNext::Found(_, seen) if seen.reason == Some(crate::state::Reason::Damaged)),
         "{found:?}"

@@ -23,6 +23,7 @@ mod records;
 mod recovery;
 mod refusals;
 mod responders;
+mod returning;
 mod rooms;
 mod round_trips;
 mod shipping;

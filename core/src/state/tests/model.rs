@@ -44,6 +44,8 @@ struct Kept {
     ready_ms: u64,
     volatile: bool,
     in_flight: bool,
+    /// It waits because it came back.
+    returned: bool,
     count: u32,
     was_delivered: bool,
 }
@@ -79,12 +81,13 @@ impl Model {
 }
 
 #[expect(clippy::too_many_lines, reason = "one arm for each kind of step")]
-fn agree(steps: &[Step]) {
+fn agree(steps: &[Step], redelivery_delay_ms: u64) {
     let mut bench = Bench::new();
     let queue = bench.queue(
         "orders",
         Properties {
             redelivery_max: REDELIVERY_MAX as u8,
+            redelivery_delay_ms,
             ..Properties::default()
         },
     );
@@ -117,6 +120,7 @@ fn agree(steps: &[Step]) {
                     ready_ms: model.now_ms + delay_ms,
                     volatile: *volatile,
                     in_flight: false,
+                    returned: false,
                     count: 0,
                     was_delivered: false,
                 });
@@ -158,6 +162,9 @@ fn agree(steps: &[Step]) {
                     assert_eq!(released, if gone { Released::Destroyed } else { Released::Returned });
                     if gone {
                         model.messages.remove(index);
+                    } else if *seen && redelivery_delay_ms > 0 {
+                        kept.ready_ms = model.now_ms + redelivery_delay_ms;
+                        kept.returned = true;
                     }
                 }
             }
@@ -187,15 +194,23 @@ fn agree(steps: &[Step]) {
         let statistics = bench.state().source(source).unwrap().statistics;
         assert_eq!(statistics.messages, model.messages.len() as u64);
         assert_eq!(statistics.in_flight_messages, model.in_flight().len() as u64);
+        let waits = |one: &&Kept| !one.in_flight && one.ready_ms > model.now_ms;
+        let waiting = model.messages.iter().filter(waits);
+        let (returned, delayed): (Vec<_>, Vec<_>) = waiting.partition(|one| one.returned);
+        assert_eq!(statistics.returned_messages, returned.len() as u64);
+        assert_eq!(statistics.delayed_messages, delayed.len() as u64);
     }
 }
 
 proptest! {
     #![proptest_config(cases(64))]
 
-    // covers: EMS-DEST-A01, EMS-MSG-A15
+    // covers: EMS-DEST-A01, EMS-DEST-A32, EMS-MSG-A15
     #[test]
-    fn a_queue_and_its_model_agree(steps in proptest::collection::vec(step(), 1..80)) {
-        agree(&steps);
+    fn a_queue_and_its_model_agree(
+        steps in proptest::collection::vec(step(), 1..80),
+        redelivery_delay_ms in prop_oneof![Just(0_u64), 1_u64..100],
+    ) {
+        agree(&steps, redelivery_delay_ms);
     }
 }

@@ -72,6 +72,42 @@ fn nothing_is_discarded_for_a_message_that_finds_no_room_itself() {
     assert_eq!(bench.texts(rolling.source()), ["a", "b"]);
 }
 
+#[test]
+fn what_comes_back_and_waits_leaves_the_room_that_is_kept_for_taking_out() {
+    const DELAY_MS: u64 = 20_000;
+    let mut bench = Bench::new();
+    let queue = bench.queue(
+        "orders",
+        Properties {
+            redelivery_delay_ms: DELAY_MS,
+            ..Properties::default()
+        },
+    );
+    bench.disk.set_faults(Faults {
+        space_bytes: Some(2_000_000),
+        ..Faults::default()
+    });
+    let sent = fill(&mut bench, queue);
+    for _ in 0..50 {
+        while let Some((_, sequence, _)) = bench.take(queue.source()) {
+            assert_eq!(
+                bench.state().release(queue.source(), sequence, true),
+                Released::Returned
+            );
+        }
+        let statistics = bench.state().source(queue.source()).unwrap().statistics;
+        assert_eq!(statistics.returned_messages, sent);
+        bench.settle();
+        bench.advance(DELAY_MS);
+    }
+    let mut taken = 0;
+    while let Some((_, sequence, _)) = bench.take(queue.source()) {
+        bench.acknowledge_alone(queue.source(), sequence).unwrap();
+        taken += 1;
+    }
+    assert_eq!(taken, sent);
+}
+
 /// A store that is full of small messages which came many to a write.
 fn full_of_small_ones(space_bytes: u64) -> (Bench, DestinationId, u64) {
     let mut bench = Bench::new();

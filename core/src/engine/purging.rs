@@ -1,0 +1,74 @@
+//! Purging: dropping what a queue, a durable subscription, or a name under which delayed messages are seen holds.
+
+use super::configuring::{missing, missing_durable};
+use super::engine::Engine;
+use super::errors::{Refused, of_state, refuse};
+use super::session::session_of;
+use super::tickets::name_excerpt;
+use crate::proto::ErrorCode;
+use crate::state::{Kind, SourceId, Viewed};
+
+impl Engine {
+    /// Drops all messages of a queue, those being processed too. How many.
+    ///
+    /// # Errors
+    /// There is no such queue, or the store takes nothing more.
+    pub fn purge_queue(&mut self, name: &str) -> Result<u64, Refused> {
+        if let Some(viewed) = Viewed::of(name) {
+            return self.purge_viewed(name, viewed);
+        }
+        let Some(id) = self.state.destination(Kind::Queue, name).map(|found| found.id) else {
+            return Err(missing(Kind::Queue, name));
+        };
+        self.purge_source(id.source())
+    }
+
+    /// Drops what is seen under a name that is no destination, where that can be dropped.
+    fn purge_viewed(&mut self, name: &str, viewed: Viewed<'_>) -> Result<u64, Refused> {
+        let instead = match viewed {
+            Viewed::Delayed(Kind::Queue, queue) => {
+                let found = self.state.destination(Kind::Queue, queue).map(|found| found.id);
+                let id = found.ok_or_else(|| missing(Kind::Queue, queue))?;
+                let purged = self.state.purge_delayed(id, "administrator");
+                return purged.map_err(|error| of_state(&error));
+            }
+            Viewed::Delayed(Kind::Topic, _) => "Purge the topic's durable subscriptions.",
+            Viewed::Returning => "Purge the queues that its messages are of.",
+        };
+        let message = format!("{} cannot be purged. {instead}", name_excerpt(name));
+        Err(refuse(ErrorCode::NotAllowed, name_excerpt(name), message))
+    }
+
+    /// Drops what a source holds, and takes it from whoever was handed it.
+    fn purge_source(&mut self, source: SourceId) -> Result<u64, Refused> {
+        let held: Vec<(u64, u64)> = self
+            .state
+            .in_flight(source, |_| true)
+            .into_iter()
+            .filter_map(|sequence| Some((sequence, self.state.holder(source, sequence)?)))
+            .collect();
+        let purged = self
+            .state
+            .purge(source, "administrator")
+            .map_err(|error| of_state(&error))?;
+        for (sequence, holder) in held {
+            if let Some(consumer) = self.consumers.get_mut(&holder) {
+                consumer.withdraw(sequence);
+                self.wake_consumer(holder);
+            }
+            self.acknowledged(session_of(holder), 1);
+        }
+        Ok(purged)
+    }
+
+    /// Drops all messages of a durable subscription. How many.
+    ///
+    /// # Errors
+    /// There is no such subscription, or the store takes nothing more.
+    pub fn purge_durable(&mut self, client_id: &str, name: &str) -> Result<u64, Refused> {
+        let Some(source) = self.durable(client_id, name) else {
+            return Err(missing_durable(name));
+        };
+        self.purge_source(source)
+    }
+}
