@@ -8,9 +8,10 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from sterna_operator.clusters import Clusters
 from sterna_operator.conditions import READY, find, parse_timestamp
+from sterna_operator.kinds.audit_status import CLEAN, STALE
 from sterna_operator.kinds.cluster_certificate import days_left
 from sterna_operator.kube import Kube
-from sterna_operator.objects import CLUSTER, Objects
+from sterna_operator.objects import AUDIT_JOB, CLUSTER, Objects
 from sterna_operator.ownership import Ownership
 from sterna_operator.secrets import Secrets
 from sterna_operator.watching import WatchClock
@@ -96,6 +97,7 @@ class _Gathered:
         yield GaugeMetricFamily("sterna_operator_objects", "Objects that are known", len(self._objects))
         yield GaugeMetricFamily("sterna_operator_secret_watches", "Secrets that are watched", len(self._secrets))
         yield from self._of_clusters()
+        yield from self._of_audits()
         others = len(self._ownership.others)
         yield GaugeMetricFamily("sterna_operator_clusters_of_others", "Clusters that another operator has", others)
         age = GaugeMetricFamily("sterna_operator_watch_age_seconds", "Since a watch was heard of", labels=["path"])
@@ -145,3 +147,16 @@ class _Gathered:
                 ends.add_metric(names, ends_ms / 1000)
                 left.add_metric(names, days_left(ends_ms, int(time.time() * 1000)))
         yield from (wanted, serving, ready, ends, left)
+
+    def _of_audits(self) -> Iterator[Metric]:
+        """What the conditions of each AuditJob say, as figures."""
+        labels = ["namespace", "audit"]
+        text = "1: the last run of an AuditJob that came to a verdict found something violated"
+        violated = GaugeMetricFamily("sterna_operator_audit_violated", text, labels=labels)
+        text = "1: an AuditJob has had no verdict for two periods of its schedule"
+        stale = GaugeMetricFamily("sterna_operator_audit_stale", text, labels=labels)
+        for key in self._objects.keys(AUDIT_JOB):
+            status, names = (self._objects.get(key) or {}).get("status") or {}, [key.namespace, key.name]
+            violated.add_metric(names, int(find(status, CLEAN).get("status") == "False"))
+            stale.add_metric(names, int(find(status, STALE).get("status") == "True"))
+        yield from (violated, stale)

@@ -20,6 +20,7 @@ BOARD = json.loads((FILES / "dashboard.json").read_text())
 pytestmark = pytest.mark.usefixtures("tier_broker")
 
 _CLUSTER = '{namespace="m",cluster="orders"}'
+_AUDIT = '{namespace="m",audit="nightly"}'
 _BROKER = '{namespace="m",pod="orders-broker-0"}'
 _QUEUE = '{namespace="m",pod="orders-broker-0",kind="Queue",name="q"}'
 _WAITING = '{namespace="s",pod="o",priority="user_change"}'
@@ -41,6 +42,14 @@ CASES: dict[str, tuple[Series, Series]] = {
             f"sterna_operator_cluster_brokers{_CLUSTER}": "3x120",
             f"sterna_operator_cluster_brokers_serving{_CLUSTER}": "1x120",
         },
+    ),
+    "SternaAuditViolated": (
+        {f"sterna_operator_audit_violated{_AUDIT}": "0x100 1x20"},
+        {f"sterna_operator_audit_violated{_AUDIT}": "1x100 0x20"},
+    ),
+    "SternaAuditStale": (
+        {f"sterna_operator_audit_stale{_AUDIT}": "0x60 1x60"},
+        {f"sterna_operator_audit_stale{_AUDIT}": "0x117 1x3"},
     ),
     "SternaCertificateEndsSoon": (
         {f"sterna_operator_certificate_days_left{_CLUSTER}": "13x120"},

@@ -34,7 +34,7 @@ def _minutes_ago(minutes: int) -> tuple[int, int]:
 
 async def test_an_audit_job_from_its_making_over_a_loss_to_a_clean_run(stage: Stage, operator: MakeOperator) -> None:
     world = stage.world
-    operator(**FLAGS)
+    running = operator(**FLAGS)
     world.apply("AuditJob", "nightly", AUDIT)
     await world.ready("AuditJob", "nightly")
     assert (await stage.condition("AuditJob", "nightly", "Clean", "Unknown", "NoVerdict"))["message"]
@@ -49,6 +49,9 @@ async def test_an_audit_job_from_its_making_over_a_loss_to_a_clean_run(stage: St
     lost = await stage.run(cron_job, minute, violated(f"nightly-{minute}", ended_ms), 8, reason="Error")
     said = await stage.condition("AuditJob", "nightly", "Clean", "False", "Violated")
     assert "conservation: lost: orders ID:b0.7" in said["message"]
+    labels = f'{{audit="nightly",namespace="{world.namespace}"}}'
+    shown = world.metrics(running.address)
+    assert (shown[f"sterna_operator_audit_violated{labels}"], shown[f"sterna_operator_audit_stale{labels}"]) == (1, 0)
     assert (world.get("AuditJob", "nightly") or {})["status"]["lastRun"]["counts"]["violated"] == 2
 
     clean = await stage.run(cron_job, minute + 60, result(f"nightly-{minute + 60}", "ok", ended_ms + 3_600_000))

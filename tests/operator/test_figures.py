@@ -12,6 +12,7 @@ import sterna
 from sterna_operator.metrics import Metrics
 
 from tests.charts.test_alerts import RULES, expressions
+from tests.operator.audit_objects import AUDIT
 from tests.operator.conftest import MakeOperator
 from tests.operator.pairs import pair
 from tests.operator.worlds import World
@@ -87,12 +88,15 @@ async def test_whatever_alerts_and_board_ask_for_is_there(world: World, operator
         broker.start()
         world.queue("orders")
         world.apply("Topic", "news", {})
+        world.apply("AuditJob", "nightly", AUDIT)
         for kind, name in (("Queue", "orders"), ("Topic", "news")):
             await world.ready(kind, name)
         async with sterna.connect(f"sterna://{broker.address}") as connection:
             await connection.send("orders", "one")
         days = f'sterna_operator_certificate_days_left{{cluster="mq",namespace="{world.namespace}"}}'
         await eventually(lambda: days in world.metrics(running.address), timeout_s=30.0)
+        audit = f'sterna_operator_audit_stale{{audit="nightly",namespace="{world.namespace}"}}'
+        await eventually(lambda: audit in world.metrics(running.address), timeout_s=30.0)
         pages = [_page(address) for address in (f"http://{running.address}", broker.monitor)]
     known = figures("\n".join(pages))
     # It is there from the first failure on.
