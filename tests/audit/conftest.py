@@ -56,7 +56,9 @@ def spark(tier_spark: None) -> Iterator[SparkSession]:
         for name, value in BUCKET_KEYS.items():
             patch.setenv(name, value)
         # What runs once is not worth the second compiler's time.
-        quick = {"spark.log.level": "ERROR", "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
+        # Without that its room for compiled code is a fifth of the usual: full, all that follows is interpreted.
+        java = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
+        quick = {"spark.log.level": "ERROR", "spark.driver.extraJavaOptions": java}
         running = session("local[2]", memory="1g", settings=quick)
     yield running
     running.stop()

@@ -214,6 +214,27 @@ def _of_state(chosen: Chosen) -> dict[str, Fault]:
             "sequence-not-given",
             {"source": new["source"]},
         ),
+        **_of_marks(chosen),
+    }
+
+
+def _of_marks(chosen: Chosen) -> dict[str, Fault]:
+    rows = chosen.base.rows
+    marks, before = ({row["source"]: row for row in rows("state", "sources", cut)} for cut in (AT, AT - 1))
+    raised = next(row for row in rows("events", "watermarks") if row["source"] in marks and row["below"] > 1)
+    old = next(row for source, row in before.items() if source in marks)
+    return {
+        "watermark-lags": Fault(
+            {(AT, "state", "sources"): altered(marks[raised["source"]], watermark=raised["below"] - 1)},
+            "watermark-behind",
+            {"source": raised["source"]},
+        ),
+        # As if the broker had given more numbers than it knows of later, while nothing has them any more.
+        "numbers-forgotten": Fault(
+            {(AT - 1, "state", "sources"): altered(old, next_sequence=old["next_sequence"] + 100_000)},
+            "sequences-again",
+            {"source": old["source"]},
+        ),
     }
 
 

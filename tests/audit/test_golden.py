@@ -6,6 +6,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 from sterna_audit import schema
+from sterna_audit.audits import registry, running
+from sterna_audit.audits.history import open_history
 from sterna_audit.snapshots import chains, reading
 from sterna_audit.snapshots.keys import read_verifier
 from sterna_audit.snapshots.stores import Directory
@@ -65,3 +67,13 @@ def test_spark_reads_the_same_rows(root: Path, spark: SparkSession) -> None:
                 # A file without rows is in no answer.
                 expected = [(entry.rows, entry.row_checksum)] if entry.rows else []
                 assert [(one.rows, one.total) for one in sums] == expected, path
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("root", VERSIONS, ids=lambda path: str(path.name))
+def test_every_audit_runs_over_each_version(root: Path, spark: SparkSession, tmp_path: Path) -> None:
+    history = open_history(spark, Directory(root), read_verifier([root / "key.pub.pem"]))
+    results = running.run(history, registry.audits(), Directory(tmp_path)).results
+    # What it tells is made up: that it is read to its end is what counts.
+    assert {one.name: one.error for one in results} == dict.fromkeys(registry.names(), "")
+    assert [one.name for one in results if not one.findings] == []

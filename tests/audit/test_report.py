@@ -141,6 +141,10 @@ def test_charts_show_findings_and_messages_by_object() -> None:
     assert len(pictures) == 2
     assert all(one.attributes["alt"] for one in pictures)
     assert sum(one.name == "img" for one in shown.ids["audit-conservation"].elements) == 1
+    # A browser's letters may be wider than those by which there is room: names and legend were cut off at the edges.
+    drawn = charts.overview([CLEAN, LOSS])
+    assert drawn is not None
+    assert min(drawn["config"]["padding"][side] for side in ("left", "right")) >= 40
 
 
 def test_what_cannot_be_drawn_costs_the_charts_alone(monkeypatch: pytest.MonkeyPatch) -> None:

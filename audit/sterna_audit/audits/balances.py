@@ -96,7 +96,8 @@ def balances(sums: DataFrame, deleted: DataFrame) -> DataFrame:
     pending = (F.col("pending_count") != 0) | (F.col("pending_low") != 0) | (F.col("pending_high") != 0)
     altered = (F.col("identity_low") != 0) | (F.col("identity_high") != 0)
     detail = (
-        F.when(gone, (F.col("remained") > 0) | (F.col("pending") > 0) | (F.col("count") < 0))
+        # What is left over went with it; that more ended than came may hide behind that.
+        F.when(gone, (F.col("remained") > 0) | (F.col("pending") > 0) | ((F.col("ended") > 0) & differs))
         .when(differs | pending, True)
         .when(F.col("ended") == 0, altered)
         .otherwise(F.col("remained") > 0)

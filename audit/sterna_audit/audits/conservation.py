@@ -6,7 +6,7 @@ from functools import partial, reduce
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-from sterna_audit.audits import balances, details, findings, flows, messages
+from sterna_audit.audits import balances, details, findings, flows, marks, messages
 from sterna_audit.audits.findings import Finding
 from sterna_audit.audits.history import History, Interval
 from sterna_audit.audits.naming import with_sources
@@ -24,7 +24,8 @@ def conservation(history: History) -> DataFrame:
     Taken for proof: the state at both cuts, and the events between, which the broker's log says and its queues do not
     make. Violated is what these contradict one another in: a message that is gone, that is there without having come,
     that came or ended twice, that is there although it ended, whose sequence is one that was not given yet, or whose
-    record is not in the log or not as it was.
+    record is not in the log or not as it was; and a queue or subscription that knows less than it did of the numbers
+    that it gave, or of what it may have delivered.
 
     An interval with a gap is not provable: see the audit of counters, which goes on over it by count.
 
@@ -59,14 +60,17 @@ def _exact(history: History, intervals: Sequence[Interval]) -> DataFrame:
     wrong = history.keep(details.wrong(all_flows, history.small(chosen, blocks.filter("detail").count())))
     broken = history.keep(messages.wrong(history, intervals))
     above = history.keep(_above(history, intervals, blocks))
+    fallen = history.keep(marks.wrong(history, intervals))
     runs = blocks.filter("block is null")
-    faulty = reduce(DataFrame.unionAll, (rows.select("place", "cut") for rows in (wrong, broken, above, runs)))
+    faulty = reduce(DataFrame.unionAll, (rows.select("place", "cut") for rows in (wrong, broken, above, fallen, runs)))
     parts = [_figures(history, blocks, faulty.distinct())]
     # What there is nothing of needs no names.
     if not wrong.isEmpty():
         parts.append(details.findings_of(wrong, history))
     if not broken.isEmpty():
         parts.append(messages.findings_of(broken, history))
+    if not fallen.isEmpty():
+        parts.append(marks.findings_of(fallen, history))
     for rows, what in ((above, _ABOVE), (runs, _BROKEN_RUN)):
         if not rows.isEmpty():
             parts.append(_of_sources(history, rows, *what))

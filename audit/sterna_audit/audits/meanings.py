@@ -73,6 +73,11 @@ _CONSERVATION: Mapping[str, Meaning] = {
     "record-unknown": Meaning("A message is there that nobody stored.", _RECORDS),
     "record-altered": Meaning("A message is not what it was when it was stored.", _RECORDS),
     "sequence-not-given": Meaning("A number is in use that the broker will give again.", _RECORDS),
+    "sequences-again": Meaning("Numbers were given that the broker will give again.", _RECORDS),
+    "watermark-behind": Meaning(
+        "The broker forgot what it may have delivered: after its next start that comes again, and not flagged.",
+        _RECORDS,
+    ),
     "broken-run": Meaning("Records of ends make no sense.", _RECORDS),
 }
 

@@ -27,6 +27,7 @@ _OBJECTS_MAX = 15
 _KINDS_MAX = 8
 _LABEL_PIXELS = 260
 _LABEL_CHARACTERS = 60
+_PADDING = {"left": 40, "right": 60, "top": 5, "bottom": 5}
 
 
 Specification = dict[str, Any]
@@ -93,7 +94,8 @@ def _short(name: str) -> str:
 
 
 def _specification(chart: alt.Chart) -> Specification:
-    chart = chart.configure(background="transparent").configure_view(stroke=None)
+    # Texts are measured where the chart is drawn, and a browser's letters may be wider.
+    chart = chart.configure(background="transparent", padding=_PADDING).configure_view(stroke=None)
     specification: Specification = chart.to_dict()
     return specification
 
