@@ -9,7 +9,7 @@ import pytest
 from sterna_core import Engine, StoreError
 from sterna_core._core import SimulatedDisk
 
-from tests.core.driver import Client, Driver, queue, text, texts
+from tests.core.driver import ALLOWED, Client, Driver, queue, text, texts
 
 SETTINGS = {"broker": "test", "segment_bytes": 1 << 20}
 
@@ -25,6 +25,7 @@ class Stepped(Driver):
         self.last_stream = 0
         self.clients = {}
         self.tickets = []
+        self.allowed = ALLOWED
         self.refuse = lambda ticket: None
         self.failed: str | None = None
         self.start()
