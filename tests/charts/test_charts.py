@@ -185,7 +185,11 @@ def test_the_page_of_rights_has_what_the_chart_gives(api_server: ApiServer, argu
         assert given == told
         assert len(rules) == len(told)
     # What is easily overlooked is said in words.
-    for words in ("StatefulSets, Jobs or CronJobs may have pods made", "ServiceAccounts", "as good as an administrator's"):
+    for words in (
+        "StatefulSets, Jobs or CronJobs may have pods made",
+        "ServiceAccounts",
+        "as good as an administrator's",
+    ):
         assert words in page
 
 
