@@ -4,6 +4,7 @@ from typing import Any, cast
 
 import pytest
 from sterna_operator import conditions, resources
+from sterna_operator.clusters import Clusters
 from sterna_operator.kinds import cluster_observing, placed
 from sterna_operator.kinds.cluster_seen import Desired as DesiredCluster
 from sterna_operator.kinds.holds import noting
@@ -59,7 +60,8 @@ def test_what_is_passed_over_is_said_once() -> None:
 def _nothing_there() -> View:
     """What an operator sees that has no copy of any cluster yet."""
     settings, absent = OperatorSettings(), cast("Any", None)
-    return View(settings, absent, Objects(), absent, absent)
+    clusters = Clusters(absent, on_change=absent, on_state=absent)
+    return View(settings, absent, Objects(), clusters, absent)
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from sterna_operator.kinds import audit_runs, audit_status, cluster_interlock
 from sterna_operator.kinds.audit_runs import Ended, Running
 from sterna_operator.kinds.holds import pause_of
 from sterna_operator.kinds.topology import ClusterSeen
-from sterna_operator.kinds.upkeep import has_lost_its_owner, is_owned_by, put_job_right, put_right
+from sterna_operator.kinds.upkeep import foreign_child, is_owned_by, put_job_right, put_right
 from sterna_operator.plans import Announcement, ApplyObject, PatchObject, Plan, RemoveObject, RepairObject, Step, Wanted
 from sterna_operator.reasons import Reason
 from sterna_operator.schedules import Schedule, ScheduleError
@@ -101,7 +101,7 @@ def plan(desired: Desired, observed: Observed) -> Plan:
         hold = Hold("Invalid", str(error), is_stalled=True, is_buildable=False, suspends=False)
     if hold is None or hold.is_buildable:
         wanted = children(desired.resource, observed.blueprint, is_held=hold is not None) + _lasts(desired, observed)
-    if (foreign := _foreign(desired, observed, [*wanted, *_manifests(steps)])) is not None:
+    if (foreign := foreign_child(desired.uid, observed.children, [*wanted, *_manifests(steps)])) is not None:
         text = f"{foreign} exists already and is not this AuditJob's: rename one of them"
         return _told(desired, observed, history, [], Hold("NameClaimed", text, is_stalled=True), schedule)
     if hold is not None and not hold.is_buildable and hold.suspends:
@@ -228,20 +228,6 @@ def _suspended(desired: Desired, observed: Observed) -> list[Step]:
 
 def _manifests(steps: Iterable[Step]) -> list[Mapping[str, Any]]:
     return [step.manifest for step in steps if isinstance(step, ApplyObject)]
-
-
-def _foreign(desired: Desired, observed: Observed, wanted: Iterable[Mapping[str, Any]]) -> str | None:
-    """An object that has a child's name and belongs to somebody else."""
-    for manifest in wanted:
-        kind, name = manifest["kind"], manifest["metadata"]["name"]
-        standing = observed.children.get((kind, name))
-        if (
-            standing is not None
-            and not is_owned_by(desired.uid, standing)
-            and not has_lost_its_owner(manifest, standing)
-        ):
-            return f"{kind} {name}"
-    return None
 
 
 # Saying it

@@ -33,7 +33,7 @@ from sterna_operator.kinds.cluster_rolling import Rolling
 from sterna_operator.kinds.cluster_scaling import Scaling
 from sterna_operator.kinds.cluster_seen import Desired, Observed
 from sterna_operator.kinds.holds import pause_of
-from sterna_operator.kinds.upkeep import has_lost_its_owner, is_owned_by, put_right
+from sterna_operator.kinds.upkeep import foreign_child, is_owned_by, put_right
 from sterna_operator.plans import (
     FINALIZER,
     AddFinalizer,
@@ -79,7 +79,7 @@ def plan(desired: Desired, observed: Observed) -> Plan:
     if blueprint.connection_secret in _made_secrets(cluster := desired.cluster):
         text = f"spec.connectionSecret: {blueprint.connection_secret} is where the operator keeps a certificate of"
         return _stands_back(desired, f"{text} {cluster.label}: name another Secret")
-    if (foreign := _foreign(desired, observed, wanted)) is not None:
+    if (foreign := foreign_child(desired.uid, observed.children, wanted)) is not None:
         return _stands_back(desired, f"{foreign} exists already and is not this cluster's: rename one of them")
     missing = sorted(name for name, data in observed.secrets.items() if data is None and _is_needed(blueprint, name))
     steps: list[Step] = [*_added_finalizer(desired), *cluster_claims.owned(blueprint, observed.claims)]
@@ -408,20 +408,6 @@ def _serving(observed: Observed) -> frozenset[str]:
     )
 
 
-def _foreign(desired: Desired, observed: Observed, wanted: Iterable[Mapping[str, Any]]) -> str | None:
-    """An object that has a child's name and belongs to somebody else."""
-    for manifest in wanted:
-        kind, name = manifest["kind"], manifest["metadata"]["name"]
-        standing = observed.children.get((kind, name))
-        if (
-            standing is not None
-            and not is_owned_by(desired.uid, standing)
-            and not has_lost_its_owner(manifest, standing)
-        ):
-            return f"{kind} {name}"
-    return None
-
-
 def _is_needed(blueprint: Blueprint, secret: str) -> bool:
     return secret in broker_builder.mounted_secrets(blueprint)
 
@@ -500,7 +486,7 @@ def _deletion(desired: Desired, observed: Observed) -> Plan:
     upkeep: list[Step] = []
     if not desired.is_dismantled:
         wanted = children(blueprint, observed)
-        if _foreign(desired, observed, wanted) is None:
+        if foreign_child(desired.uid, observed.children, wanted) is None:
             # No StatefulSet is made any more.
             upkeep = [*_applied(blueprint, observed, wanted, is_held=True), *_hurried(blueprint, observed)]
     return cluster_deletion.decide(desired, observed, cluster_claims.owned(blueprint, observed.claims), upkeep)

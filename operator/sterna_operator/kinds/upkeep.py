@@ -1,6 +1,6 @@
 """A child that stands, and what it should be: what puts it right, and whose it is."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from sterna_operator.builders import differences
@@ -76,3 +76,15 @@ def has_lost_its_owner(manifest: Mapping[str, Any], standing: Mapping[str, Any])
     """Whether a child has all our labels, and no owner: somebody took that away, or orphaned it."""
     labels, ours = standing["metadata"].get("labels") or {}, manifest["metadata"]["labels"]
     return not standing["metadata"].get("ownerReferences") and all(labels.get(key) == ours[key] for key in ours)
+
+
+def foreign_child(
+    uid: str, children: Mapping[tuple[str, str], Mapping[str, Any]], wanted: Iterable[Mapping[str, Any]]
+) -> str | None:
+    """A child by kind and name that has the name of one of these, and belongs to another object than that of `uid`."""
+    for manifest in wanted:
+        kind, name = manifest["kind"], manifest["metadata"]["name"]
+        standing = children.get((kind, name))
+        if standing is not None and not is_owned_by(uid, standing) and not has_lost_its_owner(manifest, standing):
+            return f"{kind} {name}"
+    return None
