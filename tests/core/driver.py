@@ -59,9 +59,13 @@ class Driver:
         """Polls until something holds; the engine's threads wake it."""
         self.poll()
         while not until():
-            readable, _, _ = select.select([self.engine.fileno()], [], [], WAIT_SECONDS)
-            assert readable, "the engine has nothing more to say"
-            self.poll()
+            assert self.wait_for_more(), "the engine has nothing more to say"
+
+    def wait_for_more(self) -> bool:
+        """Waits until one of the engine's threads has done something, and polls; whether one has."""
+        readable, _, _ = select.select([self.engine.fileno()], [], [], WAIT_SECONDS)
+        self.poll()
+        return bool(readable)
 
     def client(self, **hello: Any) -> "Client":
         """A client whose greeting has been answered."""

@@ -72,6 +72,9 @@ pub struct Timers {
     heap: BinaryHeap<Reverse<Timer>>,
     // Due, and not to be acted upon before the properties of the destination are known.
     parked: FxHashMap<DestinationId, Vec<Timer>>,
+    // Due, and tried: the log had no room for what it takes. With the time at which they are tried again at the latest.
+    postponed: Vec<Timer>,
+    postponed_ms: u64,
     // Timers of messages that have gone, at most.
     stale: usize,
 }
@@ -97,10 +100,27 @@ impl Timers {
             .extend(parked.into_iter().map(|timer| Reverse(Timer { deadline_ms, ..timer })));
     }
 
+    /// Keeps one that is due until the log has room, or until its own deadline.
+    pub fn postpone(&mut self, timer: Timer) {
+        if self.postponed.is_empty() || timer.deadline_ms < self.postponed_ms {
+            self.postponed_ms = timer.deadline_ms;
+        }
+        self.postponed.push(timer);
+    }
+
+    /// The log may have room: what was postponed is due at this time.
+    pub fn retry_postponed(&mut self, deadline_ms: u64) {
+        let postponed = std::mem::take(&mut self.postponed);
+        self.heap
+            .extend(postponed.into_iter().map(|timer| Reverse(Timer { deadline_ms, ..timer })));
+    }
+
     /// The earliest deadline.
     #[must_use]
     pub fn next_deadline_ms(&self) -> Option<u64> {
-        self.heap.peek().map(|Reverse(timer)| timer.deadline_ms)
+        let postponed_ms = (!self.postponed.is_empty()).then_some(self.postponed_ms);
+        let next_ms = self.heap.peek().map(|Reverse(timer)| timer.deadline_ms);
+        next_ms.into_iter().chain(postponed_ms).min()
     }
 
     /// Whether the earliest one is due.
@@ -114,6 +134,9 @@ impl Timers {
     pub fn pop_due(&mut self, monotonic_ms: u64) -> Option<Timer> {
         if self.next_deadline_ms()? > monotonic_ms {
             return None;
+        }
+        if self.postponed_ms <= monotonic_ms {
+            self.retry_postponed(monotonic_ms);
         }
         self.heap.pop().map(|Reverse(timer)| timer)
     }
@@ -154,6 +177,24 @@ mod tests {
             (5, 9, TimerKind::Delay)
         );
         assert_eq!(timers.next_deadline_ms(), None);
+    }
+
+    #[test]
+    fn what_was_postponed_comes_again_when_there_is_room_and_at_its_time_at_the_latest() {
+        let mut timers = Timers::default();
+        let timer = |deadline_ms, sequence| Timer::new(deadline_ms, SourceId(1), 4, sequence, TimerKind::Expiry);
+        timers.add(timer(2_000, 9));
+        timers.postpone(timer(1_010, 1));
+        timers.postpone(timer(1_020, 2));
+        assert_eq!(timers.next_deadline_ms(), Some(1_010));
+        assert_eq!(timers.pop_due(1_009), None);
+        timers.retry_postponed(100);
+        let due: Vec<u64> = std::iter::from_fn(|| timers.pop_due(100)).map(|timer| timer.sequence()).collect();
+        assert_eq!(due, [1, 2]);
+
+        timers.postpone(timer(1_100, 3));
+        assert_eq!(timers.pop_due(1_100).map(|timer| timer.sequence()), Some(3));
+        assert_eq!((timers.pop_due(1_100), timers.next_deadline_ms()), (None, Some(2_000)));
     }
 
     #[test]

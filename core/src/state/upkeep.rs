@@ -184,12 +184,12 @@ impl State {
         self.tables.timers.park(destination, timer);
     }
 
-    /// What is due now cannot be done now.
+    /// What is due now cannot be done now: it is tried again when a piece of upkeep may have made room, and once a second.
     pub(super) fn retry_later(&mut self, kind: TimerKind, id: SourceId, priority: u8, sequence: u64) {
         let retry_ms = self.tables.now.monotonic_ms + RETRY_MS;
         self.tables
             .timers
-            .add(Timer::new(retry_ms, id, priority, sequence, kind));
+            .postpone(Timer::new(retry_ms, id, priority, sequence, kind));
     }
 
     /// A delay is over: the message is ready, unless its destination is full and refuses (EMS-MSG-A08, EMS-DEST-A64).
@@ -321,6 +321,10 @@ impl State {
         match done {
             UpkeepDone::Log(done) => self.log.complete_maintenance(*done)?,
             UpkeepDone::Spill(done) => self.tables.volatile.complete_spill(done),
+        }
+        // On a full disk a piece of upkeep seldom makes room: the clock is asked there.
+        if self.log.space() != Space::Full {
+            self.tables.timers.retry_postponed(self.tables.now.monotonic_ms);
         }
         Ok(())
     }

@@ -95,3 +95,27 @@ fn a_commit_that_is_refused_for_want_of_room_has_logged_nothing_and_one_that_is_
         "{refused} refused, {done} done: the boundary was not met"
     );
 }
+
+/// At once, and not a second later: till then it would be counted, and nobody could have it.
+#[test]
+fn what_expired_and_found_no_room_goes_as_soon_as_upkeep_has_made_some() {
+    let mut waited = 0;
+    for filler in (8..13_000).step_by(104) {
+        let (mut bench, queues) = without_reserve(filler);
+        if bench.try_send(queues[1], &Message::text("brief").ttl(10)).is_err() {
+            continue;
+        }
+        let waiting = |bench: &mut Bench| bench.state().source(queues[1].source()).unwrap().statistics.messages;
+        bench.advance(10);
+        if waiting(&mut bench) == 1 {
+            continue; // there was room
+        }
+        waited += 1;
+        bench.settle();
+        let now = bench.now;
+        assert_eq!(bench.state().next_deadline(), Some(now.monotonic_ms), "with {filler}");
+        bench.state().tick(now);
+        assert_eq!(waiting(&mut bench), 1, "with {filler}");
+    }
+    assert!(waited > 0);
+}
