@@ -84,6 +84,7 @@ impl Pending {
 impl Engine {
     /// Sends a frame once everything that was appended so far is committed: at once if it is.
     pub(super) fn send_after_commit(&mut self, stream: u64, frame: Vec<u8>) {
+        self.state.log_returns();
         let end = self.state.end();
         if self.state.committed() >= end {
             self.send_encoded(stream, frame);

@@ -104,6 +104,23 @@ impl<'a> Decoder<'a> {
             .ok_or(HeadError::Range(field))
     }
 
+    /// At most `max` runs of numbers, first and last of each, ascending; as [`put_runs`] writes them.
+    pub fn runs(&mut self, max: usize) -> Result<Vec<(u64, u64)>, HeadError> {
+        let mut runs = Vec::new();
+        let mut before: u64 = 0;
+        for _ in 0..self.count("ranges", max)? {
+            let mut add = |to: u64| {
+                let more = self.number("a range")?;
+                to.checked_add(more).ok_or(HeadError::Range("a range"))
+            };
+            let first = add(before)?;
+            let last = add(first)?;
+            runs.push((first, last));
+            before = last;
+        }
+        Ok(runs)
+    }
+
     /// A checksum of 128 bits, as [`put_checksum`] writes it.
     pub fn checksum(&mut self, field: &'static str) -> Result<u128, HeadError> {
         let mut half = || self.reader.eight_bytes().map_err(|_| HeadError::Field(field));
@@ -185,6 +202,23 @@ pub fn put_count(out: &mut Vec<u8>, field: &'static str, count: usize, max: usiz
         return Err(HeadError::Range(field));
     }
     put_varint(out, count as u64);
+    Ok(())
+}
+
+/// Appends at most `max` runs of numbers, first and last of each: how far the first is from the last of the run before, and
+/// how many more there are.
+///
+/// # Errors
+/// There are more, or they do not ascend.
+pub fn put_runs(out: &mut Vec<u8>, runs: &[(u64, u64)], max: usize) -> Result<(), HeadError> {
+    put_count(out, "ranges", runs.len(), max)?;
+    let mut before = 0;
+    for (first, last) in runs {
+        let (gap, more) = (first.checked_sub(before), last.checked_sub(*first));
+        put_number(out, gap.ok_or(HeadError::Range("a range"))?);
+        put_number(out, more.ok_or(HeadError::Range("a range"))?);
+        before = *last;
+    }
     Ok(())
 }
 

@@ -19,6 +19,7 @@ use super::producers::{ProducerKnowledge, Producers};
 use super::properties::Stores;
 use super::publishing::Planning;
 use super::records::check_appended;
+use super::returning::Gathered;
 use super::source::Source;
 use super::spill::SpillFiles;
 use super::starts::{Start, StartHead, Starts};
@@ -111,6 +112,8 @@ pub struct State {
     pub(super) checkpoint_owed: bool,
     /// A forced start is over once the log is durable up to here, and nothing is owed of it.
     pub(super) force_ends: Option<Position>,
+    /// What came back to wait and is not logged yet.
+    pub(super) gathered: Option<Gathered>,
     pub(super) totals: Totals,
     pub(super) witness: Witness,
 }
@@ -168,10 +171,10 @@ impl State {
         report.renamed = tables.recovered(&mut log, recovering, follows, is_forced || report.force_unfinished);
         log.keep_for_checkpoint(tables.checkpoint_bytes);
         tables.live = !follows;
-        let checkpoint_end = tables.checkpoint;
         let witness = Witness::begin(&tables);
         let mut state = Self {
             log,
+            checkpoint_end: tables.checkpoint,
             tables,
             broker: options.broker,
             redelivery_reserve: options.redelivery_reserve.max(2),
@@ -179,7 +182,6 @@ impl State {
             checkpoint_bytes: options.checkpoint_bytes.unwrap_or(segment_bytes * 8),
             checkpoint_chunk_bytes: options.checkpoint_chunk_bytes,
             record_bytes_max,
-            checkpoint_end,
             checkpoint_pending: None,
             reads: Vec::new(),
             reading_spilled: FxHashSet::default(),
@@ -198,6 +200,7 @@ impl State {
             checkpoint_owed: false,
             force_ends: None,
             totals: Totals::default(),
+            gathered: None,
             witness,
         };
         state.begin(options.start, &report, is_forced)?;

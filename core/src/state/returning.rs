@@ -10,7 +10,7 @@
 use crate::log::{Purpose, Space};
 
 use super::catalogue_record::kinds;
-use super::codec::{Decoder, HeadError, put_byte, put_count, put_number};
+use super::codec::{Decoder, HeadError, put_byte, put_number, put_runs};
 use super::facade::State;
 use super::ids::SourceId;
 use super::queue::{DELAYED, Entry, IN_FLIGHT, RETURNED};
@@ -62,14 +62,7 @@ impl ReturnHead {
     pub fn encode_fields(&self, out: &mut Vec<u8>) -> Result<(), HeadError> {
         put_number(out, self.source.0);
         put_number(out, self.until_ms);
-        put_count(out, "ranges", self.ranges.len(), TERMINAL_MESSAGES_MAX)?;
-        let mut before = 0;
-        for (first, last) in &self.ranges {
-            let (gap, more) = (first.checked_sub(before), last.checked_sub(*first));
-            put_number(out, gap.ok_or(HeadError::Range("a range"))?);
-            put_number(out, more.ok_or(HeadError::Range("a range"))?);
-            before = *last;
-        }
+        put_runs(out, &self.ranges, TERMINAL_MESSAGES_MAX)?;
         self.check()
     }
 
@@ -78,22 +71,11 @@ impl ReturnHead {
     /// # Errors
     /// What is wrong with it.
     pub fn decode_fields(decoder: &mut Decoder<'_>) -> Result<Self, HeadError> {
-        let mut found = Self {
+        let found = Self {
             source: SourceId(decoder.number("source")?),
             until_ms: decoder.number("until_ms")?,
-            ranges: Vec::new(),
+            ranges: decoder.runs(TERMINAL_MESSAGES_MAX)?,
         };
-        let mut before: u64 = 0;
-        for _ in 0..decoder.count("ranges", TERMINAL_MESSAGES_MAX)? {
-            let mut add = |to: u64| {
-                let number = decoder.number("a range")?;
-                to.checked_add(number).ok_or(HeadError::Range("a range"))
-            };
-            let first = add(before)?;
-            let last = add(first)?;
-            found.ranges.push((first, last));
-            before = last;
-        }
         found.check()?;
         Ok(found)
     }
@@ -106,6 +88,27 @@ impl ReturnHead {
             left = more.ok_or(HeadError::Range("a range"))?;
         }
         Ok(())
+    }
+}
+
+/// What came back at one time and has still to be logged.
+#[derive(Debug)]
+pub(super) struct Gathered {
+    head: ReturnHead,
+    count: usize,
+}
+
+impl Gathered {
+    /// Whether one more is part of it: of the same source and time, behind the others, and not more than a record may name.
+    fn add(&mut self, source: SourceId, sequence: u64, until_ms: u64) -> bool {
+        let fits = self.head.source == source && self.head.until_ms == until_ms && self.count < TERMINAL_MESSAGES_MAX;
+        match self.head.ranges.last_mut() {
+            Some((_, last)) if fits && *last + 1 == sequence => *last = sequence,
+            Some((_, last)) if fits && *last < sequence => self.head.ranges.push((sequence, sequence)),
+            _ => return false,
+        }
+        self.count += 1;
+        true
     }
 }
 
@@ -126,23 +129,43 @@ impl State {
             ready_ms: now.monotonic_ms.saturating_add(delay_ms),
         };
         if logged {
-            let head = ReturnHead {
-                source: id,
-                until_ms: returned.until_ms,
-                ranges: vec![(entry.sequence, entry.sequence)],
-            };
-            self.head_buffer.clear();
-            if head.encode(&mut self.head_buffer).is_ok() {
-                // It frees nothing, so on a full disk it takes nothing of what is kept for that: the wait is in memory only.
-                let purpose = if self.log.space() == Space::Full {
-                    Purpose::Fill
-                } else {
-                    Purpose::Drain
-                };
-                let _ = self.append_event_for(kinds::RETURN, purpose);
-            }
+            self.gather_return(id, entry.sequence, returned.until_ms);
         }
         self.tables.hold_back(id, entry.sequence, returned);
+    }
+
+    /// Notes what has to be logged: what comes back together, as at the end of a session, is one record.
+    fn gather_return(&mut self, source: SourceId, sequence: u64, until_ms: u64) {
+        let fits = self
+            .gathered
+            .as_mut()
+            .is_some_and(|gathered| gathered.add(source, sequence, until_ms));
+        if !fits {
+            self.log_returns();
+            let ranges = vec![(sequence, sequence)];
+            let head = ReturnHead {
+                source,
+                until_ms,
+                ranges,
+            };
+            self.gathered = Some(Gathered { head, count: 1 });
+        }
+    }
+
+    /// Logs what has come back to wait. To be called before what is appended is written, and before somebody is promised an
+    /// answer once all that has happened is durable.
+    pub fn log_returns(&mut self) {
+        let Some(gathered) = self.gathered.take() else { return };
+        self.head_buffer.clear();
+        if gathered.head.encode(&mut self.head_buffer).is_ok() {
+            // It frees nothing, so on a full disk it takes nothing of what is kept for that: the wait is in memory only.
+            let purpose = if self.log.space() == Space::Full {
+                Purpose::Fill
+            } else {
+                Purpose::Drain
+            };
+            let _ = self.append_event_for(kinds::RETURN, purpose);
+        }
     }
 }
 

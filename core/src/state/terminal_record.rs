@@ -6,7 +6,7 @@
 
 use crate::log::Position;
 
-use super::codec::{Decoder, HeadError, put_byte, put_count, put_number, put_text};
+use super::codec::{Decoder, HeadError, put_byte, put_count, put_number, put_runs, put_text};
 use super::ids::{DestinationId, SourceId};
 
 const VERSION: u8 = 1;
@@ -175,14 +175,7 @@ impl TerminalHead {
         put_number(out, self.time_ms);
         put_text(out, &self.actor);
         put_number(out, self.transaction);
-        put_count(out, "ranges", self.ranges.len(), TERMINAL_MESSAGES_MAX)?;
-        let mut before = 0;
-        for (first, last) in &self.ranges {
-            let (gap, more) = (first.checked_sub(before), last.checked_sub(*first));
-            put_number(out, gap.ok_or(HeadError::Range("a range"))?);
-            put_number(out, more.ok_or(HeadError::Range("a range"))?);
-            before = *last;
-        }
+        put_runs(out, &self.ranges, TERMINAL_MESSAGES_MAX)?;
         put_count(out, "targets", self.targets.len(), TARGETS_MAX)?;
         let mut before = 0;
         for target in &self.targets {
@@ -207,20 +200,9 @@ impl TerminalHead {
             time_ms: decoder.number("time_ms")?,
             actor: decoder.text("actor")?.to_owned(),
             transaction: decoder.number("transaction")?,
-            ranges: Vec::new(),
+            ranges: decoder.runs(TERMINAL_MESSAGES_MAX)?,
             targets: Vec::new(),
         };
-        let mut before: u64 = 0;
-        for _ in 0..decoder.count("ranges", TERMINAL_MESSAGES_MAX)? {
-            let first = before
-                .checked_add(decoder.number("a range")?)
-                .ok_or(HeadError::Range("a range"))?;
-            let last = first
-                .checked_add(decoder.number("a range")?)
-                .ok_or(HeadError::Range("a range"))?;
-            terminal.ranges.push((first, last));
-            before = last;
-        }
         let mut before: u64 = 0;
         for _ in 0..decoder.count("targets", TARGETS_MAX)? {
             let step = decoder

@@ -111,8 +111,11 @@ impl Timers {
     /// The log may have room: what was postponed is due at this time.
     pub fn retry_postponed(&mut self, deadline_ms: u64) {
         let postponed = std::mem::take(&mut self.postponed);
-        self.heap
-            .extend(postponed.into_iter().map(|timer| Reverse(Timer { deadline_ms, ..timer })));
+        self.heap.extend(
+            postponed
+                .into_iter()
+                .map(|timer| Reverse(Timer { deadline_ms, ..timer })),
+        );
     }
 
     /// The earliest deadline.
@@ -189,7 +192,9 @@ mod tests {
         assert_eq!(timers.next_deadline_ms(), Some(1_010));
         assert_eq!(timers.pop_due(1_009), None);
         timers.retry_postponed(100);
-        let due: Vec<u64> = std::iter::from_fn(|| timers.pop_due(100)).map(|timer| timer.sequence()).collect();
+        let due: Vec<u64> = std::iter::from_fn(|| timers.pop_due(100))
+            .map(|timer| timer.sequence())
+            .collect();
         assert_eq!(due, [1, 2]);
 
         timers.postpone(timer(1_100, 3));

@@ -260,6 +260,7 @@ impl State {
     /// # Errors
     /// The log has failed.
     pub fn next_write(&mut self) -> Result<Option<WriteJob>, StateError> {
+        self.log_returns();
         Ok(self.log.next_write()?)
     }
 
@@ -352,6 +353,7 @@ impl State {
     /// # Errors
     /// The last write failed.
     pub fn stop(mut self) -> Result<(), StateError> {
+        self.log_returns();
         self.lower_watermarks()?;
         Ok(self.log.close()?)
     }

@@ -349,3 +349,30 @@ proptest! {
         prop_assert!(head.encode(&mut Vec::new()).is_err());
     }
 }
+
+/// As at the end of a session that had much in hand; each of them waits over a restart, in whatever order they came back.
+#[test]
+fn what_comes_back_together_is_one_record() {
+    let records = |order: fn(&mut Vec<u64>)| {
+        let (mut bench, queue) = bench_with(delaying(|_| {}), &["x"; 200]);
+        let mut taken: Vec<u64> =
+            std::iter::from_fn(|| bench.take(queue.source()).map(|(_, sequence, _)| sequence)).collect();
+        bench.settle();
+        order(&mut taken);
+        let before = bench.state().log().records_written();
+        for sequence in taken {
+            assert_eq!(
+                bench.state().release(queue.source(), sequence, true),
+                Released::Returned
+            );
+        }
+        bench.settle();
+        let written = bench.state().log().records_written() - before;
+        bench.restart();
+        assert_eq!(bench.texts(queue.source()), Vec::<String>::new());
+        assert_eq!(viewed(&mut bench, View::Returning).len(), 200);
+        written
+    };
+    assert_eq!(records(|_| {}), 1);
+    assert_eq!(records(|taken| taken.reverse()), 200);
+}
