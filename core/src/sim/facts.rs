@@ -96,6 +96,8 @@ pub struct Place {
     pub refuses_late: bool,
     /// Most deliveries that count; 0: unlimited.
     pub redelivery_max: u32,
+    /// How long what was seen and comes back waits.
+    pub redelivery_delay_ms: u64,
     /// The destination's own expiration: `None`: as the producer says, 0: never.
     pub expiration_ms: Option<u64>,
     /// One consumer gets everything.
@@ -121,6 +123,7 @@ impl Place {
             may_discard: false,
             refuses_late: false,
             redelivery_max: 0,
+            redelivery_delay_ms: 0,
             expiration_ms: None,
             exclusive: false,
             undelivered: false,

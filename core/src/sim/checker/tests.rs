@@ -36,6 +36,7 @@ impl Story {
             },
             Place {
                 redelivery_max: 2,
+                redelivery_delay_ms: 40,
                 ..queue("limited")
             },
             Place {
@@ -378,6 +379,17 @@ const STORIES: &[Told] = &[
         story.now_ms += if broken { 20 } else { 60 };
         story.take(consumer, key, 1);
     }),
+    (Rule::Early, |story, broken| {
+        // Seen, and back: from when it was handed out before.
+        let key = story.confirmed("limited", |_| {});
+        let consumer = story.consumer(LIMITED, Predicate::All);
+        for count in 1..=2 {
+            story.hand(consumer, key, 1, |handed| {
+                (handed.redelivered, handed.count) = (count > 1, count)
+            });
+            story.now_ms += if broken { 20 } else { 40 };
+        }
+    }),
     (Rule::Invented, |story, broken| {
         let key = story.confirmed("t.a", |message| message.color = 1 + i64::from(broken));
         let consumer = story.consumer(DURABLE, Predicate::All);
@@ -455,6 +467,7 @@ const STORIES: &[Told] = &[
             story.hand(consumer, key, 1, |handed| {
                 (handed.redelivered, handed.count) = (count > 1, count)
             });
+            story.now_ms += 40;
         }
     }),
     (Rule::NumberReused, |story, broken| {

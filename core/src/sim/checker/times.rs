@@ -1,6 +1,6 @@
-//! Time: expiry and delay follow the monotonic clock while the broker runs, and the wall clock across restarts.
+//! Time: expiry and delays follow the monotonic clock while the broker runs, and the wall clock across restarts.
 
-use super::index::Index;
+use super::index::{DeliveryLife, Index};
 use super::{Found, Rule};
 use crate::sim::facts::{Key, PlaceId};
 use crate::sim::history::Handed;
@@ -13,6 +13,19 @@ pub fn check(index: &Index<'_>, found: &mut Found) {
             continue;
         }
         let now_ms = index.history.events[delivery.at].monotonic_ms;
+        if let Some(before_ms) = handed_before(index, delivery)
+            && now_ms < before_ms + place.redelivery_delay_ms
+        {
+            let name = index.name(handed.place, handed.key);
+            let after_ms = now_ms - before_ms;
+            found.add(
+                Rule::Early,
+                format!(
+                    "{name} was handed out again after {after_ms} ms and has to wait {} ms",
+                    place.redelivery_delay_ms
+                ),
+            );
+        }
         let life_ms = place.life_ms(message);
         if life_ms > 0
             && let Some((_, latest)) = moments(index, handed, delivery.at, life_ms)
@@ -35,6 +48,19 @@ pub fn check(index: &Index<'_>, found: &mut Found) {
             );
         }
     }
+}
+
+/// When the delivery that this one counts as the last was made, at the earliest; none: none that this run of the broker counted.
+fn handed_before(index: &Index<'_>, delivery: &DeliveryLife<'_>) -> Option<u64> {
+    let handed = delivery.handed;
+    let run = index.started_before(delivery.at);
+    let others = index.deliveries_of(handed.place, handed.key).iter();
+    others
+        .map(|id| index.delivery(*id))
+        .filter(|other| (run..delivery.at).contains(&other.at))
+        .filter(|other| other.handed.sequence == handed.sequence && other.handed.count + 1 == handed.count)
+        .map(|other| index.history.events[other.at].monotonic_ms)
+        .min()
 }
 
 /// The monotonic times, earliest and latest, at which `after_ms` from a message's arrival may be over for the broker that

@@ -130,6 +130,7 @@ pub fn properties(name: &str) -> Properties {
     match name {
         "limited" => Properties {
             redelivery_max: 3,
+            redelivery_delay_ms: 300,
             ..plain
         },
         "only" => Properties {
@@ -165,6 +166,7 @@ pub fn places(env: &mut Env) -> Vec<PlaceId> {
         let properties = properties(name);
         places.push(env.place(Place {
             redelivery_max: u32::from(properties.redelivery_max),
+            redelivery_delay_ms: properties.redelivery_delay_ms,
             exclusive: properties.exclusive,
             may_discard: name == "rolling",
             refuses_late: name == "small",
