@@ -217,3 +217,31 @@ def _counted(broker: Broker) -> dict[str, Any]:
     return {key: row[key] for key in ("sessions", "producers", "consumers")} | {
         "temporaries": sum(str(one["name"]).startswith("$TMP$") for one in broker.listed("queue"))
     }
+
+
+@staged
+async def test_a_close_that_is_cut_while_its_listener_works_is_made_good_by_the_next(stage: Stage) -> None:
+    """Also when the link has broken in between: nothing of the consumer is left, here or at the broker."""
+    broker = await stage.broker()
+    connection = await stage.connect(broker)
+    await _filled(connection, "q", 1)
+    begun, goes_on = asyncio.Event(), asyncio.Event()
+
+    async def listener(_: sterna.Message) -> None:
+        begun.set()
+        await goes_on.wait()
+
+    session = await connection.session()
+    other = await session.consumer("other")
+    consumer = await session.consumer("q", listener=listener)
+    await begun.wait()
+    closing = asyncio.create_task(consumer.close())
+    await asyncio.sleep(0)
+    closing.cancel()
+    await asyncio.wait((closing,))
+    await stage.broken(connection)
+    await consumer.close()
+    goes_on.set()
+    await stage.until(lambda: connection.connected and [row["consumers"] for row in broker.connections()] == [1])
+    assert [feed for part in connection._lifeline.parts for feed in part.feeds] == [other._feed]
+    await connection.close()
