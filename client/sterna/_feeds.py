@@ -410,8 +410,27 @@ class Feed:
         self.wake_all()
 
     async def close(self, *, failed: bool) -> None:
-        """See Consumer.close."""
-        await self.stop_listening()
+        """See Consumer.close.
+
+        Cut short, it does not wait for its listener any longer: what that has in hand is given back as seen.
+        """
+        try:
+            await self.stop_listening()
+        except asyncio.CancelledError:
+            if (left := self._leave(failed=failed)) is not None:
+                link, closing = left
+                link.tell(self.part.number, "close_consumer", closing)
+            raise
+        if (left := self._leave(failed=failed)) is None:
+            return
+        link, closing = left
+        try:
+            await link.request(self.part.number, "close_consumer", closing)
+        except (LinkLostError, errors.ClosedError):
+            pass  # with the link or the session the consumer is gone as well
+
+    def _leave(self, *, failed: bool) -> tuple[Link, pb.CloseConsumer] | None:
+        """It is over here; where and how the broker is told so, if it has to be."""
         released = self.state.leave(holder(), failed=failed)
         link, self.link = self.link, None
         part = self.part
@@ -420,12 +439,9 @@ class Feed:
         else:
             self.fail(self.closed)
         if link is None or link.lost is not None or part.closed is not None:
-            return
+            return None
         part.gather(link)
         closing = pb.CloseConsumer(consumer=self.id, seen=part.state.seen(self.state.source))
         if released is not None:
             part.post(link, pb.ClientFrame(session=part.number, release=released))
-        try:
-            await link.request(part.number, "close_consumer", closing)
-        except (LinkLostError, errors.ClosedError):
-            pass  # with the link or the session the consumer is gone as well
+        return link, closing

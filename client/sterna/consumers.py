@@ -199,8 +199,7 @@ class Consumer:
         """
         feed = self._feed
         feed.is_left = True
-        is_kept = feed in feed.part.feeds  # it was cut short before, while it waited for its listener
-        if feed.listening is None and self.closed is not None and feed.link is None and not is_kept:
+        if feed.listening is None and self.closed is not None and feed.link is None:
             return
         if self._owns_session:
             await feed.part.branches.root.close(failed=failed)
