@@ -94,11 +94,19 @@ def _come_again(facts: Facts, drained: list[Handing], restarted: bool, *, given_
         """A second copy, under another id, is another message where it may be in both places."""
         return one.key, one.message_id if given_up else ""
 
-    done = {which(one): one.taken_s for one in facts.handings if one.taken == "yes"}
+    done: dict[tuple[str, str], float] = {}
+    for one in facts.handings:
+        if one.taken == "yes":
+            done[which(one)] = min(one.taken_s, done.get(which(one), one.taken_s))
     again = [
         one
         for one in (*facts.handings, *drained)
-        if which(one) in done and one.at_s > done[which(one)] and not _may_be_forgotten(facts, one.key, restarted)
+        if which(one) in done
+        and one.at_s > done[which(one)]
+        and not _may_be_forgotten(facts, one.key, restarted)
+        # What waited in a client that its broker has given up: it went to another, who was done with it first. This one may
+        # only believe that it has taken it, too.
+        and not (one.is_belated and one.taken != "yes")
     ]
     return [
         f"acknowledged at {done[which(one)]:.3f} and there again at {one.at_s:.3f}: "
@@ -113,7 +121,7 @@ def _unflagged(facts: Facts, drained: list[Handing], restarted: bool) -> list[st
     for one in (*facts.handings, *drained):
         before = seen[one.key, one.queue]
         # What waited in a client that the broker has given up went to another with its flag, who may have been quicker.
-        was_first = one.is_belated and all(other.redelivered for other in before)
+        was_first = one.is_belated and not one.redelivered and all(other.redelivered for other in before)
         is_plain = bool(before) and not one.redelivered and not was_first
         if is_plain and not _may_be_forgotten(facts, one.key, restarted):
             found.append(

@@ -156,5 +156,19 @@ class Keeper:
         async with asyncio.timeout(_HURRIED_S):
             for one in reloads:
                 await over(process, one)
-        if broker.node is node and not process.is_dead and self._faults.is_up(broker):
+        if broker.node is not node or process.is_dead:
+            await self._tell_the_next(broker)
+        elif self._faults.is_up(broker):
             assert not self.found(broker), self.found(broker)
+
+    async def _tell_the_next(self, broker: Broker) -> None:
+        """Another hand has ended the process that was told: the one behind it may have read the folder before it was changed."""
+        told = False
+        while not told:
+            while not self._faults.is_up(broker):
+                await asyncio.sleep(0.1)
+            node, process = broker.node, broker.process
+            assert node is not None
+            assert process is not None
+            await over(process, broker.at_work(_reload(node)))
+            told = broker.node is node and not process.is_dead

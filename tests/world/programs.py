@@ -136,7 +136,7 @@ class Application:
         if subscription is not None:
             queue, key = f"news@{subscription.name}", subscription.key(key)
         handing = Handing(key, queue, consumer, message.message_id, message.redelivered, self.now_s())
-        handing.transaction, handing.is_belated = transaction, not message.redelivered and self._is_belated(message)
+        handing.transaction, handing.is_belated = transaction, self._is_belated(message)
         if transaction is not None:
             transaction.handed.append(handing)
         self.facts.handings.append(handing)

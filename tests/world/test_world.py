@@ -127,6 +127,16 @@ def test_the_checker_knows_what_waited_in_a_client_that_was_given_up() -> None:
         assert len(problems(facts, [], restarted=False)) - 1 == expected, (belated, flags)
 
 
+def test_the_checker_knows_what_another_was_done_with_before_it_was_handed_out_late() -> None:
+    for belated, taken, expected in ((True, "maybe", 0), (True, "no", 0), (True, "yes", 1), (False, "maybe", 1)):
+        facts = Facts()
+        _sent(facts, "a")
+        facts.handings = [_handed("a", 2, taken="yes", flag=True), _handed("a", 9, taken=taken, flag=True)]
+        facts.handings[-1].is_belated = belated
+        found = [one for one in problems(facts, [], restarted=False) if "there again" in one]
+        assert len(found) == expected, (belated, taken)
+
+
 def test_the_checker_lets_go_what_may_have_expired_by_the_brokers_clock() -> None:
     for lives_s, steps, expected in (
         (0.0, [], ["lost"]),
