@@ -2,7 +2,8 @@
 
 use super::*;
 
-fn compacting() -> StateOptions {
+/// A segment of which little is alive is soon rewritten.
+pub(super) fn compacting() -> StateOptions {
     let mut options = small_options();
     options.log.segment_bytes = 64 * 1024;
     options.log.record_bytes_max = 16 * 1024;

@@ -25,7 +25,7 @@ fn delaying(change: impl FnOnce(&mut Properties)) -> Properties {
 
 /// A bench with a queue that has these messages.
 fn bench_with(properties: Properties, texts: &[&'static str]) -> (Bench, DestinationId) {
-    let mut bench = Bench::new();
+    let mut bench = Bench::on(SimDisk::new(1), super::compaction::compacting());
     let queue = bench.queue("orders", properties);
     for text in texts {
         bench.send(queue, &Message::text(*text));
@@ -153,7 +153,7 @@ fn the_wait_outlives_restarts_checkpoints_and_compaction() {
             bench.state().checkpoint().unwrap();
             // What lies below the checkpoint goes with its segments.
             for _ in 0..100 {
-                bench.send(queue, &Message::text("x".repeat(20_000)));
+                bench.send(queue, &Message::text("x".repeat(10_000)));
                 bench.settle();
                 let (_, sequence, _) = bench.take(queue.source()).unwrap();
                 bench.acknowledge(queue.source(), sequence);
