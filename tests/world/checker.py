@@ -167,7 +167,9 @@ def _again(facts: Facts, left: set[str], handing: Handing) -> bool:
     """Whether what a transaction took, which took no effect, was to be had afterwards."""
     sending = facts.sendings.get(handing.key)
     promised = sending is not None and sending.persistent and _is_promised(sending, restarted=True)
-    later = any(one.key == handing.key and one.at_s > handing.at_s for one in facts.handings)
+    # What came late went to another before, who may be done with it.
+    others = [one for one in facts.handings if one.key == handing.key and one is not handing]
+    later = any(one.at_s > handing.at_s or handing.is_belated for one in others)
     emptied = sending is not None and facts.may_be_emptied(sending)
     emptied = emptied or (sending is not None and facts.may_have_expired(sending))
     return not promised or emptied or later or handing.key in left

@@ -137,6 +137,21 @@ def test_the_checker_knows_what_another_was_done_with_before_it_was_handed_out_l
         assert len(found) == expected, (belated, taken)
 
 
+def test_the_checker_knows_that_a_transaction_took_late_what_another_was_done_with() -> None:
+    for belated, expected in ((True, 0), (False, 1)):
+        facts = Facts()
+        transaction = Transaction("p", "in doubt")
+        _sent(facts, "a")
+        _sent(facts, "b", transaction=transaction)
+        late = _handed("a", 9)
+        late.is_belated, late.transaction = belated, transaction
+        transaction.handed.append(late)
+        facts.transactions.append(transaction)
+        facts.handings = [_handed("a", 2, flag=True), late]
+        found = [one for one in problems(facts, [], restarted=False) if "was not committed" in one]
+        assert len(found) == expected, belated
+
+
 def test_the_checker_lets_go_what_may_have_expired_by_the_brokers_clock() -> None:
     for lives_s, steps, expected in (
         (0.0, [], ["lost"]),
