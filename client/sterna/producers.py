@@ -220,7 +220,13 @@ class Producer:
             return await self._send_unconfirmed(body, options)
         future: asyncio.Future[Sent] = asyncio.get_running_loop().create_future()
         # The lane knows what to do with a future: a callback around it would be a good part of what a send costs.
-        await self.send_soon(body, on_completion=future, **options)  # type: ignore[arg-type]
+        try:
+            await self.send_soon(body, on_completion=future, **options)  # type: ignore[arg-type]
+        except BaseException:
+            # Cut short behind the message's way into the lane it may have its answer already, which nobody looks at then.
+            if not future.cancel() and not future.cancelled():
+                future.exception()
+            raise
         return await future
 
     async def _send_unconfirmed(self, body: Body, options: dict[str, Any]) -> Sent:

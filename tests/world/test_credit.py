@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 
 import pytest
 import sterna
@@ -115,4 +116,26 @@ async def test_a_session_forgets_the_subscriptions_that_it_had(stage: Stage) -> 
     await session.flush()
     assert session._part.state.sources < 40
     assert len(session._part.state.handed) <= 1
+    await connection.close()
+
+
+@staged
+async def test_the_answer_to_a_send_that_was_cut_short_is_nobodys(stage: Stage) -> None:
+    """Every 128th pauses when its message is on its way: what becomes of it then is no exception that somebody forgot."""
+    folder = stage.manifests(*ANYTHING, manifest("Queue", "narrow", "maxMessages: 127, overflowPolicy: rejectIncoming"))
+    connection = await stage.connect(await stage.broker(config=folder))
+    session = await connection.session()
+    producer = await session.producer("narrow")
+    for number in range(127):
+        await producer.send(str(number))
+    sending = asyncio.create_task(producer.send("one too many"))
+    await asyncio.sleep(0)
+    sending.cancel()
+    await asyncio.wait((sending,))
+    assert sending.cancelled()
+    del sending
+    with pytest.raises(errors.DestinationFullError):
+        await producer.send("another")
+    gc.collect()
+    assert stage.faults() == []
     await connection.close()
