@@ -15,13 +15,15 @@ class Settled:
     leave when somebody waits for them: `hurry` sees to that.
     """
 
-    __slots__ = ("_error", "_hurry", "_result", "_waiters")
+    __slots__ = ("_error", "_hurry", "_result", "_waiters", "is_doubtful")
 
     def __init__(self, result: bool | None = None, *, hurry: Callable[[], None] | None = None) -> None:
         self._hurry = hurry
         self._result = result
         self._error: errors.SternaError | None = None
         self._waiters: list[asyncio.Future[None]] = []
+        #: The broker has ended a consumer meanwhile that it is about: that it has no more to say of it is no proof.
+        self.is_doubtful = False
 
     @property
     def done(self) -> bool:
@@ -31,7 +33,7 @@ class Settled:
     def settle(self, result: bool, error: errors.SternaError | None = None) -> None:
         """Makes the outcome known."""
         if error is None:
-            self._result = result
+            self._result = result and not self.is_doubtful
         else:
             self._error = error
         waiters, self._waiters = self._waiters, []

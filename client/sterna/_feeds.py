@@ -269,6 +269,7 @@ class Feed:
 
     def on_closed(self, error: errors.SternaError) -> None:
         """The broker has ended it."""
+        self.part.withdrawn(self.state.source)
         if self._is_opening:
             # Whoever opens it learns that, and goes on from there: the answer, when it comes, is of what is over. And
             # when it has come, whoever waits for it only runs now, and would count what is over among the session's.

@@ -54,7 +54,7 @@ class Part:
         self.branches: Branches[Part] = Branches(self)
         #: The promise of what leaves with the next frame, and those of frames without an answer.
         self._next: Settled | None = None
-        self._outstanding: list[Settled] = []
+        self._outstanding: dict[Settled, set[int]] = {}  # with the sources that each is about
 
     # --- Opening, on each link anew
 
@@ -215,15 +215,16 @@ class Part:
         if acknowledge is None:
             return
         settled, self._next = self._next or Settled(), None
-        self._outstanding.append(settled)
+        self._outstanding[settled] = {one.source for one in acknowledge.sets}
         book, place = self.book, link.place
         noted = book.acknowledging(place, self.ledger_number, acknowledge) if book is not None else 0
 
         def settle(_: Any, error: errors.SternaError | None) -> None:
-            self._outstanding.remove(settled)
+            del self._outstanding[settled]
             if book is not None:
                 is_lost = isinstance(error, LinkLostError)
-                became = _ledger.TAKEN if error is None else _ledger.LOST if is_lost else _ledger.REFUSED
+                is_lost = is_lost or (error is None and settled.is_doubtful)
+                became = _ledger.LOST if is_lost else _ledger.TAKEN if error is None else _ledger.REFUSED
                 book.acknowledged(noted, became, 0 if error is None else error.code)
             if error is None or isinstance(error, LinkLostError):
                 settled.settle(error is None)
@@ -250,6 +251,17 @@ class Part:
                 self._next = Settled(hurry=self.hurry)
             return self._next
         return Settled(outcome is Acknowledged.DONE)
+
+    def withdrawn(self, source: int) -> None:
+        """The broker has ended a consumer: what it had may have gone back before an acknowledgement of it came there.
+
+        That is answered like any other that has nothing left to do.
+        """
+        for settled, sources in self._outstanding.items():
+            if source in sources:
+                settled.is_doubtful = True
+        if self._next is not None:
+            self._next.is_doubtful = True
 
     def acknowledge_all(self) -> None:
         """Acknowledges what was handed out, in CLIENT mode, because another part of the session does."""

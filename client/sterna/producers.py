@@ -223,7 +223,7 @@ class Producer:
         try:
             await self.send_soon(body, on_completion=future, **options)  # type: ignore[arg-type]
         except BaseException:
-            # Cut short behind the message's way into the lane it may have its answer already, which nobody looks at then.
+            # Cut short when the message was in its lane, it may have its answer already: nobody looks at that then.
             if not future.cancel() and not future.cancelled():
                 future.exception()
             raise

@@ -344,7 +344,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     @invariant()
     def statistics_agree(self) -> None:
-        # What expires before the log has room for that goes when upkeep has made some, in a thread of its own; time stands still.
+        # What expires before the log has room for that goes when upkeep has made some, in another thread.
         while (wrong := self.wrong_figures()) and self.driver.wait_for_more():
             pass
         assert not wrong, f"figures and what they should be: {wrong}"

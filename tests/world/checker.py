@@ -104,8 +104,8 @@ def _come_again(facts: Facts, drained: list[Handing], restarted: bool, *, given_
         if which(one) in done
         and one.at_s > done[which(one)]
         and not _may_be_forgotten(facts, one.key, restarted)
-        # What waited in a client that its broker has given up: it went to another, who was done with it first. This one may
-        # only believe that it has taken it, too.
+        # What waited in a client that its broker has given up: it went to another, who was done with it first. This
+        # one may only believe that it has taken it, too.
         and not (one.is_belated and one.taken != "yes")
     ]
     return [

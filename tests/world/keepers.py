@@ -162,11 +162,12 @@ class Keeper:
             assert not self.found(broker), self.found(broker)
 
     async def _tell_the_next(self, broker: Broker) -> None:
-        """Another hand has ended the process that was told: the one behind it may have read the folder before it was changed."""
+        """Another hand has ended the process that was told; its successor may have read the folder as it was before."""
         told = False
         while not told:
-            while not self._faults.is_up(broker):
+            if not self._faults.is_up(broker):
                 await asyncio.sleep(0.1)
+                continue
             node, process = broker.node, broker.process
             assert node is not None
             assert process is not None

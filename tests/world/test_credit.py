@@ -121,7 +121,7 @@ async def test_a_session_forgets_the_subscriptions_that_it_had(stage: Stage) -> 
 
 @staged
 async def test_the_answer_to_a_send_that_was_cut_short_is_nobodys(stage: Stage) -> None:
-    """Every 128th pauses when its message is on its way: what becomes of it then is no exception that somebody forgot."""
+    """Every 128th pauses when its message is on its way: its end then is no exception that somebody forgot."""
     folder = stage.manifests(*ANYTHING, manifest("Queue", "narrow", "maxMessages: 127, overflowPolicy: rejectIncoming"))
     connection = await stage.connect(await stage.broker(config=folder))
     session = await connection.session()

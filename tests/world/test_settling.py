@@ -161,3 +161,38 @@ def test_what_is_made_elsewhere_while_its_session_is_closed_is_not_left_there(ma
 def _sessions(broker: Broker) -> list[int]:
     """How many sessions the broker keeps for each connection."""
     return [one["sessions"] for one in broker.connections() if not one["peer"].startswith("internal:")]
+
+
+@staged
+async def test_an_acknowledgement_that_comes_behind_the_loss_of_its_destination_is_not_called_taken(
+    stage: Stage,
+) -> None:
+    """The broker has given the message back by then, and has nothing left to say of it; its answer says no more."""
+    cluster = await stage.two("orders")
+    connection = await stage.connect(cluster.brokers["b1"])
+    await connection.send("orders", "x")
+    session = await connection.session(AcknowledgeMode.INDIVIDUAL)
+    consumer = await session.consumer("orders")
+    message = await consumer.receive(5)
+    assert message is not None
+    link: Any = session._part.link
+    handle: Any = link._handle
+    held: list[Any] = []
+    link._handle = held.append
+    await cluster.give_up("b1", "b0")
+
+    def is_given_up() -> bool:
+        [row] = [row for row in cluster.brokers["b1"].listed("queue") if row["name"] == "orders"]
+        return bool(row["statistics"]["consumers"] == 0)
+
+    async def acknowledged() -> bool:
+        return await message.acknowledge()
+
+    await stage.until(is_given_up)
+    acknowledging = asyncio.create_task(acknowledged())
+    await stage.until(lambda: any(frame.HasField("reply") for frame in held))
+    link._handle = handle
+    for frame in held:
+        handle(frame)
+    assert await acknowledging is False
+    await connection.close()
