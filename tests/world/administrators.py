@@ -22,9 +22,10 @@ async def administrator(app: Application, connection: sterna.Connection, steps: 
             queue = app.random.choice(app.queues)
             if app.is_over or app.random.random() < 0.5:
                 break
-            app.facts.begin_to_empty(queue)
+            deletes = app.random.random() < 0.3
+            app.facts.begin_to_empty(queue, deletes=deletes)
             try:
-                if app.random.random() < 0.3:
+                if deletes:
                     await app.call("delete", admin.delete("Queue", queue, with_messages=True))
                 else:
                     await app.call("purge", admin.purge_queue(queue))

@@ -123,6 +123,7 @@ def _unflagged(facts: Facts, drained: list[Handing], restarted: bool) -> list[st
         # What waited in a client that the broker has given up went to another with its flag, who may have been quicker.
         was_first = one.is_belated and not one.redelivered and all(other.redelivered for other in before)
         is_plain = bool(before) and not one.redelivered and not was_first
+        is_plain = is_plain and not facts.may_be_new(one.queue, before[0].at_s, one.at_s)
         if is_plain and not _may_be_forgotten(facts, one.key, restarted):
             found.append(
                 f"twice without the flag: {one.key} at {one.at_s:.3f} to {one.consumer}{_handings(facts, one.key)}"

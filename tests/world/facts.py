@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -92,6 +93,9 @@ class Facts:
     emptied: dict[str, float] = field(default_factory=dict)
     """When an administrator last may have thrown away what a queue held."""
 
+    deleted: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
+    """From when until when somebody may have deleted a queue."""
+
     _emptying: dict[str, int] = field(default_factory=dict)
 
     configured: dict[str, bool] = field(default_factory=dict)
@@ -118,9 +122,11 @@ class Facts:
     calls: dict[str, int] = field(default_factory=dict)
     """How often each call ended how."""
 
-    def begin_to_empty(self, queue: str) -> None:
+    def begin_to_empty(self, queue: str, *, deletes: bool = False) -> None:
         """Somebody is about to throw away what a queue holds."""
         self.emptied[queue] = math.inf
+        if deletes:
+            self.deleted.setdefault(queue, []).append((asyncio.get_running_loop().time(), math.inf))
         self._emptying[queue] = self._emptying.get(queue, 0) + 1
 
     def has_emptied(self, queue: str, until_s: float) -> None:
@@ -128,6 +134,12 @@ class Facts:
         self._emptying[queue] -= 1
         if not self._emptying[queue]:
             self.emptied[queue] = until_s
+            deleted = self.deleted.get(queue, [])
+            deleted[:] = [(began_s, min(ended_s, until_s)) for began_s, ended_s in deleted]
+
+    def may_be_new(self, queue: str, since_s: float, until_s: float) -> bool:
+        """Whether a queue may have been deleted and made again in between: then it knows nothing of what came before."""
+        return any(began_s <= until_s and since_s <= ended_s for began_s, ended_s in self.deleted.get(queue, ()))
 
     def may_be_emptied(self, sending: Sending) -> bool:
         """Whether an administrator may have thrown it away."""

@@ -81,7 +81,7 @@ async def stallholder(app: Application, connection: sterna.Connection, steps: in
                 break
             try:
                 if app.random.random() < 0.2:
-                    app.facts.begin_to_empty(queue)
+                    app.facts.begin_to_empty(queue, deletes=True)
                     try:
                         deleting = admin.delete("Queue", queue, with_messages=app.random.random() < 0.7)
                         await app.call("delete", deleting)

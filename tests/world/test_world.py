@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
@@ -150,6 +151,15 @@ def test_the_checker_knows_that_a_transaction_took_late_what_another_was_done_wi
         facts.handings = [_handed("a", 2, flag=True), late]
         found = [one for one in problems(facts, [], restarted=False) if "was not committed" in one]
         assert len(found) == expected, belated
+
+
+def test_the_checker_knows_that_a_queue_made_again_knows_nothing_of_what_came_before() -> None:
+    for deleted, expected in (([(3.0, 4.0)], 0), ([(1.0, math.inf)], 0), ([(0.5, 1.5)], 1), ([(9.5, 10.0)], 1), ([], 1)):
+        facts = Facts(deleted={"q": deleted})
+        _sent(facts, "a")
+        facts.handings = [_handed("a", 2), _handed("a", 9)]
+        found = [one for one in problems(facts, [], restarted=True) if "without the flag" in one]
+        assert len(found) == expected, deleted
 
 
 def test_the_checker_lets_go_what_may_have_expired_by_the_brokers_clock() -> None:
