@@ -6,6 +6,7 @@ application's face of it is `sessions`.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -400,17 +401,15 @@ class Part:
             producer.fail(error)
 
     async def close(self, *, failed: bool) -> None:
-        """See Session.close."""
+        """See Session.close. Cut short, it does not wait for senders, listeners and other brokers any longer."""
         if self.closed is not None:
             return
-        await self.branches.leave(self)
-        failure = await self._flush_producers()
-        for feed in list(self.feeds):
-            await feed.stop_listening()
-            if not failed:
-                feed.finish()
-        while branches := self.parts[1:]:
-            await branches[0].close(failed=failed)
+        try:
+            failure = await self._wind_up(failed=failed)
+        except asyncio.CancelledError:
+            for part in reversed(self.parts):
+                part.break_off()
+            raise
         link = self.link
         seen = self.state.seen()
         if link is not None:
@@ -425,6 +424,28 @@ class Part:
                     await one  # a refusal was reported when it came
         if failure is not None and not failed:
             raise failure
+
+    async def _wind_up(self, *, failed: bool) -> errors.SternaError | None:
+        await self.branches.leave(self)
+        failure = await self._flush_producers()
+        for feed in list(self.feeds):
+            await feed.stop_listening()
+            if not failed:
+                feed.finish()
+        while branches := self.parts[1:]:
+            await branches[0].close(failed=failed)
+        return failure
+
+    def break_off(self) -> None:
+        """Ends it at once, as seen as it is: what listeners and others have in hand comes again, flagged."""
+        if self.closed is not None:
+            return
+        link, seen = self.link, self.state.seen()
+        if link is not None:
+            self.gather(link)
+        self.fail(errors.ClosedError("the session was closed", subject="session"))
+        if link is not None:
+            link.tell(self.number, "close_session", pb.CloseSession(seen=seen))
 
     async def _flush_producers(self) -> errors.SternaError | None:
         failure: errors.SternaError | None = None

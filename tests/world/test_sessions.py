@@ -249,3 +249,31 @@ async def test_a_close_that_is_cut_while_its_listener_works_closes(stage: Stage)
         await consumer.close()
         assert await _drained(connection, "q") == [("0", True), ("1", breaks)]
         await connection.close()
+
+
+@staged
+async def test_a_session_whose_close_is_cut_while_its_listener_works_closes(stage: Stage) -> None:
+    """Half a session would be left otherwise, whose consumers say that they are closed."""
+    broker = await stage.broker()
+    connection = await stage.connect(broker)
+    await _filled(connection, "q", 2)
+    begun, goes_on = asyncio.Event(), asyncio.Event()
+
+    async def listener(_: sterna.Message) -> None:
+        begun.set()
+        await goes_on.wait()
+
+    session = await connection.session()
+    await session.consumer("q", listener=listener)
+    await begun.wait()
+    closing = asyncio.create_task(session.close())
+    await asyncio.sleep(0)
+    closing.cancel()
+    await asyncio.wait((closing,))
+    assert closing.cancelled()
+    assert session.closed is not None
+    await stage.until(lambda: [row["sessions"] for row in broker.connections()] == [1])
+    goes_on.set()
+    await session.close()
+    assert await _drained(connection, "q") == [("0", True), ("1", False)]
+    await connection.close()
