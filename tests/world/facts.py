@@ -138,7 +138,7 @@ class Facts:
             deleted[:] = [(began_s, min(ended_s, until_s)) for began_s, ended_s in deleted]
 
     def may_be_new(self, queue: str, since_s: float, until_s: float) -> bool:
-        """Whether a queue may have been deleted and made again in between: then it knows nothing of what came before."""
+        """Whether a queue may have been deleted and made again in between: it knows nothing of what came before."""
         return any(began_s <= until_s and since_s <= ended_s for began_s, ended_s in self.deleted.get(queue, ()))
 
     def may_be_emptied(self, sending: Sending) -> bool:

@@ -154,7 +154,13 @@ def test_the_checker_knows_that_a_transaction_took_late_what_another_was_done_wi
 
 
 def test_the_checker_knows_that_a_queue_made_again_knows_nothing_of_what_came_before() -> None:
-    for deleted, expected in (([(3.0, 4.0)], 0), ([(1.0, math.inf)], 0), ([(0.5, 1.5)], 1), ([(9.5, 10.0)], 1), ([], 1)):
+    for deleted, expected in (
+        ([(3.0, 4.0)], 0),
+        ([(1.0, math.inf)], 0),
+        ([(0.5, 1.5)], 1),
+        ([(9.5, 10.0)], 1),
+        ([], 1),
+    ):
         facts = Facts(deleted={"q": deleted})
         _sent(facts, "a")
         facts.handings = [_handed("a", 2), _handed("a", 9)]
