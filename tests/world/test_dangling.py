@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 import sterna
+import sterna.admin
 from sterna_etcd import Claim
 from sterna_etcd.records import ObjectStatus
 
+from tests.running import ANYTHING, manifest
 from tests.world.clusters import LAYOUT, Cluster
 from tests.world.stage import Stage, staged
 from tests.world.test_clusters import drained
@@ -61,4 +66,31 @@ async def test_a_bridge_that_dangles_shows_in_status_readiness_and_metrics_until
     await cluster.until(is_silent)
     assert cluster.brokers["b1"].metrics()["sterna_dangling_bridges"] == 0
     assert cluster.brokers["b1"].readyz()["warnings"] == []
+    await connection.close()
+
+
+@staged
+async def test_the_target_of_a_bridge_that_is_deleted_while_the_log_makes_room_is_made_again(stage: Stage) -> None:
+    """Refused for now it is asked for again: till then all that is sent to the bridge's source would be refused."""
+    over = manifest("Bridge", "over", "source: {queue: orders}, targets: [{queue: copies}]")
+    broker = await stage.broker(config=stage.manifests(*ANYTHING, over))
+    assert broker.node is not None
+    connection = await stage.connect(broker)
+    await connection.send("orders", "before")
+    handover: Any = broker.node.live._handover
+    reconfigure, refusals = handover._reconfigure, 3
+
+    def refuse(text: str) -> str:
+        nonlocal refusals
+        refusals -= 1
+        handover._reconfigure = reconfigure if refusals == 0 else refuse
+        error = {"code": "STORE_FULL", "subject": "disk", "message": "no space.", "remedy": "", "retryable": True}
+        return json.dumps({"refused": [{"kind": "queue", "name": "copies", "error": error}]})
+
+    handover._reconfigure = refuse
+    async with sterna.admin.connect(f"sterna://{broker.address}") as admin:
+        await admin.delete("Queue", "copies", with_messages=True)
+    assert refusals == 0
+    await connection.send("orders", "after")
+    assert await drained(connection, "copies") == ["after"]
     await connection.close()

@@ -63,6 +63,8 @@ class LiveConfiguration:
         self._selector_check = selector_check
         self._below = ObjectSet()
         self._handover: Handover | None = None
+        #: Something that the engine was last given it refused for now, for want of room say.
+        self.is_behind = False
         self._changing = asyncio.Lock()
         # What was refused, and stands on disk still, with what stood there before it.
         self._owed: tuple[list[Record], dict[Key, Record]] | None = None
@@ -294,7 +296,9 @@ class LiveConfiguration:
         """Gives the engine what was prepared; what it refuses of it."""
         if self._handover is None or prepared is None:
             return []
-        return refusals(self._handover.give(prepared))
+        refused = refusals(self._handover.give(prepared))
+        self.is_behind = any(row["error"]["retryable"] for row in refused)
+        return refused
 
     def _apply_problems(self, objects: ObjectSet, entries: list[Entry]) -> list[Problem]:
         """What the applied documents would make wrong; also an object that stands twice among them."""
