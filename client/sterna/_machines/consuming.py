@@ -1,20 +1,17 @@
 """One consumer: what the broker may send ahead, what has come, whose a message in hand is, and what becomes of it.
 
 A machine without a link. It is told what the broker and the application do; `is_due` says that it has something to
-write, which `gather` returns. Where it stands with the link:
-
-    AWAY --begin--> OPENING --opened--> OPEN        interrupted: back to AWAY        closed: CLOSED, for good
-
-While it is OPENING, deliveries may come before the answer that tells their source; they wait for it. While its session
-recovers (`settling`), whatever comes is void, and is dropped.
+write, which `gather` returns. Where it stands with the link is said by `TRANSITIONS`. While it is OPENING, deliveries
+may come before the answer that tells their source; they wait for it. While its session recovers (`settling`), whatever
+comes is void, and is dropped.
 """
 
 from __future__ import annotations
 
 import enum
 from collections import deque
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 from sterna._machines.ranges import Ranges
 from sterna._machines.settling import SessionState
@@ -80,6 +77,43 @@ class Link(enum.Enum):
     CLOSED = enum.auto()
 
 
+class Event(enum.Enum):
+    """What changes that."""
+
+    BEGIN = enum.auto()
+    OPENED = enum.auto()
+    INTERRUPTED = enum.auto()
+    REFUSED = enum.auto()
+    ENDED = enum.auto()
+
+
+#: All steps: an answer may come too late, a link break twice, and whoever opens it anew may be overtaken by its end.
+TRANSITIONS: Final[Mapping[Link, Mapping[Event, Link]]] = {
+    Link.AWAY: {
+        Event.BEGIN: Link.OPENING,
+        Event.OPENED: Link.AWAY,
+        Event.INTERRUPTED: Link.AWAY,
+        Event.REFUSED: Link.AWAY,
+        Event.ENDED: Link.CLOSED,
+    },
+    Link.OPENING: {
+        Event.BEGIN: Link.OPENING,
+        Event.OPENED: Link.OPEN,
+        Event.INTERRUPTED: Link.AWAY,
+        Event.REFUSED: Link.AWAY,
+        Event.ENDED: Link.CLOSED,
+    },
+    Link.OPEN: {
+        Event.BEGIN: Link.OPENING,
+        Event.OPENED: Link.OPEN,
+        Event.INTERRUPTED: Link.AWAY,
+        Event.REFUSED: Link.AWAY,
+        Event.ENDED: Link.CLOSED,
+    },
+    Link.CLOSED: dict.fromkeys(Event, Link.CLOSED),
+}
+
+
 class ConsumerState:
     """See the module. `now_ms` is a clock that nobody sets, `has_ended_well` what became of a holder."""
 
@@ -142,10 +176,14 @@ class ConsumerState:
 
     # --- The link
 
+    def _to(self, event: Event) -> None:
+        self.link = TRANSITIONS[self.link][event]
+
     def begin(self) -> tuple[int, int]:
         """It is about to be opened on a link: the credit to open with, messages and bytes."""
-        self.link = Link.OPENING
-        self.session.consumers[self] = None
+        self._to(Event.BEGIN)
+        if self.link is Link.OPENING:
+            self.session.consumers[self] = None
         self.void_count = self.session.void_count
         # What came on another link, before the answer that never did, comes again.
         self._forget_coming()
@@ -154,9 +192,10 @@ class ConsumerState:
 
     def opened(self, source: int, epoch: int, prefetch: int | None = None) -> None:
         """The broker has opened it; `prefetch` is the window that it recommends, where none was asked for."""
-        if self.link is not Link.OPENING:
+        is_awaited = self.link is Link.OPENING
+        self._to(Event.OPENED)
+        if not is_awaited:
             return
-        self.link = Link.OPEN
         self.source, self.epoch = source, epoch
         self._ranges = self.session.ranges_of(source, epoch)
         self.buffer.extend(self._early)  # they came before the answer, which waits for the disk
@@ -170,8 +209,7 @@ class ConsumerState:
 
         In mode NONE the broker has forgotten what it sent: nothing of that comes again, so it stays.
         """
-        if self.link is not Link.CLOSED:
-            self.link = Link.AWAY
+        self._to(Event.INTERRUPTED)
         if self.session.mode is not AcknowledgeMode.NONE or self.browses:
             self._clear()
         self._void()
@@ -179,13 +217,12 @@ class ConsumerState:
 
     def refused(self) -> None:
         """It could not be opened, or whoever asked for it does not wait any more."""
+        self._to(Event.REFUSED)
         self.session.consumers.pop(self, None)
-        if self.link is not Link.CLOSED:
-            self.link = Link.AWAY
 
     def closed(self) -> None:
         """It is over: nothing is handed out any more, and nothing said."""
-        self.link = Link.CLOSED
+        self._to(Event.ENDED)
         self.session.consumers.pop(self, None)
         self._clear()
         self.in_hand.clear()
