@@ -94,3 +94,31 @@ async def test_the_target_of_a_bridge_that_is_deleted_while_the_log_makes_room_i
     await connection.send("orders", "after")
     assert await drained(connection, "copies") == ["after"]
     await connection.close()
+
+
+@staged
+async def test_what_the_log_of_a_member_had_no_room_for_is_asked_for_again_without_another_change(stage: Stage) -> None:
+    cluster = await stage.cluster("b0")
+    node = cluster.brokers["b0"].node
+    assert node is not None
+    handover: Any = node.live._handover
+    reconfigure, refusals = handover._reconfigure, 3
+
+    def refuse(text: str) -> str:
+        nonlocal refusals
+        if "orders" not in text:
+            return str(reconfigure(text))
+        refusals -= 1
+        handover._reconfigure = reconfigure if refusals == 0 else refuse
+        error = {"code": "STORE_FULL", "subject": "disk", "message": "no space.", "remedy": "", "retryable": True}
+        return json.dumps({"refused": [{"kind": "queue", "name": "orders", "error": error}]})
+
+    handover._reconfigure = refuse
+    await cluster.apply("Queue", "orders", broker="b0", maxMessages=7)
+
+    def limits() -> list[int]:
+        rows = cluster.brokers["b0"].listed("queue")
+        return [row["properties"]["maxMessages"] for row in rows if row["name"] == "orders"]
+
+    await cluster.until(lambda: limits() == [7])
+    assert refusals == 0

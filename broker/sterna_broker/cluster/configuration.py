@@ -78,7 +78,9 @@ class ClusterConfiguration(LiveConfiguration):
         """
         prepared = await self._prepare(objects)
         before()
-        return self._hand_over(prepared) if prepared is not None and prepared.is_news else None
+        if prepared is None or not (prepared.is_news or self.lacks_room):
+            return None
+        return self._hand_over(prepared)
 
     async def settled(self) -> None:
         """See LiveConfiguration."""

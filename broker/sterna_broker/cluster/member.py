@@ -57,6 +57,9 @@ _PAUSE_EVERY = 250
 class EngineConfiguration(Protocol):
     """The broker's live configuration: the one way to the engine's."""
 
+    lacks_room: bool
+    """Something of it is not made so, since the log had no room for that."""
+
     async def hand_over(self, objects: ObjectSet, before: Callable[[], None]) -> list[dict[str, Any]] | None:
         """Makes it so; what is refused of it, as rows with kind, name and error. None: it is so already."""
 
@@ -251,6 +254,8 @@ class Member:
         revision = view.revision
         todo |= view.changed
         view.changed.clear()
+        if self._configuration is not None and self._configuration.lacks_room:
+            todo.add("engine")  # nothing else would have it asked for again
         if self._served is not None:
             self._served.compare()
         if (rival := self._naming.rival(view)) is not None:
@@ -322,8 +327,10 @@ class Member:
         self._drain.shut()
         if refused is None:
             return
+        before = self._refused_by_engine
         self._refused_by_engine = {(str(row["kind"]), str(row["name"])): row["error"] for row in refused}
-        _log.info("configuration_applied", revision=self.link.view.revision, refused=len(refused))
+        if not before or self._refused_by_engine != before:
+            _log.info("configuration_applied", revision=self.link.view.revision, refused=len(refused))
 
     async def _delete(self) -> None:
         """Carries out what is to be deleted here."""

@@ -22,7 +22,6 @@ from sterna_resources.store import SYSTEM_STORES, Store
 
 from sterna_broker.configuration import checks
 from sterna_broker.configuration.applied import OWNER, AppliedFolder, Record, digest, merge
-from sterna_broker.configuration.compiling import Rows
 from sterna_broker.configuration.handover import Configure, Handover, Prepared
 from sterna_broker.configuration.objects import Entry, Key, ObjectSet
 from sterna_broker.configuration.source import Source
@@ -63,8 +62,9 @@ class LiveConfiguration:
         self._selector_check = selector_check
         self._below = ObjectSet()
         self._handover: Handover | None = None
-        #: Something that the engine was last given it refused for now, for want of room say.
-        self.is_behind = False
+        #: The engine's log had no room for something of what it was last given; mostly it is being prepared.
+        self.lacks_room = False
+        self._told: set[tuple[str, str, str]] = set()
         self._changing = asyncio.Lock()
         # What was refused, and stands on disk still, with what stood there before it.
         self._owed: tuple[list[Record], dict[Key, Record]] | None = None
@@ -296,9 +296,18 @@ class LiveConfiguration:
         """Gives the engine what was prepared; what it refuses of it."""
         if self._handover is None or prepared is None:
             return []
-        refused = refusals(self._handover.give(prepared))
-        self.is_behind = any(row["error"]["retryable"] for row in refused)
+        refused: list[dict[str, Any]] = self._handover.give(prepared).get("refused", [])
+        self._tell(refused)
+        self.lacks_room = any(row["error"]["code"] == "STORE_FULL" for row in refused)
         return refused
+
+    def _tell(self, refused: list[dict[str, Any]]) -> None:
+        """Says aloud what the engine refuses, once for as long as it does."""
+        told = {(row["kind"], row["name"], row["error"]["code"]) for row in refused}
+        for row in refused:
+            if (row["kind"], row["name"], row["error"]["code"]) not in self._told:
+                _log.warning("configuration_not_taken", kind=row["kind"], name=row["name"], error=row["error"])
+        self._told = told
 
     def _apply_problems(self, objects: ObjectSet, entries: list[Entry]) -> list[Problem]:
         """What the applied documents would make wrong; also an object that stands twice among them."""
@@ -361,14 +370,6 @@ class LiveConfiguration:
     def _base(self, key: Key) -> str | None:
         below = self._below.entries.get(key)
         return digest(below.resource) if below else None
-
-
-def refusals(answer: Rows) -> list[dict[str, Any]]:
-    """What the engine refuses of a configuration, said aloud."""
-    refused = answer.get("refused", [])
-    for row in refused:
-        _log.warning("configuration_not_taken", kind=row["kind"], name=row["name"], error=row["error"])
-    return refused
 
 
 def _engine_name(entry: Entry | None) -> str | None:

@@ -124,9 +124,9 @@ class Administration:
         return held
 
     async def _catch_up(self) -> None:
-        """Has the engine take what it refused for now, as what bridges lead to: their sources refuse without it."""
+        """Has the engine take what its log had no room for: where bridges lead to that, their sources refuse."""
         for _ in range(_CATCHING_UP_TRIES):
-            if not self._live.is_behind:
+            if not self._live.lacks_room:
                 return
             await asyncio.sleep(_CATCHING_UP_S / _CATCHING_UP_TRIES)
             await self._live.restore()
