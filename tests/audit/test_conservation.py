@@ -274,7 +274,9 @@ def _of_records(chosen: Chosen) -> dict[str, Fault]:
     move = next(row for row in moves if (row["to_source"], row["to_sequence"]) in chosen.waiting)
     sent = _committed(chosen.base)[0]
     of_sent = {one["transaction"] for one in rows("events", "transacted") if one["position"] == sent["position"]}
-    decision = next(row for row in rows("events", "decisions") if row["transaction"] in of_sent)
+    # One that was prepared has a decision before, of which nobody would miss anything.
+    decided = [row for row in rows("events", "decisions") if row["decision"] == 2]
+    decision = next(row for row in decided if row["transaction"] in of_sent)
     record = next(row for row in rows("state", "messages") if row["position"] == chosen.new["position"])
     at = {"position": record["position"]}
     return {
