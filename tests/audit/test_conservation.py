@@ -19,7 +19,8 @@ from tests.audit.living import Living
 from tests.audit.planted import Edit, Row, Table, added, altered, doubled, planted, rows_of, without
 from tests.core.driver import queue
 
-pytestmark = pytest.mark.timeout(600)
+# The exporter's loop serves nobody else: it writes and syncs its files there, beside Spark.
+pytestmark = [pytest.mark.timeout(600), pytest.mark.slow_callbacks(2_000)]
 
 #: Histories without a fault; more of them by STERNA_AUDIT_SEEDS.
 SEEDS = range(10, 16)

@@ -26,6 +26,9 @@ from sterna_audit.snapshots.stores import Directory
 from tests.audit.kept import SIGNER, VERIFIER, Kept, told
 from tests.audit.story import PLACE
 
+# The exporter's loop serves nobody else: it writes and syncs its files there, beside other tests.
+pytestmark = pytest.mark.slow_callbacks(2_000)
+
 ENDS = "events/ends-000.parquet"
 
 
