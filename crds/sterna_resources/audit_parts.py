@@ -5,7 +5,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field, WithJsonSchema, model_validator
 
 from sterna_resources.cluster_access import CaSecret, refuse
-from sterna_resources.cluster_pods import SecretRef, Toleration
+from sterna_resources.cluster_pods import WITHIN_LIMITS, SecretRef, Toleration, check_within_limits
 from sterna_resources.fields import Model, ObjectName, Quantity, section
 from sterna_resources.passwords import USER_CHARACTERS_MAX
 from sterna_resources.rules import Rule, exactly_one
@@ -158,11 +158,18 @@ class AuditConnection(Model):
 class AuditResources(Model):
     """What a pod may use, as Kubernetes writes it."""
 
+    RULES: ClassVar[tuple[Rule, ...]] = (WITHIN_LIMITS,)
+
     requests: dict[str, Quantity] = Field(default={"cpu": "500m", "memory": "3Gi"}, max_length=16)
     """What is kept free for it."""
 
     limits: dict[str, Quantity] = Field(default={"memory": "4Gi"}, max_length=16)
     """What it may use at most. More than `spark.memory` and a gigabyte, where Spark runs in it."""
+
+    @model_validator(mode="after")
+    def _requests_fit(self) -> Self:
+        check_within_limits(self.requests, self.limits)
+        return self
 
 
 class AuditPod(Model):

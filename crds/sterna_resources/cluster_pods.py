@@ -1,11 +1,12 @@
 """What the pods of a cluster are like: their volumes, resources and places, and what stands around them."""
 
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, WithJsonSchema, model_validator
 from pydantic_core import PydanticCustomError
 
-from sterna_resources.fields import Model, ObjectName, Quantity
+from sterna_resources.fields import Model, ObjectName, Quantity, amount
 from sterna_resources.rules import Rule, unchanged
 
 _Value = Annotated[str, Field(max_length=4_096)]
@@ -33,8 +34,32 @@ class Storage(Model):
     """The storage class; the default class when absent. Not changeable."""
 
 
+_WITHIN_FAULT = "requests are more than limits allow; a request that is not written has its default"
+WITHIN_LIMITS = Rule(
+    # As numbers, for the reason that a volume's size is one in messaging_cluster.py. Each object has both: only the
+    # schema's own default of the whole section, to which the server puts the rule as well, has neither.
+    "!has(self.limits) || !has(self.requests) || self.limits.all(name, !(name in self.requests) "
+    "|| quantity(string(self.requests[name])).asApproximateFloat() "
+    "<= quantity(string(self.limits[name])).asApproximateFloat())",
+    _WITHIN_FAULT,
+    ".requests",
+)
+
+
+def check_within_limits(requests: Mapping[str, str | int], limits: Mapping[str, str | int]) -> None:
+    """Refuses requests that Kubernetes would refuse in each pod, where only the events of its owner tell of it.
+
+    Raises:
+        PydanticCustomError: more is requested of something than its limit.
+    """
+    if any(name in requests and amount(requests[name]) > amount(limit) for name, limit in limits.items()):
+        raise PydanticCustomError("requests", _WITHIN_FAULT)
+
+
 class Resources(Model):
     """What each pod may use, as Kubernetes writes it."""
+
+    RULES: ClassVar[tuple[Rule, ...]] = (WITHIN_LIMITS,)
 
     requests: dict[str, Quantity] = Field(default={"cpu": "250m", "memory": "1Gi"}, max_length=16)
     """What is kept free for it."""
@@ -42,6 +67,11 @@ class Resources(Model):
     limits: dict[str, Quantity] = Field(default_factory=dict, max_length=16)
     """What it may use at most. Without `memory` it is log.cacheBytes and log.volatileBytes and 1.5 GiB (2Gi, unless
     these are changed), or what is requested, if that is more. Give at least the two and 256 MiB."""
+
+    @model_validator(mode="after")
+    def _requests_fit(self) -> Self:
+        check_within_limits(self.requests, self.limits)
+        return self
 
 
 class Toleration(Model):

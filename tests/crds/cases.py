@@ -257,6 +257,7 @@ def _audits() -> list[Case]:
     hashed = "principalsKeySecret is for principals: hashed, and hashed needs it"
     named = "metadata.name: at most 40 lower-case letters, digits and -"
     together = "user and passwordSecret go together"
+    within = "requests are more than limits allow; a request that is not written has its default"
     key = {"name": "keys", "key": "private.pem"}
     cases = []
     for kind, least in (("StoreSnapshot", SNAPSHOT), ("AuditJob", AUDIT)):
@@ -285,6 +286,9 @@ def _audits() -> list[Case]:
             ),
             Case(kind, {**least, "pod": {"tolerations": [{}]}}, *["without key, operator has to be Exists"] * 2),
             Case(kind, {**least, "connect": {"user": "ann", "passwordSecret": {"name": "p"}}}),
+            Case(kind, {**least, "pod": {"resources": {"limits": {"memory": "3Gi", "cpu": "500m"}}}}),
+            Case(kind, {**least, "pod": {"resources": {"limits": {"memory": "3071Mi"}}}}, within, within),
+            Case(kind, {**least, "pod": {"resources": {"requests": {"memory": "5Gi"}}}}, within, within),
         ]
     keys = "needs keys, or snapshots.unsigned: true if signatures need not be there, one of them"
     signing = {"principals": "none", "signKeySecret": key}

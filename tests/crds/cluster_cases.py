@@ -15,6 +15,7 @@ _VOLUME = "storage.size has to be more than 4 times settings.log.segmentBytes"
 _SEGMENT_BYTES = 64 * 2**20
 _SMALL_SEGMENTS = {"log": {"segmentBytes": 2**20}, "limits": {"messageBytes": 2**19}}
 _NAMED = "names go with policy named"
+_WITHIN = "requests are more than limits allow"
 _SEGMENT = "limits.messageBytes may be half of log.segmentBytes at most"
 _MEANT = "anybody on the network may read or do everything: insecure: true says that this is meant"
 
@@ -116,6 +117,10 @@ def _pods() -> list[Case]:
         _refused({**CLUSTER, "settings": {"log": {"segmentBytes": 33_554_431}}}, _SEGMENT),
         _taken(pod(resources={"requests": {"cpu": 2, "memory": "1.5Gi"}, "limits": {"memory": "2Gi"}})),
         _refused(pod(resources={"requests": {"cpu": "a lot"}}), "should match", "must be an amount"),
+        _taken(pod(resources={"requests": {"memory": "2Gi"}, "limits": {"memory": "2048Mi"}})),
+        _taken(pod(resources={"requests": {"cpu": "2"}, "limits": {"memory": "1Mi"}})),
+        _refused(pod(resources={"limits": {"memory": "1023Mi"}}), _WITHIN),
+        _refused(pod(resources={"requests": {"cpu": 2}, "limits": {"cpu": "1999m"}}), _WITHIN),
         _taken(pod(tolerations=[{"operator": "Exists"}, {"key": "a", "value": "b", "effect": "NoSchedule"}])),
         _refused(pod(tolerations=[{"key": "a", "operator": "Exists", "value": "b"}]), "value is for operator Equal"),
         _refused(pod(tolerations=[{"value": "b"}]), "without key, operator has to be Exists"),

@@ -543,7 +543,11 @@ def test_brokers_that_an_earlier_cluster_had_closed_are_opened_before_there_are_
         pytest.param({"settings": {"log": {"cacheBytes": 2**30}}}, {"memory": "2816Mi"}, id="as the settings need it"),
         pytest.param({"pod": {"resources": {"requests": {"memory": "4G"}}}}, {"memory": "4G"}, id="as requested"),
         pytest.param({"pod": {"resources": {"requests": {}}}}, {"memory": "2Gi"}, id="nothing requested"),
-        pytest.param({"pod": {"resources": {"limits": {"memory": "600Mi"}}}}, {"memory": "600Mi"}, id="as said"),
+        pytest.param(
+            {"pod": {"resources": {"requests": {"memory": "512Mi"}, "limits": {"memory": "600Mi"}}}},
+            {"memory": "600Mi"},
+            id="as said",
+        ),
         pytest.param({"pod": {"resources": {"limits": {"cpu": 2}}}}, {"memory": "2Gi", "cpu": 2}, id="beside others"),
     ],
 )
