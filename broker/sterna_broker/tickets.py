@@ -8,7 +8,7 @@ from typing import Any
 
 from sterna_resources import names
 
-from sterna_broker.cluster.desk import Answer, ClusterDesk, Late
+from sterna_broker.cluster.desk import Answer, ClusterDesk, Late, error_of
 from sterna_broker.configuration.inheritance import Kind
 from sterna_broker.configuration.objects import ObjectSet
 
@@ -48,6 +48,8 @@ class TicketDesk:
         if self._cluster is not None and (self._cluster.lives_elsewhere(kind, name) or objects.allows(kind, name)):
             return self._cluster.destination(kind, name)
         if not objects.allows(kind, name):
+            if self._cluster is not None and (doubt := self._cluster.doubt(kind, name)) is not None:
+                return {"error": error_of(doubt)}
             manifest = "Queue" if kind == "queue" else "Topic"
             parent = name.rpartition(".")[0]
             entry = f"{parent}.>" if parent else ">"

@@ -215,3 +215,33 @@ def test_what_is_to_live_on_a_broker_that_was_never_there_waits_for_it_with_what
         await connection.close()
 
     shown()
+
+
+@pytest.mark.parametrize("leader", [False, True])
+def test_nobody_says_that_a_queue_does_not_exist_while_etcd_may_know_it(leader: bool) -> None:
+    """It was made while the broker was away, which starts with what it kept; of another one etcd knows nothing."""
+
+    @staged
+    async def shown(stage: Stage) -> None:
+        cluster = await stage.cluster("b0")
+        broker = cluster.brokers["b0"]
+        broker.kill()
+        await cluster.apply("Queue", "late")
+        _go(cluster, leader=leader)
+        await stage.start(broker)
+        connection = await stage.connect(broker)
+        opening = [asyncio.create_task(connection.producer(name)) for name in ("late", "never")]
+        consuming = asyncio.create_task(connection.consumer("late"))
+        await asyncio.sleep(40)
+        assert not any(one.done() for one in (*opening, consuming))
+        _come_back(cluster, leader=leader)
+        producer, consumer = await asyncio.wait_for(asyncio.gather(opening[0], consuming), 30)
+        await producer.send("x")
+        message = await consumer.receive(5)
+        assert message is not None
+        assert message.body == "x"
+        with pytest.raises(errors.NoSuchDestinationError):
+            await asyncio.wait_for(opening[1], 30)
+        await connection.close()
+
+    shown()

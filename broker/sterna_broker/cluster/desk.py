@@ -38,15 +38,29 @@ class ClusterDesk:
         objects: Callable[[], ObjectSet],
         is_told: Callable[[HomeKey], Awaitable[bool]],
         held_back: Callable[[HomeKey], asyncio.Event | None] = lambda _: None,
+        is_current: Callable[[], bool] = lambda: True,
     ) -> None:
         """`is_told` waits until the engine has what hangs on a destination that lives here; whether it has.
 
-        `held_back` says of a destination that lives here and is not to be made for now when it may be.
+        `held_back` says of a destination that lives here and is not to be made for now when it may be. `is_current`:
+        whether etcd is followed, so that what is not known here is nowhere.
         """
         self._held_back = held_back
         self._homes = homes
         self._objects = objects
         self._is_told = is_told
+        self._is_current = is_current
+
+    def doubt(self, kind: Kind, name: str) -> RefusedError | None:
+        """Why nobody can say here that a destination is not allowed; None: what is not known here is nowhere.
+
+        While etcd is away the configuration may be older than what has been said since, also by this broker before it
+        was started again. Whoever was told that there is no such destination would not ask again.
+        """
+        if self._is_current():
+            return None
+        message = f"The {kind} '{name}' is not known here, and etcd, which may know it, cannot be used."
+        return RefusedError("UNAVAILABLE", name[:256], message, "Try again when etcd is back.", retryable=True)
 
     def lives_elsewhere(self, kind: Kind, name: str) -> bool:
         """Whether a destination is known to have its home on another broker."""

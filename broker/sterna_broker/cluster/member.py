@@ -76,7 +76,9 @@ class Member:
         self.examined = Examined()
         self._hung_on = locality.HungOn()
         self.homes = Homes(link.view, link.etcd, link.identity, options.name)
-        self.desk = ClusterDesk(self.homes, lambda: self.objects, self._is_told, self._held_back)
+        self.desk = ClusterDesk(
+            self.homes, lambda: self.objects, self._is_told, self._held_back, lambda: link.fault is None
+        )
         self.deletions = Deletions()
         self.draining: Draining | None = None
         self.on_users: Callable[[dict[str, UserRecord]], dict[str, str]] = lambda _: {}
