@@ -239,7 +239,8 @@ class Broker:
 
     def has(self, client_id: str) -> bool:
         """Whether it has a connection of this client id."""
-        is_there = self._engine is not None and not self._is_dead
+        # A process lives on for a while after its engine has stopped, and then has nobody any more.
+        is_there = self._engine is not None and not self._engine.is_stopped and not self._is_dead
         return is_there and any(row["client_id"] == client_id for row in self.connections())
 
     def statistics(self) -> dict[str, Any]:

@@ -24,7 +24,7 @@ class SteppedEngine:
         self._engine: Any = Engine.open_simulated(disk, secret, *opening)
         self._fd = self._engine.fileno()
         self._due: set[str] = set()
-        self._is_stopped = False
+        self.is_stopped = False
         self._look()
 
     def __getattr__(self, name: str) -> Any:
@@ -53,7 +53,7 @@ class SteppedEngine:
 
     def _step(self, worker: str) -> None:
         self._due.discard(worker)
-        if self._engine is not None and not self._is_stopped and worker in self._engine.jobs():
+        if self._engine is not None and not self.is_stopped and worker in self._engine.jobs():
             with beside_the_loop():
                 self._engine.run_job(worker)
             self._loop.wake_reader(self._fd)
@@ -61,7 +61,7 @@ class SteppedEngine:
 
     def stop(self) -> None:
         # Its threads have ended when it has, and do nothing any more.
-        self._is_stopped = True
+        self.is_stopped = True
         self._engine.stop()
 
     def kill(self) -> None:
