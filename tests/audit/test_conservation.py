@@ -222,7 +222,9 @@ def _of_state(chosen: Chosen) -> dict[str, Fault]:
 def _of_marks(chosen: Chosen) -> dict[str, Fault]:
     rows = chosen.base.rows
     marks, before = ({row["source"]: row for row in rows("state", "sources", cut)} for cut in (AT, AT - 1))
-    raised = next(row for row in rows("events", "watermarks") if row["source"] in marks and row["below"] > 1)
+    # The last one of a source: a clean stop gives back what was reserved and not used.
+    last = {row["source"]: row for row in sorted(rows("events", "watermarks"), key=lambda row: row["position"])}
+    raised = next(row for row in last.values() if row["source"] in marks and row["below"] > 1)
     old = next(row for source, row in before.items() if source in marks)
     return {
         "watermark-lags": Fault(

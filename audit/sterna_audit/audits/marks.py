@@ -1,4 +1,8 @@
-"""The marks of sources: which number comes next, and up to where messages may have been delivered. They only rise."""
+"""The marks of sources: which number comes next, and up to where messages may have been delivered.
+
+Numbers only rise. Below a watermark there is room reserved, and a clean stop writes a lower one that gives back what of
+it was not used: of the records between two cuts the last one counts.
+"""
 
 from collections.abc import Sequence
 
