@@ -222,24 +222,28 @@ async def test_a_credential_that_is_taken_back_ends_its_connections_and_no_other
     assert (await again.deliveries(1))[0].redelivered
 
 
-async def test_a_connection_that_could_be_resumed_ends_with_its_credential(
+async def test_a_stream_that_joined_a_connection_ends_with_its_credential(
     node: Node, wire: Any, users_file: Callable[..., Path]
 ) -> None:
-    running = await node(users=await asyncio.to_thread(users_file, alice="old"))
-    first = await wire(running, client_id="c", detach_ms=600_000, **password("alice", "old"))
+    running = await node(users=await asyncio.to_thread(users_file, alice=["old", "new"]))
+    first = await wire(running, client_id="c", **password("alice", "new"))
     token = first.welcome.connection_token
-    first.close()
-
-    async def resumes() -> Any:
-        opened = await wire(running, connection_token=token, detach_ms=600_000, **password("alice", "old"))
-        return opened if opened.welcome.resumed else None
-
-    second: Any = await eventually(resumes, what="resuming")
-    await asyncio.to_thread(users_file, alice="new")
-    await running.reload()
-    await second.status()
-    again = await wire(running, client_id="c", connection_token=token, **password("alice", "new"))
-    assert not again.welcome.resumed
+    # Another socket: of one user and peer all go together.
+    async with grpc.aio.insecure_channel(
+        str(running.messaging), options=[("grpc.use_local_subchannel_pool", 1)]
+    ) as channel:
+        second = Wire(channel)
+        assert (await second.hello(connection_token=token, **password("alice", "old"))).connection_token == token
+        assert await second.session() > 0
+        await asyncio.to_thread(users_file, alice="new")
+        await running.reload()
+        await second.status()
+        second.close()
+    # Its session is gone with it, and the connection goes on.
+    assert await first.session() > 0
+    async with sterna.admin.connect(f"sterna://{running.messaging}", user="alice", password="new") as admin:
+        [row] = await admin.connections()
+    assert (row.client_id, row.sessions) == ("c", 1)
 
 
 async def test_a_user_who_is_taken_out_is_gone_though_a_certificate_let_them_in(

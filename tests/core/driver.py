@@ -67,13 +67,15 @@ class Driver:
         self.poll()
         return bool(readable)
 
-    def client(self, **hello: Any) -> "Client":
-        """A client whose greeting has been answered."""
+    def client(self, *, hello: pb.Hello | None = None, **fields: Any) -> "Client":
+        """A client whose greeting, of these fields beside those of `hello`, has been answered."""
+        greeting = pb.Hello(protocol_version=1, **fields)
+        greeting.MergeFrom(hello or pb.Hello())
         self.last_stream += 1
         client = Client(self, self.last_stream)
         self.clients[client.stream] = client
         self.engine.open_stream(client.stream, "test")
-        client.send(pb.ClientFrame(hello=pb.Hello(protocol_version=1, **hello)))
+        client.send(pb.ClientFrame(hello=greeting))
         self.wait(lambda: any(frame.WhichOneof("frame") in ("welcome", "error") for frame in client.frames))
         return client
 

@@ -146,26 +146,21 @@ def test_who_does_not_read_is_cut_off_and_gives_back_what_it_had(driver: Driver)
     assert not other.deliveries()[0].redelivered
 
 
-def test_a_connection_that_asked_for_it_is_resumed_with_its_sessions(driver: Driver) -> None:
-    client = driver.client(client_id="me", detach_ms=10_000)
-    token = client.of("welcome")[0].connection_token
+def test_fields_of_older_clients_that_are_no_more_are_overlooked(driver: Driver) -> None:
+    # As one asked to be kept without a stream: `detach_ms` was field 7 of Hello.
+    asked = pb.Hello.FromString(pb.Hello(client_id="me").SerializeToString() + b"\x38\x90\x4e")
+    client = driver.client(hello=asked)
+    assert client.of("welcome")[0].client_id == "me"
     session = client.session(pb.CLIENT)
     client.producer(session, queue("q"))
     client.publish(session, 1, [text("1")])
     client.consumer(session, queue("q"))
     driver.wait(lambda: len(client.deliveries()) == 1)
     client.close()
-    back = driver.client(connection_token=token)
-    assert back.of("welcome")[0].resumed
-    assert back.of("drained")[0].message_limit == 1
-    back.send(pb.ClientFrame(session=session, credit=pb.Credit(consumer=1, message_limit=10)))
-    driver.wait(lambda: len(back.deliveries()) == 1)
-    assert back.deliveries()[0].redelivered
-    back.publish(session, 2, [text("2")])
-    driver.wait(lambda: 2 in back.confirmed())
-    back.close()
-    driver.advance(10_001)
-    assert not driver.client(connection_token=token).of("welcome")[0].resumed
+    assert json.loads(driver.engine.connections()) == []
+    other = driver.client(client_id="me")
+    other.consumer(other.session(), queue("q"))
+    driver.wait(lambda: [one.redelivered for one in other.deliveries()] == [True])
 
 
 def test_frames_of_several_streams_of_one_connection_have_their_own_sessions(driver: Driver) -> None:
@@ -173,7 +168,7 @@ def test_frames_of_several_streams_of_one_connection_have_their_own_sessions(dri
     token = first.of("welcome")[0].connection_token
     session = first.session()
     second = driver.client(connection_token=token)
-    assert second.of("welcome")[0].resumed
+    assert second.of("welcome")[0].connection_token == token
     assert second.session() != session
     reply = second.producer(session, queue("q"))
     assert reply.error.code == pb.PROTOCOL_VIOLATION

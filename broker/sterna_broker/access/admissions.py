@@ -1,7 +1,7 @@
 """Who was let in on which stream, and that they go when what let them in is taken back.
 
 A connection that is ended so is told why; it may come back at once, with another password if it has one. It is closed
-as a whole: its sessions end, what it had not acknowledged goes to others, and nobody can resume it. Connections are
+as a whole: its sessions end, and what it had not acknowledged goes to others. Connections are
 found by user and peer: two of one user that share one TCP connection go together, though only one of them was meant.
 """
 
@@ -19,7 +19,7 @@ from sterna_broker.server.connect import Call
 _log = structlog.get_logger(part="access")
 
 _SLACK = 100
-# How long a stream that was told to end may take. One that resumed an older connection is not told, since the engine
+# How long a stream that was told to end may take. One that joined another's connection is not told, since the engine
 # lists that connection where it came from first: it ends after this time.
 _GRACE_S = 1.0
 _REASON = "The credential that this connection was opened with is not valid any more."
@@ -70,20 +70,17 @@ class Admissions:
             del self._proofs[stream]
         self._pump.touch()
         _log.warning("connections_of_revoked_credentials_closed", users=sorted(users)[:20], streams=len(doomed))
-        ending = asyncio.get_running_loop().call_later(_GRACE_S, self._end_rest, tuple(doomed), users)
+        ending = asyncio.get_running_loop().call_later(_GRACE_S, self._end_rest, tuple(doomed))
         self._endings = {one for one in self._endings if one.when() > ending.when() - 2 * _GRACE_S}
         self._endings.add(ending)
 
-    def _end_rest(self, streams: tuple[int, ...], users: set[str]) -> None:
-        """Ends those that are still there, and what nobody is connected to any more: it could be resumed."""
+    def _end_rest(self, streams: tuple[int, ...]) -> None:
+        """Ends those that are still there."""
         for stream in streams:
             port = self._pump.ports.get(stream)
             if isinstance(port, Call):
                 self._pump.close(stream)
                 port.end(RefusedError("CLOSED", "connection", _REASON, "Connect again.", retryable=True))
-        for row in self._rows():
-            if row["user"] in users and not row["streams"]:
-                self._pump.engine.close_connection(row["id"], _REASON)
         self._pump.touch()
 
     def _rows(self) -> list[dict[str, Any]]:

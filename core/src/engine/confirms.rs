@@ -148,7 +148,7 @@ impl Engine {
         let Some(producer) = self.producers.get_mut(&key) else {
             return;
         };
-        let Some(id) = self.sessions.get(&producer.session).and_then(|session| session.stream) else {
+        let Some(id) = self.sessions.get(&producer.session).map(|session| session.stream) else {
             return;
         };
         if !producer.queued

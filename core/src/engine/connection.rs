@@ -1,5 +1,5 @@
 //! A connection: one client as the broker knows it. It owns the client id, the sessions, the numbers of producers and
-//! consumers, and the temporary destinations; it may be served by several streams, and outlive all of them for a while.
+//! consumers, and the temporary destinations; it may be served by several streams, and ends with the last of them.
 
 use crate::state::DestinationId;
 use rustc_hash::FxHashMap;
@@ -46,10 +46,6 @@ pub struct Connection {
     pub temporary_next: u64,
     /// Deliveries of all sessions pause.
     pub stopped: bool,
-    /// How long it is kept without a stream.
-    pub detach_ms: u64,
-    /// Since when it has had no stream; monotonic.
-    pub detached_at_ms: Option<u64>,
     /// The sum of the windows granted to its producers.
     pub window_bytes: u64,
     /// Uploaded and not published.
@@ -63,7 +59,7 @@ pub struct Connection {
 impl Connection {
     /// A connection that has just been admitted.
     #[must_use]
-    pub fn new(identity: Identity, token: [u8; 16], connected_ms: u64, detach_ms: u64) -> Self {
+    pub fn new(identity: Identity, token: [u8; 16], connected_ms: u64) -> Self {
         Self {
             identity,
             token,
@@ -76,8 +72,6 @@ impl Connection {
             temporaries: Vec::new(),
             temporary_next: 0,
             stopped: false,
-            detach_ms,
-            detached_at_ms: None,
             window_bytes: 0,
             upload_bytes: 0,
             published_total: 0,

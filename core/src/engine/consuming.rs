@@ -310,78 +310,13 @@ impl Engine {
         }
     }
 
-    /// The session's stream is gone and may come back: nothing more is handed to it meanwhile.
-    pub(super) fn detach_session(&mut self, key: u64) {
-        let Some(session) = self.sessions.get_mut(&key) else {
-            return;
-        };
-        session.stream = None;
-        // What waited for a ticket was not handled: its sender has no answer to it, and sends it again.
-        session.parked = super::stream::Parked::default();
-        session.held = super::stream::Parked::default();
-        for consumer in session.consumers.clone() {
-            if let Some(consumer) = self.consumers.get_mut(&consumer) {
-                consumer.queued = false;
-            }
-        }
-        for producer in session.producers.clone() {
-            if let Some(producer) = self.producers.get_mut(&producer) {
-                producer.queued = false;
-            }
-        }
-    }
-
-    /// A stream has joined a connection: it serves what was detached. What went out on the lost stream may not have
-    /// arrived, so all that is unacknowledged is delivered again, and each consumer is told from where its credit counts.
-    pub(super) fn adopt_sessions(&mut self, connection: u64, stream: u64) {
-        let Some(connection) = self.connections.get(&connection) else {
-            return;
-        };
-        let mut detached: Vec<u64> = connection.sessions.values().copied().collect();
-        detached.retain(|key| self.sessions.get(key).is_some_and(|session| session.stream.is_none()));
-        detached.sort_unstable();
-        for key in detached {
-            self.give_all_back(key, None);
-            let Some(session) = self.sessions.get_mut(&key) else {
-                continue;
-            };
-            session.stream = Some(stream);
-            let (number, consumers, producers) = (session.number, session.consumers.clone(), session.producers.clone());
-            for closed in std::mem::take(&mut session.closed_consumers) {
-                self.send(stream, number, server_frame::Frame::ConsumerClosed(closed));
-            }
-            for consumer in consumers {
-                let Some(consumer) = self.consumers.get_mut(&consumer) else {
-                    continue;
-                };
-                consumer.message_limit = consumer.message_limit.min(consumer.sent_messages);
-                consumer.drain = false;
-                let drained = proto::Drained {
-                    consumer: consumer.number,
-                    message_limit: consumer.message_limit,
-                };
-                self.send(stream, number, server_frame::Frame::Drained(drained));
-            }
-            self.wake_session(key);
-            for producer in producers {
-                if let Some(producer) = self.producers.get_mut(&producer) {
-                    producer.credit_due = true;
-                }
-                self.queue_producer(producer);
-                if self.producers.get(&producer).is_some_and(|one| one.expelled.is_some()) {
-                    self.tell_end(producer);
-                }
-            }
-        }
-    }
-
     pub(super) fn recover(&mut self, key: u64, seen: &[SeenSet]) -> Handled {
         self.give_all_back(key, Some(&Seen::of(seen)));
         Ok(Outcome::Done)
     }
 
     pub(super) fn unsubscribe(&mut self, key: u64, frame: &proto::Unsubscribe) -> Handled {
-        let Some(stream) = self.sessions.get(&key).and_then(|session| session.stream) else {
+        let Some(stream) = self.sessions.get(&key).map(|session| session.stream) else {
             return Ok(Outcome::Done);
         };
         self.unsubscribe_for(stream, &frame.name)
@@ -476,12 +411,9 @@ impl Engine {
                 consumer: number,
                 reason: Some((**reason).clone()),
             };
-            let Some(session) = self.sessions.get_mut(&session_key) else {
-                continue;
-            };
-            match (session.stream, session.number) {
-                (Some(stream), number) => self.send(stream, number, server_frame::Frame::ConsumerClosed(closed)),
-                (None, _) => session.closed_consumers.push(closed),
+            if let Some(session) = self.sessions.get(&session_key) {
+                let (stream, number) = (session.stream, session.number);
+                self.send(stream, number, server_frame::Frame::ConsumerClosed(closed));
             }
         }
     }

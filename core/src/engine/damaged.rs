@@ -43,12 +43,7 @@ impl Engine {
         let Some(consumer) = self.consumers.get(&key) else {
             return;
         };
-        let Some(Session {
-            stream: Some(stream),
-            number,
-            ..
-        }) = self.sessions.get(&consumer.session)
-        else {
+        let Some(Session { stream, number, .. }) = self.sessions.get(&consumer.session) else {
             return;
         };
         let subject = format!("source {} sequence {}", source.0, outgoing.sequence);

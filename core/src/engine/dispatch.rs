@@ -217,9 +217,7 @@ impl Engine {
             };
         }
         let limit = u64::from(self.settings.limits.unacknowledged_messages);
-        let Some(stream) = session.stream else {
-            return Handed::NoRoom;
-        };
+        let stream = session.stream;
         if session.stopped || session.unacknowledged >= limit {
             return Handed::NoRoom;
         }
@@ -272,7 +270,7 @@ impl Engine {
             return;
         }
         consumer.drained_due = true;
-        if let Some(stream) = self.sessions.get(&consumer.session).and_then(|session| session.stream) {
+        if let Some(stream) = self.sessions.get(&consumer.session).map(|session| session.stream) {
             self.queue_consumer(stream, key);
         }
     }

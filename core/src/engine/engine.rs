@@ -266,7 +266,7 @@ impl Engine {
                 continue;
             };
             consumer.reading = false;
-            if let Some(stream) = self.sessions.get(&consumer.session).and_then(|session| session.stream) {
+            if let Some(stream) = self.sessions.get(&consumer.session).map(|session| session.stream) {
                 self.queue_consumer(stream, key);
             }
         }

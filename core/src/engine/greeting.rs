@@ -1,4 +1,4 @@
-//! How streams come and go: hello, joining and resuming a connection, goodbye, silence, and being cut off.
+//! How streams come and go: hello, joining a connection, goodbye, silence, and being cut off.
 
 use super::connection::{Connection, Identity};
 use super::engine::Engine;
@@ -62,7 +62,6 @@ impl Engine {
             Ok(joined) => joined,
             Err(refused) => return self.fail_stream(id, refused),
         };
-        let resumed = joined.is_some();
         let key = match joined {
             Some(key) => key,
             None => match self.new_connection(id, &hello, user) {
@@ -84,7 +83,6 @@ impl Engine {
             return;
         };
         connection.streams.push(id);
-        connection.detached_at_ms = None;
         let welcome = proto::Welcome {
             protocol_version: PROTOCOL_VERSION,
             broker: self.settings.broker.clone(),
@@ -92,9 +90,7 @@ impl Engine {
             epoch: self.state.epoch(),
             start_id: self.state.start_id(),
             connection_token: connection.token.to_vec(),
-            resumed,
             heartbeat_ms,
-            detach_ms: u32::try_from(connection.detach_ms).unwrap_or(u32::MAX),
             limits: Some(self.settings.limits.to_proto()),
             client_id: connection.identity.client_id.clone(),
             product: self.settings.product.clone(),
@@ -102,9 +98,6 @@ impl Engine {
             cluster: self.settings.cluster.clone(),
         };
         self.send(id, 0, server_frame::Frame::Welcome(welcome));
-        if resumed {
-            self.adopt_sessions(key, id);
-        }
         while let Some(stream) = self.streams.get_mut(&id) {
             if stream.phase != Phase::Open {
                 break;
@@ -170,12 +163,9 @@ impl Engine {
                 .map(|stream| stream.peer.clone())
                 .unwrap_or_default(),
         };
-        let detach_ms = hello.detach_ms.min(self.settings.detach_ms_max);
         self.tokens.insert(token, key);
-        self.connections.insert(
-            key,
-            Connection::new(identity, token, self.now.wall_ms, u64::from(detach_ms)),
-        );
+        self.connections
+            .insert(key, Connection::new(identity, token, self.now.wall_ms));
         Ok(key)
     }
 
@@ -292,7 +282,7 @@ impl Engine {
         self.announce(id);
     }
 
-    /// The call is gone. Without a Goodbye before it the client counts as crashed, unless it asked to be kept.
+    /// The call is gone. Without a Goodbye before it the client counts as crashed.
     pub fn close_stream(&mut self, id: u64) {
         let connection = self.streams.remove(&id).and_then(|stream| stream.connection);
         if let Some(key) = connection {
@@ -326,37 +316,21 @@ impl Engine {
         self.fail_stream(id, refuse(ErrorCode::SlowConsumer, "stream", why));
     }
 
+    /// A stream's sessions end with it: what they had not acknowledged goes to others at once. Those of the connection's
+    /// other streams go on, and with the last stream the connection ends.
     fn stream_lost(&mut self, key: u64, id: u64) {
-        let now_ms = self.now.monotonic_ms;
         let Some(connection) = self.connections.get_mut(&key) else {
             return;
         };
         connection.streams.retain(|&other| other != id);
-        let keep = connection.detach_ms > 0;
         if connection.streams.is_empty() {
-            if !keep {
-                return self.end_connection(key, None);
-            }
-            connection.detached_at_ms = Some(now_ms);
-            self.liveness_at_ms = self.liveness_at_ms.min(now_ms + connection.detach_ms);
+            return self.end_connection(key, None);
         }
         let mut sessions: Vec<u64> = connection.sessions.values().copied().collect();
-        sessions.retain(|session| {
-            self.sessions
-                .get(session)
-                .is_some_and(|session| session.stream == Some(id))
-        });
-        let heir = connection.streams.last().copied();
+        sessions.retain(|session| self.sessions.get(session).is_some_and(|session| session.stream == id));
+        sessions.sort_unstable();
         for session in sessions {
-            if keep {
-                self.detach_session(session);
-            } else {
-                self.end_session(session, None);
-            }
-        }
-        // Whoever came back has joined already, while this stream was only half dead: nobody else will ask for them.
-        if let Some(heir) = heir.filter(|_| keep) {
-            self.adopt_sessions(key, heir);
+            self.end_session(session, None);
         }
     }
 
@@ -409,7 +383,7 @@ impl Engine {
         }
     }
 
-    /// Heartbeats, silence, output that nobody takes, greetings that do not come, connections that nobody resumes.
+    /// Heartbeats, silence, output that nobody takes, greetings that do not come.
     pub(super) fn check_liveness(&mut self) {
         let now_ms = self.now.monotonic_ms;
         if now_ms > self.liveness_at_ms.saturating_add(LATE_MS) {
@@ -456,20 +430,6 @@ impl Engine {
                 Some(code) => self.fail_stream(id, refuse(code, "stream", "Nothing was heard for too long.")),
             }
         }
-        let expired: Vec<u64> = self
-            .connections
-            .iter()
-            .filter(|(_, connection)| {
-                judges
-                    && connection
-                        .detached_at_ms
-                        .is_some_and(|at| now_ms >= at + connection.detach_ms)
-            })
-            .map(|(&key, _)| key)
-            .collect();
-        for key in expired {
-            self.end_connection(key, None);
-        }
         self.liveness_at_ms = self.liveness_deadline().max(
             self.catching_up
                 .map_or(0, |(until_ms, _)| until_ms.max(now_ms + LATE_MS)),
@@ -497,11 +457,6 @@ impl Engine {
                     }
                 }
                 _ => {}
-            }
-        }
-        for connection in self.connections.values() {
-            if let Some(at) = connection.detached_at_ms {
-                deadline = deadline.min(at + connection.detach_ms);
             }
         }
         deadline

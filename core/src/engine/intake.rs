@@ -158,7 +158,7 @@ impl Engine {
         let Some(session) = self.sessions.get_mut(&key) else {
             return;
         };
-        if session.stream != Some(id) {
+        if session.stream != id {
             let message = "The session is served by another stream of the connection.";
             let refused = refuse(
                 ErrorCode::ProtocolViolation,

@@ -86,8 +86,6 @@ pub struct Settings {
     pub heartbeat_ms_min: u32,
     /// See `heartbeat_ms_min`.
     pub heartbeat_ms_max: u32,
-    /// The longest time that a connection without a stream is kept.
-    pub detach_ms_max: u32,
     /// How long a dynamic destination stays at most that nobody needs.
     pub dynamic_idle_ms: u32,
     /// How long output may wait to be taken before the stream is cut off.
@@ -110,8 +108,7 @@ impl Default for Settings {
             heartbeat_ms: 30_000,
             heartbeat_ms_min: 1_000,
             heartbeat_ms_max: 600_000,
-            detach_ms_max: 300_000,
-            // As long as a detached client may be away: the numbers of its producers are known until it is back.
+            // As long as a client may need to reconnect: the numbers of its producers are known until it is back.
             dynamic_idle_ms: 600_000,
             slow_consumer_ms: 30_000,
             hello_ms: 10_000,

@@ -269,9 +269,7 @@ impl Engine {
             connection.window_bytes = connection.window_bytes.saturating_sub(producer.window_bytes);
             connection.upload_bytes = connection.upload_bytes.saturating_sub(uploaded);
         }
-        if let Some(stream) = stream
-            && !producer.confirmed.is_empty()
-        {
+        if !producer.confirmed.is_empty() {
             let confirmed = producer.confirmed.iter().map(|range| proto::Confirmed {
                 producer: producer.number,
                 first: range.first,
@@ -285,7 +283,7 @@ impl Engine {
             self.send(stream, number, server_frame::Frame::Confirm(confirm));
         }
         // Its client ends it, and has not heard that it was expelled: the answer confirms what is not refused before.
-        if let (Some(stream), Some(reason)) = (stream, &producer.expelled) {
+        if let Some(reason) = &producer.expelled {
             for (first, last) in producer.turned_away {
                 let rejected = proto::Rejected {
                     producer: producer.number,
@@ -325,16 +323,16 @@ impl Engine {
         }
     }
 
-    /// Ends an expelled producer and tells its client; one whose stream is lost is told when it has come back.
+    /// Ends an expelled producer and tells its client.
     pub(super) fn end_expelled(&mut self, producer_key: u64) {
         let Some(producer) = self.producers.get_mut(&producer_key) else {
             return;
         };
         let (number, session_key) = (producer.number, producer.session);
-        let session = self.sessions.get(&session_key);
-        let Some((stream, session)) = session.and_then(|session| Some((session.stream?, session.number))) else {
+        let Some(session) = self.sessions.get(&session_key) else {
             return;
         };
+        let (stream, session) = (session.stream, session.number);
         let closed = proto::ProducerClosed {
             producer: number,
             reason: producer.expelled.as_deref().cloned(),

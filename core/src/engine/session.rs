@@ -5,7 +5,7 @@ use super::stalling::HeldProducers;
 use super::stream::Parked;
 use super::transactions::Transactions;
 use super::withdrawn::Withdrawn;
-use crate::proto::{self, AcknowledgeMode};
+use crate::proto::AcknowledgeMode;
 use crate::state::SourceId;
 
 /// How many bits of a holder number the consumers of one session; the rest is the session's key.
@@ -47,8 +47,8 @@ pub struct Session {
     pub number: u32,
     /// The key of its connection.
     pub connection: u64,
-    /// The stream that serves it; none while it is detached.
-    pub stream: Option<u64>,
+    /// The stream that it was opened on, and goes with.
+    pub stream: u64,
     /// How its deliveries are acknowledged.
     pub mode: AcknowledgeMode,
     /// Deliveries pause.
@@ -57,9 +57,6 @@ pub struct Session {
     pub consumer_serial: u32,
     /// Keys of its open consumers.
     pub consumers: Vec<u64>,
-    /// Consumers that were closed while it was detached, with why: told when a stream serves it again. No more than there
-    /// were when it was detached.
-    pub closed_consumers: Vec<proto::ConsumerClosed>,
     /// Keys of its open producers.
     pub producers: Vec<u64>,
     /// Sources of which it may hold deliveries.
@@ -93,12 +90,11 @@ impl Session {
         Self {
             number,
             connection,
-            stream: Some(stream),
+            stream,
             mode,
             stopped,
             consumer_serial: 0,
             consumers: Vec::new(),
-            closed_consumers: Vec::new(),
             producers: Vec::new(),
             sources: Vec::new(),
             unacknowledged: 0,

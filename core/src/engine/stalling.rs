@@ -189,7 +189,7 @@ impl Engine {
         };
         let (parked, held) = (std::mem::take(&mut session.parked), std::mem::take(&mut session.held));
         // Behind its end nothing is told: producers and consumers go with it.
-        let Some(stream) = session.stream else { return };
+        let stream = session.stream;
         // What comes while a frame waits for its ticket stands behind what waited for room before.
         for bytes in held.iter().chain(parked.iter()) {
             let Ok(frame) = Frame::parse(bytes) else { continue };
@@ -222,7 +222,7 @@ impl Engine {
             }
             !is_its
         });
-        let Some(stream) = session.stream else { return };
+        let stream = session.stream;
         for bytes in refused {
             // Its producer is unknown by now, and that is what is told.
             if let Ok(frame) = Frame::parse(&bytes)
@@ -249,7 +249,8 @@ impl Engine {
             if session.ticket.is_some() {
                 return true;
             }
-            let (Some(stream), Some(bytes)) = (session.stream, session.held.pop()) else {
+            let stream = session.stream;
+            let Some(bytes) = session.held.pop() else {
                 session.stalled = false;
                 session.held_producers = HeldProducers::default();
                 return false;

@@ -206,9 +206,7 @@ impl Engine {
         {
             return Err(verdict.refused.clone());
         }
-        let Some(stream) = session.stream else {
-            return Err(missing());
-        };
+        let stream = session.stream;
         let user = self
             .connections
             .get(&session.connection)
@@ -255,7 +253,7 @@ impl Engine {
         {
             return Err(verdict.refused.clone());
         }
-        let stream = session.stream.ok_or_else(closed)?;
+        let stream = session.stream;
         self.last_key += 1;
         let ticket = self.last_key;
         session.ticket = Some(ticket);
@@ -442,7 +440,8 @@ impl Engine {
             if session.ticket.is_some() {
                 break;
             }
-            let (Some(stream), Some(frame)) = (session.stream, session.parked.pop()) else {
+            let stream = session.stream;
+            let Some(frame) = session.parked.pop() else {
                 session.verdict = None;
                 session.allowed_pattern = None;
                 break;

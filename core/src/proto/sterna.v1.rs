@@ -429,20 +429,13 @@ pub struct Hello {
     pub product: ::prost::alloc::string::String,
     #[prost(string, tag = "4")]
     pub host: ::prost::alloc::string::String,
-    /// Non-empty: this stream joins an existing connection, or resumes one that lost its stream, by the token of Welcome.
+    /// Non-empty: this stream joins the connection of this token (of a Welcome) beside its other streams. Where the broker
+    /// has no such connection any more it makes a new one; the token of the answer tells.
     #[prost(bytes = "vec", tag = "5")]
     pub connection_token: ::prost::alloc::vec::Vec<u8>,
     /// What the client asks for; the broker answers with what holds in Welcome. 0: the broker's default (30 s).
     #[prost(uint32, tag = "6")]
     pub heartbeat_ms: u32,
-    /// How long the broker should keep the connection's sessions after its last stream is gone, without a Goodbye.
-    /// 0: not at all. A stream that joins by the token takes over the sessions whose stream was lost: what they had not
-    /// acknowledged is delivered again, and a Drained for each consumer tells from where its credit counts. What was closed
-    /// meanwhile is told to be so (ConsumerClosed, ProducerClosed); a consumer of which neither is said was closed before,
-    /// and its end was lost with the stream. Sessions whose stream is found to be lost only then, or later, go over in the
-    /// same way, to the stream that joined last.
-    #[prost(uint32, tag = "7")]
-    pub detach_ms: u32,
     #[prost(message, optional, tag = "8")]
     pub credentials: ::core::option::Option<Credentials>,
 }
@@ -482,15 +475,11 @@ pub struct Welcome {
     /// Grows with each start of the broker and each takeover in a pair.
     #[prost(uint64, tag = "4")]
     pub epoch: u64,
+    /// By which further streams join this connection, as long as it has one.
     #[prost(bytes = "vec", tag = "5")]
     pub connection_token: ::prost::alloc::vec::Vec<u8>,
-    /// Whether the connection of `Hello.connection_token` was found, with its sessions.
-    #[prost(bool, tag = "6")]
-    pub resumed: bool,
     #[prost(uint32, tag = "7")]
     pub heartbeat_ms: u32,
-    #[prost(uint32, tag = "8")]
-    pub detach_ms: u32,
     #[prost(message, optional, tag = "9")]
     pub limits: ::core::option::Option<Limits>,
     /// The client id that holds: the one asked for, or one made up by the broker.

@@ -73,7 +73,6 @@ pub(super) fn opening(settings: &str) -> Result<Opening, Refused> {
         ("idle_heartbeat_ms", &mut made.heartbeat_ms),
         ("heartbeat_ms_min", &mut made.heartbeat_ms_min),
         ("heartbeat_ms_max", &mut made.heartbeat_ms_max),
-        ("detach_ms_max", &mut made.detach_ms_max),
         ("dynamic_idle_ms", &mut made.dynamic_idle_ms),
     ] {
         if let Some(value) = number(&object, key)? {

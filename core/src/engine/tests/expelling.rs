@@ -171,26 +171,6 @@ fn who_closes_its_producer_or_goes_before_the_end_is_told_hears_nothing_of_it() 
 }
 
 #[test]
-fn who_was_away_when_its_producer_was_ended_is_told_when_it_is_back() {
-    for under_way in [false, true] {
-        let mut bench = Bench::new(Properties::default());
-        let token = bench.greet_with_producer();
-        let stream = bench.stream;
-        bench.publish_in(1, 0);
-        bench.engine().close_stream(stream);
-        bench.serve_elsewhere();
-        if !under_way {
-            bench.settle();
-        }
-        let (_, resumed) = bench.greet(token);
-        bench.settle();
-        assert!(resumed);
-        assert_eq!(bench.heard(), [Confirmed(1), Ended(ErrorCode::Moved)], "{under_way}");
-        assert_eq!(bench.engine().producers.len(), 0);
-    }
-}
-
-#[test]
 fn what_came_behind_an_end_that_is_not_told_yet_is_refused_before_the_answer_to_who_closes() {
     for session in [false, true] {
         let mut bench = Bench::expellable(AcknowledgeMode::Client);

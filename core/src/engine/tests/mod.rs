@@ -3,9 +3,9 @@
 mod acknowledging;
 mod closing;
 mod configuring;
-mod detaching;
 mod dispatching;
 mod expelling;
+mod joining;
 mod naming;
 mod producers;
 mod recovered;

@@ -203,14 +203,13 @@ class ServerFrame(_message.Message):
     def __init__(self, session: _Optional[int] = ..., deliver: _Optional[_Union[Deliver, _Mapping]] = ..., confirm: _Optional[_Union[Confirm, _Mapping]] = ..., producer_credit: _Optional[_Union[ProducerCredit, _Mapping]] = ..., rejected: _Optional[_Union[Rejected, _Mapping]] = ..., welcome: _Optional[_Union[Welcome, _Mapping]] = ..., reply: _Optional[_Union[Reply, _Mapping]] = ..., go_away: _Optional[_Union[GoAway, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., consumer_closed: _Optional[_Union[ConsumerClosed, _Mapping]] = ..., producer_closed: _Optional[_Union[ProducerClosed, _Mapping]] = ..., session_closed: _Optional[_Union[SessionClosed, _Mapping]] = ..., drained: _Optional[_Union[Drained, _Mapping]] = ..., error: _Optional[_Union[Error, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("protocol_version", "client_id", "product", "host", "connection_token", "heartbeat_ms", "detach_ms", "credentials")
+    __slots__ = ("protocol_version", "client_id", "product", "host", "connection_token", "heartbeat_ms", "credentials")
     PROTOCOL_VERSION_FIELD_NUMBER: _ClassVar[int]
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
     PRODUCT_FIELD_NUMBER: _ClassVar[int]
     HOST_FIELD_NUMBER: _ClassVar[int]
     CONNECTION_TOKEN_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_MS_FIELD_NUMBER: _ClassVar[int]
-    DETACH_MS_FIELD_NUMBER: _ClassVar[int]
     CREDENTIALS_FIELD_NUMBER: _ClassVar[int]
     protocol_version: int
     client_id: str
@@ -218,9 +217,8 @@ class Hello(_message.Message):
     host: str
     connection_token: bytes
     heartbeat_ms: int
-    detach_ms: int
     credentials: Credentials
-    def __init__(self, protocol_version: _Optional[int] = ..., client_id: _Optional[str] = ..., product: _Optional[str] = ..., host: _Optional[str] = ..., connection_token: _Optional[bytes] = ..., heartbeat_ms: _Optional[int] = ..., detach_ms: _Optional[int] = ..., credentials: _Optional[_Union[Credentials, _Mapping]] = ...) -> None: ...
+    def __init__(self, protocol_version: _Optional[int] = ..., client_id: _Optional[str] = ..., product: _Optional[str] = ..., host: _Optional[str] = ..., connection_token: _Optional[bytes] = ..., heartbeat_ms: _Optional[int] = ..., credentials: _Optional[_Union[Credentials, _Mapping]] = ...) -> None: ...
 
 class Credentials(_message.Message):
     __slots__ = ("password", "token")
@@ -238,15 +236,13 @@ class Credentials(_message.Message):
     def __init__(self, password: _Optional[_Union[Credentials.Password, _Mapping]] = ..., token: _Optional[str] = ...) -> None: ...
 
 class Welcome(_message.Message):
-    __slots__ = ("protocol_version", "broker", "store_id", "epoch", "connection_token", "resumed", "heartbeat_ms", "detach_ms", "limits", "client_id", "product", "time_ms", "cluster", "start_id")
+    __slots__ = ("protocol_version", "broker", "store_id", "epoch", "connection_token", "heartbeat_ms", "limits", "client_id", "product", "time_ms", "cluster", "start_id")
     PROTOCOL_VERSION_FIELD_NUMBER: _ClassVar[int]
     BROKER_FIELD_NUMBER: _ClassVar[int]
     STORE_ID_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     CONNECTION_TOKEN_FIELD_NUMBER: _ClassVar[int]
-    RESUMED_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_MS_FIELD_NUMBER: _ClassVar[int]
-    DETACH_MS_FIELD_NUMBER: _ClassVar[int]
     LIMITS_FIELD_NUMBER: _ClassVar[int]
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
     PRODUCT_FIELD_NUMBER: _ClassVar[int]
@@ -258,16 +254,14 @@ class Welcome(_message.Message):
     store_id: str
     epoch: int
     connection_token: bytes
-    resumed: bool
     heartbeat_ms: int
-    detach_ms: int
     limits: Limits
     client_id: str
     product: str
     time_ms: int
     cluster: str
     start_id: int
-    def __init__(self, protocol_version: _Optional[int] = ..., broker: _Optional[str] = ..., store_id: _Optional[str] = ..., epoch: _Optional[int] = ..., connection_token: _Optional[bytes] = ..., resumed: bool = ..., heartbeat_ms: _Optional[int] = ..., detach_ms: _Optional[int] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., client_id: _Optional[str] = ..., product: _Optional[str] = ..., time_ms: _Optional[int] = ..., cluster: _Optional[str] = ..., start_id: _Optional[int] = ...) -> None: ...
+    def __init__(self, protocol_version: _Optional[int] = ..., broker: _Optional[str] = ..., store_id: _Optional[str] = ..., epoch: _Optional[int] = ..., connection_token: _Optional[bytes] = ..., heartbeat_ms: _Optional[int] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., client_id: _Optional[str] = ..., product: _Optional[str] = ..., time_ms: _Optional[int] = ..., cluster: _Optional[str] = ..., start_id: _Optional[int] = ...) -> None: ...
 
 class Limits(_message.Message):
     __slots__ = ("frame_bytes", "message_bytes", "sessions", "producers", "consumers", "inflight_bytes", "unacknowledged_messages", "transaction_messages", "upload_bytes", "selector_bytes", "temporaries", "transactions")
