@@ -15,6 +15,9 @@ from tests.audit.ending import EndedError, Ending, run_killed
 from tests.audit.kept import PLAIN, SIGNER, VERIFIER, Kept
 from tests.audit.story import PLACE, Story
 
+# The exporter's loop serves nobody else: it compresses and writes its files there.
+pytestmark = pytest.mark.slow_callbacks(2_000)
+
 
 def test_an_export_that_ends_at_any_change_leaves_no_half_snapshot(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
