@@ -60,7 +60,15 @@ def _bridges(life: Life) -> dict[str, Fault]:
     life.plant("unexplained", manifests={("Queue", "orders"): {}})
     revised: Edit = lambda rows: [{**row, "revision": 2} for row in rows]  # noqa: E731
     life.plant("revised", {"state/configuration": lambda rows: revised(configured(MANIFESTS)(rows))})
+    # A broker of no cluster counts no revisions: there it counts whether anything was handed to the engine.
+    uncounted: dict[str, Edit] = {f"{cut}:state/configuration": configured(MANIFESTS, 0) for cut in range(1, CUTS + 1)}
+    handed = {"position": first["position"], "objects": 0, "time_ms": 0}
+    quiet: dict[str, Edit] = {f"{cut}:events/configured": lambda _: [] for cut in cuts}
+    life.plant("handed", {**uncounted, "events/configured": lambda rows: [*rows, handed]})
+    life.plant("quiet", {**uncounted, **quiet, "events/copies": without(first)})
     return {
+        "handed": Fault("bridges", "changed-bridge", (), "not provable"),
+        "quiet": Fault("bridges", "missing-copy", (stored[first["position"]],)),
         "copy-dropped": Fault("bridges", "missing-copy", (stored[first["position"]],)),
         "copy-doubled": Fault("bridges", "surplus-copy", (stored[first["position"]],)),
         "refused": Fault("bridges", "surplus-copy", refused),

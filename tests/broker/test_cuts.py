@@ -99,6 +99,14 @@ async def told(held: HeldCut) -> Counter[str]:
     return rows
 
 
+async def manifests_of(held: HeldCut) -> list[CutManifest]:
+    """What was configured; all is read."""
+    found: list[CutManifest] = []
+    async for part in held.parts():
+        found += [] if isinstance(part, CutPiece) else part
+    return found
+
+
 async def test_a_cut_is_the_same_until_it_is_confirmed(node: Any, wire: Any, admin_of: Any) -> None:
     running = await node()
     await fill(wire, running, 120)
@@ -130,14 +138,24 @@ async def test_the_manifests_in_force_are_told_without_users(node: Any, admin_of
     orders = manifest("Queue", "orders", "maxMessages: 9")
     running = await node([orders, manifest("Topic", "news", 'name: "news.>"')])
     admin = await admin_of(running)
-    found: list[CutManifest] = []
     async with admin.hold_cut(await whole(admin)) as held:
-        async for part in held.parts():
-            found += [] if isinstance(part, CutPiece) else part
+        found = await manifests_of(held)
     assert [(one.kind, one.name, one.revision, one.spec) for one in found] == [
         ("Queue", "orders", 0, '{"maxMessages":9}'),
         ("Topic", "news", 0, '{"name":"news.>"}'),
     ]
+
+
+async def test_what_is_configured_while_a_cut_waits_belongs_to_the_next_one(node: Any, admin_of: Any) -> None:
+    admin = await admin_of(await node([manifest("Queue", "orders", "maxMessages: 9")]))
+    first = await whole(admin)
+    await admin.apply(manifest("Queue", "later"))
+    assert await whole(admin) == first
+    async with admin.hold_cut(first) as held:
+        assert [one.name for one in await manifests_of(held)] == ["orders"]
+        await held.confirm(MANIFEST)
+    async with admin.hold_cut(await whole(admin)) as held:
+        assert sorted(one.name for one in await manifests_of(held)) == ["later", "orders"]
 
 
 async def test_one_exporter_at_a_time_holds_a_cut_and_lets_it_go_at_once(node: Any, wire: Any, admin_of: Any) -> None:

@@ -27,7 +27,8 @@ def bridges(history: History) -> DataFrame:
     """Whether bridges made the copies that they should: for each stored message, at each target, one for each bridge.
 
     Which bridges there are is taken from the configuration at both cuts of an interval: one that is the same at both,
-    in the same revision, is taken to have held in between. What a message was and which copies it has is in the log.
+    in the same revision, is taken to have held in between; one without revisions, as in a broker of no cluster, if
+    no configuration was handed to the engine in between. What a message was and which copies it has is in the log.
     Whether a selector accepts a message is judged by the engine's evaluator on the executors, and by Spark's own SQL
     wherever both read the selector alike, so that one bug cannot hide in both.
 

@@ -18,7 +18,9 @@ _SETTINGS = "TMP.>"
 def routes(history: History) -> DataFrame:
     """Each way that bridges make, from `destination` to `target`: also `place`, `cut`, `bridge`, `selector`, `steady`.
 
-    A way is steady if the bridge is the same at both cuts, and there was one destination of its target's name.
+    A way is steady if the bridge is the same at both cuts, and there was one destination of its target's name. Where
+    manifests have no revisions, as in a broker of no cluster, a bridge could have been another in between and be the
+    same again: then nothing must have been handed to the engine in the interval either.
     `selector` is empty where everything crosses. A bridge that leads to a destination that is not there at either cut
     has no way to it: there is nothing to compare with.
     """
@@ -48,7 +50,10 @@ def _bridges(history: History) -> DataFrame:
         )
 
     after, before = of(history.after("configuration"), "after"), of(history.before("configuration"), "before")
-    same = after.join(before.select(*key, "spec", "revision"), [*key, "spec", "revision"], "left_semi").select(*key)
+    same = after.join(before.select(*key, "spec", "revision"), [*key, "spec", "revision"], "left_semi")
+    handed = history.events("configured").select("place", "cut").distinct()
+    counted = same.filter("revision > 0").select(*key)
+    same = counted.unionAll(same.filter("revision = 0").join(handed, ["place", "cut"], "left_anti").select(*key))
     both = after.unionAll(before).join(same.withColumn("steady", F.lit(True)), key, "left")
     steady = F.coalesce("steady", F.lit(False))
     # What is the same at both cuts stands once.

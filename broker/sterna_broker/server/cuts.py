@@ -17,7 +17,7 @@ import structlog
 from sterna_core import EngineError
 
 from sterna_broker.configuration.live import LiveConfiguration
-from sterna_broker.configuration.objects import Entry
+from sterna_broker.configuration.objects import Entry, ObjectSet
 from sterna_broker.contract import admin
 from sterna_broker.pump import Pump
 from sterna_broker.refusals import RefusedError, shutting_down
@@ -68,6 +68,8 @@ class Cuts:
         self._hold: _Hold | None = None
         # The last one, for whoever has not heard the answer and says it again.
         self._confirmed: _Hold | None = None
+        # What was configured when the cut was begun that waits; None: an earlier process began it, and nobody kept that.
+        self._configured: ObjectSet | None = None
         self._stopping = False
 
     async def begin(self, request: admin.BeginCutRequest) -> admin.BeginCutResponse:
@@ -80,8 +82,7 @@ class Cuts:
         if request.wait_ms > WAIT_MS_MAX:
             message = f"wait_ms is {request.wait_ms}, at most {WAIT_MS_MAX} is allowed."
             raise RefusedError("INVALID_ARGUMENT", "wait_ms", message, "Wait for less, and ask again.")
-        facts: Facts = json.loads(self._pump.tick().begin_cut())
-        self._pump.touch()
+        facts = self._begin()
         until_ms = monotonic_ms() + request.wait_ms
         while facts["progress"] == "making" and monotonic_ms() < until_ms:
             await asyncio.sleep(_LOOK_S)
@@ -152,6 +153,15 @@ class Cuts:
         if self._hold is not None:
             self._hold.over.set()
 
+    def _begin(self) -> Facts:
+        """Begins a cut if none waits, and remembers what is configured: what comes later belongs to the next one."""
+        is_new = self._facts()["progress"] not in ("making", "ready")
+        facts: Facts = json.loads(self._pump.tick().begin_cut())
+        if is_new:
+            self._configured = self._live.objects
+        self._pump.touch()
+        return facts
+
     def _facts(self) -> Facts:
         facts: Facts = json.loads(self._pump.engine.cut_progress())
         return facts
@@ -212,8 +222,9 @@ class Cuts:
             raise
 
     def _configuration(self) -> Iterator[list[Entry]]:
-        """All that is configured, some at a time; the set itself never changes."""
-        entries = iter(self._live.objects.entries.values())
+        """All that was configured at the cut, some at a time; the set itself never changes."""
+        objects = self._live.objects if self._configured is None else self._configured
+        entries = iter(objects.entries.values())
         while some := list(islice(entries, _MANIFESTS_AT_ONCE)):
             yield some
 
