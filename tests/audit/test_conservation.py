@@ -271,6 +271,19 @@ def _of_ends(chosen: Chosen) -> dict[str, Fault]:
     return found
 
 
+def _of_copies(chosen: Chosen) -> dict[str, Fault]:
+    rows, copies = chosen.base.rows, (AT, "state", "copies")
+    told = {row["position"]: row for row in rows("state", "messages")}
+    copy = next(row for row in rows("state", "copies") if row["copy"] > 0 and row["position"] in told)
+    position = copy["position"]
+    of = ("copies-altered", {"position": position}, position)
+    return {
+        "copy-forgotten": Fault({copies: without(copy)}, *of),
+        "copy-altered": Fault({copies: altered(copy, sequence=copy["sequence"] + 1)}, *of),
+        "copy-twice": Fault({copies: doubled(copy)}, *of),
+    }
+
+
 def _of_records(chosen: Chosen) -> dict[str, Fault]:
     rows, messages = chosen.base.rows, (AT, "state", "messages")
     moves = [row for row in rows("events", "moves") if not row["copy"]]
@@ -297,6 +310,15 @@ def _of_records(chosen: Chosen) -> dict[str, Fault]:
             {messages: altered(record, checksum_low=record["checksum_low"] ^ 1)},
             *("record-altered", at, record["position"]),
         ),
+        "life-altered": Fault(
+            {messages: altered(record, time_to_live_ms=record["time_to_live_ms"] + 1)},
+            *("record-altered", at, record["position"]),
+        ),
+        "delay-altered": Fault(
+            {messages: altered(record, delay_ms=record["delay_ms"] + 1)}, "record-altered", at, record["position"]
+        ),
+        "record-doubled": Fault({messages: doubled(record)}, "record-doubled", at, record["position"]),
+        **_of_copies(chosen),
     }
 
 

@@ -72,6 +72,8 @@ _CONSERVATION: Mapping[str, Meaning] = {
     "record-missing": Meaning("A message waits, and its record is not in the log: no consumer can get it.", _RECORDS),
     "record-unknown": Meaning("A message is there that nobody stored.", _RECORDS),
     "record-altered": Meaning("A message is not what it was when it was stored.", _RECORDS),
+    "record-doubled": Meaning("One record of a message is there twice.", _RECORDS),
+    "copies-altered": Meaning("The copies of a message are not those that it had when it was stored.", _RECORDS),
     "sequence-not-given": Meaning("A number is in use that the broker will give again.", _RECORDS),
     "sequences-again": Meaning("Numbers were given that the broker will give again.", _RECORDS),
     "watermark-behind": Meaning(
