@@ -2,6 +2,7 @@
 
 import re
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from sterna_audit.audits.history import History
 from sterna_audit.audits.sums import high, low, run_high, run_low
 
 from tests.audit.lives import Life, live
+from tests.audit.sessions import as_for_large
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -21,6 +23,13 @@ pytestmark = pytest.mark.timeout(600)
 SHUFFLED_BYTES_A_ROW_MAX = 16
 #: The tables that grow with the messages; the others are as many as there are queues, transactions and starts.
 LARGE = ("stored", "arrivals", "ends", "moves", "transacted")
+
+
+@pytest.fixture(autouse=True)
+def plans_as_users_have_them(spark: SparkSession) -> Iterator[None]:
+    """What the tests' own session spares itself counts here."""
+    with as_for_large(spark):
+        yield
 
 
 @pytest.fixture(scope="module")
