@@ -18,6 +18,7 @@ from sterna_audit.snapshots.stores import Directory
 from sterna_audit.spark import session
 
 from tests.audit.golden.make import KEY
+from tests.audit.jobs import Jobs
 from tests.audit.kept import Kept
 from tests.audit.lives import Life, live
 from tests.audit.sessions import settings
@@ -47,6 +48,12 @@ def private_key(tmp_path: Path) -> Path:
     path = tmp_path / "key.pem"
     path.write_bytes(KEY.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
     return path
+
+
+@pytest.fixture
+def jobs(tmp_path: Path, private_key: Path) -> Jobs:
+    """A job without brokers."""
+    return Jobs(tmp_path, private_key, {})
 
 
 @pytest.fixture(scope="session")

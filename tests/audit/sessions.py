@@ -37,7 +37,7 @@ def settings() -> dict[str, str]:
 @contextmanager
 def as_for_large(spark: SparkSession) -> Iterator[None]:
     """Plans are made and run as those of large tables are: they are what is looked at, or there are many rows."""
-    before = {name: spark.conf.get(name) for name in _FOR_LARGE}
+    before = {name: spark.conf.get(name) or "" for name in _FOR_LARGE}
     for name in _FOR_LARGE:
         spark.conf.unset(name)
     try:
