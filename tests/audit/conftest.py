@@ -18,8 +18,10 @@ from sterna_audit.snapshots.stores import Directory
 from sterna_audit.spark import session
 
 from tests.audit.golden.make import KEY
+from tests.audit.jobs import Jobs
 from tests.audit.kept import Kept
 from tests.audit.lives import Life, live
+from tests.audit.sessions import settings
 from tests.support.api_server import free_port
 from tests.waiting import eventually_blocking
 from tools.fingerprints import ROOT
@@ -48,6 +50,12 @@ def private_key(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.fixture
+def jobs(tmp_path: Path, private_key: Path) -> Jobs:
+    """A job without brokers."""
+    return Jobs(tmp_path, private_key, {})
+
+
 @pytest.fixture(scope="session")
 def spark(tier_spark: None) -> Iterator[SparkSession]:
     """One Spark on this machine for all tests of a process."""
@@ -55,11 +63,7 @@ def spark(tier_spark: None) -> Iterator[SparkSession]:
         # The JVM hands its environment on to the Python of its executors.
         for name, value in BUCKET_KEYS.items():
             patch.setenv(name, value)
-        # What runs once is not worth the second compiler's time.
-        # Without that its room for compiled code is a fifth of the usual: full, all that follows is interpreted.
-        java = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
-        quick = {"spark.log.level": "ERROR", "spark.driver.extraJavaOptions": java}
-        running = session("local[2]", memory="1g", settings=quick)
+        running = session("local[2]", memory="1g", settings=settings())
     yield running
     running.stop()
 

@@ -3,10 +3,12 @@
 import asyncio
 import json
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import sterna
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from sterna_audit.snapshots import chains
 from sterna_audit.snapshots.layout import Place
@@ -14,8 +16,12 @@ from sterna_audit.snapshots.stores import Directory
 
 from tests.audit.golden.make import KEY
 from tests.audit.kept import VERIFIER
+from tests.running import ANYTHING, RunningBroker, manifest
 
 JOB = "messaging/nightly"
+MakeBroker = Callable[..., RunningBroker]
+#: The smallest segments.
+SMALL = "log: {segmentBytes: 1048576}, limits: {messageBytes: 262144}"
 #: Nobody listens there.
 NOBODY = "sterna://127.0.0.1:1"
 
@@ -107,3 +113,19 @@ class Jobs:
         assert options.get("job", JOB) == JOB
         run: str | None = options.get("run")
         return run
+
+
+async def started(make: MakeBroker, name: str = "alpha", **flags: Any) -> tuple[RunningBroker, str]:
+    """A broker of this name that serves, and where it is."""
+    broker = make([manifest("Broker", name, SMALL), *ANYTHING], name=name, **flags)
+    await asyncio.to_thread(broker.start)
+    return broker, f"sterna://{broker.address}"
+
+
+async def fill(url: str, count: int = 50, **options: Any) -> None:
+    """Messages to a queue that nobody reads."""
+    async with sterna.connect(url, **options) as connection:
+        producer = await connection.producer("orders")
+        for number in range(count):
+            await producer.send_soon(f"message {number}")
+        await producer.flush()

@@ -17,7 +17,8 @@ from sterna_audit.snapshots.stores import Directory
 from sterna_resources.problems import ManifestError
 from typer.testing import CliRunner
 
-from tests.audit.faulted import Life, configured, live
+from tests.audit import lives
+from tests.audit.faulted import Life, configured
 from tests.audit.kept import VERIFIER
 from tests.audit.lives import CUTS
 from tests.running import manifest
@@ -99,9 +100,10 @@ CASES: dict[str, tuple[Objects, set[tuple[str, str, str, tuple[str, ...]]]]] = {
 
 
 @pytest.fixture(scope="module")
-def life(tier_broker: None, tmp_path_factory: pytest.TempPathFactory) -> Life:
+def life(life: lives.Life, tmp_path_factory: pytest.TempPathFactory) -> Life:
     """A real history, of which each broker is a copy with another configuration."""
-    return live(tmp_path_factory.mktemp("drift"), 21)
+    copy = life.copied(tmp_path_factory.mktemp("drift") / "snapshots")
+    return Life(copy.root, copy.place)
 
 
 def history(spark: SparkSession, life: Life, brokers: Mapping[str, Place]) -> History:

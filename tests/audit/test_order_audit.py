@@ -12,6 +12,7 @@ from sterna_audit.snapshots.stores import Directory
 
 from tests.audit.lives import CUTS, Life, found
 from tests.audit.planted import Edit, Row, Table, added, altered, planted, rows_of
+from tests.audit.sessions import as_for_large
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -95,6 +96,7 @@ def test_each_fault_is_found_at_its_rows(spark: SparkSession, life: Life, tmp_pa
 
 
 def test_no_product_of_tables_is_made(spark: SparkSession, life: Life) -> None:
-    plan = ORDER.run(life.history(spark))._jdf.queryExecution().toString()
+    with as_for_large(spark):
+        plan = ORDER.run(life.history(spark))._jdf.queryExecution().toString()
     assert "CartesianProduct" not in plan
     assert "BroadcastNestedLoopJoin" not in plan

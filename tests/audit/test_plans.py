@@ -2,6 +2,7 @@
 
 import re
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,8 @@ from sterna_audit.audits.fanout import FanOut
 from sterna_audit.audits.history import History
 from sterna_audit.audits.sums import high, low, run_high, run_low
 
-from tests.audit.lives import Life, live
+from tests.audit.lives import Life
+from tests.audit.sessions import as_for_large
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -23,10 +25,11 @@ SHUFFLED_BYTES_A_ROW_MAX = 16
 LARGE = ("stored", "arrivals", "ends", "moves", "transacted")
 
 
-@pytest.fixture(scope="module")
-def life(tier_spark: None, tmp_path_factory: pytest.TempPathFactory) -> Life:
-    """A history of a real engine."""
-    return live(tmp_path_factory.mktemp("plans"), 51)
+@pytest.fixture(autouse=True)
+def plans_as_users_have_them(spark: SparkSession) -> Iterator[None]:
+    """What the tests' own session spares itself counts here."""
+    with as_for_large(spark):
+        yield
 
 
 def plan_of(rows: DataFrame) -> str:
