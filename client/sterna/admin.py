@@ -196,7 +196,7 @@ class Admin:
         return int((await self._call("Purge", admin_pb2.PurgeRequest(queue=name))).messages)
 
     async def purge_topic(self, name: str) -> int:
-        """Drop what every subscription to this topic, or to this very pattern, holds; returns how many (EMS-DEST-B15)."""
+        """Drop what all subscriptions to this topic, or to this very pattern, hold; returns how many (EMS-DEST-B15)."""
         from sterna._proto.sterna.v1 import admin_pb2
 
         return int((await self._call("Purge", admin_pb2.PurgeRequest(topic=name))).messages)

@@ -112,6 +112,7 @@ def test_a_name_that_nobody_may_create_is_not_found(cli: Cli) -> None:
         assert "NO_SUCH_DESTINATION" in ran.err
 
 
+@pytest.mark.covers("EMS-ADMIN-A01", "EMS-ADMIN-B01")
 def test_manifests_are_applied_and_taken_back(cli: Cli, tmp_path: Path) -> None:
     manifest = tmp_path / "queue.yaml"
     text = "apiVersion: sterna.dev/v1alpha1\nkind: Queue\nmetadata: {name: fresh}\nspec: {prefetch: 9}\n"
