@@ -139,7 +139,7 @@ async def test_of_a_durable_what_is_pending_and_of_that_what_is_delivered_are_se
     offline = await provider.held_by_durable(word, client_id=owner)
     assert (offline.messages, offline.delivered, offline.consumers, offline.origin) == (3, 0, 0, "static")
     taking = await session_of(provider, Mode.TRANSACTED, client_id=owner)
-    options = {"durable": word, **({"shared": word} if shared else {})}
+    options: dict[str, Any] = {"durable": word, **({"shared": word} if shared else {})}
     await receive(await taking.consumer(topic, prefetch=1, **options), 2)
 
     async def are_three() -> bool:
@@ -168,7 +168,7 @@ async def test_a_durable_of_any_kind_is_looked_at_without_taking(
     for _ in range(2):
         assert await _kept(provider, word, client_id=owner) == ["a", "b", "c"]
     taking = await session_of(provider, Mode.CLIENT, client_id=owner)
-    options = {"durable": word, **({"shared": word} if shared else {})}
+    options: dict[str, Any] = {"durable": word, **({"shared": word} if shared else {})}
     message = await (await taking.consumer(topic, prefetch=0, **options)).receive()
     # What is delivered and not acknowledged is seen still, and what is acknowledged is not.
     assert await _kept(provider, word, client_id=owner) == ["a", "b", "c"]
