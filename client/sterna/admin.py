@@ -195,6 +195,12 @@ class Admin:
 
         return int((await self._call("Purge", admin_pb2.PurgeRequest(queue=name))).messages)
 
+    async def purge_topic(self, name: str) -> int:
+        """Drop what all subscriptions to this topic, or to this very pattern, hold; returns how many (EMS-DEST-B15)."""
+        from sterna._proto.sterna.v1 import admin_pb2
+
+        return int((await self._call("Purge", admin_pb2.PurgeRequest(topic=name))).messages)
+
     async def purge_durable(self, name: str, *, client_id: str = "") -> int:
         """Drop all messages of a durable subscription; returns how many (EMS-DEST-B17)."""
         from sterna._proto.sterna.v1 import admin_pb2

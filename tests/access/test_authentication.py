@@ -41,7 +41,7 @@ async def refusal(wire: Any, target: Any, **hello: Any) -> FrameError:
     return caught.value
 
 
-@pytest.mark.covers("EMS-SEC-B01")
+@pytest.mark.covers("EMS-SEC-B01", "EMS-SEC-A08", "EMS-SEC-C03")
 async def test_users_get_in_with_their_password_and_nobody_else_does(
     node: Node, wire: Any, users_file: Callable[..., Path]
 ) -> None:
@@ -173,6 +173,7 @@ async def test_probes_ask_nobody_and_metrics_do(node: Node, users_file: Callable
 # --- Change
 
 
+@pytest.mark.covers("EMS-SEC-B07", "EMS-SEC-C05")
 async def test_a_changed_file_counts_within_a_second_or_two(
     node: Node, wire: Any, users_file: Callable[..., Path]
 ) -> None:
@@ -246,6 +247,7 @@ async def test_a_stream_that_joined_a_connection_ends_with_its_credential(
     assert (row.client_id, row.sessions) == ("c", 1)
 
 
+@pytest.mark.covers("EMS-SEC-B08")
 async def test_a_user_who_is_taken_out_is_gone_though_a_certificate_let_them_in(
     node: Node,
     tmp_path: Path,

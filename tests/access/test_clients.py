@@ -41,6 +41,7 @@ async def refused(url: str, **options: Any) -> errors.SternaError:
     return caught.value
 
 
+@pytest.mark.covers("EMS-SEC-A11", "EMS-SEC-E03")
 async def test_messages_and_administration_over_tls(
     node: Node, pki: dict[str, Path], authority: Authority, users_file: Callable[..., Path]
 ) -> None:
@@ -57,7 +58,7 @@ async def test_messages_and_administration_over_tls(
             assert [one.body async for one in client.browse_queue("q")] in ([], ["hello"])
 
 
-@pytest.mark.covers("EMS-SEC-B01")
+@pytest.mark.covers("EMS-SEC-B01", "EMS-SEC-E04")
 async def test_a_wrong_password_is_said_at_once(
     node: Node, pki: dict[str, Path], authority: Authority, users_file: Callable[..., Path]
 ) -> None:
@@ -75,6 +76,7 @@ async def test_a_wrong_password_is_said_at_once(
 # --- TLS that fails says at what
 
 
+@pytest.mark.covers("EMS-SEC-E14")
 async def test_an_authority_that_is_not_trusted(node: Node, pki: dict[str, Path]) -> None:
     running = await node(**pki)
     error = await refused(url_of(running), tls=sterna.Tls(ca=Authority("others").pem))
@@ -92,6 +94,7 @@ async def test_an_expired_certificate(node: Node, tmp_path: Path, authority: Aut
     assert "has expired" in str(await refused(url_of(running), tls=trusting(authority)))
 
 
+@pytest.mark.covers("EMS-SEC-E14")
 async def test_a_certificate_for_another_name_and_saying_which_name(
     node: Node, tmp_path: Path, authority: Authority
 ) -> None:
@@ -103,6 +106,7 @@ async def test_a_certificate_for_another_name_and_saying_which_name(
         assert connection.connected
 
 
+@pytest.mark.covers("EMS-SEC-E27")
 async def test_tls_where_there_is_none_and_none_where_there_is_tls(
     node: Node, pki: dict[str, Path], authority: Authority
 ) -> None:
@@ -113,6 +117,7 @@ async def test_tls_where_there_is_none_and_none_where_there_is_tls(
     assert "write sternas://" in error.remedy
 
 
+@pytest.mark.covers("EMS-SEC-E06", "EMS-SEC-E10", "EMS-SEC-E14")
 async def test_certificates_of_clients_that_are_missing_or_wrong(
     node: Node, pki: dict[str, Path], tmp_path: Path, authority: Authority
 ) -> None:
@@ -247,6 +252,7 @@ async def test_the_blocking_interface_takes_the_same(
     assert await asyncio.to_thread(use) == "hello"
 
 
+@pytest.mark.covers("EMS-ADMIN-B02", "EMS-ADMIN-B01")
 async def test_commands_take_everything_from_the_environment_and_contexts(
     node: Node,
     pki: dict[str, Path],

@@ -50,6 +50,7 @@ def test_insecure_is_possible_and_is_spoken_of(broker_process: Any) -> None:
     assert "TLS (--tls-cert" in broker.stderr
 
 
+@pytest.mark.covers("EMS-SEC-E26")
 @pytest.mark.parametrize(
     ("flags", "why"),
     [

@@ -37,6 +37,7 @@ def told(target: Target) -> tuple[str, str, str]:
     return str(target.url), target.user, asyncio.run(_revealed(target))
 
 
+@pytest.mark.covers("EMS-ADMIN-B07")
 def test_without_anything_it_is_this_machine() -> None:
     assert told(resolve()) == ("sterna://localhost:7222", "", "")
     assert resolve().tls is None

@@ -47,6 +47,7 @@ async def http(address: object, path: str, authority: Authority, **headers: str)
             return response.status, await response.text()
 
 
+@pytest.mark.covers("EMS-SEC-E08", "EMS-MON-E03", "EMS-SEC-B41", "EMS-SEC-B42", "EMS-SEC-E27")
 async def test_both_ports_speak_tls_and_nothing_else(
     node: Any, pki: dict[str, Path], secure_channel: Channels, authority: Authority
 ) -> None:
@@ -124,7 +125,7 @@ async def test_an_expired_certificate_is_spoken_of(
 # --- Certificates of clients
 
 
-@pytest.mark.covers("EMS-SEC-B29")
+@pytest.mark.covers("EMS-SEC-B29", "EMS-SEC-B37", "EMS-SEC-E10")
 async def test_with_a_client_ca_nobody_is_talked_to_without_a_certificate_of_it(
     node: Any, pki: dict[str, Path], tmp_path: Path, secure_channel: Channels, authority: Authority
 ) -> None:
@@ -181,6 +182,7 @@ async def test_a_certificate_without_the_name_is_told_so(
                 await call(channel, "Admin/GetStatistics")
 
 
+@pytest.mark.covers("EMS-SEC-A08")
 async def test_with_users_a_certificate_counts_only_where_it_is_said_and_for_known_names(
     node: Any,
     pki: dict[str, Path],

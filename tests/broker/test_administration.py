@@ -29,7 +29,7 @@ async def names_of(channel: Any, **fields: Any) -> list[str]:
     return [resource.name for resource in (await call(channel, "Admin/List", **fields)).resources]
 
 
-@pytest.mark.covers("EMS-DEST-A03")
+@pytest.mark.covers("EMS-DEST-A03", "EMS-DEST-A05")
 async def test_static_dynamic_and_temporary_destinations_are_told_apart(node: Any, wire: Any, channel_to: Any) -> None:
     running = await node([manifest("Queue", "fixed", "maxMessages: 9"), manifest("Queue", "any", "name: 'd.>'")])
     channel = channel_to(running)
@@ -57,7 +57,7 @@ async def test_static_dynamic_and_temporary_destinations_are_told_apart(node: An
     assert "fixed" in await names_of(channel, kind="Queue")
 
 
-@pytest.mark.covers("EMS-DEST-A47")
+@pytest.mark.covers("EMS-DEST-A47", "EMS-DEST-A05")
 async def test_what_a_destination_inherits_is_shown_with_where_it_comes_from(
     node: Any, wire: Any, channel_to: Any
 ) -> None:
@@ -79,6 +79,7 @@ async def test_what_a_destination_inherits_is_shown_with_where_it_comes_from(
     assert (rejected.first, rejected.error.subject) == (3, "d.new")
 
 
+@pytest.mark.covers("EMS-MON-B07")
 async def test_lists_are_paged_and_filtered(node: Any, channel_to: Any) -> None:
     documents = [manifest("Queue", f"q{number:02}", f"name: a.q{number:02}") for number in range(25)]
     channel = channel_to(await node([*documents, manifest("Queue", "other"), manifest("Queue", "any", "name: 'a.>'")]))
@@ -100,6 +101,7 @@ async def test_lists_are_paged_and_filtered(node: Any, channel_to: Any) -> None:
     assert "$sys.undelivered" in await names_of(channel, kind="Queue", system=True)
 
 
+@pytest.mark.covers("EMS-ADMIN-B26", "EMS-ADMIN-A01")
 async def test_apply_changes_a_running_broker(node: Any, wire: Any, channel_to: Any) -> None:
     running = await node([])
     channel = channel_to(running)
@@ -125,6 +127,7 @@ async def test_apply_changes_a_running_broker(node: Any, wire: Any, channel_to: 
     assert same.change == admin.Applied.UNCHANGED
 
 
+@pytest.mark.covers("EMS-ADMIN-E11")
 async def test_a_refused_manifest_is_told_by_source_line_and_field(node: Any, channel_to: Any) -> None:
     channel = channel_to(await node([]))
     manifests = manifest("Queue", "a") + "---\n" + manifest("Queue", "b", "maxMesages: 1")
@@ -255,6 +258,7 @@ async def test_browse_looks_without_taking(node: Any, wire: Any, channel_to: Any
         await browse(channel, queue="a", max_messages=100_001)
 
 
+@pytest.mark.covers("EMS-MON-B04", "EMS-ADMIN-A09")
 async def test_durables_are_listed_static_and_of_clients(node: Any, wire: Any, channel_to: Any) -> None:
     running = await node([*ANYTHING, manifest("DurableSubscription", "fixed", "topic: t, clientId: c")])
     channel = channel_to(running)
@@ -282,6 +286,7 @@ async def test_durables_are_listed_static_and_of_clients(node: Any, wire: Any, c
     assert await names_of(channel, kind="DurableSubscription") == []
 
 
+@pytest.mark.covers("EMS-MON-B02", "EMS-MON-B11", "EMS-MON-E32")
 async def test_statistics_and_connections_say_what_is_going_on(node: Any, wire: Any, channel_to: Any) -> None:
     running = await node()
     channel = channel_to(running)

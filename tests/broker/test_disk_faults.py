@@ -51,6 +51,7 @@ def _connect_and_say_nothing(address: str, times: int, stack: ExitStack) -> None
         stack.enter_context(socket.create_connection((host, int(port)), timeout=10))
 
 
+@pytest.mark.covers("EMS-STORE-E06", "EMS-STORE-B12")
 @pytest.mark.parametrize("call", ["fdatasync", "pwritev"])
 async def test_a_disk_that_fails_ends_the_broker_with_its_reason_and_takes_nothing_that_was_confirmed(
     broker_process: Any, supervised: Supervised, call: str
@@ -109,6 +110,7 @@ def has_room(broker: Any) -> bool:
     return not is_full(broker)
 
 
+@pytest.mark.covers("UM-STORE-A07", "UM-MON-A05")
 async def test_a_full_disk_refuses_at_once_says_so_and_lets_clients_go(
     broker_process: Any, supervised: Supervised
 ) -> None:

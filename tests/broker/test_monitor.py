@@ -30,6 +30,7 @@ async def get(node: Any, path: str) -> tuple[int, Any]:
         return response.status, content
 
 
+@pytest.mark.covers("EMS-MON-E04", "EMS-MON-E05", "EMS-MON-C05")
 async def test_a_serving_broker_is_live_and_ready(node: Any) -> None:
     running = await node()
     assert await get(running, "/livez") == (200, {"live": True, "state": "serving"})
@@ -80,6 +81,7 @@ async def test_a_name_of_two_addresses_has_one_port_or_none(monkeypatch: pytest.
         assert ("closed", 4001) in tried
 
 
+@pytest.mark.covers("EMS-MON-E05")
 def test_readiness_names_every_reason() -> None:
     assert judge("serving", {"failed": None, "out_of_space": False}).ready
     assert judge("draining", None).reasons == ["the broker is draining"]
@@ -125,6 +127,7 @@ def test_each_damaged_place_is_logged_once_and_of_too_many_their_number(monkeypa
     ]
 
 
+@pytest.mark.covers("EMS-MON-E06", "EMS-MON-B18", "EMS-MON-C05", "EMS-ADMIN-A12")
 async def test_metrics_say_what_the_broker_holds_by_destination(node: Any, wire: Any) -> None:
     running = await node([*ANYTHING, manifest("Broker", "m", "metricsDestinations: 2")])
     client = await wire(running)

@@ -65,6 +65,7 @@ async def test_what_was_confirmed_survives_a_kill(broker_process: Any, wire: Any
     assert all(delivery.redelivered for delivery in rest[:5])
 
 
+@pytest.mark.covers("EMS-ADMIN-A05")
 async def test_sigterm_tells_clients_and_waits_for_them(broker_process: Any, wire: Any) -> None:
     broker = await asyncio.to_thread(broker_process(drain_ms=60_000).start)
     client = await fill(wire, broker, 3)
@@ -136,7 +137,7 @@ async def test_a_clean_stop_leaves_nothing_to_recover_from_the_tail(broker_proce
     assert broker.ready["recovery"]["messages"] == 5
 
 
-@pytest.mark.covers("EMS-STORE-A12")
+@pytest.mark.covers("EMS-STORE-A12", "UM-STORE-B14", "EMS-STORE-E07")
 async def test_a_second_broker_on_the_same_data_is_refused(broker_process: Any, wire: Any) -> None:
     first = await asyncio.to_thread(broker_process().start)
     client = await fill(wire, first, 1)
@@ -153,7 +154,7 @@ async def test_a_second_broker_on_the_same_data_is_refused(broker_process: Any, 
     await asyncio.to_thread(first.start)
 
 
-@pytest.mark.covers("EMS-STORE-A14", "EMS-STORE-E01", "EMS-STORE-E09")
+@pytest.mark.covers("EMS-STORE-A14", "EMS-STORE-E01", "EMS-STORE-E09", "EMS-STORE-E04", "EMS-STORE-B01", "FMQ-STORE-07")
 async def test_a_damaged_store_is_refused_and_force_start_reports_what_it_drops(broker_process: Any, wire: Any) -> None:
     broker = await asyncio.to_thread(broker_process().start)
     client = await fill(wire, broker, 20)
@@ -180,7 +181,7 @@ async def test_a_damaged_store_is_refused_and_force_start_reports_what_it_drops(
     assert bodies == [*(f"m{number}" for number in range(20)), *["after"] * 20]
 
 
-@pytest.mark.covers("EMS-STORE-A14")
+@pytest.mark.covers("EMS-STORE-A14", "EMS-STORE-E10")
 async def test_messages_of_a_queue_whose_name_is_lost_are_kept_and_had_by_whoever_asks(
     broker_process: Any, wire: Any
 ) -> None:
@@ -246,6 +247,7 @@ def damage(data: Path, what: bytes) -> None:
     raise AssertionError("the message is in no file")
 
 
+@pytest.mark.covers("EMS-ADMIN-B22", "EMS-ADMIN-B20", "EMS-ADMIN-A03", "EMS-ADMIN-E11", "EMS-ADMIN-E14")
 @pytest.mark.parametrize(
     ("manifests", "expected"),
     [
@@ -273,6 +275,7 @@ def test_a_bad_configuration_ends_the_start_with_status_2(
     assert broker.stdout == ""
 
 
+@pytest.mark.covers("EMS-ADMIN-E23")
 @pytest.mark.parametrize(
     ("flag", "value"), [("listen", "0.0.0.0:0"), ("monitor", "10.1.2.3:80"), ("listen", "nonsense")]
 )
@@ -285,6 +288,7 @@ def test_an_address_beyond_this_machine_ends_the_start_with_status_2(
     assert value in broker.stderr
 
 
+@pytest.mark.covers("EMS-ADMIN-E23", "EMS-MON-E01")
 def test_a_port_that_is_taken_ends_the_start_with_status_1(broker_process: Any) -> None:
     first = broker_process().start()
     for flag, address in (("listen", first.address), ("monitor", first.ready["monitor"])):
@@ -294,6 +298,7 @@ def test_a_port_that_is_taken_ends_the_start_with_status_1(broker_process: Any) 
         assert f"cannot listen on {address}" in second.stderr
 
 
+@pytest.mark.covers("EMS-ADMIN-A03", "EMS-STORE-E07")
 def test_a_missing_folder_of_manifests_is_an_error(broker_process: Any) -> None:
     broker = broker_process(config="/nowhere/at/all")
     broker.launch()
@@ -306,6 +311,7 @@ async def test_without_a_folder_anything_may_be_created(broker_process: Any, wir
     await fill(wire, broker, 1, "any.name.at.all")
 
 
+@pytest.mark.covers("EMS-ADMIN-B18")
 async def test_sighup_reads_the_folder_again(broker_process: Any, wire: Any, channel_to: Any) -> None:
     broker = await asyncio.to_thread(broker_process([manifest("Queue", "a")]).start)
     channel = channel_to(broker)
@@ -324,6 +330,7 @@ async def test_sighup_reads_the_folder_again(broker_process: Any, wire: Any, cha
     assert await queues() == ["a", "b"]
 
 
+@pytest.mark.covers("EMS-ADMIN-B26", "EMS-ADMIN-B09")
 async def test_what_was_applied_is_there_after_a_restart(broker_process: Any, channel_to: Any) -> None:
     broker = await asyncio.to_thread(broker_process([manifest("Queue", "a", "maxMessages: 1")]).start)
     manifests = manifest("Queue", "a", "maxMessages: 2") + "---\n" + manifest("Queue", "b")

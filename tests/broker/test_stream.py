@@ -40,6 +40,7 @@ async def test_welcome_tells_the_limits_that_the_manifest_sets(node: Any, wire: 
         await client.session()
 
 
+@pytest.mark.covers("EMS-CLI-B24")
 async def test_too_many_connections_are_refused_naming_the_limit(node: Any, wire: Any) -> None:
     running = await node([*ANYTHING, manifest("Broker", "main", "limits: {connections: 2}")])
     await wire(running)
@@ -114,7 +115,7 @@ async def test_a_destination_that_no_entry_allows_is_refused_saying_which_would(
         assert entry in caught.value.error.remedy
 
 
-@pytest.mark.covers("EMS-DEST-A45")
+@pytest.mark.covers("EMS-DEST-A45", "EMS-CLI-C03")
 async def test_queues_are_neither_sent_to_nor_received_from_by_wildcard(node: Any, wire: Any) -> None:
     client = await wire(await node())
     session = await client.session()
@@ -249,3 +250,15 @@ async def test_streams_of_one_connection_share_it(node: Any, wire: Any) -> None:
 async def test_a_token_that_nobody_can_check_is_refused(node: Any, wire: Any) -> None:
     with pytest.raises(FrameError, match=r"UNAUTHENTICATED \(credentials\)"):
         await wire(await node(), credentials=messaging.Credentials(token="secret"))
+
+
+@pytest.mark.covers("EMS-MSG-B01", "UM-MSG-A02")
+async def test_a_message_beyond_the_limit_that_is_set_is_refused_and_one_at_it_is_not(node: Any, wire: Any) -> None:
+    client = await wire(await node([*ANYTHING, manifest("Broker", "main", "limits: {messageBytes: 65536}")]))
+    session = await client.session()
+    await client.producer(session, queue("q"))
+    await client.publish(session, [text("x" * 65_000)])
+    await client.confirmed(1)
+    await client.publish(session, [text("x" * 66_000)], first=2)
+    error = (await client.next("rejected")).rejected.error
+    assert (error.code, error.subject) == (messaging.LIMIT_EXCEEDED, "message_bytes")

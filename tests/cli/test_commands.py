@@ -21,6 +21,7 @@ RunSterna = Callable[..., Coroutine[Any, Any, Ran]]
 COMMANDS = ("broker", "send", "receive", "browse", "bench", "get", "apply", "delete", "purge")
 
 
+@pytest.mark.covers("EMS-ADMIN-B13")
 @pytest.mark.parametrize("command", COMMANDS)
 def test_each_command_has_two_examples(sterna: Sterna, command: str) -> None:
     ran = sterna(command, "--help")

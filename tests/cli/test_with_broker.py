@@ -1,5 +1,6 @@
 """The commands against a real broker, as people chain them."""
 
+import io
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -111,6 +112,7 @@ def test_a_name_that_nobody_may_create_is_not_found(cli: Cli) -> None:
         assert "NO_SUCH_DESTINATION" in ran.err
 
 
+@pytest.mark.covers("EMS-ADMIN-A01", "EMS-ADMIN-B01")
 def test_manifests_are_applied_and_taken_back(cli: Cli, tmp_path: Path) -> None:
     manifest = tmp_path / "queue.yaml"
     text = "apiVersion: sterna.dev/v1alpha1\nkind: Queue\nmetadata: {name: fresh}\nspec: {prefetch: 9}\n"
@@ -144,6 +146,53 @@ def test_purging_says_how_many(cli: Cli) -> None:
     cli("send", "t.purge", "x", "-n", "12")
     assert json.loads(cli("purge", "queue", "t.purge", "--yes", "-o", "json").out)["messages"] == 12
     assert cli("receive", "t.purge", "--timeout", "0.1").code == 4
+
+
+@pytest.mark.covers("EMS-DEST-B17")
+@pytest.mark.parametrize("how", [("--client-id", "asked"), ("--shared", "asked")], ids=["own", "shared"])
+def test_purging_a_durable_says_first_how_many_there_are(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, how: tuple[str, str]
+) -> None:
+    durable = ("--durable", "asked", *how)
+    assert cli("receive", "topic:news.asked", *durable, "--timeout", "0.1").code == 4
+    cli("send", "topic:news.asked", "x", "-n", "3")
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    purge = ("purge", "durable", "asked", *(how if how[0] == "--client-id" else ()))
+    asked = cli(*purge)
+    assert (asked.code, "Drop 3 messages of durable asked?" in asked.err) == (2, True)
+    assert json.loads(cli(*purge, "--yes", "-o", "json").out)["messages"] == 3
+
+
+@pytest.mark.covers("EMS-DEST-B15")
+def test_a_topic_is_purged_for_all_its_subscribers(cli: Cli) -> None:
+    for client in "ab":
+        durable = ("--durable", "purged", "--client-id", f"p{client}")
+        assert cli("receive", "topic:news.purged", *durable, "--timeout", "0.1").code == 4
+    cli("send", "topic:news.purged", "x", "-n", "2")
+    assert json.loads(cli("purge", "topic", "news.purged", "--yes", "-o", "json").out)["messages"] == 4
+    for client in "ab":
+        assert rows(cli("browse", "--durable", "purged", "--client-id", f"p{client}", "-o", "jsonl")) == []
+
+
+@pytest.mark.covers("EMS-DEST-B21", "EMS-DEST-B22")
+def test_bridges_are_listed_with_source_targets_and_selectors(cli: Cli, tmp_path: Path) -> None:
+    head = "apiVersion: sterna.dev/v1alpha1\nkind: Bridge\nmetadata: {name: %s}\nspec: "
+    bridges = {
+        "copies.1": "{source: {queue: t.from}, targets: [{queue: t.to, selector: 'n > 1'}, {topic: news.copied}]}",
+        "copies.2": "{source: {topic: news.from}, targets: [{queue: t.to}]}",
+        "other": "{source: {topic: news.other}, targets: [{queue: t.to}]}",
+    }
+    manifest = tmp_path / "bridges.yaml"
+    manifest.write_text("\n---\n".join(head % name + spec for name, spec in bridges.items()))
+    assert cli("apply", "-f", str(manifest)).code == 0
+    lines = cli("get", "bridges", "copies.*").out.splitlines()
+    assert [line.split() for line in lines if "copies." in line] == [
+        ["copies.1", "queue:t.from", "queue:t.to", "where", "n", ">", "1,", "topic:news.copied"],
+        ["copies.2", "topic:news.from", "queue:t.to"],
+    ]
+    one = json.loads(cli("get", "bridge", "copies.1", "-o", "json").out)["spec"]
+    assert one["targets"] == [{"queue": "t.to", "selector": "n > 1"}, {"topic": "news.copied"}]
+    assert cli("delete", "bridge", *bridges, "--yes").code == 0
 
 
 @pytest.mark.covers("EMS-DEST-A63")

@@ -207,6 +207,13 @@ class Held:
     #: static, dynamic, temporary, system.
     origin: str
     consumers: int
+    #: What those messages take.
+    bytes: int
+    #: Of a topic, how many there are, durable and not.
+    subscriptions: int
+    #: How many messages came in, and how many were handed out.
+    received: int
+    sent: int
 
 
 class Provider(Protocol):
@@ -231,7 +238,9 @@ class Provider(Protocol):
         """Refused when it holds messages."""
 
     async def delete_durable(self, name: str, *, client_id: str = "") -> None: ...
-    async def purge(self, queue: Queue) -> int: ...
+    async def purge(self, destination: Destination) -> int:
+        """All that a queue holds, or all subscriptions to a topic."""
+
     async def purge_durable(self, name: str, *, client_id: str = "") -> int: ...
     async def held(self, destination: Destination) -> Held: ...
     async def held_by_durable(self, name: str, *, client_id: str = "") -> Held: ...
@@ -242,6 +251,7 @@ class Provider(Protocol):
         """What exists, wildcard entries too."""
 
     async def browse(self, queue: Queue, selector: str = "") -> Sequence[Message]: ...
+    async def browse_durable(self, name: str, *, client_id: str = "") -> Sequence[Message]: ...
     async def clients(self) -> Sequence[str]:
         """The client ids of all connections, one for each; empty where none was chosen."""
 

@@ -254,11 +254,14 @@ class SternaProvider:
         await (await self._administrator()).delete(_kind(destination), destination.name)
 
     async def delete_durable(self, name: str, *, client_id: str = "") -> None:
-        full = f"{client_id}/{name}" if client_id else name
-        await (await self._administrator()).delete("DurableSubscription", full, with_messages=True)
+        admin = await self._administrator()
+        await admin.delete("DurableSubscription", f"{client_id}/{name}", with_messages=True)
 
-    async def purge(self, queue: Queue) -> int:
-        return await (await self._administrator()).purge_queue(queue.name)
+    async def purge(self, destination: Destination) -> int:
+        admin = await self._administrator()
+        if isinstance(destination, Queue):
+            return await admin.purge_queue(destination.name)
+        return await admin.purge_topic(destination.name)
 
     async def purge_durable(self, name: str, *, client_id: str = "") -> int:
         return await (await self._administrator()).purge_durable(name, client_id=client_id)
@@ -267,8 +270,8 @@ class SternaProvider:
         return _held(await (await self._administrator()).resource(_kind(destination), destination.name))
 
     async def held_by_durable(self, name: str, *, client_id: str = "") -> Held:
-        full = f"{client_id}/{name}" if client_id else name
-        return _held(await (await self._administrator()).resource("DurableSubscription", full))
+        admin = await self._administrator()
+        return _held(await admin.resource("DurableSubscription", f"{client_id}/{name}"))
 
     async def effective(self, destination: Destination) -> dict[str, Any]:
         found = (await (await self._administrator()).resource(_kind(destination), destination.name)).effective
@@ -282,6 +285,10 @@ class SternaProvider:
     async def browse(self, queue: Queue, selector: str = "") -> Sequence[Message]:
         admin = await self._administrator()
         return [one async for one in admin.browse_queue(queue.name, selector=selector, limit=10_000)]
+
+    async def browse_durable(self, name: str, *, client_id: str = "") -> Sequence[Message]:
+        admin = await self._administrator()
+        return [one async for one in admin.browse_durable(name, client_id=client_id, limit=10_000)]
 
     async def clients(self) -> list[str]:
         return [one.client_id for one in await (await self._administrator()).connections()]
@@ -327,5 +334,14 @@ def _digest(name: str) -> str:
 
 
 def _held(resource: Resource) -> Held:
-    statistics = resource.statistics
-    return Held(statistics.messages, statistics.delivered_messages, resource.origin.value, statistics.consumers)
+    found = resource.statistics
+    return Held(
+        messages=found.messages,
+        delivered=found.delivered_messages,
+        origin=resource.origin.value,
+        consumers=found.consumers,
+        bytes=found.bytes,
+        subscriptions=found.subscriptions,
+        received=found.published_total,
+        sent=found.delivered_total,
+    )

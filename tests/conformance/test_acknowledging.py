@@ -26,7 +26,7 @@ from tests.conformance.steps import bodies, holds, receive, send_all, session_of
 from tests.waiting import eventually
 
 
-@pytest.mark.covers("EMS-CLI-A05", "EMS-CLI-A04", "FMQ-CLI-03")
+@pytest.mark.covers("EMS-CLI-A05", "EMS-CLI-A04", "FMQ-CLI-03", "UM-CLI-A24")
 @pytest.mark.parametrize("mode", [Mode.AUTO, Mode.DUPS_OK, Mode.NONE])
 async def test_the_session_acknowledges_by_itself(
     provider: Provider, session: Session, queue: Queue, mode: Mode
@@ -54,7 +54,9 @@ ACKNOWLEDGEMENTS = [
 ]
 
 
-@pytest.mark.covers("EMS-CLI-A05", "EMS-CLI-A07", "EMS-CLI-A08", "EMS-MSG-A20", "EMS-CLI-A04", "FMQ-CLI-03")
+@pytest.mark.covers(
+    "EMS-CLI-A05", "EMS-CLI-A07", "EMS-CLI-A08", "EMS-MSG-A20", "EMS-CLI-A04", "FMQ-CLI-03", "UM-CLI-A24"
+)
 @pytest.mark.parametrize(("mode", "acknowledged", "left"), ACKNOWLEDGEMENTS)
 async def test_what_the_application_acknowledges_is_done_with_and_the_rest_comes_again(
     provider: Provider, session: Session, queue: Queue, mode: Mode, acknowledged: str, left: str

@@ -90,7 +90,7 @@ async def test_a_source_may_be_a_pattern(
     assert await waiting(provider, archive) == matching
 
 
-@pytest.mark.covers("EMS-DEST-A52", "EMS-DEST-A51", "EMS-DEST-B20", "EMS-CLI-A10", "UM-DEST-A12")
+@pytest.mark.covers("EMS-DEST-A52", "EMS-DEST-A51", "EMS-DEST-B20", "EMS-CLI-A10", "UM-DEST-A12", "UM-DEST-B22")
 async def test_each_target_has_a_selector_of_its_own(provider: Provider, session: Session, word: str) -> None:
     source = Topic(f"any.{word}.s")
     all_, large, none, urgent = (Queue(f"any.{word}.{name}") for name in ("all", "large", "none", "urgent"))
@@ -103,7 +103,7 @@ async def test_each_target_has_a_selector_of_its_own(provider: Provider, session
     assert await waiting(provider, urgent) == ["3"]
 
 
-@pytest.mark.covers("EMS-DEST-A52", "EMS-DEST-A55")
+@pytest.mark.covers("EMS-DEST-A52", "EMS-DEST-A55", "EMS-ADMIN-E15")
 async def test_a_bridge_has_to_make_sense(provider: Provider, word: str) -> None:
     source, target = Queue(f"any.{word}.s"), Queue(f"any.{word}.t")
     ends: list[tuple[Destination, Destination | tuple[Destination, str]]] = [
@@ -221,3 +221,14 @@ async def test_a_copy_that_finds_no_room_fails_the_whole_transaction(provider: P
         await sending.commit()
     for queue in (source, other, full):
         assert await waiting(provider, queue) == []
+
+
+@pytest.mark.covers("EMS-DEST-A49", "UM-DEST-A13")
+async def test_bridges_in_a_circle_copy_a_message_once_and_not_again(
+    provider: Provider, session: Session, word: str
+) -> None:
+    ring = [Queue(f"any.{word}.{name}") for name in "abc"]
+    for source, target in zip(ring, [*ring[1:], ring[0]], strict=True):
+        await provider.define_bridge(source, target)
+    await session.send(ring[0], "x")
+    assert [await waiting(provider, queue) for queue in ring] == [["x"], ["x"], []]

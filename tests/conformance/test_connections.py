@@ -60,7 +60,7 @@ async def test_what_was_not_acknowledged_when_the_server_was_lost_comes_again_fl
     await holds(provider, queue, 0)
 
 
-@pytest.mark.covers("EMS-TX-E01", "EMS-TX-D01")
+@pytest.mark.covers("EMS-TX-E01", "EMS-TX-D01", "EMS-HA-E15")
 async def test_a_transaction_in_which_the_server_was_lost_is_not_committed(
     provider: Provider, session: Session, word: str
 ) -> None:
@@ -85,7 +85,7 @@ async def test_a_transaction_in_which_the_server_was_lost_is_not_committed(
     await holds(provider, source, 0)
 
 
-@pytest.mark.covers("EMS-CLI-D08", "EMS-CLI-D10", "FMQ-CLI-02")
+@pytest.mark.covers("EMS-CLI-D08", "EMS-CLI-D10", "FMQ-CLI-02", "UM-CLI-A10")
 async def test_sessions_of_one_connection_are_independent_contexts(
     provider: Provider, session: Session, word: str
 ) -> None:

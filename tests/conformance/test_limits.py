@@ -51,7 +51,9 @@ QUEUE_POLICIES = [
 ]
 
 
-@pytest.mark.covers("EMS-DEST-A19", "EMS-DEST-A21", "EMS-DEST-A22", "EMS-DEST-A24", "UM-DEST-B08")
+@pytest.mark.covers(
+    "EMS-DEST-A19", "EMS-DEST-A21", "EMS-DEST-A22", "EMS-DEST-A24", "UM-DEST-B08", "UM-DEST-B07", "UM-CLI-B32"
+)
 @pytest.mark.parametrize("mode", [PERSISTENT, NON_PERSISTENT])
 @pytest.mark.parametrize("limit", LIMITS, ids=LIMIT_NAMES)
 @pytest.mark.parametrize(("policy", "is_refused", "held"), QUEUE_POLICIES)

@@ -68,7 +68,7 @@ async def test_completion_listeners_hear_of_each_message_in_order(
     assert [one.body for one in found] == [str(number) for number in range(50)]
 
 
-@pytest.mark.covers("EMS-CLI-A22", "EMS-CLI-D15")
+@pytest.mark.covers("EMS-CLI-A22", "EMS-CLI-D15", "UM-CLI-B31")
 async def test_completion_listeners_hear_why_a_message_was_refused(
     provider: Provider, session: Session, queue: Queue
 ) -> None:
@@ -141,3 +141,33 @@ async def test_a_body_larger_than_a_frame_arrives_whole(session: Session, queue:
     body = bytes(range(256)) * (size // 256)
     await session.send(queue, body)
     assert (await consumer.receive()).body == body
+
+
+@pytest.mark.covers("FMQ-MSG-15", "FMQ-MSG-19", "EMS-MSG-A24")
+async def test_a_body_that_is_compressed_is_kept_so_and_read_as_it_was_and_the_rest_stays_readable(
+    provider: Provider, session: Session, word: str
+) -> None:
+    plain, small = Queue(f"any.{word}.plain"), Queue(f"any.{word}.small")
+    body = "a body of which much is said again and again. " * 1_000
+    await session.send(plain, body, properties={"n": 1}, type="order")
+    await session.send(small, body, properties={"n": 1}, type="order", compress=True)
+    stored = (await provider.held(plain)).bytes, (await provider.held(small)).bytes
+    assert stored[1] < stored[0] / 10
+    # The server sees header and properties, and the receiver the body as it was.
+    message = await (await session.consumer(small, selector="n = 1 AND JMSType = 'order'")).receive()
+    assert (message.body, message.type, message.properties["n"]) == (body, "order", 1)
+
+
+@pytest.mark.covers("EMS-CLI-A23")
+async def test_what_is_changed_after_an_asynchronous_send_changes_nothing_of_what_was_sent(
+    session: Session, queue: Queue
+) -> None:
+    heard: list[Any] = []
+    body, properties = {"a": 1}, {"n": 1}
+    producer = await session.producer(queue)
+    await producer.send_soon(body, properties=properties, on_completion=heard.append)
+    body["a"] = properties["n"] = 2
+    await eventually(lambda: len(heard) == 1)
+    message = await (await session.consumer(queue)).receive()
+    assert (dict(message.body), message.properties["n"]) == ({"a": 1}, 1)
+    assert heard[0].message_id == message.message_id

@@ -9,6 +9,7 @@ import pytest
 
 from tests.conformance.provider import Connection, Consumer, Mode, Provider, Refusal, Session, Topic, refused
 from tests.conformance.steps import bodies, receive, send_all, session_of, shared, until_end
+from tests.waiting import eventually
 
 
 @pytest.mark.covers("EMS-CLI-A01", "EMS-CLI-D18", "EMS-STORE-A01", "FMQ-CLI-04", "FMQ-CLI-05", "UM-CLI-A25")
@@ -343,3 +344,37 @@ async def test_a_durable_is_deleted_by_client_and_name_and_who_is_not_there_is_n
     with pytest.raises(Exception, match=f"{word}.d") as caught:
         await provider.delete_durable("d", client_id=word)
     assert provider.refusal_of(caught.value) is Refusal.NO_SUCH_SUBSCRIPTION
+
+
+@pytest.mark.covers("UM-CLI-A29", "EMS-CLI-A01")
+async def test_who_comes_back_to_a_durable_begins_behind_what_was_acknowledged(
+    provider: Provider, session: Session, topic: Topic, word: str
+) -> None:
+    connection = await provider.connect(client_id=word)
+    taking = await connection.session(Mode.CLIENT)
+    consumer = await taking.consumer(topic, durable="d")
+    await send_all(session, topic, *"abcd")
+    _, second = await receive(consumer, 2)
+    await second.acknowledge()  # and the one before it
+    await session.send(topic, "e")
+    await connection.close()
+    again = await (await session_of(provider, client_id=word)).consumer(topic, durable="d")
+    found = await receive(again, 3)
+    assert [(one.body, one.redelivered) for one in found] == [("c", False), ("d", False), ("e", False)]
+
+
+@pytest.mark.covers("UM-CLI-A23")
+@pytest.mark.parametrize("durable", ["", "d"], ids=["plain", "durable"])
+async def test_a_subscription_is_read_by_a_listener_or_by_receiving(
+    provider: Provider, session: Session, topic: Topic, word: str, durable: str
+) -> None:
+    taking = await session_of(provider, client_id=word)
+    heard: list[Any] = []
+    listening = await taking.consumer(topic, durable=durable, listener=lambda message: heard.append(message.body))
+    await session.send(topic, "heard")
+    await eventually(lambda: heard == ["heard"])
+    await listening.close()
+    receiving = await taking.consumer(topic, durable=durable)
+    await session.send(topic, "received")
+    assert await bodies(receiving, 1) == ["received"]
+    assert heard == ["heard"]

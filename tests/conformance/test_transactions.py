@@ -191,3 +191,39 @@ async def test_other_sessions_see_nothing_of_a_transaction_under_way(
     assert (await provider.held(queue)).messages == 2
     await taking.commit()
     await holds(provider, queue, 2)
+
+
+@pytest.mark.covers("UM-TX-B01", "EMS-TX-A05")
+@pytest.mark.parametrize("how", ["rolled back", "closed", "vanished"])
+async def test_what_is_rolled_back_stands_in_front_again_whoever_takes_it_next(
+    provider: Provider, session: Session, queue: Queue, how: str
+) -> None:
+    await send_all(session, queue, *"abc")
+    connection = await provider.connect()
+    taking = await connection.session(Mode.TRANSACTED)
+    assert await bodies(await taking.consumer(queue, prefetch=0), 1) == ["a"]
+    await send_all(session, queue, "d")
+    await {"rolled back": taking.rollback, "closed": taking.close, "vanished": connection.vanish}[how]()
+    await holds(provider, queue, 4)
+    if how == "rolled back":
+        await taking.close()
+    again = await receive(await session.consumer(queue), 4)
+    assert [(one.body, one.redelivered) for one in again] == [("a", True), ("b", False), ("c", False), ("d", False)]
+
+
+@pytest.mark.covers("FMQ-TX-02")
+async def test_the_transactions_of_a_sender_and_of_a_receiver_are_two(
+    provider: Provider, session: Session, queue: Queue
+) -> None:
+    sender, receiver = await session_of(provider, Mode.TRANSACTED), await session_of(provider, Mode.TRANSACTED)
+    await sender.send(queue, "a")
+    await sender.commit()
+    consumer = await receiver.consumer(queue)
+    assert await bodies(consumer, 1) == ["a"]
+    # Neither does the receiver's end undo what was sent, nor the sender's next rollback what is being received.
+    await receiver.rollback()
+    await sender.send(queue, "never")
+    assert await bodies(consumer, 1) == ["a"]
+    await sender.rollback()
+    await receiver.commit()
+    await holds(provider, queue, 0)

@@ -45,7 +45,7 @@ FLAGS: list[tuple[dict[str, Any], bool]] = [
 ]
 
 
-@pytest.mark.covers("EMS-MSG-A08", "EMS-MSG-A04", "EMS-MSG-A09", "EMS-MSG-D02")
+@pytest.mark.covers("EMS-MSG-A08", "EMS-MSG-A04", "EMS-MSG-A09", "EMS-MSG-D02", "FMQ-MSG-08")
 @pytest.mark.parametrize("mode", [PERSISTENT, NON_PERSISTENT])
 async def test_what_expires_is_kept_when_its_sender_asked_for_that(
     provider: Provider, session: Session, queue: Queue, word: str, mode: str
@@ -142,7 +142,7 @@ async def test_nobody_sends_to_the_undelivered_queue(provider: Provider, session
         await session.send(UNDELIVERED, "x")
 
 
-@pytest.mark.covers("EMS-MSG-A09")
+@pytest.mark.covers("EMS-MSG-A09", "FMQ-MSG-08")
 async def test_it_is_emptied_by_a_consumer_or_by_a_purge(
     provider: Provider, session: Session, queue: Queue, word: str
 ) -> None:

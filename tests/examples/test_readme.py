@@ -30,6 +30,7 @@ def blocks(document: str) -> list[str]:
     return ["\n".join(line[4:] for line in one.strip("\n").splitlines()) for one in found]
 
 
+@pytest.mark.covers("EMS-CLI-D03")
 def test_the_five_lines_of_the_readme_work(tmp_path: Path) -> None:
     [start] = [one for one in blocks("README.md") if "sterna broker" in one]
     made = sh(start.partition("    .venv/bin/sterna broker")[0].partition("\n.venv/bin/sterna broker")[0], tmp_path)

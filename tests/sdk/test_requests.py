@@ -23,7 +23,7 @@ async def test_a_request_gets_its_own_reply(connect: Connect, name: str) -> None
     assert [one.body for one in replies] == [f"re {number}" for number in range(20)]
 
 
-@pytest.mark.covers("EMS-CLI-A28")
+@pytest.mark.covers("EMS-CLI-A28", "FMQ-CLI-47")
 async def test_replies_may_go_to_a_temporary_topic(connect: Connect, name: str) -> None:
     server, client = await connect(), await connect()
     answers = await client.temporary_topic()

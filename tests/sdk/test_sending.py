@@ -13,7 +13,7 @@ from tests.running import RunningBroker, manifest
 from tests.sdk.conftest import Connect, drain
 
 
-@pytest.mark.covers("EMS-CLI-A21", "EMS-MSG-A17", "EMS-CLI-A04")
+@pytest.mark.covers("EMS-CLI-A21", "EMS-MSG-A17", "EMS-CLI-A04", "EMS-STORE-A04", "EMS-PERF-A09")
 async def test_send_returns_what_is_on_disk(connect: Connect, name: str) -> None:
     connection = await connect()
     before = time.time_ns() // 1_000_000
@@ -87,7 +87,7 @@ async def test_a_send_overrides_the_producers_defaults(connect: Connect, name: s
     assert (unset.delivery_mode, unset.priority, unset.expiration_ms) == (DeliveryMode.PERSISTENT, 4, 0)
 
 
-@pytest.mark.covers("EMS-MSG-A16")
+@pytest.mark.covers("EMS-MSG-A16", "EMS-PERF-A09")
 async def test_a_non_persistent_message_is_confirmed_as_accepted(connect: Connect, name: str) -> None:
     connection = await connect()
     sent = await connection.send(name, "x", delivery_mode=DeliveryMode.NON_PERSISTENT)
@@ -162,7 +162,7 @@ async def test_a_raising_completion_listener_is_reported(connect: Connect, name:
     assert [str(one) for one in reported] == ["mine"]
 
 
-@pytest.mark.covers("EMS-MSG-A19")
+@pytest.mark.covers("EMS-MSG-A19", "EMS-PERF-A09")
 @pytest.mark.parametrize("own_broker", [SMALL], indirect=True)
 async def test_reliable_messages_are_neither_confirmed_nor_refused(own_broker: RunningBroker, connect: Connect) -> None:
     connection = await connect(f"sterna://{own_broker.address}")

@@ -166,6 +166,7 @@ def test_on_a_full_disk_what_is_new_goes_all_the_same(tmp_path: Path, monkeypatc
     assert _held(applied.folder) == {}
 
 
+@pytest.mark.covers("EMS-ADMIN-E22")
 def test_on_a_full_disk_the_change_before_holds_whatever_is_undone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

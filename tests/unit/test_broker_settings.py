@@ -21,6 +21,7 @@ def broker(spec: str) -> Broker:
     return resource
 
 
+@pytest.mark.covers("EMS-ADMIN-B24")
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -70,6 +71,7 @@ def test_what_is_no_address_is_refused(text: str) -> None:
         addresses.parse(text, "listen", [])
 
 
+@pytest.mark.covers("EMS-ADMIN-A04")
 def test_flags_come_before_the_manifest_and_that_before_defaults() -> None:
     manifest = broker("name: named, listeners: {messaging: '127.0.0.1:1', monitor: '127.0.0.1:2'}, drainMs: 5")
     plain = settle(BrokerOptions(data=Path("d")), None, "1.2", _VOLUME_BYTES)

@@ -18,6 +18,7 @@ def problems(text: str) -> list[str]:
     return [str(problem) for problem in caught.value.problems]
 
 
+@pytest.mark.covers("EMS-DEST-B02", "EMS-DEST-B03")
 def test_several_documents_of_several_kinds_are_read_in_order() -> None:
     text = (
         QUEUE + "---\n# only a remark\n---\n" + HEAD + "kind: Topic\nmetadata: {name: news}\nspec: {name: 'news.>'}\n"
@@ -54,6 +55,7 @@ def test_json_and_yaml_mean_the_same() -> None:
     assert len(read_text(json.dumps([document]), "f.json")) == 1
 
 
+@pytest.mark.covers("EMS-ADMIN-E11", "EMS-ADMIN-E14", "EMS-ADMIN-E16")
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -238,6 +240,7 @@ def test_the_temporary_settings_take_three_properties() -> None:
     assert "below 'TMP' there is only 'TMP.>'" in problem
 
 
+@pytest.mark.covers("EMS-ADMIN-E15")
 @pytest.mark.parametrize(
     "place",
     [

@@ -12,6 +12,7 @@ from sterna.options import Options, Reconnect
 from sterna.urls import named_address, parse_url
 
 
+@pytest.mark.covers("EMS-CLI-D05", "EMS-CLI-B03", "EMS-HA-E38")
 @pytest.mark.parametrize(
     ("url", "groups"),
     [
@@ -28,6 +29,7 @@ def test_a_url_names_its_addresses(url: str, groups: tuple[tuple[str, ...], ...]
     assert parsed.addresses == tuple(one for group in groups for one in group)
 
 
+@pytest.mark.covers("EMS-CLI-B05")
 def test_a_url_carries_options() -> None:
     assert parse_url("sterna://a?client_id=x%20y&heartbeat_ms=500").options == {
         "client_id": "x y",
@@ -35,6 +37,7 @@ def test_a_url_carries_options() -> None:
     }
 
 
+@pytest.mark.covers("EMS-CLI-B03")
 @pytest.mark.parametrize(
     ("url", "part"),
     [

@@ -133,18 +133,21 @@ class Administration:
             self._pump.touch()
 
     async def purge(self, request: admin.PurgeRequest) -> admin.PurgeResponse:
-        """Drops all messages of a queue or durable subscription."""
-        if request.WhichOneof("what") == "queue":
-            kind, name, client_id = "queue", request.queue, ""
-        elif request.WhichOneof("what") == "durable":
-            kind, name, client_id = "durable", request.durable.name, request.durable.client_id
+        """Drops all messages of a queue, of a topic's subscriptions, or of a durable subscription."""
+        what, client_id = request.WhichOneof("what"), ""
+        if what == "queue":
+            kind, name = "Queue", request.queue
+        elif what == "topic":
+            kind, name = "Topic", request.topic
+        elif what == "durable":
+            kind, name, client_id = "DurableSubscription", request.durable.name, request.durable.client_id
         else:
-            raise RefusedError("INVALID_ARGUMENT", "what", "Nothing is named.", "Name a queue or a durable.")
-        await self._until_here("Queue" if kind == "queue" else "DurableSubscription", name, client_id)
-        count = self._pump.tick().purge(kind, name, client_id)
+            raise RefusedError("INVALID_ARGUMENT", "what", "Nothing is named.", "Name a queue, a topic or a durable.")
+        await self._until_here(kind, name, client_id)
+        count = self._pump.tick().purge(what, name, client_id)
         self._pump.touch()
         await self._pump.durable()
-        _log.info("purged", kind=kind, name=name, client_id=client_id, messages=count, actor=OWNER)
+        _log.info("purged", kind=what, name=name, client_id=client_id, messages=count, actor=OWNER)
         return admin.PurgeResponse(messages=count)
 
     async def browse(self, request: admin.BrowseRequest) -> AsyncGenerator[admin.BrowseResponse, None]:

@@ -101,7 +101,7 @@ class Engine:
         """
 
     def purge(self, kind: str, name: str, client_id: str = "") -> int:
-        """Drops all messages of a "queue" or "durable"; how many. Raises EngineError."""
+        """Drops what a "queue", a "durable" or all subscriptions to a "topic" hold; how many. Raises EngineError."""
 
     def list(self, kind: str, pattern: str = "", after: str = "", limit: int = 1000) -> str:
         """JSON rows of "queue", "topic" or "durable", by name, behind the name `after`.

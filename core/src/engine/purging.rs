@@ -1,4 +1,5 @@
-//! Purging: dropping what a queue, a durable subscription, or a name under which delayed messages are seen holds.
+//! Purging: dropping what a queue, a topic's subscriptions, a durable subscription, or a name under which delayed messages
+//! are seen holds.
 
 use super::configuring::{missing, missing_durable};
 use super::engine::Engine;
@@ -32,7 +33,7 @@ impl Engine {
                 let purged = self.state.purge_delayed(id, "administrator");
                 return purged.map_err(|error| of_state(&error));
             }
-            Viewed::Delayed(Kind::Topic, _) => "Purge the topic's durable subscriptions.",
+            Viewed::Delayed(Kind::Topic, _) => "Purge the topic, or its durable subscriptions.",
             Viewed::Returning => "Purge the queues that its messages are of.",
         };
         let message = format!("{} cannot be purged. {instead}", name_excerpt(name));
@@ -57,6 +58,28 @@ impl Engine {
                 self.wake_consumer(holder);
             }
             self.acknowledged(session_of(holder), 1);
+        }
+        Ok(purged)
+    }
+
+    /// Drops what every subscription to this topic, or to this very pattern, holds (EMS-DEST-B15). A subscription to another
+    /// pattern keeps what it has of the topic. How many messages, counted for each subscription.
+    ///
+    /// # Errors
+    /// There is neither such a topic nor such a subscription, or the store takes nothing more.
+    pub fn purge_topic(&mut self, name: &str) -> Result<u64, Refused> {
+        let subscriptions = self.state.catalogue().subscriptions();
+        let mut sources: Vec<SourceId> = subscriptions
+            .filter(|found| found.pattern.as_str() == name)
+            .map(|found| found.id)
+            .collect();
+        if sources.is_empty() && self.state.destination(Kind::Topic, name).is_none() {
+            return Err(missing(Kind::Topic, name));
+        }
+        sources.sort_unstable();
+        let mut purged = 0;
+        for source in sources {
+            purged += self.purge_source(source)?;
         }
         Ok(purged)
     }

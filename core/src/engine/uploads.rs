@@ -71,14 +71,19 @@ impl Engine {
         Ok(Outcome::Done)
     }
 
-    /// The body that a message publishes; empty for messages that carry theirs.
+    /// The body that a message publishes; empty for messages that carry theirs. Refuses what is larger than a message may be.
     pub(super) fn take_upload(
         &mut self,
         producer: u64,
         connection: u64,
         view: &MessageView<'_>,
     ) -> Result<Vec<u8>, Refused> {
+        let limit = self.settings.limits.message_bytes;
         if !is_uploaded(view) {
+            // A frame may be larger than a message may be.
+            if view.bytes().len() as u64 > limit {
+                return Err(over_limit("message_bytes", limit, "The message is too large"));
+            }
             return Ok(Vec::new());
         }
         let malformed = |error| {
@@ -96,7 +101,6 @@ impl Engine {
         let body = self
             .remove_upload(producer, connection, named.upload_id)
             .ok_or_else(missing)?;
-        let limit = self.settings.limits.message_bytes;
         if (body.len() + view.bytes().len()) as u64 > limit {
             return Err(over_limit(
                 "message_bytes",

@@ -240,11 +240,12 @@ impl Engine {
     fn purge(&self, py: Python<'_>, kind: &str, name: &str, client_id: &str) -> PyResult<u64> {
         let purged = self.with(py, |host| match kind {
             "queue" => host.engine_mut().purge_queue(name),
+            "topic" => host.engine_mut().purge_topic(name),
             "durable" => host.engine_mut().purge_durable(client_id, name),
             _ => Err(refuse(
                 ErrorCode::InvalidArgument,
                 "kind",
-                "Only a queue or a durable can be purged.",
+                "Only a queue, a topic or a durable can be purged.",
             )),
         })?;
         purged.map_err(|error| errors::refused(py, &error))

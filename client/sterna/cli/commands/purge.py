@@ -1,4 +1,4 @@
-"""`sterna purge`: drop the messages of a queue or a durable subscription."""
+"""`sterna purge`: drop the messages of a queue, of a topic's subscriptions, or of a durable subscription."""
 
 from typing import Annotated
 
@@ -20,7 +20,7 @@ _COLUMNS = (Column("KIND", "kind"), Column("NAME", "name"), Column("PURGED", "me
 
 
 def purge(
-    kind: Annotated[str, typer.Argument(metavar="KIND", help="queue or durable.")],
+    kind: Annotated[str, typer.Argument(metavar="KIND", help="queue, topic or durable.")],
     name: Annotated[str, typer.Argument(metavar="NAME", help="Its name.")],
     client_id: options.ClientId = "",
     yes: options.Yes = False,
@@ -28,11 +28,12 @@ def purge(
     server: Server = THIS_MACHINE,
     timeout: options.Timeout = options.DEFAULT_TIMEOUT,
 ) -> None:
-    """Drop all messages of a queue or a durable subscription, those being processed too.
+    """Drop all messages of a queue, a topic or a durable subscription, those being processed too.
 
-    Asks first, saying how many there are.
+    Of a topic: what every subscription to it holds, but for those to a pattern. Asks first; of a queue or
+    durable it says how many there are.
     """
-    wanted = resource_kind(kind, among=("Queue", "DurableSubscription"))
+    wanted = resource_kind(kind, among=("Queue", "Topic", "DurableSubscription"))
     run_loop(_purge(wanted, name, client_id, server, timeout, output, yes=yes))
 
 
@@ -40,11 +41,16 @@ async def _purge(
     kind: str, name: str, client_id: str, server: Server, timeout: float, output: Format, *, yes: bool
 ) -> None:
     async with server.admin(timeout=timeout) as client:
-        if not yes:
+        if not yes and kind == "Topic":
+            # What the broker counts for a topic has in it what subscriptions to patterns hold, which stays.
+            asking.confirm(f"Drop what all subscriptions to topic {name} hold?", yes=yes)
+        elif not yes:
             held = await _held(client, kind, name, client_id)
             asking.confirm(f"Drop {held:,} messages of {spoken(kind)} {name}?", yes=yes)
         if kind == "Queue":
             messages = await client.purge_queue(name)
+        elif kind == "Topic":
+            messages = await client.purge_topic(name)
         else:
             messages = await client.purge_durable(name, client_id=client_id)
     print_rows([{"kind": kind, "name": name, "messages": messages}], _COLUMNS, output, single=True)
@@ -59,5 +65,5 @@ async def _held(client: admin.Admin, kind: str, name: str, client_id: str) -> in
 
 
 def durable_key(kind: str, name: str, client_id: str) -> str:
-    """How the admin service names a durable: with its client id before it (EMS-DEST-B17)."""
-    return f"{client_id}:{name}" if kind == "DurableSubscription" and client_id else name
+    """How the admin service names a durable: with its client id before it, if it has one (EMS-DEST-B17)."""
+    return f"{client_id}/{name}" if kind == "DurableSubscription" else name

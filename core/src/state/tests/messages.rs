@@ -422,7 +422,7 @@ fn incarnations_are_never_given_twice() {
     assert!((0..10).all(|_| !before.contains(&bench.state().next_incarnation().unwrap())));
 }
 
-// covers: EMS-STORE-A01
+// covers: EMS-STORE-A01, EMS-STORE-B16, EMS-PERF-B03
 #[test]
 fn volatile_messages_beyond_the_budget_spill_and_come_back_in_order() {
     let mut bench = Bench::new();

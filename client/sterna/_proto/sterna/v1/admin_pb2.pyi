@@ -168,12 +168,14 @@ class DeleteResponse(_message.Message):
     def __init__(self, messages: _Optional[int] = ...) -> None: ...
 
 class PurgeRequest(_message.Message):
-    __slots__ = ("queue", "durable")
+    __slots__ = ("queue", "durable", "topic")
     QUEUE_FIELD_NUMBER: _ClassVar[int]
     DURABLE_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
     queue: str
     durable: DurableName
-    def __init__(self, queue: _Optional[str] = ..., durable: _Optional[_Union[DurableName, _Mapping]] = ...) -> None: ...
+    topic: str
+    def __init__(self, queue: _Optional[str] = ..., durable: _Optional[_Union[DurableName, _Mapping]] = ..., topic: _Optional[str] = ...) -> None: ...
 
 class DurableName(_message.Message):
     __slots__ = ("client_id", "name")
