@@ -68,7 +68,7 @@ class Cuts:
         self._hold: _Hold | None = None
         # The last one, for whoever has not heard the answer and says it again.
         self._confirmed: _Hold | None = None
-        # What was configured when the cut that waits was begun; None: an earlier process began it, and nobody kept that.
+        # What was configured when the cut that waits was begun; None: an earlier process began it, and nobody kept it.
         self._configured: ObjectSet | None = None
         self._stopping = False
 
