@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import structlog
+from sterna_resources.status import UNOBSERVED
 
 from sterna_operator import conditions
 from sterna_operator.apply import Applier
@@ -42,9 +43,9 @@ _WAITING = frozenset({"Applying", "NoBrokers", "Deleting", "ReferenceMissing"})
 
 
 def _is_new(object: Mapping[str, Any]) -> bool:
-    """Whether nothing was ever said of an object of ours that brokers have to apply."""
-    status = object.get("status") or {}
-    return object["kind"] != CLUSTER and not status.get("conditions") and "deletionTimestamp" not in object["metadata"]
+    """Whether nothing was ever said of an object of ours that brokers have to apply, but by the server itself."""
+    seen = (object.get("status") or {}).get("observedGeneration", UNOBSERVED)
+    return object["kind"] != CLUSTER and seen == UNOBSERVED and "deletionTimestamp" not in object["metadata"]
 
 
 def _knows_only_home(object: Mapping[str, Any], wanted: Wanted, ready: Condition) -> bool:

@@ -7,6 +7,7 @@ import pytest
 from lupa import lua51
 from ruamel.yaml import YAML
 from sterna_resources.definitions import NAMES
+from sterna_resources.status import PENDING
 
 _FOLDER = Path(__file__).parents[2] / "crds" / "argo-cd"
 
@@ -39,6 +40,10 @@ def judged(script: str, status: Any, **metadata: Any) -> tuple[str, str]:
     [
         (None, ("Progressing", "The operator has not looked at it yet")),
         ({"observedGeneration": -1}, ("Progressing", "The operator has not looked at it yet")),
+        (
+            {"observedGeneration": -1, "conditions": [PENDING.values()]},
+            ("Progressing", "The operator has not looked at it yet"),
+        ),
         (
             {"observedGeneration": 1, "conditions": three("True", "False", "False")},
             ("Progressing", "The operator has not looked at it yet"),
