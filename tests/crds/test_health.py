@@ -68,6 +68,10 @@ def judged(script: str, status: Any, **metadata: Any) -> tuple[str, str]:
             {"observedGeneration": 2, "conditions": three("False", "False", "False", "Paused", "until tomorrow")},
             ("Suspended", "until tomorrow"),
         ),
+        (
+            {"observedGeneration": 2, "conditions": three("True", "False", "True", "Planned", "status.plan has it")},
+            ("Suspended", "status.plan has it"),
+        ),
     ],
 )
 def test_argo_cd_sees_what_is(status: Any, expected: tuple[str, str]) -> None:

@@ -126,6 +126,38 @@ def test_whoever_makes_an_object_cannot_say_that_it_is_ready(kinds: Kinds) -> No
     assert answer.body["status"] == _UNSEEN
 
 
+_UNTIL = {"until": "2030-01-31T18:00:00Z"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "field", "full"),
+    [
+        *(pytest.param(kind, ("paused",), _UNTIL, id=f"{kind} paused") for kind in LEAST if kind != "StoreSnapshot"),
+        pytest.param("MessagingCluster", ("tls", "generated"), {"dnsNames": ["mq.example.com"]}, id="generated"),
+    ],
+)
+def test_a_part_can_lose_its_last_field(kinds: Kinds, kind: str, field: tuple[str, ...], full: dict[str, Any]) -> None:
+    """Empty it means something. Field by field server-side apply would leave null, which is refused."""
+
+    def spec(value: dict[str, Any]) -> dict[str, Any]:
+        for name in reversed(field):
+            value = {name: value}
+        least = {key: one for key, one in LEAST[kind].items() if not ("tls" in value and key == "insecure")}
+        return {**least, **value}
+
+    try:
+        for value in (full, {}, full):
+            answer = kinds.apply(kind, "emptied", spec(value))
+            assert answer.ok, answer.message
+            found = answer.body["spec"]
+            for name in field:
+                found = found[name]
+            assert {key: found[key] for key in value} == value
+            assert value or "until" not in found
+    finally:
+        kinds.delete(kind, "emptied")
+
+
 def test_the_statuses_here_have_every_field() -> None:
     statuses: list[StatusModel] = [*FULL.values(), _READY, *FULL[ClusterStatus].brokers]  # type: ignore[attr-defined]
     assert {type(status): set(type(status).model_fields) - status.model_fields_set for status in statuses} == {
