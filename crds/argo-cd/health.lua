@@ -23,7 +23,7 @@ if obj.status == nil or obj.status.observedGeneration ~= obj.metadata.generation
   return health
 end
 
-if ready ~= nil and ready.reason == "Paused" then
+if ready ~= nil and (ready.reason == "Paused" or ready.reason == "Planned") then
   return {status = "Suspended", message = ready.message}
 end
 if stalled ~= nil and stalled.status == "True" then

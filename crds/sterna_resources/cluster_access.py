@@ -2,10 +2,10 @@
 
 from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from sterna_resources.fields import DnsLabel, Model, ObjectName
+from sterna_resources.fields import ATOMIC, DnsLabel, Model, ObjectName
 from sterna_resources.rules import Rule, exactly_one
 from sterna_resources.user import SecretKeyName
 
@@ -70,6 +70,8 @@ class CertManager(Model):
 
 class Generated(Model):
     """A certificate that the operator makes and renews, with an authority of the cluster's own."""
+
+    model_config = ConfigDict(json_schema_extra=ATOMIC)
 
     dns_names: list[_HostName] = Field(default_factory=list, max_length=64)
     """More names and addresses for the certificate, besides those that the operator knows."""

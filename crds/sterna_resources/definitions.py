@@ -15,7 +15,7 @@ from sterna_resources.kinds import KUBERNETES_KINDS
 from sterna_resources.resource import GROUP, VERSION
 from sterna_resources.rules import KEYWORD
 from sterna_resources.schema import described
-from sterna_resources.status import READY, UNOBSERVED
+from sterna_resources.status import PENDING, READY, UNOBSERVED
 
 CATEGORY = "sterna"
 
@@ -173,7 +173,8 @@ def object_schema(kind: str) -> dict[str, Any]:
     whole = described(model)
     spec = _structural(whole["properties"]["spec"])
     spec.pop("default", None)
-    status = {**_structural(described(model.STATUS)), "default": {"observedGeneration": UNOBSERVED}}
+    unseen = {"observedGeneration": UNOBSERVED, "conditions": [PENDING.values()]}
+    status = {**_structural(described(model.STATUS)), "default": unseen}
     for name, field in status["properties"].items():
         if name != "observedGeneration":
             # A status that nobody wrote yet says nothing.

@@ -17,6 +17,7 @@ from pydantic import (
     WithJsonSchema,
 )
 from pydantic.alias_generators import to_camel
+from pydantic.config import JsonDict
 from pydantic_core import CoreSchema, PydanticCustomError
 
 from sterna_resources import descriptions, names
@@ -40,6 +41,11 @@ def is_standing(info: ValidationInfo) -> bool:
     Otherwise an upgrade would take everything that belongs to it from whoever manages it.
     """
     return bool((info.context or {}).get("is_standing"))
+
+
+# Of a part that may be empty, which is not the same as absent: whoever applies it server-side applies the whole of it.
+# Field by field, taking its last one away would leave `null` there, which is refused.
+ATOMIC: JsonDict = {"x-kubernetes-map-type": "atomic"}
 
 
 class Model(BaseModel):

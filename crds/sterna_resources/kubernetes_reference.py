@@ -177,7 +177,8 @@ def _index() -> str:
     head = (
         "# Kinds\n\nMade from the models by `make generate`; edit those.\n\n"
         f"All are of the API `{API_VERSION}`, live in a namespace, and have the conditions Ready, Reconciling and "
-        "Stalled. `status.observedGeneration` is -1 until the operator has looked at an object for the first time. "
+        "Stalled. Until an operator has looked at an object for the first time, `status.observedGeneration` is -1 and "
+        "Ready is Unknown, with the reason Pending. "
         "`kubectl get queues --field-selector spec.clusterRef.name=prod` shows those of one cluster.\n"
     )
     return "\n".join([head, "| kind | | short |", "|---|---|---|", *table, ""])

@@ -19,6 +19,7 @@ _FOR_KUBERNETES = {
     KEYWORD,
     "x-kubernetes-list-type",
     "x-kubernetes-list-map-keys",
+    "x-kubernetes-map-type",
     "x-sterna-required",
     "x-sterna-section",
 }

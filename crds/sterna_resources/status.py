@@ -1,9 +1,10 @@
 """What the operator says of an object: the `status` of every kind, in the form that Kubernetes' tools understand.
 
 `observedGeneration` begins at -1, which no generation is; so an object that no operator has looked at yet shows as
-being worked on, to everything that follows kstatus. Three conditions stand in every status: Ready (brokers report
-having applied this very generation), Reconciling (there is something to do) and Stalled (nothing will happen until
-somebody changes something). What a newer operator wrote is read with the fields that are known here.
+being worked on, to everything that follows kstatus, and Ready is Unknown, for everything that knows conditions alone.
+The server fills both in itself (`PENDING`). Three conditions stand in every status that an operator has written: Ready
+(brokers report having applied this very generation), Reconciling (there is something to do) and Stalled (nothing will
+happen until somebody changes something). What a newer operator wrote is read with the fields that are known here.
 """
 
 from typing import Any, Literal
@@ -51,6 +52,17 @@ class Condition(StatusModel):
 
     last_transition_time: Time
     """When `status` last became another one."""
+
+
+# What stands in the status of an object that no operator has looked at yet. The time is the one that Gateway API has
+# for the same: the server fills it in, and cannot know when that is.
+PENDING = Condition(
+    type=READY,
+    status="Unknown",
+    reason="Pending",
+    message="no operator has looked at it yet",
+    last_transition_time="1970-01-01T00:00:00Z",
+)
 
 
 class PlanStatus(StatusModel):

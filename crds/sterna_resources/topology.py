@@ -6,9 +6,9 @@ so that one document serves a laptop and Kubernetes.
 
 from typing import Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
-from sterna_resources.fields import DnsLabel, Model, ObjectName, Time
+from sterna_resources.fields import ATOMIC, DnsLabel, Model, ObjectName, Time
 from sterna_resources.resource import Resource
 from sterna_resources.rules import Rule, unchanged
 
@@ -41,6 +41,8 @@ class ClusterRef(Model):
 
 class Paused(Model):
     """The operator leaves the object alone, whatever changes, and says so in its status."""
+
+    model_config = ConfigDict(json_schema_extra=ATOMIC)
 
     until: Time | None = None
     """When the pause ends by itself, such as `2030-01-31T18:00:00Z`. Absent: when `paused` is taken away."""

@@ -7,9 +7,11 @@ whole process, which then ends: that another operator leads, and that etcd has s
 import asyncio
 import time  # noqa: TID251 - the operator as a process is not simulated
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import structlog
+from sterna_resources.status import UNOBSERVED
 
 from sterna_operator import conditions
 from sterna_operator.apply import Applier
@@ -42,9 +44,9 @@ _WAITING = frozenset({"Applying", "NoBrokers", "Deleting", "ReferenceMissing"})
 
 
 def _is_new(object: Mapping[str, Any]) -> bool:
-    """Whether nothing was ever said of an object of ours that brokers have to apply."""
-    status = object.get("status") or {}
-    return object["kind"] != CLUSTER and not status.get("conditions") and "deletionTimestamp" not in object["metadata"]
+    """Whether nothing was ever said of an object of ours that brokers have to apply, but by the server itself."""
+    seen = (object.get("status") or {}).get("observedGeneration", UNOBSERVED)
+    return object["kind"] != CLUSTER and seen == UNOBSERVED and "deletionTimestamp" not in object["metadata"]
 
 
 def _knows_only_home(object: Mapping[str, Any], wanted: Wanted, ready: Condition) -> bool:
@@ -61,6 +63,22 @@ def _is_dry(object: Mapping[str, Any]) -> bool:
     """Whether a plan is asked for. Nobody can plan with what is going: its deletion would wait for ever."""
     annotations = object["metadata"].get("annotations") or {}
     return annotations.get(PLAN_ANNOTATION) == "true" and "deletionTimestamp" not in object["metadata"]
+
+
+def _only_planned(object: Mapping[str, Any], wanted: Wanted) -> Wanted:
+    """What is said of an object whose steps are shown and not done: as of one that is paused, not what they lead to."""
+    ready = conditions.find(object.get("status") or {}, conditions.READY)
+    was_ready = ready.get("status") == "True"
+    text = f"nothing is done while the annotation {PLAN_ANNOTATION} stands; status.plan has the steps"
+    said = conditions.stalled("Planned", text, is_ready=was_ready)
+    if was_ready:
+        # That is about what was applied before.
+        said = tuple(
+            replace(one, generation=ready.get("observedGeneration")) if one.type == conditions.READY else one
+            for one in said
+        )
+    others = tuple(one for one in wanted.conditions if one.type not in {known.type for known in said})
+    return replace(wanted, conditions=(*said, *others))
 
 
 def _as_it_stands(known: Mapping[str, Any]) -> Condition:
@@ -210,7 +228,7 @@ class Worker:
             await self._reconcile(key, kind, ours)
         finally:
             self._wakeups.ends(key)
-        if key.kind == CLUSTER:
+        if key.kind == CLUSTER and not _is_dry(ours):
             await self._claim_etcd(key)
 
     async def _ours(self, key: Key, object: Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -316,7 +334,10 @@ class Worker:
         changed = False
         if is_dry or plan.status is None or not self._waits_in_silence(key, object, plan.status):
             self._silent_until.pop(key, None)
-            changed = await self._write_status(object, plan.status or Wanted(()), plan if is_dry else None)
+            wanted = plan.status or Wanted(())
+            if is_dry and plan.steps:
+                wanted = _only_planned(object, wanted)
+            changed = await self._write_status(object, wanted, plan if is_dry else None)
         self._note_waiting(key, object, plan)
         # What is only planned has not happened: it stands in the status, and is no event.
         if not is_dry and (changed or plan.steps):

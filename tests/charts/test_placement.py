@@ -23,7 +23,7 @@ def _is_placed(pod: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("chart", "count"), [pytest.param(OPERATOR, 2, id="operator"), pytest.param(CLUSTER, 2, id="cluster")]
+    ("chart", "count"), [pytest.param(OPERATOR, 3, id="operator"), pytest.param(CLUSTER, 2, id="cluster")]
 )
 def test_every_pod_of_a_chart_can_be_placed(api_server: ApiServer, chart: str, count: int) -> None:
     found = list(pods(rendered(api_server, chart, *PLACED)))
@@ -90,7 +90,11 @@ def test_who_may_reach_the_operator_and_where_it_may_go_can_be_said(
     given = {"monitors": monitors, "egress": egress}
     objects = rendered(api_server, OPERATOR, "--set-json", f"networkPolicy={json.dumps(given)}")
     [policy] = of_kind(objects, "NetworkPolicy")
-    assert policy["spec"]["ingress"][0]["from"] == monitors
+    [test] = of_kind(objects, "Pod")
+    assert policy["spec"]["ingress"][0]["from"] == [
+        *monitors,
+        {"podSelector": {"matchLabels": test["metadata"]["labels"]}},
+    ]
     assert policy["spec"]["egress"] == egress
     assert policy["spec"]["policyTypes"] == ["Ingress", "Egress"]
     without = ("networkPolicy.enabled=false", "podDisruptionBudget.enabled=false", "topologySpread.keys=null")

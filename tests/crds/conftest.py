@@ -31,6 +31,11 @@ class Kinds:
         body = {**found.body, "spec": spec}
         return self.server.request("PUT", f"{self._path(kind)}/{name}?fieldValidation=Strict", body)
 
+    def apply(self, kind: str, name: str, spec: Any) -> Answer:
+        """As `kubectl apply --server-side`: what was applied before and is not said any more goes."""
+        where = f"{self._path(kind)}/{name}?fieldManager=somebody"
+        return self.server.request("PATCH", where, document(kind, name, spec), "application/apply-patch+yaml")
+
     def write_status(self, kind: str, name: str, status: Any) -> Answer:
         """Writes the status as the operator does."""
         found = self.get(kind, name)

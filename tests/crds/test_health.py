@@ -7,6 +7,7 @@ import pytest
 from lupa import lua51
 from ruamel.yaml import YAML
 from sterna_resources.definitions import NAMES
+from sterna_resources.status import PENDING
 
 _FOLDER = Path(__file__).parents[2] / "crds" / "argo-cd"
 
@@ -40,6 +41,10 @@ def judged(script: str, status: Any, **metadata: Any) -> tuple[str, str]:
         (None, ("Progressing", "The operator has not looked at it yet")),
         ({"observedGeneration": -1}, ("Progressing", "The operator has not looked at it yet")),
         (
+            {"observedGeneration": -1, "conditions": [PENDING.values()]},
+            ("Progressing", "The operator has not looked at it yet"),
+        ),
+        (
             {"observedGeneration": 1, "conditions": three("True", "False", "False")},
             ("Progressing", "The operator has not looked at it yet"),
         ),
@@ -62,6 +67,10 @@ def judged(script: str, status: Any, **metadata: Any) -> tuple[str, str]:
         (
             {"observedGeneration": 2, "conditions": three("False", "False", "False", "Paused", "until tomorrow")},
             ("Suspended", "until tomorrow"),
+        ),
+        (
+            {"observedGeneration": 2, "conditions": three("True", "False", "True", "Planned", "status.plan has it")},
+            ("Suspended", "status.plan has it"),
         ),
     ],
 )

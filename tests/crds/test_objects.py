@@ -19,6 +19,7 @@ from sterna_resources.kinds import KUBERNETES_KINDS
 from sterna_resources.kubernetes_reference import EXAMPLES
 from sterna_resources.reading import read_text
 from sterna_resources.status import (
+    PENDING,
     Condition,
     DestinationStatus,
     PlacedStatus,
@@ -31,6 +32,7 @@ from sterna_resources.status import (
 from tests.crds.cases import LEAST
 from tests.crds.conftest import NAMESPACE, Kinds
 
+_UNSEEN = {"observedGeneration": -1, "conditions": [PENDING.values()]}
 _NOW = "2030-01-31T18:00:00Z"
 _READY = Condition(
     type="Ready", status="False", reason="Refused", message="no", observed_generation=1, last_transition_time=_NOW
@@ -112,13 +114,48 @@ def made(kinds: Kinds, request: pytest.FixtureRequest) -> Any:
 def test_a_new_object_shows_as_not_looked_at_yet(kinds: Kinds, made: str) -> None:
     found = kinds.get(made, "shown").body
     assert found["metadata"]["generation"] == 1
-    assert found["status"] == {"observedGeneration": -1}
+    assert found["status"] == _UNSEEN
+    ready = next(one for one in found["status"]["conditions"] if one["type"] == "Ready")
+    assert (ready["status"], ready["reason"], ready["observedGeneration"]) == ("Unknown", "Pending", -1)
+    assert ready["lastTransitionTime"] == "1970-01-01T00:00:00Z"
 
 
 def test_whoever_makes_an_object_cannot_say_that_it_is_ready(kinds: Kinds) -> None:
     status = {"observedGeneration": 1, "conditions": [_READY.values()]}
     answer = kinds.create("Queue", "eager", LEAST["Queue"], status=status)
-    assert answer.body["status"] == {"observedGeneration": -1}
+    assert answer.body["status"] == _UNSEEN
+
+
+_UNTIL = {"until": "2030-01-31T18:00:00Z"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "field", "full"),
+    [
+        *(pytest.param(kind, ("paused",), _UNTIL, id=f"{kind} paused") for kind in LEAST if kind != "StoreSnapshot"),
+        pytest.param("MessagingCluster", ("tls", "generated"), {"dnsNames": ["mq.example.com"]}, id="generated"),
+    ],
+)
+def test_a_part_can_lose_its_last_field(kinds: Kinds, kind: str, field: tuple[str, ...], full: dict[str, Any]) -> None:
+    """Empty it means something. Field by field server-side apply would leave null, which is refused."""
+
+    def spec(value: dict[str, Any]) -> dict[str, Any]:
+        for name in reversed(field):
+            value = {name: value}
+        least = {key: one for key, one in LEAST[kind].items() if not ("tls" in value and key == "insecure")}
+        return {**least, **value}
+
+    try:
+        for value in (full, {}, full):
+            answer = kinds.apply(kind, "emptied", spec(value))
+            assert answer.ok, answer.message
+            found = answer.body["spec"]
+            for name in field:
+                found = found[name]
+            assert {key: found[key] for key in value} == value
+            assert value or "until" not in found
+    finally:
+        kinds.delete(kind, "emptied")
 
 
 def test_the_statuses_here_have_every_field() -> None:

@@ -100,6 +100,12 @@ def test_a_release_is_upgraded_and_rolled_back(operator: Namespace, release: str
     assert asyncio.run(_receive(url, ca, password)) == "kept"
 
 
+def test_the_operators_release_is_tested(operator: Namespace) -> None:
+    log = helm("test", OPERATOR, "--namespace", operator.name, "--logs")
+    assert "ready, and leads" in log
+    assert operator.get("service", f"{OPERATOR}-test") is None, "it is there for the test alone"
+
+
 def test_a_release_is_tested_rotated_guarded_and_uninstalled(operator: Namespace, release: str, tmp_path: Path) -> None:
     log = helm("test", release, "--namespace", operator.name, "--logs")
     assert "received: helm test" in log

@@ -20,13 +20,17 @@ def patient(urls: str) -> EtcdSettings:
 
 
 class BrokerDouble:
-    """One of them. `messages`: how many a queue holds; `refuses`: what is refused, and why; `is_late`: says nothing."""
+    """One of them. `messages`: how many a queue holds; `refuses`: what is refused, and why; `is_late`: says nothing.
+
+    `needed`: which stores something is kept in, and by what.
+    """
 
     def __init__(self, urls: str, cluster: str, name: str = "b-0") -> None:
         self.name = name
         self.layout = Layout(cluster)
         self.messages: dict[str, int] = {}
         self.refuses: dict[str, str] = {}
+        self.needed: dict[str, str] = {}
         self.is_late = False
         self.applied: dict[Claim, ConfigRecord] = {}
         self.credentials: dict[str, int] = {}
@@ -100,7 +104,10 @@ class BrokerDouble:
         home = self.layout.home(claim.kind.lower(), claim.name)
         if record.deleting is not None:
             held = self.messages.get(claim.name, 0)
-            if record.deleting.policy == "onlyIfEmpty" and held:
+            needed = self.needed.get(claim.name, "") if claim.kind == "Store" else ""
+            if record.deleting.policy == "onlyIfEmpty" and needed:
+                said |= {"state": "blocked", "reason": "InUse", "message": f"the {needed} needs it"}
+            elif record.deleting.policy == "onlyIfEmpty" and held:
                 said |= {"state": "blocked", "messages": held, "reason": "NotEmpty"}
             else:
                 said |= {"state": "deleted", "messages": held}

@@ -256,6 +256,10 @@ async def test_a_plan_is_shown_in_the_status_and_nothing_is_done(world: World, o
         steps = await eventually(plan)
         assert steps[-1] == "update Queue 'orders': spec.maxMessages: 1 -> 2"
         assert "sterna.dev/operator" in steps[0]
+        # What is ready is still what was applied before; nothing more will happen by itself.
+        ready, stalled = (world.condition("Queue", "orders", name) for name in ("Ready", "Stalled"))
+        assert (ready["status"], ready["reason"], ready["observedGeneration"]) == ("True", "Planned", 1)
+        assert (stalled["status"], stalled["observedGeneration"]) == ("True", 2)
         # What is only planned has not happened, and is no event. Another object's are there first.
         world.queue("afterwards")
         await world.ready("Queue", "afterwards")

@@ -114,6 +114,23 @@ def test_nobody_is_let_in_before_the_record_goes() -> None:
     assert [type(step) for step in steps] == [RemoveUser, RemoveFinalizer]
 
 
+@pytest.mark.parametrize(
+    ("spec", "cluster"),
+    [
+        pytest.param({"paused": {}}, CLUSTER, id="paused"),
+        pytest.param({}, replace(CLUSTER, fault=("EtcdUnavailable", "does not answer")), id="etcd away"),
+        pytest.param({}, replace(CLUSTER, allows=False), id="not allowed"),
+    ],
+)
+def test_what_was_found_of_a_password_stays_said_where_nobody_looks(spec: dict[str, Any], cluster: ClusterSeen) -> None:
+    """Else the password would be compared with its hash again, which takes a processor a while."""
+    found = {"credentials": 2, "overlapUntil": "2030-01-31T18:00:00Z", "passwordVersion": "1#ab"}
+    made = plan(replace(user(**spec), status={**found, "claim": "ann"}), Observed(NOW, cluster))
+    assert made.steps == ()
+    assert made.status is not None
+    assert made.status.fields == {"claim": "ann", **found}
+
+
 def test_a_user_of_an_administrator_is_left_alone() -> None:
     desired = user()
     theirs = standing(desired, Credential(argon2=hash_of("x")), owner=Owner(by="admin"))

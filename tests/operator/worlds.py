@@ -43,14 +43,22 @@ class World:
         self.apply("MessagingCluster", name, full, namespace=namespace)
 
     def apply(
-        self, kind: str, name: str, spec: Mapping[str, Any], *, namespace: str = "", ref: str = ""
+        self,
+        kind: str,
+        name: str,
+        spec: Mapping[str, Any],
+        *,
+        namespace: str = "",
+        ref: str = "",
+        annotations: Mapping[str, str] | None = None,
     ) -> dict[str, Any]:
         """As `kubectl apply --server-side`: makes or changes an object of ours."""
         full = dict(spec)
         if kind not in ("MessagingCluster", "Secret"):
             full.setdefault("clusterRef", {"name": "mq"} | ({"namespace": ref} if ref else {}))
         where = path(API, kind, namespace or self.namespace, name)
-        manifest = {"apiVersion": API, "kind": kind, "metadata": {"name": name}, "spec": full}
+        metadata = {"name": name, **({"annotations": dict(annotations)} if annotations else {})}
+        manifest = {"apiVersion": API, "kind": kind, "metadata": metadata, "spec": full}
         answer = self.server.request(
             "PATCH", f"{where}?fieldManager=test&force=true", manifest, "application/apply-patch+yaml"
         )

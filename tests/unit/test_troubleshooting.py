@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from sterna_operator.reasons import Reason
+from sterna_resources.status import PENDING
 
 ROOT = Path(__file__).parent.parent.parent
 PAGE = (ROOT / "docs/kubernetes/troubleshooting.md").read_text()
@@ -55,9 +56,9 @@ def reasons_of(source: str) -> set[str]:
 
 
 def of_conditions() -> set[str]:
-    """All that the operator's modules write out."""
+    """All that the operator's modules write out, and what the server fills in before an operator has looked."""
     modules = sorted((ROOT / "operator/sterna_operator").rglob("*.py"))
-    return {reason for module in modules for reason in reasons_of(module.read_text())}
+    return {PENDING.reason, *(reason for module in modules for reason in reasons_of(module.read_text()))}
 
 
 def test_reasons_are_found_wherever_they_are_written() -> None:

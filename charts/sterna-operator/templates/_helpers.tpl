@@ -34,6 +34,12 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end -}}
 
+{{- /* Of what `helm test` makes: none by which the operator's own pods are chosen. */ -}}
+{{- define "sterna-operator.testLabels" -}}
+app.kubernetes.io/name: {{ include "sterna-operator.name" . }}-test
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
 {{- /* Those of what Prometheus selects, with the labels by which it does. */ -}}
 {{- define "sterna-operator.monitorLabels" -}}
 {{ include "sterna-operator.labels" . }}
@@ -67,7 +73,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- include "sterna-operator.reference" (dict "image" .Values.auditImage "root" .) -}}
 {{- end -}}
 
-{{- /* Where pods may run, and with what their images are fetched: the same for the operator and for its hook. */ -}}
+{{- /* Where pods may run, and with what their images are fetched: the same for the operator, its hook and its test. */ -}}
 {{- define "sterna-operator.placement" -}}
 {{- with .Values.imagePullSecrets }}
 imagePullSecrets:

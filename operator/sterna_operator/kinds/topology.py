@@ -34,6 +34,7 @@ from sterna_operator.reasons import Reason
 from sterna_operator.words import counted
 
 RETAIN = "retain"
+_KEPT_FIELDS = ("home", "credentials", "overlapUntil", "passwordVersion")
 
 
 @dataclass(frozen=True)
@@ -169,8 +170,8 @@ def _pause(desired: Desired, observed: Observed) -> Plan | None:
 
 
 def kept_fields(desired: Desired) -> dict[str, Any]:
-    """The fields of the status that are not said anew."""
-    known = {name: desired.status[name] for name in ("home",) if name in desired.status}
+    """The fields of the status that are not said anew: of a user, too, what was found of its password."""
+    known = {name: desired.status[name] for name in _KEPT_FIELDS if name in desired.status}
     return {"claim": desired.resource.claim, **known}
 
 
