@@ -7,6 +7,7 @@ import pytest
 from sterna_resources import ManifestError, examine_text, read_files, read_text
 from sterna_resources.durable_subscription import DurableSubscription
 from sterna_resources.queue import Queue
+from sterna_resources.topic import Topic
 
 HEAD = "apiVersion: sterna.dev/v1alpha1\n"
 QUEUE = HEAD + "kind: Queue\nmetadata: {name: orders}\n"
@@ -31,9 +32,11 @@ def test_several_documents_of_several_kinds_are_read_in_order() -> None:
         ("Topic", "news.>"),
     ]
     assert str(manifests[1].place) == "f.yaml:8:1"
-    first, second = (manifest.resource.spec for manifest in manifests)
-    assert (first.prefetch, first.exclusive, first.max_bytes) == (2, True, None)
-    assert (second.name, second.max_bytes, second.store) == ("news.>", 1_000_000, "$sys.nonfailsafe")
+    queue, topic = (manifest.resource for manifest in manifests)
+    assert isinstance(queue, Queue)
+    assert isinstance(topic, Topic)
+    assert (queue.spec.prefetch, queue.spec.exclusive, queue.spec.max_bytes) == (2, True, None)
+    assert (topic.spec.name, topic.spec.max_bytes, topic.spec.store) == ("news.>", 1_000_000, "$sys.nonfailsafe")
 
 
 def test_a_manifest_keeps_what_was_written_and_no_more() -> None:
@@ -194,7 +197,8 @@ def test_json_and_yaml_mean_the_same() -> None:
         ),
         pytest.param(
             HEAD + "kind: DurableSubscription\nmetadata: {name: d}\nspec: {clientId: c, topic: 'TMP.>'}\n",
-            "f.yaml:4:21: spec.topic: 'TMP.>' holds the settings of temporary destinations and stands for no destination",
+            "f.yaml:4:21: spec.topic: 'TMP.>' holds the settings of temporary destinations "
+            "and stands for no destination",
             id="durable-of-temporary-topics",
         ),
         pytest.param(
