@@ -182,7 +182,11 @@ async def test_a_changed_file_counts_within_a_second_or_two(
     await asyncio.to_thread(users_file, alice=["new"], bob="2")
     await eventually(lambda: running.users.knows("bob"), timeout_s=5, what="the changed file")
     await wire(running, **password("alice", "new"))
+    await wire(running, **password("bob", "2"))
     assert (await refusal(wire, running, **password("alice", "old"))).code == "UNAUTHENTICATED"
+    await asyncio.to_thread(users_file, bob="2")
+    await eventually(lambda: not running.users.knows("alice"), timeout_s=5, what="the end of alice")
+    assert (await refusal(wire, running, **password("alice", "new"))).code == "UNAUTHENTICATED"
 
 
 async def test_a_spoilt_file_leaves_the_users_there_were(

@@ -129,6 +129,9 @@ async def test_certificates_of_clients_that_are_missing_or_wrong(
     certificate, key = authority.issue(tmp_path / "alice", "alice")
     async with sterna.connect(url_of(running), tls=trusting(authority, certificate=certificate, key=key)):
         pass
+    # Where no certificate is asked for, none is needed.
+    async with sterna.connect(url_of(await node(**pki, folder="open")), tls=trusting(authority)):
+        pass
 
 
 async def test_files_that_cannot_be_used_are_named(node: Node, pki: dict[str, Path], tmp_path: Path) -> None:

@@ -80,9 +80,10 @@ async def test_what_a_destination_inherits_is_shown_with_where_it_comes_from(
 
 
 @pytest.mark.covers("EMS-MON-B07")
-async def test_lists_are_paged_and_filtered(node: Any, channel_to: Any) -> None:
+async def test_lists_are_paged_and_filtered(node: Any, wire: Any, channel_to: Any) -> None:
     documents = [manifest("Queue", f"q{number:02}", f"name: a.q{number:02}") for number in range(25)]
-    channel = channel_to(await node([*documents, manifest("Queue", "other"), manifest("Queue", "any", "name: 'a.>'")]))
+    running = await node([*documents, manifest("Queue", "other"), manifest("Queue", "any", "name: 'a.>'")])
+    channel = channel_to(running)
     found: list[str] = []
     token = ""
     pages = 0
@@ -99,6 +100,12 @@ async def test_lists_are_paged_and_filtered(node: Any, channel_to: Any) -> None:
     assert await names_of(channel, kind="Queue", pattern="*") == ["other"]
     assert len(await names_of(channel, kind="Queue", pattern="a.*")) == 26
     assert "$sys.undelivered" in await names_of(channel, kind="Queue", system=True)
+    # Each with what it holds, and who receives from it.
+    client = await fill(wire, running, "a.q03", 2)
+    await client.consumer(1, queue("a.q03"))
+    [one] = (await call(channel, "Admin/List", kind="Queue", pattern="a.q03")).resources
+    assert (one.origin, one.statistics.messages, one.statistics.consumers) == (admin.STATIC, 2, 1)
+    assert one.statistics.bytes > 0
 
 
 @pytest.mark.covers("EMS-ADMIN-B26", "EMS-ADMIN-A01")
@@ -273,6 +280,13 @@ async def test_durables_are_listed_static_and_of_clients(node: Any, wire: Any, c
     one = await call(channel, "Admin/Get", kind="DurableSubscription", name="me/mine")
     spec = json.loads(one.manifest)["spec"]
     assert spec == {"topic": "t.*", "name": "mine", "clientId": "me"}
+    await client.producer(session, topic("t"))
+    await client.publish(session, [text("x")] * 3)
+    await client.confirmed(3)
+    held = (await call(channel, "Admin/List", kind="DurableSubscription")).resources
+    assert {one.name: one.statistics.messages for one in held} == {"fixed": 3, "me/mine": 0}
+    assert sum(one.statistics.bytes for one in held) > 0
+    await call(channel, "Admin/Purge", durable=admin.DurableName(client_id="c", name="fixed"))
     # An administrator looks at it while its client is there, and takes no client id away by that.
     assert await browse(channel, durable=admin.DurableName(client_id="me", name="mine")) == []
     with pytest.raises(FrameError, match="CLIENT_ID_IN_USE"):
@@ -297,12 +311,16 @@ async def test_statistics_and_connections_say_what_is_going_on(node: Any, wire: 
     await client.confirmed(5)
     statistics = await call(channel, "Admin/GetStatistics")
     assert (statistics.broker, statistics.state, statistics.epoch) == ("sterna", "serving", 1)
-    assert (statistics.messages, statistics.published_total) == (5, 5)
+    assert (statistics.messages, statistics.published_total, statistics.delivered_total) == (5, 5, 0)
+    assert (statistics.connections, statistics.queues, statistics.topics, statistics.subscriptions) == (1, 2, 0, 0)
+    assert statistics.bytes > 0
+    assert statistics.log.disk_bytes > 0
     assert statistics.log.durable_position >= statistics.log.end_position > 0
     assert statistics.log.free_bytes > 0
     assert statistics.resident_bytes > 10_000_000
     [connection] = (await call(channel, "Admin/ListConnections")).connections
     assert (connection.client_id, connection.product, connection.sessions) == ("me", "tests", 1)
+    assert (connection.producers, connection.consumers, connection.unacknowledged_messages) == (1, 0, 0)
     assert connection.peer.startswith("ipv4:127.0.0.1")
     await call(channel, "Admin/CloseConnection", id=connection.id, reason="be gone")
     assert "be gone" in (await client.next("error")).error.message

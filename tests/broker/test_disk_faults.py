@@ -110,7 +110,6 @@ def has_room(broker: Any) -> bool:
     return not is_full(broker)
 
 
-@pytest.mark.covers("UM-STORE-A07", "UM-MON-A05")
 async def test_a_full_disk_refuses_at_once_says_so_and_lets_clients_go(
     broker_process: Any, supervised: Supervised
 ) -> None:

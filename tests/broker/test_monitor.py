@@ -30,11 +30,18 @@ async def get(node: Any, path: str) -> tuple[int, Any]:
         return response.status, content
 
 
-@pytest.mark.covers("EMS-MON-E04", "EMS-MON-E05", "EMS-MON-C05")
+@pytest.mark.covers("EMS-MON-E04", "EMS-MON-E05", "EMS-MON-C05", "EMS-MON-B18", "EMS-MON-E01")
 async def test_a_serving_broker_is_live_and_ready(node: Any) -> None:
     running = await node()
     assert await get(running, "/livez") == (200, {"live": True, "state": "serving"})
     assert await get(running, "/readyz") == (200, {"ready": True, "state": "serving", "reasons": [], "warnings": []})
+    # Metrics are at the same port, and nothing there is to be changed.
+    status, page = await get(running, "/metrics")
+    assert (status, "sterna_ready 1" in page) == (200, True)
+    async with aiohttp.ClientSession() as session:
+        for path in ("/livez", "/readyz", "/metrics"):
+            async with session.post(f"http://{running.monitor}{path}") as response:
+                assert response.status == 405
 
 
 async def test_the_monitor_listens_on_every_address_of_its_name(node: Any) -> None:
@@ -127,7 +134,7 @@ def test_each_damaged_place_is_logged_once_and_of_too_many_their_number(monkeypa
     ]
 
 
-@pytest.mark.covers("EMS-MON-E06", "EMS-MON-B18", "EMS-MON-C05", "EMS-ADMIN-A12")
+@pytest.mark.covers("EMS-MON-E06", "EMS-ADMIN-A12")
 async def test_metrics_say_what_the_broker_holds_by_destination(node: Any, wire: Any) -> None:
     running = await node([*ANYTHING, manifest("Broker", "m", "metricsDestinations: 2")])
     client = await wire(running)

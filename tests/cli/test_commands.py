@@ -27,6 +27,7 @@ def test_each_command_has_two_examples(sterna: Sterna, command: str) -> None:
     ran = sterna(command, "--help")
     assert ran.code == 0
     assert ran.out.count(f"$ sterna {command}") >= 2
+    assert f" {command} " in sterna("--help").out
 
 
 @pytest.mark.usefixtures("tier_broker")

@@ -176,7 +176,6 @@ async def test_a_durable_of_any_kind_is_looked_at_without_taking(
     assert await _kept(provider, word, client_id=owner) == ["b", "c"]
 
 
-@pytest.mark.covers("UM-CLI-A41", "UM-CLI-B22")
 async def test_a_purge_of_a_durable_leaves_the_subscription_and_its_consumers(
     provider: Provider, session: Session, topic: Topic, word: str
 ) -> None:

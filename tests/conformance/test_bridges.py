@@ -103,7 +103,7 @@ async def test_each_target_has_a_selector_of_its_own(provider: Provider, session
     assert await waiting(provider, urgent) == ["3"]
 
 
-@pytest.mark.covers("EMS-DEST-A52", "EMS-DEST-A55", "EMS-ADMIN-E15")
+@pytest.mark.covers("EMS-DEST-A52", "EMS-DEST-A55")
 async def test_a_bridge_has_to_make_sense(provider: Provider, word: str) -> None:
     source, target = Queue(f"any.{word}.s"), Queue(f"any.{word}.t")
     ends: list[tuple[Destination, Destination | tuple[Destination, str]]] = [

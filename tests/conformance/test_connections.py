@@ -60,7 +60,7 @@ async def test_what_was_not_acknowledged_when_the_server_was_lost_comes_again_fl
     await holds(provider, queue, 0)
 
 
-@pytest.mark.covers("EMS-TX-E01", "EMS-TX-D01", "EMS-HA-E15")
+@pytest.mark.covers("EMS-TX-E01", "EMS-TX-D01")
 async def test_a_transaction_in_which_the_server_was_lost_is_not_committed(
     provider: Provider, session: Session, word: str
 ) -> None:

@@ -178,7 +178,7 @@ async def test_there_is_no_priority_beyond_0_to_9(
         await session.send(queue, "x", priority=priority)
 
 
-@pytest.mark.covers("EMS-MSG-A04", "EMS-DEST-D04", "FMQ-MSG-05")
+@pytest.mark.covers("EMS-MSG-A04", "EMS-DEST-D04")
 @pytest.mark.parametrize("mode", [PERSISTENT, NON_PERSISTENT])
 async def test_what_has_expired_is_destroyed(provider: Provider, session: Session, queue: Queue, mode: str) -> None:
     await session.send(queue, "gone", time_to_live_ms=1, delivery_mode=mode)
@@ -199,7 +199,7 @@ EXPIRATIONS: list[tuple[int | None, int, int | None]] = [
 ]
 
 
-@pytest.mark.covers("EMS-DEST-A14", "EMS-MSG-A04", "EMS-MSG-D10", "EMS-DEST-A47", "UM-DEST-B06", "UM-MSG-A07")
+@pytest.mark.covers("EMS-DEST-A14", "EMS-MSG-A04", "EMS-MSG-D10", "EMS-DEST-A47", "UM-DEST-B06")
 @pytest.mark.parametrize("inherited", [False, True], ids=["own", "inherited"])
 @pytest.mark.parametrize(("expiration", "time_to_live_ms", "lives"), EXPIRATIONS)
 async def test_a_destinations_expiration_wins_and_the_header_says_never(
@@ -223,7 +223,7 @@ async def test_a_destinations_expiration_wins_and_the_header_says_never(
     assert message.expiration_ms == expected
 
 
-@pytest.mark.covers("EMS-DEST-A14", "UM-DEST-B06")
+@pytest.mark.covers("EMS-DEST-A14", "UM-DEST-B06", "UM-MSG-A07")
 async def test_a_topics_expiration_ends_what_a_subscription_keeps(
     provider: Provider, session: Session, topic: Topic, word: str
 ) -> None:

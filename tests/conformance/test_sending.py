@@ -143,7 +143,7 @@ async def test_a_body_larger_than_a_frame_arrives_whole(session: Session, queue:
     assert (await consumer.receive()).body == body
 
 
-@pytest.mark.covers("FMQ-MSG-15", "FMQ-MSG-19", "EMS-MSG-A24")
+@pytest.mark.covers("FMQ-MSG-19", "EMS-MSG-A24")
 async def test_a_body_that_is_compressed_is_kept_so_and_read_as_it_was_and_the_rest_stays_readable(
     provider: Provider, session: Session, word: str
 ) -> None:
@@ -158,7 +158,6 @@ async def test_a_body_that_is_compressed_is_kept_so_and_read_as_it_was_and_the_r
     assert (message.body, message.type, message.properties["n"]) == (body, "order", 1)
 
 
-@pytest.mark.covers("EMS-CLI-A23")
 async def test_what_is_changed_after_an_asynchronous_send_changes_nothing_of_what_was_sent(
     session: Session, queue: Queue
 ) -> None:

@@ -20,7 +20,7 @@ from tests.conformance.steps import bodies, receive, send_all, session_of, until
 
 
 @pytest.mark.covers("EMS-STORE-A01", "EMS-STORE-A02", "EMS-STORE-A03", "EMS-MSG-A17", "EMS-MSG-A18", "EMS-MSG-A19")
-@pytest.mark.covers("EMS-STORE-A05", "EMS-STORE-A07", "EMS-CLI-A01", "EMS-CLI-A02", "FMQ-MSG-03", "EMS-HA-E13")
+@pytest.mark.covers("EMS-STORE-A05", "EMS-STORE-A07", "EMS-CLI-A01", "EMS-CLI-A02", "FMQ-MSG-03")
 @pytest.mark.parametrize("crash", [True, False], ids=["kill", "stop"])
 async def test_what_was_confirmed_and_persistent_is_there_after_a_restart_and_nothing_else(
     provider: Provider, word: str, crash: bool
@@ -124,9 +124,7 @@ async def test_destinations_name_their_store_and_clients_see_no_difference(
         assert await bodies(consumer, 2) == ["a", "b"]
 
 
-@pytest.mark.covers(
-    "EMS-STORE-B14", "EMS-STORE-A10", "EMS-STORE-B05", "EMS-STORE-A09", "EMS-STORE-B15", "EMS-STORE-C09"
-)
+@pytest.mark.covers("EMS-STORE-B14", "EMS-STORE-A10", "EMS-STORE-B05", "EMS-STORE-A09", "EMS-STORE-B15")
 async def test_an_administrator_sees_each_store_with_its_mode_and_what_it_holds(
     provider: Provider, session: Session, word: str
 ) -> None:

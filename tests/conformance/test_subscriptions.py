@@ -355,6 +355,8 @@ async def test_who_comes_back_to_a_durable_begins_behind_what_was_acknowledged(
     consumer = await taking.consumer(topic, durable="d")
     await send_all(session, topic, *"abcd")
     _, second = await receive(consumer, 2)
+    with refused(provider, Refusal.IN_USE):
+        await (await connection.session(Mode.CLIENT)).consumer(topic, durable="d")
     await second.acknowledge()  # and the one before it
     await session.send(topic, "e")
     await connection.close()

@@ -193,7 +193,7 @@ async def test_other_sessions_see_nothing_of_a_transaction_under_way(
     await holds(provider, queue, 2)
 
 
-@pytest.mark.covers("UM-TX-B01", "EMS-TX-A05")
+@pytest.mark.covers("UM-TX-B01")
 @pytest.mark.parametrize("how", ["rolled back", "closed", "vanished"])
 async def test_what_is_rolled_back_stands_in_front_again_whoever_takes_it_next(
     provider: Provider, session: Session, queue: Queue, how: str

@@ -34,7 +34,7 @@ def test_no_small_example_is_forgotten() -> None:
     assert sorted(EXPECTED) == sorted(one.name for one in EXAMPLES.glob("[0-9][0-9]-*.py"))
 
 
-@pytest.mark.covers("EMS-CLI-A33", "EMS-CLI-D36")
+@pytest.mark.covers("EMS-CLI-D36")
 @pytest.mark.parametrize("example", EXPECTED)
 def test_an_example_says_what_it_should(broker: RunningBroker, example: str) -> None:
     ended = subprocess.run(

@@ -13,7 +13,7 @@ from tests.running import RunningBroker, manifest
 from tests.sdk.conftest import Connect, drain
 
 
-@pytest.mark.covers("EMS-CLI-A21", "EMS-MSG-A17", "EMS-CLI-A04", "EMS-STORE-A04", "EMS-PERF-A09")
+@pytest.mark.covers("EMS-CLI-A21", "EMS-MSG-A17", "EMS-CLI-A04", "EMS-PERF-A09")
 async def test_send_returns_what_is_on_disk(connect: Connect, name: str) -> None:
     connection = await connect()
     before = time.time_ns() // 1_000_000

@@ -7,6 +7,7 @@ import pytest
 from sterna_resources import ManifestError, examine_text, read_files, read_text
 from sterna_resources.durable_subscription import DurableSubscription
 from sterna_resources.queue import Queue
+from sterna_resources.topic import Topic
 
 HEAD = "apiVersion: sterna.dev/v1alpha1\n"
 QUEUE = HEAD + "kind: Queue\nmetadata: {name: orders}\n"
@@ -21,14 +22,21 @@ def problems(text: str) -> list[str]:
 @pytest.mark.covers("EMS-DEST-B02", "EMS-DEST-B03")
 def test_several_documents_of_several_kinds_are_read_in_order() -> None:
     text = (
-        QUEUE + "---\n# only a remark\n---\n" + HEAD + "kind: Topic\nmetadata: {name: news}\nspec: {name: 'news.>'}\n"
+        QUEUE + "---\n# only a remark\n---\n" + HEAD + "kind: Topic\nmetadata: {name: news}\n"
+        "spec: {name: 'news.>', maxBytes: 1000000, store: $sys.nonfailsafe}\n"
     )
+    text = text.replace("---", "spec: {prefetch: 2, exclusive: true}\n---", 1)
     manifests = read_text(text, "f.yaml")
     assert [(manifest.resource.kind, manifest.resource.subject) for manifest in manifests] == [
         ("Queue", "orders"),
         ("Topic", "news.>"),
     ]
-    assert str(manifests[1].place) == "f.yaml:7:1"
+    assert str(manifests[1].place) == "f.yaml:8:1"
+    queue, topic = (manifest.resource for manifest in manifests)
+    assert isinstance(queue, Queue)
+    assert isinstance(topic, Topic)
+    assert (queue.spec.prefetch, queue.spec.exclusive, queue.spec.max_bytes) == (2, True, None)
+    assert (topic.spec.name, topic.spec.max_bytes, topic.spec.store) == ("news.>", 1_000_000, "$sys.nonfailsafe")
 
 
 def test_a_manifest_keeps_what_was_written_and_no_more() -> None:
@@ -55,7 +63,7 @@ def test_json_and_yaml_mean_the_same() -> None:
     assert len(read_text(json.dumps([document]), "f.json")) == 1
 
 
-@pytest.mark.covers("EMS-ADMIN-E11", "EMS-ADMIN-E14", "EMS-ADMIN-E16")
+@pytest.mark.covers("EMS-ADMIN-E11", "EMS-ADMIN-E14", "EMS-ADMIN-E15", "EMS-ADMIN-E16")
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -176,6 +184,22 @@ def test_json_and_yaml_mean_the_same() -> None:
             HEAD + "kind: DurableSubscription\nmetadata: {name: d}\nspec: {topic: a}\n",
             "f.yaml:4:1: spec: clientId is missing: only a shared subscription may do without",
             id="durable-without-client",
+        ),
+        pytest.param(
+            HEAD + "kind: Bridge\nmetadata: {name: b}\nspec: {source: {topic: a}, targets: []}\n",
+            "f.yaml:4:28: spec.targets: list should have at least 1 item after validation, not 0",
+            id="bridge-without-targets",
+        ),
+        pytest.param(
+            HEAD + "kind: DurableSubscription\nmetadata: {name: d}\nspec: {clientId: c}\n",
+            "f.yaml:4:1: spec.topic: is missing",
+            id="durable-without-topic",
+        ),
+        pytest.param(
+            HEAD + "kind: DurableSubscription\nmetadata: {name: d}\nspec: {clientId: c, topic: 'TMP.>'}\n",
+            "f.yaml:4:21: spec.topic: 'TMP.>' holds the settings of temporary destinations "
+            "and stands for no destination",
+            id="durable-of-temporary-topics",
         ),
         pytest.param(
             HEAD + "kind: Broker\nmetadata: {name: b}\nspec: {stores: [{name: $sys.failsafe, mode: async}]}\n",

@@ -21,15 +21,15 @@ from sterna.urls import named_address, parse_url
         ("sterna://a,b+c:9/", (("a:7222", "b:7222"), ("c:9",))),
         ("sterna://[::1]:5,[fe80::2]", (("[::1]:5", "[fe80::2]:7222"),)),
         ("localhost:7222", (("localhost:7222",),)),
+        ("sternas://a:7243", (("a:7243",),)),
     ],
 )
 def test_a_url_names_its_addresses(url: str, groups: tuple[tuple[str, ...], ...]) -> None:
     parsed = parse_url(url)
-    assert parsed.groups == groups
+    assert (parsed.groups, parsed.secure) == (groups, url.startswith("sternas:"))
     assert parsed.addresses == tuple(one for group in groups for one in group)
 
 
-@pytest.mark.covers("EMS-CLI-B05")
 def test_a_url_carries_options() -> None:
     assert parse_url("sterna://a?client_id=x%20y&heartbeat_ms=500").options == {
         "client_id": "x y",
@@ -37,7 +37,6 @@ def test_a_url_carries_options() -> None:
     }
 
 
-@pytest.mark.covers("EMS-CLI-B03")
 @pytest.mark.parametrize(
     ("url", "part"),
     [
