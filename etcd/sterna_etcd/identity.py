@@ -84,6 +84,9 @@ class StoreIdentity:
     ) -> None:
         self.known = known
         self.owner = owner
+        self.only_looks = False
+        """Whether a place that is new is left without an identity: nothing is known of it then, and nothing written."""
+
         self._witness = layout.witness(*member) if member is not None else ""
         self._tokens: list[str] = []
         self._tokens_revision = 0
@@ -105,6 +108,8 @@ class StoreIdentity:
         got = await client.get(self._layout.identity)
         found, revision = got.found, got.revision
         claim = b""
+        if before is None and found is None and self.only_looks:
+            return
         if before is None and found is None:
             claim = await self._whose(client)
             found, revision = await self._create(client, now_ms, claim)

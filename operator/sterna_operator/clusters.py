@@ -56,6 +56,9 @@ class Clusters:
         allowed: Sequence[str] = (),
     ) -> None:
         self.on_write: Callable[[str], None] | None = None
+        self.only_looks = False
+        """Whether nothing may be written to any etcd, as by who only plans; not to be changed once one is open."""
+
         self._stands = stands
         self._allowed = allowed
         self._leader = leader
@@ -164,6 +167,7 @@ class Clusters:
             on_state=lambda _: self._on_state(cluster),
         )
         store.on_write = self.on_write
+        store.identity.only_looks = self.only_looks
         store.start()
         return store
 
@@ -179,8 +183,10 @@ class Clusters:
 
         Raises:
             LostLeadError: another operator leads.
-            UnusableError: etcd cannot be had.
+            UnusableError: etcd cannot be had, or nothing may be written to it.
         """
+        if self.only_looks:
+            raise UnusableError("EtcdUnavailable", f"the etcd of {store.layout.cluster} is only looked at")
         async with self._claiming:
             if store.epoch is None:
                 try:

@@ -34,6 +34,7 @@ async def plan_files(settings: OperatorSettings, files: Sequence[Path], namespac
         print(error, file=sys.stderr)
         return 1
     parts = assemble(settings, await load_configuration(settings.kubeconfig))
+    parts.clusters.only_looks = True
     async with contextlib.AsyncExitStack() as ends:
         for end in (parts.kube.close, parts.clusters.close, parts.named.close, parts.secrets.close):
             ends.push_async_callback(end)
