@@ -63,7 +63,8 @@ def _bridges(life: Life) -> dict[str, Fault]:
     # A broker of no cluster counts no revisions: there it counts whether anything was handed to the engine.
     uncounted: dict[str, Edit] = {f"{cut}:state/configuration": configured(MANIFESTS, 0) for cut in range(1, CUTS + 1)}
     handed = {"position": first["position"], "objects": 0, "time_ms": 0}
-    quiet: dict[str, Edit] = {f"{cut}:events/configured": lambda _: [] for cut in cuts}
+    told = [cut for cut in cuts if life.rows("events/configured", cut)]
+    quiet: dict[str, Edit] = {f"{cut}:events/configured": lambda _: [] for cut in told}
     life.plant("handed", {**uncounted, "events/configured": lambda rows: [*rows, handed]})
     life.plant("quiet", {**uncounted, **quiet, "events/copies": without(first)})
     return {

@@ -27,7 +27,6 @@ _WRONG: dict[str, tuple[findings.Severity, str]] = {
         "its record does not name the copies that it named before, or says otherwise of one",
     ),
 }
-_NOTHING = F.lit(None).cast("long")
 
 
 def _facts(time: str) -> Column:
@@ -51,7 +50,8 @@ def _copy() -> Column:
 def _rows(table: DataFrame, *, waits: bool = False, **told: Column) -> DataFrame:
     """Rows of one kind. What a table tells is `now` at the cut after, `then` before: of records, `life` and `copy`."""
     names = ("now", "then", "life_now", "life_then", "copy_now", "copy_then")
-    return table.select(*_KEY, F.lit(waits).alias("waits"), *(told.get(name, _NOTHING).alias(name) for name in names))
+    nothing = F.lit(None).cast("long")
+    return table.select(*_KEY, F.lit(waits).alias("waits"), *(told.get(name, nothing).alias(name) for name in names))
 
 
 def _told(history: History, intervals: Sequence[Interval]) -> DataFrame:
