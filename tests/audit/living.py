@@ -312,13 +312,13 @@ class Living:
 
     def leave(self) -> None:
         """Of all that is seldom there at a cut something is there: dead letters, and transactions of both kinds."""
-        self._publish("fragile", commits=True)
+        self.put("fragile", commits=True)
         for _ in range(5):
             self.take("fragile", share=0.0)
-        self._publish("bills", commits=True)
-        self._publish("bills", commits=False)
+        self.put("bills", commits=True)
+        self.put("bills", commits=False)
 
-    def _publish(self, name: str, *, commits: bool) -> None:
+    def put(self, name: str, *, commits: bool) -> None:
         """Three persistent messages, in a transaction that is committed or left open."""
         client = self.driver.client()
         session = client.session(pb.TRANSACTED)

@@ -133,7 +133,9 @@ impl State {
     pub(super) fn end_flights(&mut self, id: SourceId, sequences: &[u64], transaction: u64) -> Ended {
         let mut ended = Ended::default();
         let (heads, unlogged) = self.acknowledging_heads(id, sequences, transaction);
-        for head in heads {
+        for mut head in heads {
+            let first = head.ranges.first().map_or(0, |(first, _)| *first);
+            head.reason = self.tables.reason_of_acknowledged(id, first);
             let count = head.count();
             match self.append_terminal(head) {
                 Ok(position) => {

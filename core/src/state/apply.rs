@@ -215,12 +215,17 @@ impl Tables {
             return;
         }
         let next = self.planted_end(head);
+        let (spared, other) = self.planted_neighbour(head).unzip();
         let Some(source) = self.sources.get_mut(&head.source) else {
             return;
         };
         let mut removed: smallvec::SmallVec<[(u8, Entry); 64]> = smallvec::SmallVec::new();
-        for (first, last) in head.ranges.iter().chain(&next) {
-            source.queue.remove_range(*first, *last, |priority, entry| {
+        for (first, last) in head.ranges.iter().chain(&next).chain(&other) {
+            if spared == Some(*last) && first == last {
+                continue;
+            }
+            let last = if spared == Some(*last) { last - 1 } else { *last };
+            source.queue.remove_range(*first, last, |priority, entry| {
                 removed.push((priority, entry));
             });
         }
@@ -252,6 +257,21 @@ impl Tables {
             .sequence;
         let victim = || format!("{} {next}", head.source.0);
         self.planted.strikes(Fault::EndTooMuch, victim).then_some((next, next))
+    }
+
+    /// For [`Fault::EndNeighbour`] alone: the last one that ends, and what ends in its place.
+    fn planted_neighbour(&mut self, head: &TerminalHead) -> Option<(u64, (u64, u64))> {
+        if !self.planted.is_armed() {
+            return None;
+        }
+        let (_, last) = *head.ranges.last()?;
+        let source = self.sources.get(&head.source).filter(|_| self.live)?;
+        let (_, next) = source.queue.find(last + 1).filter(|(_, entry)| !entry.is(IN_FLIGHT))?;
+        let victim = || format!("{} {last}", head.source.0);
+        let other = (next.sequence, next.sequence);
+        self.planted
+            .strikes(Fault::EndNeighbour, victim)
+            .then_some((last, other))
     }
 
     /// What a transaction acknowledged is nobody else's until it is decided.

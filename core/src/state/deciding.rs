@@ -135,6 +135,12 @@ impl Tables {
         let mut returned = Vec::new();
         for pending in &transaction.entries {
             self.forget_pending(pending);
+            let entry = pending.entry;
+            let victim = || format!("{} {} {}", pending.source.0, entry.sequence, entry.position.0);
+            if self.live && self.planted.strikes(Fault::KeepInRollback, victim) {
+                self.add_entry(pending);
+                continue;
+            }
             self.release(liveness, pending.entry.position);
         }
         let logged = transaction.terminals.iter().flat_map(|(_, head)| {

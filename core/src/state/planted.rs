@@ -7,8 +7,11 @@
 
 use crate::proto::DeliveryMode;
 
+use super::ids::SourceId;
 use super::message_record::{MessageHead, Reference};
 use super::publishing::Incoming;
+use super::tables::Tables;
+use super::terminal_record::Reason;
 
 /// What goes wrong, once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,6 +36,14 @@ pub(super) enum Fault {
     MissSubscription,
     /// A commit leaves out a message.
     LoseInCommit,
+    /// A message that was rolled back comes into its queue.
+    KeepInRollback,
+    /// In place of what ends, what stands behind it ends.
+    EndNeighbour,
+    /// A message comes into another queue than it was sent to.
+    WrongQueue,
+    /// What is acknowledged is written down as expired.
+    ExpireEarly,
 }
 
 #[cfg(not(any(test, feature = "sim")))]
@@ -125,6 +136,10 @@ mod here {
             "miss-bridge" => Fault::MissBridge,
             "miss-subscription" => Fault::MissSubscription,
             "lose-in-commit" => Fault::LoseInCommit,
+            "keep-in-rollback" => Fault::KeepInRollback,
+            "end-neighbour" => Fault::EndNeighbour,
+            "wrong-queue" => Fault::WrongQueue,
+            "expire-early" => Fault::ExpireEarly,
             _ => return None,
         })
     }
@@ -159,6 +174,40 @@ impl Planted {
             && self.hits(Fault::MissSubscription, head)
         {
             head.references.remove(index);
+        }
+    }
+}
+
+impl Tables {
+    /// For [`Fault::WrongQueue`] alone: a message for one queue goes into that which was made last.
+    pub fn misdirect(&mut self, head: &mut MessageHead) {
+        if !self.planted.is_armed() {
+            return;
+        }
+        let victim = format!("{} {}", head.incarnation, head.sequence);
+        let [reference] = head.references.as_mut_slice() else {
+            return;
+        };
+        let others = self.sources.values().filter(|other| {
+            let is_queue = other.logged && other.destination.is_some();
+            is_queue && other.id != reference.source
+        });
+        let last = others.map(|other| (other.id, other.next_sequence)).max();
+        if let Some((source, sequence)) = last
+            && self.planted.strikes(Fault::WrongQueue, || victim)
+        {
+            reference.source = source;
+            reference.sequence = sequence;
+        }
+    }
+
+    /// For [`Fault::ExpireEarly`] alone: why it is said that what a consumer acknowledges has ended.
+    pub fn reason_of_acknowledged(&mut self, source: SourceId, sequence: u64) -> Reason {
+        let victim = || format!("{} {sequence}", source.0);
+        if self.planted.strikes(Fault::ExpireEarly, victim) {
+            Reason::Expired
+        } else {
+            Reason::Acknowledged
         }
     }
 }

@@ -430,6 +430,7 @@ impl State {
             // Here alone, before the head's length is asked for: however many copies, one sum. In memory nothing asks for it.
             planning.head.checksum = Some(incoming.view.body().checksum(incoming.uploaded));
             self.tables.planted.spoil(&mut planning.head);
+            self.tables.misdirect(&mut planning.head);
         }
         let discarding = std::mem::take(&mut planning.discarding);
         let chosen = self.choose_for(&planning.head, &discarding, payload.len() as u64, logged)?;
