@@ -41,6 +41,8 @@ def volume(operator: Namespace) -> Iterator[Callable[[], Path]]:
         leave_out("audits with pods", "the volume of another cluster than the local one cannot be written to from here")
     spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
     claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "audits"}, "spec": spec}
+    # That of the test before goes when its last pod has gone; applied before, this one would go with it.
+    operator.wait(lambda: operator.get("persistentvolumeclaim", "audits") is None, 120, "the claim before gone")
     operator.kubectl("apply", "-f", "-", stdin=json.dumps(claim))
 
     def bound() -> str:
