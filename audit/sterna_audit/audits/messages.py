@@ -103,13 +103,11 @@ def wrong(history: History, intervals: Sequence[Interval]) -> DataFrame:
     )
     now, then = F.col("now"), F.col("then")
     for_ever = F.xxhash64(F.lit(0).cast("long"), F.lit(0).cast("long"))
-    is_altered = (now != then) | (now != F.col("then_too"))
+    lives_otherwise = F.col("life_now") != F.coalesce("life_then", for_ever)
     what = (
         F.when(F.col("waits") & now.isNull(), "record-missing")
         .when(now.isNotNull() & then.isNull(), "record-unknown")
-        .when(
-            is_altered | (now.isNotNull() & (F.col("life_now") != F.coalesce("life_then", for_ever))), "record-altered"
-        )
+        .when((now != then) | (now != F.col("then_too")) | lives_otherwise, "record-altered")
         .when(now.isNotNull() & (F.col("times") > 1), "record-doubled")
         .when(now.isNotNull() & (F.col("copies_now") != F.col("copies_then")), "copies-altered")
     )

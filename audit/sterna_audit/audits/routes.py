@@ -51,9 +51,8 @@ def _bridges(history: History) -> DataFrame:
 
     after, before = of(history.after("configuration"), "after"), of(history.before("configuration"), "before")
     same = after.join(before.select(*key, "spec", "revision"), [*key, "spec", "revision"], "left_semi")
-    handed = history.events("configured").select("place", "cut").distinct()
-    counted = same.filter("revision > 0").select(*key)
-    same = counted.unionAll(same.filter("revision = 0").join(handed, ["place", "cut"], "left_anti").select(*key))
+    handed = history.events("configured").select("place", "cut", F.lit(True).alias("handed")).distinct()
+    same = same.join(handed, ["place", "cut"], "left").filter("revision > 0 OR handed IS NULL").select(*key)
     both = after.unionAll(before).join(same.withColumn("steady", F.lit(True)), key, "left")
     steady = F.coalesce("steady", F.lit(False))
     # What is the same at both cuts stands once.

@@ -214,18 +214,13 @@ impl Tables {
         if self.live && self.planted.strikes(Fault::EndTooLittle, victim) {
             return;
         }
-        let next = self.planted_end(head);
-        let (spared, other) = self.planted_neighbour(head).unzip();
+        let planted = self.planted_ranges(head);
         let Some(source) = self.sources.get_mut(&head.source) else {
             return;
         };
         let mut removed: smallvec::SmallVec<[(u8, Entry); 64]> = smallvec::SmallVec::new();
-        for (first, last) in head.ranges.iter().chain(&next).chain(&other) {
-            if spared == Some(*last) && first == last {
-                continue;
-            }
-            let last = if spared == Some(*last) { last - 1 } else { *last };
-            source.queue.remove_range(*first, last, |priority, entry| {
+        for (first, last) in planted.as_deref().unwrap_or(&head.ranges) {
+            source.queue.remove_range(*first, *last, |priority, entry| {
                 removed.push((priority, entry));
             });
         }
@@ -245,33 +240,30 @@ impl Tables {
         }
     }
 
-    /// For [`Fault::EndTooMuch`] alone: what waits behind that which ends.
-    fn planted_end(&mut self, head: &TerminalHead) -> Option<(u64, u64)> {
-        let (_, last) = head.ranges.last()?;
-        let source = self.sources.get(&head.source).filter(|_| self.live)?;
-        let next = source
-            .queue
-            .find(last + 1)
-            .filter(|(_, entry)| !entry.is(IN_FLIGHT))?
-            .1
-            .sequence;
-        let victim = || format!("{} {next}", head.source.0);
-        self.planted.strikes(Fault::EndTooMuch, victim).then_some((next, next))
-    }
-
-    /// For [`Fault::EndNeighbour`] alone: the last one that ends, and what ends in its place.
-    fn planted_neighbour(&mut self, head: &TerminalHead) -> Option<(u64, (u64, u64))> {
-        if !self.planted.is_armed() {
+    /// For [`Fault::EndTooMuch`] and [`Fault::EndNeighbour`] alone: what ends, with that which waits behind it, or with that in
+    /// place of the last.
+    fn planted_ranges(&mut self, head: &TerminalHead) -> Option<Vec<(u64, u64)>> {
+        if !self.planted.is_armed() || !self.live {
             return None;
         }
-        let (_, last) = *head.ranges.last()?;
-        let source = self.sources.get(&head.source).filter(|_| self.live)?;
-        let (_, next) = source.queue.find(last + 1).filter(|(_, entry)| !entry.is(IN_FLIGHT))?;
-        let victim = || format!("{} {last}", head.source.0);
-        let other = (next.sequence, next.sequence);
-        self.planted
-            .strikes(Fault::EndNeighbour, victim)
-            .then_some((last, other))
+        let (first, last) = *head.ranges.last()?;
+        let (_, entry) = self.sources.get(&head.source)?.queue.find(last + 1)?;
+        let next = entry.sequence;
+        if entry.is(IN_FLIGHT) {
+            return None;
+        }
+        let mut ranges = head.ranges.to_vec();
+        let of = |sequence: u64| move || format!("{} {sequence}", head.source.0);
+        if self.planted.strikes(Fault::EndNeighbour, of(last)) {
+            ranges.pop();
+            if first < last {
+                ranges.push((first, last - 1));
+            }
+        } else if !self.planted.strikes(Fault::EndTooMuch, of(next)) {
+            return None;
+        }
+        ranges.push((next, next));
+        Some(ranges)
     }
 
     /// What a transaction acknowledged is nobody else's until it is decided.
