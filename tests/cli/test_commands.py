@@ -18,7 +18,7 @@ from tests.cli.scripted_admin import Refusal, queue, serving
 Sterna = Callable[..., Ran]
 RunSterna = Callable[..., Coroutine[Any, Any, Ran]]
 
-COMMANDS = ("broker", "send", "receive", "browse", "bench", "get", "apply", "delete", "purge")
+COMMANDS = ("broker", "send", "receive", "browse", "bench", "get", "apply", "delete", "purge", "explain")
 
 
 @pytest.mark.covers("EMS-ADMIN-B13")

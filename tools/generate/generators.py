@@ -12,6 +12,7 @@ from tools.generate import (
     cli_reference,
     compatibility,
     definitions,
+    errors_reference,
     etcd_stubs,
     figures,
     kubernetes_reference,
@@ -61,6 +62,7 @@ def generators() -> list[Generator]:
         Generator("operator-rights", operator_rights.INPUTS, operator_rights.OUTPUTS, operator_rights.make),
         Generator("manifests", manifests.INPUTS, manifests.OUTPUTS, manifests.make),
         Generator("cli-reference", cli_reference.INPUTS, cli_reference.OUTPUTS, cli_reference.make),
+        Generator("errors-reference", errors_reference.INPUTS, errors_reference.OUTPUTS, errors_reference.make),
         Generator("compatibility", compatibility.INPUTS, compatibility.OUTPUTS, compatibility.make),
         Generator("figures", figures.INPUTS, figures.OUTPUTS, figures.make),
     ]

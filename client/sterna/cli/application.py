@@ -17,6 +17,7 @@ from sterna.cli.commands import (
     browse,
     context,
     delete,
+    explain,
     get,
     hash_password,
     ledger,
@@ -33,7 +34,7 @@ from sterna.errors import ConnectionLostError, SternaError, UnreachableError
 
 EXIT_CODES = (
     "Exit codes: 0 ok, 1 error, 2 usage, 3 partly done, 4 not found, 5 denied, 6 unreachable. "
-    "Only data goes to stdout; everything else to stderr."
+    "Only data goes to stdout; everything else to stderr. `sterna explain CODE` says what to do about an error."
 )
 
 app = typer.Typer(
@@ -56,6 +57,7 @@ app.command(
     context_settings={"auto_envvar_prefix": "STERNA_BROKER"},
 )(broker.broker)
 app.add_typer(context.app, name="context", rich_help_panel="Brokers")
+app.command("explain", rich_help_panel="Brokers", epilog=explain.EXAMPLES)(explain.explain)
 app.command("hash-password", rich_help_panel="Brokers", epilog=hash_password.EXAMPLES)(hash_password.hash_password)
 app.command("send", rich_help_panel=_MESSAGES, epilog=send.EXAMPLES)(with_server(send.send))
 app.command("receive", rich_help_panel=_MESSAGES, epilog=receive.EXAMPLES)(with_server(receive.receive))
