@@ -4,15 +4,17 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from sterna_broker.cluster import homes as homes_module
 from sterna_broker.cluster import placement
 from sterna_broker.cluster.homes import Homes
 from sterna_broker.cluster.link import StoreLink
 from sterna_broker.cluster.options import ClusterOptions
 from sterna_broker.cluster.view import Stored, View
 from sterna_broker.refusals import RefusedError
-from sterna_etcd import EtcdSettings, HomeKey, Put
+from sterna_etcd import EtcdSettings, HomeKey, NoSpaceError, Put, UnavailableError, UnknownOutcomeError
 from sterna_etcd.records import BrokerRecord, HomeRecord
 
 from tests.cluster.conftest import LAYOUT
@@ -128,6 +130,93 @@ async def test_a_home_that_is_given_up_can_be_anywhere(members: list[Homes]) -> 
         return all(homes.view.home("queue", key.name) is None for homes in members)
 
     await eventually(all_know, what="all to know")
+
+
+class _Deaf:
+    """An etcd whose answers to changes get lost, and which cannot be read."""
+
+    def __init__(self, etcd: Any, *, does: bool) -> None:
+        self._etcd, self._does = etcd, does
+        self.hears = False
+        self.asked = 0
+
+    async def transact(self, *arguments: Any) -> Any:
+        """Does it, or does not, and says neither."""
+        self.asked += 1
+        if self.hears:
+            return await self._etcd.transact(*arguments)
+        if self._does:
+            await self._etcd.transact(*arguments)
+        raise UnknownOutcomeError("no answer")
+
+    async def get(self, *arguments: Any) -> Any:
+        """Refuses."""
+        if not self.hears:
+            raise UnavailableError("no etcd")
+        return await self._etcd.get(*arguments)
+
+
+@pytest.mark.parametrize("does", [True, False])
+@pytest.mark.parametrize("moves", [True, False])
+async def test_a_home_whose_change_has_no_answer_is_opened_nowhere_until_etcd_answers(
+    members: list[Homes], monkeypatch: pytest.MonkeyPatch, does: bool, moves: bool
+) -> None:
+    key = HomeKey("queue", "doubtful")
+    name = await members[0].of(key)
+    home = next(homes for homes in members if homes.name == name)
+    await eventually(lambda: home.view.home("queue", key.name) == name, what="its home to know")
+    target = next(name for name in BROKERS if name != home.name)
+    etcd = _Deaf(home._etcd, does=does)
+    monkeypatch.setattr(home, "_etcd", etcd)
+    # Of what etcd did nothing is heard: else the watch would tell before anybody asks.
+    monkeypatch.setattr(homes_module, "_DOUBT_PAUSE_S", 0.01)
+    epoch = home.epoch(key)
+    if moves:
+        assert not await home.move(key, target, lambda: True)
+    else:
+        await home.release(key, lambda: True)
+    assert epoch
+    assert home.epoch(key) == 0
+    assert home.leaving == {key}
+    assert await asked(home, key) == "UNAVAILABLE"
+    # Whoever tries again meanwhile does not take it out once more.
+    assert not await home.move(key, target, lambda: pytest.fail("it has left already"))
+    await eventually(lambda: etcd.asked > 2, what="etcd to be asked again")
+    etcd.hears = True
+    await eventually(lambda: not home.leaving, what="etcd to have said whose it is")
+    assert home.view.home("queue", key.name) == (target if moves else None)
+    if moves:
+        assert {await asked(one, key) for one in (home,)} == {target}
+
+
+async def test_what_etcd_says_was_not_done_is_ours(members: list[Homes], monkeypatch: pytest.MonkeyPatch) -> None:
+    key = HomeKey("queue", "kept")
+    name = await members[0].of(key)
+    home = next(homes for homes in members if homes.name == name)
+    await eventually(lambda: home.view.home("queue", key.name) == name, what="its home to know")
+
+    async def refuses(*_: Any) -> Any:
+        raise NoSpaceError("no space")
+
+    monkeypatch.setattr(home._etcd, "transact", refuses)
+    assert not await home.move(key, next(name for name in BROKERS if name != home.name), lambda: True)
+    assert not home.leaving
+    assert await home.of(key) == name
+
+
+async def test_nothing_is_asked_any_more_of_a_home_in_doubt_when_its_broker_stops(
+    members: list[Homes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = HomeKey("queue", "stopping")
+    name = await members[0].of(key)
+    home = next(homes for homes in members if homes.name == name)
+    await eventually(lambda: home.view.home("queue", key.name) == name, what="its home to know")
+    monkeypatch.setattr(home, "_etcd", _Deaf(home._etcd, does=False))
+    await home.release(key, lambda: True)
+    await home.stop()
+    assert not [task for task in asyncio.all_tasks() if task.get_name() == "give-home-up"]
+    # Whoever is served still does not get it.
+    assert await asked(home, key) == "UNAVAILABLE"
 
 
 async def test_without_etcd_a_known_home_is_told_and_a_new_one_refused(

@@ -27,6 +27,7 @@ from sterna._machines.publishing import Ahead, Run
 from sterna._machines.settling import SessionState
 from sterna_broker.cluster.desk import ClusterDesk
 from sterna_broker.cluster.draining import Drain
+from sterna_broker.cluster.homes import Homes as BrokerHomes
 from sterna_broker.cluster.naming import Naming
 from sterna_broker.cluster.served import Served
 from sterna_broker.configuration.live import LiveConfiguration
@@ -115,6 +116,7 @@ DEFECTS: dict[int, tuple[str, list[tuple[Any, str, Any]]]] = {
         [(Served, "compare", former.compares_nothing), (Served, "compare_all", former.compares_nothing)],
     ),
     2204: ("what is stray is not counted", [(Drain, "_is_stray", former.is_never_stray)]),
+    2205: ("a home is ours where etcd did not say whose it is", [(BrokerHomes, "_leave", former.gives_up)]),
     23: ("a copied data folder has no rival", [(Naming, "rival", former.has_no_rival)]),
     24: (
         "what a bridge leads to can be deleted",
@@ -128,7 +130,7 @@ DEFECTS: dict[int, tuple[str, list[tuple[Any, str, Any]]]] = {
 }
 
 #: They show in clusters alone: no other seed is looked at for them.
-OF_CLUSTERS = (9, 23, 25, 2201, 2202, 2204)
+OF_CLUSTERS = (9, 23, 25, 2201, 2202, 2204, 2205)
 
 #: Not found in the first fifty to three hundred seeds that were looked at: there is no run of them yet.
 SOUGHT: tuple[int, ...] = (2201,)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any
 
 import sterna
@@ -16,10 +16,12 @@ from sterna._machines.consuming import ConsumerState
 from sterna._machines.producing import Producing
 from sterna._parts import part_of
 from sterna.messages import Message, made_of
+from sterna_broker.cluster import homes
 from sterna_broker.cluster.desk import ClusterDesk
 from sterna_broker.contract import messaging
 from sterna_broker.server.connect import Call
 from sterna_broker.server.internal_stream import InternalStream, Pieces
+from sterna_etcd import EtcdError, HomeKey
 
 from tests.world.engines import SteppedEngine
 
@@ -179,3 +181,20 @@ async def restores_nothing(_: Any) -> None:
 def holds_nothing(*_: Any) -> bool:
     """25: what is refused for now has failed."""
     return False
+
+
+async def gives_up(
+    self: homes.Homes, key: HomeKey, leave: Callable[[], bool], change: Callable[[int], Awaitable[None]]
+) -> None:
+    """2205: where etcd does not answer whether it has given a home away, that is ours."""
+    stored = self.view.homes.get(key)
+    if stored is None or stored.record.broker != self.name or key in self._leaving:
+        return
+    self._leaving[key] = homes.Leaving()
+    try:
+        if leave():
+            await change(stored.revision)
+    except EtcdError:
+        pass
+    finally:
+        self._leaving.pop(key).told.set()

@@ -5,8 +5,9 @@ claimed since we looked (for patterns: no topic). So a topic and a pattern that 
 ends of bridges are claimed together, whoever comes first: the plan, or who opens one of them. What somebody opens is
 claimed only where every bridge that etcd has is known, for topics every configured subscription, whose pattern gets its
 home with the first of them.
-An outcome that is not known is found out by reading. While a home is being given up here, whoever asks for that name
-waits: it must not be opened in between.
+The outcome of a claim that is not known is found out by reading. While a home is being given up here, whoever asks for
+that name waits: it must not be opened in between. Where etcd does not answer, it is nobody's until etcd does: whoever
+asks is told to try again.
 """
 
 import asyncio
@@ -55,6 +56,9 @@ _TYING = ("Bridge", "DurableSubscription")
 # How long a claim waits for the view to have what a transaction has seen.
 _CATCH_UP_S = 0.5
 
+# How long until etcd is asked again to take a home from us, when its answer is missing.
+_DOUBT_PAUSE_S = 1.0
+
 GOING = RefusedError(
     "UNAVAILABLE",
     "destination",
@@ -63,6 +67,17 @@ GOING = RefusedError(
     # Waiting does not help: who is told that something may be tried again waits for it.
     retryable=False,
 )
+
+
+class Leaving:
+    """A name that is being given up: it is closed here, and nobody's until etcd has said whose it is."""
+
+    def __init__(self) -> None:
+        self.told = asyncio.Event()
+        """Set once it has ended, or is in doubt."""
+
+        self.doubt: EtcdError | None = None
+        """Why nobody knows whether etcd has taken it from us."""
 
 
 class Homes:
@@ -79,7 +94,8 @@ class Homes:
         yet."""
         self._etcd = etcd
         self._identity = identity
-        self._leaving: dict[HomeKey, asyncio.Event] = {}
+        self._leaving: dict[HomeKey, Leaving] = {}
+        self._deciding: set[asyncio.Task[None]] = set()
         self._claims: dict[HomeKey, asyncio.Task[str]] = {}
         self._chosen: dict[HomeKey, str] = {}
         self._slots = asyncio.Semaphore(_PARALLEL)
@@ -117,10 +133,28 @@ class Homes:
             task.add_done_callback(lambda _: self._claims.pop(key, None))
         return await asyncio.shield(task)
 
+    @property
+    def leaving(self) -> frozenset[HomeKey]:
+        """What is being given up here: whatever the view says, nothing of it may be opened or made here."""
+        return frozenset(self._leaving)
+
     async def stays(self, key: HomeKey) -> None:
-        """Waits while a home is being given up here."""
+        """Waits while a home is being given up here.
+
+        Raises:
+            RefusedError: UNAVAILABLE: etcd has been asked to give it to another broker, and did not answer.
+        """
         while (leaving := self._leaving.get(key)) is not None:
-            await leaving.wait()
+            if leaving.doubt is not None:
+                raise unplaced(key, leaving.doubt)
+            await leaving.told.wait()
+
+    async def stop(self) -> None:
+        """Asks no more about what is in doubt. It stays closed: as long as anybody is served, he is refused it."""
+        for task in self._deciding:
+            task.cancel()
+        if self._deciding:
+            await asyncio.wait(self._deciding)
 
     async def claim_all(self, wanted: dict[HomeKey, str], static: Iterable[HomeKey], *, is_plan: bool = False) -> None:
         """Gives all of them these homes; what somebody else was quicker with is theirs.
@@ -180,14 +214,36 @@ class Homes:
         stored = self.view.homes.get(key)
         if stored is None or stored.record.broker != self.name or key in self._leaving:
             return
-        self._leaving[key] = asyncio.Event()
-        try:
-            if leave():
-                await change(stored.revision)
-        except EtcdError as error:
-            _log.warning("home_not_given_up", kind=key.kind, name=key.name, error=str(error))
-        finally:
-            self._leaving.pop(key).set()
+        if leave():
+            leaving = self._leaving[key] = Leaving()
+            # By itself: whoever waits here may be cancelled, and then it is not open here again all the same.
+            task = asyncio.create_task(self._decide(key, leaving, change, stored.revision), name="give-home-up")
+            self._deciding.add(task)
+            task.add_done_callback(self._deciding.discard)
+            await leaving.told.wait()
+
+    async def _decide(
+        self, key: HomeKey, leaving: Leaving, change: Callable[[int], Awaitable[None]], revision: int
+    ) -> None:
+        """Changes a home in etcd; where the answer is missing, as often as it takes until one comes.
+
+        Only a change says for certain: one whose answer is missing may be on its way still when its key is read. Each
+        is on condition that nothing has changed, so that one of them takes effect at most.
+        """
+        while True:
+            try:
+                await change(revision)
+                break
+            except EtcdError as error:
+                if leaving.doubt is None:
+                    _log.warning("home_not_given_up", kind=key.kind, name=key.name, error=str(error))
+                    if not isinstance(error, UnknownOutcomeError):
+                        break  # it was not done, and is ours
+                leaving.doubt = error
+            leaving.told.set()
+            await asyncio.sleep(_DOUBT_PAUSE_S)
+        del self._leaving[key]
+        leaving.told.set()
 
     async def _place(self, key: HomeKey) -> str:
         """Chooses a home and settles it."""
@@ -341,28 +397,31 @@ class Homes:
         return any(claim.kind in _TYING and stored.revision > self.wishes.revision for claim, stored in configs)
 
     async def _forget(self, key: HomeKey, revision: int) -> None:
-        path = self.view.layout.home(key.kind, key.name)
-        conditions = [*self._identity.conditions(), mod_revision(path, revision)]
-        done = await self._etcd.transact(conditions, [Delete(path)], [Get(path)])
-        if done.succeeded:
-            self.view.note_home(key, None, done.revision)
+        if await self._change(key, revision, Delete(self.view.layout.home(key.kind, key.name)), None):
             self.claimed_s.pop(key, None)
-        elif done.results:
-            self._found(key, done.results[0])
 
     async def _rewrite(self, key: HomeKey, record: HomeRecord, revision: int) -> bool:
         path = self.view.layout.home(key.kind, key.name)
+        return await self._change(key, revision, Put(path, record.encode()), record)
+
+    async def _change(self, key: HomeKey, revision: int, change: Put | Delete, record: HomeRecord | None) -> bool:
+        """Changes a home that is still what it was; whether it is so afterwards, by this try or one before.
+
+        Raises:
+            EtcdError: etcd could not be asked, or its answer is missing (UnknownOutcomeError).
+        """
+        path = self.view.layout.home(key.kind, key.name)
         conditions = [*self._identity.conditions(), mod_revision(path, revision)]
-        try:
-            done = await self._etcd.transact(conditions, [Put(path, record.encode())], [Get(path)])
-        except UnknownOutcomeError:
-            home = self._found(key, (await self._etcd.get(path)).found)
-            return home == record.broker
+        done = await self._etcd.transact(conditions, [change], [Get(path)])
         if done.succeeded:
             self.view.note_home(key, record, done.revision)
-        elif done.results:
-            self._found(key, done.results[0])
-        return done.succeeded
+            return True
+        home = self._found(key, done.results[0]) if done.results else None
+        if home is None:
+            # Either this is not our etcd any more (then this raises), or it is gone.
+            await self._identity.verify(self._etcd, wall_ms())
+            self.view.note_home(key, None, done.revision)
+        return home == (None if record is None else record.broker)
 
 
 def spans(key: HomeKey, brokers: Iterable[str]) -> RefusedError:

@@ -4,6 +4,7 @@ Destinations that live here, with the bridges and durable subscriptions that han
 else has no home are everybody's.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from sterna_etcd import Claim, HomeKey
@@ -39,13 +40,14 @@ def home_of(view: View, resource: Resource) -> str | None:
     return "" if key is None else view.home(key.kind, key.name)
 
 
-def local(view: View, objects: ObjectSet, name: str) -> ObjectSet:
-    """The objects that this broker's engine is told of."""
+def local(view: View, objects: ObjectSet, name: str, leaving: Collection[HomeKey]) -> ObjectSet:
+    """The objects that this broker's engine is told of; of what is `leaving` nothing, wherever it is to go."""
     return ObjectSet(
         {
             key: entry
             for key, entry in objects.entries.items()
             if home_of(view, entry.resource) in ("", name)
+            and home_key(entry.resource) not in leaving
             and not (isinstance(entry.resource, Bridge) and spanning(view, entry.resource))
         },
         objects.parted,

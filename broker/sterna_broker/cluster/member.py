@@ -167,6 +167,7 @@ class Member:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
+        await self.homes.stop()
         await self._advertising.stop()
         await self._registration.stop()
         await self._statuses.stop()
@@ -182,7 +183,7 @@ class Member:
     @property
     def local_objects(self) -> ObjectSet:
         """The part of them that lives here."""
-        return locality.local(self.link.view, self.objects, self.name)
+        return locality.local(self.link.view, self.objects, self.name, self.homes.leaving)
 
     @property
     def stray(self) -> dict[HomeKey, int]:
@@ -323,7 +324,7 @@ class Member:
         view = self.link.view.copy()
         parted = frozenset((claim.kind, claim.name) for claim in self._drain.parted)
         objects = ObjectSet(self.objects.entries, parted)
-        local = await asyncio.to_thread(locality.local, view, objects, self.name)
+        local = await asyncio.to_thread(locality.local, view, objects, self.name, self.homes.leaving)
         refused = await self._configuration.hand_over(local, self._served.compare)
         # In the same step of the loop: a source that the configuration has just made takes nothing either.
         self._drain.shut()
