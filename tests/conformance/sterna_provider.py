@@ -32,7 +32,12 @@ _MODES = {
     Mode.TRANSACTED: AcknowledgeMode.TRANSACTED,
 }
 
-_PROPERTIES = {"expiration": "expirationMs", "maxmsgs": "maxMessages", "maxbytes": "maxBytes"}
+_PROPERTIES = {
+    "expiration": "expirationMs",
+    "maxmsgs": "maxMessages",
+    "maxbytes": "maxBytes",
+    "redeliveryDelay": "redeliveryDelayMs",
+}
 _OUR_PROPERTIES = {ours: name for name, ours in _PROPERTIES.items()}
 
 _REFUSALS: dict[type[BaseException], Refusal] = {

@@ -1,6 +1,6 @@
 """Sending: delivery modes, waiting or not, and what is never said.
 
-Rows EMS-MSG-A16 to A19, EMS-CLI-A21 to A25, D12 to D15.
+Rows EMS-MSG-A16 to A19, EMS-CLI-A21 to A24, D12 to D15.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ async def test_reliable_messages_arrive_in_order_among_the_others(session: Sessi
     assert await bodies(consumer, 9) == [str(number) for number in range(9)]
 
 
-@pytest.mark.covers("EMS-CLI-A22", "EMS-CLI-D15", "EMS-CLI-A25")
+@pytest.mark.covers("EMS-CLI-A22", "EMS-CLI-D15")
 async def test_completion_listeners_hear_of_each_message_in_order(
     provider: Provider, session: Session, queue: Queue
 ) -> None:

@@ -76,7 +76,7 @@ async def test_a_store_that_was_lost_puts_what_was_under_way_in_doubt_and_takes_
     assert sent.message_id.endswith(":4")
 
 
-@pytest.mark.covers("FMQ-CLI-29")
+@pytest.mark.covers("FMQ-CLI-29", "EMS-CLI-A25", "EMS-HA-A07")
 @pytest.mark.slow_callbacks(1000)
 async def test_sends_go_on_over_a_killed_broker(own_broker: RunningBroker, connect: Connect, name: str) -> None:
     url = f"sterna://{own_broker.address}"
