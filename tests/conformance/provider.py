@@ -5,8 +5,8 @@ against another implementation writes another such file and gives it to the fixt
 
 Destinations are named by their kind and name, `Queue("orders")` or `Topic("prices.>")`. Properties of destinations have
 the names of EMS: `expiration` and `redeliveryDelay` (here in milliseconds), `maxmsgs`, `maxbytes`, `overflowPolicy`,
-`prefetch`, `maxRedelivery`, `exclusive`, `store`. What is asked of a message, a consumer and so on is written down below; a
-provider's own objects will do where they have it.
+`prefetch`, `maxRedelivery`, `exclusive`, `store`. What is asked of a message, a consumer and so on is written down
+below; a provider's own objects will do where they have it.
 """
 
 from __future__ import annotations
@@ -225,7 +225,9 @@ class Provider(Protocol):
     async def define(self, destination: Destination, **properties: Any) -> None:
         """Makes a static destination or a wildcard entry, or gives it these properties in place of all it had."""
 
-    async def define_store(self, name: str, mode: str) -> None: ...
+    async def define_store(self, name: str, mode: str = "") -> None:
+        """Without a mode it has the one that stores have by default."""
+
     async def define_bridge(self, source: Destination, *targets: Destination | tuple[Destination, str]) -> str:
         """Targets, each with a selector or without. The answer is a name, for `delete_bridge`."""
 

@@ -1,6 +1,7 @@
 """The table of what is easily got wrong: each item has its tests, and these exist."""
 
 import ast
+import itertools
 from pathlib import Path
 
 from tools.fingerprints import ROOT
@@ -15,7 +16,7 @@ def _functions(file: Path) -> set[str]:
         lines = [line.strip() for line in text.splitlines()]
         return {
             line.removeprefix("fn ").partition("(")[0]
-            for before, line in zip(lines, lines[1:], strict=False)
+            for before, line in itertools.pairwise(lines)
             if before == "#[test]" and line.startswith("fn ")
         }
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef)

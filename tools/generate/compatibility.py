@@ -36,9 +36,10 @@ AREAS = {
 _HEAD = """\
 # Sterna and TIBCO EMS
 
-What somebody relies on who has used EMS, row by row of our catalogue of its features. **Shown** means that a test names the row, and fails when it does not hold;
-[the suite](../../tests/conformance/README.md) is written to be read. **Differently** is on purpose, and says how.
-**Missing** is not there, or not yet. Rows that stand nowhere here have not been looked at one by one.
+What somebody relies on who has used EMS, row by row of our catalogue of its features. **Shown** means that a test
+names the row, and fails when it does not hold; [the suite](../../tests/conformance/README.md) is written to be read.
+**Differently** is on purpose, and says how. **Missing** is not there, or not yet. Rows that stand nowhere here have not
+been looked at one by one.
 
 | | rows | shown | differently | missing |
 |---|---:|---:|---:|---:|
