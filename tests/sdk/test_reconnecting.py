@@ -6,6 +6,8 @@ import asyncio
 import os
 import shutil
 import signal
+import socket
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -300,6 +302,43 @@ async def test_nobody_there_is_said_at_once() -> None:
     assert "127.0.0.1:1" in str(caught.value)
     with pytest.raises(ConnectionError):  # the builtin one
         await sterna.connect("sterna://127.0.0.1:1", connect_attempts=1)
+
+
+@pytest.mark.covers("EMS-CLI-D06")
+async def test_the_first_connect_is_tried_so_often_at_every_address() -> None:
+    tried = [0, 0]
+
+    def hang_up(which: int) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], None]:
+        def accept(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            tried[which] += 1
+            writer.close()
+
+        return accept
+
+    async def sockets_of(**options: int) -> list[int]:
+        tried[:] = 0, 0
+        with pytest.raises(errors.UnreachableError):
+            await sterna.connect(f"sterna://{addresses}", **options)
+        return list(tried)
+
+    servers = [await asyncio.start_server(hang_up(which), "127.0.0.1", 0) for which in (0, 1)]
+    addresses = ",".join(f"127.0.0.1:{one.sockets[0].getsockname()[1]}" for one in servers)
+    async with servers[0], servers[1]:
+        # How many sockets one attempt takes is the transport's matter: it may look again at what refused it.
+        once = await sockets_of(connect_attempts=1)
+        assert min(once) > 0
+        assert await sockets_of() == [2 * count for count in once]
+        assert await sockets_of(connect_attempts=3) == [3 * count for count in once]
+
+
+@pytest.mark.covers("EMS-CLI-D06")
+async def test_an_attempt_to_connect_that_hangs_is_given_up_after_its_time() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # it listens, and never says a word
+        before = time.monotonic()
+        with pytest.raises(errors.UnreachableError):
+            address = f"127.0.0.1:{silent.getsockname()[1]}"
+            await sterna.connect(f"sterna://{address}", connect_timeout_s=0.2, connect_attempts=1)
+        assert 0.2 <= time.monotonic() - before < 3
 
 
 async def test_a_client_id_belongs_to_one_connection(connect: Connect, name: str) -> None:
