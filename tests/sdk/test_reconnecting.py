@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import grpc
+import grpc.aio
 import pytest
 import sterna
 import sterna.admin
@@ -304,31 +306,40 @@ async def test_nobody_there_is_said_at_once() -> None:
         await sterna.connect("sterna://127.0.0.1:1", connect_attempts=1)
 
 
+class Refusing(grpc.GenericRpcHandler):
+    """A server that refuses each stream for now, and counts them."""
+
+    def __init__(self) -> None:
+        self.streams = 0
+
+    def service(self, _: grpc.HandlerCallDetails) -> Any:
+        """One handler for whatever is called."""
+
+        async def refuse(_: Any, context: grpc.aio.ServicerContext[Any, Any]) -> None:
+            self.streams += 1
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "not now")
+
+        return grpc.stream_stream_rpc_method_handler(refuse)
+
+
 @pytest.mark.covers("EMS-CLI-D06")
-async def test_the_first_connect_is_tried_so_often_at_every_address() -> None:
-    tried = [0, 0]
-
-    def hang_up(which: int) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], None]:
-        def accept(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            tried[which] += 1
-            writer.close()
-
-        return accept
-
-    async def sockets_of(**options: int) -> list[int]:
-        tried[:] = 0, 0
+@pytest.mark.parametrize(("attempts", "rounds"), [(None, 2), (1, 1), (3, 3)])
+async def test_the_first_connect_is_tried_so_often_at_every_address(attempts: int | None, rounds: int) -> None:
+    counted = [Refusing(), Refusing()]
+    servers = [grpc.aio.server(handlers=[one]) for one in counted]
+    addresses = ",".join(f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}" for server in servers)
+    for server in servers:
+        await server.start()
+    try:
         with pytest.raises(errors.UnreachableError):
-            await sterna.connect(f"sterna://{addresses}", **options)
-        return list(tried)
-
-    servers = [await asyncio.start_server(hang_up(which), "127.0.0.1", 0) for which in (0, 1)]
-    addresses = ",".join(f"127.0.0.1:{one.sockets[0].getsockname()[1]}" for one in servers)
-    async with servers[0], servers[1]:
-        # How many sockets one attempt takes is the transport's matter: it may look again at what refused it.
-        once = await sockets_of(connect_attempts=1)
-        assert min(once) > 0
-        assert await sockets_of() == [2 * count for count in once]
-        assert await sockets_of(connect_attempts=3) == [3 * count for count in once]
+            if attempts is None:
+                await sterna.connect(f"sterna://{addresses}")
+            else:
+                await sterna.connect(f"sterna://{addresses}", connect_attempts=attempts)
+    finally:
+        for server in servers:
+            await server.stop(None)
+    assert [one.streams for one in counted] == [rounds, rounds]
 
 
 @pytest.mark.covers("EMS-CLI-D06")
