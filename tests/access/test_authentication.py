@@ -375,6 +375,29 @@ async def test_an_insecure_cluster_lets_in_everybody_until_there_is_a_user(node:
     await wire(running, **password("alice", "1"))
 
 
+# Calls of administrators, each with arguments that would do something.
+ADMINISTERING: list[tuple[str, dict[str, Any]]] = [
+    ("GetStatistics", {}),
+    ("List", {"kind": "Queue"}),
+    ("ListConnections", {}),
+    ("Purge", {"queue": "a"}),
+]
+
+
+@pytest.mark.covers("EMS-SEC-A07")
+async def test_an_administrators_password_is_asked_for_though_the_broker_may_be_used_without_protection(
+    node: Node, channel_to: Any, users_file: Callable[..., Path]
+) -> None:
+    running = await node(insecure=True, users=await asyncio.to_thread(users_file, admin="right"))
+    channel = channel_to(running)
+    for method, arguments in ADMINISTERING:
+        for wrong in ((), basic("admin", ""), basic("admin", "wrong"), basic("nobody", "right")):
+            with pytest.raises(CallError) as caught:
+                await call(channel, f"Admin/{method}", metadata=wrong, **arguments)
+            assert caught.value.status is grpc.StatusCode.UNAUTHENTICATED
+    await call(channel, "Admin/GetStatistics", metadata=basic("admin", "right"))
+
+
 # --- Floods
 
 

@@ -60,6 +60,18 @@ def test_passwords_have_a_longest() -> None:
     assert hash_password("a" * 4_096, CHEAP)
 
 
+@pytest.mark.covers("EMS-SEC-A14")
+@pytest.mark.parametrize("weak", ["a", "1", " ", "aa", "password", "alice", "ä"])
+def test_how_strong_a_password_is_nobody_asks(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], weak: str
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(f"{weak}\n"))
+    assert run(["hash-password", "--user", "alice"]) == 0
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    assert PasswordHasher().verify(printed.out.strip().partition(": ")[2], weak)
+
+
 def test_the_command_hashes_the_first_line_of_stdin(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

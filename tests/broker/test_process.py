@@ -181,7 +181,7 @@ async def test_a_damaged_store_is_refused_and_force_start_reports_what_it_drops(
     assert bodies == [*(f"m{number}" for number in range(20)), *["after"] * 20]
 
 
-@pytest.mark.covers("EMS-STORE-A14")
+@pytest.mark.covers("EMS-STORE-A14", "EMS-STORE-E10")
 async def test_messages_of_a_queue_whose_name_is_lost_are_kept_and_had_by_whoever_asks(
     broker_process: Any, wire: Any
 ) -> None:

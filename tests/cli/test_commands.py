@@ -43,7 +43,23 @@ def test_the_long_way_to_the_version(sterna: Sterna) -> None:
     assert sterna("--version", "--help").out == f"sterna {__version__}\n"
 
 
-@pytest.mark.parametrize("arguments", [("frobnicate",), ("get",), ("get", "queue", "--frob"), ("send",)])
+@pytest.mark.covers("EMS-ADMIN-E09")
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("frobnicate",),
+        ("get",),
+        ("get", "queue", "--frob"),
+        ("send",),
+        # Of the broker and of others: an option without its value, one that is no number, one that is too small.
+        ("broker", "--frob"),
+        ("broker", "--data"),
+        ("broker", "--data", "d", "--listen"),
+        ("receive", "a", "--count", "many"),
+        ("receive", "a", "--count", "-1"),
+        ("receive", "a", "--timeout", "soon"),
+    ],
+)
 def test_a_wrong_call_is_a_usage_error(sterna: Sterna, arguments: tuple[str, ...]) -> None:
     ran = sterna(*arguments)
     assert (ran.code, ran.out) == (2, "")

@@ -4,9 +4,9 @@ The words are those of JMS and of EMS. `sterna_provider.py` implements it with o
 against another implementation writes another such file and gives it to the fixture `provider` in `conftest.py`.
 
 Destinations are named by their kind and name, `Queue("orders")` or `Topic("prices.>")`. Properties of destinations have
-the names of EMS: `expiration` (here in milliseconds), `maxmsgs`, `maxbytes`, `overflowPolicy`, `prefetch`,
-`maxRedelivery`, `exclusive`, `store`. What is asked of a message, a consumer and so on is written down below; a
-provider's own objects will do where they have it.
+the names of EMS: `expiration` and `redeliveryDelay` (here in milliseconds), `maxmsgs`, `maxbytes`, `overflowPolicy`,
+`prefetch`, `maxRedelivery`, `exclusive`, `store`. What is asked of a message, a consumer and so on is written down
+below; a provider's own objects will do where they have it.
 """
 
 from __future__ import annotations
@@ -44,6 +44,8 @@ class Topic(Destination):
 
 
 UNDELIVERED = Queue("$sys.undelivered")
+#: What waits for its redelivery, of all queues.
+RETURNING = Queue("$sys.redelivery.delay")
 #: EMS says JMS_TIBCO here: a vendor's properties have its name.
 PRESERVE_UNDELIVERED = "JMS_STERNA_PRESERVE_UNDELIVERED"
 MESSAGE_EXTENSION = "JMS_STERNA_MSG_EXT"
@@ -223,7 +225,9 @@ class Provider(Protocol):
     async def define(self, destination: Destination, **properties: Any) -> None:
         """Makes a static destination or a wildcard entry, or gives it these properties in place of all it had."""
 
-    async def define_store(self, name: str, mode: str) -> None: ...
+    async def define_store(self, name: str, mode: str = "") -> None:
+        """Without a mode it has the one that stores have by default."""
+
     async def define_bridge(self, source: Destination, *targets: Destination | tuple[Destination, str]) -> str:
         """Targets, each with a selector or without. The answer is a name, for `delete_bridge`."""
 

@@ -32,7 +32,12 @@ _MODES = {
     Mode.TRANSACTED: AcknowledgeMode.TRANSACTED,
 }
 
-_PROPERTIES = {"expiration": "expirationMs", "maxmsgs": "maxMessages", "maxbytes": "maxBytes"}
+_PROPERTIES = {
+    "expiration": "expirationMs",
+    "maxmsgs": "maxMessages",
+    "maxbytes": "maxBytes",
+    "redeliveryDelay": "redeliveryDelayMs",
+}
 _OUR_PROPERTIES = {ours: name for name, ours in _PROPERTIES.items()}
 
 _REFUSALS: dict[type[BaseException], Refusal] = {
@@ -224,8 +229,8 @@ class SternaProvider:
         spec = {_PROPERTIES.get(name, name): value for name, value in properties.items()}
         await self._apply(_kind(destination), _object_name(destination.name), {"name": destination.name, **spec})
 
-    async def define_store(self, name: str, mode: str) -> None:
-        await self._apply("Store", name.replace(".", "-"), {"name": name, "mode": mode})
+    async def define_store(self, name: str, mode: str = "") -> None:
+        await self._apply("Store", name.replace(".", "-"), {"name": name, **({"mode": mode} if mode else {})})
 
     async def define_bridge(self, source: Destination, *targets: Destination | tuple[Destination, str]) -> str:
         listed = []

@@ -13,6 +13,7 @@ import pytest
 
 from tests.conformance.provider import (
     PRESERVE_UNDELIVERED,
+    RETURNING,
     UNDELIVERED,
     Mode,
     Provider,
@@ -280,3 +281,28 @@ async def test_a_subscriber_has_what_it_did_not_acknowledge_delivered_again(
     await again[1].acknowledge()
     await session.send(topic, "c")
     assert (await consumer.receive()).body == "c"
+
+
+@pytest.mark.covers("EMS-DEST-A32", "EMS-DEST-A33", "EMS-TX-A05")
+@pytest.mark.parametrize("limit", [{"maxmsgs": 1}, {"maxbytes": 1_500}], ids=str)
+async def test_what_waits_for_its_redelivery_leaves_its_queues_counts_and_limits_and_goes_with_a_purge(
+    provider: Provider, session: Session, queue: Queue, limit: dict[str, int]
+) -> None:
+    await provider.define(queue, redeliveryDelay=15_000, **limit)
+    await session.send(queue, "a" * 1_000)
+    with refused(provider, Refusal.FULL):
+        await session.send(queue, "b" * 1_000)
+    taking = await session_of(provider, Mode.TRANSACTED)
+    await (await taking.consumer(queue, prefetch=0)).receive()
+    await taking.rollback()
+    await holds(provider, queue, 0)
+    assert (await provider.held(queue)).bytes == 0
+    assert [one.body[0] for one in await provider.browse(RETURNING) if str(one.destination) == str(queue)] == ["a"]
+    # There is room, and the limit counts what is there alone.
+    await session.send(queue, "b" * 1_000)
+    assert [body[0] for body in await waiting(provider, queue)] == ["b"]
+    with refused(provider, Refusal.FULL):
+        await session.send(queue, "c" * 1_000)
+    await provider.purge(queue)
+    assert [one for one in await provider.browse(RETURNING) if str(one.destination) == str(queue)] == []
+    assert await waiting(provider, queue) == []

@@ -192,3 +192,24 @@ async def test_a_purge_of_a_durable_leaves_the_subscription_and_its_consumers(
     await consumers[1].close()
     await session.send(topic, "end")
     assert await until_end(consumers[0]) == []
+
+
+@pytest.mark.covers("EMS-MON-B09")
+async def test_topics_are_listed_by_pattern_with_their_origin_and_each_subscribers_copies(
+    provider: Provider, session: Session, word: str
+) -> None:
+    static, dynamic, nested, other = (Topic(f"any.{word}.{name}") for name in ("a", "b", "b.c", "x"))
+    await provider.define(static)
+    await session.consumer(dynamic)
+    await session.producer(nested)
+    await provider.define_durable(static, f"{word}-1", client_id=word)
+    await provider.define_durable(static, f"{word}-2", client_id=word)
+    await send_all(session, static, "1", "2")
+    assert sorted(await provider.names(Topic, f"any.{word}.*")) == [static.name, dynamic.name]
+    assert sorted(await provider.names(Topic, f"any.{word}.>")) == [static.name, dynamic.name, nested.name]
+    assert other.name not in await provider.names(Topic)
+    found = {place.name: await provider.held(place) for place in (static, dynamic, nested)}
+    assert [one.origin for one in found.values()] == ["static", "dynamic", "dynamic"]
+    assert [one.subscriptions for one in found.values()] == [2, 1, 0]
+    assert [one.messages for one in found.values()] == [4, 0, 0]
+    assert found[static.name].bytes > 0 == found[nested.name].bytes

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.conformance.provider import Destination, Provider, Queue, Refusal, Session, Topic, refused
+from tests.conformance.provider import Destination, Mode, Provider, Queue, Refusal, Session, Topic, refused
 from tests.conformance.steps import send_all, session_of, waiting
 
 # The property; its values in two wildcard entries that match (None: the entry is silent), and in the destination's own
@@ -239,3 +239,29 @@ async def test_the_entry_for_temporaries_is_no_destination(
             provider, Refusal.NOT_ALLOWED, Refusal.INVALID_NAME, Refusal.INVALID_VALUE, Refusal.NO_SUCH_DESTINATION
         ):
             await attempt()
+
+
+@pytest.mark.covers("EMS-DEST-A40", "EMS-DEST-A39")
+@pytest.mark.parametrize("entry", [False, True], ids=["no entry of their own", "an entry of their own"])
+async def test_temporaries_inherit_nothing_from_the_entry_for_everything(
+    provider: Provider, kind: type[Destination], entry: bool
+) -> None:
+    connection = await provider.connect()
+    session = await connection.session(Mode.CLIENT)
+    await provider.define(kind(">"), maxmsgs=1, overflowPolicy="rejectIncoming")
+    try:
+        if entry:
+            await provider.define(kind("TMP.>"), maxmsgs=3, overflowPolicy="rejectIncoming")
+        temporary = await connection.temporary(kind)
+        consumer = await session.consumer(temporary)
+        await send_all(session, temporary, "a", "b", "c")
+        if entry:
+            with refused(provider, Refusal.FULL):
+                await session.send(temporary, "d")
+        else:
+            await send_all(session, temporary, "d", "e")
+        assert (await consumer.receive()).body == "a"
+    finally:
+        if entry:
+            await provider.delete(kind("TMP.>"))
+        await provider.delete(kind(">"))

@@ -1,6 +1,6 @@
 """Sending: delivery modes, waiting or not, and what is never said.
 
-Rows EMS-MSG-A16 to A19, EMS-CLI-A21 to A25, D12 to D15.
+Rows EMS-MSG-A16 to A19, EMS-CLI-A21 to A24, D12 to D15.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ async def test_reliable_messages_arrive_in_order_among_the_others(session: Sessi
     assert await bodies(consumer, 9) == [str(number) for number in range(9)]
 
 
-@pytest.mark.covers("EMS-CLI-A22", "EMS-CLI-D15", "EMS-CLI-A25")
+@pytest.mark.covers("EMS-CLI-A22", "EMS-CLI-D15")
 async def test_completion_listeners_hear_of_each_message_in_order(
     provider: Provider, session: Session, queue: Queue
 ) -> None:
@@ -143,7 +143,7 @@ async def test_a_body_larger_than_a_frame_arrives_whole(session: Session, queue:
     assert (await consumer.receive()).body == body
 
 
-@pytest.mark.covers("FMQ-MSG-19", "EMS-MSG-A24")
+@pytest.mark.covers("FMQ-MSG-19", "EMS-MSG-A24", "EMS-PERF-A10")
 async def test_a_body_that_is_compressed_is_kept_so_and_read_as_it_was_and_the_rest_stays_readable(
     provider: Provider, session: Session, word: str
 ) -> None:

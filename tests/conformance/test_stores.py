@@ -174,3 +174,18 @@ async def test_another_store_loses_nothing_of_what_is_there(provider: Provider, 
     await session.send(queue, "c")
     await provider.restart(crash=False)
     assert await waiting(provider, queue) == ["a", "b", "c"]
+
+
+@pytest.mark.covers("EMS-STORE-C09", "EMS-STORE-B05")
+async def test_a_store_that_says_no_mode_is_synchronous(provider: Provider, session: Session, word: str) -> None:
+    await provider.define_store(word)
+    queue = Queue(f"{word}.q")
+    await provider.define(queue, store=word)
+    sent = await session.send(queue, "x")
+    assert (await provider.stores())[word] == ("sync", 1)
+    await provider.define_store(word, "async")
+    assert (await provider.stores())[word] == ("async", 1)
+    assert [one.message_id for one in await provider.browse(queue)] == [sent.message_id]
+    with refused(provider, Refusal.INVALID_VALUE):
+        await provider.define_store(f"{word}-2", "replicated")
+    assert f"{word}-2" not in await provider.stores()

@@ -380,3 +380,30 @@ async def test_a_subscription_is_read_by_a_listener_or_by_receiving(
     await session.send(topic, "received")
     assert await bodies(receiving, 1) == ["received"]
     assert heard == ["heard"]
+
+
+@pytest.mark.covers("UM-CLI-A27")
+@pytest.mark.parametrize("shared", [False, True], ids=["own", "shared"])
+async def test_a_message_stays_until_every_durable_has_acknowledged_it_and_is_gone_then(
+    provider: Provider, session: Session, word: str, shared: bool
+) -> None:
+    topic, names = Topic(f"{word}.t"), [f"{word}-{name}" for name in "abc"]
+    await provider.define_store(word)
+    await provider.define(topic, store=word)
+    for name in names:
+        await provider.define_durable(topic, name, client_id="" if shared else word, shared=shared)
+    await send_all(session, topic, "x", "y")
+    taking = await session_of(provider, Mode.EXPLICIT, client_id=word)
+    for left, name in reversed(list(enumerate(names))):
+        options: dict[str, Any] = {"durable": name, **({"shared": name} if shared else {})}
+        own = taking if not shared else await session_of(provider, Mode.EXPLICIT)
+        first, second = await receive(await own.consumer(topic, **options), 2)
+        assert (await provider.held(topic)).messages == 2 * (left + 1)
+        await second.acknowledge()
+        await first.acknowledge()
+
+        async def is_less(expected: int = 2 * left) -> bool:
+            return (await provider.held(topic)).messages == expected
+
+        await eventually(is_less, what=f"{2 * left} messages in {topic}")
+    assert (await provider.stores())[word] == ("sync", 0)

@@ -6,10 +6,14 @@ import asyncio
 import os
 import shutil
 import signal
+import socket
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import grpc
+import grpc.aio
 import pytest
 import sterna
 import sterna.admin
@@ -76,7 +80,7 @@ async def test_a_store_that_was_lost_puts_what_was_under_way_in_doubt_and_takes_
     assert sent.message_id.endswith(":4")
 
 
-@pytest.mark.covers("FMQ-CLI-29")
+@pytest.mark.covers("FMQ-CLI-29", "EMS-CLI-A25", "EMS-HA-A07")
 @pytest.mark.slow_callbacks(1000)
 async def test_sends_go_on_over_a_killed_broker(own_broker: RunningBroker, connect: Connect, name: str) -> None:
     url = f"sterna://{own_broker.address}"
@@ -300,6 +304,52 @@ async def test_nobody_there_is_said_at_once() -> None:
     assert "127.0.0.1:1" in str(caught.value)
     with pytest.raises(ConnectionError):  # the builtin one
         await sterna.connect("sterna://127.0.0.1:1", connect_attempts=1)
+
+
+class Refusing(grpc.GenericRpcHandler):
+    """A server that refuses each stream for now, and counts them."""
+
+    def __init__(self) -> None:
+        self.streams = 0
+
+    def service(self, _: grpc.HandlerCallDetails) -> Any:
+        """One handler for whatever is called."""
+
+        async def refuse(_: Any, context: grpc.aio.ServicerContext[Any, Any]) -> None:
+            self.streams += 1
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "not now")
+
+        return grpc.stream_stream_rpc_method_handler(refuse)
+
+
+@pytest.mark.covers("EMS-CLI-D06")
+@pytest.mark.parametrize(("attempts", "rounds"), [(None, 2), (1, 1), (3, 3)])
+async def test_the_first_connect_is_tried_so_often_at_every_address(attempts: int | None, rounds: int) -> None:
+    counted = [Refusing(), Refusing()]
+    servers = [grpc.aio.server(handlers=[one]) for one in counted]
+    addresses = ",".join(f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}" for server in servers)
+    for server in servers:
+        await server.start()
+    try:
+        with pytest.raises(errors.UnreachableError):
+            if attempts is None:
+                await sterna.connect(f"sterna://{addresses}")
+            else:
+                await sterna.connect(f"sterna://{addresses}", connect_attempts=attempts)
+    finally:
+        for server in servers:
+            await server.stop(None)
+    assert [one.streams for one in counted] == [rounds, rounds]
+
+
+@pytest.mark.covers("EMS-CLI-D06")
+async def test_an_attempt_to_connect_that_hangs_is_given_up_after_its_time() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # it listens, and never says a word
+        before = time.monotonic()
+        with pytest.raises(errors.UnreachableError):
+            address = f"127.0.0.1:{silent.getsockname()[1]}"
+            await sterna.connect(f"sterna://{address}", connect_timeout_s=0.2, connect_attempts=1)
+        assert 0.2 <= time.monotonic() - before < 3
 
 
 async def test_a_client_id_belongs_to_one_connection(connect: Connect, name: str) -> None:

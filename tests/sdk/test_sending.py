@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 
 import pytest
 import sterna
+import sterna.admin
 from sterna import DeliveryMode, Durability, Sent, SternaError, Topic, errors
 
 from tests.running import RunningBroker, manifest
@@ -23,6 +25,28 @@ async def test_send_returns_what_is_on_disk(connect: Connect, name: str) -> None
     message = await (await connection.consumer(name)).receive(5)
     assert message is not None
     assert (message.body, message.delivery_mode) == ("x", DeliveryMode.PERSISTENT)
+
+
+# The store; what a confirmed send says of the message.
+STORES = [
+    ("", Durability.DURABLE),
+    ("$sys.failsafe", Durability.DURABLE),
+    ("$sys.nonfailsafe", Durability.ACCEPTED),
+]
+
+
+@pytest.mark.covers("EMS-STORE-A04", "EMS-STORE-A07")
+async def test_a_send_waits_for_the_disk_unless_its_store_is_asynchronous(
+    connect: Connect, url: str, name: str
+) -> None:
+    connection = await connect()
+    async with sterna.admin.connect(url) as admin:
+        for number, (store, expected) in enumerate(STORES):
+            place = f"{name}.{number}"
+            spec = {"name": place, **({"store": store} if store else {})}
+            document = {"apiVersion": "sterna.dev/v1alpha1", "kind": "Queue", "metadata": {"name": f"q{number}"}}
+            await admin.apply(json.dumps({**document, "spec": spec}))
+            assert (await connection.send(place, "x")).durability is expected, store
 
 
 @pytest.mark.covers("EMS-MSG-A26")

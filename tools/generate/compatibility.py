@@ -1,38 +1,45 @@
 """docs/compatibility/ems.md: what of EMS holds here, made from the marks of tests, the catalogue's titles and a table.
 
 The marks are read from the source, so that no test has to be imported: `covers("…")` in Python, `// covers: …` in
-Rust, with ids as literals. The table is tests/conformance/differences.toml.
+Rust, with ids as literals. The tables are tests/conformance/differences.toml and subtle.toml.
 """
 
 import ast
 import tomllib
 from pathlib import Path
+from typing import Any
 
 from tools import catalogue
 from tools.coverage_report import rust_rows
 from tools.fingerprints import ROOT, files_below
 
 TABLE = "tests/conformance/differences.toml"
+SUBTLE = "tests/conformance/subtle.toml"
 PAGE = "docs/compatibility/ems.md"
 INPUTS = ("tools/generate/compatibility.py", "tools/coverage_report.py", "tools/catalogue.py", "tests", "core/src")
 OUTPUTS = (PAGE,)
 
-#: The areas that are listed; the others will be when they are built.
+#: The areas that are listed: those that have rows that are shown, or are different.
 AREAS = {
     "MSG": "Messages",
     "DEST": "Destinations",
     "CLI": "Clients, subscriptions and selectors",
     "TX": "Transactions",
     "STORE": "Stores",
+    "SEC": "Security",
+    "HA": "Availability",
+    "ADMIN": "Administration and configuration",
+    "MON": "Monitoring",
+    "PERF": "Performance",
 }
 
 _HEAD = """\
 # Sterna and TIBCO EMS
 
-What somebody relies on who has used EMS, row by row of our catalogue of its features, for messages, destinations,
-clients, transactions and stores. **Shown** means that a test names the row, and fails when it does not hold;
-[the suite](../../tests/conformance/README.md) is written to be read. **Differently** is on purpose, and says how.
-**Missing** is not there, or not yet. Rows that stand nowhere here have not been looked at one by one.
+What somebody relies on who has used EMS, row by row of our catalogue of its features. **Shown** means that a test
+names the row, and fails when it does not hold; [the suite](../../tests/conformance/README.md) is written to be read.
+**Differently** is on purpose, and says how. **Missing** is not there, or not yet. Rows that stand nowhere here have not
+been looked at one by one.
 
 | | rows | shown | differently | missing |
 |---|---:|---:|---:|---:|
@@ -66,6 +73,12 @@ def table() -> dict[str, dict[str, str]]:
     return read
 
 
+def subtle() -> dict[str, dict[str, Any]]:
+    """What is easily got wrong, by its number in the catalogue: a title and tests, or why it is out."""
+    read: dict[str, dict[str, Any]] = tomllib.loads((ROOT / SUBTLE).read_text(encoding="utf-8"))
+    return read
+
+
 def page() -> str:
     """The whole page."""
     shown = shown_in_python() | set(rust_rows()[0])
@@ -88,6 +101,10 @@ def page() -> str:
             if words:
                 text = " ".join(told[part][row.id] for part in ("different", "missing") if row.id in told[part])
                 lines.append(f"| {row.id} | {_cell(row.title)} | {', '.join(words)} | {_cell(text)} |")
+    lines += ["", "## What is easily got wrong", "", "| | | shown by |", "|---:|---|---|"]
+    for number, item in subtle().items():
+        tests = "<br>".join(f"`{name.rpartition('/')[2]}`" for name in item.get("tests", [])) or _cell(item["out"])
+        lines.append(f"| {number} | {_cell(item['title'])} | {tests} |")
     return "\n".join(lines) + "\n"
 
 

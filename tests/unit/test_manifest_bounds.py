@@ -1,0 +1,64 @@
+"""Mistakes in stores and in the limits of a broker: each is refused with its line, and nothing of the file is taken."""
+
+import pytest
+from sterna_resources.reading import read_text
+
+HEAD = "apiVersion: sterna.dev/v1alpha1\n"
+GOOD = HEAD + "kind: Queue\nmetadata: {name: orders}\n---\n"
+
+# What a store says, and what is said of it.
+STORES = [
+    ("{mode: fast}", "spec.mode"),
+    ("{mode: [sync]}", "spec.mode"),
+    ("{type: file}", "spec.type: unknown field"),
+    ("{file: async.db}", "spec.file: unknown field"),
+    ("{name: ''}", "spec.name"),
+    ("{name: $sys.meta}", "spec.name"),
+    ("{name: $sys.failsafe, mode: async}", "always sync"),
+    ("{quotaBytes: -1}", "spec.quotaBytes"),
+    ("{quotaBytes: much}", "spec.quotaBytes"),
+]
+
+# What a broker says of a limit, and the field that is named.
+LIMITS = [
+    (f"{{{part}: {{{name}: {value}}}}}", f"spec.{part}.{name}")
+    for part, name, values in [
+        ("limits", "connections", (0, -1, 1_000_001, "many", 1.5)),
+        ("limits", "messageBytes", (0, 65_535, 2**30 + 1, "16MB")),
+        ("limits", "inflightBytes", (0, 2**32 + 1)),
+        ("limits", "unacknowledgedMessages", (0, "none")),
+        ("log", "segmentBytes", (2**20 - 1, 2**30 + 1)),
+        ("log", "volatileBytes", (0, -1)),
+        ("log", "cacheBytes", (0, "all")),
+    ]
+    for value in values
+]
+
+
+def _fault(kind: str, spec: str) -> str:
+    with pytest.raises(Exception) as caught:
+        read_text(GOOD + HEAD + f"kind: {kind}\nmetadata: {{name: m}}\nspec: {spec}\n", "f.yaml")
+    return str(caught.value)
+
+
+@pytest.mark.covers("EMS-ADMIN-E20")
+@pytest.mark.parametrize(("spec", "said"), STORES)
+def test_a_store_with_a_mistake_is_refused_with_its_line(spec: str, said: str) -> None:
+    fault = _fault("Store", spec)
+    assert "f.yaml:8:" in fault
+    assert said in fault
+
+
+@pytest.mark.covers("EMS-ADMIN-E12")
+@pytest.mark.parametrize(("spec", "field"), LIMITS)
+def test_a_limit_that_is_none_is_refused_with_its_line_and_not_set_to_another(spec: str, field: str) -> None:
+    fault = _fault("Broker", spec)
+    assert "f.yaml:8:" in fault
+    assert field in fault
+
+
+@pytest.mark.covers("EMS-ADMIN-E12")
+def test_a_message_that_fits_no_segment_is_refused() -> None:
+    fault = _fault("Broker", "{limits: {messageBytes: 1048576}, log: {segmentBytes: 1048576}}")
+    assert "f.yaml:8:" in fault
+    assert "messageBytes" in fault
