@@ -47,7 +47,7 @@ async def http(address: object, path: str, authority: Authority, **headers: str)
             return response.status, await response.text()
 
 
-@pytest.mark.covers("EMS-SEC-E08", "EMS-MON-E03", "EMS-SEC-B41", "EMS-SEC-B42")
+@pytest.mark.covers("EMS-SEC-E08", "EMS-MON-E03", "EMS-SEC-B41")
 async def test_both_ports_speak_tls_and_nothing_else(
     node: Any, pki: dict[str, Path], secure_channel: Channels, authority: Authority
 ) -> None:

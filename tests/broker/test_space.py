@@ -20,7 +20,7 @@ def _taken(log: Path) -> tuple[int, int]:
     return sum(one.st_size for one in found), sum(one.st_blocks * 512 for one in found)
 
 
-@pytest.mark.covers("EMS-STORE-B07", "EMS-STORE-B08", "EMS-STORE-B10", "EMS-STORE-B11")
+@pytest.mark.covers("EMS-STORE-B07", "EMS-STORE-B08")
 async def test_room_is_taken_ahead_and_comes_back_by_itself_around_what_is_kept(broker_process: Any) -> None:
     broker = await asyncio.to_thread(broker_process([*ANYTHING, SMALL]).start)
     log = broker.data / "log"

@@ -143,7 +143,7 @@ async def test_a_body_larger_than_a_frame_arrives_whole(session: Session, queue:
     assert (await consumer.receive()).body == body
 
 
-@pytest.mark.covers("FMQ-MSG-19", "EMS-MSG-A24", "EMS-PERF-A10")
+@pytest.mark.covers("FMQ-MSG-19", "EMS-MSG-A24")
 async def test_a_body_that_is_compressed_is_kept_so_and_read_as_it_was_and_the_rest_stays_readable(
     provider: Provider, session: Session, word: str
 ) -> None:

@@ -50,7 +50,6 @@ def test_a_manifest_keeps_what_was_written_and_no_more() -> None:
     }
 
 
-@pytest.mark.covers("EMS-ADMIN-A02")
 def test_json_and_yaml_mean_the_same() -> None:
     document = {
         "apiVersion": "sterna.dev/v1alpha1",
