@@ -1,10 +1,11 @@
 """docs/reference/cli.md: every command with its options, defaults and examples, read off the application itself."""
 
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from tools.generate.pages import write_printed
 
 INPUTS = ("client/sterna/cli", "tools/generate/cli_reference.py")
 OUTPUTS = ("docs/reference/cli.md",)
@@ -23,12 +24,7 @@ Completion for bash, zsh and fish is installed by `sterna --install-completion`.
 
 def make(root: Path) -> None:
     """Writes the page below `root`. In a process of its own: the application is the environment's, not this tool's."""
-    page = subprocess.run(
-        [sys.executable, "-m", "tools.generate.cli_reference"], check=True, capture_output=True, text=True
-    ).stdout
-    target = root / OUTPUTS[0]
-    target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_text(page)
+    write_printed(root / OUTPUTS[0], "tools.generate.cli_reference")
 
 
 def page() -> str:

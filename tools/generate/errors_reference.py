@@ -1,9 +1,10 @@
 """docs/reference/errors.md: what each error means, when it comes and what to do, as `sterna explain` says it."""
 
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+
+from tools.generate.pages import write_printed
 
 INPUTS = (
     "client/sterna/cli/explanations.py",
@@ -33,12 +34,7 @@ They have no code of the contract, and go by their class in `sterna.errors`.
 
 def make(root: Path) -> None:
     """Writes the page below `root`. In a process of its own: the application is the environment's, not this tool's."""
-    page = subprocess.run(
-        [sys.executable, "-m", "tools.generate.errors_reference"], check=True, capture_output=True, text=True
-    ).stdout
-    target = root / OUTPUTS[0]
-    target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_text(page)
+    write_printed(root / OUTPUTS[0], "tools.generate.errors_reference")
 
 
 def page() -> str:
