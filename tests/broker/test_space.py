@@ -1,6 +1,7 @@
 """The log's room on the disk: filled ahead, and given back by itself while the broker works."""
 
 import asyncio
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,10 @@ SMALL = manifest("Broker", "small", f"log: {{segmentBytes: {SEGMENT_BYTES}}}, li
 
 def _taken(log: Path) -> tuple[int, int]:
     """How many bytes segments have, and how many the disk has given them."""
-    found = [file.stat() for file in log.glob("*.segment")]
+    found = []
+    for file in log.glob("*.segment"):
+        with contextlib.suppress(FileNotFoundError):  # it went since the folder was read
+            found.append(file.stat())
     return sum(one.st_size for one in found), sum(one.st_blocks * 512 for one in found)
 
 
