@@ -14,11 +14,12 @@ from sterna_broker.cluster.link import StoreLink
 from sterna_broker.cluster.options import ClusterOptions
 from sterna_broker.cluster.view import Stored, View
 from sterna_broker.refusals import RefusedError
-from sterna_etcd import EtcdSettings, HomeKey, NoSpaceError, Put, UnavailableError, UnknownOutcomeError
+from sterna_etcd import Delete, EtcdSettings, HomeKey, NoSpaceError, Put
 from sterna_etcd.records import BrokerRecord, HomeRecord
 
 from tests.cluster.conftest import LAYOUT
 from tests.etcds import RunningEtcd
+from tests.support.deaf_etcd import DeafEtcd
 from tests.waiting import eventually
 
 BROKERS = ("b0", "b1", "b2")
@@ -132,90 +133,89 @@ async def test_a_home_that_is_given_up_can_be_anywhere(members: list[Homes]) -> 
     await eventually(all_know, what="all to know")
 
 
-class _Deaf:
-    """An etcd whose answers to changes get lost, and which cannot be read."""
-
-    def __init__(self, etcd: Any, *, does: bool) -> None:
-        self._etcd, self._does = etcd, does
-        self.hears = False
-        self.asked = 0
-
-    async def transact(self, *arguments: Any) -> Any:
-        """Does it, or does not, and says neither."""
-        self.asked += 1
-        if self.hears:
-            return await self._etcd.transact(*arguments)
-        if self._does:
-            await self._etcd.transact(*arguments)
-        raise UnknownOutcomeError("no answer")
-
-    async def get(self, *arguments: Any) -> Any:
-        """Refuses."""
-        if not self.hears:
-            raise UnavailableError("no etcd")
-        return await self._etcd.get(*arguments)
-
-
-@pytest.mark.parametrize("does", [True, False])
-@pytest.mark.parametrize("moves", [True, False])
-async def test_a_home_whose_change_has_no_answer_is_opened_nowhere_until_etcd_answers(
-    members: list[Homes], monkeypatch: pytest.MonkeyPatch, does: bool, moves: bool
-) -> None:
-    key = HomeKey("queue", "doubtful")
+async def owner(members: list[Homes], key: HomeKey) -> Homes:
+    """The member that a new name lives on, once it knows."""
     name = await members[0].of(key)
     home = next(homes for homes in members if homes.name == name)
-    await eventually(lambda: home.view.home("queue", key.name) == name, what="its home to know")
+    await eventually(lambda: home.view.home(key.kind, key.name) == name, what="its home to know")
+    return home
+
+
+@pytest.mark.parametrize(("moves", "does"), [(True, True), (True, False), (False, False)])
+async def test_a_home_whose_change_has_no_answer_is_opened_nowhere_until_etcd_answers(
+    members: list[Homes], monkeypatch: pytest.MonkeyPatch, moves: bool, does: bool
+) -> None:
+    key = HomeKey("queue", "doubtful")
+    home = await owner(members, key)
     target = next(name for name in BROKERS if name != home.name)
-    etcd = _Deaf(home._etcd, does=does)
+    etcd = DeafEtcd(home._etcd, does=does)
     monkeypatch.setattr(home, "_etcd", etcd)
-    # Of what etcd did nothing is heard: else the watch would tell before anybody asks.
     monkeypatch.setattr(homes_module, "_DOUBT_PAUSE_S", 0.01)
-    epoch = home.epoch(key)
-    if moves:
-        assert not await home.move(key, target, lambda: True)
-    else:
-        await home.release(key, lambda: True)
-    assert epoch
+    assert home.epoch(key)
+    await (home.move(key, target, lambda: True) if moves else home.release(key, lambda: True))
     assert home.epoch(key) == 0
     assert home.leaving == {key}
-    assert await asked(home, key) == "UNAVAILABLE"
+    if does:
+        # The watch tells what etcd's answer did not.
+        await eventually(lambda: home.view.home("queue", key.name) != home.name, what="the watch to tell")
+    assert await asked(home, key) == (target if does else "UNAVAILABLE")
     # Whoever tries again meanwhile does not take it out once more.
-    assert not await home.move(key, target, lambda: pytest.fail("it has left already"))
+    await home.move(key, target, lambda: pytest.fail("it has left already"))
     await eventually(lambda: etcd.asked > 2, what="etcd to be asked again")
+    assert await asked(home, key) == (target if does else "UNAVAILABLE")
     etcd.hears = True
-    await eventually(lambda: not home.leaving, what="etcd to have said whose it is")
+    await eventually(lambda: not home.is_leaving(key), what="etcd to have said whose it is")
     assert home.view.home("queue", key.name) == (target if moves else None)
     if moves:
-        assert {await asked(one, key) for one in (home,)} == {target}
+        assert await asked(home, key) == target
 
 
 async def test_what_etcd_says_was_not_done_is_ours(members: list[Homes], monkeypatch: pytest.MonkeyPatch) -> None:
     key = HomeKey("queue", "kept")
-    name = await members[0].of(key)
-    home = next(homes for homes in members if homes.name == name)
-    await eventually(lambda: home.view.home("queue", key.name) == name, what="its home to know")
+    home = await owner(members, key)
 
     async def refuses(*_: Any) -> Any:
         raise NoSpaceError("no space")
 
     monkeypatch.setattr(home._etcd, "transact", refuses)
     assert not await home.move(key, next(name for name in BROKERS if name != home.name), lambda: True)
-    assert not home.leaving
-    assert await home.of(key) == name
+    assert not home.is_leaving(key)
+    assert await home.of(key) == home.name
 
 
-async def test_nothing_is_asked_any_more_of_a_home_in_doubt_when_its_broker_stops(
-    members: list[Homes], monkeypatch: pytest.MonkeyPatch
+async def test_a_home_that_is_gone_when_its_change_begins_is_nobodys(members: list[Homes]) -> None:
+    key = HomeKey("queue", "gone")
+    home = await owner(members, key)
+    path = LAYOUT.home(key.kind, key.name)
+
+    def leave() -> bool:
+        # As the watch tells it in the same moment.
+        del home.view.homes[key]
+        return True
+
+    await home._etcd.transact([], [Delete(path)])
+    assert not await home.move(key, next(name for name in BROKERS if name != home.name), leave)
+    assert not home.is_leaving(key)
+    assert (await home._etcd.get(path)).found is None
+
+
+@pytest.mark.parametrize("in_doubt", [True, False])
+async def test_a_home_that_nobody_asks_about_any_more_is_refused_and_keeps_nobody_waiting(
+    members: list[Homes], monkeypatch: pytest.MonkeyPatch, in_doubt: bool
 ) -> None:
     key = HomeKey("queue", "stopping")
-    name = await members[0].of(key)
-    home = next(homes for homes in members if homes.name == name)
-    await eventually(lambda: home.view.home("queue", key.name) == name, what="its home to know")
-    monkeypatch.setattr(home, "_etcd", _Deaf(home._etcd, does=False))
-    await home.release(key, lambda: True)
+    home = await owner(members, key)
+    deaf = DeafEtcd(home._etcd, does=False)
+    if not in_doubt:
+        monkeypatch.setattr(deaf, "transact", lambda *_: asyncio.Event().wait())
+    monkeypatch.setattr(home, "_etcd", deaf)
+    releasing = asyncio.create_task(home.release(key, lambda: True))
+    waiting = asyncio.create_task(asked(home, key))
+    await eventually(lambda: home.is_leaving(key) and (not in_doubt or releasing.done()), what="it to leave")
     await home.stop()
+    await releasing
+    assert await waiting == "UNAVAILABLE"
     assert not [task for task in asyncio.all_tasks() if task.get_name() == "give-home-up"]
-    # Whoever is served still does not get it.
     assert await asked(home, key) == "UNAVAILABLE"
 
 

@@ -69,15 +69,19 @@ class Brokers(Homes):
             self.view.homes[key] = Stored(HomeRecord(broker="b1"), 1, 1)
         self.view.drains["b1"] = Stored(record or DrainRecord(), 1, 1)
         self.moved: list[HomeKey] = []
+        self.doubtful: set[HomeKey] = set()
         self._meanwhile = meanwhile
 
     async def move(self, key: HomeKey, broker: str, leave: Callable[[], bool]) -> bool:
         self._meanwhile(key)
-        if not leave():
+        if not leave() or key in self.doubtful:
             return False
         self.moved.append(key)
         self.view.homes[key] = Stored(HomeRecord(broker=broker), 2, 1)
         return True
+
+    def is_leaving(self, key: HomeKey) -> bool:
+        return key in self.doubtful
 
 
 @pytest.mark.parametrize("what", ["messages", "subscriptions"])
@@ -134,6 +138,15 @@ async def test_a_pattern_stays_that_a_client_has_subscribed_to_durably_meanwhile
     left = await _drain(homes, engine)
     assert (homes.moved, engine.told, engine.closed) == ([], [], ["prices"])
     assert left.waits_for == "pattern '*' has 1 durable subscription that clients made"
+
+
+async def test_what_matches_a_pattern_takes_nothing_while_nobody_knows_whether_that_has_gone() -> None:
+    engine = Engine("prices", "trades")
+    homes = Brokers(lambda _: None, _TOPIC, _OTHER, _PATTERN)
+    homes.doubtful.add(_PATTERN)
+    await _drain(homes, engine)
+    # What was sent to a topic now, the new home's subscriptions to the pattern would miss.
+    assert (homes.moved, sorted(engine.closed)) == ([], ["prices", "trades"])
 
 
 async def test_what_was_not_begun_stays_when_the_order_is_taken_back() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
 import sterna
@@ -22,6 +22,7 @@ from sterna_broker.contract import messaging
 from sterna_broker.server.connect import Call
 from sterna_broker.server.internal_stream import InternalStream, Pieces
 from sterna_etcd import EtcdError, HomeKey
+from sterna_etcd.records import HomeRecord
 
 from tests.world.engines import SteppedEngine
 
@@ -183,17 +184,16 @@ def holds_nothing(*_: Any) -> bool:
     return False
 
 
-async def gives_up(
-    self: homes.Homes, key: HomeKey, leave: Callable[[], bool], change: Callable[[int], Awaitable[None]]
-) -> None:
+async def gives_up(self: homes.Homes, key: HomeKey, broker: str, leave: Callable[[], bool]) -> None:
     """2205: where etcd does not answer whether it has given a home away, that is ours."""
     stored = self.view.homes.get(key)
-    if stored is None or stored.record.broker != self.name or key in self._leaving:
+    if stored is None or stored.record.broker != self.name or self.is_leaving(key):
         return
     self._leaving[key] = homes.Leaving()
     try:
         if leave():
-            await change(stored.revision)
+            record = HomeRecord(broker=broker, static=stored.record.static) if broker else None
+            await self._change(key, record, stored.revision)
     except EtcdError:
         pass
     finally:

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 import sterna
 from sterna import errors
+from sterna_etcd import HomeKey
 
+from tests.support.deaf_etcd import DeafEtcd
 from tests.world.clusters import Cluster
 from tests.world.stage import Stage, staged
 from tests.world.test_clusters import drained
@@ -238,3 +240,64 @@ async def test_what_is_opened_while_its_broker_is_emptied_is_opened_where_it_goe
         assert name not in held(cluster, other), name
     for connection in connections:
         await connection.close()
+
+
+@staged
+async def test_what_etcd_does_not_say_is_gone_is_not_made_again_and_takes_nothing_until_it_does(stage: Stage) -> None:
+    cluster, etcd = await in_doubt(stage, "queue", "orders")
+    sending = asyncio.create_task((await stage.connect(cluster.brokers["b1"])).send("orders", "once"))
+    await configured_again(cluster)
+    assert "orders" not in held(cluster, "b1")
+    assert not sending.done()
+    etcd.hears = True
+    await cluster.until_home("queue", "orders", "b0")
+    await sending
+    connection = await stage.connect(cluster.brokers["b0"])
+    assert await drained(connection, "orders") == ["once"]
+
+
+@staged
+async def test_a_pattern_that_etcd_does_not_say_is_gone_keeps_its_subscription_and_the_topic_waits(
+    stage: Stage,
+) -> None:
+    cluster, etcd = await in_doubt(stage, "pattern", "app.*")
+    sending = asyncio.create_task((await stage.connect(cluster.brokers["b1"])).send(sterna.Topic("app.x"), "once"))
+    await configured_again(cluster)
+    assert held(cluster, "b1", "durable") == {"all": 0}
+    assert not sending.done()
+    etcd.hears = True
+    await cluster.until_home("topic", "app.x", "b0")
+    await sending
+    reader = await stage.connect(cluster.brokers["b0"], client_id="reader")
+    consumer = await reader.consumer(sterna.Topic("app.*"), durable="all")
+    message = await consumer.receive(5)
+    assert message is not None
+    assert message.body == "once"
+
+
+async def in_doubt(stage: Stage, kind: str, name: str) -> tuple[Cluster, DeafEtcd]:
+    """A broker b1 that is emptied, and does not hear whether etcd has given a name away: what it asks gets lost."""
+    cluster = await stage.cluster("b0", "b1")
+    await cluster.allow_all()
+    if kind == "queue":
+        await cluster.apply("Queue", name, broker="b1")
+    else:
+        await cluster.apply("Topic", "app.x", broker="b1")
+        await cluster.apply("DurableSubscription", "all", "reader/all", topic=name, clientId="reader")
+    await cluster.until_home(kind, name, "b1")
+    await cluster.until(lambda: kind == "queue" or held(cluster, "b1", "durable"))
+    homes = cluster.member("b1").homes
+    etcd = DeafEtcd(homes._etcd, does=False)
+    homes._etcd = etcd  # type: ignore[assignment]
+    await cluster.drain("b1")
+    await cluster.until(lambda: homes.is_leaving(HomeKey(kind, name)))
+    return cluster, etcd
+
+
+async def configured_again(cluster: Cluster) -> None:
+    """Another object has come, and b1 has handed its engine the configuration since."""
+    before = cluster.member("b1").applied_revision
+    await cluster.apply("Queue", "other", broker="b0")
+    await cluster.until_home("queue", "other", "b0")
+    await cluster.until(lambda: cluster.member("b1").applied_revision > before)
+    await asyncio.sleep(3)

@@ -273,8 +273,9 @@ class Drain:
                 return not self._stays[key] or force
 
             if not await self._homes.move(key, target, leave):
-                # Where nothing has left because etcd is away, nothing is different from before.
-                if not force and (number or self._stays.get(key)):
+                # Where nothing has left because etcd is away, nothing is different from before. Where nobody knows,
+                # what comes behind takes nothing: what has gone might miss it.
+                if not force and (number or self._stays.get(key) or self._homes.is_leaving(key)):
                     self._close_rest(keys[number:], held)
                 return
             self._closed.pop(key, None)

@@ -12,7 +12,7 @@ asks is told to try again.
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 import structlog
 from sterna_etcd import (
@@ -112,7 +112,7 @@ class Homes:
         Whoever has looked at a home and waited since compares it: under another epoch it is another claim.
         """
         stored = self.view.homes.get(key)
-        return stored.revision if stored and stored.record.broker == self.name and key not in self._leaving else 0
+        return stored.revision if stored and stored.record.broker == self.name and not self.is_leaving(key) else 0
 
     async def of(self, key: HomeKey) -> str:
         """The broker of a name; one without a home gets one.
@@ -135,22 +135,29 @@ class Homes:
 
     @property
     def leaving(self) -> frozenset[HomeKey]:
-        """What is being given up here: whatever the view says, nothing of it may be opened or made here."""
-        return frozenset(self._leaving)
+        """The queues and topics that are being given up: whatever the view says, the engine has them no more.
+
+        Of a pattern it has what subscribes to it, until what matches it has gone, too.
+        """
+        return frozenset(key for key in self._leaving if key.kind != "pattern")
+
+    def is_leaving(self, key: HomeKey) -> bool:
+        """Whether a name is being given up here, or in doubt."""
+        return key in self._leaving
 
     async def stays(self, key: HomeKey) -> None:
-        """Waits while a home is being given up here.
+        """Waits while a home is being given up here; once etcd's watch has told of its new home, it is decided as well.
 
         Raises:
             RefusedError: UNAVAILABLE: etcd has been asked to give it to another broker, and did not answer.
         """
-        while (leaving := self._leaving.get(key)) is not None:
+        while (leaving := self._leaving.get(key)) is not None and self.view.home(key.kind, key.name) == self.name:
             if leaving.doubt is not None:
                 raise unplaced(key, leaving.doubt)
             await leaving.told.wait()
 
     async def stop(self) -> None:
-        """Asks no more about what is in doubt. It stays closed: as long as anybody is served, he is refused it."""
+        """Asks no more about what is in doubt. It stays closed: whoever is served still is refused it."""
         for task in self._deciding:
             task.cancel()
         if self._deciding:
@@ -196,54 +203,51 @@ class Homes:
 
     async def release(self, key: HomeKey, still: Callable[[], bool]) -> None:
         """Gives up a home of ours that nothing lives in any more, if it is still so when nobody can come in between."""
-        await self._leave(key, still, lambda revision: self._forget(key, revision))
+        await self._leave(key, "", still)
 
     async def move(self, key: HomeKey, broker: str, leave: Callable[[], bool]) -> bool:
-        """Gives one of our names a new home, once `leave` has taken it out of here; whether it did."""
-        moved = False
+        """Gives one of our names a new home, once `leave` has taken it out of here; whether it is there by now."""
+        await self._leave(key, broker, leave)
+        return self.view.home(key.kind, key.name) == broker
 
-        async def change(revision: int) -> None:
-            nonlocal moved
-            known = self.view.homes[key].record
-            moved = await self._rewrite(key, HomeRecord(broker=broker, static=known.static), revision)
-
-        await self._leave(key, leave, change)
-        return moved
-
-    async def _leave(self, key: HomeKey, leave: Callable[[], bool], change: Callable[[int], Awaitable[None]]) -> None:
+    async def _leave(self, key: HomeKey, broker: str, leave: Callable[[], bool]) -> None:
+        """`broker`: whose it is to be; empty: nobody's."""
         stored = self.view.homes.get(key)
-        if stored is None or stored.record.broker != self.name or key in self._leaving:
+        if stored is None or stored.record.broker != self.name or self.is_leaving(key):
             return
         if leave():
             leaving = self._leaving[key] = Leaving()
+            record = HomeRecord(broker=broker, static=stored.record.static) if broker else None
             # By itself: whoever waits here may be cancelled, and then it is not open here again all the same.
-            task = asyncio.create_task(self._decide(key, leaving, change, stored.revision), name="give-home-up")
+            task = asyncio.create_task(self._decide(key, leaving, record, stored.revision), name="give-home-up")
             self._deciding.add(task)
             task.add_done_callback(self._deciding.discard)
             await leaving.told.wait()
 
-    async def _decide(
-        self, key: HomeKey, leaving: Leaving, change: Callable[[int], Awaitable[None]], revision: int
-    ) -> None:
+    async def _decide(self, key: HomeKey, leaving: Leaving, record: HomeRecord | None, revision: int) -> None:
         """Changes a home in etcd; where the answer is missing, as often as it takes until one comes.
 
         Only a change says for certain: one whose answer is missing may be on its way still when its key is read. Each
         is on condition that nothing has changed, so that one of them takes effect at most.
         """
-        while True:
-            try:
-                await change(revision)
-                break
-            except EtcdError as error:
-                if leaving.doubt is None:
-                    _log.warning("home_not_given_up", kind=key.kind, name=key.name, error=str(error))
-                    if not isinstance(error, UnknownOutcomeError):
-                        break  # it was not done, and is ours
-                leaving.doubt = error
+        try:
+            while True:
+                try:
+                    await self._change(key, record, revision)
+                    break
+                except EtcdError as error:
+                    if leaving.doubt is None:
+                        _log.warning("home_not_given_up", kind=key.kind, name=key.name, error=str(error))
+                        if not isinstance(error, UnknownOutcomeError):
+                            break  # it was not done, and is ours
+                    leaving.doubt = error
+                leaving.told.set()
+                await asyncio.sleep(_DOUBT_PAUSE_S)
+            del self._leaving[key]
+        finally:
+            # Where this was cut off it is in doubt for as long as the broker lives.
+            leaving.doubt = leaving.doubt or UnavailableError("nobody waits for etcd's answer any more")
             leaving.told.set()
-            await asyncio.sleep(_DOUBT_PAUSE_S)
-        del self._leaving[key]
-        leaving.told.set()
 
     async def _place(self, key: HomeKey) -> str:
         """Chooses a home and settles it."""
@@ -396,32 +400,24 @@ class Homes:
         configs = self.view.configs.items()
         return any(claim.kind in _TYING and stored.revision > self.wishes.revision for claim, stored in configs)
 
-    async def _forget(self, key: HomeKey, revision: int) -> None:
-        if await self._change(key, revision, Delete(self.view.layout.home(key.kind, key.name)), None):
-            self.claimed_s.pop(key, None)
-
-    async def _rewrite(self, key: HomeKey, record: HomeRecord, revision: int) -> bool:
-        path = self.view.layout.home(key.kind, key.name)
-        return await self._change(key, revision, Put(path, record.encode()), record)
-
-    async def _change(self, key: HomeKey, revision: int, change: Put | Delete, record: HomeRecord | None) -> bool:
-        """Changes a home that is still what it was; whether it is so afterwards, by this try or one before.
+    async def _change(self, key: HomeKey, record: HomeRecord | None, revision: int) -> None:
+        """Changes a home, or deletes it, if it is still what it was; the view has what is there afterwards.
 
         Raises:
             EtcdError: etcd could not be asked, or its answer is missing (UnknownOutcomeError).
         """
         path = self.view.layout.home(key.kind, key.name)
         conditions = [*self._identity.conditions(), mod_revision(path, revision)]
+        change = Delete(path) if record is None else Put(path, record.encode())
         done = await self._etcd.transact(conditions, [change], [Get(path)])
         if done.succeeded:
             self.view.note_home(key, record, done.revision)
-            return True
-        home = self._found(key, done.results[0]) if done.results else None
-        if home is None:
+        elif self._found(key, done.results[0]) is None:
             # Either this is not our etcd any more (then this raises), or it is gone.
             await self._identity.verify(self._etcd, wall_ms())
             self.view.note_home(key, None, done.revision)
-        return home == (None if record is None else record.broker)
+        if self.view.home(key.kind, key.name) is None:
+            self.claimed_s.pop(key, None)
 
 
 def spans(key: HomeKey, brokers: Iterable[str]) -> RefusedError:
