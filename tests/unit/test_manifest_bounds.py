@@ -1,7 +1,7 @@
 """Mistakes in stores and in the limits of a broker: each is refused with its line, and nothing of the file is taken."""
 
 import pytest
-from sterna_resources.reading import read_text
+from sterna_resources import ManifestError, read_text
 
 HEAD = "apiVersion: sterna.dev/v1alpha1\n"
 GOOD = HEAD + "kind: Queue\nmetadata: {name: orders}\n---\n"
@@ -35,30 +35,25 @@ LIMITS = [
 ]
 
 
-def _fault(kind: str, spec: str) -> str:
-    with pytest.raises(Exception) as caught:
+def _is_refused(kind: str, spec: str, said: str) -> None:
+    with pytest.raises(ManifestError) as caught:
         read_text(GOOD + HEAD + f"kind: {kind}\nmetadata: {{name: m}}\nspec: {spec}\n", "f.yaml")
-    return str(caught.value)
+    assert "f.yaml:8:" in str(caught.value)
+    assert said in str(caught.value)
 
 
 @pytest.mark.covers("EMS-ADMIN-E20")
 @pytest.mark.parametrize(("spec", "said"), STORES)
 def test_a_store_with_a_mistake_is_refused_with_its_line(spec: str, said: str) -> None:
-    fault = _fault("Store", spec)
-    assert "f.yaml:8:" in fault
-    assert said in fault
+    _is_refused("Store", spec, said)
 
 
 @pytest.mark.covers("EMS-ADMIN-E12")
 @pytest.mark.parametrize(("spec", "field"), LIMITS)
 def test_a_limit_that_is_none_is_refused_with_its_line_and_not_set_to_another(spec: str, field: str) -> None:
-    fault = _fault("Broker", spec)
-    assert "f.yaml:8:" in fault
-    assert field in fault
+    _is_refused("Broker", spec, field)
 
 
 @pytest.mark.covers("EMS-ADMIN-E12")
 def test_a_message_that_fits_no_segment_is_refused() -> None:
-    fault = _fault("Broker", "{limits: {messageBytes: 1048576}, log: {segmentBytes: 1048576}}")
-    assert "f.yaml:8:" in fault
-    assert "messageBytes" in fault
+    _is_refused("Broker", "{limits: {messageBytes: 1048576}, log: {segmentBytes: 1048576}}", "messageBytes")

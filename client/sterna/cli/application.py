@@ -27,10 +27,10 @@ from sterna.cli.commands import (
     snapshot,
     snapshot_create,
 )
-from sterna.cli.exits import CommandError, Exit, PartlyDoneError, complain, describe, exit_code_of
+from sterna.cli.exits import CommandError, Exit, PartlyDoneError, complain, describe, exit_code_of, is_unreachable
 from sterna.cli.running import Terminated
 from sterna.cli.servers import with_server
-from sterna.errors import ConnectionLostError, SternaError, UnreachableError
+from sterna.errors import SternaError
 
 EXIT_CODES = (
     "Exit codes: 0 ok, 1 error, 2 usage, 3 partly done, 4 not found, 5 denied, 6 unreachable. "
@@ -124,7 +124,7 @@ def _code_of(error: BaseException) -> int:
 
 def _refused(error: SternaError) -> int:
     about = f"{error.subject}: " if error.subject and error.subject not in error.cause else ""
-    if isinstance(error, UnreachableError | ConnectionLostError):
+    if is_unreachable(type(error)):
         complain(describe("error UNREACHABLE", about + error.cause, error.remedy))
         return Exit.UNREACHABLE
     complain(describe(f"error {error.code.name}", about + error.cause, error.remedy))

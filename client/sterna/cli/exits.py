@@ -7,6 +7,8 @@ what went wrong (code, cause, remedy) to stderr and exits with the number that f
 import enum
 import sys
 
+from sterna.errors import ConnectionLostError, SternaError, UnreachableError
+
 
 class Exit(enum.IntEnum):
     """What the exit code of `sterna` means."""
@@ -78,6 +80,11 @@ def usage(message: str, remedy: str = "") -> CommandError:
 def exit_code_of(code: str) -> Exit:
     """The exit code for a broker's error code, by name."""
     return _EXIT_BY_CODE.get(code, Exit.ERROR)
+
+
+def is_unreachable(kind: type[SternaError]) -> bool:
+    """Whether an error of the SDK means that no broker was reached, whatever its code: it ends in UNREACHABLE."""
+    return issubclass(kind, UnreachableError | ConnectionLostError)
 
 
 def describe(title: str, message: str, remedy: str = "", cause: BaseException | None = None) -> str:

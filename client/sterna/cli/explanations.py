@@ -51,7 +51,7 @@ CODES: dict[str, Explanation] = {
         (
             "An element is empty, or a character stands there that none may have.",
             "A pattern (`*`, `>`) stands where one destination must be named.",
-            "The name is longer than 255 characters, or begins with a prefix that the broker keeps to itself.",
+            "The name is longer than 249 characters (a subscription's: 255), or has a prefix of the broker's own.",
         ),
         ("Correct the name as the message says; docs/concepts.md has the rules.",),
     ),
@@ -114,8 +114,11 @@ CODES: dict[str, Explanation] = {
     ),
     "PERMISSION_DENIED": Explanation(
         "The broker knows who this is, and refuses.",
-        ("The user has no right to what was asked for.",),
-        ("Ask an administrator for the permission that is named.",),
+        (
+            "A stream joins a connection by its token, and comes from another user than that connection.",
+            "Rights by destination do not exist yet: whoever is let in may use them all.",
+        ),
+        ("Connect as the user who opened the connection.",),
     ),
     "NO_SUCH_DESTINATION": Explanation(
         "The destination does not exist, and no wildcard entry of the broker lets it be created.",
@@ -221,7 +224,7 @@ CODES: dict[str, Explanation] = {
         ("The volume is full, or smaller than what consumers leave lying.",),
         (
             "Consume or purge: what is acknowledged frees its space.",
-            "Enlarge the volume; /readyz and /metrics say how much is left.",
+            "Enlarge the volume; /metrics says how much is left (`sterna_log_free_bytes`).",
         ),
     ),
     "STORE_FAILED": Explanation(

@@ -8,7 +8,7 @@ import typer
 
 from sterna import errors
 from sterna.cli import options
-from sterna.cli.exits import Exit, exit_code_of, usage
+from sterna.cli.exits import Exit, exit_code_of, is_unreachable, usage
 from sterna.cli.explanations import CLASSES, CODES, Explanation
 from sterna.cli.output import Column, Format, print_rows
 
@@ -52,7 +52,7 @@ def row(name: str) -> dict[str, Any]:
 
 
 def _exit_code(name: str, kind: type[errors.SternaError]) -> Exit:
-    if issubclass(kind, errors.UnreachableError | errors.ConnectionLostError):
+    if is_unreachable(kind):
         return Exit.UNREACHABLE
     return exit_code_of(name if name in CODES else kind.default_code.name)
 
