@@ -25,6 +25,7 @@ from sterna_broker.cluster.claims import claim_of
 from sterna_broker.cluster.configuration import ClusterConfiguration
 from sterna_broker.cluster.member import Member
 from sterna_broker.configuration.applied import AppliedFolder
+from sterna_broker.configuration.catching_up import CatchingUp
 from sterna_broker.configuration.live import LiveConfiguration
 from sterna_broker.configuration.objects import Entry
 from sterna_broker.configuration.source import DefaultSource, FolderSource, Source
@@ -74,6 +75,7 @@ class _Parts:
     statistics: StatisticsSource
     losses: Losses
     kept: Kept
+    catching_up: CatchingUp
 
 
 @dataclass(frozen=True)
@@ -238,13 +240,29 @@ class Node:
             tls=gate.tls,
             reflects=self.options.reflection,
         )
-        losses = Losses(pump, kept.tell)
-        self._parts = _Parts(
-            engine, gate, pump, connect, sending, receiving, cuts, services, listener, monitor, statistics, losses, kept
+        self._parts = parts = _Parts(
+            engine,
+            gate,
+            pump,
+            connect,
+            sending,
+            receiving,
+            cuts,
+            services,
+            listener,
+            monitor,
+            statistics,
+            losses=Losses(pump, kept.tell),
+            kept=kept,
+            catching_up=CatchingUp(self.live, pump.touch),
         )
         pump.start()
-        losses.start()
-        kept.start()
+        parts.losses.start()
+        parts.kept.start()
+        parts.catching_up.start()
+        if self.member is None:
+            # A member is given what is its own once it knows the cluster.
+            await self.live.has_room()
         if self.member is not None and isinstance(self.live, ClusterConfiguration):
             self.member.attach(pump, self.live)
             self.member.unready = lambda: self.readiness().reasons
@@ -321,6 +339,7 @@ class Node:
         await self.live.reload()
         if self._parts is not None:
             self._parts.pump.touch()
+            await self.live.has_room()
 
     async def stop(self) -> None:
         """Drains and ends. What is confirmed is on disk."""
@@ -358,6 +377,7 @@ class Node:
         if parts is not None:
             parts.losses.stop()
             parts.kept.stop()
+            parts.catching_up.stop()
             parts.receiving.stop()
             parts.sending.stop()
             await parts.connect.stop()

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
+import pytest
 import sterna
 import sterna.admin
+from sterna_broker.configuration.live import LiveConfiguration
 from sterna_etcd import Claim
 from sterna_etcd.records import ObjectStatus
 
 from tests.running import ANYTHING, manifest
+from tests.world.brokers import Broker
 from tests.world.clusters import LAYOUT, Cluster
 from tests.world.stage import Stage, staged
 from tests.world.test_clusters import drained
@@ -72,8 +76,7 @@ async def test_a_bridge_that_dangles_shows_in_status_readiness_and_metrics_until
 @staged
 async def test_the_target_of_a_bridge_that_is_deleted_while_the_log_makes_room_is_made_again(stage: Stage) -> None:
     """Refused for now it is asked for again: till then all that is sent to the bridge's source would be refused."""
-    over = manifest("Bridge", "over", "source: {queue: orders}, targets: [{queue: copies}]")
-    broker = await stage.broker(config=stage.manifests(*ANYTHING, over))
+    broker = await stage.broker(config=stage.manifests(*ANYTHING, OVER))
     assert broker.node is not None
     connection = await stage.connect(broker)
     await connection.send("orders", "before")
@@ -93,6 +96,84 @@ async def test_the_target_of_a_bridge_that_is_deleted_while_the_log_makes_room_i
     assert refusals == 0
     await connection.send("orders", "after")
     assert await drained(connection, "copies") == ["after"]
+    await connection.close()
+
+
+def _without_room(configure: Callable[[str], str], times: int) -> Callable[[str], str]:
+    """What hands over to an engine whose log has no room for the queue "copies" so many times."""
+    error = {"code": "STORE_FULL", "subject": "disk", "message": "no space.", "remedy": "", "retryable": True}
+    left = times
+
+    def hand_over(text: str) -> str:
+        nonlocal left
+        given = json.loads(text)
+        if left == 0 or "copies" not in [row["name"] for row in given.get("queues", [])]:
+            return configure(text)
+        left -= 1
+        given["queues"] = [row for row in given["queues"] if row["name"] != "copies"]
+        answer = json.loads(configure(json.dumps(given)))
+        answer["refused"] = [*answer.get("refused", []), {"kind": "queue", "name": "copies", "error": error}]
+        return json.dumps(answer)
+
+    return hand_over
+
+
+OVER = manifest("Bridge", "over", "source: {queue: orders}, targets: [{queue: copies}]")
+
+
+@staged
+async def test_a_broker_that_starts_while_its_log_makes_room_serves_once_all_is_there_that_is_described(
+    stage: Stage,
+) -> None:
+    connect = LiveConfiguration.connect
+
+    def refusing(
+        self: LiveConfiguration, configure: Callable[[str], str], reconfigure: Callable[[str], str] | None = None
+    ) -> None:
+        connect(self, _without_room(configure, 1), reconfigure)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(LiveConfiguration, "connect", refusing)
+        broker = await stage.broker(config=stage.manifests(*ANYTHING, OVER))
+    connection = await stage.connect(broker)
+    await connection.send("orders", "x")
+    assert await drained(connection, "copies") == ["x"]
+    await connection.close()
+
+
+async def _reloaded_without_room(stage: Stage, times: int) -> Broker:
+    """A broker that has read "copies" and a bridge to it, for which its log had no room so many times."""
+    folder = stage.manifests(*ANYTHING)
+    broker = await stage.broker(config=folder)
+    assert broker.node is not None
+    handover: Any = broker.node.live._handover
+    handover._reconfigure = _without_room(handover._reconfigure, times)
+    (folder / "all.yaml").write_text("---\n".join([*ANYTHING, OVER]))
+    await broker.node.reload()
+    return broker
+
+
+@staged
+async def test_a_reload_waits_until_the_log_has_room_for_what_it_describes(stage: Stage) -> None:
+    broker = await _reloaded_without_room(stage, 3)
+    connection = await stage.connect(broker)
+    await connection.send("orders", "x")
+    assert await drained(connection, "copies") == ["x"]
+    await connection.close()
+
+
+@staged
+async def test_what_the_log_has_no_room_for_in_a_while_is_asked_for_on_and_on(stage: Stage) -> None:
+    broker = await _reloaded_without_room(stage, 12)
+    assert broker.node is not None
+    live = broker.node.live
+    assert live.lacks_room
+    connection = await stage.connect(broker)
+    with pytest.raises(sterna.errors.NoSuchDestinationError):
+        await connection.send("orders", "too early")
+    await stage.until(lambda: not live.lacks_room)
+    await connection.send("orders", "x")
+    assert await drained(connection, "copies") == ["x"]
     await connection.close()
 
 

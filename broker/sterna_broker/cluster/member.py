@@ -57,8 +57,9 @@ _PAUSE_EVERY = 250
 class EngineConfiguration(Protocol):
     """The broker's live configuration: the one way to the engine's."""
 
-    lacks_room: bool
-    """Something of it is not made so, since the log had no room for that."""
+    @property
+    def lacks_room(self) -> bool:
+        """Something of it is not made so, since the log had no room for that."""
 
     async def hand_over(self, objects: ObjectSet, before: Callable[[], None]) -> list[dict[str, Any]] | None:
         """Makes it so; what is refused of it, as rows with kind, name and error. None: it is so already."""

@@ -7,6 +7,7 @@ the outcome of the one before. While a change is being kept, requests are answer
 """
 
 import asyncio
+import contextlib
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -36,6 +37,9 @@ ENGINE_WORDS = {"Queue": "queue", "Topic": "topic", "DurableSubscription": "dura
 
 _OWED_TOLD_MAX = 5
 
+#: How long a start and a change wait for the engine's log to have room for what is described.
+ROOM_S = 2.0
+
 NOT_APPLIED = "not applied: another document of the same call is refused"
 
 
@@ -62,8 +66,10 @@ class LiveConfiguration:
         self._selector_check = selector_check
         self._below = ObjectSet()
         self._handover: Handover | None = None
-        #: The engine's log had no room for something of what it was last given; mostly it is being prepared.
-        self.lacks_room = False
+        #: Called when the engine's log had no room for something.
+        self.on_lack: Callable[[], None] = lambda: None
+        self._has_room = asyncio.Event()
+        self._has_room.set()
         self._told: set[tuple[str, str, str]] = set()
         self._changing = asyncio.Lock()
         # What was refused, and stands on disk still, with what stood there before it.
@@ -85,6 +91,20 @@ class LiveConfiguration:
         """
         self._handover = Handover(configure, reconfigure)
         self._hand_over(self._handover.prepare(self._local_objects()))
+
+    @property
+    def lacks_room(self) -> bool:
+        """The engine's log had no room for something of what it was last given; mostly it is being prepared."""
+        return not self._has_room.is_set()
+
+    async def has_room(self, within_s: float = ROOM_S) -> None:
+        """Waits, for a while, until the engine has taken what its log had no room for.
+
+        Until then what is described is missing there, and what is sent to the source of a bridge to it is refused.
+        """
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                await self._has_room.wait()
 
     @property
     def dangling_bridges(self) -> dict[str, list[str]]:
@@ -298,7 +318,11 @@ class LiveConfiguration:
             return []
         refused: list[dict[str, Any]] = self._handover.give(prepared).get("refused", [])
         self._tell(refused)
-        self.lacks_room = any(row["error"]["code"] == "STORE_FULL" for row in refused)
+        if any(row["error"]["code"] == "STORE_FULL" for row in refused):
+            self._has_room.clear()
+            self.on_lack()
+        else:
+            self._has_room.set()
         return refused
 
     def _tell(self, refused: list[dict[str, Any]]) -> None:

@@ -29,10 +29,6 @@ from sterna_broker.whole import to_its_end
 
 _log = structlog.get_logger(part="admin")
 
-#: How often and how long a deletion waits for room in the log, which is mostly being prepared.
-_CATCHING_UP_TRIES = 20
-_CATCHING_UP_S = 2.0
-
 _CHANGES = {
     "unchanged": admin.Applied.UNCHANGED,
     "created": admin.Applied.CREATED,
@@ -120,17 +116,8 @@ class Administration:
             # Where a bridge leads to it, it is to be there all the same.
             await self._live.restore()
             self._pump.touch()
-        await self._catch_up()
+        await self._live.has_room()
         return held
-
-    async def _catch_up(self) -> None:
-        """Has the engine take what its log had no room for: where bridges lead to that, their sources refuse."""
-        for _ in range(_CATCHING_UP_TRIES):
-            if not self._live.lacks_room:
-                return
-            await asyncio.sleep(_CATCHING_UP_S / _CATCHING_UP_TRIES)
-            await self._live.restore()
-            self._pump.touch()
 
     async def purge(self, request: admin.PurgeRequest) -> admin.PurgeResponse:
         """Drops all messages of a queue, of a topic's subscriptions, or of a durable subscription."""
