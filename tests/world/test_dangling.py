@@ -178,6 +178,27 @@ async def test_what_the_log_has_no_room_for_in_a_while_is_asked_for_on_and_on(st
 
 
 @staged
+async def test_a_bridge_whose_target_the_log_has_no_room_for_is_applied_once_it_has_or_refused(stage: Stage) -> None:
+    """Taken without its target it would have all refused that is sent to its source."""
+    broker = await stage.broker(config=stage.manifests(*ANYTHING))
+    assert broker.node is not None
+    handover: Any = broker.node.live._handover
+    reconfigure = handover._reconfigure
+    connection = await stage.connect(broker)
+    async with sterna.admin.connect(f"sterna://{broker.address}") as admin:
+        handover._reconfigure = _without_room(reconfigure, 1_000)
+        [refused] = await admin.apply(OVER)
+        assert (refused.change, refused.error and refused.error.code) == ("refused", sterna.errors.ErrorCode.STORE_FULL)
+        await connection.send("orders", "not copied")
+        handover._reconfigure = _without_room(reconfigure, 3)
+        [applied] = await admin.apply(OVER)
+        assert applied.change == "created"
+    await connection.send("orders", "x")
+    assert await drained(connection, "copies") == ["x"]
+    await connection.close()
+
+
+@staged
 async def test_what_the_log_of_a_member_had_no_room_for_is_asked_for_again_without_another_change(stage: Stage) -> None:
     cluster = await stage.cluster("b0")
     node = cluster.brokers["b0"].node

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import structlog
+from sterna_resources.bridge import Bridge
 from sterna_resources.destination import DestinationResource
 from sterna_resources.durable_subscription import DurableSubscription
 from sterna_resources.problems import ManifestError, Problem
@@ -39,6 +40,7 @@ _OWED_TOLD_MAX = 5
 
 #: How long a start and a change wait for the engine's log to have room for what is described.
 ROOM_S = 2.0
+_ROOM_TRIES = 20
 
 NOT_APPLIED = "not applied: another document of the same call is refused"
 
@@ -271,9 +273,8 @@ class LiveConfiguration:
             # A rename may have happened all the same, and would hold from the next start on.
             await asyncio.to_thread(self._undo, records, former)
             raise
-        concerned = {(ENGINE_WORDS.get(key[0]), _engine_name(objects.entries.get(key))) for key in _keys(records)}
         try:
-            refused = [row for row in self._hand_over(prepared) if (row["kind"], row["name"]) in concerned]
+            refused = await self._refused(objects, _keys(records), prepared)
         except BaseException:
             await asyncio.to_thread(self._undo, records, former)
             raise
@@ -285,6 +286,23 @@ class LiveConfiguration:
         await asyncio.to_thread(self._applied.confirm)
         _log.info("configuration_changed", actor=actor, objects=[f"{kind} {name}" for kind, name in _keys(records)])
         return []
+
+    async def _refused(self, objects: ObjectSet, keys: list[Key], prepared: Prepared | None) -> list[dict[str, Any]]:
+        """Hands over; what the engine refuses of the objects with these keys, after trying again while room is made."""
+        concerned = _names_in_the_engine(objects, keys)
+
+        def hand_over() -> list[dict[str, Any]]:
+            rows = self._hand_over(prepared)
+            return [row | own for row in rows for own in concerned.get((row["kind"], row["name"]), ())]
+
+        refused = hand_over()
+        for _ in range(_ROOM_TRIES):
+            if not refused or any(row["error"]["code"] != "STORE_FULL" for row in refused):
+                break
+            await asyncio.sleep(ROOM_S / _ROOM_TRIES)
+            prepared = await self._prepare(objects)
+            refused = hand_over()
+        return refused
 
     def _undo(self, records: list[Record], former: dict[Key, Record]) -> None:
         """As a whole. What cannot be undone now is undone before anything else is changed, and told until then."""
@@ -401,6 +419,26 @@ def _engine_name(entry: Entry | None) -> str | None:
         return None
     resource = entry.resource
     return resource.subscription_name if isinstance(resource, DurableSubscription) else resource.subject
+
+
+def _names_in_the_engine(objects: ObjectSet, keys: list[Key]) -> dict[tuple[str, str], list[dict[str, Any]]]:
+    """By the engine's word and name, which of these objects are not so when that is refused, as parts of a row.
+
+    A bridge is none while a target of its is missing: all that is sent to its source would be refused.
+    """
+    found: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for key in keys:
+        entry = objects.entries.get(key)
+        name = _engine_name(entry)
+        if entry is None or name is None:
+            continue
+        own = {"kind": ENGINE_WORDS.get(key[0]), "name": name}
+        if isinstance(entry.resource, Bridge):
+            for target in entry.resource.spec.targets:
+                found.setdefault(target.destination, []).append(own)
+        elif own["kind"] is not None:
+            found.setdefault((own["kind"], name), []).append(own)
+    return found
 
 
 def _note_refusals(outcomes: list[Outcome], refused: list[dict[str, Any]]) -> None:
