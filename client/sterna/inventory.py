@@ -129,6 +129,9 @@ class ConnectionInfo:
     unacknowledged_messages: int
     published_total: int
     delivered_total: int
+    uncommitted_messages: int
+    """Sent in transactions that it has not ended."""
+    uncommitted_bytes: int
 
 
 @dataclass(frozen=True, slots=True)

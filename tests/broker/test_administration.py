@@ -6,6 +6,7 @@ from typing import Any
 import aiohttp
 import grpc
 import pytest
+import sterna
 from sterna._proto.sterna.v1 import admin_pb2 as admin
 from sterna._proto.sterna.v1 import message_pb2 as messages
 from sterna._proto.sterna.v1 import messaging_pb2 as messaging
@@ -327,6 +328,39 @@ async def test_statistics_and_connections_say_what_is_going_on(node: Any, wire: 
     assert await eventually(client.call.done, what="the end of the stream")
     with pytest.raises(CallError, match="There is no connection"):
         await call(channel, "Admin/CloseConnection", id=connection.id)
+
+
+@pytest.mark.covers("EMS-TX-B07")
+async def test_a_connection_says_what_waits_in_its_transactions(node: Any, channel_to: Any) -> None:
+    """What is sent, of all its sessions, until it is committed or rolled back; large bodies as large as they are."""
+    running = await node()
+    channel = channel_to(running)
+
+    async def uncommitted() -> tuple[int, int]:
+        [connection] = (await call(channel, "Admin/ListConnections")).connections
+        return connection.uncommitted_messages, connection.uncommitted_bytes
+
+    async with sterna.connect(f"sterna://{running.messaging}") as connection:
+        one = await connection.session(transacted=True)
+        two = await connection.session(transacted=True)
+        await connection.send("plain", "x")
+        assert await uncommitted() == (0, 0)
+        for session, body in ((one, "x"), (one, "y"), (two, b"z" * 3_000_000)):
+            producer = await session.producer(sterna.Queue("orders"))
+            await producer.send(body)
+
+        # What is sent in a transaction has no answer of its own.
+        async def is_there() -> bool:
+            messages, size = await uncommitted()
+            return messages == 3 and 3_000_000 < size < 3_001_000
+
+        assert await eventually(is_there, what="all three")
+        await two.rollback()
+        messages, size = await uncommitted()
+        assert messages == 2
+        assert 0 < size < 1_000
+        await one.commit()
+        assert await uncommitted() == (0, 0)
 
 
 async def test_an_unknown_kind_is_refused_with_a_suggestion(node: Any, channel_to: Any) -> None:

@@ -11,6 +11,7 @@ use super::intake::{Handled, Outcome};
 use super::postponed;
 use super::producer::Confirmed;
 use super::tickets::Purpose;
+use super::transactions::Sent;
 use crate::log::Position;
 use crate::message::MessageView;
 use crate::proto::reply::Result as Answered;
@@ -34,6 +35,8 @@ struct Batch {
     noted: Option<(DestinationId, u64, u64)>,
     /// Why the first of them was not taken in, RELIABLE ones included.
     failed: Option<Refused>,
+    /// What waits for its transaction now.
+    sent: Sent,
 }
 
 /// Who publishes, as the state wants to know it.
@@ -102,17 +105,29 @@ impl Engine {
                 .is_none()
                 .then_some((destination, sender.incarnation, sender.again_below)),
             failed: None,
+            sent: Sent::default(),
         };
         for (sequence, bytes) in (frame.first_sequence..=last).zip(frame.messages()) {
             self.publish_one(&mut batch, &sender, destination, sequence, bytes);
         }
+        if let Some(connection) = self.connections.get_mut(&sender.connection) {
+            connection.published_total += frame.count;
+        }
+        self.conclude(id, key, frame, last, batch);
+        Ok(Outcome::AnswerCommitted(Answered::Done(proto::Done {})))
+    }
+
+    /// Says what became of a frame whose messages were all tried; `last` is the number of the last one.
+    fn conclude(&mut self, id: u64, key: u64, frame: &PublishFrame<'_>, last: u64, mut batch: Batch) {
         self.flush(&mut batch);
-        if let Some(producer) = self.producers.get_mut(&producer_key) {
+        if let Some(producer) = self.producers.get_mut(&batch.producer) {
             producer.next_sequence = producer.next_sequence.max(last.saturating_add(1));
             producer.postponed.taken(frame.first_sequence, last);
         }
-        if let Some(connection) = self.connections.get_mut(&sender.connection) {
-            connection.published_total += frame.count;
+        if batch.sent.messages > 0
+            && let Some(session) = self.sessions.get_mut(&key)
+        {
+            session.transactions.note_sent(frame.transaction, batch.sent);
         }
         if let Some(cause) = &batch.failed {
             self.doom(key, frame, cause);
@@ -120,7 +135,6 @@ impl Engine {
         if !batch.rejected.is_empty() {
             self.reject(id, key, frame, batch.rejected);
         }
-        Ok(Outcome::AnswerCommitted(Answered::Done(proto::Done {})))
     }
 
     /// Whether a destination takes a frame at present: it does not while it is closed, nor before what it refused then.
@@ -289,7 +303,12 @@ impl Engine {
             may_be_again: sequence < sender.again_below,
         };
         match self.state.publish(destination, &incoming) {
-            Ok(_) if reliable || sender.transaction.is_some() => self.settle(batch.producer, 1, size),
+            Ok(_) if sender.transaction.is_some() => {
+                batch.sent.messages += 1;
+                batch.sent.bytes += size + uploaded.len() as u64;
+                self.settle(batch.producer, 1, size);
+            }
+            Ok(_) if reliable => self.settle(batch.producer, 1, size),
             Ok(accepted) => {
                 let range = Confirmed {
                     first: sequence,

@@ -1,6 +1,7 @@
 //! Who is connected, for people.
 
 use super::engine::Engine;
+use super::transactions::Sent;
 
 /// One connection as the list of connections shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,6 +30,8 @@ pub struct ConnectionRow {
     pub consumers: usize,
     /// Delivered to it and not acknowledged.
     pub unacknowledged_messages: u64,
+    /// Sent in transactions that it has open.
+    pub uncommitted: Sent,
     /// Published since it connected.
     pub published_total: u64,
     /// Delivered since it connected.
@@ -57,6 +60,11 @@ impl Engine {
             .iter()
             .map(|(&id, connection)| {
                 let held = |key| self.sessions.get(key).map_or(0, |session| session.unacknowledged);
+                let sent = |key| {
+                    self.sessions
+                        .get(key)
+                        .map_or_else(Sent::default, |session| session.transactions.sent())
+                };
                 ConnectionRow {
                     id,
                     client_id: connection.identity.client_id.clone(),
@@ -70,6 +78,7 @@ impl Engine {
                     producers: connection.producers.len(),
                     consumers: connection.consumers.len(),
                     unacknowledged_messages: connection.sessions.values().map(held).sum(),
+                    uncommitted: connection.sessions.values().map(sent).sum(),
                     published_total: connection.published_total,
                     delivered_total: connection.delivered_total,
                 }

@@ -7,12 +7,33 @@
 
 use super::errors::{Refused, over_limit};
 use rustc_hash::FxHashMap;
+use std::iter::Sum;
+
+/// Messages that wait for their transaction.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Sent {
+    /// How many.
+    pub messages: u64,
+    /// Their bytes, uploaded bodies included.
+    pub bytes: u64,
+}
+
+impl Sum for Sent {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        all.fold(Self::default(), |sum, one| Self {
+            messages: sum.messages + one.messages,
+            bytes: sum.bytes + one.bytes,
+        })
+    }
+}
 
 /// A transaction that has not ended.
 #[derive(Debug, Default)]
 pub struct Transaction {
     /// Messages sent and acknowledged in it.
     pub messages: u64,
+    /// Messages sent in it and taken in, with their bytes.
+    pub sent: Sent,
     /// Why it cannot be committed any more.
     pub failed: Option<Refused>,
 }
@@ -53,13 +74,29 @@ impl Transactions {
     pub fn end(&mut self, number: u64) -> Option<Transaction> {
         self.open.remove(&number).or_else(|| {
             let failed = Some(self.overflow.clone()?);
-            Some(Transaction { messages: 0, failed })
+            Some(Transaction {
+                failed,
+                ..Transaction::default()
+            })
         })
     }
 
     /// Puts back what was taken out and not decided.
     pub fn go_on(&mut self, number: u64, transaction: Transaction) {
         self.open.insert(number, transaction);
+    }
+
+    /// What the transaction of this number, if it is known, has taken in more.
+    pub fn note_sent(&mut self, number: u64, sent: Sent) {
+        if let Some(transaction) = self.open.get_mut(&number) {
+            transaction.sent = [transaction.sent, sent].into_iter().sum();
+        }
+    }
+
+    /// What all that are open have taken in.
+    #[must_use]
+    pub fn sent(&self) -> Sent {
+        self.open.values().map(|open| open.sent).sum()
     }
 
     /// Takes all out, in the order of their numbers.

@@ -531,7 +531,9 @@ pub(super) fn connections(engine: &engine::Engine) -> String {
                 "id": row.id, "client_id": row.client_id, "user": row.user, "product": row.product, "host": row.host,
                 "peer": row.peer, "connected_ms": row.connected_ms, "streams": row.streams, "sessions": row.sessions,
                 "producers": row.producers, "consumers": row.consumers,
-                "unacknowledged_messages": row.unacknowledged_messages, "published_total": row.published_total,
+                "unacknowledged_messages": row.unacknowledged_messages,
+                "uncommitted_messages": row.uncommitted.messages, "uncommitted_bytes": row.uncommitted.bytes,
+                "published_total": row.published_total,
                 "delivered_total": row.delivered_total,
             })
         })

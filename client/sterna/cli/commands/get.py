@@ -75,7 +75,12 @@ _COLUMNS: dict[str, Sequence[Column]] = {
         ),
         *(Column("HOST", "host"), Column("PEER", "peer"), Column("SESSIONS", "sessions", "right")),
         *(Column("PRODUCERS", "producers", "right"), Column("CONSUMERS", "consumers", "right")),
-        *(Column("UNACKED", "unacknowledged_messages", "right"), Column("CONNECTED", _when("connected_ms"))),
+        *(
+            Column("UNACKED", "unacknowledged_messages", "right"),
+            Column("UNCOMMITTED", "uncommitted_messages", "right"),
+            Column("UNCOMMITTED BYTES", "uncommitted_bytes", "right"),
+            Column("CONNECTED", _when("connected_ms")),
+        ),
     ),
     "Statistics": (Column("WHAT", "what"), Column("VALUE", "value", "right")),
 }

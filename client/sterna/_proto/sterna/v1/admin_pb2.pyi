@@ -328,7 +328,7 @@ class ListConnectionsResponse(_message.Message):
     def __init__(self, connections: _Optional[_Iterable[_Union[Connection, _Mapping]]] = ...) -> None: ...
 
 class Connection(_message.Message):
-    __slots__ = ("id", "client_id", "user", "product", "host", "peer", "connected_ms", "streams", "sessions", "producers", "consumers", "unacknowledged_messages", "published_total", "delivered_total")
+    __slots__ = ("id", "client_id", "user", "product", "host", "peer", "connected_ms", "streams", "sessions", "producers", "consumers", "unacknowledged_messages", "published_total", "delivered_total", "uncommitted_messages", "uncommitted_bytes")
     ID_FIELD_NUMBER: _ClassVar[int]
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
     USER_FIELD_NUMBER: _ClassVar[int]
@@ -343,6 +343,8 @@ class Connection(_message.Message):
     UNACKNOWLEDGED_MESSAGES_FIELD_NUMBER: _ClassVar[int]
     PUBLISHED_TOTAL_FIELD_NUMBER: _ClassVar[int]
     DELIVERED_TOTAL_FIELD_NUMBER: _ClassVar[int]
+    UNCOMMITTED_MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    UNCOMMITTED_BYTES_FIELD_NUMBER: _ClassVar[int]
     id: int
     client_id: str
     user: str
@@ -357,7 +359,9 @@ class Connection(_message.Message):
     unacknowledged_messages: int
     published_total: int
     delivered_total: int
-    def __init__(self, id: _Optional[int] = ..., client_id: _Optional[str] = ..., user: _Optional[str] = ..., product: _Optional[str] = ..., host: _Optional[str] = ..., peer: _Optional[str] = ..., connected_ms: _Optional[int] = ..., streams: _Optional[int] = ..., sessions: _Optional[int] = ..., producers: _Optional[int] = ..., consumers: _Optional[int] = ..., unacknowledged_messages: _Optional[int] = ..., published_total: _Optional[int] = ..., delivered_total: _Optional[int] = ...) -> None: ...
+    uncommitted_messages: int
+    uncommitted_bytes: int
+    def __init__(self, id: _Optional[int] = ..., client_id: _Optional[str] = ..., user: _Optional[str] = ..., product: _Optional[str] = ..., host: _Optional[str] = ..., peer: _Optional[str] = ..., connected_ms: _Optional[int] = ..., streams: _Optional[int] = ..., sessions: _Optional[int] = ..., producers: _Optional[int] = ..., consumers: _Optional[int] = ..., unacknowledged_messages: _Optional[int] = ..., published_total: _Optional[int] = ..., delivered_total: _Optional[int] = ..., uncommitted_messages: _Optional[int] = ..., uncommitted_bytes: _Optional[int] = ...) -> None: ...
 
 class CloseConnectionRequest(_message.Message):
     __slots__ = ("id", "reason")
