@@ -216,10 +216,15 @@ class Held:
     #: How many messages came in, and how many were handed out.
     received: int
     sent: int
+    #: Sessions whose sends wait for its flow control.
+    waiting: int
 
 
 class Provider(Protocol):
-    """One server, with an administrator's rights. On it clients may create what is called `any.…`, and nothing else."""
+    """One server, with an administrator's rights. On it clients may create what is called `any.…`, and nothing else.
+
+    Flow control is switched on.
+    """
 
     async def connect(self, *, client_id: str = "") -> Connection: ...
     async def define(self, destination: Destination, **properties: Any) -> None:

@@ -20,7 +20,11 @@ from tests.waiting import eventually
 PATIENCE_S = 10.0
 
 #: Clients may create what is called `any.…`, and nothing else.
-MANIFESTS = (manifest("Queue", "any-queue", "name: 'any.>'"), manifest("Topic", "any-topic", "name: 'any.>'"))
+MANIFESTS = (
+    manifest("Queue", "any-queue", "name: 'any.>'"),
+    manifest("Topic", "any-topic", "name: 'any.>'"),
+    manifest("Broker", "conformance", "flowControl: true"),
+)
 
 _MODES = {
     Mode.AUTO: AcknowledgeMode.AUTO,
@@ -36,6 +40,7 @@ _PROPERTIES = {
     "expiration": "expirationMs",
     "maxmsgs": "maxMessages",
     "maxbytes": "maxBytes",
+    "flowControl": "flowControlBytes",
     "redeliveryDelay": "redeliveryDelayMs",
 }
 _OUR_PROPERTIES = {ours: name for name, ours in _PROPERTIES.items()}
@@ -341,6 +346,7 @@ def _digest(name: str) -> str:
 def _held(resource: Resource) -> Held:
     found = resource.statistics
     return Held(
+        waiting=found.flow_controlled_sessions,
         messages=found.messages,
         delivered=found.delivered_messages,
         origin=resource.origin.value,
