@@ -270,8 +270,11 @@ class Provider(Protocol):
     async def stores(self) -> dict[str, tuple[str, int]]:
         """By name: the mode, `sync` or `async`, and how many messages it holds."""
 
+    async def fall(self, *, crash: bool = False) -> None:
+        """Stops the server, or kills it at once, under whoever is connected. Then comes `restart`."""
+
     async def restart(self, *, crash: bool = False) -> None:
-        """Stops the server, or kills it, and starts it again over what it had stored."""
+        """Stops the server, or kills it, and starts it again over what it had stored. Clients are gone by then."""
 
     def refusal_of(self, error: BaseException) -> Refusal | None: ...
 
