@@ -43,16 +43,24 @@ _GUESTS = (0, 0, 0, 1, 1, 2)
 
 _SLOW = (0.02, 0.02, 0.4)
 
-_NARROW = manifest("Broker", "narrow", "limits: {frameBytes: 16777216, inflightBytes: 2097152}")
+_NARROW_SPEC = "limits: {frameBytes: 16777216, inflightBytes: 2097152}"
+
+_NARROW = manifest("Broker", "narrow", _NARROW_SPEC)
+
+#: In so many of the seeds senders to one of the queues wait for receivers: bytes from which on they do; 0: never.
+_FLOWS = (0, 0, 0, 0, 1, 300)
 
 _NAMES = ("one", "two", "three")
+
+#: From then on nobody waits any more: those that would receive may have gone.
+_FLOW_S = 60.0
 
 _WHOLE_S = 3_000.0
 """What a run may take in the world's time, drained and all."""
 
 
 #: What of a scene may be given, to make a failing run shorter.
-NUMBERS = ("clients", "programs", "steps", "faults", "brokers", "extras", "deeds", "guests")
+NUMBERS = ("clients", "programs", "steps", "faults", "brokers", "extras", "deeds", "guests", "flow")
 
 
 @dataclass
@@ -81,6 +89,9 @@ class Scene:
     guests: int = 0
     """Clients that do what the others leave alone (`guests.py`); none in half of the seeds, drawn by itself, too."""
 
+    flow: int = 0
+    """`flowControlBytes` of the first queue, where one broker is by itself and nobody keeps it."""
+
     @staticmethod
     def of(seed: int) -> Scene:
         """The scene of a seed."""
@@ -99,6 +110,7 @@ class Scene:
             extras=Random(f"extras {seed}").choice(_EXTRAS),
             deeds=Random(f"deeds {seed}").choice(_DEEDS),
             guests=Random(f"guests {seed}").choice(_GUESTS),
+            flow=Random(f"flow {seed}").choice(_FLOWS),
         )
 
 
@@ -142,6 +154,14 @@ def run(scene: Scene, folder: Path, *, traced: bool = False) -> Verdict:
     return verdict
 
 
+def _flowing(*, is_narrow: bool) -> str:
+    return manifest("Broker", "flowing", _NARROW_SPEC + ", flowControl: true" if is_narrow else "flowControl: true")
+
+
+def _waiting(limit: int) -> str:
+    return manifest("Queue", "in-one", f"name: {_QUEUES[0]}, flowControlBytes: {limit}")
+
+
 class _World:
     def __init__(self, scene: Scene, folder: Path) -> None:
         seed = scene.seed
@@ -179,6 +199,8 @@ class _World:
             hands.append(asyncio.create_task(self.faults.run(self.scene.faults, self.scene.kinds, second)))
         if self.scene.deeds:
             hands.append(asyncio.create_task(self._keeper.run(self.scene.deeds)))
+        elif self._has_flow:
+            hands.append(asyncio.create_task(self._lift_flow_control()))
         await asyncio.wait([*hands, *running], timeout=_WHOLE_S / 3)
         await asyncio.wait(hands)
         for hand in hands:
@@ -219,7 +241,9 @@ class _World:
 
         None: it needs none.
         """
-        narrow = (_NARROW,) if is_narrow else ()
+        narrow: tuple[str, ...] = (_NARROW,) if is_narrow else ()
+        if self._has_flow:
+            narrow = (_flowing(is_narrow=is_narrow), _waiting(self.scene.flow))
         if not narrow and not self.scene.deeds:
             return None
         folder = self._folder / "config"
@@ -229,6 +253,24 @@ class _World:
         else:
             (folder / "all.yaml").write_text("---\n".join((*ANYTHING, *narrow)))
         return folder
+
+    @property
+    def _has_flow(self) -> bool:
+        return bool(self.scene.flow) and self.scene.brokers == 1 and not self.scene.deeds
+
+    async def _lift_flow_control(self) -> None:
+        """Raises the limit, at the running broker or for its next start."""
+        await asyncio.sleep(_FLOW_S)
+        is_narrow = Random(f"limits {self.scene.seed}").random() < 0.15
+        raised = (*ANYTHING, _flowing(is_narrow=is_narrow), _waiting(0))
+        (self._folder / "config" / "all.yaml").write_text("---\n".join(raised))
+        [broker] = self.brokers
+        while broker.is_running and broker.node is not None:
+            reloading = broker.at_work(broker.node.reload())
+            await asyncio.wait((reloading,))
+            if not reloading.cancelled() and reloading.exception() is None:
+                return
+            await asyncio.sleep(1)
 
     def _begin(self, name: str, number: int) -> asyncio.Task[None]:
         """One client, with the programs of its kind."""
