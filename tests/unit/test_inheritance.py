@@ -100,6 +100,8 @@ def test_everything_is_inherited_and_adds_to_what_the_child_has() -> None:
         "redeliveryDelayMs": "default",
         "deadLetterQueue": "default",
         "exclusive": "a.>",
+        "senderName": "default",
+        "senderNameEnforced": "default",
         "store": "default",
     }
     # A dynamic one inherits at once, and a topic nothing of queues.

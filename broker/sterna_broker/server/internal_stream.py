@@ -57,13 +57,15 @@ class InternalStream:
             self._scheduled = True
             asyncio.get_running_loop().call_soon(self._take)
 
-    async def greet(self, client_id: str = "") -> None:
-        """Says hello and waits for the welcome.
+    async def greet(self, client_id: str = "", user: str = "") -> None:
+        """Says hello, on behalf of a user who was admitted, and waits for the welcome.
 
         Raises:
             RefusedError: the engine refuses.
         """
         hello = messaging.Hello(protocol_version=_PROTOCOL_VERSION, client_id=client_id, product=self._purpose)
+        if user:
+            hello.credentials.password.user = user
         self.send(messaging.ClientFrame(hello=hello))
         self.welcome = await self._greeted
 

@@ -56,6 +56,7 @@ mod returning;
 mod rewriting;
 mod room;
 mod selecting;
+mod senders;
 mod shipping;
 mod source;
 mod spill;

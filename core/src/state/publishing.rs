@@ -21,6 +21,7 @@ use super::records::check_appended;
 use super::refusals::Refusal;
 use super::room::{Room, refuses, room};
 use super::selecting::{Circumstances, wants};
+use super::senders::names_sender;
 use super::source::Source;
 use super::terminal_record::Reason;
 
@@ -45,6 +46,8 @@ pub struct Incoming<'a> {
     pub connection: u64,
     /// The connection's client id, for noLocal of durable ones.
     pub client_id: &'a str,
+    /// The connection's user, for destinations whose messages name their sender; empty: anonymous.
+    pub user: &'a str,
     /// The transaction it belongs to.
     pub transaction: Option<Tx>,
     /// Its number may have been sent before: by its producer before that came back.
@@ -317,6 +320,7 @@ impl State {
                     arrived_ms: planning.head.arrived_ms,
                     id: (incoming.incarnation, incoming.sequence),
                     origin: None,
+                    sender: planning.head.sender(0),
                     delivery_count: 0,
                 };
                 if !wants(selector, view, &known) {
@@ -361,10 +365,15 @@ impl State {
         }
         let copy = copies as u8;
         let expiration_ms = destination.properties.expiration_ms;
+        let names_sender = names_sender(&destination.properties, incoming);
+        if names_sender && planning.head.sender.is_empty() {
+            planning.head.sender = incoming.user.into();
+        }
         planning.head.copies.push(MessageCopy {
             destination: to,
             own_id,
             expiration_ms,
+            names_sender,
         });
         let store = self.tables.stores.get(destination.store);
         let bytes = incoming.stored_bytes();
@@ -385,6 +394,7 @@ impl State {
                     arrived_ms: self.tables.now.wall_ms,
                     id: own_id.unwrap_or((incoming.incarnation, incoming.sequence)),
                     origin: None,
+                    sender: if names_sender { incoming.user } else { "" },
                     delivery_count: 0,
                 };
                 for found in &destination.routes.subscriptions {
