@@ -1,7 +1,7 @@
 """Messaging.Send: one message for people with grpcurl, confirmed before the call returns.
 
-All calls of a user share one internal stream with one anonymous producer. It is opened at the first call, and again if it
-ended.
+All calls of a user share one internal stream with one anonymous producer. It is opened at the first call, and again if
+it ended.
 """
 
 import asyncio
