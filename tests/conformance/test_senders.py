@@ -194,7 +194,7 @@ async def test_of_a_copy_that_a_bridge_makes_its_target_decides(checking: Provid
     assert found == {"asks": ["ada"], "silent": [None], "to-asks": ["ada", "ada"], "to-silent": [None, None]}
 
 
-@pytest.mark.covers("EMS-DEST-A35", "EMS-DEST-A36", "EMS-DEST-A41")
+@pytest.mark.covers("EMS-DEST-A35", "EMS-DEST-A36")
 async def test_what_a_destination_asks_for_changes_at_once_and_for_what_comes_then(
     checking: Provider, queue: Queue
 ) -> None:
