@@ -206,6 +206,7 @@ def settle(options: BrokerOptions, manifest: Broker | None, version: str, volume
         "cache_bytes": spec.log.cache_bytes,
         "volatile_bytes": spec.log.volatile_bytes,
         "slow_consumer_ms": spec.slow_consumer_ms,
+        "flow_control": spec.flow_control,
         "snapshot_bytes_max": spec.snapshots.kept_bytes or volume_bytes // _SNAPSHOT_SHARE,
         "snapshot_age_max_ms": spec.snapshots.kept_age_ms,
         "cluster": options.cluster.cluster if options.cluster else "",

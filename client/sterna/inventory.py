@@ -59,6 +59,7 @@ class DestinationStatistics:
     undelivered_total: int = 0
     oldest_ms: int = 0
     redelivery_delayed_messages: int = 0
+    flow_controlled_sessions: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -153,6 +153,9 @@ class BrokerSettings(Model):
     drain_ms: int = Field(default=10_000, ge=0, le=600_000)
     """How long a stopping broker waits for its clients to leave."""
 
+    flow_control: bool = False
+    """Whether senders wait where a destination's flowControlBytes says so (EMS-DEST-A56)."""
+
     slow_consumer_ms: int = Field(default=30_000, ge=100, le=3_600_000)
     """How long a client may leave unread what it asked for before it is cut off."""
 

@@ -19,7 +19,15 @@ OverflowPolicy = Literal["default", "discardOld", "rejectIncoming"]
 
 # Temporary destinations have no other properties (EMS-DEST-A39, A40).
 TEMPORARY_PROPERTIES = frozenset({"max_messages", "max_bytes", "overflow_policy"})
-_OTHER_PROPERTIES = ("expirationMs", "senderName", "senderNameEnforced", "store", "broker", "prefetch")
+_OTHER_PROPERTIES = (
+    "expirationMs",
+    "senderName",
+    "senderNameEnforced",
+    "store",
+    "broker",
+    "prefetch",
+    "flowControlBytes",
+)
 
 
 def temporary_settings_rule(*more: str) -> Rule:
@@ -58,6 +66,12 @@ class DestinationSpec(TopologySpec):
     max_messages: Count | None = None
     """The most messages that may wait: in a queue, or for each subscriber of a topic. 0: no limit. Inherited: the
     smallest limit (EMS-DEST-A21)."""
+
+    flow_control_bytes: Size | None = None
+    """From about so many waiting bytes on, in the queue or with one subscriber of the topic, senders wait until there
+    are fewer; nothing is refused. 0: never. It holds where the Broker manifest has `flowControl: true`, consumers or
+    not. A bridge's source that has it waits for targets that have it, too. Inherited: the smallest limit (EMS-DEST-A16,
+    A57, A60)."""
 
     overflow_policy: OverflowPolicy | None = None
     """What happens at maxBytes or maxMessages. `default`: a queue refuses the message, a topic skips the subscriber

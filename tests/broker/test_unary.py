@@ -149,6 +149,25 @@ async def test_after_a_refusal_the_next_message_goes_through(node: Any, channel_
     await send(channel, "a", "fits again")
 
 
+@pytest.mark.covers("EMS-DEST-A56", "EMS-DEST-B23")
+@pytest.mark.parametrize("is_on", [False, True])
+async def test_flow_control_holds_where_the_broker_has_it_on_and_refuses_single_calls(
+    node: Any, channel_to: Any, is_on: bool
+) -> None:
+    """All single calls share a stream, and would wait for one another."""
+    switch = [manifest("Broker", "b", "flowControl: true")] if is_on else []
+    channel = channel_to(await node([manifest("Queue", "a", "flowControlBytes: 10"), *ANYTHING, *switch]))
+    await send(channel, "a", "more than ten bytes")
+    if is_on:
+        with pytest.raises(CallError, match="a is full: flowControlBytes"):
+            await send(channel, "a", "one more")
+    else:
+        await send(channel, "a", "one more")
+    await send(channel, "b", "elsewhere")
+    await receive(channel, "a", no_acknowledge=True, max_messages=2)
+    await send(channel, "a", "again")
+
+
 async def test_a_reliable_message_is_not_waited_for(node: Any, channel_to: Any) -> None:
     channel = channel_to(await node())
     sent = await send(channel, "a", "x", delivery_mode=messages.RELIABLE)

@@ -218,10 +218,15 @@ class Held:
     #: How many messages came in, and how many were handed out.
     received: int
     sent: int
+    #: Sessions whose sends wait for its flow control.
+    waiting: int
 
 
 class Provider(Protocol):
-    """One server, with an administrator's rights. On it clients may create what is called `any.…`, and nothing else."""
+    """One server, with an administrator's rights. On it clients may create what is called `any.…`, and nothing else.
+
+    Flow control is switched on.
+    """
 
     async def connect(self, *, client_id: str = "", user: str = "", password: str = "") -> Connection:
         """Without a user it is the administrator, where users are checked, and else nobody."""
@@ -269,8 +274,11 @@ class Provider(Protocol):
     async def stores(self) -> dict[str, tuple[str, int]]:
         """By name: the mode, `sync` or `async`, and how many messages it holds."""
 
+    async def fall(self, *, crash: bool = False) -> None:
+        """Stops the server, or kills it at once, under whoever is connected. Then comes `restart`."""
+
     async def restart(self, *, crash: bool = False) -> None:
-        """Stops the server, or kills it, and starts it again over what it had stored."""
+        """Stops the server, or kills it, and starts it again over what it had stored. Clients are gone by then."""
 
     def refusal_of(self, error: BaseException) -> Refusal | None: ...
 

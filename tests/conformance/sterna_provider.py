@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import os
+import signal
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -20,7 +22,11 @@ from tests.waiting import eventually
 PATIENCE_S = 10.0
 
 #: Clients may create what is called `any.…`, and nothing else.
-MANIFESTS = (manifest("Queue", "any-queue", "name: 'any.>'"), manifest("Topic", "any-topic", "name: 'any.>'"))
+MANIFESTS = (
+    manifest("Queue", "any-queue", "name: 'any.>'"),
+    manifest("Topic", "any-topic", "name: 'any.>'"),
+    manifest("Broker", "conformance", "flowControl: true"),
+)
 
 _MODES = {
     Mode.AUTO: AcknowledgeMode.AUTO,
@@ -36,6 +42,7 @@ _PROPERTIES = {
     "expiration": "expirationMs",
     "maxmsgs": "maxMessages",
     "maxbytes": "maxBytes",
+    "flowControl": "flowControlBytes",
     "redeliveryDelay": "redeliveryDelayMs",
     "sender_name": "senderName",
     "sender_name_enforced": "senderNameEnforced",
@@ -184,9 +191,9 @@ class SternaConnection:
         assert lifeline._link is not None
         await lifeline._link.abort()
 
-    async def end(self) -> None:
+    async def end(self, patience_s: float = 5.0) -> None:
         """What is left after a test."""
-        await self._connection.close(failed=True, timeout_s=5)
+        await self._connection.close(failed=True, timeout_s=patience_s)
 
 
 class SternaProvider:
@@ -203,6 +210,10 @@ class SternaProvider:
     def _url(self) -> str:
         return f"sterna://{self._broker.address}"
 
+    @property
+    def _serves(self) -> bool:
+        return self._broker.process is not None and self._broker.process.poll() is None
+
     async def _administrator(self) -> sterna.admin.Admin:
         if self._admin is None:
             self._admin = await sterna.admin.connect(self._url, **self._credentials).__aenter__()
@@ -210,8 +221,10 @@ class SternaProvider:
 
     async def end(self) -> None:
         """Closes all that a test has opened."""
+        # With a server that has fallen there is nobody whose answer could be waited for.
+        patience_s = 5.0 if self._serves else 0.0
         for connection in self._connections:
-            await connection.end()
+            await connection.end(patience_s)
         if self._admin is not None:
             await self._admin.__aexit__(None, None, None)
             self._admin = None
@@ -312,12 +325,18 @@ class SternaProvider:
         found = (await (await self._administrator()).statistics()).stores
         return {one.name: (one.mode, one.messages) for one in found}
 
+    async def fall(self, *, crash: bool = False) -> None:
+        os.kill(self._broker.pid, signal.SIGKILL if crash else signal.SIGTERM)
+        await asyncio.to_thread(self._broker.wait)
+
     async def restart(self, *, crash: bool = False) -> None:
         await self.end()
         self._connections.clear()
         self._broker.flags["listen"] = self._broker.address
-        await asyncio.to_thread(self._broker.kill if crash else self._broker.terminate)
-        self._broker.launch()
+        if self._serves:
+            await self.fall(crash=crash)
+        # A fork takes as long as a busy machine makes it.
+        await asyncio.to_thread(self._broker.launch)
         await eventually(lambda: self._broker.has_started, timeout_s=30, what="the broker to start again")
 
     def refusal_of(self, error: BaseException) -> Refusal | None:
@@ -346,6 +365,7 @@ def _digest(name: str) -> str:
 def _held(resource: Resource) -> Held:
     found = resource.statistics
     return Held(
+        waiting=found.flow_controlled_sessions,
         messages=found.messages,
         delivered=found.delivered_messages,
         origin=resource.origin.value,

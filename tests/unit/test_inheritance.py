@@ -94,6 +94,7 @@ def test_everything_is_inherited_and_adds_to_what_the_child_has() -> None:
         "expirationMs": "default",
         "maxMessages": "a.>",
         "maxBytes": "own",
+        "flowControlBytes": "default",
         "overflowPolicy": "default",
         "prefetch": "default",
         "maxRedelivery": "a.*",
@@ -110,7 +111,9 @@ def test_everything_is_inherited_and_adds_to_what_the_child_has() -> None:
 
 
 @pytest.mark.covers("EMS-DEST-A47")
-@pytest.mark.parametrize("name", ["maxMessages", "maxBytes", "maxRedelivery", "expirationMs", "redeliveryDelayMs"])
+@pytest.mark.parametrize(
+    "name", ["maxMessages", "maxBytes", "flowControlBytes", "maxRedelivery", "expirationMs", "redeliveryDelayMs"]
+)
 def test_of_several_parents_the_smallest_limit_counts_unless_the_child_says_otherwise(name: str) -> None:
     assert holds({}, {name: 30}, {name: 20}, {name: 50})[name] == 20
     assert holds({name: 90}, {name: 30}, {name: 20})[name] == 90

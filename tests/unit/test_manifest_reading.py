@@ -75,9 +75,9 @@ def test_json_and_yaml_mean_the_same() -> None:
         pytest.param(
             QUEUE + "spec: {maxBytes: 1, zzz: 3}\n",
             "f.yaml:4:21: spec.zzz: unknown field (known: clusterRef, deletionPolicy, "
-            "adoption, paused, name, expirationMs, maxBytes, maxMessages, overflowPolicy, senderName, "
-            "senderNameEnforced, store, broker, prefetch, maxRedelivery, redeliveryDelayMs, deadLetterQueue, "
-            "exclusive)",
+            "adoption, paused, name, expirationMs, maxBytes, maxMessages, flowControlBytes, "
+            "overflowPolicy, senderName, senderNameEnforced, store, broker, prefetch, "
+            "maxRedelivery, redeliveryDelayMs, deadLetterQueue, exclusive)",
             id="unknown-field-without-suggestion",
         ),
         pytest.param(
@@ -156,8 +156,8 @@ def test_json_and_yaml_mean_the_same() -> None:
         pytest.param(
             HEAD + "kind: Topic\nmetadata: {name: t}\nspec: {exclusive: true}\n",
             "f.yaml:4:8: spec.exclusive: unknown field (known: clusterRef, deletionPolicy, "
-            "adoption, paused, name, expirationMs, maxBytes, maxMessages, overflowPolicy, senderName, "
-            "senderNameEnforced, store, broker, prefetch)",
+            "adoption, paused, name, expirationMs, maxBytes, maxMessages, flowControlBytes, "
+            "overflowPolicy, senderName, senderNameEnforced, store, broker, prefetch)",
             id="queue-property-on-a-topic",
         ),
         pytest.param(

@@ -6,7 +6,7 @@ silent, several entries are combined property by property:
 
 | property | several entries |
 |---|---|
-| expirationMs, maxMessages, maxBytes, maxRedelivery | the smallest that is a limit at all (0 is none) |
+| expirationMs, maxMessages, maxBytes, flowControlBytes, maxRedelivery | the smallest limit there is (0 is none) |
 | redeliveryDelayMs | the same |
 | prefetch | the largest number; `none` only if no entry has a number (EMS-DEST-A30) |
 | overflowPolicy | rejectIncoming, else discardOld, else default (EMS-DEST-A25) |
@@ -121,6 +121,7 @@ _RULES: dict[str, tuple[_Combine, Any]] = {
     "expirationMs": (_limit, None),
     "maxMessages": (_limit, 0),
     "maxBytes": (_limit, 0),
+    "flowControlBytes": (_limit, 0),
     "overflowPolicy": (_overflow, "default"),
     "prefetch": (_prefetch, None),
     "maxRedelivery": (_limit, 0),

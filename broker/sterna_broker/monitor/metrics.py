@@ -30,6 +30,7 @@ all.
 | `sterna_snapshot_exported_cut` | | number of the last snapshot that was taken; 0: none |
 | `sterna_store_messages`, `sterna_store_bytes` | store | what each store holds |
 | `sterna_destination_messages`, `sterna_destination_bytes`, `sterna_destination_consumers` | kind, name | the fullest |
+| `sterna_destination_flow_controlled_sessions` | kind, name | of the same: whose messages wait for flowControlBytes |
 | `sterna_destination_published_total`, `sterna_destination_delivered_total` | kind, name | of the same |
 | `sterna_destinations_listed` | kind | how many destinations the figures above are of |
 
@@ -89,6 +90,10 @@ _DESTINATION_GAUGES = {
     "sterna_destination_messages": ("messages", "Messages a destination holds."),
     "sterna_destination_bytes": ("bytes", "Bytes a destination holds."),
     "sterna_destination_consumers": ("consumers", "Consumers of a destination."),
+    "sterna_destination_flow_controlled_sessions": (
+        "flow_controlled_sessions",
+        "Sessions whose messages wait for a destination's flowControlBytes.",
+    ),
 }
 _DESTINATION_COUNTERS = {
     "sterna_destination_published": ("published_total", "Messages published to a destination since the start."),

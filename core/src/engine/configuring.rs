@@ -415,6 +415,7 @@ impl Engine {
         };
         let mut totals = Totals {
             producers: found.producers,
+            flow_controlled_sessions: self.waiting_for(id),
             published_total: found.published_total,
             published_bytes_total: found.published_bytes_total,
             ..Totals::default()
@@ -487,6 +488,7 @@ pub struct Totals {
     pub redelivery_delayed_messages: u64,
     /// Sent in transactions that are open or prepared; not among the others.
     pub pending_messages: u64,
+    pub flow_controlled_sessions: u32,
     pub producers: u32,
     pub consumers: u32,
     pub subscriptions: u32,

@@ -90,6 +90,8 @@ pub struct Settings {
     pub dynamic_idle_ms: u32,
     /// How long output may wait to be taken before the stream is cut off.
     pub slow_consumer_ms: u64,
+    /// Whether destinations' `flow_control_bytes` hold (EMS-DEST-A56).
+    pub flow_control: bool,
     /// How long a stream may take to greet.
     pub hello_ms: u64,
     /// The cluster that the broker is a member of; empty: none. In one, the host is asked before a topic pattern is
@@ -111,6 +113,7 @@ impl Default for Settings {
             // As long as a client may need to reconnect: the numbers of its producers are known until it is back.
             dynamic_idle_ms: 600_000,
             slow_consumer_ms: 30_000,
+            flow_control: false,
             hello_ms: 10_000,
             cluster: String::new(),
             secret: [0; 32],

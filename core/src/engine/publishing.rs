@@ -56,9 +56,10 @@ impl Engine {
         if frame.count == 0 {
             return Ok(Outcome::Done);
         }
-        if self.has_to_wait(id, key, frame) {
+        let waits_for = self.held_up_by(id, key, frame);
+        if waits_for.is_some() || self.has_to_wait(id, key, frame) {
             // Producers feel it by their credit, and nothing is refused for it.
-            self.stall(key);
+            self.stall(key, waits_for);
             return Ok(Outcome::Parked);
         }
         let Some(producer_key) = self.producer_key(key, frame.producer) else {
@@ -87,7 +88,7 @@ impl Engine {
             return Ok(Outcome::Done);
         };
         let destination = match self.destination_of(key, producer_key, frame) {
-            Ok(Some(destination)) => match self.takes_now(producer_key, destination, frame) {
+            Ok(Some(destination)) => match self.takes_now(id, producer_key, destination, frame) {
                 Ok(()) => destination,
                 Err(refused) => return self.reject_known(id, key, producer_key, Some(destination), frame, refused),
             },
@@ -142,11 +143,15 @@ impl Engine {
     /// Whether a destination takes a frame at present: it does not while it is closed, nor before what it refused then.
     fn takes_now(
         &mut self,
+        id: u64,
         producer_key: u64,
         destination: DestinationId,
         frame: &PublishFrame<'_>,
     ) -> Result<(), Refused> {
         let closed = self.closed_to_producers(destination);
+        if closed.is_ok() {
+            self.check_single(id, destination)?;
+        }
         let now_ms = self.now.monotonic_ms;
         let Some(producer) = self.producers.get_mut(&producer_key) else {
             return closed;

@@ -6,7 +6,7 @@ use super::stream::Parked;
 use super::transactions::Transactions;
 use super::withdrawn::Withdrawn;
 use crate::proto::AcknowledgeMode;
-use crate::state::SourceId;
+use crate::state::{DestinationId, SourceId};
 
 /// How many bits of a holder number the consumers of one session; the rest is the session's key.
 pub const CONSUMER_BITS: u32 = 24;
@@ -73,6 +73,8 @@ pub struct Session {
     pub parked: Parked,
     /// Its messages wait for room.
     pub stalled: bool,
+    /// The destination whose flow control the first of them waits for.
+    pub waits_for: Option<DestinationId>,
     /// What waits, in order.
     pub held: Parked,
     /// What of that ends and opens producers.
@@ -103,6 +105,7 @@ impl Session {
             ticket: None,
             parked: Parked::default(),
             stalled: false,
+            waits_for: None,
             held: Parked::default(),
             held_producers: HeldProducers::default(),
             verdict: None,

@@ -9,13 +9,13 @@
 //! its consumers behind its producers. What waits is bounded by the producers' credit, and by what a session may park.
 
 use super::engine::Engine;
-use super::errors::refuse;
+use super::errors::{Refused, refuse};
 use super::frames::{self, Frame, PublishFrame};
 use super::publishing::no_such_producer;
 use crate::message::MessageView;
 use crate::proto::transact::Verb;
 use crate::proto::{CloseProducer, DeliveryMode, DestinationKind, ErrorCode, OpenProducer, Transact, Upload};
-use crate::state::Origin;
+use crate::state::{DestinationId, Origin, PublishError};
 use prost::Message as _;
 use std::collections::BTreeSet;
 
@@ -120,6 +120,61 @@ impl Engine {
         )
     }
 
+    /// The destination whose flow control has a frame's messages wait, whatever their mode is. A transaction that has begun
+    /// goes on: it keeps what it has acknowledged until it ends, and could be waiting for itself.
+    pub(super) fn held_up_by(&mut self, id: u64, key: u64, frame: &PublishFrame<'_>) -> Option<DestinationId> {
+        if !self.settings.flow_control || self.streams.get(&id).is_some_and(|stream| stream.internal) {
+            return None;
+        }
+        let session = self.sessions.get(&key)?;
+        if frame.transaction != 0 && session.transactions.has_begun(frame.transaction) {
+            return None;
+        }
+        let producer = self.producers.get(&self.producer_key(key, frame.producer)?)?;
+        let destination = match (&producer.target, frame.destination) {
+            (Some(target), None) => target.destination,
+            (None, Some(encoded)) => {
+                let named = frames::destination(encoded).ok()?;
+                let kind = super::state_kind(named.kind).ok()?;
+                self.state.destination(kind, &named.name)?.id
+            }
+            // It is refused.
+            _ => return None,
+        };
+        self.is_held_up(destination).then_some(destination)
+    }
+
+    /// Whether flow control has producers wait at a destination. Where it takes nothing, or is gone, they are told so.
+    fn is_held_up(&mut self, destination: DestinationId) -> bool {
+        self.settings.flow_control
+            && self.closed_to_producers(destination).is_ok()
+            && self.state.has_flow_enough(destination)
+    }
+
+    /// Whoever makes a single call is told of flow control: all of these share a stream, and would wait for one another.
+    pub(super) fn check_single(&mut self, id: u64, destination: DestinationId) -> Result<(), Refused> {
+        if !self.streams.get(&id).is_some_and(|stream| stream.internal) || !self.is_held_up(destination) {
+            return Ok(());
+        }
+        let name = self
+            .state
+            .destination_name(destination)
+            .map(|(_, name)| name.to_owned());
+        Err(super::errors::of_publish(&PublishError::DestinationFull {
+            name: name.unwrap_or_default(),
+            limit: "flowControlBytes",
+        }))
+    }
+
+    /// How many sessions wait for a destination's flow control.
+    pub(super) fn waiting_for(&self, destination: DestinationId) -> u32 {
+        let waiting = self.stalled.iter().filter(|key| {
+            let session = self.sessions.get(key);
+            session.is_some_and(|session| session.waits_for == Some(destination))
+        });
+        u32::try_from(waiting.count()).unwrap_or(u32::MAX)
+    }
+
     /// Whether persistent messages of a frame certainly go to the log. For others it depends on who wants them.
     fn is_for_logged_queue(&self, key: u64, frame: &PublishFrame<'_>) -> bool {
         let producer = self
@@ -132,11 +187,13 @@ impl Engine {
             .is_some_and(|found| found.origin != Origin::Temporary)
     }
 
-    /// Lets a session's messages wait for room.
-    pub(super) fn stall(&mut self, key: u64) {
-        if let Some(session) = self.sessions.get_mut(&key)
-            && !session.stalled
-        {
+    /// Lets a session's messages wait for room, or for a destination's flow control.
+    pub(super) fn stall(&mut self, key: u64, waits_for: Option<DestinationId>) {
+        let Some(session) = self.sessions.get_mut(&key) else {
+            return;
+        };
+        session.waits_for = waits_for;
+        if !session.stalled {
             session.stalled = true;
             self.stalled.push(key);
         }
@@ -164,6 +221,8 @@ impl Engine {
         let Some(session) = self.sessions.get_mut(&key) else {
             return;
         };
+        // Perhaps it was the first of these that waited for flow control.
+        session.waits_for = None;
         let mut dropped = Vec::new();
         session.held.retain(|held| {
             let drops = publish_of(held).is_some_and(|publish| publish.transaction == number);
@@ -212,6 +271,7 @@ impl Engine {
         let Some(session) = self.sessions.get_mut(&key) else {
             return;
         };
+        session.waits_for = None;
         let mut refused = Vec::new();
         let mut is_over = false;
         session.held.retain(|held| {
@@ -234,13 +294,22 @@ impl Engine {
         }
     }
 
-    /// Lets the sessions go on that waited, as far as there is room.
+    /// Lets the sessions go on that waited, as far as there is room. Who could do something stands behind those that could not.
     pub(super) fn resume_stalled(&mut self) {
+        let mut served = Vec::new();
         for key in std::mem::take(&mut self.stalled) {
+            let held = |engine: &Self| engine.sessions.get(&key).map_or(0, |session| session.held.bytes());
+            let before = held(self);
             if self.resume(key) {
-                self.stalled.push(key);
+                let rest = if held(self) == before {
+                    &mut self.stalled
+                } else {
+                    &mut served
+                };
+                rest.push(key);
             }
         }
+        self.stalled.append(&mut served);
     }
 
     /// Handles what a session holds back; whether some of it still has to wait.
@@ -249,6 +318,16 @@ impl Engine {
             if session.ticket.is_some() {
                 return true;
             }
+            if let Some(destination) = session.waits_for {
+                // Mostly nothing has changed, and the frame need not be read for that.
+                if self.is_held_up(destination) {
+                    return true;
+                }
+            }
+            let Some(session) = self.sessions.get_mut(&key) else {
+                return false;
+            };
+            session.waits_for = None;
             let stream = session.stream;
             let Some(bytes) = session.held.pop() else {
                 session.stalled = false;

@@ -24,6 +24,12 @@ pub struct Parked {
 }
 
 impl Parked {
+    /// How many bytes wait.
+    #[must_use]
+    pub const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
     /// Adds a frame behind the others; the new number of bytes.
     pub fn push(&mut self, frame: &[u8]) -> u64 {
         self.bytes += frame.len() as u64;

@@ -63,6 +63,12 @@ impl Transactions {
         Ok(self.open.entry(number).or_default())
     }
 
+    /// Whether anything was sent or acknowledged in a transaction.
+    #[must_use]
+    pub fn has_begun(&self, number: u64) -> bool {
+        self.open.contains_key(&number)
+    }
+
     /// A part of the transaction was refused: it cannot be committed any more.
     pub fn doom(&mut self, number: u64, limit: u32, cause: &Refused) {
         if let Ok(transaction) = self.enter(number, limit) {

@@ -85,6 +85,7 @@ pub(super) fn opening(settings: &str) -> Result<Opening, Refused> {
     if let Some(value) = number(&object, "hello_ms")? {
         made.hello_ms = value;
     }
+    made.flow_control = flag(&object, "flow_control");
     made.cluster = text(&object, "cluster");
     let mut options = options(&object, &made)?;
     let mut bounds = Bounds::default();
@@ -309,6 +310,7 @@ pub(super) fn properties(object: &Value) -> Result<Properties, Refused> {
         messages_max: number(object, "maxMessages")?.unwrap_or(0),
         bytes_max: number(object, "maxBytes")?.unwrap_or(0),
         overflow,
+        flow_control_bytes: number(object, "flowControlBytes")?.unwrap_or(0),
         prefetch: narrow("prefetch", number(object, "prefetch")?.unwrap_or(0))?,
         redelivery_max,
         redelivery_delay_ms: number(object, "redeliveryDelayMs")?.unwrap_or(0),
@@ -342,6 +344,7 @@ fn shown(properties: &Properties) -> Value {
         object.insert("maxMessages".into(), json!(properties.messages_max));
         object.insert("maxBytes".into(), json!(properties.bytes_max));
         object.insert("overflowPolicy".into(), json!(overflow));
+        object.insert("flowControlBytes".into(), json!(properties.flow_control_bytes));
         object.insert("prefetch".into(), json!(properties.prefetch));
         object.insert("maxRedelivery".into(), json!(properties.redelivery_max));
         object.insert("redeliveryDelayMs".into(), json!(properties.redelivery_delay_ms));
@@ -455,6 +458,7 @@ fn totals_json(totals: &engine::Totals) -> Value {
         "messages": totals.messages, "bytes": totals.bytes, "delivered_messages": totals.delivered_messages,
         "delayed_messages": totals.delayed_messages, "pending_messages": totals.pending_messages,
         "redelivery_delayed_messages": totals.redelivery_delayed_messages,
+        "flow_controlled_sessions": totals.flow_controlled_sessions,
         "producers": totals.producers, "consumers": totals.consumers,
         "subscriptions": totals.subscriptions, "published_total": totals.published_total,
         "published_bytes_total": totals.published_bytes_total, "delivered_total": totals.delivered_total,

@@ -3,7 +3,7 @@
 use crate::log::{Position, Space};
 
 use super::facade::State;
-use super::ids::{SourceId, Tx};
+use super::ids::{DestinationId, Kind, SourceId, Tx};
 use super::queue::EXPIRED;
 
 impl State {
@@ -30,6 +30,46 @@ impl State {
     #[must_use]
     pub fn is_memory_full(&self) -> bool {
         self.log.failed().is_none() && self.tables.volatile.is_full()
+    }
+
+    /// Whether as many bytes wait at a destination that has flow control as it allows, or at one that bridges lead to from
+    /// it and that has it too (EMS-DEST-A57, A60).
+    pub fn has_flow_enough(&mut self, id: DestinationId) -> bool {
+        if !self.is_flow_controlled(id) {
+            return false;
+        }
+        self.tables.catalogue.refresh_routes(id);
+        let Some(destination) = self.tables.catalogue.destination(id) else {
+            return false;
+        };
+        let bridges = destination.routes.bridges.iter();
+        let targets: Vec<DestinationId> = bridges
+            .filter_map(|bridge| self.tables.catalogue.id_of(bridge.kind, bridge.name.as_str()))
+            .collect();
+        self.is_at_flow_limit(id) || targets.into_iter().any(|target| self.is_at_flow_limit(target))
+    }
+
+    fn is_flow_controlled(&self, id: DestinationId) -> bool {
+        let found = self.tables.catalogue.destination(id);
+        found.is_some_and(|found| found.properties.flow_control_bytes > 0)
+    }
+
+    fn is_at_flow_limit(&mut self, id: DestinationId) -> bool {
+        if !self.is_flow_controlled(id) {
+            return false;
+        }
+        self.tables.catalogue.refresh_routes(id);
+        let Some(destination) = self.tables.catalogue.destination(id) else {
+            return false;
+        };
+        let is_enough = |source: SourceId| {
+            let found = self.tables.sources.get(&source);
+            found.is_some_and(|found| found.statistics.counted().1 >= destination.properties.flow_control_bytes)
+        };
+        match destination.kind {
+            Kind::Queue => is_enough(id.source()),
+            Kind::Topic => destination.routes.subscriptions.iter().any(|to| is_enough(to.source)),
+        }
     }
 
     /// Whether the log takes no records of `bytes` altogether only because its next segments are still being prepared: a

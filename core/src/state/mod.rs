@@ -20,6 +20,7 @@
 mod acknowledging;
 mod administration;
 mod apply;
+mod asking;
 mod bridge;
 mod browsing;
 mod catalogue;
@@ -56,7 +57,6 @@ mod returning;
 mod rewriting;
 mod room;
 mod selecting;
-mod senders;
 mod shipping;
 mod source;
 mod spill;

@@ -24,6 +24,8 @@ pub struct Properties {
     pub bytes_max: u64,
     /// What happens at either.
     pub overflow: OverflowPolicy,
+    /// From so many bytes waiting on, for topics with any one subscription, producers wait; 0: never (EMS-DEST-A16).
+    pub flow_control_bytes: u64,
     /// How many a consumer should ask for ahead; 0: none.
     pub prefetch: u32,
     /// Queues: most deliveries that count, of one message; 0: unlimited.
@@ -51,6 +53,7 @@ impl Default for Properties {
             messages_max: 0,
             bytes_max: 0,
             overflow: OverflowPolicy::Default,
+            flow_control_bytes: 0,
             prefetch: 5,
             redelivery_max: 0,
             redelivery_delay_ms: 0,
