@@ -91,7 +91,7 @@ fn message() -> impl Strategy<Value = MessageHead> {
     let checksum = prop::option::of(prop_oneof![select(sums.to_vec()), any::<u128>()]);
     let said = (priority(), any::<bool>(), ranges(), checksum, text());
     (numbers, said, copies, references).prop_map(
-        |(numbers, (priority, preserve, refused, checksum, user), mut copies, references)| MessageHead {
+        |(numbers, (priority, preserve, refused, checksum, user), copies, references)| MessageHead {
             priority,
             preserve,
             arrived_ms: numbers[0],
@@ -103,15 +103,10 @@ fn message() -> impl Strategy<Value = MessageHead> {
             message_bytes: numbers[6],
             refused,
             checksum,
-            // Whoever names nobody has no name, and the other way round.
-            sender: {
-                copies.iter_mut().for_each(|copy| copy.names_sender &= !user.is_empty());
-                let user = if copies.iter().any(|copy| copy.names_sender) {
-                    user
-                } else {
-                    String::new()
-                };
-                user.into()
+            sender: if copies.iter().any(|copy| copy.names_sender) {
+                format!("u{user}").into()
+            } else {
+                Box::default()
             },
             references: references
                 .into_iter()
