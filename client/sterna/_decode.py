@@ -19,6 +19,9 @@ from sterna.errors import InvalidMessageError
 
 #: A body that inflates beyond this is refused.
 INFLATED_BYTES_MAX: Final = 256 * 1024 * 1024
+#: Where the broker, and nobody else, tells who sent a message (EMS-MSG-A11); and the vendor's name of that.
+SENDER: Final = "JMS_STERNA_SENDER"
+SENDER_ALIASES: Final = ("JMS_TIBCO_SENDER",)
 
 
 def _integer(value: int) -> int:

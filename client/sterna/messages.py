@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
-from sterna._decode import body_of, parse_message, properties_of
+from sterna._decode import SENDER, SENDER_ALIASES, body_of, parse_message, properties_of
 from sterna.bodies import Object, Properties, StreamBody
 from sterna.destinations import Destination, destination_from
 from sterna.modes import DeliveryMode, Durability
@@ -170,8 +170,11 @@ class Message:
         if self._properties is None:
             properties = properties_of(self._message())
             properties["JMSXDeliveryCount"] = self.delivery_count
+            # The broker's word alone: what a sender wrote there itself is not shown.
+            for name in (SENDER, *SENDER_ALIASES):
+                properties.pop(name, None)
             if self.sender:
-                properties["JMS_STERNA_SENDER"] = self.sender
+                properties[SENDER] = self.sender
             self._properties = properties
         return self._properties
 

@@ -49,6 +49,7 @@ impl Bench {
             sequence: self.sent,
             connection: 1,
             client_id: "bench",
+            user: "",
             transaction: None,
             may_be_again: false,
         };

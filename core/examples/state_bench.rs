@@ -109,6 +109,7 @@ fn main() {
             sequence,
             connection: 1,
             client_id: "",
+            user: "",
             transaction: None,
             may_be_again: false,
         };

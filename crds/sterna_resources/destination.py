@@ -19,7 +19,15 @@ OverflowPolicy = Literal["default", "discardOld", "rejectIncoming"]
 
 # Temporary destinations have no other properties (EMS-DEST-A39, A40).
 TEMPORARY_PROPERTIES = frozenset({"max_messages", "max_bytes", "overflow_policy"})
-_OTHER_PROPERTIES = ("expirationMs", "store", "broker", "prefetch", "flowControlBytes")
+_OTHER_PROPERTIES = (
+    "expirationMs",
+    "senderName",
+    "senderNameEnforced",
+    "store",
+    "broker",
+    "prefetch",
+    "flowControlBytes",
+)
 
 
 def temporary_settings_rule(*more: str) -> Rule:
@@ -69,6 +77,15 @@ class DestinationSpec(TopologySpec):
     """What happens at maxBytes or maxMessages. `default`: a queue refuses the message, a topic skips the subscriber
     that is full. `discardOld`: the oldest waiting messages make room. `rejectIncoming`: the message is refused.
     Absent or `default`: inherited, rejectIncoming before discardOld before default (EMS-DEST-A24, A25)."""
+
+    sender_name: bool | None = None
+    """Messages carry the name of the user who sent them, as JMS_STERNA_SENDER; a sender that sets the boolean property
+    JMS_STERNA_DISABLE_SENDER is not named. Where clients need not show who they are, it is the name that the client
+    claims. Once inherited it cannot be taken back (EMS-MSG-A11, EMS-DEST-A35)."""
+
+    sender_name_enforced: bool | None = None
+    """As senderName, and no sender can decline: tell those who send here. Once inherited it cannot be taken back
+    (EMS-DEST-A36)."""
 
     store: str | None = Field(default=None, min_length=1, max_length=64)
     """The store that keeps the messages: `$sys.failsafe` (confirmed when on disk), `$sys.nonfailsafe` (confirmed when

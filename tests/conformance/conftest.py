@@ -11,12 +11,16 @@ from collections.abc import AsyncIterator, Iterator
 import grpc.aio  # noqa: F401 - loaded before any loop runs, since the tests bound how long a callback may take
 import pytest
 import sterna.connections  # noqa: F401 - likewise
+from sterna_resources.passwords import Cost, hash_password
 
 from tests.conformance.provider import Destination, Provider, Queue, Session, Topic
 from tests.conformance.sterna_provider import MANIFESTS, SternaProvider
 from tests.running import RunningBroker
 
 _numbers = itertools.count(1)
+
+#: Of the broker that checks users: names with passwords.
+USERS = {"admin": "0", "ada": "1", "bob": "2"}
 
 
 @pytest.fixture(scope="session")
@@ -30,6 +34,25 @@ def conformance_broker(tier_broker: None, tmp_path_factory: pytest.TempPathFacto
 async def provider(conformance_broker: RunningBroker) -> AsyncIterator[Provider]:
     """What the tests are run against. All that a test has opened ends with it."""
     provider = SternaProvider(conformance_broker)
+    yield provider
+    await provider.end()
+
+
+@pytest.fixture(scope="session")
+def broker_with_users(tier_broker: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
+    """Another one, which lets in whom it knows alone: `USERS`."""
+    folder = tmp_path_factory.mktemp("users")
+    users = folder / "users.yaml"
+    cheap = Cost(memory_kib=64, passes=1, lanes=1)
+    users.write_text("".join(f"{name}:\n  - {hash_password(word, cheap)}\n" for name, word in USERS.items()))
+    with RunningBroker(folder / "broker", MANIFESTS, users=str(users)) as running:
+        yield running
+
+
+@pytest.fixture
+async def checking(broker_with_users: RunningBroker) -> AsyncIterator[Provider]:
+    """As `provider`, where users are checked."""
+    provider = SternaProvider(broker_with_users, "admin", USERS["admin"])
     yield provider
     await provider.end()
 

@@ -5,8 +5,8 @@ against another implementation writes another such file and gives it to the fixt
 
 Destinations are named by their kind and name, `Queue("orders")` or `Topic("prices.>")`. Properties of destinations have
 the names of EMS: `expiration` and `redeliveryDelay` (here in milliseconds), `maxmsgs`, `maxbytes`, `overflowPolicy`,
-`prefetch`, `maxRedelivery`, `exclusive`, `store`. What is asked of a message, a consumer and so on is written down
-below; a provider's own objects will do where they have it.
+`prefetch`, `maxRedelivery`, `exclusive`, `store`, `sender_name`, `sender_name_enforced`. What is asked of a message, a
+consumer and so on is written down below; a provider's own objects will do where they have it.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ RETURNING = Queue("$sys.redelivery.delay")
 #: EMS says JMS_TIBCO here: a vendor's properties have its name.
 PRESERVE_UNDELIVERED = "JMS_STERNA_PRESERVE_UNDELIVERED"
 MESSAGE_EXTENSION = "JMS_STERNA_MSG_EXT"
+SENDER, DISABLE_SENDER = "JMS_STERNA_SENDER", "JMS_STERNA_DISABLE_SENDER"
 
 
 class Mode(enum.Enum):
@@ -71,6 +72,7 @@ class Refusal(enum.Enum):
     INVALID_VALUE = "a value or property is out of its range, or not for this"
     INVALID_MESSAGE = "the message cannot be sent"
     CONVERSION = "a value does not read as this type"
+    NOT_ADMITTED = "the server does not know the user, or not with this password"
     TOO_MUCH = "a limit of the server"
     NOT_ALLOWED = "the destination is not for this operation"
     NO_SUCH_DESTINATION = "it does not exist, and may not be created"
@@ -226,7 +228,9 @@ class Provider(Protocol):
     Flow control is switched on.
     """
 
-    async def connect(self, *, client_id: str = "") -> Connection: ...
+    async def connect(self, *, client_id: str = "", user: str = "", password: str = "") -> Connection:
+        """Without a user it is the administrator, where users are checked, and else nobody."""
+
     async def define(self, destination: Destination, **properties: Any) -> None:
         """Makes a static destination or a wildcard entry, or gives it these properties in place of all it had."""
 

@@ -44,6 +44,8 @@ _PROPERTIES = {
     "maxbytes": "maxBytes",
     "flowControl": "flowControlBytes",
     "redeliveryDelay": "redeliveryDelayMs",
+    "sender_name": "senderName",
+    "sender_name_enforced": "senderNameEnforced",
 }
 _OUR_PROPERTIES = {ours: name for name, ours in _PROPERTIES.items()}
 
@@ -53,6 +55,7 @@ _REFUSALS: dict[type[BaseException], Refusal] = {
     errors.InvalidMessageError: Refusal.INVALID_MESSAGE,
     errors.InvalidArgumentError: Refusal.INVALID_VALUE,
     errors.ConversionError: Refusal.CONVERSION,
+    errors.UnauthenticatedError: Refusal.NOT_ADMITTED,
     errors.LimitExceededError: Refusal.TOO_MUCH,
     errors.NotAllowedError: Refusal.NOT_ALLOWED,
     errors.NoSuchDestinationError: Refusal.NO_SUCH_DESTINATION,
@@ -196,8 +199,9 @@ class SternaConnection:
 class SternaProvider:
     """See provider.Provider. One for each test, over a broker that all tests of a session share."""
 
-    def __init__(self, broker: RunningBroker) -> None:
+    def __init__(self, broker: RunningBroker, user: str = "", password: str = "") -> None:
         self._broker = broker
+        self._credentials: Any = {"user": user, "password": password}
         self._connections: list[SternaConnection] = []
         self._admin: sterna.admin.Admin | None = None
         self._numbers = itertools.count(1)
@@ -212,7 +216,7 @@ class SternaProvider:
 
     async def _administrator(self) -> sterna.admin.Admin:
         if self._admin is None:
-            self._admin = await sterna.admin.connect(self._url).__aenter__()
+            self._admin = await sterna.admin.connect(self._url, **self._credentials).__aenter__()
         return self._admin
 
     async def end(self) -> None:
@@ -225,8 +229,9 @@ class SternaProvider:
             await self._admin.__aexit__(None, None, None)
             self._admin = None
 
-    async def connect(self, *, client_id: str = "") -> SternaConnection:
-        connection = SternaConnection(await sterna.connect(self._url, client_id=client_id))
+    async def connect(self, *, client_id: str = "", user: str = "", password: str = "") -> SternaConnection:
+        credentials = {"user": user, "password": password} if user else self._credentials
+        connection = SternaConnection(await sterna.connect(self._url, client_id=client_id, **credentials))
         self._connections.append(connection)
         return connection
 

@@ -43,6 +43,19 @@ BOTH: list[tuple[str, Values, Any, Any]] = [
     ("overflowPolicy", ("rejectIncoming", "rejectIncoming"), "discardOld", "discardOld"),
     ("overflowPolicy", ("default", "default"), None, "default"),
     ("overflowPolicy", ("discardOld", "discardOld"), "rejectIncoming", "rejectIncoming"),
+    # Flags cannot be taken away.
+    *(
+        (flag, parents, own, holds)
+        for flag in ("sender_name", "sender_name_enforced")
+        for parents, own, holds in (
+            ((None, None), None, False),
+            ((True, None), "dynamic", True),
+            ((True, None), False, True),
+            ((False, True), None, True),
+            ((False, None), True, True),
+            ((False, False), None, False),
+        )
+    ),
     # A store has to be the same.
     ("store", ("$sys.nonfailsafe", None), "dynamic", "$sys.nonfailsafe"),
     ("store", ("$sys.nonfailsafe", "$sys.nonfailsafe"), None, "$sys.nonfailsafe"),

@@ -124,6 +124,9 @@ def _destinations() -> list[Case]:
             Case(kind, {**settings, "expirationMs": 1}, only, "alone, not expirationMs"),
             Case(kind, {**settings, "broker": "b"}, only, "alone, not broker"),
             Case(kind, {**settings, "prefetch": 3}, only, "alone, not prefetch"),
+            Case(kind, {**settings, "senderName": True}, only, "alone, not senderName"),
+            Case(kind, {**settings, "senderNameEnforced": True}, only, "alone, not senderNameEnforced"),
+            Case(kind, {**REF, "senderName": True, "senderNameEnforced": False}),
             Case(
                 kind,
                 {**REF, "name": "a.*", "broker": "b"},

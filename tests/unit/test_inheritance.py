@@ -101,6 +101,8 @@ def test_everything_is_inherited_and_adds_to_what_the_child_has() -> None:
         "redeliveryDelayMs": "default",
         "deadLetterQueue": "default",
         "exclusive": "a.>",
+        "senderName": "default",
+        "senderNameEnforced": "default",
         "store": "default",
     }
     # A dynamic one inherits at once, and a topic nothing of queues.
@@ -122,10 +124,11 @@ def test_of_several_parents_the_smallest_limit_counts_unless_the_child_says_othe
 
 
 @pytest.mark.covers("EMS-DEST-A47")
-def test_a_flag_cannot_be_taken_away_in_the_child() -> None:
-    assert holds({"exclusive": False}, {"exclusive": True})["exclusive"] is True
-    assert holds({"exclusive": True})["exclusive"] is True
-    assert holds({"exclusive": False}, {"exclusive": False})["exclusive"] is False
+@pytest.mark.parametrize("flag", ["exclusive", "senderName", "senderNameEnforced"])
+def test_a_flag_cannot_be_taken_away_in_the_child(flag: str) -> None:
+    assert holds({flag: False}, {flag: True})[flag] is True
+    assert holds({flag: True})[flag] is True
+    assert holds({flag: False}, {flag: False})[flag] is False
 
 
 @pytest.mark.covers("EMS-DEST-A25")

@@ -106,7 +106,8 @@ class Gate:
     def greet(self, ticket: Ticket) -> dict[str, Any] | Awaitable[dict[str, Any]]:
         """The answer to the engine's question whether a client may connect."""
         if ticket.get("internal"):
-            return {"ok": {"user": ""}}
+            # The broker's own streams act for somebody who was admitted already, or for nobody.
+            return {"ok": {"user": (ticket.get("credentials") or {}).get("user", "")}}
         port = self._port(ticket["stream"])
         if port is not None:
             port.decide()

@@ -57,13 +57,15 @@ class InternalStream:
             self._scheduled = True
             asyncio.get_running_loop().call_soon(self._take)
 
-    async def greet(self, client_id: str = "") -> None:
-        """Says hello and waits for the welcome.
+    async def greet(self, client_id: str = "", user: str = "") -> None:
+        """Says hello, on behalf of a user who was admitted, and waits for the welcome.
 
         Raises:
             RefusedError: the engine refuses.
         """
         hello = messaging.Hello(protocol_version=_PROTOCOL_VERSION, client_id=client_id, product=self._purpose)
+        if user:
+            hello.credentials.password.user = user
         self.send(messaging.ClientFrame(hello=hello))
         self.welcome = await self._greeted
 
@@ -133,6 +135,8 @@ class InternalStream:
                     self._greeted.set_result(frame.welcome)
             case "error":
                 # An error that answers no request closes the connection, or belongs to a frame that asked for no reply.
+                # Whoever greets gets it, though `on_frame` may close the stream for it.
+                self._refuse_greeting(RefusedError.from_error(frame.error))
                 self._on_frame(frame)
                 if frame.session == 0:
                     self._end(RefusedError.from_error(frame.error))
@@ -141,11 +145,14 @@ class InternalStream:
             case _:
                 self._on_frame(frame)
 
-    def _end(self, reason: RefusedError) -> None:
-        self._ended = reason
+    def _refuse_greeting(self, reason: RefusedError) -> None:
         if not self._greeted.done():
             self._greeted.set_exception(reason)
             self._greeted.exception()  # retrieved: whoever greets gets it, and if nobody does it is no defect
+
+    def _end(self, reason: RefusedError) -> None:
+        self._ended = reason
+        self._refuse_greeting(reason)
         for future in self._replies.values():
             if not future.done():
                 future.set_exception(reason)

@@ -1,9 +1,12 @@
 """Messaging.Send: one message for people with grpcurl, confirmed before the call returns.
 
-All calls share one internal stream with one anonymous producer. It is opened at the first call, and again if it ended.
+All calls of a user share one internal stream with one anonymous producer. It is opened at the first call, and again if
+it ended.
 """
 
 import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from typing import Any
 
 from sterna_broker.contract import message as messages
@@ -13,12 +16,17 @@ from sterna_broker.refusals import RefusedError
 from sterna_broker.server.internal_stream import InternalStream
 
 _PRODUCER = 1
+_SENDERS_MAX = 16
+"""Streams that are kept for users who have no call under way."""
 
 
 class Sender:
-    """One anonymous producer on one internal stream."""
+    """One anonymous producer on one internal stream, for one user."""
 
-    def __init__(self, pump: Pump) -> None:
+    def __init__(self, pump: Pump, user: str = "") -> None:
+        self.calls = 0
+        """How many use it now."""
+        self._user = user
         self._stream = InternalStream(pump, "Send", self._on_frame, self._on_end)
         self._session = 0
         self._id_prefix = ""
@@ -40,7 +48,7 @@ class Sender:
         Raises:
             RefusedError: the engine refuses.
         """
-        await self._stream.greet()
+        await self._stream.greet(user=self._user)
         self._session = await self._stream.open_session("AUTO")
         opening = messaging.OpenProducer(producer=_PRODUCER)
         reply = await self._stream.request(messaging.ClientFrame(session=self._session, open_producer=opening))
@@ -143,11 +151,12 @@ class Sending:
 
     def __init__(self, pump: Pump) -> None:
         self._pump = pump
-        self._sender: Sender | None = None
+        self._senders: dict[str, Sender] = {}
+        """By user, the one that was used last at the end."""
         self._opening = asyncio.Lock()
 
-    async def send(self, request: messaging.SendRequest) -> messaging.SendResponse:
-        """One call.
+    async def send(self, request: messaging.SendRequest, user: str = "") -> messaging.SendResponse:
+        """One call of a user who was admitted; empty: anonymous.
 
         Raises:
             RefusedError: the message is refused.
@@ -158,10 +167,10 @@ class Sending:
             )
         message = request.message
         encoded = message.SerializeToString()
-        sender = await self._open_sender()
-        if message.delivery_mode == messages.RELIABLE:
-            return messaging.SendResponse(message_id=await sender.send_unconfirmed(request.destination, encoded))
-        message_id, confirmed = await sender.send(request.destination, encoded)
+        async with self._sender_of(user) as sender:
+            if message.delivery_mode == messages.RELIABLE:
+                return messaging.SendResponse(message_id=await sender.send_unconfirmed(request.destination, encoded))
+            message_id, confirmed = await sender.send(request.destination, encoded)
         return messaging.SendResponse(
             message_id=message_id,
             timestamp_ms=confirmed.arrived_ms,
@@ -170,18 +179,31 @@ class Sending:
         )
 
     def stop(self) -> None:
-        """Ends the stream."""
-        if self._sender is not None and self._sender.is_open:
-            self._sender.close()
+        """Ends the streams."""
+        for sender in self._senders.values():
+            sender.close()
 
-    async def _open_sender(self) -> Sender:
+    @asynccontextmanager
+    async def _sender_of(self, user: str) -> AsyncGenerator[Sender]:
         async with self._opening:
-            if self._sender is None or not self._sender.is_open:
-                sender = Sender(self._pump)
+            sender = self._senders.pop(user, None)
+            if sender is None or not sender.is_open:
+                sender = Sender(self._pump, user)
                 try:
                     await sender.open()
                 except BaseException:
                     sender.close()
                     raise
-                self._sender = sender
-            return self._sender
+            self._senders[user] = sender
+            sender.calls += 1
+            self._close_idle()
+        try:
+            yield sender
+        finally:
+            sender.calls -= 1
+
+    def _close_idle(self) -> None:
+        """Where clients may claim any name there is no end of users: those who were not here for longest go."""
+        idle = [user for user, sender in self._senders.items() if sender.calls == 0]
+        for user in idle[: max(0, len(self._senders) - _SENDERS_MAX)]:
+            self._senders.pop(user).close()

@@ -26,6 +26,7 @@ MESSAGING = "sterna.v1.Messaging"
 ADMIN = "sterna.v1.Admin"
 
 Unary = Callable[[Any], Awaitable[Any]]
+UnaryOfUser = Callable[[Any, str], Awaitable[Any]]
 Admit = Callable[[Any], Awaitable[Proof]]
 
 
@@ -55,7 +56,7 @@ class Services:
         messaging_methods = {
             # No serializers: bytes in, bytes out.
             "Connect": grpc.stream_stream_rpc_method_handler(self._connect.handle),
-            "Send": self._unary(self._sending.send, messaging.SendRequest),
+            "Send": self._unary_of_user(self._sending.send, messaging.SendRequest),
             "Receive": self._unary(self._receiving.receive, messaging.ReceiveRequest),
             "Acknowledge": self._unary(self._receiving.acknowledge, messaging.AcknowledgeRequest),
         }
@@ -79,13 +80,16 @@ class Services:
         )
 
     def _unary(self, method: Unary, request_type: Any) -> "grpc.RpcMethodHandler[Any, Any]":
+        return self._unary_of_user(lambda request, _: method(request), request_type)
+
+    def _unary_of_user(self, method: UnaryOfUser, request_type: Any) -> "grpc.RpcMethodHandler[Any, Any]":
         async def call(request: Any, context: Any) -> Any:
             try:
                 self._check_accepting()
                 proof = await self._admit(context)
                 # What the method logs says who asked.
                 with structlog.contextvars.bound_contextvars(**({"user": proof.user} if proof.user else {})):
-                    return await method(request)
+                    return await method(request, proof.user)
             except (RefusedError, EngineError) as error:
                 return await abort(context, error)
 

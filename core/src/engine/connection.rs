@@ -3,6 +3,7 @@
 
 use crate::state::DestinationId;
 use rustc_hash::FxHashMap;
+use std::sync::Arc;
 
 /// What a client proves and says about itself.
 #[derive(Debug, Clone, Default)]
@@ -12,7 +13,7 @@ pub struct Identity {
     /// Whether the client asked for it; durable subscriptions need that.
     pub client_id_chosen: bool,
     /// The user that the host admitted; empty: anonymous.
-    pub user: String,
+    pub user: Arc<str>,
     /// Program and library.
     pub product: String,
     /// The client's machine.

@@ -58,6 +58,11 @@ impl Engine {
         {
             return;
         }
+        // Where nobody has to show who they are a client may claim any name, and messages may carry it.
+        if user.len() > TEXT_BYTES_MAX || user.chars().any(char::is_control) {
+            let message = format!("The name of a user has at most {TEXT_BYTES_MAX} bytes and no control characters.");
+            return self.fail_stream(id, refuse(ErrorCode::InvalidName, "user", message));
+        }
         let joined = match self.find_connection(&hello, &user) {
             Ok(joined) => joined,
             Err(refused) => return self.fail_stream(id, refused),
@@ -121,7 +126,7 @@ impl Engine {
         let Some(connection) = self.connections.get(&key) else {
             return Ok(None);
         };
-        if connection.identity.user != user {
+        if *connection.identity.user != *user {
             let message = "The connection belongs to another user.";
             return Err(refuse(ErrorCode::PermissionDenied, "connection_token", message));
         }
@@ -154,7 +159,7 @@ impl Engine {
         let identity = Identity {
             client_id,
             client_id_chosen: named,
-            user,
+            user: user.into(),
             product: hello.product.clone(),
             host: hello.host.clone(),
             peer: self

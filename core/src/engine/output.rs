@@ -55,6 +55,8 @@ pub(super) struct Item {
     uploaded: std::ops::Range<usize>,
     uploaded_bytes: usize,
     destination_bytes: usize,
+    /// Who sent it, if its destination asks for that; else empty.
+    sender: Box<str>,
     size: usize,
 }
 
@@ -353,6 +355,7 @@ impl Engine {
             uploaded: sent..sent,
             uploaded_bytes,
             destination_bytes: 0,
+            sender: stored.head.sender(outgoing.delivered.copy).into(),
             size: varint_field_size(1, outgoing.sequence),
         };
         if sent == 0 {
@@ -392,6 +395,9 @@ impl Engine {
         size += bytes_field_size(8, self.message_id_size(told.id));
         if item.destination_bytes != 0 {
             size += bytes_field_size(9, item.destination_bytes);
+        }
+        if !item.sender.is_empty() {
+            size += bytes_field_size(10, item.sender.len());
         }
         if item.uploaded_bytes != 0 {
             size += varint_field_size(12, item.uploaded_bytes as u64);
@@ -465,6 +471,9 @@ impl Engine {
                 put_bytes_header(out, 9, item.destination_bytes);
                 put_varint_field(out, 1, super::wire_kind(kind) as u64);
                 put_bytes_field(out, 2, name.as_bytes());
+            }
+            if !item.sender.is_empty() {
+                put_bytes_field(out, 10, item.sender.as_bytes());
             }
         }
         if item.uploaded_bytes > 0 {

@@ -54,7 +54,7 @@ impl Engine {
         };
         producer.left_out = left_out;
         if let (Some(_), Some(target)) = (named, &producer.target) {
-            producer.name = Some(Box::new((user.clone(), open.name.clone(), target.destination)));
+            producer.name = Some(Box::new((user.to_string(), open.name.clone(), target.destination)));
             self.note_passed_over(&producer, open, last);
         }
         if named.is_none() && open.incarnation == 0 {
@@ -165,7 +165,7 @@ impl Engine {
         let chosen = Some(&identity.client_id).filter(|_| identity.client_id_chosen);
         self.state.note(Told::Opened {
             incarnation,
-            user: identity.user.clone(),
+            user: identity.user.to_string(),
             client_id: chosen.cloned().unwrap_or_default(),
         });
     }

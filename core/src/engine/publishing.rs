@@ -17,6 +17,7 @@ use crate::message::MessageView;
 use crate::proto::reply::Result as Answered;
 use crate::proto::{self, AcknowledgeMode, DeliveryMode, ErrorCode, server_frame};
 use crate::state::{DestinationId, Incoming, Origin, Tx};
+use std::sync::Arc;
 
 /// Accepted messages that are confirmed together.
 struct Run {
@@ -43,6 +44,7 @@ struct Batch {
 struct Sender {
     connection: u64,
     client_id: String,
+    user: Arc<str>,
     incarnation: u64,
     transaction: Option<Tx>,
     /// Numbers below may have been sent before.
@@ -260,12 +262,14 @@ impl Engine {
         } else {
             String::new()
         };
+        let user = Arc::clone(&identity.user);
         let producer = self.producers.get(&producer_key).ok_or_else(missing)?;
         let incarnation = producer.incarnation;
         let again_below = producer.may_be_again_below();
         Ok(Sender {
             connection,
             client_id,
+            user,
             incarnation,
             transaction,
             again_below,
@@ -304,6 +308,7 @@ impl Engine {
             sequence,
             connection: sender.connection,
             client_id: &sender.client_id,
+            user: &sender.user,
             transaction: sender.transaction,
             may_be_again: sequence < sender.again_below,
         };

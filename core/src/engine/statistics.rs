@@ -68,7 +68,7 @@ impl Engine {
                 ConnectionRow {
                     id,
                     client_id: connection.identity.client_id.clone(),
-                    user: connection.identity.user.clone(),
+                    user: connection.identity.user.to_string(),
                     product: connection.identity.product.clone(),
                     host: connection.identity.host.clone(),
                     peer: connection.identity.peer.clone(),

@@ -210,7 +210,7 @@ impl Engine {
         let user = self
             .connections
             .get(&session.connection)
-            .map(|connection| connection.identity.user.clone());
+            .map(|connection| connection.identity.user.to_string());
         self.last_key += 1;
         let ticket = self.last_key;
         session.ticket = Some(ticket);
@@ -258,7 +258,7 @@ impl Engine {
         let ticket = self.last_key;
         session.ticket = Some(ticket);
         let connection = self.connections.get(&session.connection);
-        let user = connection.map(|connection| connection.identity.user.clone());
+        let user = connection.map(|connection| connection.identity.user.to_string());
         let pattern = pattern.to_owned();
         let waiting = Ticket::Pattern {
             session: session_key,

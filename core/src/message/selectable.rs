@@ -9,6 +9,9 @@ use super::view::MessageView;
 /// The property in which the broker tells how often a message was delivered.
 const DELIVERY_COUNT: &str = "JMSXDeliveryCount";
 
+/// The properties in which the broker tells who sent a message, where its destination asks for that: ours, and EMS's.
+const SENDER: [&str; 2] = ["JMS_STERNA_SENDER", "JMS_TIBCO_SENDER"];
+
 /// A view and the broker's own header fields. Texts that cost something to make up may be left empty when
 /// [`crate::selector::Selector::uses`] says that nobody asks for them.
 #[derive(Debug, Clone, Copy)]
@@ -21,6 +24,8 @@ pub struct Selectable<'a> {
     pub message_id: &'a str,
     /// The destination as `Queue[name]` or `Topic[name]`; empty: none.
     pub destination: &'a str,
+    /// The user who sent it; empty: the destination does not ask for that, the property is absent.
+    pub sender: &'a str,
     /// How often it was delivered, this time included; 0: none, the property is absent.
     pub delivery_count: u32,
 }
@@ -34,6 +39,7 @@ impl<'a> Selectable<'a> {
             timestamp_ms,
             message_id: "",
             destination: "",
+            sender: "",
             delivery_count: 0,
         }
     }
@@ -87,6 +93,9 @@ impl Fields for Selectable<'_> {
         // Set by the broker, so that nothing in a message can forge it.
         if name == DELIVERY_COUNT {
             return (self.delivery_count > 0).then(|| Value::Int(self.delivery_count.try_into().unwrap_or(i32::MAX)));
+        }
+        if SENDER.contains(&name) {
+            return present(self.sender);
         }
         self.view.property(name).map(selectable)
     }

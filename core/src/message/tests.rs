@@ -423,6 +423,31 @@ fn selectors_see_the_message_and_what_the_broker_knows_of_it() {
     assert!(Selector::parse("JMSXDeliveryCount = 2").unwrap().matches(&again));
 }
 
+#[test]
+fn who_sent_a_message_is_the_brokers_word_whatever_its_producer_writes() {
+    let names = ["JMS_STERNA_SENDER", "JMS_TIBCO_SENDER"];
+    let forged = |name: &&str| property(name, Kind::StringValue("mallory".to_owned()));
+    let message = Message {
+        properties: names.iter().map(forged).collect(),
+        ..Message::default()
+    };
+    let bytes = message.encode_to_vec();
+    let view = MessageView::parse(&bytes).unwrap();
+    let unnamed = Selectable::new(&view, 1_000);
+    let named = Selectable {
+        sender: "ada",
+        ..unnamed
+    };
+    for name in names {
+        let matches = |text: String, fields: &Selectable<'_>| Selector::parse(&text).unwrap().matches(fields);
+        assert!(matches(format!("{name} = 'ada'"), &named));
+        assert!(matches(format!("{name} IS NULL"), &unnamed));
+        for fields in [&named, &unnamed] {
+            assert!(!matches(format!("{name} = 'mallory'"), fields));
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(cases(CASES))]
 

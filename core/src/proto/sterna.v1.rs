@@ -980,7 +980,9 @@ pub struct Delivery {
     /// Absent: the consumer's own destination. Present for wildcard subscriptions and moved messages.
     #[prost(message, optional, tag = "9")]
     pub destination: ::core::option::Option<Destination>,
-    /// The sender's user name, where the destination asks for it.
+    /// The name of the user who sent it, where the destination asks for it (`senderName`); selectors see it as the string
+    /// property JMS_STERNA_SENDER. A property of that name in the message is its producer's own word: receivers show this
+    /// field in its place, and nothing where it is empty.
     #[prost(string, tag = "10")]
     pub sender: ::prost::alloc::string::String,
     /// With Message.uploaded: the assembled body, or its first piece where it does not fit the frame; `uploaded_bytes` is

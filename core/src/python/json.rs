@@ -316,6 +316,8 @@ pub(super) fn properties(object: &Value) -> Result<Properties, Refused> {
         redelivery_delay_ms: number(object, "redeliveryDelayMs")?.unwrap_or(0),
         dead_letter: text(object, "deadLetterQueue"),
         exclusive: flag(object, "exclusive"),
+        sender_name: flag(object, "senderName"),
+        sender_name_enforced: flag(object, "senderNameEnforced"),
         store: text(object, "store"),
         shown: object.to_string(),
     })
@@ -348,6 +350,8 @@ fn shown(properties: &Properties) -> Value {
         object.insert("redeliveryDelayMs".into(), json!(properties.redelivery_delay_ms));
         object.insert("deadLetterQueue".into(), json!(properties.dead_letter));
         object.insert("exclusive".into(), json!(properties.exclusive));
+        object.insert("senderName".into(), json!(properties.sender_name));
+        object.insert("senderNameEnforced".into(), json!(properties.sender_name_enforced));
         let store = if properties.store.is_empty() {
             "$sys.failsafe"
         } else {

@@ -192,6 +192,7 @@ impl State {
             arrived_ms: known.arrived_ms,
             id: known.id(entry.copy),
             origin,
+            sender: known.sender(entry.copy),
             delivery_count: u32::from(entry.count) + 1,
         };
         wants(selector, &view, &circumstances)

@@ -7,7 +7,7 @@
 
 use smallvec::SmallVec;
 
-use super::codec::{Decoder, HeadError, put_byte, put_checksum, put_count, put_number, put_ranges};
+use super::codec::{Decoder, HeadError, put_byte, put_checksum, put_count, put_number, put_ranges, put_text};
 use super::ids::{DestinationId, SourceId};
 use super::refusals::Ranges;
 
@@ -28,6 +28,7 @@ const FLAGS: u8 =
 const PRIORITY_MAX: u8 = 9;
 const COPY_OWN_ID: u8 = 1;
 const COPY_EXPIRATION: u8 = 2;
+const COPY_SENDER: u8 = 4;
 
 /// One destination's view of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -39,6 +40,8 @@ pub struct MessageCopy {
     /// The destination's `expirationMs` at the time, which takes the place of the time to live (0: never). Consumers
     /// are then told that the message does not expire (EMS-MSG-A04).
     pub expiration_ms: Option<u64>,
+    /// The destination wants to know who sent it: it is told with [`MessageHead::sender`] (EMS-MSG-A11).
+    pub names_sender: bool,
 }
 
 /// One place of a message in a source.
@@ -78,6 +81,8 @@ pub struct MessageHead {
     /// XXH3-128 of the body ([`crate::message::Body::checksum`]), made when it arrived. `None`: the record is of a broker
     /// that made none, or the message is in memory only.
     pub checksum: Option<u128>,
+    /// The user who sent it, for the copies that name their sender; empty where none does.
+    pub sender: Box<str>,
     /// The original, then the bridged ones.
     pub copies: SmallVec<[MessageCopy; 2]>,
     /// In the order of the copies.
@@ -156,8 +161,24 @@ impl MessageHead {
         self.copies.get(usize::from(copy)).map(|copy| copy.destination)
     }
 
+    /// The user who sent it, as whoever gets `copy` is told; empty: nothing is told.
+    #[must_use]
+    pub fn sender(&self, copy: u8) -> &str {
+        match self.copies.get(usize::from(copy)) {
+            Some(MessageCopy { names_sender: true, .. }) => &self.sender,
+            _ => "",
+        }
+    }
+
+    fn has_sender(&self) -> bool {
+        self.copies.iter().any(|copy| copy.names_sender)
+    }
+
     /// Whether it can be written, which is whether it can be read.
     fn check(&self) -> Result<(), HeadError> {
+        if self.sender.is_empty() == self.has_sender() {
+            return Err(HeadError::Range("sender"));
+        }
         if self.priority > PRIORITY_MAX {
             return Err(HeadError::Range("priority"));
         }
@@ -209,6 +230,9 @@ impl MessageHead {
         }
         put_count(out, "copies", self.copies.len(), COPIES_MAX)?;
         self.copies.iter().for_each(|copy| copy.encode(out));
+        if self.has_sender() {
+            put_text(out, &self.sender);
+        }
         put_count(out, "references", self.references.len(), usize::MAX)?;
         for reference in &self.references {
             put_byte(out, reference.copy);
@@ -251,6 +275,9 @@ impl MessageHead {
         for _ in 0..decoder.count("copies", COPIES_MAX)? {
             self.copies.push(MessageCopy::decode(&mut decoder)?);
         }
+        if self.has_sender() {
+            self.sender = decoder.text("sender")?.into();
+        }
         for _ in 0..decoder.count("references", usize::MAX)? {
             self.references.push(Reference {
                 copy: decoder.byte("a reference's copy")?,
@@ -266,7 +293,9 @@ impl MessageHead {
 impl MessageCopy {
     fn encode(&self, out: &mut Vec<u8>) {
         put_number(out, self.destination.0);
-        let flags = flag(self.own_id.is_some(), COPY_OWN_ID) | flag(self.expiration_ms.is_some(), COPY_EXPIRATION);
+        let flags = flag(self.own_id.is_some(), COPY_OWN_ID)
+            | flag(self.expiration_ms.is_some(), COPY_EXPIRATION)
+            | flag(self.names_sender, COPY_SENDER);
         put_byte(out, flags);
         if let Some((incarnation, sequence)) = self.own_id {
             put_number(out, incarnation);
@@ -279,7 +308,7 @@ impl MessageCopy {
 
     fn decode(decoder: &mut Decoder<'_>) -> Result<Self, HeadError> {
         let destination = DestinationId(decoder.number("a copy's destination")?);
-        let flags = decoder.flags("a copy", COPY_OWN_ID | COPY_EXPIRATION)?;
+        let flags = decoder.flags("a copy", COPY_OWN_ID | COPY_EXPIRATION | COPY_SENDER)?;
         let own_id = match flags & COPY_OWN_ID {
             0 => None,
             _ => Some((
@@ -295,6 +324,7 @@ impl MessageCopy {
             destination,
             own_id,
             expiration_ms,
+            names_sender: flags & COPY_SENDER != 0,
         })
     }
 }
@@ -325,16 +355,19 @@ mod tests {
             message_bytes: 33,
             refused,
             checksum: Some(0x0011_2233_4455_6677_8899_aabb_ccdd_eeff),
+            sender: Box::default(),
             copies: smallvec![
                 MessageCopy {
                     destination: DestinationId(16),
                     own_id: None,
-                    expiration_ms: None
+                    expiration_ms: None,
+                    names_sender: false
                 },
                 MessageCopy {
                     destination: DestinationId(17),
                     own_id: Some((3, 4)),
-                    expiration_ms: Some(0)
+                    expiration_ms: Some(0),
+                    names_sender: false
                 },
             ],
             references: smallvec![
@@ -385,6 +418,29 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_head_whose_bridged_copy_names_its_sender_is_the_same_bytes_for_ever() {
+        let mut named = example();
+        named.copies[1].names_sender = true;
+        named.sender = "ada".into();
+        let (mut bytes, mut read) = (Vec::new(), MessageHead::default());
+        named.encode(&mut bytes).unwrap();
+        // The copy's flags have 4 more, and the name stands behind the copies.
+        assert_eq!(bytes, bytes_of(&WRITTEN.replace("1103030400", "110703040003616461")));
+        assert_eq!((read.decode(&bytes), &read), (Ok(()), &named));
+        assert_eq!((read.sender(0), read.sender(1), read.sender(2)), ("", "ada", ""));
+        // What is read next has no name left of it.
+        read.decode(&bytes_of(WRITTEN)).unwrap();
+        assert_eq!(read, example());
+    }
+
+    #[test]
+    fn a_copy_that_names_a_sender_without_a_name_is_refused() {
+        let bytes = bytes_of(&WRITTEN.replace("1103030400", "110703040000"));
+        let read = MessageHead::default().decode(&bytes);
+        assert_eq!(read, Err(HeadError::Range("sender")));
+    }
+
     // Out of the log in `tests/baselines/store-1.tar.xz`: a plain one, one with a life, one of a transaction.
     #[test]
     fn a_head_of_a_kept_store_has_no_checksum_and_gets_none() {
@@ -427,7 +483,8 @@ mod tests {
             copies: smallvec![MessageCopy {
                 destination: DestinationId(20),
                 own_id: None,
-                expiration_ms: None
+                expiration_ms: None,
+                names_sender: false
             }],
             references: smallvec![Reference {
                 copy: 0,

@@ -20,6 +20,7 @@
 mod acknowledging;
 mod administration;
 mod apply;
+mod asking;
 mod bridge;
 mod browsing;
 mod catalogue;

@@ -36,6 +36,10 @@ pub struct Properties {
     pub dead_letter: String,
     /// Queues: one consumer gets everything.
     pub exclusive: bool,
+    /// Messages carry the name of the user who sent them, unless they ask for none (EMS-DEST-A35).
+    pub sender_name: bool,
+    /// Messages carry the name of the user who sent them, whatever they ask for (EMS-DEST-A36).
+    pub sender_name_enforced: bool,
     /// Name of the store; empty: `$sys.failsafe`.
     pub store: String,
     /// Whatever else the configuration wants to keep and show; opaque here.
@@ -55,6 +59,8 @@ impl Default for Properties {
             redelivery_delay_ms: 0,
             dead_letter: String::new(),
             exclusive: false,
+            sender_name: false,
+            sender_name_enforced: false,
             store: String::new(),
             shown: String::new(),
         }

@@ -9,6 +9,7 @@ use crate::log::{AppendError, Position, Purpose};
 use crate::message::MessageView;
 use crate::proto::DeliveryMode;
 
+use super::asking::{names_sender, needs_responder, preserves};
 use super::catalogue::{Destination, Match, Unwanted};
 use super::catalogue_record::kinds;
 use super::ending::Discards;
@@ -23,12 +24,6 @@ use super::room::{Room, refuses, room};
 use super::selecting::{Circumstances, wants};
 use super::source::Source;
 use super::terminal_record::Reason;
-
-/// The boolean property that keeps a message from being dropped (EMS-MSG-A08), under the names it is known by.
-const PRESERVE_PROPERTIES: [&str; 2] = ["JMS_STERNA_PRESERVE_UNDELIVERED", "JMS_TIBCO_PRESERVE_UNDELIVERED"];
-
-/// The boolean property by which a request (it has a `reply_to`) is refused where nobody could answer it now.
-const NEEDS_RESPONDER: &str = "JMS_STERNA_NEEDS_RESPONDER";
 
 /// A message as it comes from a producer.
 #[derive(Clone, Copy, Debug)]
@@ -45,6 +40,8 @@ pub struct Incoming<'a> {
     pub connection: u64,
     /// The connection's client id, for noLocal of durable ones.
     pub client_id: &'a str,
+    /// The connection's user, for destinations whose messages name their sender; empty: anonymous.
+    pub user: &'a str,
     /// The transaction it belongs to.
     pub transaction: Option<Tx>,
     /// Its number may have been sent before: by its producer before that came back.
@@ -281,7 +278,7 @@ impl State {
             .tables
             .producers
             .refused_before(incoming.incarnation, to, incoming.sequence);
-        head.preserve = view.property_count() > 0 && PRESERVE_PROPERTIES.iter().any(|property| view.has_flag(property));
+        head.preserve = preserves(view);
         self.tables.catalogue.refresh_routes(to);
         self.plan_copy(planning, to, incoming, None)?;
         self.plan_bridges(planning, to, incoming)?;
@@ -317,6 +314,7 @@ impl State {
                     arrived_ms: planning.head.arrived_ms,
                     id: (incoming.incarnation, incoming.sequence),
                     origin: None,
+                    sender: planning.head.sender(0),
                     delivery_count: 0,
                 };
                 if !wants(selector, view, &known) {
@@ -361,10 +359,15 @@ impl State {
         }
         let copy = copies as u8;
         let expiration_ms = destination.properties.expiration_ms;
+        let names_sender = names_sender(&destination.properties, incoming.user, incoming.view);
+        if names_sender && planning.head.sender.is_empty() {
+            planning.head.sender = incoming.user.into();
+        }
         planning.head.copies.push(MessageCopy {
             destination: to,
             own_id,
             expiration_ms,
+            names_sender,
         });
         let store = self.tables.stores.get(destination.store);
         let bytes = incoming.stored_bytes();
@@ -385,6 +388,7 @@ impl State {
                     arrived_ms: self.tables.now.wall_ms,
                     id: own_id.unwrap_or((incoming.incarnation, incoming.sequence)),
                     origin: None,
+                    sender: if names_sender { incoming.user } else { "" },
                     delivery_count: 0,
                 };
                 for found in &destination.routes.subscriptions {
@@ -576,10 +580,6 @@ impl State {
         }
         Ok(())
     }
-}
-
-fn needs_responder(view: &MessageView<'_>) -> bool {
-    view.reply_to().is_some() && view.property_count() > 0 && view.has_flag(NEEDS_RESPONDER)
 }
 
 fn is_wanted(found: &Match, incoming: &Incoming<'_>, known: &Circumstances<'_>) -> bool {

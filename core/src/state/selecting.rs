@@ -26,6 +26,8 @@ pub(super) struct Circumstances<'a> {
     pub id: (u64, u64),
     /// Where it was sent; only `$sys.undelivered` may ask.
     pub origin: Option<(Kind, &'a str)>,
+    /// Who sent it, if its destination asks for that; else empty.
+    pub sender: &'a str,
     pub delivery_count: u32,
 }
 
@@ -33,6 +35,7 @@ pub(super) struct Circumstances<'a> {
 pub(super) fn wants(selector: &Selector, view: &MessageView<'_>, known: &Circumstances<'_>) -> bool {
     let mut fields = Selectable::new(view, known.arrived_ms);
     fields.delivery_count = known.delivery_count;
+    fields.sender = known.sender;
     let id;
     if selector.uses(HeaderField::MessageId) {
         let (incarnation, sequence) = known.id;

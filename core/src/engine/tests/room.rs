@@ -30,6 +30,7 @@ impl Bench {
             sequence: 0,
             connection: 0,
             client_id: "",
+            user: "",
             transaction: None,
             may_be_again: false,
         };

@@ -60,6 +60,7 @@ fn an_uploaded_body_is_summed_and_not_the_reference_to_it() {
             sequence: number,
             connection: 7,
             client_id: "me",
+            user: "",
             transaction: None,
             may_be_again: false,
         };

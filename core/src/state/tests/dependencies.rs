@@ -57,6 +57,7 @@ impl Story {
             destination: DestinationId(QUEUE.0),
             own_id: None,
             expiration_ms: None,
+            names_sender: false,
         });
         head.references.push(Reference {
             copy: 0,

@@ -108,6 +108,7 @@ fn an_uploaded_body_counts_against_the_queues_bytes() {
         sequence: 0,
         connection: 7,
         client_id: "me",
+        user: "",
         transaction: None,
         may_be_again: false,
     };

@@ -26,6 +26,7 @@ mod responders;
 mod returning;
 mod rooms;
 mod round_trips;
+mod senders;
 mod shipping;
 mod space;
 mod topics;
@@ -155,6 +156,8 @@ pub(super) struct Bench {
     pub bridges: Vec<Bridge>,
     next_number: u64,
     incarnation: u64,
+    /// Who sends; empty: anonymous.
+    pub user: &'static str,
 }
 
 pub(super) fn small_options() -> StateOptions {
@@ -193,6 +196,7 @@ impl Bench {
             bridges: Vec::new(),
             next_number: 0,
             incarnation: 0,
+            user: "",
         };
         bench.open().unwrap();
         bench
@@ -317,6 +321,7 @@ impl Bench {
     ) -> Result<Accepted, PublishError> {
         let bytes = message.encode();
         let view = MessageView::parse(&bytes).unwrap();
+        let user = self.user;
         let incoming = Incoming {
             view: &view,
             uploaded: &[],
@@ -324,6 +329,7 @@ impl Bench {
             sequence,
             connection: 7,
             client_id: "me",
+            user,
             transaction,
             may_be_again: false,
         };

@@ -308,6 +308,7 @@ fn a_producer_that_was_forgotten_is_not_known_again_by_an_older_message_after_a_
             sequence: 100,
             connection: 7,
             client_id: "me",
+            user: "",
             transaction: None,
             may_be_again: true,
         };

@@ -27,6 +27,7 @@ fn without_reserve(filler: usize) -> (Bench, [DestinationId; 3]) {
         bridges: Vec::new(),
         next_number: 0,
         incarnation,
+        user: "",
     };
     let plain = Properties::default();
     let rolling = Properties {

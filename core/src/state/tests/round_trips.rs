@@ -73,10 +73,13 @@ fn ranges() -> impl Strategy<Value = Ranges> {
 fn copy() -> impl Strategy<Value = MessageCopy> {
     let own_id = prop_oneof![Just(None), (number(), number()).prop_map(Some)];
     let expiration_ms = prop_oneof![Just(None), number().prop_map(Some)];
-    (number(), own_id, expiration_ms).prop_map(|(destination, own_id, expiration_ms)| MessageCopy {
-        destination: DestinationId(destination),
-        own_id,
-        expiration_ms,
+    (number(), own_id, expiration_ms, any::<bool>()).prop_map(|(destination, own_id, expiration_ms, names_sender)| {
+        MessageCopy {
+            destination: DestinationId(destination),
+            own_id,
+            expiration_ms,
+            names_sender,
+        }
     })
 }
 
@@ -86,9 +89,9 @@ fn message() -> impl Strategy<Value = MessageHead> {
     let references = vec((any::<prop::sample::Index>(), number(), number()), 0..6);
     let sums = [0, 1, u128::from(u64::MAX), 1 << 64, 1 << 127, u128::MAX];
     let checksum = prop::option::of(prop_oneof![select(sums.to_vec()), any::<u128>()]);
-    let said = (priority(), any::<bool>(), ranges(), checksum);
+    let said = (priority(), any::<bool>(), ranges(), checksum, text());
     (numbers, said, copies, references).prop_map(
-        |(numbers, (priority, preserve, refused, checksum), copies, references)| MessageHead {
+        |(numbers, (priority, preserve, refused, checksum, user), copies, references)| MessageHead {
             priority,
             preserve,
             arrived_ms: numbers[0],
@@ -100,6 +103,11 @@ fn message() -> impl Strategy<Value = MessageHead> {
             message_bytes: numbers[6],
             refused,
             checksum,
+            sender: if copies.iter().any(|copy| copy.names_sender) {
+                format!("u{user}").into()
+            } else {
+                Box::default()
+            },
             references: references
                 .into_iter()
                 .map(|(index, source, sequence)| Reference {
@@ -444,6 +452,7 @@ fn every_byte_and_every_number_at_a_boundary_reads_back() {
             destination: DestinationId(index),
             own_id: None,
             expiration_ms: None,
+            names_sender: false,
         })
         .collect();
     for number in NUMBERS {
@@ -471,6 +480,7 @@ fn what_reading_refuses_writing_refuses() {
         destination: DestinationId(16),
         own_id: None,
         expiration_ms: None,
+        names_sender: false,
     };
     let reference = Reference {
         copy: 1,
@@ -493,6 +503,10 @@ fn what_reading_refuses_writing_refuses() {
     assert_eq!(refused(&loose), HeadError::Range("a reference's copy"));
     let wide = wrong(|head| head.copies.resize(COPIES_MAX + 1, head.copies[0]));
     assert_eq!(refused(&wide), HeadError::Range("copies"));
+    let nameless = wrong(|head| head.copies[1].names_sender = true);
+    assert_eq!(refused(&nameless), HeadError::Range("sender"));
+    let untold = wrong(|head| head.sender = "ada".into());
+    assert_eq!(refused(&untold), HeadError::Range("sender"));
 }
 
 #[test]

@@ -379,6 +379,7 @@ fn what_expires_at_a_commit_takes_no_room_that_the_commit_needs() {
                 sequence: 0,
                 connection: 7,
                 client_id: "me",
+                user: "",
                 transaction: None,
                 may_be_again: false,
             };
