@@ -229,7 +229,7 @@ class Node:
         services = Services(connect, sending, receiving, administration, cuts, gate.admit_call)
         metrics = Metrics(pump, statistics, settings.metrics_destinations, self.member)
         kept = Kept(pump, settings.engine["snapshot_bytes_max"], settings.engine["snapshot_age_max_ms"])
-        metrics.kept = kept
+        metrics.kept, metrics.refused, metrics.cut = kept, services.refused, connect.cut
         metrics.dangling_bridges = lambda: len(self.live.dangling_bridges)
         at_once = descriptors.shares(descriptors.limit(), limits.connections)
         monitor = self._makers.monitor(self.readiness, lambda: self._state, metrics, gate, at_once.monitor)

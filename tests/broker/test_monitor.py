@@ -10,9 +10,12 @@ from typing import Any
 import aiohttp
 import grpc
 import pytest
+import sterna
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 from prometheus_client.parser import text_string_to_metric_families
+from sterna import AcknowledgeMode
+from sterna._proto.sterna.v1 import message_pb2 as messages
 from sterna_broker import node as node_module
 from sterna_broker.addresses import Address
 from sterna_broker.monitor import application, metrics
@@ -20,8 +23,10 @@ from sterna_broker.monitor.readiness import judge
 from sterna_broker.node import Node
 from sterna_broker.options import BrokerOptions
 
-from tests.broker.wire import queue, text
+from tests.broker.calls import CallError, call
+from tests.broker.wire import FrameError, queue, text
 from tests.running import ANYTHING, manifest
+from tests.waiting import eventually
 
 
 async def get(node: Any, path: str) -> tuple[int, Any]:
@@ -165,6 +170,86 @@ async def test_metrics_say_what_the_broker_holds_by_destination(node: Any, wire:
     assert families["sterna_published"].type == "counter"
 
 
+async def _samples(running: Any) -> dict[tuple[str, ...], float]:
+    """By the name and all values of labels."""
+    _, page = await get(running, "/metrics")
+    families = text_string_to_metric_families(page)
+    return {(one.name, *one.labels.values()): one.value for family in families for one in family.samples}
+
+
+async def test_metrics_say_what_becomes_of_the_messages_of_each_place(node: Any) -> None:
+    running = await node([*ANYTHING, manifest("Queue", "small", "maxMessages: 2, overflowPolicy: discardOld")])
+    async with sterna.connect(f"sterna://{running.messaging}", client_id="me") as connection:
+        session = await connection.session(AcknowledgeMode.INDIVIDUAL)
+        durable = await session.consumer(sterna.Topic("news"), durable="mine")
+        for body in ("one", "two", "three"):
+            await connection.send(sterna.Topic("news"), body)
+            await connection.send("small", body)
+        await connection.send("late", "x", delivery_delay_ms=600_000)
+        first = await durable.receive()
+        await durable.receive()
+        await first.acknowledge()
+        await connection.flush()
+        samples = await _samples(running)
+    assert samples["sterna_destination_messages", "Queue", "small"] == 2
+    assert samples["sterna_destination_discarded_total", "Queue", "small"] == 1
+    assert samples["sterna_destination_delayed_messages", "Queue", "late"] == 1
+    assert samples["sterna_destination_acknowledged_total", "Topic", "news"] == 1
+    assert samples["sterna_durable_messages", "me", "mine"] == 2
+    assert samples["sterna_durable_unacknowledged_messages", "me", "mine"] >= 1
+    assert samples["sterna_durable_consumers", "me", "mine"] == 1
+    assert samples["sterna_destinations_listed", "DurableSubscription"] == 1
+
+    async def have_waited() -> bool:
+        found = await _samples(running)
+        waited = found["sterna_durable_oldest_seconds", "me", "mine"]
+        return 0 < waited < 60 and 0 < found["sterna_destination_oldest_seconds", "Queue", "small"] < 60
+
+    assert await eventually(have_waited, what="some time")
+
+
+async def test_metrics_say_how_long_confirmations_and_commits_take(node: Any) -> None:
+    running = await node()
+    async with sterna.connect(f"sterna://{running.messaging}") as connection:
+        for _ in range(5):
+            await connection.send("a", "x")
+        samples = await _samples(running)
+    assert samples["sterna_confirm_seconds_count",] == 5
+    assert samples["sterna_confirm_seconds_bucket", "+Inf"] == 5
+    assert samples["sterna_log_commit_seconds_count",] == samples["sterna_log_commits_total",] >= 5
+    for name in ("sterna_confirm_seconds", "sterna_log_commit_seconds"):
+        bounds = [(float(key[1]), value) for key, value in samples.items() if key[0] == f"{name}_bucket"]
+        counted = [value for _, value in sorted(bounds)]
+        assert counted == sorted(counted), "each bound counts those below"
+        assert 0 < samples[f"{name}_sum",] < 60
+
+
+async def test_metrics_count_refusals_and_streams_that_were_cut_once_each_by_code(
+    node: Any, wire: Any, channel_to: Any
+) -> None:
+    running = await node([manifest("Queue", "one", "maxMessages: 1")])
+    client = await wire(running)
+    session = await client.session()
+    await client.producer(session, queue("one"))
+    await client.publish(session, [text("fits"), text("does not"), text("neither")])
+    assert (await client.next("rejected")).rejected.error.subject == "one"
+    with pytest.raises(FrameError):
+        await client.producer(session, queue("nowhere"), number=2)
+    # A single call goes by a stream of the broker's own: it is counted once.
+    with pytest.raises(CallError, match="DESTINATION_FULL"):
+        await call(
+            channel_to(running), "Messaging/Send", destination=queue("one"), message=messages.Message(text="nor")
+        )
+    cut = await wire(running)
+    await cut.call.write(b"no frame")
+    await eventually(cut.call.done, what="the end of the stream")
+    samples = await _samples(running)
+    assert samples["sterna_refused_total", "DESTINATION_FULL"] == 3
+    assert samples["sterna_refused_total", "NO_SUCH_DESTINATION"] == 1
+    assert samples["sterna_refused_total", "STORE_FULL"] == 0, "it is there before the first"
+    assert samples["sterna_streams_cut_total", "MALFORMED_FRAME"] == 1
+
+
 async def test_every_documented_metric_is_there(node: Any) -> None:
     _, page = await get(await node(), "/metrics")
     documented = {word.strip("`,") for line in (metrics.__doc__ or "").splitlines() for word in line.split()}
@@ -173,7 +258,14 @@ async def test_every_documented_metric_is_there(node: Any) -> None:
     # Those of single destinations appear with the first destination.
     missing = {name for name in documented if name.startswith("sterna_")} - given
     # Some are there with TLS alone (tests/access), or in a cluster (tests/cluster).
-    elsewhere = ("sterna_destination_", "sterna_certificate_", "sterna_etcd_", "sterna_cluster_", "sterna_stray_")
+    elsewhere = (
+        "sterna_destination_",
+        "sterna_durable_",
+        "sterna_certificate_",
+        "sterna_etcd_",
+        "sterna_cluster_",
+        "sterna_stray_",
+    )
     assert all(name.startswith(elsewhere) for name in missing)
 
 

@@ -29,31 +29,44 @@ all.
 | `sterna_snapshot_gaps` | | ranges of the log that the next snapshot will not tell of |
 | `sterna_snapshot_exported_cut` | | number of the last snapshot that was taken; 0: none |
 | `sterna_store_messages`, `sterna_store_bytes` | store | what each store holds |
+| `sterna_refused_total` | code | messages, requests and calls that were refused, since the start |
+| `sterna_streams_cut_total` | code | streams that were ended for what their clients did or did not do, or not begun |
+| `sterna_confirm_seconds_bucket` | le | from arrival to confirmation of each message, rounded up to milliseconds |
+| `sterna_confirm_seconds_count`, `sterna_confirm_seconds_sum` | | of the same |
+| `sterna_log_commit_seconds_bucket` | le | how long it took to write and sync what was committed together |
+| `sterna_log_commit_seconds_count`, `sterna_log_commit_seconds_sum` | | of the same |
 | `sterna_destination_messages`, `sterna_destination_bytes`, `sterna_destination_consumers` | kind, name | the fullest |
+| `sterna_destination_unacknowledged_messages`, `sterna_destination_delayed_messages` | kind, name | of those messages |
+| `sterna_destination_oldest_seconds` | kind, name | how long the oldest one that waits has waited; 0: none |
 | `sterna_destination_flow_controlled_sessions` | kind, name | of the same: whose messages wait for flowControlBytes |
-| `sterna_destination_published_total`, `sterna_destination_delivered_total` | kind, name | of the same |
-| `sterna_destinations_listed` | kind | how many destinations the figures above are of |
+| `sterna_destination_published_total`, `sterna_destination_delivered_total` | kind, name | since the start |
+| `sterna_destination_acknowledged_total`, `sterna_destination_redelivered_total` | kind, name | likewise |
+| `sterna_destination_expired_total`, `sterna_destination_discarded_total` | kind, name | likewise |
+| `sterna_destination_undelivered_total` | kind, name | likewise: moved to the undelivered queue |
+| `sterna_durable_messages`, `sterna_durable_oldest_seconds` | client_id, name | how far the fullest durables lag |
+| `sterna_durable_unacknowledged_messages`, `sterna_durable_consumers` | client_id, name | of the same |
+| `sterna_destinations_listed` | kind | how many queues, topics and durable subscriptions the figures above are of |
 
 Messages are destroyed because they `expired`, at `max_redelivery` (delivered as often as the queue allows), when they
 are `discarded` to make room or found `damaged`; and by people: `purged`, or `deleted` with their queue or subscription.
 What went to a queue's deadLetterQueue or to `$sys.undelivered` is not among them.
 """
 
-import heapq
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
-from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from sterna_broker.cluster.member import Member
 from sterna_broker.contract import admin
 from sterna_broker.kept_for_snapshots import Kept
+from sterna_broker.monitor.places import places
 from sterna_broker.pump import Pump
-from sterna_broker.server.listing import ENGINE_KINDS
 from sterna_broker.statistics import StatisticsSource
 
 # A broker may have more destinations than a scrape may take time to look at; beyond so many the rest is not compared.
@@ -86,19 +99,8 @@ _LOG_COUNTERS = {
     "sterna_log_commits": ("commits_total", "Syncs of the log."),
     "sterna_log_commit_records": ("commit_records_total", "Records that those made durable."),
 }
-_DESTINATION_GAUGES = {
-    "sterna_destination_messages": ("messages", "Messages a destination holds."),
-    "sterna_destination_bytes": ("bytes", "Bytes a destination holds."),
-    "sterna_destination_consumers": ("consumers", "Consumers of a destination."),
-    "sterna_destination_flow_controlled_sessions": (
-        "flow_controlled_sessions",
-        "Sessions whose messages wait for a destination's flowControlBytes.",
-    ),
-}
-_DESTINATION_COUNTERS = {
-    "sterna_destination_published": ("published_total", "Messages published to a destination since the start."),
-    "sterna_destination_delivered": ("delivered_total", "Messages delivered from a destination since the start."),
-}
+# Those that a broker in order has now and then; others show with the first.
+_CODES = ("DESTINATION_FULL", "NO_SUCH_DESTINATION", "SLOW_CONSUMER", "STORE_FULL", "UNAUTHENTICATED", "UNAVAILABLE")
 # A reason is there before it counts for the first time, or nobody could ask how fast it grows.
 _NEVER = dict.fromkeys(("DAMAGED", "DELETED", "DISCARDED", "EXPIRED", "MAX_REDELIVERY", "PURGED"), 0)
 
@@ -112,6 +114,10 @@ class Metrics:
         self.ready = False
         self.certificate_not_after_ms: int | None = None
         self.dangling_bridges: Callable[[], int] = lambda: 0
+        self.refused: Counter[str] = Counter()
+        """Unary calls that were refused, by code; what is refused within a stream the engine counts."""
+        self.cut: Counter[str] = Counter()
+        """Streams that the host ended, by code, beside those that the engine did."""
         self.kept: Kept | None = None
         self.member = member
         self._collector = _BrokerCollector(pump, statistics, destinations_max, self)
@@ -154,9 +160,10 @@ class _BrokerCollector(Collector):
         yield from _plain(figures, _COUNTERS, CounterMetricFamily)
         yield from _plain(figures.log, _LOG_GAUGES, GaugeMetricFamily)
         yield from _plain(figures.log, _LOG_COUNTERS, CounterMetricFamily)
-        places = self._statistics.engine()["log"]["damaged_places"]
+        yield from self._times()
+        damaged = self._statistics.engine()["log"]["damaged_places"]
         text = "Places of the log found damaged since the start."
-        yield GaugeMetricFamily("sterna_log_damaged_places", text, value=places)
+        yield GaugeMetricFamily("sterna_log_damaged_places", text, value=damaged)
         if self._owner.kept is not None:
             yield from _snapshots(self._owner.kept)
         yield from _stores(figures.stores)
@@ -165,33 +172,32 @@ class _BrokerCollector(Collector):
         for reason, messages in {**_NEVER, **json.loads(self._pump.tick().destroyed())["totals"]}.items():
             destroyed.add_metric([reason.lower()], messages)
         yield destroyed
-        yield from self._destinations()
+        refused = Counter(self._statistics.engine()["refused"]) + self._owner.refused
+        yield from _codes("sterna_refused", "Messages, requests and calls that were refused.", refused)
+        cut = Counter(self._statistics.engine()["cut"]) + self._owner.cut
+        yield from _codes("sterna_streams_cut", "Streams that were ended for their clients' doing.", cut)
+        yield from places(self._pump, self._destinations_max)
 
-    def _destinations(self) -> Iterator[Metric]:
-        listed = GaugeMetricFamily("sterna_destinations_listed", "Destinations with figures here.", labels=["kind"])
-        families: list[tuple[Any, str]] = []
-        for name, (field, text) in _DESTINATION_GAUGES.items():
-            families.append((GaugeMetricFamily(name, text, labels=["kind", "name"]), field))
-        for name, (field, text) in _DESTINATION_COUNTERS.items():
-            families.append((CounterMetricFamily(name, text, labels=["kind", "name"]), field))
-        for kind in ("Queue", "Topic"):
-            rows = self._fullest(kind)
-            listed.add_metric([kind], len(rows))
-            for row in rows:
-                for family, field in families:
-                    family.add_metric([kind, str(row["name"])], row.get(field, 0))
-        yield listed
-        for family, _ in families:
-            yield family
+    def _times(self) -> Iterator[Metric]:
+        engine = self._statistics.engine()
+        text = "From a message's arrival to its confirmation, rounded up to milliseconds."
+        yield _histogram("sterna_confirm_seconds", text, engine["confirm_times"])
+        if engine["commit_times"] is not None:
+            text = "How long it took to write and sync what was committed together."
+            yield _histogram("sterna_log_commit_seconds", text, engine["commit_times"])
 
-    def _fullest(self, kind: str) -> list[dict[str, Any]]:
-        """Those that hold the most, temporaries left out: their names mean nothing to anybody and never come again."""
-        return heapq.nlargest(self._destinations_max, self._rows(kind), key=lambda row: row.get("messages", 0))
 
-    def _rows(self, kind: str) -> Iterator[dict[str, Any]]:
-        for row in json.loads(self._pump.tick().list(ENGINE_KINDS[kind], "", "", _EXAMINED_MAX)):
-            if row["origin"] != "temporary":
-                yield {"name": row["name"], **row["statistics"]}
+def _codes(name: str, text: str, counted: Counter[str]) -> Iterator[Metric]:
+    family = CounterMetricFamily(name, text, labels=["code"])
+    # A code is there before it counts for the first time, or nobody could ask how fast it grows.
+    for code, times in sorted({**dict.fromkeys(_CODES, 0), **counted}.items()):
+        family.add_metric([code], times)
+    yield family
+
+
+def _histogram(name: str, text: str, times: dict[str, Any]) -> Metric:
+    bounds = [("+Inf" if bound is None else str(bound / 1e6), below) for bound, below in times["buckets"]]
+    return HistogramMetricFamily(name, text, buckets=bounds, sum_value=times["sum_us"] / 1e6)
 
 
 def _plain(source: Any, table: dict[str, tuple[str, str]], family: Any) -> Iterator[Metric]:

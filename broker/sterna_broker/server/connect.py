@@ -10,6 +10,7 @@ travels with the status of the call.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -141,6 +142,8 @@ class Connect:
         self._frame_bytes = frame_bytes
         self._connections = connections
         self._slow_consumer_ms = slow_consumer_ms
+        self.cut: Counter[str] = Counter()
+        """Calls that were ended, or not begun, from here, by code."""
         self._calls: dict[Call, None] = {}
         self._sweeper: asyncio.Task[None] | None = None
         self._draining = False
@@ -152,6 +155,7 @@ class Connect:
         try:
             await self._serve(context)
         except RefusedError as refused:
+            self.cut[refused.code] += 1
             metadata = ((ERROR_METADATA, refused.error.SerializeToString()),)
             await context.abort(refused.status, refused.message, metadata)
 

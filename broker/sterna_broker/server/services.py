@@ -3,6 +3,7 @@
 Connect is registered with raw bytes; everything else with the generated types.
 """
 
+from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from typing import Any
@@ -43,6 +44,8 @@ class Services:
         admit: Admit,
     ) -> None:
         self.accepting = True
+        self.refused: Counter[str] = Counter()
+        """Calls that were refused, by code; what is refused within a stream the engine counts."""
         self._admit = admit
         self._connect = connect
         self._sending = sending
@@ -91,6 +94,7 @@ class Services:
                 with structlog.contextvars.bound_contextvars(**({"user": proof.user} if proof.user else {})):
                     return await method(request, proof.user)
             except (RefusedError, EngineError) as error:
+                self.refused[error.code] += 1
                 return await abort(context, error)
 
         return grpc.unary_unary_rpc_method_handler(call, request_type.FromString, _encode)
@@ -107,6 +111,7 @@ class Services:
                     async for response in responses:
                         await context.write(response)
             except (RefusedError, EngineError) as error:
+                self.refused[error.code] += 1
                 await abort(context, error)
 
         return grpc.unary_stream_rpc_method_handler(call, request_type.FromString, _encode)

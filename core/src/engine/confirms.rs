@@ -21,6 +21,8 @@ pub enum Waiting {
         range: Confirmed,
         /// The bytes that are no longer in flight.
         bytes: u64,
+        /// When they arrived, by the monotonic clock.
+        since_ms: u64,
     },
     /// What an expelled producer had taken has its answer: its client is told of its end.
     End {
@@ -46,17 +48,27 @@ impl Pending {
     /// Adds something that waits for the record at `position`. Ranges of one producer that belong together become one
     /// entry as long as no commit can come between them: `floor` is the end of what the log has handed to a write.
     pub fn push(&mut self, position: Position, waiting: Waiting, floor: Position) {
-        if let Some((last, Waiting::Confirm { producer, range, bytes })) = self.queue.back_mut()
+        if let Some((
+            last,
+            Waiting::Confirm {
+                producer,
+                range,
+                bytes,
+                since_ms,
+            },
+        )) = self.queue.back_mut()
             && let Waiting::Confirm {
                 producer: next_producer,
                 range: next,
                 bytes: more,
+                since_ms: next_since_ms,
             } = &waiting
             && *last >= floor
             && producer == next_producer
             && range.last.checked_add(1) == Some(next.first)
             && range.durability == next.durability
             && range.arrived_ms == next.arrived_ms
+            && since_ms == next_since_ms
         {
             range.last = next.last;
             *bytes += more;
@@ -97,12 +109,18 @@ impl Engine {
 
     /// Confirms a range: at once, or when the log has it.
     pub(super) fn confirm(&mut self, producer: u64, wait_for: Option<Position>, range: Confirmed, bytes: u64) {
+        let since_ms = self.now.monotonic_ms;
         match wait_for {
             Some(position) if position >= self.state.committed() => {
-                self.pending
-                    .push(position, Waiting::Confirm { producer, range, bytes }, self.written);
+                let waiting = Waiting::Confirm {
+                    producer,
+                    range,
+                    bytes,
+                    since_ms,
+                };
+                self.pending.push(position, waiting, self.written);
             }
-            _ => self.confirmed(producer, range, bytes),
+            _ => self.confirmed(producer, range, bytes, since_ms),
         }
     }
 
@@ -111,7 +129,12 @@ impl Engine {
         let committed = self.state.committed();
         while let Some(waiting) = self.pending.pop(committed) {
             match waiting {
-                Waiting::Confirm { producer, range, bytes } => self.confirmed(producer, range, bytes),
+                Waiting::Confirm {
+                    producer,
+                    range,
+                    bytes,
+                    since_ms,
+                } => self.confirmed(producer, range, bytes, since_ms),
                 Waiting::End { producer } => self.end_expelled(producer),
                 Waiting::Frame { stream, frame } => self.send_encoded(stream, frame),
             }
@@ -125,8 +148,10 @@ impl Engine {
         }
     }
 
-    fn confirmed(&mut self, key: u64, range: Confirmed, bytes: u64) {
-        self.settle(key, range.last - range.first + 1, bytes);
+    fn confirmed(&mut self, key: u64, range: Confirmed, bytes: u64, since_ms: u64) {
+        let messages = range.last - range.first + 1;
+        self.figures.note_confirmed(since_ms, self.now.monotonic_ms, messages);
+        self.settle(key, messages, bytes);
         if let Some(producer) = self.producers.get_mut(&key) {
             producer.confirm(range);
             self.queue_producer(key);
@@ -185,6 +210,7 @@ mod tests {
             producer: 1,
             range,
             bytes: 10,
+            since_ms: 1,
         }
     }
 

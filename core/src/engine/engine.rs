@@ -14,6 +14,7 @@ use super::confirms::Pending;
 use super::connection::Connection;
 use super::consumer::Consumer;
 use super::errors::Refused;
+use super::figures::Figures;
 use super::frames::SetsFrame;
 use super::limits::Settings;
 use super::output::Item;
@@ -79,6 +80,7 @@ pub struct Engine {
     pub(super) liveness_at_ms: u64,
     /// After a stall: until when nobody is given up for his silence, and how often `poll` was called since.
     pub(super) catching_up: Option<(u64, u32)>,
+    pub(super) figures: Figures,
     /// Streams to tell of at the next `poll`.
     pub(super) ready: Vec<u64>,
     pub(super) dirty: Vec<SourceId>,
@@ -139,6 +141,7 @@ impl Engine {
             ready: Vec::new(),
             dirty: Vec::new(),
             stalled: Vec::new(),
+            figures: Figures::default(),
             undoing: Vec::new(),
             owed: Owed::default(),
             opening: std::collections::VecDeque::new(),

@@ -5,6 +5,7 @@ use super::engine::Engine;
 use super::errors::{Refused, refuse};
 use super::frames::Frame;
 use super::intake::{Handled, Outcome};
+use super::output::encoded;
 use super::seen::Seen;
 use super::stream::Phase;
 use crate::proto::{self, ErrorCode, Hello, SeenSet, server_frame};
@@ -296,7 +297,6 @@ impl Engine {
     }
 
     /// Tells a stream why it ends and lets it go; for its connection it is as good as gone.
-    #[expect(clippy::boxed_local, reason = "refusals travel boxed; the callers have them so")]
     pub(super) fn fail_stream(&mut self, id: u64, refused: Refused) {
         let Some(stream) = self.streams.get_mut(&id) else {
             return;
@@ -305,7 +305,8 @@ impl Engine {
             return;
         }
         let connection = stream.connection.take();
-        self.send(id, 0, server_frame::Frame::Error(*refused));
+        self.figures.note_cut(&refused);
+        self.send_encoded(id, encoded(0, server_frame::Frame::Error(*refused)));
         self.let_go(id);
         if let Some(key) = connection {
             self.stream_lost(key, id);

@@ -364,7 +364,9 @@ impl Engine {
             request: frame.request,
             result: Some(result),
         };
-        let encoded = super::output::encoded(frame.session, server_frame::Frame::Reply(reply));
+        let told = server_frame::Frame::Reply(reply);
+        self.note_refusal(id, &told);
+        let encoded = super::output::encoded(frame.session, told);
         if committed {
             self.send_after_commit(id, encoded);
         } else {

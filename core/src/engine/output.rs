@@ -106,6 +106,7 @@ pub fn encoded(session: u32, frame: server_frame::Frame) -> Vec<u8> {
 impl Engine {
     /// Puts a frame into a stream's outbox.
     pub(super) fn send(&mut self, stream: u64, session: u32, frame: server_frame::Frame) {
+        self.note_refusal(stream, &frame);
         self.send_encoded(stream, encoded(session, frame));
     }
 

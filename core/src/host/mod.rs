@@ -18,7 +18,7 @@ mod tests;
 
 pub use threads::Threads;
 
-use crate::engine::{Engine, Polled};
+use crate::engine::{Engine, Histogram, Polled};
 use crate::log::{WriteDone, WriteJob};
 use crate::snapshot::keeper::{Job, JobDone};
 use crate::state::{Now, ReadJob, ReadJobDone, StateError, UpkeepDone, UpkeepJob};
@@ -82,6 +82,11 @@ pub trait Executor {
 
     /// Lets both finish what they have, and end. Their last results can be taken afterwards.
     fn end(&mut self);
+
+    /// How long group commits took to be written and synced; none: nobody measures.
+    fn commit_times(&self) -> Option<&Histogram> {
+        None
+    }
 }
 
 /// Upkeep that is started at most this often when there is little to do, in milliseconds.
@@ -169,6 +174,11 @@ impl<E: Executor> Host<E> {
     /// How many group commits were written.
     pub fn commits(&self) -> u64 {
         self.commits
+    }
+
+    /// How long they took; none: nobody measures.
+    pub fn commit_times(&self) -> Option<&Histogram> {
+        self.executor.commit_times()
     }
 
     /// The next output of a stream. What it needs from the disk (payloads that are not cached, a redelivery watermark for

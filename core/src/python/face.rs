@@ -259,7 +259,7 @@ impl Engine {
 
     fn statistics(&self, py: Python<'_>) -> PyResult<String> {
         self.with(py, |host| {
-            json::statistics(host.engine(), host.commits(), host.failed())
+            json::statistics(host.engine(), host.commits(), host.commit_times(), host.failed())
         })
     }
 

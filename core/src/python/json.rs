@@ -468,8 +468,24 @@ fn totals_json(totals: &engine::Totals) -> Value {
     })
 }
 
+/// How many took at most each bound, those below included, and what all took together.
+fn histogram(times: &engine::Histogram) -> Value {
+    let mut below = 0;
+    let buckets = times.counts().map(|(bound_us, count)| {
+        below += count;
+        json!([bound_us, below])
+    });
+    json!({"buckets": buckets.collect::<Vec<_>>(), "sum_us": times.sum_us()})
+}
+
 /// What the broker as a whole is and does.
-pub(super) fn statistics(engine: &engine::Engine, commits: u64, failed: Option<&str>) -> String {
+pub(super) fn statistics(
+    engine: &engine::Engine,
+    commits: u64,
+    commit_times: Option<&engine::Histogram>,
+    failed: Option<&str>,
+) -> String {
+    let figures = engine.figures();
     let state = engine.state();
     let counts = engine.counts();
     let broker = engine.broker_totals();
@@ -505,6 +521,8 @@ pub(super) fn statistics(engine: &engine::Engine, commits: u64, failed: Option<&
             "scrubbed_records_total": scrubbed, "scrub_rounds_total": rounds,
             "segments": segments, "disk_bytes": disk_bytes, "rolling_hash": format!("{:016x}", log.rolling_hash().value),
         },
+        "commit_times": commit_times.map(histogram), "confirm_times": histogram(&figures.confirms),
+        "refused": figures.refused, "cut": figures.cut,
         "stores": stores, "connections": counts.connections, "sessions": counts.sessions,
         "producers": counts.producers, "consumers": counts.consumers, "queues": broker.queues,
         "topics": broker.topics, "subscriptions": broker.subscriptions, "messages": broker.totals.messages + broker.totals.redelivery_delayed_messages,

@@ -5,6 +5,7 @@
 
 use super::face::{self, Engine};
 use super::{errors, json};
+use crate::engine::Histogram;
 use crate::host::{Chore, ChoreDone, Executor, Host, Threads};
 use crate::log::{WriteDone, WriteJob};
 use crate::sim::{Faults, SimDisk, Steps, Worker};
@@ -89,6 +90,13 @@ impl Executor for Executing {
         match self {
             Self::Threads(threads) => threads.wait_written(),
             Self::Steps(steps, _) => steps.wait_written(),
+        }
+    }
+
+    fn commit_times(&self) -> Option<&Histogram> {
+        match self {
+            Self::Threads(threads) => threads.commit_times(),
+            Self::Steps(..) => None,
         }
     }
 
