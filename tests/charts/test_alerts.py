@@ -23,8 +23,14 @@ _CLUSTER = '{namespace="m",cluster="orders"}'
 _AUDIT = '{namespace="m",audit="nightly"}'
 _BROKER = '{namespace="m",pod="orders-broker-0"}'
 _QUEUE = '{namespace="m",pod="orders-broker-0",kind="Queue",name="q"}'
+_DURABLE = '{namespace="m",pod="orders-broker-0",client_id="c",name="d"}'
 _WAITING = '{namespace="s",pod="o",priority="user_change"}'
 _FAILED = '{namespace="s",pod="o",kind="Queue",error="KubeError"}'
+
+
+def _commits(bound: str) -> str:
+    return f'{{namespace="m",pod="orders-broker-0",le="{bound}"}}'
+
 
 Series = dict[str, str]
 # Of each alert, figures of two hours, one a minute, by which it fires, and by which it does not.
@@ -75,6 +81,32 @@ CASES: dict[str, tuple[Series, Series]] = {
     "SternaLogDamaged": (
         {f"sterna_log_damaged_places{_BROKER}": "2x120"},
         {f"sterna_log_damaged_places{_BROKER}": "0x120"},
+    ),
+    "SternaDurableLags": (
+        {
+            f"sterna_durable_oldest_seconds{_DURABLE}": "3500+60x120",
+            f"sterna_durable_messages{_DURABLE}": "7x120",
+        },
+        {
+            f"sterna_durable_oldest_seconds{_DURABLE}": "1000+20x120",
+            f"sterna_durable_messages{_DURABLE}": "7x120",
+        },
+    ),
+    "SternaCommitsAreSlow": (
+        {
+            f"sterna_log_commit_seconds_bucket{_commits('0.5')}": "0+90x120",
+            f"sterna_log_commit_seconds_bucket{_commits('1.0')}": "0+100x120",
+            f"sterna_log_commit_seconds_bucket{_commits('+Inf')}": "0+100x120",
+        },
+        {
+            f"sterna_log_commit_seconds_bucket{_commits('0.5')}": "0+100x120",
+            f"sterna_log_commit_seconds_bucket{_commits('1.0')}": "0+100x120",
+            f"sterna_log_commit_seconds_bucket{_commits('+Inf')}": "0+100x120",
+        },
+    ),
+    "SternaClientsCutOff": (
+        {'sterna_streams_cut_total{namespace="m",pod="b",code="SLOW_CONSUMER"}': "0x100 0+1x20"},
+        {'sterna_streams_cut_total{namespace="m",pod="b",code="SLOW_CONSUMER"}': "9x100 9x17 10x3"},
     ),
     "SternaMessagesLostToDamage": (
         {'sterna_destroyed_total{namespace="m",pod="b",reason="damaged"}': "0x100 5x20"},
