@@ -187,6 +187,7 @@ async def test_metrics_say_what_becomes_of_the_messages_of_each_place(node: Any)
             await connection.send("small", body)
         await connection.send("late", "x", delivery_delay_ms=600_000)
         first = await durable.receive()
+        assert first is not None
         await durable.receive()
         await first.acknowledge()
         await connection.flush()
