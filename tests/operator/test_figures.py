@@ -91,8 +91,9 @@ async def test_whatever_alerts_and_board_ask_for_is_there(world: World, operator
         world.apply("AuditJob", "nightly", AUDIT)
         for kind, name in (("Queue", "orders"), ("Topic", "news")):
             await world.ready(kind, name)
-        async with sterna.connect(f"sterna://{broker.address}") as connection:
+        async with sterna.connect(f"sterna://{broker.address}", client_id="reader") as connection:
             await connection.send("orders", "one")
+            await connection.consumer(sterna.Topic("news"), durable="slow")
         days = f'sterna_operator_certificate_days_left{{cluster="mq",namespace="{world.namespace}"}}'
         await eventually(lambda: days in world.metrics(running.address), timeout_s=30.0)
         audit = f'sterna_operator_audit_stale{{audit="nightly",namespace="{world.namespace}"}}'
