@@ -132,9 +132,6 @@ DEFECTS: dict[int, tuple[str, list[tuple[Any, str, Any]]]] = {
 #: They show in clusters alone: no other seed is looked at for them.
 OF_CLUSTERS = (9, 23, 25, 2201, 2202, 2204, 2205)
 
-#: Not found in the first fifty to three hundred seeds that were looked at: there is no run of them yet.
-SOUGHT: tuple[int, ...] = (2201,)
-
 FILE = Path(__file__).with_name("defects.json")
 
 

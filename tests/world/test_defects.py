@@ -6,14 +6,14 @@ import pytest
 
 from tests.support.seeds import is_complete, seed
 from tests.world.__main__ import played
-from tests.world.defects import DEFECTS, SOUGHT, hunt, put_back, runs
+from tests.world.defects import DEFECTS, hunt, put_back, runs
 
 
-def test_each_has_a_run_or_is_sought() -> None:
-    assert sorted(DEFECTS) == sorted([*runs(), *SOUGHT])
+def test_each_has_a_run() -> None:
+    assert sorted(DEFECTS) == sorted(runs())
 
 
-@pytest.mark.parametrize("number", [number for number in DEFECTS if number not in SOUGHT])
+@pytest.mark.parametrize("number", DEFECTS)
 def test_a_defect_that_is_put_back_is_found(number: int) -> None:
     scene = runs()[number]
     assert played(scene).problems == []
