@@ -227,3 +227,15 @@ async def test_who_starts_without_etcd_does_not_open_what_was_in_doubt(stage: St
     assert held(cluster, "b0")[left] >= 1
     assert left not in held(cluster, "b1")
     await connection.close()
+
+
+@staged
+async def test_a_topic_follows_its_pattern_whatever_has_parted_them(stage: Stage) -> None:
+    cluster = await grouped(stage)
+    await cluster.give("pattern", "app.*", "b0")
+    await cluster.until_home("topic", "app.x", "b0")
+    connection = await stage.connect(cluster.brokers["b1"])
+    await connection.send(sterna.Topic("app.x"), "once", timeout=60)
+    assert await read(stage, cluster) == ["once"]
+    await cluster.until(lambda: not cluster.member("b1")._drain.has_closed)  # type: ignore[union-attr]
+    await connection.close()

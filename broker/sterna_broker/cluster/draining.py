@@ -152,6 +152,21 @@ class Drain:
         await self._empty(view.homes_on(name), objects, record)
         return self._left(self._held(), "", force=force)
 
+    async def look(self) -> None:
+        """Notes topics here of which a pattern that matches lives elsewhere, whatever has parted them.
+
+        Nobody claims them so: two brokers were emptied at once, or one was started anew in between.
+        """
+        view, name = self._homes.view, self._homes.name
+        away = [pattern for pattern, broker in view.patterns if broker != name]
+        topics = [key for key in view.homes_on(name) if key.kind == "topic"] if away else []
+
+        def torn() -> set[HomeKey]:
+            return {key for key in topics if any(matches(pattern, key.name) for pattern in away)}
+
+        if topics:
+            self._behind |= await asyncio.to_thread(torn)
+
     async def follow(self, objects: ObjectSet) -> None:
         """The order has been taken back: only what others of its group have left behind goes, too."""
         await self._empty(sorted(self._behind, key=_by_name), objects, None)

@@ -393,6 +393,8 @@ class Member:
     async def _empty(self) -> None:
         """Moves away what can be moved, when this broker is to be emptied."""
         assert self._drain is not None  # rounds begin with `serve`
+        if "homes" in self._todo:
+            await self._drain.look()
         drain = self.link.view.drains.get(self.name)
         if drain is None:
             # It may have been closed at its start, by an order that was gone before the first round.
