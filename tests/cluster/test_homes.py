@@ -20,6 +20,7 @@ from sterna_etcd.records import BrokerRecord, HomeRecord
 from tests.cluster.conftest import LAYOUT
 from tests.etcds import RunningEtcd
 from tests.support.deaf_etcd import DeafEtcd
+from tests.support.refusing_etcd import RefusingEtcd
 from tests.waiting import eventually
 
 BROKERS = ("b0", "b1", "b2")
@@ -152,19 +153,23 @@ async def test_a_home_whose_change_has_no_answer_is_opened_nowhere_until_etcd_an
     monkeypatch.setattr(home, "_etcd", etcd)
     monkeypatch.setattr(homes_module, "_DOUBT_PAUSE_S", 0.01)
     assert home.epoch(key)
+    home.view.changed.clear()
     await (home.move(key, target, lambda: True) if moves else home.release(key, lambda: True))
     assert home.epoch(key) == 0
-    assert home.leaving == {key}
+    assert home.view.changed == {"homes"}  # what is kept for a start without etcd is written anew
     if does:
-        # The watch tells what etcd's answer did not.
+        # The watch tells what etcd's answer did not: what is asked for still can change nothing any more.
         await eventually(lambda: home.view.home("queue", key.name) != home.name, what="the watch to tell")
     assert await asked(home, key) == (target if does else "UNAVAILABLE")
+    assert home.is_leaving(key) != does
+    assert home.leaving == (set() if does else {key})
     # Whoever tries again meanwhile does not take it out once more.
     await home.move(key, target, lambda: pytest.fail("it has left already"))
     await eventually(lambda: etcd.asked > 2, what="etcd to be asked again")
     assert await asked(home, key) == (target if does else "UNAVAILABLE")
     etcd.hears = True
-    await eventually(lambda: not home.is_leaving(key), what="etcd to have said whose it is")
+    await eventually(lambda: not home._deciding, what="etcd to have said whose it is")
+    assert not home.is_leaving(key)
     assert home.view.home("queue", key.name) == (target if moves else None)
     if moves:
         assert await asked(home, key) == target
@@ -183,6 +188,65 @@ async def test_what_etcd_says_was_not_done_is_ours(members: list[Homes], monkeyp
     assert await home.of(key) == home.name
 
 
+async def test_what_follows_others_is_not_ours_again_where_etcd_refuses_for_now(
+    members: list[Homes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = HomeKey("topic", "following")
+    home = await owner(members, key)
+    target = next(name for name in BROKERS if name != home.name)
+    etcd = RefusingEtcd(home._etcd, LAYOUT.home(key.kind, key.name))
+    monkeypatch.setattr(home, "_etcd", etcd)
+    monkeypatch.setattr(homes_module, "_DOUBT_PAUSE_S", 0.01)
+    home.on_back = lambda: pytest.fail("it does not come back")
+    assert not await home.move(key, target, lambda: True, is_bound=True)
+    assert home.has_doubts
+    assert await asked(home, key) == "UNAVAILABLE"
+    etcd.has_room = True
+    await eventually(lambda: not home.is_leaving(key), what="etcd to have taken it")
+    assert await asked(home, key) == target
+
+
+async def test_a_home_that_came_back_is_ours_whatever_becomes_of_its_former_change(
+    members: list[Homes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = HomeKey("queue", "returning")
+    home = await owner(members, key)
+    path, real, target = LAYOUT.home(key.kind, key.name), home._etcd, next(one for one in BROKERS if one != home.name)
+    etcd = DeafEtcd(real, does=True)
+    monkeypatch.setattr(home, "_etcd", etcd)
+    monkeypatch.setattr(homes_module, "_DOUBT_PAUSE_S", 0.01)
+    for _ in range(2):
+        # It goes, nobody says so but the watch, and somebody gives it back.
+        await home.move(key, target, lambda: True)
+        await eventually(lambda: home.view.home(key.kind, key.name) == target, what="the watch to tell")
+        assert await asked(home, key) == target
+        await real.transact([], [Put(path, HomeRecord(broker=home.name).encode())])
+        await eventually(lambda: home.view.home(key.kind, key.name) == home.name, what="it to be given back")
+        assert not home.is_leaving(key)
+        assert home.leaving == frozenset()
+        assert home.epoch(key)
+        assert await asked(home, key) == home.name
+    await home.move(key, target, lambda: True)
+    deciding = list(home._deciding)
+    etcd.hears = True
+    # Each ends well: the first to end does not take from the others what they have begun.
+    await asyncio.gather(*deciding)
+    assert not home._leaving
+    assert await asked(home, key) == target
+
+
+async def test_a_home_that_nobody_began_to_ask_about_keeps_nobody_waiting(members: list[Homes]) -> None:
+    key = HomeKey("queue", "stopping")
+    home = await owner(members, key)
+    moving = asyncio.create_task(home.move(key, next(one for one in BROKERS if one != home.name), lambda: True))
+    await asyncio.sleep(0)
+    assert home.is_leaving(key)
+    await home.stop()
+    async with asyncio.timeout(5):
+        assert not await moving
+    assert await asked(home, key) == "UNAVAILABLE"
+
+
 async def test_a_home_that_is_gone_when_its_change_begins_is_nobodys(members: list[Homes]) -> None:
     key = HomeKey("queue", "gone")
     home = await owner(members, key)
@@ -195,7 +259,7 @@ async def test_a_home_that_is_gone_when_its_change_begins_is_nobodys(members: li
 
     await home._etcd.transact([], [Delete(path)])
     assert not await home.move(key, next(name for name in BROKERS if name != home.name), leave)
-    assert not home.is_leaving(key)
+    assert not home._leaving
     assert (await home._etcd.get(path)).found is None
 
 

@@ -72,13 +72,17 @@ class Brokers(Homes):
         self.doubtful: set[HomeKey] = set()
         self._meanwhile = meanwhile
 
-    async def move(self, key: HomeKey, broker: str, leave: Callable[[], bool]) -> bool:
+    async def move(self, key: HomeKey, broker: str, leave: Callable[[], bool], *, is_bound: bool = False) -> bool:
         self._meanwhile(key)
         if not leave() or key in self.doubtful:
             return False
         self.moved.append(key)
         self.view.homes[key] = Stored(HomeRecord(broker=broker), 2, 1)
         return True
+
+    @property
+    def has_doubts(self) -> bool:
+        return bool(self.doubtful)
 
     def is_leaving(self, key: HomeKey) -> bool:
         return key in self.doubtful
@@ -122,7 +126,7 @@ async def test_a_pattern_goes_first_and_what_cannot_follow_it_takes_nothing_unti
     left = await _drain(homes, engine)
     # A topic that can be opened at the new home finds there what hangs on the pattern.
     assert homes.moved == [_PATTERN, _TOPIC]
-    assert engine.closed == ["trades"]
+    assert engine.closed == ["prices", "trades"]
     # Who subscribes to the pattern misses nothing by going: what stayed takes nothing.
     assert sorted(engine.told) == ["*", "prices"]
     assert left.destinations == 1

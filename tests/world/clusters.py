@@ -25,7 +25,7 @@ from tests.world.network import Network
 
 NAME = "c1"
 LAYOUT = Layout(NAME)
-_OWNER = Owner(by="operator", namespace="shop", name="orders", uid="uid-1")
+OWNER = Owner(by="operator", namespace="shop", name="orders", uid="uid-1")
 
 
 def document(kind: str, name: str, /, **spec: Any) -> dict[str, Any]:
@@ -102,7 +102,7 @@ class Cluster:
         """Writes an object, as the operator does."""
         self._generation += 1
         found = Claim(kind, claim or _claim(kind, spec) or name)
-        record = ConfigRecord(manifest=document(kind, name, **spec), generation=self._generation, owner=_OWNER)
+        record = ConfigRecord(manifest=document(kind, name, **spec), generation=self._generation, owner=OWNER)
         await self.client.put(LAYOUT.config(found), record.encode())
         return found
 

@@ -184,12 +184,12 @@ def holds_nothing(*_: Any) -> bool:
     return False
 
 
-async def gives_up(self: homes.Homes, key: HomeKey, broker: str, leave: Callable[[], bool]) -> None:
+async def gives_up(self: homes.Homes, key: HomeKey, broker: str, leave: Callable[[], bool], *, is_bound: bool) -> None:
     """2205: where etcd does not answer whether it has given a home away, that is ours."""
     stored = self.view.homes.get(key)
     if stored is None or stored.record.broker != self.name or self.is_leaving(key):
         return
-    self._leaving[key] = homes.Leaving()
+    self._leaving[key] = homes.Leaving(stored.revision, is_bound=is_bound)
     try:
         if leave():
             record = HomeRecord(broker=broker, static=stored.record.static) if broker else None

@@ -17,12 +17,17 @@ and one that a change of the configuration makes is closed at once (`shut`).
 What the broker has for itself, such as `$sys.undelivered`, has no home and goes nowhere: it is consumed here, and
 until then keeps the broker as any other message does.
 
+Of what belongs together some may have gone, or be in doubt, when the order is taken back: the rest (`_behind`) takes
+nothing and follows all the same, since what is sent to it would miss what hangs on the others at their new home. Where
+etcd does not say whether it has taken a name, no other one is begun with: one is closed for as long, and not all.
+
 Forced, homes are rewritten whatever they hold; what is left here stays on this broker's disk.
 
 Where the whole cluster is to go when it is empty, nothing moves: all that lives here is closed, and then counted.
 """
 
 import asyncio
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,29 +90,41 @@ class Drain:
         """The bridges that hold here no more, although their ends are still here."""
 
         self._shut: dict[HomeKey, asyncio.Event] = {}
+        self._behind: set[HomeKey] = set()
 
     @property
     def has_closed(self) -> bool:
         """Whether anything takes no messages because of this."""
-        return bool(self._closed or self._shut)
+        return bool(self._closed or self._shut or self._behind)
+
+    def hold_again(self, objects: ObjectSet) -> None:
+        """Bridges hold again, but for those whose sources are about to follow others."""
+        sources = _sources(objects)
+        self.parted &= {claim for key in self._behind for claim in sources.get(key, ())}
 
     def reopen(self) -> None:
-        """Nothing is to be emptied any more: what was closed takes messages again. Before, bridges hold again."""
-        for key in self._closed:
-            self._engine.close_to_producers(key, None)
-        self._closed.clear()
-        for key in list(self._shut):
-            self._shut.pop(key).set()
+        """What was closed takes messages again, but for what is about to follow others. Before, bridges hold again."""
+        self._open([key for key in (*self._closed, *self._shut) if key not in self._behind])
+
+    def _open(self, keys: Iterable[HomeKey]) -> None:
+        for key in keys:
+            if self._closed.pop(key, None) is not None:
+                self._engine.close_to_producers(key, None)
+            if (shut := self._shut.pop(key, None)) is not None:
+                shut.set()
 
     def held_back(self, key: HomeKey) -> asyncio.Event | None:
         """What comes when a destination that is not here may be made again: before, its bridges would miss copies."""
         return self._shut.get(key)
 
     def shut(self) -> None:
-        """Closes the sources of bridges that are parted from, whatever has made them since."""
+        """Closes what is held back, whatever has made it since: mostly sources of bridges that are parted from."""
         for key in self._shut:
             if (row := self._engine.row(key)) is not None:
                 self._close({key: _Held.of(row)}, CLOSED)
+
+    def _hold_back(self, keys: Iterable[HomeKey]) -> None:
+        self._shut |= {key: asyncio.Event() for key in keys if key not in self._shut}
 
     def close(self) -> None:
         """Closes all that is here: the whole cluster is to go."""
@@ -124,42 +141,81 @@ class Drain:
             # Nothing has come in between: nobody else has had a turn since they were closed.
             messages = self._engine.messages()
             return Draining(destinations=len(view.homes_on(name)), messages=messages, is_closed=True)
-        groups, sources, seen = await asyncio.to_thread(Groups, objects), _sources(objects), set[HomeKey]()
         held = self._held()
         if not set(view.open) - {name}:
             # Nowhere to go: what is here stays as it is, and open; first of all its bridges hold again.
-            if self.parted:
-                self.parted = frozenset()
-            else:
+            parted = self.parted
+            self.hold_again(objects)
+            if self.parted == parted:
                 self.reopen()
             return self._left(held, "no other broker is there to take them", force=force)
-        for key in view.homes_on(name):
+        await self._empty(view.homes_on(name), objects, record)
+        return self._left(self._held(), "", force=force)
+
+    async def look(self) -> None:
+        """Notes topics here of which a pattern that matches lives elsewhere, whatever has parted them.
+
+        Nobody claims them so: two brokers were emptied at once, or one was started anew in between.
+        """
+        view, name = self._homes.view, self._homes.name
+        away = [pattern for pattern, broker in view.patterns if broker != name]
+        topics = [key for key in view.homes_on(name) if key.kind == "topic"] if away else []
+
+        def torn() -> set[HomeKey]:
+            return {key for key in topics if any(matches(pattern, key.name) for pattern in away)}
+
+        if topics:
+            self._behind |= await asyncio.to_thread(torn)
+
+    async def follow(self, objects: ObjectSet) -> None:
+        """The order has been taken back: only what others of its group have left behind goes, too."""
+        await self._empty(sorted(self._behind, key=_by_name), objects, None)
+        self._behind = {key for key in self._behind if self._is_here(key)}
+
+    def _is_here(self, key: HomeKey) -> bool:
+        return self._homes.view.home(key.kind, key.name) == self._homes.name
+
+    async def _empty(self, keys: list[HomeKey], objects: ObjectSet, record: DrainRecord | None) -> None:
+        """Moves the groups of these names; without a `record` those of which some have gone, or may have."""
+        view, name, force = self._homes.view, self._homes.name, record is not None and record.force
+        groups, sources, seen = await asyncio.to_thread(Groups, objects), _sources(objects), set[HomeKey]()
+        held = self._held()
+        for key in [key for key in self._shut if view.home(key.kind, key.name) not in (None, name)]:
+            self._shut.pop(key).set()  # It has gone, although nobody could say so at once.
+        for key in keys:
             standing = view.drains.get(name)
-            if standing is None or standing.record != record:
+            if (standing.record if standing is not None else None) != record:
                 break  # Somebody has thought better of it, or wants it otherwise.
-            if key in seen:
+            if key in seen or not self._is_here(key):
                 continue
             group = self._group(key, groups)
             seen |= group
-            mine = sorted((one for one in group if view.home(one.kind, one.name) == name), key=_by_name)
+            in_doubt = any(self._homes.is_leaving(one) for one in group)
+            if not in_doubt and all(view.home(one.kind, one.name) in (None, name) for one in group):
+                self._behind -= group  # Nothing has gone.
+                if record is None:
+                    continue
+            mine = sorted((one for one in group if self._is_here(one)), key=_by_name)
             here = {one: held[one] for one in mine if one in held}
             if not force and any(one.messages or one.durables for one in here.values()):
                 self._close(here, CLOSED)
                 self._stays |= {key: _durables(key, one.durables) for key, one in here.items()}
                 continue
+            if self._homes.has_doubts and not in_doubt:
+                continue  # Nobody knows how long that lasts, and what has left is open nowhere.
             bridges = {claim for one in mine for claim in sources.get(one, ())}
             if bridges and not force:
                 self._close(here, CLOSED)
                 if bridges - self.parted:
                     self.parted |= bridges
-                    self._shut |= {one: asyncio.Event() for one in mine if one in sources and one not in self._shut}
+                    self._hold_back(one for one in mine if one in sources)
                     self.shut()
                     continue
             partners = {home for one in group if (home := view.home(one.kind, one.name))} & set(view.open)
             mine.sort(key=lambda one: (one.kind != "pattern", one in sources))
             await self._move(mine, held, partners - {name}, force=force)
-        await self._send_after()
-        return self._left(self._held(), "", force=force)
+        if record is not None:
+            await self._send_after()
 
     def _left(self, held: dict[HomeKey, _Held], why: str, *, force: bool) -> Draining:
         """What is still here, and why; by default the first thing that keeps a destination other than its messages.
@@ -246,11 +302,15 @@ class Drain:
         """Gives keys of one group a new home, in this order; `partners`: where others of the group live already.
 
         Patterns are the first: from then on what hangs on them holds at the new home before a topic can be opened
-        there. If one of the group has to stay, so do those behind it, and take nothing until they can follow.
+        there. What matches takes nothing from before that: nobody would come for it here any more. If one of the group
+        has to stay, so do those behind it, and take nothing until they can follow.
         """
         view = self._homes.view
         counts = loads(view)
         counts.pop(self._homes.name, None)
+        closed = {*self._closed, *self._shut}
+        if not force and keys[0].kind == "pattern":
+            self._close_rest(keys, held)
         for number, key in enumerate(keys):
             bound = bound_to(view, key) - {self._homes.name} or partners
             target = next(iter(sorted(bound)), None) or least_loaded(counts)
@@ -261,10 +321,10 @@ class Drain:
 
             def leave(key: HomeKey = key, told: RefusedError = told) -> bool:
                 if key.kind == "pattern":
-                    self._stays[key] = "" if force else _durables(key, self._durables_to(key.name))
+                    self._stays[key] = "" if force else self._keeps(key, keys)
                     return not self._stays[key]
                 if not force and self._has_come(key, held):
-                    self._stays[key] = f"topic '{key.name}' was in use just now, and is looked at once more"
+                    self._stays[key] = _in_use(key)
                     return False
                 self._stays[key] = self._engine.leave(key, told)
                 if self._stays[key] and key in held and not force:
@@ -272,16 +332,31 @@ class Drain:
                     self._close({key: held[key]}, CLOSED)
                 return not self._stays[key] or force
 
-            if not await self._homes.move(key, target, leave):
+            is_begun = number > 0 or key in self._behind
+            if not await self._homes.move(key, target, leave, is_bound=is_begun and not force):
                 # Where nothing has left because etcd is away, nothing is different from before. Where nobody knows,
                 # what comes behind takes nothing: what has gone might miss it.
-                if not force and (number or self._stays.get(key) or self._homes.is_leaving(key)):
+                if is_begun or self._homes.is_leaving(key):
+                    self._behind |= set(keys[number:])
+                if not force and (key in self._behind or self._stays.get(key)):
                     self._close_rest(keys[number:], held)
+                elif not force:
+                    self._open(one for one in keys[number:] if one not in closed)
                 return
+            self._behind.discard(key)
             self._closed.pop(key, None)
             if (shut := self._shut.pop(key, None)) is not None:
                 shut.set()
             _log.info("home_moved", kind=key.kind, name=key.name, to=target)
+
+    def _keeps(self, pattern: HomeKey, group: list[HomeKey]) -> str:
+        """Why a pattern has to stay: durable subscriptions of clients, or what has come to topics meanwhile."""
+        view, name = self._homes.view, pattern.name
+        if why := _durables(pattern, self._durables_to(name)):
+            return why
+        topics = [key for key in view.homes_on(self._homes.name) if key.kind == "topic" and matches(name, key.name)]
+        used = (key for key in topics if key not in group or messages_of(self._engine.row(key)))
+        return next((_in_use(key) for key in used), "")
 
     def _durables_to(self, pattern: str) -> int:
         """How many durable subscriptions of clients there are to a pattern now."""
@@ -289,7 +364,8 @@ class Drain:
         return sum(str(row["topic"]) == pattern and row.get("origin") != "static" for row in rows)
 
     def _close_rest(self, keys: list[HomeKey], held: dict[HomeKey, _Held]) -> None:
-        """Closes what has to wait for its turn although others of its group have gone."""
+        """Closes what has to wait for its turn although others of its group have gone, and what is not here yet."""
+        self._hold_back(key for key in keys if key.kind == "topic" and self._engine.row(key) is None)
         for key in keys:
             known = held.get(key)
             if known is None and key.kind != "pattern" and (row := self._engine.row(key)) is not None:
@@ -330,6 +406,11 @@ def _own(key: HomeKey, messages: int) -> str:
 def _strayed(key: HomeKey, messages: int) -> str:
     """What is here of a destination that lives elsewhere."""
     return f"{key.kind} '{key.name}' lives on another broker, and {messages} of its messages are here"
+
+
+def _in_use(key: HomeKey) -> str:
+    """Why a topic stays that somebody has come to."""
+    return f"{key.kind} '{key.name}' was in use just now, and is looked at once more"
 
 
 def _by_name(key: HomeKey) -> tuple[str, str]:

@@ -35,6 +35,7 @@ from sterna_etcd.records import HomeRecord, RecordError
 
 from sterna_broker.cluster.placement import Wishes, bound_to, least_loaded, loads, unknown_broker
 from sterna_broker.cluster.view import View, stored_of
+from sterna_broker.configuration.patterns import matches
 from sterna_broker.refusals import RefusedError
 from sterna_broker.surroundings import wall_ms
 
@@ -72,7 +73,13 @@ GOING = RefusedError(
 class Leaving:
     """A name that is being given up: it is closed here, and nobody's until etcd has said whose it is."""
 
-    def __init__(self) -> None:
+    def __init__(self, revision: int, *, is_bound: bool) -> None:
+        self.revision = revision
+        """Its epoch here: under another one it is decided, whatever becomes of what is asked."""
+
+        self.is_bound = is_bound
+        """It follows others, and is not to be open here again."""
+
         self.told = asyncio.Event()
         """Set once it has ended, or is in doubt."""
 
@@ -92,6 +99,9 @@ class Homes:
         self.claimed_s: dict[HomeKey, float] = {}
         """When a home was claimed or asked for here, by the loop's clock: what is meant to live there may not exist
         yet."""
+        self.on_back: Callable[[], None] = lambda: None
+        """Told when etcd has refused to give away what has been taken out of the engine already."""
+
         self._etcd = etcd
         self._identity = identity
         self._leaving: dict[HomeKey, Leaving] = {}
@@ -122,6 +132,11 @@ class Homes:
         """
         await self.stays(key)
         home = self.view.home(key.kind, key.name)
+        if home in (None, self.name):
+            # What subscribes to a pattern is to be where the topics are that match, and that is not known.
+            for one in [one for one in self._leaving if _are_tied(key, one)]:
+                await self.stays(one)
+            home = self.view.home(key.kind, key.name)
         if home is not None:
             if home == self.name:
                 self.claimed_s[key] = asyncio.get_running_loop().time()
@@ -139,11 +154,17 @@ class Homes:
 
         Of a pattern it has what subscribes to it, until what matches it has gone, too.
         """
-        return frozenset(key for key in self._leaving if key.kind != "pattern")
+        return frozenset(key for key in self._leaving if key.kind != "pattern" and self.is_leaving(key))
+
+    @property
+    def has_doubts(self) -> bool:
+        """Whether etcd has been asked to change a home, and nobody knows whether it has."""
+        return any(leaving.doubt is not None and self.is_leaving(key) for key, leaving in self._leaving.items())
 
     def is_leaving(self, key: HomeKey) -> bool:
-        """Whether a name is being given up here, or in doubt."""
-        return key in self._leaving
+        """Whether a name is being given up here, or in doubt: once another home is known, the change cannot be made."""
+        leaving, stored = self._leaving.get(key), self.view.homes.get(key)
+        return leaving is not None and stored is not None and stored.revision == leaving.revision
 
     async def stays(self, key: HomeKey) -> None:
         """Waits while a home is being given up here; once etcd's watch has told of its new home, it is decided as well.
@@ -151,7 +172,8 @@ class Homes:
         Raises:
             RefusedError: UNAVAILABLE: etcd has been asked to give it to another broker, and did not answer.
         """
-        while (leaving := self._leaving.get(key)) is not None and self.view.home(key.kind, key.name) == self.name:
+        while self.is_leaving(key):
+            leaving = self._leaving[key]
             if leaving.doubt is not None:
                 raise unplaced(key, leaving.doubt)
             await leaving.told.wait()
@@ -203,51 +225,61 @@ class Homes:
 
     async def release(self, key: HomeKey, still: Callable[[], bool]) -> None:
         """Gives up a home of ours that nothing lives in any more, if it is still so when nobody can come in between."""
-        await self._leave(key, "", still)
+        await self._leave(key, "", still, is_bound=False)
 
-    async def move(self, key: HomeKey, broker: str, leave: Callable[[], bool]) -> bool:
-        """Gives one of our names a new home, once `leave` has taken it out of here; whether it is there by now."""
-        await self._leave(key, broker, leave)
+    async def move(self, key: HomeKey, broker: str, leave: Callable[[], bool], *, is_bound: bool = False) -> bool:
+        """Gives one of our names a new home, once `leave` has taken it out of here; whether it is there by now.
+
+        `is_bound`: it follows others that have gone, and is not to be open here again, even if etcd refuses for now.
+        """
+        await self._leave(key, broker, leave, is_bound=is_bound)
         return self.view.home(key.kind, key.name) == broker
 
-    async def _leave(self, key: HomeKey, broker: str, leave: Callable[[], bool]) -> None:
+    async def _leave(self, key: HomeKey, broker: str, leave: Callable[[], bool], *, is_bound: bool) -> None:
         """`broker`: whose it is to be; empty: nobody's."""
         stored = self.view.homes.get(key)
         if stored is None or stored.record.broker != self.name or self.is_leaving(key):
             return
         if leave():
-            leaving = self._leaving[key] = Leaving()
+            leaving = self._leaving[key] = Leaving(stored.revision, is_bound=is_bound)
             record = HomeRecord(broker=broker, static=stored.record.static) if broker else None
             # By itself: whoever waits here may be cancelled, and then it is not open here again all the same.
-            task = asyncio.create_task(self._decide(key, leaving, record, stored.revision), name="give-home-up")
+            task = asyncio.create_task(self._decide(key, leaving, record), name="give-home-up")
             self._deciding.add(task)
-            task.add_done_callback(self._deciding.discard)
+            task.add_done_callback(lambda task: self._ended(task, leaving))
             await leaving.told.wait()
 
-    async def _decide(self, key: HomeKey, leaving: Leaving, record: HomeRecord | None, revision: int) -> None:
+    async def _decide(self, key: HomeKey, leaving: Leaving, record: HomeRecord | None) -> None:
         """Changes a home in etcd; where the answer is missing, as often as it takes until one comes.
 
         Only a change says for certain: one whose answer is missing may be on its way still when its key is read. Each
         is on condition that nothing has changed, so that one of them takes effect at most.
         """
-        try:
-            while True:
-                try:
-                    await self._change(key, record, revision)
-                    break
-                except EtcdError as error:
-                    if leaving.doubt is None:
-                        _log.warning("home_not_given_up", kind=key.kind, name=key.name, error=str(error))
-                        if not isinstance(error, UnknownOutcomeError):
-                            break  # it was not done, and is ours
-                    leaving.doubt = error
-                leaving.told.set()
-                await asyncio.sleep(_DOUBT_PAUSE_S)
-            del self._leaving[key]
-        finally:
-            # Where this was cut off it is in doubt for as long as the broker lives.
-            leaving.doubt = leaving.doubt or UnavailableError("nobody waits for etcd's answer any more")
+        while True:
+            try:
+                await self._change(key, record, leaving.revision)
+                break
+            except EtcdError as error:
+                if leaving.doubt is None:
+                    _log.warning("home_not_given_up", kind=key.kind, name=key.name, error=str(error))
+                    if not isinstance(error, UnknownOutcomeError) and not leaving.is_bound:
+                        # It was not done, and is ours; what `leave` has taken out has to be made again.
+                        self.on_back()
+                        break
+                    self.view.changed.add("homes")  # what is kept of the view does not have it
+                leaving.doubt = error
             leaving.told.set()
+            await asyncio.sleep(_DOUBT_PAUSE_S)
+        if self._leaving.get(key) is leaving:
+            del self._leaving[key]
+
+    def _ended(self, task: asyncio.Task[None], leaving: Leaving) -> None:
+        """Where it was cut off, perhaps before its first step, a name is in doubt for as long as the broker lives."""
+        self._deciding.discard(task)
+        if not task.cancelled() and (defect := task.exception()) is not None:
+            _log.error("home_not_decided", exc_info=defect)
+        leaving.doubt = leaving.doubt or UnavailableError("nobody waits for etcd's answer any more")
+        leaving.told.set()
 
     async def _place(self, key: HomeKey) -> str:
         """Chooses a home and settles it."""
@@ -418,6 +450,13 @@ class Homes:
             self.view.note_home(key, None, done.revision)
         if self.view.home(key.kind, key.name) is None:
             self.claimed_s.pop(key, None)
+
+
+def _are_tied(one: HomeKey, other: HomeKey) -> bool:
+    """Whether one is a topic, and the other a pattern that matches it."""
+    if one.kind == "pattern":
+        one, other = other, one
+    return one.kind == "topic" and other.kind == "pattern" and matches(other.name, one.name)
 
 
 def spans(key: HomeKey, brokers: Iterable[str]) -> RefusedError:

@@ -6,7 +6,7 @@ Failures change nothing: what was known stays known, `faults` says what is wrong
 import asyncio
 import contextlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 import structlog
@@ -37,6 +37,9 @@ class StoreLink:
         self.view = View(self.layout)
         self.identity = StoreIdentity(self.layout, member=("broker", options.name), owner=options.owner)
         self.heard: Callable[[], None] = lambda: None
+        self.doubtful: Callable[[], Collection[HomeKey]] = tuple
+        """Homes of which nobody knows whether they are still ours: who starts from the kept copy must not open them."""
+
         self.homes_before: dict[HomeKey, HomeRecord] = {}
         """Where everything lived, as far as it was kept, when this etcd is taken as it is."""
 
@@ -202,6 +205,8 @@ class StoreLink:
         if self.identity.known is None:
             return
         view, known = self.view.copy(), self.identity.known
+        for key in self.doubtful():
+            view.homes.pop(key, None)
         async with self._saving:
             try:
                 await asyncio.to_thread(lambda: self._file.save(json.dumps(content_of(view, known))))

@@ -77,6 +77,8 @@ class Member:
         self.examined = Examined()
         self._hung_on = locality.HungOn()
         self.homes = Homes(link.view, link.etcd, link.identity, options.name)
+        self.homes.on_back = self._note_back
+        link.doubtful = lambda: self.homes.leaving
         self.desk = ClusterDesk(
             self.homes, lambda: self.objects, self._is_told, self._held_back, lambda: link.fault is None
         )
@@ -112,6 +114,7 @@ class Member:
         # What the current round has to make anew; it stays until a round has done it.
         self._todo: set[str] = {"configs", "users"}
         self._unplaced = False
+        self._is_back = False
         self._deleting: dict[Claim, Deletion] = {}
         self._served: Served | None = None
         self._fail: Callable[[str], None] = lambda _: None
@@ -325,6 +328,7 @@ class Member:
         view = self.link.view.copy()
         parted = frozenset((claim.kind, claim.name) for claim in self._drain.parted)
         objects = ObjectSet(self.objects.entries, parted)
+        self._is_back = False
         local = await asyncio.to_thread(locality.local, view, objects, self.name, self.homes.leaving)
         refused = await self._configuration.hand_over(local, self._served.compare)
         # In the same step of the loop: a source that the configuration has just made takes nothing either.
@@ -353,6 +357,8 @@ class Member:
             home = locality.home_of(view, resource) if resource else ""
             if stored is None or stored.record.deleting is None:
                 continue
+            if resource is not None and (key := locality.home_key(resource)) and self.homes.is_leaving(key):
+                continue  # Whose it is has to be known first, and what is there.
             if home in ("", self.name) or (home is None and view.live[:1] == [self.name]):
                 before = claim in self.deletions.done
                 deletion = self.deletions.settle(engine, claim, stored.record, resource, self._needed(claim))
@@ -381,14 +387,21 @@ class Member:
             return ""
         return next((one.label for one in self.objects.destinations() if one.spec.store == claim.name), "")
 
+    def _note_back(self) -> None:
+        self._is_back = True
+
     async def _empty(self) -> None:
         """Moves away what can be moved, when this broker is to be emptied."""
         assert self._drain is not None  # rounds begin with `serve`
+        if "homes" in self._todo:
+            await self._drain.look()
         drain = self.link.view.drains.get(self.name)
         if drain is None:
             # It may have been closed at its start, by an order that was gone before the first round.
             if self.draining is not None or self._drain.has_closed:
-                self._drain.parted = frozenset()
+                if self.link.fault is None:
+                    await self._drain.follow(self.objects)
+                self._drain.hold_again(self.objects)
                 await self._apply()
                 self._drain.reopen()
                 self.draining = None
@@ -396,6 +409,8 @@ class Member:
         if self.link.fault is None:
             parted = self._drain.parted
             self.draining = await self._drain.step(self.objects, drain.record)
+            if self._is_back:
+                await self._apply()
             if self._drain.parted != parted:
                 # What they keep can leave as soon as the engine has parted from them: now, or else in the next round.
                 self._todo.add("bridges")
