@@ -189,7 +189,7 @@ async def gives_up(self: homes.Homes, key: HomeKey, broker: str, leave: Callable
     stored = self.view.homes.get(key)
     if stored is None or stored.record.broker != self.name or self.is_leaving(key):
         return
-    self._leaving[key] = homes.Leaving()
+    self._leaving[key] = homes.Leaving(broker)
     try:
         if leave():
             record = HomeRecord(broker=broker, static=stored.record.static) if broker else None

@@ -119,6 +119,8 @@ class Drain:
         """Moves what can be moved now; what is left."""
         view, name, force = self._homes.view, self._homes.name, record.force
         self._stays = {}
+        for key in [key for key in self._shut if view.home(key.kind, key.name) not in (None, name)]:
+            self._shut.pop(key).set()  # It was in doubt when its turn came, or somebody else has given it away.
         if record.closes_only:
             self.close()
             # Nothing has come in between: nobody else has had a turn since they were closed.

@@ -25,6 +25,7 @@ from sterna_etcd import (
     KeyValue,
     Put,
     StoreIdentity,
+    StoreReplacedError,
     UnavailableError,
     UnknownOutcomeError,
     absent,
@@ -72,7 +73,10 @@ GOING = RefusedError(
 class Leaving:
     """A name that is being given up: it is closed here, and nobody's until etcd has said whose it is."""
 
-    def __init__(self) -> None:
+    def __init__(self, broker: str) -> None:
+        self.broker = broker
+        """Whose it is to be; empty: nobody's."""
+
         self.told = asyncio.Event()
         """Set once it has ended, or is in doubt."""
 
@@ -92,6 +96,10 @@ class Homes:
         self.claimed_s: dict[HomeKey, float] = {}
         """When a home was claimed or asked for here, by the loop's clock: what is meant to live there may not exist
         yet."""
+
+        self.on_leaving: Callable[[HomeKey], None] = lambda _: None
+        """Told, in the same step of the loop, of each name that begins to leave, and again when that has ended."""
+
         self._etcd = etcd
         self._identity = identity
         self._leaving: dict[HomeKey, Leaving] = {}
@@ -144,6 +152,11 @@ class Homes:
     def is_leaving(self, key: HomeKey) -> bool:
         """Whether a name is being given up here, or in doubt."""
         return key in self._leaving
+
+    def goes_to(self, key: HomeKey) -> str:
+        """The broker that a name is being given to, or perhaps has been; empty: none."""
+        leaving = self._leaving.get(key)
+        return leaving.broker if leaving is not None else ""
 
     async def stays(self, key: HomeKey) -> None:
         """Waits while a home is being given up here; once etcd's watch has told of its new home, it is decided as well.
@@ -216,11 +229,12 @@ class Homes:
         if stored is None or stored.record.broker != self.name or self.is_leaving(key):
             return
         if leave():
-            leaving = self._leaving[key] = Leaving()
+            leaving = self._leaving[key] = Leaving(broker)
             record = HomeRecord(broker=broker, static=stored.record.static) if broker else None
             # By itself: whoever waits here may be cancelled, and then it is not open here again all the same.
             task = asyncio.create_task(self._decide(key, leaving, record, stored.revision), name="give-home-up")
             self._deciding.add(task)
+            self.on_leaving(key)
             task.add_done_callback(self._deciding.discard)
             await leaving.told.wait()
 
@@ -244,6 +258,7 @@ class Homes:
                 leaving.told.set()
                 await asyncio.sleep(_DOUBT_PAUSE_S)
             del self._leaving[key]
+            self.on_leaving(key)
         finally:
             # Where this was cut off it is in doubt for as long as the broker lives.
             leaving.doubt = leaving.doubt or UnavailableError("nobody waits for etcd's answer any more")
@@ -412,12 +427,23 @@ class Homes:
         done = await self._etcd.transact(conditions, [change], [Get(path)])
         if done.succeeded:
             self.view.note_home(key, record, done.revision)
-        elif self._found(key, done.results[0]) is None:
-            # Either this is not our etcd any more (then this raises), or it is gone.
-            await self._identity.verify(self._etcd, wall_ms())
-            self.view.note_home(key, None, done.revision)
+        else:
+            try:
+                await self._look_at_unchanged(key, done.results[0], done.revision)
+            except StoreReplacedError:
+                raise  # it was not done, in whatever this is
+            except EtcdError as error:
+                # What cannot be read now says nothing of whose it is: somebody has changed it.
+                raise UnknownOutcomeError(str(error)) from error
         if self.view.home(key.kind, key.name) is None:
             self.claimed_s.pop(key, None)
+
+    async def _look_at_unchanged(self, key: HomeKey, found: KeyValue | int | None, revision: int) -> None:
+        """Notes whose a home is that was not what it had been."""
+        if self._found(key, found) is None:
+            # Either this is not our etcd any more (then this raises), or it is gone.
+            await self._identity.verify(self._etcd, wall_ms())
+            self.view.note_home(key, None, revision)
 
 
 def spans(key: HomeKey, brokers: Iterable[str]) -> RefusedError:
