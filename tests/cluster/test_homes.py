@@ -263,6 +263,32 @@ async def test_a_home_that_is_gone_when_its_change_begins_is_nobodys(members: li
     assert (await home._etcd.get(path)).found is None
 
 
+async def test_a_home_that_was_changed_meanwhile_is_not_ours_because_what_is_there_cannot_be_read(
+    members: list[Homes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = HomeKey("queue", "gone")
+    home = await owner(members, key)
+    etcd = DeafEtcd(home._etcd, does=True)
+
+    async def answers(*arguments: Any) -> Any:
+        return await etcd._etcd.transact(*arguments)
+
+    # Changes are answered, and reads are not; and the watch tells nothing of it in time.
+    monkeypatch.setattr(etcd, "transact", answers)
+    monkeypatch.setattr(home, "_etcd", etcd)
+    monkeypatch.setattr(homes_module, "_DOUBT_PAUSE_S", 0.01)
+    known = home.view.homes[key]
+    await members[0]._etcd.transact([], [Delete(LAYOUT.home(key.kind, key.name))])
+    await eventually(lambda: key not in home.view.homes, what="the watch to tell, which is to be late")
+    home.view.homes[key] = known
+    assert not await home.move(key, next(name for name in BROKERS if name != home.name), lambda: True)
+    assert home.epoch(key) == 0
+    assert await asked(home, key) == "UNAVAILABLE"
+    etcd.hears = True
+    await eventually(lambda: not home.is_leaving(key), what="etcd to have said whose it is")
+    assert home.view.home(key.kind, key.name) is None
+
+
 @pytest.mark.parametrize("in_doubt", [True, False])
 async def test_a_home_that_nobody_asks_about_any_more_is_refused_and_keeps_nobody_waiting(
     members: list[Homes], monkeypatch: pytest.MonkeyPatch, in_doubt: bool
@@ -277,10 +303,12 @@ async def test_a_home_that_nobody_asks_about_any_more_is_refused_and_keeps_nobod
     waiting = asyncio.create_task(asked(home, key))
     await eventually(lambda: home.is_leaving(key) and (not in_doubt or releasing.done()), what="it to leave")
     await home.stop()
-    await releasing
-    assert await waiting == "UNAVAILABLE"
+    async with asyncio.timeout(5):
+        await releasing
+        assert await waiting == "UNAVAILABLE"
     assert not [task for task in asyncio.all_tasks() if task.get_name() == "give-home-up"]
-    assert await asked(home, key) == "UNAVAILABLE"
+    async with asyncio.timeout(5):
+        assert await asked(home, key) == "UNAVAILABLE"
 
 
 async def test_without_etcd_a_known_home_is_told_and_a_new_one_refused(

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from sterna_etcd import UnavailableError, UnknownOutcomeError
+from sterna_etcd import EtcdError, UnavailableError, UnknownOutcomeError
 
 
 class DeafEtcd:
@@ -11,10 +11,12 @@ class DeafEtcd:
     Args:
         etcd: the one that is asked.
         does: whether what is lost is the answer; else it is the request.
+        failure: what is said of a change instead.
     """
 
-    def __init__(self, etcd: Any, *, does: bool) -> None:
+    def __init__(self, etcd: Any, *, does: bool, failure: EtcdError | None = None) -> None:
         self._etcd = etcd
+        self._failure = failure or UnknownOutcomeError("no answer")
         self._does = does
         self.hears = False
         self.asked = 0
@@ -26,7 +28,7 @@ class DeafEtcd:
             return await self._etcd.transact(*arguments)
         if self._does:
             await self._etcd.transact(*arguments)
-        raise UnknownOutcomeError("no answer")
+        raise self._failure
 
     async def get(self, *arguments: Any) -> Any:
         """Refuses."""

@@ -1,5 +1,6 @@
 """What comes to a topic between the look at all that is here and the topic's turn to leave keeps it."""
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -153,6 +154,19 @@ async def test_what_matches_a_pattern_takes_nothing_while_nobody_knows_whether_t
     assert (homes.moved, sorted(engine.closed)) == ([], ["prices", "trades"])
 
 
+async def test_nobody_waits_for_what_has_gone_after_it_was_in_doubt() -> None:
+    homes = Brokers(lambda _: None, _TOPIC)
+    drain = _drainer(homes, Engine())
+    waiting = drain._shut[_TOPIC] = asyncio.Event()
+    homes.doubtful.add(_TOPIC)
+    await drain.step(ObjectSet({}), DrainRecord())
+    assert drain.held_back(_TOPIC) is waiting
+    homes.view.homes[_TOPIC] = Stored(HomeRecord(broker="b0"), 2, 1)
+    await drain.step(ObjectSet({}), DrainRecord())
+    assert waiting.is_set()
+    assert drain.held_back(_TOPIC) is None
+
+
 async def test_what_was_not_begun_stays_when_the_order_is_taken_back() -> None:
     engine = Engine("prices", "trades")
     homes = Brokers(lambda _: homes.view.drains.clear(), _TOPIC, _OTHER)
@@ -161,10 +175,12 @@ async def test_what_was_not_begun_stays_when_the_order_is_taken_back() -> None:
 
 
 async def _drain(homes: Homes, engine: EngineView, record: DrainRecord | None = None) -> Any:
+    return await _drainer(homes, engine).step(ObjectSet({}), record or DrainRecord())
+
+
+def _drainer(homes: Homes, engine: EngineView) -> Drain:
     async def is_told(_: HomeKey) -> bool:
         return True
 
     objects = ObjectSet({})
-    return await Drain(homes, ClusterDesk(homes, lambda: objects, is_told), engine).step(
-        objects, record or DrainRecord()
-    )
+    return Drain(homes, ClusterDesk(homes, lambda: objects, is_told), engine)

@@ -189,7 +189,7 @@ async def gives_up(self: homes.Homes, key: HomeKey, broker: str, leave: Callable
     stored = self.view.homes.get(key)
     if stored is None or stored.record.broker != self.name or self.is_leaving(key):
         return
-    self._leaving[key] = homes.Leaving(stored.revision, is_bound=is_bound)
+    self._leaving[key] = homes.Leaving(broker, stored.revision, is_bound=is_bound)
     try:
         if leave():
             record = HomeRecord(broker=broker, static=stored.record.static) if broker else None

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import sterna
 from sterna import errors
-from sterna_etcd import HomeKey
+from sterna_etcd import HomeKey, NoSpaceError
 
 from tests.support.deaf_etcd import DeafEtcd
 from tests.world.clusters import Cluster
@@ -273,6 +273,59 @@ async def test_a_pattern_that_etcd_does_not_say_is_gone_keeps_its_subscription_a
     message = await consumer.receive(5)
     assert message is not None
     assert message.body == "once"
+
+
+@staged
+async def test_what_is_forced_to_leave_is_served_by_nobody_until_etcd_has_said_whose_it_is(stage: Stage) -> None:
+    cluster = await stage.two("orders")
+    connection = await stage.connect(cluster.brokers["b1"])
+    producer = await connection.producer("orders")
+    await producer.send("before")
+    homes = cluster.member("b1").homes
+    etcd = DeafEtcd(homes._etcd, does=False)
+    homes._etcd = etcd  # type: ignore[assignment]
+    await cluster.drain("b1", force=True)
+    await cluster.until(lambda: homes.is_leaving(HomeKey("queue", "orders")))
+    sending = asyncio.create_task(producer.send("after", timeout=60))
+    await configured_again(cluster)
+    assert held(cluster, "b1") == {"orders": 1}
+    assert not sending.done()
+    etcd.hears = True
+    await cluster.until_home("queue", "orders", "b0")
+    await sending
+    assert (held(cluster, "b0")["orders"], held(cluster, "b1")) == (1, {"orders": 1})
+    await connection.close()
+
+
+@staged
+async def test_what_etcd_refuses_to_give_away_is_made_and_served_here_again(stage: Stage) -> None:
+    cluster = await stage.two("orders")
+    await cluster.placed("full", "b1")
+    connection = await stage.connect(cluster.brokers["b1"])
+    await connection.send("full", "before")
+    member = cluster.member("b1")
+    homes, engine = member.homes, member._engine
+    assert engine is not None
+    homes._etcd = DeafEtcd(homes._etcd, does=False, failure=NoSpaceError("no space"))  # type: ignore[assignment]
+    for name in ("orders", "full"):
+        key, told = HomeKey("queue", name), member.desk.moved(f"the queue '{name}'", name, "b0")
+        # As an order that is taken back at once has it, be it forced or not.
+        assert not await homes.move(key, "b0", lambda key=key, told=told: bool(engine.leave(key, told)) or True)  # type: ignore[misc]
+    await asyncio.sleep(3)
+    assert held(cluster, "b1") == {"orders": 0, "full": 1}
+    for name in ("orders", "full"):
+        await connection.send(name, "after")
+    assert held(cluster, "b1") == {"orders": 1, "full": 2}
+    await connection.close()
+
+
+@staged
+async def test_a_broker_that_stops_asks_no_more_about_what_is_in_doubt(stage: Stage) -> None:
+    cluster, etcd = await in_doubt(stage, "queue", "orders")
+    await cluster.member("b1").stop()
+    asked = etcd.asked
+    await asyncio.sleep(5)
+    assert etcd.asked == asked
 
 
 async def in_doubt(stage: Stage, kind: str, name: str) -> tuple[Cluster, DeafEtcd]:

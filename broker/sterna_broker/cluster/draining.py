@@ -181,7 +181,8 @@ class Drain:
         groups, sources, seen = await asyncio.to_thread(Groups, objects), _sources(objects), set[HomeKey]()
         held = self._held()
         for key in [key for key in self._shut if view.home(key.kind, key.name) not in (None, name)]:
-            self._shut.pop(key).set()  # It has gone, although nobody could say so at once.
+            # It was in doubt when its turn came, or somebody else has given it away.
+            self._shut.pop(key).set()
         for key in keys:
             standing = view.drains.get(name)
             if (standing.record if standing is not None else None) != record:

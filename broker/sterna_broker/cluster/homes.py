@@ -25,6 +25,7 @@ from sterna_etcd import (
     KeyValue,
     Put,
     StoreIdentity,
+    StoreReplacedError,
     UnavailableError,
     UnknownOutcomeError,
     absent,
@@ -73,7 +74,10 @@ GOING = RefusedError(
 class Leaving:
     """A name that is being given up: it is closed here, and nobody's until etcd has said whose it is."""
 
-    def __init__(self, revision: int, *, is_bound: bool) -> None:
+    def __init__(self, broker: str, revision: int, *, is_bound: bool) -> None:
+        self.broker = broker
+        """Whose it is to be; empty: nobody's."""
+
         self.revision = revision
         """Its epoch here: under another one it is decided, whatever becomes of what is asked."""
 
@@ -101,6 +105,9 @@ class Homes:
         yet."""
         self.on_back: Callable[[], None] = lambda: None
         """Told when etcd has refused to give away what has been taken out of the engine already."""
+
+        self.on_leaving: Callable[[HomeKey], None] = lambda _: None
+        """Told, in the same step of the loop, of each name that begins to leave, and again when that has ended."""
 
         self._etcd = etcd
         self._identity = identity
@@ -165,6 +172,10 @@ class Homes:
         """Whether a name is being given up here, or in doubt: once another home is known, the change cannot be made."""
         leaving, stored = self._leaving.get(key), self.view.homes.get(key)
         return leaving is not None and stored is not None and stored.revision == leaving.revision
+
+    def goes_to(self, key: HomeKey) -> str:
+        """The broker that a name is being given to, or perhaps has been; empty: none."""
+        return self._leaving[key].broker if self.is_leaving(key) else ""
 
     async def stays(self, key: HomeKey) -> None:
         """Waits while a home is being given up here; once etcd's watch has told of its new home, it is decided as well.
@@ -241,11 +252,12 @@ class Homes:
         if stored is None or stored.record.broker != self.name or self.is_leaving(key):
             return
         if leave():
-            leaving = self._leaving[key] = Leaving(stored.revision, is_bound=is_bound)
+            leaving = self._leaving[key] = Leaving(broker, stored.revision, is_bound=is_bound)
             record = HomeRecord(broker=broker, static=stored.record.static) if broker else None
             # By itself: whoever waits here may be cancelled, and then it is not open here again all the same.
             task = asyncio.create_task(self._decide(key, leaving, record), name="give-home-up")
             self._deciding.add(task)
+            self.on_leaving(key)
             task.add_done_callback(lambda task: self._ended(task, leaving))
             await leaving.told.wait()
 
@@ -272,6 +284,7 @@ class Homes:
             await asyncio.sleep(_DOUBT_PAUSE_S)
         if self._leaving.get(key) is leaving:
             del self._leaving[key]
+            self.on_leaving(key)
 
     def _ended(self, task: asyncio.Task[None], leaving: Leaving) -> None:
         """Where it was cut off, perhaps before its first step, a name is in doubt for as long as the broker lives."""
@@ -444,12 +457,23 @@ class Homes:
         done = await self._etcd.transact(conditions, [change], [Get(path)])
         if done.succeeded:
             self.view.note_home(key, record, done.revision)
-        elif self._found(key, done.results[0]) is None:
-            # Either this is not our etcd any more (then this raises), or it is gone.
-            await self._identity.verify(self._etcd, wall_ms())
-            self.view.note_home(key, None, done.revision)
+        else:
+            try:
+                await self._look_at_unchanged(key, done.results[0], done.revision)
+            except StoreReplacedError:
+                raise  # it was not done, in whatever this is
+            except EtcdError as error:
+                # What cannot be read now says nothing of whose it is: somebody has changed it.
+                raise UnknownOutcomeError(str(error)) from error
         if self.view.home(key.kind, key.name) is None:
             self.claimed_s.pop(key, None)
+
+    async def _look_at_unchanged(self, key: HomeKey, found: KeyValue | int | None, revision: int) -> None:
+        """Notes whose a home is that was not what it had been."""
+        if self._found(key, found) is None:
+            # Either this is not our etcd any more (then this raises), or it is gone.
+            await self._identity.verify(self._etcd, wall_ms())
+            self.view.note_home(key, None, revision)
 
 
 def _are_tied(one: HomeKey, other: HomeKey) -> bool:

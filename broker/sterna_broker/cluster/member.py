@@ -143,6 +143,7 @@ class Member:
         self._engine = EngineView(pump, configuration.discard)
         self._served = Served(self.homes, self.desk, self._engine)
         self._drain = Drain(self.homes, self.desk, self._engine)
+        self.homes.on_leaving = self._note_leaving
         self._served.compare()
 
     async def serve(
@@ -236,6 +237,16 @@ class Member:
 
     def _held_back(self, key: HomeKey) -> asyncio.Event | None:
         return self._drain.held_back(key) if self._drain is not None else None
+
+    def _note_leaving(self, key: HomeKey) -> None:
+        """A name has begun to leave, or that has ended, maybe so that it stays and has to be made here again.
+
+        While the broker is being emptied it would only leave again, round upon round; afterwards all is made anew.
+        """
+        assert self._served is not None  # `attach` made both
+        self._served.look(key)
+        if self.homes.epoch(key) and self.name not in self.link.view.drains:
+            self.remake()
 
     # --- Rounds
 

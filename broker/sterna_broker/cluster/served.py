@@ -7,6 +7,9 @@ a broker was given up by force, was cut off from etcd or away meanwhile, or an o
 such a name is *stray*: it stays here, is counted and reported, and keeps this broker from being removed; it is had
 again when its home is given back to this broker.
 
+What is forced to leave is served to nobody from the moment at which etcd is asked to give it away, until it is known to
+be this broker's after all.
+
 A home's epoch is etcd's revision of its claim: what was looked at under another one is looked at again.
 """
 
@@ -101,11 +104,17 @@ class Served:
             # They were listed by and by.
             self._look(key, self._engine.row(key))
 
+    def look(self, key: HomeKey) -> None:
+        """Looks at one name at once: it has begun to leave, or that has ended."""
+        if key.kind in _KINDS:
+            self._look(key, self._engine.row(key))
+
     def _here(self) -> dict[HomeKey, dict[str, Any]]:
         return {HomeKey(kind, name): row for kind in _KINDS for name, row in self._engine.rows(kind).items()}
 
     def _look(self, key: HomeKey, row: dict[str, Any] | None) -> None:
-        home = self._homes.view.home(key.kind, key.name)
+        # What is forced to leave is here still, and may be open where it goes before etcd has told us so.
+        home = self._homes.goes_to(key) or self._homes.view.home(key.kind, key.name)
         if home in (None, self._homes.name):
             # What lives here, or nowhere, is served.
             self.stray.pop(key, None)
