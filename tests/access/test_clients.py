@@ -312,3 +312,60 @@ async def test_nothing_secret_is_in_the_sdks_log(
     assert "interrupted" in caplog.text
     assert "s3cret" not in caplog.text
     assert hashed("s3cret") not in caplog.text
+
+
+@pytest.mark.covers("EMS-ADMIN-B06")
+async def test_who_asks_is_said_for_one_command_and_forgotten_after_it(
+    node: Node, tmp_path: Path, users_file: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    running = await node(users=await asyncio.to_thread(users_file, alice="s3cret"))
+    password = tmp_path / "password"
+    await asyncio.to_thread(password.write_text, "s3cret\n")
+
+    async def command(*arguments: str) -> tuple[int, str]:
+        code = await asyncio.to_thread(run, ["get", "queues", "--server", url_of(running, "sterna"), *arguments])
+        return code, capsys.readouterr().err
+
+    for _ in range(2):
+        assert (await command("--user", "alice", "--password-file", str(password)))[0] == 0
+        code, said = await command()
+        assert (code, "no user and password were given" in said) == (5, True)
+        code, said = await command("--user", "alice")
+        assert (code, "there is no password for alice" in said) == (2, True)
+
+
+@pytest.mark.covers("UM-CLI-A09")
+@pytest.mark.parametrize("right", [True, False], ids=["right", "wrong"])
+@pytest.mark.parametrize("secure", [True, False], ids=["tls", "plain"])
+async def test_every_way_in_takes_user_and_password(
+    node: Node,
+    pki: dict[str, Path],
+    authority: Authority,
+    users_file: Callable[..., Path],
+    secure: bool,
+    right: bool,
+) -> None:
+    running = await node(**(pki if secure else {}), users=await asyncio.to_thread(users_file, alice="1"))
+    url = url_of(running, "sternas" if secure else "sterna")
+    options: dict[str, Any] = {"user": "alice", "password": "1" if right else "2"}
+    if secure:
+        options["tls"] = trusting(authority)
+
+    async def messaging() -> None:
+        async with sterna.connect(url, **options) as connection:
+            await connection.send("q", "x")
+
+    async def administration() -> None:
+        async with admin.connect(url, **options) as client:
+            await client.statistics()
+
+    def waiting() -> None:
+        with blocking.connect(url, **options) as connection:
+            connection.send("q", "x")
+
+    for enter in (messaging, administration, lambda: asyncio.to_thread(waiting)):
+        if right:
+            await enter()
+        else:
+            with pytest.raises(errors.UnauthenticatedError):
+                await enter()

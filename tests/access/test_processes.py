@@ -8,6 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+    load_pem_private_key,
+)
 
 from tests.access.authorities import Authority
 from tests.access.test_tls import shown
@@ -70,6 +76,27 @@ def test_a_broker_does_not_start_with_access_settings_that_cannot_be_used(
     assert broker.wait() == 2
     assert why in broker.stderr
     assert "Traceback" not in broker.stderr
+
+
+@pytest.mark.covers("EMS-SEC-B42")
+def test_the_monitor_has_the_key_of_messaging_and_none_that_has_a_password(
+    broker_process: Any, pki: dict[str, Path], tmp_path: Path
+) -> None:
+    both = broker_process(name="both", **flags_of(pki)).start()
+    assert "monitor https://" in both.stdout
+    assert both.terminate() == 0
+    locked = tmp_path / "locked.key"
+    key = load_pem_private_key(pki["tls_key"].read_bytes(), password=None)
+    locked.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"s3cret-right")))
+    broker = broker_process(name="locked", **{**flags_of(pki), "tls_key": str(locked)})
+    broker.launch()
+    assert broker.wait() == 2
+    assert f"--tls-key {locked}: is encrypted" in broker.stderr
+    # The certificate alone is not enough.
+    keyless = broker_process(name="keyless", tls_cert=str(pki["tls_cert"]))
+    keyless.launch()
+    assert keyless.wait() == 2
+    assert "is of no use without --tls-key" in keyless.stderr
 
 
 async def answer(stream: Wire, user: str, secret: str) -> str:

@@ -80,33 +80,50 @@ async def test_what_a_destination_inherits_is_shown_with_where_it_comes_from(
     assert (rejected.first, rejected.error.subject) == (3, "d.new")
 
 
-@pytest.mark.covers("EMS-MON-B07")
-async def test_lists_are_paged_and_filtered(node: Any, wire: Any, channel_to: Any) -> None:
-    documents = [manifest("Queue", f"q{number:02}", f"name: a.q{number:02}") for number in range(25)]
-    running = await node([*documents, manifest("Queue", "other"), manifest("Queue", "any", "name: 'a.>'")])
-    channel = channel_to(running)
-    found: list[str] = []
+async def paged(channel: Any, kind: str, size: int) -> list[list[str]]:
+    """The names of all of a kind, page by page."""
+    pages: list[list[str]] = []
     token = ""
-    pages = 0
     while True:
-        page = await call(channel, "Admin/List", kind="Queue", page_size=10, page_token=token)
-        found += [resource.name for resource in page.resources]
-        pages += 1
+        page = await call(channel, "Admin/List", kind=kind, page_size=size, page_token=token)
+        pages.append([resource.name for resource in page.resources])
         token = page.next_page_token
         if not token:
-            break
+            return pages
+
+
+@pytest.mark.covers("EMS-MON-B07", "EMS-MON-B09")
+@pytest.mark.parametrize("kind", ["Queue", "Topic"])
+async def test_lists_are_paged_and_filtered(node: Any, wire: Any, channel_to: Any, kind: str) -> None:
+    documents = [manifest(kind, f"q{number:02}", f"name: a.q{number:02}") for number in range(25)]
+    running = await node([*documents, manifest(kind, "other"), manifest(kind, "any", "name: 'a.>'")])
+    channel = channel_to(running)
+    pages = await paged(channel, kind, 10)
+    found = [name for page in pages for name in page]
     assert found == sorted(found)
     assert len(found) == len(set(found)) == 27
-    assert pages == 3
-    assert await names_of(channel, kind="Queue", pattern="*") == ["other"]
-    assert len(await names_of(channel, kind="Queue", pattern="a.*")) == 26
-    assert "$sys.undelivered" in await names_of(channel, kind="Queue", system=True)
-    # Each with what it holds, and who receives from it.
-    client = await fill(wire, running, "a.q03", 2)
-    await client.consumer(1, queue("a.q03"))
-    [one] = (await call(channel, "Admin/List", kind="Queue", pattern="a.q03")).resources
-    assert (one.origin, one.statistics.messages, one.statistics.consumers) == (admin.STATIC, 2, 1)
+    assert [len(page) for page in pages] == [10, 10, 7]
+    assert await names_of(channel, kind=kind, pattern="*") == ["other"]
+    assert len(await names_of(channel, kind=kind, pattern="a.*")) == 26
+    # Each with what it holds, and who receives from it: of a topic a copy for each subscription.
+    client = await wire(running)
+    session = await client.session()
+    place, copies = (queue("a.q03"), 1) if kind == "Queue" else (topic("a.q03"), 2)
+    for number in range(copies):
+        await client.consumer(session, place, number + 1, credit=0)
+    await client.producer(session, place)
+    await client.publish(session, [text("m0"), text("m1")])
+    await client.confirmed(2)
+    [one] = (await call(channel, "Admin/List", kind=kind, pattern="a.q03")).resources
+    assert (one.origin, one.statistics.messages, one.statistics.consumers) == (admin.STATIC, 2 * copies, copies)
     assert one.statistics.bytes > 0
+
+
+@pytest.mark.covers("EMS-MON-B07")
+async def test_queues_of_the_system_are_listed_when_they_are_asked_for(node: Any, channel_to: Any) -> None:
+    channel = channel_to(await node([]))
+    assert "$sys.undelivered" in await names_of(channel, kind="Queue", system=True)
+    assert await names_of(channel, kind="Queue") == []
 
 
 @pytest.mark.covers("EMS-ADMIN-B26", "EMS-ADMIN-A01")

@@ -247,7 +247,7 @@ def damage(data: Path, what: bytes) -> None:
     raise AssertionError("the message is in no file")
 
 
-@pytest.mark.covers("EMS-ADMIN-B22", "EMS-ADMIN-E11", "EMS-ADMIN-E14")
+@pytest.mark.covers("EMS-ADMIN-B22", "EMS-ADMIN-E11", "EMS-ADMIN-E12", "EMS-ADMIN-E14")
 @pytest.mark.parametrize(
     ("manifests", "expected"),
     [
@@ -261,6 +261,8 @@ def damage(data: Path, what: bytes) -> None:
         ),
         (["a: [", "b: 1"], r"not valid YAML"),
         ([manifest("Broker", "b", "listeners: {messaging: '0.0.0.0:7222'}")], "has no TLS .* and no users"),
+        ([manifest("Broker", "b", "limits: {connections: 0}")], r"all\.yaml:4:\d+: spec\.limits\.connections: "),
+        ([manifest("Broker", "b", "log: {volatileBytes: -1}")], r"all\.yaml:4:\d+: spec\.log\.volatileBytes: "),
         ([manifest("Topic", "a", "store: other")], r"spec\.store: no store 'other'"),
     ],
 )

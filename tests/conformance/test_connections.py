@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.conformance.provider import Mode, Provider, Queue, Refusal, Session, Topic, refused
+from tests.conformance.provider import Message, Mode, Provider, Queue, Refusal, Session, Topic, refused
 from tests.conformance.steps import bodies, holds, receive, send_all, session_of, waiting
 from tests.waiting import eventually
 
@@ -148,3 +148,37 @@ async def test_what_is_closed_takes_nothing_more_and_closing_it_again_is_no_harm
             await consumer.receive()
     await session.send(queue, "others go on")
     assert await waiting(provider, queue) == ["others go on"]
+
+
+@pytest.mark.covers("UM-DEST-A02")
+@pytest.mark.parametrize("mode", [Mode.AUTO, Mode.TRANSACTED], ids=["plain", "transacted"])
+async def test_one_session_mixes_queues_and_topics_waiting_and_not(provider: Provider, word: str, mode: Mode) -> None:
+    session = await session_of(provider, mode)
+    heard: dict[str, list[str]] = {"queue": [], "topic": []}
+    completed: list[object] = []
+    places = {"queue": Queue(f"any.{word}"), "topic": Topic(f"any.{word}")}
+    others = {"queue": Queue(f"any.{word}.2"), "topic": Topic(f"any.{word}.2")}
+    receiving = {what: await session.consumer(place) for what, place in places.items()}
+    for what, place in others.items():
+
+        def listen(message: Message, what: str = what) -> None:
+            heard[what].append(message.body)
+
+        await session.consumer(place, listener=listen)
+
+    async def settle() -> None:
+        if mode is Mode.TRANSACTED:
+            await session.commit()
+
+    for place in (*places.values(), *others.values()):
+        await session.send(place, "waited for")
+        await (await session.producer(place)).send_soon("sent", on_completion=completed.append)
+    await settle()
+    for consumer in receiving.values():
+        assert await bodies(consumer, 2) == ["waited for", "sent"]
+    await eventually(lambda: heard == {"queue": ["waited for", "sent"], "topic": ["waited for", "sent"]})
+    if mode is Mode.AUTO:  # in a transaction the commit answers for all
+        await eventually(lambda: len(completed) == 4)
+    await settle()
+    for place in (places["queue"], others["queue"]):
+        await holds(provider, place, 0)

@@ -251,3 +251,21 @@ async def test_names_that_begin_with_sys_are_the_providers(
             await session.send(place, "x")
         with refused(provider, *kinds):
             await provider.define(place)
+
+
+@pytest.mark.covers("FMQ-DEST-02")
+async def test_a_name_with_dots_is_made_without_its_parents_and_belongs_to_them(
+    provider: Provider, session: Session, kind: type[Destination], word: str
+) -> None:
+    child, sibling, stranger = (kind(f"any.{word}.{rest}") for rest in ("a.b.c", "a.d", "ab.c"))
+    for place in (child, sibling, stranger):
+        await session.producer(place)
+    # Nobody made the levels above, and they are not there.
+    assert sorted(await provider.names(kind, f"any.{word}.>")) == sorted([child.name, sibling.name, stranger.name])
+    with refused(provider, Refusal.NO_SUCH_DESTINATION):
+        await provider.held(kind(f"any.{word}.a"))
+    # What is said of a level holds for all below it, at any depth, and for nothing beside it.
+    assert sorted(await provider.names(kind, f"any.{word}.a.>")) == sorted([child.name, sibling.name])
+    await provider.define(kind(f"any.{word}.a.>"), maxmsgs=7)
+    limits = [(await provider.effective(place))["maxmsgs"] for place in (child, sibling, stranger)]
+    assert limits == [7, 7, 0]

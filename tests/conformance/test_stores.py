@@ -20,7 +20,7 @@ from tests.conformance.steps import bodies, receive, send_all, session_of, until
 
 
 @pytest.mark.covers("EMS-STORE-A01", "EMS-STORE-A02", "EMS-STORE-A03", "EMS-MSG-A17", "EMS-MSG-A18", "EMS-MSG-A19")
-@pytest.mark.covers("EMS-STORE-A05", "EMS-STORE-A07", "EMS-CLI-A01", "EMS-CLI-A02", "FMQ-MSG-03")
+@pytest.mark.covers("EMS-STORE-A05", "EMS-STORE-A07", "EMS-CLI-A01", "EMS-CLI-A02", "FMQ-MSG-03", "UM-MSG-B07")
 @pytest.mark.parametrize("crash", [True, False], ids=["kill", "stop"])
 async def test_what_was_confirmed_and_persistent_is_there_after_a_restart_and_nothing_else(
     provider: Provider, word: str, crash: bool

@@ -7,7 +7,18 @@ from typing import Any
 
 import pytest
 
-from tests.conformance.provider import Connection, Consumer, Mode, Provider, Refusal, Session, Topic, refused
+from tests.conformance.provider import (
+    PRESERVE_UNDELIVERED,
+    UNDELIVERED,
+    Connection,
+    Consumer,
+    Mode,
+    Provider,
+    Refusal,
+    Session,
+    Topic,
+    refused,
+)
 from tests.conformance.steps import bodies, receive, send_all, session_of, shared, until_end
 from tests.waiting import eventually
 
@@ -407,3 +418,37 @@ async def test_a_message_stays_until_every_durable_has_acknowledged_it_and_is_go
 
         await eventually(is_less, what=f"{2 * left} messages in {topic}")
     assert (await provider.stores())[word] == ("sync", 0)
+
+
+@pytest.mark.covers("UM-DEST-B11")
+async def test_a_topic_keeps_a_message_while_somebody_has_not_consumed_it_and_no_longer(
+    provider: Provider, session: Session, word: str
+) -> None:
+    topic, keep = Topic(f"{word}.t"), {PRESERVE_UNDELIVERED: True}
+    await provider.define_store(word)
+    await provider.define(topic, store=word, expiration=3_600_000, maxmsgs=10)
+
+    async def stored(messages: int) -> None:
+        async def are() -> bool:
+            return (await provider.held(topic)).messages == (await provider.stores())[word][1] == messages
+
+        await eventually(are, what=f"{messages} messages in {topic}")
+
+    # Nobody is interested: it is gone at once, although it has an hour to live and there is room.
+    await session.send(topic, "for nobody", properties=keep)
+    await stored(0)
+    plain = await session_of(provider, Mode.EXPLICIT)
+    durable = await session_of(provider, Mode.EXPLICIT, client_id=word)
+    first = await plain.consumer(topic)
+    second = await durable.consumer(topic, durable="d")
+    await session.send(topic, "x", properties=keep)
+    await stored(2)  # a copy for each
+    await (await first.receive()).acknowledge()
+    await stored(1)
+    await second.close()  # a durable's interest outlives its consumer
+    await stored(1)
+    again = await (await durable.consumer(topic, durable="d")).receive()
+    assert again.body == "x"
+    await again.acknowledge()
+    await stored(0)
+    assert [one for one in await provider.browse(UNDELIVERED) if str(one.destination) == str(topic)] == []

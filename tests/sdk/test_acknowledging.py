@@ -207,3 +207,32 @@ async def test_messages_of_a_closed_consumer_stay_with_the_session(connect: Conn
         assert await left(connect, name, 1) == [("2", False)]
         await messages[0].acknowledge()
     assert await left(connect, name) == []
+
+
+@pytest.mark.covers("EMS-CLI-A09")
+@pytest.mark.parametrize(
+    ("mode", "again"),
+    [
+        (AcknowledgeMode.AUTO, []),
+        (AcknowledgeMode.CLIENT, []),
+        (AcknowledgeMode.DUPS_OK, []),
+        (AcknowledgeMode.NONE, []),
+        # Of two the second alone is acknowledged.
+        *((mode, [("a", True)]) for mode in EXPLICIT),
+        # Nobody commits.
+        (AcknowledgeMode.TRANSACTED, [("a", True), ("b", True)]),
+    ],
+    ids=lambda value: value.name if isinstance(value, AcknowledgeMode) else "",
+)
+async def test_the_short_call_of_a_connection_takes_every_mode(
+    connect: Connect, name: str, mode: AcknowledgeMode, again: list[tuple[str, bool]]
+) -> None:
+    connection = await connect()
+    for body in ("a", "b"):
+        await connection.send(name, body)
+    async with await connection.consumer(name, acknowledge_mode=mode) as consumer:
+        _, second = await take(consumer, 2)
+        if mode in (AcknowledgeMode.CLIENT, *EXPLICIT):
+            await second.acknowledge()
+    await connection.send(name, "end")
+    assert await left(connect, name, len(again) + 1) == [*again, ("end", False)]

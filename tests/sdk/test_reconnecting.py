@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import itertools
 import os
 import shutil
 import signal
@@ -311,18 +313,20 @@ class Refusing(grpc.GenericRpcHandler):
 
     def __init__(self) -> None:
         self.streams = 0
+        self.times: list[float] = []
 
     def service(self, _: grpc.HandlerCallDetails) -> Any:
         """One handler for whatever is called."""
 
         async def refuse(_: Any, context: grpc.aio.ServicerContext[Any, Any]) -> None:
             self.streams += 1
+            self.times.append(time.monotonic())
             await context.abort(grpc.StatusCode.UNAVAILABLE, "not now")
 
         return grpc.stream_stream_rpc_method_handler(refuse)
 
 
-@pytest.mark.covers("EMS-CLI-D06")
+@pytest.mark.covers("EMS-CLI-D06", "EMS-CLI-B06")
 @pytest.mark.parametrize(("attempts", "rounds"), [(None, 2), (1, 1), (3, 3)])
 async def test_the_first_connect_is_tried_so_often_at_every_address(attempts: int | None, rounds: int) -> None:
     counted = [Refusing(), Refusing()]
@@ -340,9 +344,13 @@ async def test_the_first_connect_is_tried_so_often_at_every_address(attempts: in
         for server in servers:
             await server.stop(None)
     assert [one.streams for one in counted] == [rounds, rounds]
+    # Between rounds there is a pause, within one there is none.
+    first, second = (one.times for one in counted)
+    assert all(after - before >= 0.24 for before, after in itertools.pairwise(first))
+    assert all(other - one < 0.24 for one, other in zip(first, second, strict=True))
 
 
-@pytest.mark.covers("EMS-CLI-D06")
+@pytest.mark.covers("EMS-CLI-D06", "EMS-CLI-B06")
 async def test_an_attempt_to_connect_that_hangs_is_given_up_after_its_time() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:  # it listens, and never says a word
         before = time.monotonic()
@@ -420,3 +428,69 @@ async def test_a_client_id_of_the_url_is_the_connections(connect: Connect, url: 
         assert f"{name} id" in {one.client_id for one in await admin.connections()}
         found = await admin.resource("DurableSubscription", f"{name} id/d")
     assert found.manifest["spec"]["clientId"] == f"{name} id"
+
+
+class Door:
+    """A way to a broker, which can be shut under those who came by it."""
+
+    def __init__(self, address: str) -> None:
+        self._host, _, self._port = address.rpartition(":")
+        self._writers: list[asyncio.StreamWriter] = []
+        self._passing: set[asyncio.Task[None] | None] = set()
+
+    async def open(self) -> str:
+        """The address."""
+        self._server = await asyncio.start_server(self._pass, "127.0.0.1", 0)
+        host, port = self._server.sockets[0].getsockname()
+        return f"{host}:{port}"
+
+    async def shut(self) -> None:
+        """Nobody comes in any more, and who is in is cut off."""
+        self._server.close()
+        for writer in self._writers:
+            writer.transport.abort()
+        await asyncio.gather(*(task for task in self._passing if task is not None))
+        await self._server.wait_closed()
+
+    async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._passing.add(asyncio.current_task())
+        there, back = await asyncio.open_connection(self._host, int(self._port))
+        self._writers += [writer, back]
+        await asyncio.gather(self._copy(reader, back), self._copy(there, writer))
+
+    @staticmethod
+    async def _copy(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            while part := await source.read(65_536):
+                target.write(part)
+                await target.drain()
+        target.transport.abort()
+
+
+@pytest.mark.covers("UM-CLI-B03")
+@pytest.mark.slow_callbacks(1000)
+async def test_who_loses_one_address_goes_on_by_the_next_publishing_and_where_it_was(
+    own_broker: RunningBroker, connect: Connect, name: str
+) -> None:
+    doors = [Door(own_broker.address), Door(own_broker.address)]
+    addresses = [await door.open() for door in doors]
+    connection = await connect(f"sterna://{','.join(addresses)}", client_id="c", reconnect=QUICKLY)
+    events = gathering(connection)
+    consumer = await connection.consumer(Topic(name), durable="d", acknowledge_mode=AcknowledgeMode.CLIENT, prefetch=10)
+    producer = await connection.producer(Topic(name))
+    for number in range(4):
+        await producer.send(str(number))
+    found = [await consumer.receive(10) for _ in range(2)]
+    assert found[1] is not None
+    await found[1].acknowledge()
+    await doors[0].shut()
+    # It is told to nobody who publishes, and the subscriber goes on behind what it had acknowledged.
+    for number in range(4, 8):
+        await producer.send_soon(str(number))
+    await producer.flush()
+    await eventually(lambda: [type(one) for one in events] == [Interrupted, Restored])
+    assert connection.address == addresses[1]
+    rest = [one.body for one in await drain(consumer, 6)]
+    assert rest == ["2", "3", "4", "5", "6", "7"]
+    await connection.close(failed=True, timeout_s=5)
+    await doors[1].shut()

@@ -380,7 +380,21 @@ fn a_selector_finds_its_messages_in_a_backlog_and_what_comes_back() {
     let other = Selector::parse("number = 7").unwrap();
     let next = bench.state().next_ready(source, &mut Cursor::default(), Some(&other));
     assert!(matches!(next, Next::Ready { .. }), "{next:?}");
+    // So are those of what comes from now on, once it was looked at and the log's cache has lost it.
+    for number in 300..400 {
+        let text = format!("{number}:{}", "x".repeat(2_000));
+        bench.send(queue, &Message::text(text).with("number", Value::Int(number)));
+        bench.settle();
+        let wanted = Selector::parse("number = -1").unwrap();
+        assert!(bench.take_with(source, &mut cursor, Some(&wanted)).is_none());
+    }
+    let newer = Selector::parse("number = 301").unwrap();
+    let next = bench.state().next_ready(source, &mut Cursor::default(), Some(&newer));
+    assert!(matches!(next, Next::Ready { .. }), "{next:?}");
+    // With the last consumer that has a selector the memory is given back.
     bench.state().detach(source, true);
+    let next = bench.state().next_ready(source, &mut Cursor::default(), Some(&newer));
+    assert!(matches!(next, Next::NeedsRead(_)), "{next:?}");
 }
 
 #[test]
