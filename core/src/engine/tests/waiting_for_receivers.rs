@@ -1,0 +1,114 @@
+//! What waits until receivers have made room, by flow control.
+
+use super::*;
+use crate::proto::reply::Result as Answered;
+use crate::proto::transact::Verb;
+
+/// One message is enough.
+fn flow_controlled() -> Properties {
+    Properties {
+        flow_control_bytes: 1,
+        ..Properties::default()
+    }
+}
+
+/// A bench with flow control, and a client whose session has this mode.
+fn bench(mode: AcknowledgeMode) -> Bench {
+    let mut bench = Bench::new(flow_controlled());
+    bench.engine().settings.flow_control = true;
+    bench.internal = false;
+    bench.connect_as(mode);
+    bench
+}
+
+/// A destination by its name.
+fn queue(name: &str) -> proto::Destination {
+    proto::Destination {
+        name: name.to_owned(),
+        ..orders()
+    }
+}
+
+fn open(producer: u32, destination: Option<proto::Destination>) -> Sent {
+    Sent::OpenProducer(proto::OpenProducer {
+        producer,
+        destination,
+        ..proto::OpenProducer::default()
+    })
+}
+
+/// A short message of a producer, or one that names an upload.
+fn message(producer: u32, sequence: u64, body: &[u8]) -> proto::Publish {
+    let mut message = Vec::new();
+    crate::wire::put_bytes_field(&mut message, 9, body);
+    proto::Publish {
+        producer,
+        first_sequence: sequence,
+        messages: vec![message.into()],
+        ..proto::Publish::default()
+    }
+}
+
+impl Bench {
+    fn waiting(&mut self) -> u32 {
+        let id = self.engine().state().destination(Kind::Queue, "orders").unwrap().id;
+        self.engine().waiting_for(id)
+    }
+
+    /// Puts a message into `orders` by a producer of its own.
+    fn make_full(&mut self) {
+        self.send(1, open(9, Some(orders())));
+        self.send(1, Sent::Publish(message(9, 1, b"x")));
+        assert_eq!(self.held(), Some(1));
+    }
+
+    fn upload_bytes(&mut self) -> u64 {
+        self.engine().connections.values().map(|one| one.upload_bytes).sum()
+    }
+}
+
+/// All that `orders` holds, of the transaction or of none.
+fn acknowledge(bench: &mut Bench, transaction: u64) -> proto::Ack {
+    let ranges = vec![proto::SequenceRange { first: 1, last: 100 }];
+    let sets = vec![proto::AckSet {
+        source: bench.source().0,
+        ranges,
+        epoch: 0,
+    }];
+    proto::Ack { sets, transaction }
+}
+
+#[test]
+fn a_body_that_was_uploaded_for_what_waits_and_is_rolled_back_takes_no_room_any_more() {
+    let mut filling = bench(AcknowledgeMode::Client);
+    filling.make_full();
+    let mut bench = filling;
+    bench.connect_as(AcknowledgeMode::Transacted);
+    bench.producer(0, 0);
+    let upload = proto::Upload {
+        producer: 1,
+        upload_id: 5,
+        data: b"a body".as_slice().into(),
+        ..proto::Upload::default()
+    };
+    bench.send(1, Sent::Upload(upload));
+    assert_eq!(bench.upload_bytes(), 6);
+    let body = proto::UploadedBody {
+        upload_id: 5,
+        r#as: proto::uploaded_body::As::Bytes.into(),
+        content_type: String::new(),
+    };
+    let mut encoded = Vec::new();
+    crate::wire::put_bytes_field(&mut encoded, 14, &body.encode_to_vec());
+    let publish = proto::Publish {
+        messages: vec![encoded.into()],
+        transaction: 1,
+        ..message(1, 1, b"")
+    };
+    bench.send(1, Sent::Publish(publish));
+    assert_eq!(bench.waiting(), 1);
+    bench.decide(1, Verb::Rollback);
+    bench.settle();
+    assert!(matches!(bench.answer(1), Some(Answered::Transacted(done)) if done.rolled_back));
+    assert_eq!((bench.waiting(), bench.upload_bytes()), (0, 0));
+}
