@@ -112,3 +112,26 @@ fn a_body_that_was_uploaded_for_what_waits_and_is_rolled_back_takes_no_room_any_
     assert!(matches!(bench.answer(1), Some(Answered::Transacted(done)) if done.rolled_back));
     assert_eq!((bench.waiting(), bench.upload_bytes()), (0, 0));
 }
+
+#[test]
+fn a_transaction_that_waits_goes_on_once_something_is_acknowledged_in_it() {
+    let mut bench = bench(AcknowledgeMode::Client);
+    bench.make_full();
+    bench.connect_as(AcknowledgeMode::Transacted);
+    bench.producer(0, 0);
+    bench.consumer(1, 10);
+    let publish = proto::Publish {
+        transaction: 1,
+        ..message(1, 1, b"x")
+    };
+    bench.send(1, Sent::Publish(publish));
+    bench.decide(1, Verb::Commit);
+    bench.settle();
+    assert_eq!((bench.waiting(), bench.answer(1)), (1, None));
+    // What keeps the queue full goes with the transaction itself: nobody else would ever let it go on.
+    let acknowledge = acknowledge(&mut bench, 1);
+    bench.send(1, Sent::Acknowledge(acknowledge));
+    bench.settle();
+    assert!(matches!(bench.answer(1), Some(Answered::Transacted(done)) if !done.rolled_back));
+    assert_eq!((bench.waiting(), bench.held()), (0, Some(1)));
+}
