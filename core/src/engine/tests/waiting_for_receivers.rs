@@ -135,3 +135,34 @@ fn a_transaction_that_waits_goes_on_once_something_is_acknowledged_in_it() {
     assert!(matches!(bench.answer(1), Some(Answered::Transacted(done)) if !done.rolled_back));
     assert_eq!((bench.waiting(), bench.held()), (0, Some(1)));
 }
+
+#[test]
+fn a_session_that_waits_again_behind_an_answer_is_counted_once() {
+    let mut bench = bench(AcknowledgeMode::Client);
+    bench.make_full();
+    bench.connect();
+    bench.send(1, open(1, None));
+    let to = |name: &str, sequence| {
+        let publish = proto::Publish {
+            destination: Some(queue(name)),
+            ..message(1, sequence, b"x")
+        };
+        Sent::Publish(publish)
+    };
+    bench.send(1, to("orders", 1));
+    // It takes a question, which is asked once what is before it has gone on.
+    bench.send(1, to("elsewhere", 2));
+    bench.engine().purge_queue("orders").unwrap();
+    let polled = bench.engine().poll();
+    assert_eq!((polled.tickets.len(), bench.held()), (1, Some(1)));
+    bench.handle(1, to("orders", 3));
+    for request in polled.tickets {
+        let answer = Answer::Create(Properties::default());
+        bench.engine().answer(request.ticket, answer);
+    }
+    bench.settle();
+    assert_eq!((bench.waiting(), bench.held()), (1, Some(1)));
+    bench.engine().purge_queue("orders").unwrap();
+    bench.settle();
+    assert_eq!((bench.waiting(), bench.confirmed().len()), (0, 4));
+}
