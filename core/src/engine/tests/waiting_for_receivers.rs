@@ -166,3 +166,39 @@ fn a_session_that_waits_again_behind_an_answer_is_counted_once() {
     bench.settle();
     assert_eq!((bench.waiting(), bench.confirmed().len()), (0, 4));
 }
+
+#[test]
+fn who_makes_room_and_sends_in_one_breath_does_not_pass_over_those_that_wait() {
+    let mut bench = bench(AcknowledgeMode::Client);
+    bench.make_full();
+    let (first, second) = (bench.stream, bench.stream + 1);
+    bench.connect();
+    bench.producer(0, 0);
+    bench.send(1, Sent::Publish(message(1, 1, b"waits")));
+    assert_eq!((bench.stream, bench.waiting()), (second, 1));
+    bench.stream = first;
+    bench.consumer(1, 10);
+    let frames = [
+        Sent::Acknowledge(acknowledge(&mut bench, 0)),
+        Sent::Publish(message(9, 2, b"x")),
+    ];
+    let frames = frames.map(|frame| proto::ClientFrame {
+        session: 1,
+        request: 0,
+        frame: Some(frame),
+    });
+    let batch = proto::ClientBatch { frames: frames.into() };
+    bench.frames.clear();
+    bench.engine().handle(first, &batch.encode_to_vec());
+    bench.settle();
+    let told: Vec<u32> = bench
+        .frames
+        .iter()
+        .filter_map(|frame| match &frame.frame {
+            Some(Got::Confirm(confirm)) => Some(confirm.confirmed[0].producer),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(told, [1], "it was there before");
+    assert_eq!((bench.waiting(), bench.held()), (1, Some(1)));
+}
