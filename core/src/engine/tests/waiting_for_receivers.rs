@@ -202,3 +202,26 @@ fn who_makes_room_and_sends_in_one_breath_does_not_pass_over_those_that_wait() {
     assert_eq!(told, [1], "it was there before");
     assert_eq!((bench.waiting(), bench.held()), (1, Some(1)));
 }
+
+#[test]
+fn producers_that_stay_within_their_credit_may_wait_as_many_as_they_are() {
+    let mut bench = Bench::new(flow_controlled());
+    // Each has the least that a producer gets.
+    bench.limits.inflight_bytes = 1 << 16;
+    bench.start();
+    bench.engine().settings.flow_control = true;
+    bench.internal = false;
+    bench.connect();
+    bench.make_full();
+    let body = vec![b'x'; 500_000];
+    for producer in 1..=4 {
+        bench.send(1, open(producer, Some(orders())));
+        for sequence in 1..=2 {
+            bench.send(1, Sent::Publish(message(producer, sequence, &body)));
+        }
+    }
+    assert_eq!((bench.errors(), bench.waiting()), (vec![], 1));
+    bench.engine().purge_queue("orders").unwrap();
+    bench.settle();
+    assert_eq!(bench.errors(), []);
+}
