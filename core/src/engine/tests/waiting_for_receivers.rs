@@ -225,3 +225,29 @@ fn producers_that_stay_within_their_credit_may_wait_as_many_as_they_are() {
     bench.settle();
     assert_eq!(bench.errors(), []);
 }
+
+#[test]
+fn output_that_is_forgotten_once_it_is_taken_has_the_host_look_at_those_that_wait() {
+    let mut bench = bench(AcknowledgeMode::None);
+    let receiving = bench.stream;
+    bench.producer(0, 0);
+    bench.consumer(1, 10);
+    // Handed out, and not taken yet.
+    let volatile = |sequence| {
+        let mut publish = message(1, sequence, b"x");
+        let mut message = publish.messages[0].to_vec();
+        crate::wire::put_varint_field(&mut message, 1, 1);
+        publish.messages = vec![message.into()];
+        Sent::Publish(publish)
+    };
+    bench.handle(1, volatile(1));
+    bench.engine().poll();
+    bench.handle(1, volatile(2));
+    assert_eq!((bench.waiting(), bench.held()), (1, Some(1)));
+    assert!(!bench.engine().takes_made_room());
+    assert!(bench.engine().take_output(receiving, 1 << 20).is_some());
+    assert_eq!(bench.held(), Some(0));
+    assert!(bench.engine().takes_made_room());
+    bench.engine().poll();
+    assert_eq!((bench.waiting(), bench.engine().takes_made_room()), (0, false));
+}
