@@ -4,6 +4,7 @@ import asyncio
 import base64
 import json
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -72,12 +73,21 @@ async def test_single_calls_of_very_many_users_keep_few_streams(node: Node, chan
     running = await node(NAMED)
     channel = channel_to(running)
     names = [f"user-{number}" for number in range(40)]
+
+    def kept() -> int:
+        return sum(getattr(one, "_purpose", "") == "Send" for one in running._parts.pump.ports.values())
+
     await asyncio.gather(*(send(channel, name, "") for name in names * 2))
+    async with AsyncExitStack() as under_way:
+        for name in names:
+            await under_way.enter_async_context(running._parts.sending._sender_of(name))
+        assert kept() == 40
+    # Nobody calls any more after so many at once.
+    assert kept() == 16
     for name in names:
         await send(channel, name, "")
     assert sorted(await senders(url_of(running))) == sorted(names * 3)
-    kept = [one for one in running._parts.pump.ports.values() if getattr(one, "_purpose", "") == "Send"]
-    assert len(kept) == 16
+    assert kept() == 16
 
 
 async def test_no_message_carries_a_name_that_is_too_long_or_no_text(node: Node, channel_to: Any) -> None:

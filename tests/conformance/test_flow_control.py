@@ -198,6 +198,21 @@ async def test_a_transaction_waits_at_its_beginning_and_then_goes_on_to_its_end(
     assert await waiting(provider, queue) == [text("d")]
 
 
+async def test_a_transaction_does_not_wait_for_what_it_has_received_itself(
+    provider: Provider, session: Session, queue: Queue
+) -> None:
+    """It goes on with its commit, which says what that is."""
+    await full(provider, session, queue)
+    transacted = await session_of(provider, Mode.TRANSACTED)
+    consumer = await transacted.consumer(queue)
+    await receive(consumer, 2)
+    await send_all(transacted, queue, text("c"))
+    await held_up(provider, queue)
+    await asyncio.wait_for(transacted.commit(), 10)
+    await holds(provider, queue, 1)
+    assert [message.body[0] for message in await receive(consumer, 1)] == ["c"]
+
+
 async def test_a_transaction_that_waits_can_be_rolled_back(
     provider: Provider, session: Session, queue: Queue, word: str
 ) -> None:

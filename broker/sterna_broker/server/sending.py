@@ -201,6 +201,8 @@ class Sending:
             yield sender
         finally:
             sender.calls -= 1
+            # After many at once perhaps nobody calls any more.
+            self._close_idle()
 
     def _close_idle(self) -> None:
         """Where clients may claim any name there is no end of users: those who were not here for longest go."""

@@ -105,6 +105,10 @@ impl Engine {
                 "Only a transacted session has transactions.",
             )),
             (true, number) => {
+                if !session.transactions.has_begun(number) {
+                    // Perhaps it is what waits for flow control: it begins here, and waits no longer.
+                    session.waits_for = None;
+                }
                 session.transactions.enter(number, self.settings.limits.transactions)?;
                 Ok(Some(Tx { owner: key, number }))
             }

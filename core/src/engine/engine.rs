@@ -86,6 +86,8 @@ pub struct Engine {
     pub(super) dirty: Vec<SourceId>,
     /// Sessions that wait for room in the log.
     pub(super) stalled: Vec<u64>,
+    /// Output that was taken made room for some of them.
+    pub(super) made_room: bool,
     /// Transactions that are over for their sessions, and whose rollback waits for room in the log.
     pub(super) undoing: Vec<Tx>,
     /// Acknowledgements that wait for room in the log.
@@ -141,6 +143,7 @@ impl Engine {
             ready: Vec::new(),
             dirty: Vec::new(),
             stalled: Vec::new(),
+            made_room: false,
             figures: Figures::default(),
             undoing: Vec::new(),
             owed: Owed::default(),
@@ -224,6 +227,11 @@ impl Engine {
             tickets: std::mem::take(&mut self.asked),
             deadline_ms: self.next_deadline(),
         }
+    }
+
+    /// Whether somebody waits for room that was made by output since the last time that this was asked: a poll is due.
+    pub fn takes_made_room(&mut self) -> bool {
+        std::mem::take(&mut self.made_room)
     }
 
     fn next_deadline(&self) -> Option<u64> {

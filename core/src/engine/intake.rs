@@ -29,7 +29,7 @@ pub(super) enum Outcome {
 
 pub(super) type Handled = Result<Outcome, Refused>;
 
-/// Frames that one session may park; a client that is within its producers' credit stays below.
+/// What one session may park beside its connection's credit; a client that is within its producers' stays below.
 const PARKED_SLACK_BYTES: u64 = 2 << 20;
 
 impl Engine {
@@ -203,7 +203,11 @@ impl Engine {
     }
 
     fn bound_parked(&mut self, id: u64, parked: u64) {
-        let limit = self.settings.limits.inflight_bytes;
+        // Many producers have more credit altogether, since each has the least that it needs.
+        let connection = self.streams.get(&id).and_then(|stream| stream.connection);
+        let connection = connection.and_then(|connection| self.connections.get(&connection));
+        let credit = connection.map_or(0, |connection| connection.window_bytes);
+        let limit = self.settings.limits.inflight_bytes.max(credit);
         if parked > limit + PARKED_SLACK_BYTES {
             self.fail_stream(
                 id,

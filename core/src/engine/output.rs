@@ -514,6 +514,7 @@ impl Engine {
         }
         // A failure means that the log is finished; that is told by other means, and what was sent stays sent.
         let _ = self.acknowledge_or_owe(source, Holder::Consumer(key), &ranges);
+        self.made_room |= !self.stalled.is_empty();
     }
 
     /// Puts a consumer into its stream's list of those that have something to send.

@@ -434,25 +434,27 @@ impl Engine {
     ) -> Handled {
         self.note_all_refused(producer_key, to, frame);
         self.use_up(producer_key, frame);
-        if let Some(connection) = self.connection_of(key) {
-            for message in frame.messages() {
-                self.drop_upload(producer_key, connection, message);
-            }
-        }
         self.reject_all(id, key, frame, refused)
     }
 
-    /// Moves a producer past the numbers of a frame that never counted as in flight, and its credit with them.
+    /// Moves a producer past the numbers of a frame that never counted as in flight, and its credit with them. What was
+    /// uploaded for its messages goes.
     pub(super) fn use_up(&mut self, producer_key: u64, frame: &PublishFrame<'_>) {
         let size: u64 = frame.messages().map(|message| message.len() as u64).sum();
         let Some(producer) = self.producers.get_mut(&producer_key) else {
             return;
         };
+        let session = producer.session;
         let next = frame.first_sequence.saturating_add(frame.count);
         producer.next_sequence = producer.next_sequence.max(next);
         producer.published_bytes += size;
         if producer.settle(frame.count, size) {
             self.queue_producer(producer_key);
+        }
+        if let Some(connection) = self.connection_of(session) {
+            for message in frame.messages() {
+                self.drop_upload(producer_key, connection, message);
+            }
         }
     }
 

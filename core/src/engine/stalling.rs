@@ -141,7 +141,16 @@ impl Engine {
             // It is refused.
             _ => return None,
         };
-        self.is_held_up(destination).then_some(destination)
+        let is_new = !session.stalled;
+        let waits = self.is_held_up(destination) || (is_new && self.is_waited_for(destination));
+        waits.then_some(destination)
+    }
+
+    /// Whether sessions wait for a destination's flow control. Those go first that were there before: who makes room and
+    /// sends in one breath, again and again, would pass over them for ever. They are looked at by the next poll.
+    fn is_waited_for(&self, destination: DestinationId) -> bool {
+        let mut waiting = self.stalled.iter().filter_map(|key| self.sessions.get(key));
+        self.state.is_flow_controlled(destination) && waiting.any(|session| session.waits_for == Some(destination))
     }
 
     /// Whether flow control has producers wait at a destination. Where it takes nothing, or is gone, they are told so.

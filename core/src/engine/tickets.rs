@@ -431,7 +431,10 @@ impl Engine {
         });
         // What was held back for room may have asked: it hears the verdict before it is forgotten, or it would ask again
         // at each poll, and each answer brings a poll.
-        self.resume(key);
+        if !self.resume(key) {
+            // It may have to wait anew, and stands among those that do once.
+            self.stalled.retain(|&other| other != key);
+        }
         self.replay(key);
     }
 

@@ -2,7 +2,7 @@
 //!
 //! A chunk goes to the end of what there is, or repeats what is there already (a client that lost its connection sends
 //! again from what Lookup told). Uploads belong to their producer and go with it. What they hold is bounded per
-//! connection, and each by the size of a message.
+//! connection, and each by the size of a message; where a chunk goes beyond, the whole is gone.
 
 use super::engine::Engine;
 use super::errors::{Refused, over_limit, refuse};
@@ -28,10 +28,10 @@ impl Engine {
         };
         let connection_key = self.connection_of(key).ok_or_else(closed)?;
         let connection = self.connections.get_mut(&connection_key).ok_or_else(closed)?;
-        let producer_key = connection.producers.get(&chunk.producer).ok_or_else(closed)?;
+        let producer_key = *connection.producers.get(&chunk.producer).ok_or_else(closed)?;
         let producer = self
             .producers
-            .get_mut(producer_key)
+            .get_mut(&producer_key)
             .filter(|producer| producer.session == key)
             .ok_or_else(closed)?;
         let have = producer
@@ -46,20 +46,20 @@ impl Engine {
             return Err(refuse(ErrorCode::InvalidArgument, "offset", message));
         }
         let end = chunk.offset.saturating_add(chunk.data.len() as u64);
-        if end > message_bytes {
-            return Err(over_limit(
-                "message_bytes",
-                message_bytes,
-                "An upload is larger than a message may be",
-            ));
-        }
         let more = end.saturating_sub(have);
-        if connection.upload_bytes + more > upload_bytes {
-            return Err(over_limit(
-                "upload_bytes",
-                upload_bytes,
-                "A connection may not hold more uploads",
-            ));
+        let over = if end > message_bytes {
+            let what = "An upload is larger than a message may be";
+            Some(over_limit("message_bytes", message_bytes, what))
+        } else if connection.upload_bytes + more > upload_bytes {
+            let what = "A connection may not hold more uploads";
+            Some(over_limit("upload_bytes", upload_bytes, what))
+        } else {
+            None
+        };
+        if let Some(refused) = over {
+            // Its message may be on the way: it finds no body, rather than the beginning of one.
+            self.remove_upload(producer_key, connection_key, chunk.upload_id);
+            return Err(refused);
         }
         connection.upload_bytes += more;
         let body = producer.uploads.entry(chunk.upload_id).or_default();

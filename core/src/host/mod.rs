@@ -80,6 +80,9 @@ pub trait Executor {
     /// Forgets that somebody was woken: results that come from now on wake again.
     fn rest(&mut self);
 
+    /// Wakes whoever polls, as a result does. For a host that polls after each of its steps there is nothing to do.
+    fn wake(&mut self) {}
+
     /// Lets both finish what they have, and end. Their last results can be taken afterwards.
     fn end(&mut self);
 
@@ -188,6 +191,10 @@ impl<E: Executor> Host<E> {
         let output = self.engine.take_output(stream, max_bytes);
         self.submit_write();
         self.submit_reads();
+        if self.engine.takes_made_room() {
+            // What is not logged goes without a write, whose end would bring a poll.
+            self.executor.wake();
+        }
         output
     }
 

@@ -86,6 +86,10 @@ impl Executor for Threads {
         let _ = rustix::io::read(&*self.wake, &mut count);
     }
 
+    fn wake(&mut self) {
+        super::worker::signal(&self.wake);
+    }
+
     fn end(&mut self) {
         self.writer.join();
         self.background.join();

@@ -98,7 +98,7 @@ impl Drop for End {
 }
 
 /// Makes the eventfd readable.
-fn signal(wake: &OwnedFd) {
+pub(super) fn signal(wake: &OwnedFd) {
     // It can only fail when the counter is full, and then it is readable already.
     let _ = rustix::io::write(wake, &1_u64.to_ne_bytes());
 }

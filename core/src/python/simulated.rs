@@ -50,11 +50,15 @@ impl Executing {
         let Self::Steps(steps, wake) = self else { return false };
         let ran = steps.run(worker);
         if ran {
-            // It can only fail when it is readable already.
-            let _ = rustix::io::write(&*wake, &1_u64.to_ne_bytes());
+            signal(wake);
         }
         ran
     }
+}
+
+fn signal(wake: &OwnedFd) {
+    // It can only fail when it is readable already.
+    let _ = rustix::io::write(wake, &1_u64.to_ne_bytes());
 }
 
 impl Executor for Executing {
@@ -104,6 +108,13 @@ impl Executor for Executing {
         match self {
             Self::Threads(threads) => threads.is_dead(),
             Self::Steps(steps, _) => steps.is_dead(),
+        }
+    }
+
+    fn wake(&mut self) {
+        match self {
+            Self::Threads(threads) => threads.wake(),
+            Self::Steps(_, wake) => signal(wake),
         }
     }
 

@@ -49,7 +49,9 @@ impl State {
         self.is_at_flow_limit(id) || targets.into_iter().any(|target| self.is_at_flow_limit(target))
     }
 
-    fn is_flow_controlled(&self, id: DestinationId) -> bool {
+    /// Whether a destination has flow control.
+    #[must_use]
+    pub fn is_flow_controlled(&self, id: DestinationId) -> bool {
         let found = self.tables.catalogue.destination(id);
         found.is_some_and(|found| found.properties.flow_control_bytes > 0)
     }

@@ -12,6 +12,7 @@ mod recovered;
 mod refusing;
 mod room;
 mod transacting;
+mod waiting_for_receivers;
 mod waiting_for_room;
 
 use super::*;
