@@ -13,6 +13,9 @@ from typing import Any, Literal, TextIO
 
 Row = Mapping[str, Any]
 
+# Texts are not shortened below this: less says nothing.
+_TEXT_LEAST = 4
+
 
 class Format(enum.StrEnum):
     """The forms that `-o` offers."""
@@ -113,11 +116,8 @@ class Printer:
         console = Console(file=self.output, highlight=False, width=None if self.output.isatty() else 10_000)
         table = Table(box=None, pad_edge=False, header_style="bold", collapse_padding=True, padding=(0, 2, 0, 0))
         columns = _fitting(self.columns, self._rows, console.width)
-        for column in columns:
-            # A number is whole or it is wrong; of a text its beginning will do.
-            is_number = column.align == "right"
-            least = _width(column, self._rows) if is_number else None
-            table.add_column(column.title, justify=column.align, overflow="ellipsis", no_wrap=True, min_width=least)
+        for column, room in zip(columns, _rooms(columns, self._rows, console.width), strict=True):
+            table.add_column(column.title, justify=column.align, overflow="ellipsis", no_wrap=True, width=room)
         for row in self._rows:
             table.add_row(*[_literal(column.text(row)) for column in columns])
         console.print(table, soft_wrap=False)
@@ -158,7 +158,9 @@ def _camel(key: str) -> str:
 
 
 def _width(column: Column, rows: Sequence[Row]) -> int:
-    return max(len(column.title), *(len(column.text(row)) for row in rows)) if rows else len(column.title)
+    from rich.cells import cell_len
+
+    return max([len(column.title), *(cell_len(column.text(row)) for row in rows)])
 
 
 def _fitting(columns: Sequence[Column], rows: Sequence[Row], width: int) -> list[Column]:
@@ -169,6 +171,18 @@ def _fitting(columns: Sequence[Column], rows: Sequence[Row], width: int) -> list
         # Of those of one rank the last goes first.
         kept.remove(max(reversed(kept), key=lambda column: column.rank))
     return kept
+
+
+def _rooms(columns: Sequence[Column], rows: Sequence[Row], width: int) -> list[int]:
+    """How wide each column is: a number is whole or it is wrong, of a text its beginning will do."""
+    rooms = [_width(column, rows) for column in columns]
+    texts = [index for index, column in enumerate(columns) if column.align == "left"]
+    while sum(rooms) + 2 * (len(rooms) - 1) > width and texts:
+        widest = max(texts, key=lambda index: rooms[index])
+        if rooms[widest] <= _TEXT_LEAST:
+            break
+        rooms[widest] -= 1
+    return rooms
 
 
 def _literal(text: str) -> Any:
