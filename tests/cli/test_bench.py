@@ -95,7 +95,7 @@ def test_an_interruption_says_how_many_are_kept(cli: Cli, broker: Broker) -> Non
 def _published(cli: Cli, prefix: str) -> int:
     found = rows(cli("get", "queues", "-o", "jsonl"))
     named = (row["status"] for row in found if row["status"]["name"].startswith(prefix))
-    return max((status["statistics"]["published_total"] for status in named), default=0)
+    return max((status["statistics"]["publishedTotal"] for status in named), default=0)
 
 
 def test_bench_measures_both_sides(cli: Cli) -> None:

@@ -232,7 +232,7 @@ async def test_applying_says_what_changed_and_what_was_refused(run_sterna: RunSt
         wholly = await run_sterna("apply", "-f", str(tmp_path / "one.yaml"), "-s", url)
     assert partly.code == 3
     assert json.loads(partly.out) == [
-        {"kind": "Queue", "name": "a", "change": "configured", "changes": ["prefetch: 5 -> 9"]}
+        {"kind": "Queue", "name": "a", "change": "configured", "changes": ["prefetch: 5 -> 9"], "dryRun": True}
     ]
     assert "INVALID_ARGUMENT: Queue b: spec.prefech: line 4: unknown" in partly.err
     assert (wholly.code, wholly.out) == (1, ""), "no empty table"

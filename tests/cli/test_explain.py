@@ -62,9 +62,9 @@ def test_an_error_is_found_however_it_is_typed(sterna: Sterna, typed: str, code:
 def test_for_scripts_there_is_json(sterna: Sterna) -> None:
     ran = sterna("explain", "NO_SUCH_DESTINATION", "-o", "json")
     found = json.loads(ran.out)
-    assert (found["name"], found["class"], found["exit_code"]) == ("NO_SUCH_DESTINATION", "NoSuchDestinationError", 4)
+    assert (found["name"], found["class"], found["exitCode"]) == ("NO_SUCH_DESTINATION", "NoSuchDestinationError", 4)
     assert found["do"] == list(CODES["NO_SUCH_DESTINATION"].do)
-    assert json.loads(sterna("explain", "unreachable", "-o", "json").out)["exit_code"] == 6
+    assert json.loads(sterna("explain", "unreachable", "-o", "json").out)["exitCode"] == 6
 
 
 def test_without_an_error_all_are_listed(sterna: Sterna) -> None:

@@ -48,7 +48,7 @@ def test_records_are_shown_as_a_table_and_as_json(sterna: Sterna, tmp_path: Path
     assert lines[3][1:4] == ["ID:one.4D:1", "destination=orders", "size=5"]
     assert "ID:one.4D:1 to 2" in ran.out
     rows = [json.loads(line) for line in sterna("ledger", "show", str(file), "-o", "jsonl").out.splitlines()]
-    assert rows[2]["message_id"] == "ID:one.4D:1"
+    assert rows[2]["messageId"] == "ID:one.4D:1"
     assert (rows[2]["checksum"], rows[2]["broker"]) == (bytes(range(16)).hex(), "one")
     assert rows[4] | {"record": "confirmed", "first": 1, "last": 2} == rows[4]
 
@@ -102,12 +102,12 @@ def test_files_are_brought_to_audits_once_and_again_when_they_have_grown(sterna:
         return ran.code, json.loads(ran.out)
 
     code, rows = push()
-    assert (code, [(row["state"], row["was_there"]) for row in rows]) == (0, [("closed", False), ("torn", False)])
+    assert (code, [(row["state"], row["wasThere"]) for row in rows]) == (0, [("closed", False), ("torn", False)])
     assert (root / LEDGER / "a.ledger").read_bytes() == closed.read_bytes()
     assert (root / LEDGER / "b.ledger").read_bytes() == whole[:-9]
     growing.write_bytes(whole)
     code, rows = push("--remove")
-    told = [(row["state"], row["was_there"], row["removed"]) for row in rows]
+    told = [(row["state"], row["wasThere"], row["removed"]) for row in rows]
     assert (code, told) == (0, [("closed", True, True), ("open", False, False)])
     assert (root / LEDGER / "b.ledger").read_bytes() == whole
     assert not closed.exists()

@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 
 import pytest
 from ruamel.yaml import YAML
@@ -70,3 +71,28 @@ def test_a_wide_table_in_a_pipe_is_not_cut() -> None:
 def test_a_path_that_ends_early_is_empty() -> None:
     assert at({"a": {"b": 1}}, "a.b") == 1
     assert at({"a": 5}, "a.b.c") is None
+
+
+def test_a_narrow_terminal_loses_columns_by_rank_and_no_digit(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setenv("COLUMNS", "24")
+    columns = (
+        Column("NAME", "name"),
+        Column("STATIC", "static", rank=1),
+        Column("MESSAGES", "count", "right"),
+        Column("NOTE", "note", rank=2),
+    )
+    row = {"name": "orders." * 5, "static": True, "count": 1_234_567_890, "note": "n"}
+    terminal = Terminal()
+    printer = Printer(Format.TABLE, columns, output=terminal)
+    printer.add(row)
+    printer.close()
+    header, line = re.sub(r"\x1b\[\d*m", "", terminal.getvalue()).splitlines()
+    assert header.split() == ["NAME", "MESSAGES"]
+    name, count = line.split()
+    assert name.endswith("…")
+    assert count == "1,234,567,890"
+    assert len(line.rstrip()) <= 24

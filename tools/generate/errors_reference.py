@@ -48,7 +48,7 @@ def page() -> str:
 
 def _section(found: dict[str, Any]) -> str:
     known_as = "" if found["class"] == found["name"] else f"`{found['class']}`, "
-    lines = [f"## {found['name']}", "", f"{known_as}exit code {found['exit_code']}", "", found["means"], ""]
+    lines = [f"## {found['name']}", "", f"{known_as}exit code {found['exitCode']}", "", found["means"], ""]
     lines += ["It comes when:", "", *(f"- {one}" for one in found["comes"]), ""]
     return "\n".join([*lines, "What to do:", "", *(f"- {one}" for one in found["do"]), ""])
 

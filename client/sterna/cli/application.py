@@ -16,6 +16,7 @@ from sterna.cli.commands import (
     broker,
     browse,
     context,
+    create,
     delete,
     explain,
     get,
@@ -65,6 +66,7 @@ app.command("browse", rich_help_panel=_MESSAGES, epilog=browse.EXAMPLES)(with_se
 app.command("bench", rich_help_panel=_MESSAGES, epilog=bench.EXAMPLES)(with_server(bench.bench))
 app.add_typer(ledger.app, name="ledger", rich_help_panel=_MESSAGES)
 app.command("get", rich_help_panel=_ADMINISTRATION, epilog=get.EXAMPLES)(with_server(get.get))
+app.command("create", rich_help_panel=_ADMINISTRATION, epilog=create.EXAMPLES)(with_server(create.create))
 app.command("apply", rich_help_panel=_ADMINISTRATION, epilog=apply.EXAMPLES)(with_server(apply.apply))
 app.command("delete", rich_help_panel=_ADMINISTRATION, epilog=delete.EXAMPLES)(with_server(delete.delete))
 snapshot.app.command("create", epilog=snapshot_create.EXAMPLES)(with_server(snapshot_create.create))

@@ -1,10 +1,14 @@
 """Asking before something is destroyed."""
 
+import signal
 import sys
+import threading
+from types import FrameType
 
 import typer
 
 from sterna.cli.exits import usage
+from sterna.cli.running import Terminated
 
 
 def confirm(question: str, *, yes: bool) -> None:
@@ -16,4 +20,20 @@ def confirm(question: str, *, yes: bool) -> None:
         return
     if not sys.stdin.isatty():
         raise usage(f"{question} Nobody is there to answer", "say it with --yes")
-    typer.confirm(question, abort=True, err=True)
+    if threading.current_thread() is not threading.main_thread():
+        typer.confirm(question, abort=True, err=True)
+        return
+    # A running event loop takes the first Ctrl-C for the task that it runs, which is held up by the question: it would
+    # be heard of only when the question is answered. SIGTERM has its way through the same loop.
+    former = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, _terminate)
+    try:
+        typer.confirm(question, abort=True, err=True)
+    finally:
+        for number, handler in former.items():
+            signal.signal(number, handler)
+
+
+def _terminate(_number: int, _frame: FrameType | None) -> None:
+    raise Terminated

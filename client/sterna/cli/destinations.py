@@ -59,6 +59,14 @@ def resource_kind(text: str, *, among: tuple[str, ...] = tuple(_ALIASES)) -> str
     raise usage(f"'{text}' is no kind of resource here", f"one of: {names}{_suggestion(word, among)}")
 
 
+def durable_key(kind: str, name: str, client_id: str) -> str:
+    """How the admin service names a durable: with its client id before it, if it has one (EMS-DEST-B17).
+
+    So it is in listings, too, from which the whole of it may be taken.
+    """
+    return name if kind != "DurableSubscription" or (not client_id and "/" in name) else f"{client_id}/{name}"
+
+
 def spoken(kind: str) -> str:
     """The word for a kind in sentences: "queue", "durable"."""
     return _ALIASES[kind][0]

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from sterna.cli.output import Format
+from sterna.cli.output import Format, Row
 
 Output = Annotated[Format, typer.Option("--output", "-o", metavar="FORMAT", help="table, json, jsonl or yaml.")]
 
@@ -24,6 +24,11 @@ Selector = Annotated[
 ]
 
 ClientId = Annotated[str, typer.Option("--client-id", metavar="ID", help="The client id that a durable belongs to.")]
+
+
+def change_shown(row: Row) -> str:
+    """What a table says of a change: whether it was only shown, too."""
+    return f"{row['change']} (dry run)" if row["dryRun"] and row["change"] != "unchanged" else str(row["change"])
 
 
 def examples(*lines: str) -> str:

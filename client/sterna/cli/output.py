@@ -13,6 +13,9 @@ from typing import Any, Literal, TextIO
 
 Row = Mapping[str, Any]
 
+# Texts are not shortened below this: less says nothing.
+_TEXT_LEAST = 4
+
 
 class Format(enum.StrEnum):
     """The forms that `-o` offers."""
@@ -27,13 +30,15 @@ class Format(enum.StrEnum):
 class Column:
     """A column of a table: its title, and where its value stands in a row (a dotted path) or how it is made.
 
-    `width` is for tables that are printed while rows still come, and cannot wait for the widest.
+    `width` is for tables that are printed while rows still come, and cannot wait for the widest. A terminal that is too
+    narrow does without the columns of the highest `rank` first; those of rank 0 stay.
     """
 
     title: str
     value: str | Callable[[Row], Any]
     align: Literal["left", "right"] = "left"
     width: int = 12
+    rank: int = 0
 
     def text(self, row: Row) -> str:
         """The cell's text."""
@@ -110,10 +115,11 @@ class Printer:
         # A terminal is as wide as it is; a pipe has all the room that the longest row needs.
         console = Console(file=self.output, highlight=False, width=None if self.output.isatty() else 10_000)
         table = Table(box=None, pad_edge=False, header_style="bold", collapse_padding=True, padding=(0, 2, 0, 0))
-        for column in self.columns:
-            table.add_column(column.title, justify=column.align, overflow="fold")
+        columns = _fitting(self.columns, self._rows, console.width)
+        for column, room in zip(columns, _rooms(columns, self._rows, console.width), strict=True):
+            table.add_column(column.title, justify=column.align, overflow="ellipsis", no_wrap=True, width=room)
         for row in self._rows:
-            table.add_row(*[_literal(column.text(row)) for column in self.columns])
+            table.add_row(*[_literal(column.text(row)) for column in columns])
         console.print(table, soft_wrap=False)
 
 
@@ -133,6 +139,50 @@ def at(row: Row, path: str) -> Any:
             return None
         found = found[step]
     return found
+
+
+def camel_keys(row: Row) -> dict[str, Any]:
+    """Fields of ours as JSON has them everywhere, `oldestMs` for `oldest_ms`, at every depth."""
+    return {_camel(key): _camel_within(value) for key, value in row.items()}
+
+
+def _camel_within(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return camel_keys(value)
+    return [_camel_within(one) for one in value] if isinstance(value, list | tuple) else value
+
+
+def _camel(key: str) -> str:
+    first, *others = key.split("_")
+    return first + "".join(other.capitalize() for other in others)
+
+
+def _width(column: Column, rows: Sequence[Row]) -> int:
+    from rich.cells import cell_len
+
+    return max([len(column.title), *(cell_len(column.text(row)) for row in rows)])
+
+
+def _fitting(columns: Sequence[Column], rows: Sequence[Row], width: int) -> list[Column]:
+    """The columns that a table of this width has room for, each as wide as its widest cell, as far as ranks allow."""
+    kept = list(columns)
+    widths = {id(column): _width(column, rows) + 2 for column in columns}
+    while sum(widths[id(column)] for column in kept) > width + 2 and any(column.rank for column in kept):
+        # Of those of one rank the last goes first.
+        kept.remove(max(reversed(kept), key=lambda column: column.rank))
+    return kept
+
+
+def _rooms(columns: Sequence[Column], rows: Sequence[Row], width: int) -> list[int]:
+    """How wide each column is: a number is whole or it is wrong, of a text its beginning will do."""
+    rooms = [_width(column, rows) for column in columns]
+    texts = [index for index, column in enumerate(columns) if column.align == "left"]
+    while sum(rooms) + 2 * (len(rooms) - 1) > width and texts:
+        widest = max(texts, key=lambda index: rooms[index])
+        if rooms[widest] <= _TEXT_LEAST:
+            break
+        rooms[widest] -= 1
+    return rooms
 
 
 def _literal(text: str) -> Any:

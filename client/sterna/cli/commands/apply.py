@@ -18,7 +18,7 @@ EXAMPLES = options.examples("sterna apply -f queues.yaml", "sterna apply -f mani
 _COLUMNS = (
     Column("KIND", "kind"),
     Column("NAME", "name"),
-    Column("CHANGE", "change"),
+    Column("CHANGE", options.change_shown),
     Column("FIELDS", lambda row: "; ".join(row["changes"])),
 )
 _SUFFIXES = (".yaml", ".yml", ".json")
@@ -42,7 +42,9 @@ def apply(
     applied = run_loop(_apply(texts, server, timeout, dry_run=dry_run))
     accepted = [one for one in applied if one.change is not Change.REFUSED]
     if accepted or output is not Format.TABLE:
-        print_rows([_row(one) for one in accepted], _COLUMNS, output)
+        print_rows([_row(one, dry_run=dry_run) for one in accepted], _COLUMNS, output)
+    if dry_run:
+        complain("dry run: nothing was changed")
     refused = [one for one in applied if one.change is Change.REFUSED]
     for one in refused:
         complain(_refusal(one))
@@ -79,8 +81,14 @@ async def _apply(texts: list[tuple[str, str]], server: Server, timeout: float, *
         return applied
 
 
-def _row(one: Applied) -> dict[str, Any]:
-    return {"kind": one.kind, "name": one.name, "change": one.change.value, "changes": list(one.changes)}
+def _row(one: Applied, *, dry_run: bool) -> dict[str, Any]:
+    return {
+        "kind": one.kind,
+        "name": one.name,
+        "change": one.change.value,
+        "changes": list(one.changes),
+        "dryRun": dry_run,
+    }
 
 
 def _refusal(one: Applied) -> str:

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from sterna.cli import messages, options
-from sterna.cli.destinations import destination
+from sterna.cli.destinations import destination, durable_key
 from sterna.cli.exits import usage
 from sterna.cli.output import Format, Printer
 from sterna.cli.running import run as run_loop
@@ -58,9 +58,8 @@ async def _browse(
     printer = Printer(output, messages.COLUMNS)
     async with server.admin(timeout=timeout) as client:
         if durable:
-            found = client.browse_durable(
-                durable, client_id=client_id, selector=selector, limit=count, after_sequence=after
-            )
+            owner, _, own = durable_key("DurableSubscription", durable, client_id).partition("/")
+            found = client.browse_durable(own, client_id=owner, selector=selector, limit=count, after_sequence=after)
         else:
             found = client.browse_queue(name, selector=selector, limit=count, after_sequence=after)
         async for message in found:

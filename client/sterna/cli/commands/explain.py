@@ -44,7 +44,7 @@ def row(name: str) -> dict[str, Any]:
     return {
         "name": name,
         "class": kind.__name__,
-        "exit_code": int(_exit_code(name, kind)),
+        "exitCode": int(_exit_code(name, kind)),
         "means": explanation.means,
         "comes": list(explanation.comes),
         "do": list(explanation.do),
@@ -80,4 +80,4 @@ def _text(found: dict[str, Any]) -> str:
     lines = [f"{found['name']}: {found['means']}", "", "It comes when:"]
     lines += [f"  - {one}" for one in found["comes"]]
     lines += ["", "What to do:", *(f"  - {one}" for one in found["do"])]
-    return "\n".join([*lines, "", f"In Python: sterna.errors.{found['class']}. Exit code: {found['exit_code']}."])
+    return "\n".join([*lines, "", f"In Python: sterna.errors.{found['class']}. Exit code: {found['exitCode']}."])

@@ -9,7 +9,7 @@ import typer
 
 from sterna.cli import options
 from sterna.cli.destinations import resource_kind
-from sterna.cli.output import Column, Format, Row, at, print_rows
+from sterna.cli.output import Column, Format, Row, at, camel_keys, print_rows
 from sterna.cli.running import run as run_loop
 from sterna.cli.servers import THIS_MACHINE, Server
 from sterna.inventory import BrokerStatistics, ConnectionInfo, Resource
@@ -44,24 +44,24 @@ def _place(end: Any) -> str:
 
 
 _NAME = Column("NAME", "status.name")
-_ORIGIN = Column("ORIGIN", "status.origin")
+_ORIGIN = Column("ORIGIN", "status.origin", rank=4)
 _MESSAGES = Column("MESSAGES", "status.statistics.messages", "right")
-_BYTES = Column("BYTES", "status.statistics.bytes", "right")
-_UNACKNOWLEDGED = Column("UNACKED", "status.statistics.delivered_messages", "right")
-_PRODUCERS = Column("PRODUCERS", "status.statistics.producers", "right")
-_CONSUMERS = Column("CONSUMERS", "status.statistics.consumers", "right")
-_OLDEST = Column("OLDEST", _when("status.statistics.oldest_ms"))
+_BYTES = Column("BYTES", "status.statistics.bytes", "right", rank=2)
+_UNACKNOWLEDGED = Column("UNACKED", "status.statistics.deliveredMessages", "right", rank=1)
+_PRODUCERS = Column("PRODUCERS", "status.statistics.producers", "right", rank=3)
+_CONSUMERS = Column("CONSUMERS", "status.statistics.consumers", "right", rank=2)
+_OLDEST = Column("OLDEST", _when("status.statistics.oldestMs"), rank=5)
 
 _COLUMNS: dict[str, Sequence[Column]] = {
     "Queue": (_NAME, _ORIGIN, _MESSAGES, _BYTES, _UNACKNOWLEDGED, _PRODUCERS, _CONSUMERS, _OLDEST),
     "Topic": (
         *(_NAME, _ORIGIN, Column("SUBSCRIPTIONS", "status.statistics.subscriptions", "right")),
-        *(_PRODUCERS, _MESSAGES, _BYTES, Column("PUBLISHED", "status.statistics.published_total", "right")),
+        *(_PRODUCERS, _MESSAGES, _BYTES, Column("PUBLISHED", "status.statistics.publishedTotal", "right", rank=3)),
     ),
     "Bridge": (_NAME, Column("SOURCE", _source), Column("TARGETS", _targets)),
     "DurableSubscription": (
-        *(_NAME, Column("CLIENT", "spec.clientId"), Column("TOPIC", "spec.topic")),
-        *(Column("SHARED", "spec.shared"), Column("SELECTOR", "spec.selector")),
+        *(_NAME, Column("CLIENT", "spec.clientId", rank=6), Column("TOPIC", "spec.topic")),
+        *(Column("SHARED", "spec.shared", rank=3), Column("SELECTOR", "spec.selector", rank=5)),
         *(_ORIGIN, _MESSAGES, _BYTES, _UNACKNOWLEDGED, _CONSUMERS),
     ),
     "Store": (_NAME, Column("MODE", "spec.mode"), Column("QUOTA", "spec.quotaBytes", "right")),
@@ -69,17 +69,21 @@ _COLUMNS: dict[str, Sequence[Column]] = {
     "Connection": (
         *(
             Column("ID", "id", "right"),
-            Column("CLIENT", "client_id"),
-            Column("USER", "user"),
-            Column("PRODUCT", "product"),
+            Column("CLIENT", "clientId"),
+            Column("USER", "user", rank=3),
+            Column("PRODUCT", "product", rank=6),
         ),
-        *(Column("HOST", "host"), Column("PEER", "peer"), Column("SESSIONS", "sessions", "right")),
-        *(Column("PRODUCERS", "producers", "right"), Column("CONSUMERS", "consumers", "right")),
         *(
-            Column("UNACKED", "unacknowledged_messages", "right"),
-            Column("UNCOMMITTED", "uncommitted_messages", "right"),
-            Column("UNCOMMITTED BYTES", "uncommitted_bytes", "right"),
-            Column("CONNECTED", _when("connected_ms")),
+            Column("HOST", "host", rank=5),
+            Column("PEER", "peer", rank=4),
+            Column("SESSIONS", "sessions", "right", rank=3),
+        ),
+        *(Column("PRODUCERS", "producers", "right", rank=2), Column("CONSUMERS", "consumers", "right", rank=2)),
+        *(
+            Column("UNACKED", "unacknowledgedMessages", "right"),
+            Column("UNCOMMITTED", "uncommittedMessages", "right", rank=3),
+            Column("UNCOMMITTED BYTES", "uncommittedBytes", "right", rank=4),
+            Column("CONNECTED", _when("connectedMs"), rank=6),
         ),
     ),
     "Statistics": (Column("WHAT", "what"), Column("VALUE", "value", "right")),
@@ -128,7 +132,7 @@ def document(resource: Resource) -> dict[str, Any]:
         "owner": resource.owner,
         "generation": resource.generation,
         "effective": resource.effective,
-        "statistics": dataclasses.asdict(resource.statistics),
+        "statistics": camel_keys(dataclasses.asdict(resource.statistics)),
     }
     return {**manifest, "status": status}
 
@@ -139,10 +143,12 @@ async def _rows(
     async with server.admin(timeout=timeout) as client:
         if kind == "Statistics":
             statistics: BrokerStatistics = await client.statistics()
-            return [dataclasses.asdict(statistics)]
+            return [camel_keys(dataclasses.asdict(statistics))]
         if kind == "Connection":
             connections: list[ConnectionInfo] = await client.connections()
-            return [dataclasses.asdict(one) for one in connections if name in ("", str(one.id), one.client_id)]
+            return [
+                camel_keys(dataclasses.asdict(one)) for one in connections if name in ("", str(one.id), one.client_id)
+            ]
         if name and not is_pattern(name):
             return [document(await client.resource(kind, name))]
         found = await client.resources(kind, name, temporaries=temporaries, system=system)

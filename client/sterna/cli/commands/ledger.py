@@ -11,7 +11,7 @@ from sterna import ledger
 from sterna.cli import options
 from sterna.cli.commands.snapshot import audits, opened_store
 from sterna.cli.exits import CommandError, complain
-from sterna.cli.output import Column, Format, Printer, print_rows
+from sterna.cli.output import Column, Format, Printer, camel_keys, print_rows
 from sterna.errors import LedgerDamagedError, LedgerError
 
 if TYPE_CHECKING:
@@ -29,14 +29,14 @@ _SHOWN = (
     Column("ABOUT", lambda row: _about(row), width=40),
 )
 _VERIFIED = (
-    *(Column("FILE", "file"), Column("STATE", "state"), Column("CLIENT", "client_id")),
+    *(Column("FILE", "file"), Column("STATE", "state"), Column("CLIENT", "clientId")),
     *(Column(title, title.lower(), "right") for title in ("SENT", "CONFIRMED", "RECEIVED")),
-    *(Column("TORN", "torn_bytes", "right"), Column("CAUSE", "cause")),
+    *(Column("TORN", "tornBytes", "right"), Column("CAUSE", "cause")),
 )
 
 _PUSHED = (
     *(Column("FILE", "file"), Column("STATE", "state"), Column("THERE", "path"), Column("BYTES", "bytes", "right")),
-    *(Column("BEFORE", lambda row: "yes" if row["was_there"] else ""), Column("CAUSE", "cause")),
+    *(Column("BEFORE", lambda row: "yes" if row["wasThere"] else ""), Column("CAUSE", "cause")),
 )
 
 
@@ -53,7 +53,7 @@ def show(
     reading = ledger.read(file)
     printer = Printer(output, _SHOWN, streaming=True)
     for record in reading:
-        printer.add(_row(record))
+        printer.add(camel_keys(_row(record)))
     printer.close()
     if reading.torn_bytes:
         complain(f"{file}: its last {reading.torn_bytes} bytes were being written when its process ended: cut off")
@@ -110,19 +110,19 @@ def _pushed(one: "Pushed") -> dict[str, Any]:
         "state": one.state,
         "path": one.path,
         "bytes": one.size,
-        "was_there": one.was_there,
+        "wasThere": one.was_there,
         "removed": one.removed,
         "cause": one.why,
     }
 
 
 def _verified(file: Path) -> dict[str, Any]:
-    row: dict[str, Any] = {"file": str(file), "state": "damaged", "client_id": ""}
+    row: dict[str, Any] = {"file": str(file), "state": "damaged", "clientId": ""}
     counts: Counter[str] = Counter()
     torn_bytes, cause = 0, ""
     try:
         reading = ledger.read(file)
-        row["client_id"] = reading.head.get("client_id", "")
+        row["clientId"] = reading.head.get("client_id", "")
         for record in reading:
             counts[record.kind] += record.last - record.first + 1 if isinstance(record, ledger.Confirmed) else 1
         torn_bytes = reading.torn_bytes
@@ -132,7 +132,7 @@ def _verified(file: Path) -> dict[str, Any]:
     except LedgerError as error:
         row["state"], cause = "unreadable", error.cause
     said = {name: counts[name] for name in ("sent", "confirmed", "received")}
-    return {**row, **said, "torn_bytes": torn_bytes, "cause": cause}
+    return {**row, **said, "tornBytes": torn_bytes, "cause": cause}
 
 
 def _row(record: Any) -> dict[str, Any]:
@@ -152,7 +152,7 @@ def _row(record: Any) -> dict[str, Any]:
 def _messages(row: Any) -> str:
     match row["record"]:
         case "sent" | "received":
-            return str(row["message_id"])
+            return str(row["messageId"])
         case "link" | "producer" | "consumer" | "transaction" | "acknowledged":
             return str(row.get("prefix") or row.get("number") or row.get("transaction") or "")
         case "acknowledging":
@@ -162,14 +162,14 @@ def _messages(row: Any) -> str:
 
 
 _TOLD = {
-    "link": ("broker", "address", "epoch", "client_id"),
+    "link": ("broker", "address", "epoch", "clientId"),
     "producer": ("destination", "name", "session"),
     "consumer": ("destination", "subscription", "source", "session"),
     "sent": ("destination", "size", "checksum", "transaction"),
-    "confirmed": ("durability", "arrived_ms"),
-    "refused": ("code", "is_final"),
+    "confirmed": ("durability", "arrivedMs"),
+    "refused": ("code", "isFinal"),
     "in_doubt": ("code",),
-    "received": ("source", "sequence", "is_redelivered", "delivery_count"),
+    "received": ("source", "sequence", "isRedelivered", "deliveryCount"),
     "acknowledging": ("number", "transaction", "session"),
     "acknowledged": ("outcome", "code"),
     "transaction": ("session", "outcome", "durability"),

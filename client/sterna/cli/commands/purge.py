@@ -6,7 +6,7 @@ import typer
 
 from sterna import admin
 from sterna.cli import asking, options
-from sterna.cli.destinations import resource_kind, spoken
+from sterna.cli.destinations import durable_key, resource_kind, spoken
 from sterna.cli.output import Column, Format, print_rows
 from sterna.cli.running import run as run_loop
 from sterna.cli.servers import THIS_MACHINE, Server
@@ -52,7 +52,8 @@ async def _purge(
         elif kind == "Topic":
             messages = await client.purge_topic(name)
         else:
-            messages = await client.purge_durable(name, client_id=client_id)
+            owner, _, own = durable_key(kind, name, client_id).partition("/")
+            messages = await client.purge_durable(own, client_id=owner)
     print_rows([{"kind": kind, "name": name, "messages": messages}], _COLUMNS, output, single=True)
 
 
@@ -62,8 +63,3 @@ async def _held(client: admin.Admin, kind: str, name: str, client_id: str) -> in
         return (await client.resource(kind, name.removeprefix(_DELAYED))).statistics.delayed_messages
     found = (await client.resource(kind, durable_key(kind, name, client_id))).statistics
     return found.messages + found.redelivery_delayed_messages
-
-
-def durable_key(kind: str, name: str, client_id: str) -> str:
-    """How the admin service names a durable: with its client id before it, if it has one (EMS-DEST-B17)."""
-    return f"{client_id}/{name}" if kind == "DurableSubscription" else name
