@@ -90,6 +90,7 @@ async def paged(channel: Any, kind: str, size: int) -> list[list[str]]:
         token = page.next_page_token
         if not token:
             return pages
+        assert len(pages) < 100, "the pages do not end"
 
 
 @pytest.mark.covers("EMS-MON-B07", "EMS-MON-B09")
