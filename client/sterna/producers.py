@@ -260,7 +260,8 @@ class Producer:
 
         `destination` is for anonymous producers. `delivery_mode`, `priority`, `time_to_live_ms` and
         `delivery_delay_ms` override the producer's defaults. `compress` has the body deflated (EMS-MSG-A24).
-        `on_completion` is called with the `Sent`, or the error; without it errors wait for `flush`.
+        `on_completion` is called with the `Sent`, or the error; without it errors wait for `flush`. In a transacted
+        session it is not called: what is sent there has no answer of its own, and `commit` tells for all of it.
 
         Raises:
             InvalidMessageError: the message cannot be encoded.
