@@ -145,6 +145,19 @@ async def test_a_pattern_stays_that_a_client_has_subscribed_to_durably_meanwhile
     assert left.waits_for == "pattern '*' has 1 durable subscription that clients made"
 
 
+async def test_a_pattern_stays_of_which_a_topic_has_been_sent_something_meanwhile() -> None:
+    engine = Engine("prices", "trades")
+
+    def meanwhile(key: HomeKey) -> None:
+        engine.statistics["trades"]["messages"] += key == _PATTERN
+
+    homes = Brokers(meanwhile, _TOPIC, _OTHER, _PATTERN)
+    left = await _drain(homes, engine)
+    # Who reads it here would be sent to where the pattern lives.
+    assert (homes.moved, engine.left, sorted(engine.closed)) == ([], [], ["prices", "trades"])
+    assert left.waits_for == "topic 'trades' was in use just now, and is looked at once more"
+
+
 async def test_what_matches_a_pattern_takes_nothing_while_nobody_knows_whether_that_has_gone() -> None:
     engine = Engine("prices", "trades")
     homes = Brokers(lambda _: None, _TOPIC, _OTHER, _PATTERN)

@@ -170,7 +170,6 @@ class Drain:
     async def follow(self, objects: ObjectSet) -> None:
         """The order has been taken back: only what others of its group have left behind goes, too."""
         await self._empty(sorted(self._behind, key=_by_name), objects, None)
-        self._behind = {key for key in self._behind if self._is_here(key)}
 
     def _is_here(self, key: HomeKey) -> bool:
         return self._homes.view.home(key.kind, key.name) == self._homes.name
@@ -183,6 +182,7 @@ class Drain:
         for key in [key for key in self._shut if view.home(key.kind, key.name) not in (None, name)]:
             # It was in doubt when its turn came, or somebody else has given it away.
             self._shut.pop(key).set()
+        self._behind = {key for key in self._behind if self._is_here(key)}
         for key in keys:
             standing = view.drains.get(name)
             if (standing.record if standing is not None else None) != record:

@@ -15,9 +15,9 @@ from sterna_resources.durable_subscription import DurableSubscription
 from sterna_resources.queue import Queue
 from sterna_resources.resource import Resource
 
-from sterna_broker.cluster.placement import key_of_durable, spanning
+from sterna_broker.cluster.placement import key_of_durable, keys_of_bridge, spanning
 from sterna_broker.cluster.view import View
-from sterna_broker.configuration.objects import ObjectSet
+from sterna_broker.configuration.objects import Key, ObjectSet
 from sterna_broker.configuration.patterns import matches
 
 _NAMED_MAX = 5
@@ -41,14 +41,22 @@ def home_of(view: View, resource: Resource) -> str | None:
 
 
 def local(view: View, objects: ObjectSet, name: str, leaving: Collection[HomeKey]) -> ObjectSet:
-    """The objects that this broker's engine is told of; of what is `leaving` nothing, wherever it is to go."""
+    """The objects that this broker's engine is told of; of what is `leaving` nothing, wherever it is to go.
+
+    A bridge that is parted from would have its target made again: it is left out as soon as one of its ends is leaving.
+    """
+
+    def is_torn(key: Key, bridge: Bridge) -> bool:
+        is_leaving = key in objects.parted and any(one in leaving for one in keys_of_bridge(bridge))
+        return is_leaving or bool(spanning(view, bridge))
+
     return ObjectSet(
         {
             key: entry
             for key, entry in objects.entries.items()
             if home_of(view, entry.resource) in ("", name)
             and home_key(entry.resource) not in leaving
-            and not (isinstance(entry.resource, Bridge) and spanning(view, entry.resource))
+            and not (isinstance(entry.resource, Bridge) and is_torn(key, entry.resource))
         },
         objects.parted,
     )
