@@ -11,15 +11,15 @@ from pyspark.sql import SparkSession
 
 from sterna_audit.audits import running
 from sterna_audit.audits.declared import Declarations
-from sterna_audit.audits.history import Bound, History, open_history
-from sterna_audit.audits.ledger_files import convert
+from sterna_audit.audits.history import Bound, find, history_of
+from sterna_audit.audits.ledger_files import Converted, convert
 from sterna_audit.audits.registry import Audit
 from sterna_audit.audits.running import Run
 from sterna_audit.report.page import HTML, page
 from sterna_audit.snapshots.keys import Verifier
 from sterna_audit.snapshots.layout import Place
 from sterna_audit.snapshots.stores import Bucket, Store
-from sterna_audit.spark import knows, look, session
+from sterna_audit.spark import for_few, knows, look, session
 
 Tell = Callable[[str], None]
 
@@ -73,6 +73,8 @@ class OutError(ValueError):
 def run(what: Auditing, where: Spark, tell: Tell) -> Run:
     """Runs the audits, and writes what they found.
 
+    How much there is to read is known before Spark starts, which is set up for it.
+
     Raises:
         HistoryError: there is nothing to audit.
         OutError: Spark cannot write to `out`.
@@ -80,13 +82,15 @@ def run(what: Auditing, where: Spark, tell: Tell) -> Run:
         JavaError, SparkError: Spark cannot be used.
         PySparkException: Spark failed.
     """
-    with running_spark(where, tell) as spark:
-        tell("verifying manifests, links and files …")
-        _check_out(spark, what.out)
-        history = open_history(spark, what.snapshots, what.verifier, start=what.start, end=what.end, places=what.places)
-        history.manifests = what.manifests
-        what.out.remove(HTML)
-        with _ledgers(what.ledgers, history, what.out, tell):
+    tell("verifying manifests, links and files …")
+    brokers = find(what.snapshots, what.verifier, start=what.start, end=what.end, places=what.places)
+    with _ledgers(what.ledgers, what.out, tell) as ledgers:
+        rows = sum(one.rows for one in brokers) + (sum(ledgers.rows.values()) if ledgers else 0)
+        with running_spark(where, tell, rows=rows) as spark:
+            _check_out(spark, what.out)
+            history = history_of(spark, what.snapshots, brokers)
+            history.ledgers, history.manifests = ledgers, what.manifests
+            what.out.remove(HTML)
             done = running.run(history, what.audits, what.out, tell)
     what.out.put(HTML, page(done, what.audits).encode())
     return done
@@ -98,10 +102,10 @@ def report(out: Store) -> str:
 
 
 @contextmanager
-def running_spark(where: Spark, tell: Tell) -> Iterator[SparkSession]:
-    """A session for that long, and what its executors have."""
+def running_spark(where: Spark, tell: Tell, *, rows: int) -> Iterator[SparkSession]:
+    """A session for that long, and what its executors have; set up for so many rows, where it starts here."""
     is_ours = SparkSession.getActiveSession() is None
-    settings = {"spark.log.level": "ERROR", **where.settings}
+    settings = {"spark.log.level": "ERROR", **(for_few(where.master, rows) if is_ours else {}), **where.settings}
     spark = session(where.master, memory=where.memory or None, settings=settings)
     try:
         executors = look(spark)
@@ -123,14 +127,13 @@ def _check_out(spark: SparkSession, out: Store) -> None:
 
 
 @contextmanager
-def _ledgers(source: Store | None, history: History, target: Store, tell: Tell) -> Iterator[None]:
-    """The ledgers become tables of the history, beside the findings, for as long as they are needed."""
+def _ledgers(source: Store | None, target: Store, tell: Tell) -> Iterator[Converted | None]:
+    """The ledgers become tables, beside the findings, for as long as they are needed."""
     if source is None:
-        yield
+        yield None
         return
     folder = "ledgers"
     try:
-        history.ledgers = convert(source, target, folder, tell)
-        yield
+        yield convert(source, target, folder, tell)
     finally:
         target.remove_folder(folder)

@@ -30,6 +30,22 @@ OLDEST = (4, 1)
 _LOW_BITS = 0xFFFFFFFF
 _TASKS = 8
 
+#: Up to so many rows, of all tables together, are few: what Spark does for many takes longer than it saves.
+FEW_ROWS_MAX = 500_000
+
+#: Over many rows it pays to write and compile Java for each stage, and to plan again between stages. Over few ones that
+#: takes far longer than the work itself: plans are interpreted, as they are made.
+FEW: Mapping[str, str] = {
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.codegen.wholeStage": "false",
+}
+
+#: Of a JVM that lives for a minute. What runs once is not worth the second compiler's time; without that its room for
+#: compiled code is a fifth of the usual: full, all that follows is interpreted. One collector's thread does for a heap
+#: of this size, where the usual one takes a tenth of both cores.
+JAVA_FOR_FEW = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
+
 _SPARK: Mapping[Kind, T.DataType] = {
     "int64": T.LongType(),
     "int32": T.IntegerType(),
@@ -137,6 +153,23 @@ def _settings(*, is_local: bool, ui: bool, memory: str | None) -> dict[str, str]
             "spark.sql.shuffle.partitions": cores,
         }
     return chosen
+
+
+def for_few(master: str, rows: int) -> dict[str, str]:
+    """The settings of a session that is to read so many rows; none where they are many.
+
+    On a cluster the executors' JVMs are others' business, and what an hour costs there is not the start.
+    """
+    if rows > FEW_ROWS_MAX or not master.startswith("local"):
+        return {}
+    return {
+        **FEW,
+        "spark.driver.extraJavaOptions": JAVA_FOR_FEW,
+        # Each sum and each sort of a task takes and clears one, usually of 16 MiB.
+        "spark.buffer.pageSize": "1m",
+        # Audits of many brokers name more files than a listing by tasks of their own is worth.
+        "spark.sql.sources.parallelPartitionDiscovery.threshold": "10000",
+    }
 
 
 def look(spark: SparkSession) -> Executors:

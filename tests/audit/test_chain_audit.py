@@ -278,4 +278,6 @@ def test_the_command_says_the_verdict_by_its_exit_status(kept: Kept, tmp_path: P
     ):
         code, output = called(*arguments)
         assert (code, said in output) == (wanted, True), output
+        # What is wrong is known before Spark has been asked for anything.
+        assert "executors have Python" not in output
     assert "chain" in called("list")[1]

@@ -8,7 +8,17 @@ import pytest
 from pyspark.sql import SparkSession
 from sterna_audit import schema
 from sterna_audit.java import JavaError, find_java
-from sterna_audit.spark import Executors, SparkError, check_version, look, read_table, session
+from sterna_audit.spark import (
+    FEW,
+    FEW_ROWS_MAX,
+    Executors,
+    SparkError,
+    check_version,
+    for_few,
+    look,
+    read_table,
+    session,
+)
 
 
 def test_the_session_computes_as_audits_need_it(spark: SparkSession) -> None:
@@ -19,6 +29,20 @@ def test_the_session_computes_as_audits_need_it(spark: SparkSession) -> None:
     assert spark.sparkContext.uiWebUrl is None
     # Asked again it is the same.
     assert session("local[2]") is spark
+
+
+@pytest.mark.parametrize(
+    ("master", "rows", "are_few"),
+    [
+        ("local[2]", 0, True),
+        ("local[*]", FEW_ROWS_MAX, True),
+        ("local[*]", FEW_ROWS_MAX + 1, False),
+        ("spark://there:7077", 1, False),
+    ],
+)
+def test_few_rows_on_this_machine_are_worth_no_compiler(master: str, rows: int, are_few: bool) -> None:
+    settings = for_few(master, rows)
+    assert set(settings) >= set(FEW) if are_few else settings == {}
 
 
 def test_what_executors_have_is_found_out_by_a_task(spark: SparkSession) -> None:

@@ -39,7 +39,7 @@ _JOB = """
 import pathlib, sys
 from sterna_audit.auditing import Spark, running_spark
 said = []
-with running_spark(Spark("local[2]", "512m"), said.append) as spark:
+with running_spark(Spark("local[2]", "512m"), said.append, rows=10_000) as spark:
     rows = spark.range(10_000).selectExpr("id", "id % 7 AS rest", "uuid() AS text")
     rows.groupBy("rest").count().write.mode("overwrite").parquet("/tmp/rows")
     found = {row["rest"]: row["count"] for row in spark.read.parquet("/tmp/rows").collect()}

@@ -89,6 +89,11 @@ class Broker:
         return self.chain.place
 
     @property
+    def rows(self) -> int:
+        """How many rows all of its tables have, as the manifests say."""
+        return sum(file.rows for manifest in self.snapshots.values() for file in manifest.files.values())
+
+    @property
     def has_cuts(self) -> bool:
         """Whether there is a cut in the range, whole or broken; one that is being written does not exist yet."""
         return any(not one.is_half_written for one in self.chain.snapshots)
@@ -258,31 +263,28 @@ def bound(text: str) -> Bound:
     return Bound(time_ms=int(moment.timestamp() * 1_000))
 
 
-def open_history(
-    spark: SparkSession,
+def find(
     store: Store,
     verifier: Verifier | None,
     *,
     start: Bound | None = None,
     end: Bound | Mapping[Place, Bound] | None = None,
     places: Sequence[Place] = (),
-    root: str | None = None,
-) -> History:
+) -> list[Broker]:
     """Finds the snapshots of a range and verifies manifests, links and files; rows are the audit of chains' own.
 
+    Nothing of it takes Spark, so that it can be known before Spark starts.
+
     Args:
-        spark: the session.
         store: where they are.
         verifier: whose signatures count; None: the caller said that there need be none.
         start: the first cut; None: the first that there is.
         end: the last one, which has to be there, or each broker's own; None: the last that there is.
         places: whose; none: all that are there.
-        root: the store's root as Spark knows it; None: its URI.
 
     Raises:
         HistoryError: there is nothing of that.
         StoreError: the store does not answer.
-        SparkError: Spark has no connector for the store, and executors cannot read it otherwise.
     """
     chosen = list(places) or list(reading.places(store))
     if not chosen:
@@ -295,8 +297,43 @@ def open_history(
         brokers = list(found)
     if not any(one.has_cuts for one in brokers):
         raise HistoryError(f"there are no snapshots of that range in {store.uri}")
+    return brokers
+
+
+def history_of(spark: SparkSession, store: Store, brokers: Sequence[Broker], root: str | None = None) -> History:
+    """What was found (`find`) as DataFrames.
+
+    Args:
+        spark: the session.
+        store: where the snapshots are.
+        brokers: whose.
+        root: the store's root as Spark knows it; None: its URI.
+
+    Raises:
+        SparkError: Spark has no connector for the store, and executors cannot read it otherwise.
+    """
     numbers = {one.place: one.number for one in brokers}
     return History(spark, store, brokers, reader(spark, store, numbers, root))
+
+
+def open_history(
+    spark: SparkSession,
+    store: Store,
+    verifier: Verifier | None,
+    *,
+    start: Bound | None = None,
+    end: Bound | Mapping[Place, Bound] | None = None,
+    places: Sequence[Place] = (),
+    root: str | None = None,
+) -> History:
+    """Finds snapshots (`find`) and opens them (`history_of`), for who has a session already.
+
+    Raises:
+        HistoryError: there is nothing of that.
+        StoreError: the store does not answer.
+        SparkError: Spark has no connector for the store, and executors cannot read it otherwise.
+    """
+    return history_of(spark, store, find(store, verifier, start=start, end=end, places=places), root)
 
 
 def _of(bound: Bound | Mapping[Place, Bound] | None, place: Place) -> Bound | None:
