@@ -145,6 +145,7 @@ class Member:
         self._drain = Drain(self.homes, self.desk, self._engine)
         self.homes.on_leaving = self._note_leaving
         self._served.compare()
+        self._drain.look_at_once()
 
     async def serve(
         self, configuration: EngineConfiguration, addresses: list[str], fail: Callable[[str], None]
@@ -287,6 +288,8 @@ class Member:
             self._tell_users()
         await self._look_after()
         await self._place(is_at_once=bool(todo))
+        if self._drain is not None and "homes" in todo:
+            await self._drain.look()  # before the engine is told of what has come
         if todo:
             await self._apply()
         await self._delete()
@@ -404,8 +407,6 @@ class Member:
     async def _empty(self) -> None:
         """Moves away what can be moved, when this broker is to be emptied."""
         assert self._drain is not None  # rounds begin with `serve`
-        if "homes" in self._todo:
-            await self._drain.look()
         drain = self.link.view.drains.get(self.name)
         if drain is None:
             # It may have been closed at its start, by an order that was gone before the first round.
