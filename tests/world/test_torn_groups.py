@@ -173,3 +173,47 @@ async def test_a_torn_topic_follows_its_pattern_although_every_broker_is_being_e
     assert await cluster.home("topic", "app.x") == "b0"
     assert await read(stage, cluster) == ["once"]
     await connection.close()
+
+
+@staged
+async def test_what_a_torn_topic_holds_is_given_to_who_comes_for_it_and_then_it_follows(stage: Stage) -> None:
+    cluster = await stage.two()
+    topic = sterna.Topic("app.x")
+    reader = await stage.connect(cluster.brokers["b1"], client_id="mine")
+    await reader.consumer(topic, durable="mine")
+    await reader.consumer(sterna.Topic("app.*"))
+    await reader.close()
+    home = await cluster.home("topic", "app.x")
+    away = next(name for name in cluster.brokers if name != home)
+    connection = await stage.connect(cluster.brokers[home])
+    await connection.send(topic, "held")
+    await cluster.give("pattern", "app.*", away)
+    # Whoever opens a dynamic topic after any change of the configuration is asked about.
+    await cluster.apply("Queue", "other")
+    await asyncio.sleep(3)
+    reader = await stage.connect(cluster.brokers[home], client_id="mine")
+    consumer = await asyncio.wait_for(reader.consumer(topic, durable="mine"), 10)
+    message = await consumer.receive(10)
+    assert message is not None
+    await message.acknowledge()
+    await consumer.close()
+    await reader.unsubscribe("mine")
+    await cluster.until_home("topic", "app.x", away)
+    await connection.send(topic, "after", timeout=30)
+    for one in (reader, connection):
+        await one.close()
+
+
+@staged
+async def test_patterns_that_overlap_stay_together_so_that_what_both_match_has_a_home(stage: Stage) -> None:
+    cluster = await stage.two()
+    await cluster.apply("DurableSubscription", "all", "reader/all", topic="app.*", clientId="reader")
+    await cluster.until(lambda: cluster.home("pattern", "app.*"))
+    home = await cluster.home("pattern", "app.*")
+    other = await stage.connect(cluster.brokers[home], client_id="other")
+    await other.consumer(sterna.Topic("app.>"), durable="mine")
+    await cluster.drain(home)
+    await asyncio.sleep(5)
+    assert [await cluster.home("pattern", name) for name in ("app.*", "app.>")] == [home, home]
+    await other.send(sterna.Topic("app.x"), "once", timeout=10)
+    await other.close()

@@ -42,7 +42,7 @@ from sterna_broker.cluster.homes import GOING, Homes
 from sterna_broker.cluster.placement import Groups, bound_to, least_loaded, loads
 from sterna_broker.cluster.upkeep import EngineView, messages_of
 from sterna_broker.configuration.objects import ObjectSet
-from sterna_broker.configuration.patterns import PatternIndex, matches
+from sterna_broker.configuration.patterns import PatternIndex, matches, overlap
 from sterna_broker.refusals import RefusedError
 
 _log = structlog.get_logger(part="drain")
@@ -116,6 +116,10 @@ class Drain:
     def held_back(self, key: HomeKey) -> asyncio.Event | None:
         """What comes when a destination that is not here may be made again: before, its bridges would miss copies."""
         return self._shut.get(key)
+
+    def is_closed(self, key: HomeKey) -> bool:
+        """Whether what exists of a name takes no messages here, and what does not is not made."""
+        return key in self._closed or key in self._shut
 
     def shut(self) -> None:
         """Closes what is held back, whatever has made it since: mostly sources of bridges that are parted from."""
@@ -197,6 +201,7 @@ class Drain:
             self._shut.pop(key).set()
         self._behind = {key for key in self._behind if self._is_here(key)}
         for key in keys:
+            await asyncio.sleep(0)  # Looking for what belongs together takes a while; what follows is looked at anew.
             standing = view.drains.get(name)
             if (standing.record if standing is not None else None) != record:
                 break  # Somebody has thought better of it, or wants it otherwise.
@@ -291,7 +296,9 @@ class Drain:
             if one.kind == "topic":
                 related |= {HomeKey("pattern", pattern) for pattern, _ in view.pattern_index.matching(one.name)}
             elif one.kind == "pattern":
-                related |= {k for k in view.homes if k.kind == "topic" and matches(one.name, k.name)}
+                # A pattern that overlaps, too: on another broker, what both match could be opened nowhere.
+                others = (k for k in view.homes if k.kind != "queue" and k not in found and k not in new)
+                related |= {k for k in others if overlap(one.name, k.name)}
             new |= related - found
         return found
 
