@@ -117,10 +117,6 @@ class Drain:
         """What comes when a destination that is not here may be made again: before, its bridges would miss copies."""
         return self._shut.get(key)
 
-    def is_closed(self, key: HomeKey) -> bool:
-        """Whether what exists of a name takes no messages here, and what does not is not made."""
-        return key in self._closed or key in self._shut
-
     def shut(self) -> None:
         """Closes what is held back, whatever has made it since: mostly sources of bridges that are parted from."""
         for key in self._shut:

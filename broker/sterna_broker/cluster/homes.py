@@ -106,9 +106,6 @@ class Homes:
         self.on_back: Callable[[], None] = lambda: None
         """Told when etcd has refused to give away what has been taken out of the engine already."""
 
-        self.is_closed: Callable[[HomeKey], bool] = lambda _: False
-        """Asked whether a name takes no messages here since it is to follow others."""
-
         self.on_leaving: Callable[[HomeKey], None] = lambda _: None
         """Told, in the same step of the loop, of each name that begins to leave, and again when that has ended."""
 
@@ -133,7 +130,7 @@ class Homes:
         """
         stored = self.view.homes.get(key)
         is_ours = stored is not None and stored.record.broker == self.name
-        return stored.revision if stored and is_ours and not self.is_leaving(key) and not self._is_open_torn(key) else 0
+        return stored.revision if stored and is_ours and not self.is_leaving(key) and not self.is_torn(key) else 0
 
     async def of(self, key: HomeKey) -> str:
         """The broker of a name; one without a home gets one.
@@ -148,7 +145,7 @@ class Homes:
             for one in [one for one in self._leaving if _are_tied(key, one)]:
                 await self.stays(one)
             home = self.view.home(key.kind, key.name)
-        if home == self.name and self._is_open_torn(key):
+        if home == self.name and self.is_torn(key):
             raise unplaced(key, UnavailableError("it is about to follow a pattern that matches it"))
         if home is not None:
             if home == self.name:
@@ -172,10 +169,6 @@ class Homes:
     def is_torn(self, key: HomeKey) -> bool:
         """Whether a topic is to follow a pattern that matches it: they have been parted, and that lives elsewhere."""
         return bool(bound_to(self.view, key) - {self.name}) if key.kind == "topic" else False
-
-    def _is_open_torn(self, key: HomeKey) -> bool:
-        """Whether a topic is torn, and takes messages still; what it holds is for who comes for it all the same."""
-        return self.is_torn(key) and not self.is_closed(key)
 
     @property
     def has_doubts(self) -> bool:

@@ -144,7 +144,6 @@ class Member:
         self._served = Served(self.homes, self.desk, self._engine)
         self._drain = Drain(self.homes, self.desk, self._engine)
         self.homes.on_leaving = self._note_leaving
-        self.homes.is_closed = self._drain.is_closed
         self._served.compare()
         self._drain.look_at_once()
 
