@@ -285,6 +285,7 @@ class Drain:
     def _group(self, key: HomeKey, groups: Groups) -> set[HomeKey]:
         """All that has to move with a name, found step by step."""
         view, found, new = self._homes.view, set[HomeKey](), {key}
+        others = {one for one in view.homes if one.kind != "queue"}
         while new:
             one = new.pop()
             found.add(one)
@@ -293,8 +294,8 @@ class Drain:
                 related |= {HomeKey("pattern", pattern) for pattern, _ in view.pattern_index.matching(one.name)}
             elif one.kind == "pattern":
                 # A pattern that overlaps, too: on another broker, what both match could be opened nowhere.
-                others = (k for k in view.homes if k.kind != "queue" and k not in found and k not in new)
-                related |= {k for k in others if overlap(one.name, k.name)}
+                related |= {other for other in others if overlap(one.name, other.name)}
+            others -= related
             new |= related - found
         return found
 
