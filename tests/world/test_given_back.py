@@ -42,7 +42,7 @@ def test_a_source_that_is_given_back_is_served_once_its_bridge_is_there(is_descr
         async def late(objects: ObjectSet, before: Callable[[], None]) -> list[dict[str, Any]] | None:
             if not sending:
                 sending.append(asyncio.create_task(newcomer.send("source", "early", timeout=60)))
-                await asyncio.sleep(5)
+                await asyncio.sleep(25)  # longer than who opens it waits for that
                 early.append(sending[0].done())
             return await hand_over(objects, before)
 

@@ -277,6 +277,8 @@ class Member:
             todo.add("engine")  # nothing else would have it asked for again
         if self._served is not None:
             self._served.compare()
+            if self._served.back:
+                todo.add("engine")
         if (rival := self._naming.rival(view)) is not None:
             self._fail(self._naming.complaint(rival))
             return
@@ -339,7 +341,7 @@ class Member:
         assert self._configuration is not None  # rounds begin with `serve`
         assert self._served is not None  # rounds begin with `serve`
         assert self._drain is not None
-        view = self.link.view.copy()
+        view, back = self.link.view.copy(), self._served.back
         parted = frozenset((claim.kind, claim.name) for claim in self._drain.parted)
         objects = ObjectSet(self.objects.entries, parted)
         self._is_back = False
@@ -347,6 +349,7 @@ class Member:
         refused = await self._configuration.hand_over(local, self._served.compare)
         # In the same step of the loop: a source that the configuration has just made takes nothing either.
         self._drain.shut()
+        self._served.serve_again(back)
         if refused is None:
             return
         before = self._refused_by_engine
