@@ -84,7 +84,7 @@ class ClusterDesk:
             return await self.destination(kind, name)
         epoch = self._homes.epoch(key)
         if not await self._is_told(key):
-            return {"error": error_of(_too_early(f"The {kind} '{name}'", name))}
+            return {"error": error_of(too_early(f"The {kind} '{name}'", name))}
 
         def late() -> Answer | Awaitable[Answer | Late]:
             if not epoch or self._homes.epoch(key) != epoch:
@@ -138,7 +138,7 @@ class ClusterDesk:
         return RefusedError("MOVED", subject[:256], message, remedy, retryable=True, addresses=addresses)
 
 
-def _too_early(what: str, subject: str) -> RefusedError:
+def too_early(what: str, subject: str) -> RefusedError:
     """The refusal of what lives here, while the engine has not been told all of it."""
     message = f"{what} has just come to live here, and what hangs on it does not hold yet."
     return RefusedError("UNAVAILABLE", subject[:256], message, "Try again; see the broker's log.", retryable=True)

@@ -42,7 +42,7 @@ from sterna_broker.cluster.homes import GOING, Homes
 from sterna_broker.cluster.placement import Groups, bound_to, least_loaded, loads
 from sterna_broker.cluster.upkeep import EngineView, messages_of
 from sterna_broker.configuration.objects import ObjectSet
-from sterna_broker.configuration.patterns import matches
+from sterna_broker.configuration.patterns import PatternIndex, matches, overlap
 from sterna_broker.refusals import RefusedError
 
 _log = structlog.get_logger(part="drain")
@@ -144,6 +144,7 @@ class Drain:
         held = self._held()
         if not set(view.open) - {name}:
             # Nowhere to go: what is here stays as it is, and open; first of all its bridges hold again.
+            await self._empty(sorted(self._behind, key=_by_name), objects, record, is_following=True)
             parted = self.parted
             self.hold_again(objects)
             if self.parted == parted:
@@ -153,29 +154,41 @@ class Drain:
         return self._left(self._held(), "", force=force)
 
     async def look(self) -> None:
-        """Notes topics here of which a pattern that matches lives elsewhere, whatever has parted them.
+        """Closes and notes topics here of which a pattern that matches lives elsewhere, whatever has parted them.
 
         Nobody claims them so: two brokers were emptied at once, or one was started anew in between.
         """
         view, name = self._homes.view, self._homes.name
-        away = [pattern for pattern, broker in view.patterns if broker != name]
-        topics = [key for key in view.homes_on(name) if key.kind == "topic"] if away else []
+        if any(broker != name for _, broker in view.patterns):
+            topics, patterns = [key for key in view.homes_on(name) if key.kind == "topic"], view.pattern_index
+            self._note_torn(await asyncio.to_thread(_led_away, topics, patterns, name))
 
-        def torn() -> set[HomeKey]:
-            return {key for key in topics if any(matches(pattern, key.name) for pattern in away)}
+    def look_at_once(self) -> None:
+        """The same, before anybody can come in between: at a start, when nobody is connected."""
+        view, name = self._homes.view, self._homes.name
+        topics = [key for key in view.homes_on(name) if key.kind == "topic"]
+        self._note_torn(_led_away(topics, view.pattern_index, name))
 
-        if topics:
-            self._behind |= await asyncio.to_thread(torn)
+    def _note_torn(self, found: list[HomeKey]) -> None:
+        """Others may have had a turn since these were found."""
+        torn = [key for key in found if self._is_here(key) and self._homes.is_torn(key)]
+        self._behind |= set(torn)
+        self._close_rest(torn, {})
 
     async def follow(self, objects: ObjectSet) -> None:
         """The order has been taken back: only what others of its group have left behind goes, too."""
-        await self._empty(sorted(self._behind, key=_by_name), objects, None)
+        await self._empty(sorted(self._behind, key=_by_name), objects, None, is_following=True)
 
     def _is_here(self, key: HomeKey) -> bool:
         return self._homes.view.home(key.kind, key.name) == self._homes.name
 
-    async def _empty(self, keys: list[HomeKey], objects: ObjectSet, record: DrainRecord | None) -> None:
-        """Moves the groups of these names; without a `record` those of which some have gone, or may have."""
+    async def _empty(
+        self, keys: list[HomeKey], objects: ObjectSet, record: DrainRecord | None, *, is_following: bool = False
+    ) -> None:
+        """Moves the groups of these names; if `is_following` those of which some have gone, or may have.
+
+        `record` is the order; None: there is none any more.
+        """
         view, name, force = self._homes.view, self._homes.name, record is not None and record.force
         groups, sources, seen = await asyncio.to_thread(Groups, objects), _sources(objects), set[HomeKey]()
         held = self._held()
@@ -184,6 +197,7 @@ class Drain:
             self._shut.pop(key).set()
         self._behind = {key for key in self._behind if self._is_here(key)}
         for key in keys:
+            await asyncio.sleep(0)  # Looking for what belongs together takes a while; what follows is looked at anew.
             standing = view.drains.get(name)
             if (standing.record if standing is not None else None) != record:
                 break  # Somebody has thought better of it, or wants it otherwise.
@@ -194,7 +208,7 @@ class Drain:
             in_doubt = any(self._homes.is_leaving(one) for one in group)
             if not in_doubt and all(view.home(one.kind, one.name) in (None, name) for one in group):
                 self._behind -= group  # Nothing has gone.
-                if record is None:
+                if is_following:
                     continue
             mine = sorted((one for one in group if self._is_here(one)), key=_by_name)
             here = {one: held[one] for one in mine if one in held}
@@ -212,11 +226,30 @@ class Drain:
                     self._hold_back(one for one in mine if one in sources)
                     self.shut()
                     continue
-            partners = {home for one in group if (home := view.home(one.kind, one.name))} & set(view.open)
             mine.sort(key=lambda one: (one.kind != "pattern", one in sources))
-            await self._move(mine, held, partners - {name}, force=force)
-        if record is not None:
+            together = self._gathers_at(group)
+            if together == name and not force:
+                self._behind |= set(mine)
+                self._close_rest(mine, held)
+                self._stays |= {key: f"{key.kind} '{key.name}' waits for what is to live with it" for key in mine}
+                continue
+            await self._move(mine, held, "" if together == name else together, force=force)
+        if not is_following:
             await self._send_after()
+
+    def _gathers_at(self, group: set[HomeKey]) -> str:
+        """Where a group comes together that is on several brokers; empty: all of it is here.
+
+        Where others of it are, unless those brokers are being emptied: from there they come here, or where all are
+        being emptied to the first of them by name, which passes the whole group on. Apart, bridges would copy nothing;
+        and two that each went to the other would miss each other again and again.
+        """
+        view, name = self._homes.view, self._homes.name
+        homes = {self._homes.goes_to(one) or view.home(one.kind, one.name) or name for one in group}
+        if homes == {name}:
+            return ""
+        standing = homes - view.drains.keys()
+        return min(standing - {name} or standing or homes)
 
     def _left(self, held: dict[HomeKey, _Held], why: str, *, force: bool) -> Draining:
         """What is still here, and why; by default the first thing that keeps a destination other than its messages.
@@ -252,14 +285,17 @@ class Drain:
     def _group(self, key: HomeKey, groups: Groups) -> set[HomeKey]:
         """All that has to move with a name, found step by step."""
         view, found, new = self._homes.view, set[HomeKey](), {key}
+        others = {one for one in view.homes if one.kind != "queue"}
         while new:
             one = new.pop()
             found.add(one)
             related = set(groups.of(one))
             if one.kind == "topic":
-                related |= {k for k in view.homes if k.kind == "pattern" and matches(k.name, one.name)}
+                related |= {HomeKey("pattern", pattern) for pattern, _ in view.pattern_index.matching(one.name)}
             elif one.kind == "pattern":
-                related |= {k for k in view.homes if k.kind == "topic" and matches(one.name, k.name)}
+                # A pattern that overlaps, too: on another broker, what both match could be opened nowhere.
+                related |= {other for other in others if overlap(one.name, other.name)}
+            others -= related
             new |= related - found
         return found
 
@@ -299,8 +335,8 @@ class Drain:
         now, before = _Held.of(row), held.get(key, _Held())
         return now.messages > 0 or now.subscriptions > before.subscriptions
 
-    async def _move(self, keys: list[HomeKey], held: dict[HomeKey, _Held], partners: set[str], *, force: bool) -> None:
-        """Gives keys of one group a new home, in this order; `partners`: where others of the group live already.
+    async def _move(self, keys: list[HomeKey], held: dict[HomeKey, _Held], together: str, *, force: bool) -> None:
+        """Gives keys of one group a new home, in this order; `together`: where others of the group live already.
 
         Patterns are the first: from then on what hangs on them holds at the new home before a topic can be opened
         there. What matches takes nothing from before that: nobody would come for it here any more. If one of the group
@@ -313,8 +349,7 @@ class Drain:
         if not force and keys[0].kind == "pattern":
             self._close_rest(keys, held)
         for number, key in enumerate(keys):
-            bound = bound_to(view, key) - {self._homes.name} or partners
-            target = next(iter(sorted(bound)), None) or least_loaded(counts)
+            target = together or min(bound_to(view, key) - {self._homes.name}, default=None) or least_loaded(counts)
             if target is None:
                 return
             counts = {target: counts.get(target, 0)}  # The rest of the group goes along.
@@ -388,6 +423,11 @@ class Drain:
             self._engine.close_subscribers(name, self._desk.moved(f"the {kind} '{name}'", name, home))
             if len(told) % _PAUSE_EVERY == 0:
                 await asyncio.sleep(0)
+
+
+def _led_away(topics: Iterable[HomeKey], patterns: PatternIndex[str], name: str) -> list[HomeKey]:
+    """The topics that a pattern matches which lives on another broker than this one; for a thread."""
+    return [key for key in topics if any(broker != name for _, broker in patterns.matching(key.name))]
 
 
 def _sources(objects: ObjectSet) -> dict[HomeKey, set[Claim]]:

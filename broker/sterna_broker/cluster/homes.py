@@ -129,7 +129,8 @@ class Homes:
         Whoever has looked at a home and waited since compares it: under another epoch it is another claim.
         """
         stored = self.view.homes.get(key)
-        return stored.revision if stored and stored.record.broker == self.name and not self.is_leaving(key) else 0
+        is_ours = stored is not None and stored.record.broker == self.name
+        return stored.revision if stored and is_ours and not self.is_leaving(key) and not self.is_torn(key) else 0
 
     async def of(self, key: HomeKey) -> str:
         """The broker of a name; one without a home gets one.
@@ -144,6 +145,8 @@ class Homes:
             for one in [one for one in self._leaving if _are_tied(key, one)]:
                 await self.stays(one)
             home = self.view.home(key.kind, key.name)
+        if home == self.name and self.is_torn(key):
+            raise unplaced(key, UnavailableError("it is about to follow a pattern that matches it"))
         if home is not None:
             if home == self.name:
                 self.claimed_s[key] = asyncio.get_running_loop().time()
@@ -162,6 +165,10 @@ class Homes:
         Of a pattern it has what subscribes to it, until what matches it has gone, too.
         """
         return frozenset(key for key in self._leaving if key.kind != "pattern" and self.is_leaving(key))
+
+    def is_torn(self, key: HomeKey) -> bool:
+        """Whether a topic is to follow a pattern that matches it: they have been parted, and that lives elsewhere."""
+        return bool(bound_to(self.view, key) - {self.name}) if key.kind == "topic" else False
 
     @property
     def has_doubts(self) -> bool:

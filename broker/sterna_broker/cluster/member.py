@@ -145,6 +145,7 @@ class Member:
         self._drain = Drain(self.homes, self.desk, self._engine)
         self.homes.on_leaving = self._note_leaving
         self._served.compare()
+        self._drain.look_at_once()
 
     async def serve(
         self, configuration: EngineConfiguration, addresses: list[str], fail: Callable[[str], None]
@@ -276,6 +277,8 @@ class Member:
             todo.add("engine")  # nothing else would have it asked for again
         if self._served is not None:
             self._served.compare()
+            if self._served.back:
+                todo.add("engine")
         if (rival := self._naming.rival(view)) is not None:
             self._fail(self._naming.complaint(rival))
             return
@@ -287,6 +290,8 @@ class Member:
             self._tell_users()
         await self._look_after()
         await self._place(is_at_once=bool(todo))
+        if self._drain is not None and "homes" in todo:
+            await self._drain.look()  # before the engine is told of what has come
         if todo:
             await self._apply()
         await self._delete()
@@ -336,7 +341,7 @@ class Member:
         assert self._configuration is not None  # rounds begin with `serve`
         assert self._served is not None  # rounds begin with `serve`
         assert self._drain is not None
-        view = self.link.view.copy()
+        view, back = self.link.view.copy(), self._served.back
         parted = frozenset((claim.kind, claim.name) for claim in self._drain.parted)
         objects = ObjectSet(self.objects.entries, parted)
         self._is_back = False
@@ -344,6 +349,7 @@ class Member:
         refused = await self._configuration.hand_over(local, self._served.compare)
         # In the same step of the loop: a source that the configuration has just made takes nothing either.
         self._drain.shut()
+        self._served.serve_again(back)
         if refused is None:
             return
         before = self._refused_by_engine
@@ -404,8 +410,6 @@ class Member:
     async def _empty(self) -> None:
         """Moves away what can be moved, when this broker is to be emptied."""
         assert self._drain is not None  # rounds begin with `serve`
-        if "homes" in self._todo:
-            await self._drain.look()
         drain = self.link.view.drains.get(self.name)
         if drain is None:
             # It may have been closed at its start, by an order that was gone before the first round.

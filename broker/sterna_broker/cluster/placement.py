@@ -160,7 +160,7 @@ def bound_to(view: View, key: HomeKey) -> set[str]:
     if key.kind == "queue":
         return set()
     if key.kind == "topic":
-        return {broker for pattern, broker in view.patterns if matches(pattern, key.name)}
+        return {broker for _, broker in view.pattern_index.matching(key.name)}
     found = {broker for pattern, broker in view.patterns if pattern != key.name and overlap(key.name, pattern)}
     topics = (other for other in view.homes if other.kind == "topic" and matches(key.name, other.name))
     return found | {view.homes[topic].record.broker for topic in topics}

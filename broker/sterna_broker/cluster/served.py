@@ -10,6 +10,8 @@ again when its home is given back to this broker.
 What is forced to leave is served to nobody from the moment at which etcd is asked to give it away, until it is known to
 be this broker's after all.
 
+What is back is served once the engine has been told what hangs on it: what is sent to it before would miss that.
+
 A home's epoch is etcd's revision of its claim: what was looked at under another one is looked at again.
 """
 
@@ -18,6 +20,7 @@ from typing import Any, Protocol
 import structlog
 from sterna_etcd import HomeKey
 
+from sterna_broker.cluster.desk import too_early
 from sterna_broker.cluster.homes import Homes
 from sterna_broker.cluster.upkeep import messages_of
 from sterna_broker.refusals import RefusedError
@@ -68,6 +71,7 @@ class Served:
         self._engine = engine
         self._compared: dict[HomeKey, int] = {}
         self._away: dict[HomeKey, tuple[int, str, tuple[str, ...]]] = {}
+        self._back: dict[HomeKey, None] = {}
 
     @property
     def warnings(self) -> list[str]:
@@ -78,6 +82,18 @@ class Served:
         more = len(self.stray) - len(named)
         names = ", ".join(named) + (f" and {more} more" if more else "")
         return [f"messages here of destinations that live on other brokers, which nobody is given: {names}"]
+
+    @property
+    def back(self) -> list[HomeKey]:
+        """What is here of names that live here again: it is served once what hangs on them has been made."""
+        return list(self._back)
+
+    def serve_again(self, keys: list[HomeKey]) -> None:
+        """Serves these again, which were `back` before the engine was told of all that lives here."""
+        for key in keys:
+            if self._home_of(key) == self._homes.name and self._back.pop(key, self) is None:
+                del self._away[key]
+                self._engine.serve_elsewhere(key, None)
 
     def compare(self) -> None:
         """Looks at what has changed since it was last asked."""
@@ -113,12 +129,18 @@ class Served:
         return {HomeKey(kind, name): row for kind in _KINDS for name, row in self._engine.rows(kind).items()}
 
     def _look(self, key: HomeKey, row: dict[str, Any] | None) -> None:
-        # What is forced to leave is here still, and may be open where it goes before etcd has told us so.
-        home = self._homes.goes_to(key) or self._homes.view.home(key.kind, key.name)
+        home = self._home_of(key)
+        self._back.pop(key, None)
         if home in (None, self._homes.name):
             # What lives here, or nowhere, is served.
             self.stray.pop(key, None)
-            if self._away.pop(key, None) is not None:
+            if key in self._away and home is not None and row is not None:
+                self._back[key] = None
+                if key.kind == "queue" and self._away[key][1] != self._homes.name:
+                    # Where it was says that it lives here. A topic's subscribers may still be there, and are to follow.
+                    self._engine.serve_elsewhere(key, too_early(f"The {key.kind} '{key.name}'", key.name))
+                self._away[key] = (int(row["id"]), self._homes.name, ())
+            elif self._away.pop(key, None) is not None:
                 self._engine.serve_elsewhere(key, None)
             return
         if row is None:
@@ -137,6 +159,10 @@ class Served:
             _log.warning("served_elsewhere", kind=key.kind, name=key.name, home=home, messages=count)
         elif key.kind == "topic":
             self._engine.close_subscribers(key.name, told)
+
+    def _home_of(self, key: HomeKey) -> str | None:
+        # What is forced to leave is here still, and may be open where it goes before etcd has told us so.
+        return self._homes.goes_to(key) or self._homes.view.home(key.kind, key.name)
 
     def _look_at_pattern(self, key: HomeKey, *, is_used: bool) -> None:
         home = self._homes.view.home(key.kind, key.name)

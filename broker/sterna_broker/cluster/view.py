@@ -10,6 +10,8 @@ from typing import Any
 from sterna_etcd import Batch, Claim, Event, HomeKey, KeyLayoutError, KeyValue, Layout
 from sterna_etcd.records import BrokerRecord, ConfigRecord, DrainRecord, HomeRecord, Record, RecordError, UserRecord
 
+from sterna_broker.configuration.patterns import PatternIndex
+
 
 @dataclass(frozen=True)
 class Stored:
@@ -36,6 +38,7 @@ class View:
     faults: dict[str, str] = field(default_factory=dict)
     changed: set[str] = field(default_factory=set)
     _patterns: list[tuple[str, str]] | None = field(default=None, init=False, repr=False)
+    _index: PatternIndex[str] | None = field(default=None, init=False, repr=False)
 
     def take(self, batch: Batch) -> None:
         """What the watch has told."""
@@ -106,13 +109,20 @@ class View:
             self._patterns = [(key.name, stored.record.broker) for key, stored in homes if key.kind == "pattern"]
         return self._patterns
 
+    @property
+    def pattern_index(self) -> PatternIndex[str]:
+        """The same, found by a topic that they match; never changed, only replaced: a thread may have it."""
+        if self._index is None:
+            self._index = PatternIndex(self.patterns)
+        return self._index
+
     def homes_on(self, broker: str) -> list[HomeKey]:
         """All that lives on a broker."""
         return [key for key, stored in self.homes.items() if stored.record.broker == broker]
 
     def _note_pattern(self, key: HomeKey) -> None:
         if key.kind == "pattern":
-            self._patterns = None
+            self._patterns = self._index = None
 
     def _take_event(self, event: Event) -> None:
         layout, key = self.layout, event.key

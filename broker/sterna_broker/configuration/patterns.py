@@ -35,24 +35,46 @@ def overlap(one: str, other: str) -> bool:
     return len(ours) == len(theirs)
 
 
+class _Branch(Generic[Value]):
+    """The patterns that begin with the same elements."""
+
+    __slots__ = ("below", "here", "rest")
+
+    def __init__(self) -> None:
+        self.below: dict[str, _Branch[Value]] = {}
+        self.here: list[tuple[str, Value]] = []
+        self.rest: list[tuple[str, Value]] = []
+        """Those that go on with ">", whatever is behind it."""
+
+
 class PatternIndex(Generic[Value]):
     """Values under patterns, found by a name that matches.
 
-    Asking costs as much as there are patterns with the same first element.
+    Asking costs as much as there are patterns that a name can lead to, however many others there are.
     """
 
     def __init__(self, items: Iterable[tuple[str, Value]] = ()) -> None:
-        self._by_first: dict[str, list[tuple[list[str], str, Value]]] = {}
+        self._root = _Branch[Value]()
         for pattern, value in items:
-            elements = pattern.split(".")
-            first = "" if elements[0] in ("*", ">") else elements[0]
-            self._by_first.setdefault(first, []).append((elements, pattern, value))
+            self._add(pattern, value)
+
+    def _add(self, pattern: str, value: Value) -> None:
+        branch = self._root
+        for element in pattern.split("."):
+            if element == ">":
+                branch.rest.append((pattern, value))
+                return
+            branch = branch.below.setdefault(element, _Branch())
+        branch.here.append((pattern, value))
 
     def matching(self, name: str) -> list[tuple[str, Value]]:
         """All that match, each with its pattern, in the order of the patterns' text."""
-        names = name.split(".")
-        candidates = [*self._by_first.get("", ()), *self._by_first.get(names[0], ())]
-        found = [(pattern, value) for elements, pattern, value in candidates if _matches(elements, names)]
+        branches, found = [self._root], list[tuple[str, Value]]()
+        for element in name.split("."):
+            found += [item for branch in branches for item in branch.rest]
+            wanted = ("*",) if element == "*" else (element, "*")
+            branches = [branch.below[one] for branch in branches for one in wanted if one in branch.below]
+        found += [item for branch in branches for item in branch.here]
         return sorted(found, key=lambda item: item[0])
 
 
