@@ -108,6 +108,19 @@ def test_a_shared_durable_is_administered_by_the_name_that_is_shown(cli: Cli, tm
     assert cli("delete", "durable", name, "--yes").code == 0
 
 
+def test_a_shared_durable_is_got_and_deleted_without_its_slash(cli: Cli) -> None:
+    assert cli("receive", "topic:news.bare", "--durable", "bare", "--shared", "bare", "--timeout", "0.1").code == 4
+    cli("send", "topic:news.bare", "one")
+    shown = json.loads(cli("get", "durable", "bare", "-o", "json").out)["status"]
+    assert (shown["name"], shown["statistics"]["messages"]) == ("/bare", 1)
+    refused = cli("delete", "durable", "bare", "--yes")
+    assert refused.code != 0
+    assert "--with-messages" in refused.err
+    assert cli("delete", "durable", "bare", "--with-messages", "--yes").code == 0
+    # What is said of one that is not there has the name that was given.
+    assert "'bare'" in cli("get", "durable", "bare").err
+
+
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 1), (signal.SIGTERM, 128 + signal.SIGTERM)])
 def test_one_signal_ends_a_question(broker: Broker, number: signal.Signals, code: int) -> None:
     ours, theirs = pty.openpty()

@@ -4,10 +4,14 @@ A destination is `queue:NAME` or `topic:NAME`; a bare name is a queue. Kinds are
 `queues`, `q`.
 """
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeVar
 
 from sterna.cli.exits import usage
+from sterna.errors import NoSuchSubscriptionError
+
+T = TypeVar("T")
 
 DestinationKind = Literal["queue", "topic"]
 
@@ -65,6 +69,23 @@ def durable_key(kind: str, name: str, client_id: str) -> str:
     So it is in listings, too, from which the whole of it may be taken.
     """
     return name if kind != "DurableSubscription" or (not client_id and "/" in name) else f"{client_id}/{name}"
+
+
+async def by_any_name(kind: str, name: str, ask: Callable[[str], Awaitable[T]]) -> T:
+    """Asks for a resource by its name; a shared durable subscription without a client id may lack its slash.
+
+    Listings show it as `/NAME`, and whoever made it knows it as `NAME`, which may be a configured one's object, too:
+    that is asked for first.
+    """
+    try:
+        return await ask(name)
+    except NoSuchSubscriptionError as missing:
+        if kind != "DurableSubscription" or "/" in name:
+            raise
+        try:
+            return await ask(durable_key(kind, name, ""))
+        except NoSuchSubscriptionError:
+            raise missing from None
 
 
 def spoken(kind: str) -> str:

@@ -1,12 +1,13 @@
 """`sterna delete`: remove resources from a broker."""
 
+from functools import partial
 from typing import Annotated, Any
 
 import typer
 
 from sterna import admin
 from sterna.cli import asking, options
-from sterna.cli.destinations import resource_kind, spoken
+from sterna.cli.destinations import by_any_name, resource_kind, spoken
 from sterna.cli.exits import Exit, complain, describe, usage
 from sterna.cli.output import Column, Format, print_rows
 from sterna.cli.running import run as run_loop
@@ -57,7 +58,7 @@ async def _delete(
         failures: list[SternaError] = []
         for name in names:
             try:
-                messages = await client.delete(kind, name, with_messages=with_messages)
+                messages = await by_any_name(kind, name, partial(client.delete, kind, with_messages=with_messages))
                 deleted.append({"kind": kind, "name": name, "messages": messages})
             except ExistenceError as error:
                 if not (idempotent and _is_absence(error)):
@@ -88,7 +89,7 @@ async def _held(client: admin.Admin, kind: str, names: list[str]) -> int:
     held = 0
     for name in names:
         try:
-            found = (await client.resource(kind, name)).statistics
+            found = (await by_any_name(kind, name, partial(client.resource, kind))).statistics
             held += found.messages + found.redelivery_delayed_messages
         except ExistenceError as error:
             if not _is_absence(error):

@@ -3,12 +3,13 @@
 import dataclasses
 import datetime
 from collections.abc import Sequence
+from functools import partial
 from typing import Annotated, Any
 
 import typer
 
 from sterna.cli import options
-from sterna.cli.destinations import resource_kind
+from sterna.cli.destinations import by_any_name, resource_kind
 from sterna.cli.output import Column, Format, Row, at, camel_keys, print_rows
 from sterna.cli.running import run as run_loop
 from sterna.cli.servers import THIS_MACHINE, Server
@@ -150,7 +151,7 @@ async def _rows(
                 camel_keys(dataclasses.asdict(one)) for one in connections if name in ("", str(one.id), one.client_id)
             ]
         if name and not is_pattern(name):
-            return [document(await client.resource(kind, name))]
+            return [document(await by_any_name(kind, name, partial(client.resource, kind)))]
         found = await client.resources(kind, name, temporaries=temporaries, system=system)
         return [document(one) for one in found]
 
