@@ -15,6 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 VARIABLE = "GRPC_EXPERIMENTS"
+VERBOSITY = "GRPC_VERBOSITY"
 
 # What servers accept, what clients open, all other sockets, and the callbacks that the event loop is told by.
 WITHOUT_EVENT_ENGINE = (
@@ -33,7 +34,10 @@ def choose_experiments() -> None:
     """Has grpc, once it is imported, run without its event engine's threads; if it is a grpcio that was tried.
 
     What the user has set counts, even the empty text, which is grpc's own way: nothing is added to it.
+
+    It says errors alone: of a handshake that fails, by whoever has called, our own programs tell in their own words.
     """
+    os.environ.setdefault(VERBOSITY, "ERROR")
     if VARIABLE in os.environ:
         return
     found = _grpcio()
