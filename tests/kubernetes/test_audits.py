@@ -131,6 +131,7 @@ def _told(operator: Namespace) -> str:
     return "\n".join([status, *logs])
 
 
+@pytest.mark.long  # Spark starts twice in a pod, and the schedule fires at the full minute
 def test_a_schedule_fires_a_clean_run_is_clean_and_a_lost_message_is_named(
     operator: Namespace, make_cluster: MakeCluster, volume: Callable[[], Path], tmp_path: Path
 ) -> None:

@@ -32,12 +32,12 @@ pytestmark = [
 ]
 
 # Of all writes about one in so many is taken where not all are.
-SAMPLE = 4
+SAMPLE = 6
 # So many times it is tried to have an operator die after a write, and for such a share of them it may never come about.
 TRIES = 3
 MISSED_MAX = 0.1
 # A frozen leader is followed when its Lease has run out, which takes its time.
-FREEZE_SAMPLE = 8
+FREEZE_SAMPLE = 12
 LEASE_S = 6.0
 
 MakeTellings = Callable[..., Tellings]

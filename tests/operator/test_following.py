@@ -1,6 +1,7 @@
 """Objects of which there may be many, as the operator's own list and watch tells of them, from a real API server."""
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -151,9 +152,11 @@ async def test_what_is_new_is_told_while_the_list_waits_for_its_turn(world: Worl
         await turn.wait()
 
     async with following(world, world.server.kubeconfig, turn=wait) as heard:
+        versions = itertools.count(1)
 
         def is_watched() -> bool:
-            world.queue("new", maxMessages=len(heard.events) + 1)
+            # Something new each time: the first may have been there when the list was read, which tells of it later.
+            world.queue("new", maxMessages=next(versions))
             return bool(heard.events)
 
         await eventually(is_watched, timeout_s=_TIMEOUT_S, what="the watch")

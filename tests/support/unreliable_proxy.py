@@ -106,12 +106,21 @@ class UnreliableProxy:
             self.kubeconfig.write_text(json.dumps(config))
             self._started.set()
             await self._ended.wait()
+            server = runner.server
+            assert server is not None
+            transports = [one.transport for one in server.connections]
             await runner.cleanup()
+            transports += [one.transport for one in server.connections]
         # Handlers that waited for a thaw, or were in the middle of an answer: this loop is theirs alone.
         left = asyncio.all_tasks() - {asyncio.current_task()}
         for task in left:
             task.cancel()
         await asyncio.gather(*left, return_exceptions=True)
+        # One that has something to say to a client who does not read, or was accepted meanwhile, is not closed by that.
+        for transport in transports:
+            if transport is not None:
+                transport.abort()
+        await asyncio.sleep(0)
 
     async def _pass_on(self, request: web.Request) -> web.StreamResponse:
         status = self.failing(request.method, request.path_qs)

@@ -88,6 +88,9 @@ class Brokers(Homes):
     def is_leaving(self, key: HomeKey) -> bool:
         return key in self.doubtful
 
+    def goes_to(self, key: HomeKey) -> str:
+        return "b0" if self.is_leaving(key) else ""
+
 
 @pytest.mark.parametrize("what", ["messages", "subscriptions"])
 async def test_a_topic_stays_that_somebody_has_come_to_meanwhile(what: str) -> None:
