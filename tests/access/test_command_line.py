@@ -24,8 +24,8 @@ def ran(
         (tmp_path / name).write_text(f"s3cret-{name}")
 
     def run(*arguments: str, is_plain: bool = False) -> "subprocess.CompletedProcess[str]":
-        url = f"sternas://localhost:{broker.address.rpartition(chr(58))[2]}"
-        server = url.replace("sternas://", "sterna://") if is_plain else url
+        port = broker.address.rpartition(":")[2]
+        server = f"{'sterna' if is_plain else 'sternas'}://localhost:{port}"
         command = [sys.executable, "-m", "sterna", "get", "queues", "--server", server, "--timeout", "5", *arguments]
         # As a user has it: how grpc runs is chosen for tests, too.
         environment = {name: value for name, value in os.environ.items() if not name.startswith("GRPC_")}

@@ -34,9 +34,9 @@ async def grouped(stage: Stage) -> Cluster:
     return cluster
 
 
-def instead(cluster: Cluster, key: HomeKey, *, refuses: bool) -> RefusingEtcd:
-    """What b1 has for an etcd from now on as to a home."""
-    homes = cluster.member("b1").homes
+def instead(cluster: Cluster, key: HomeKey, *, refuses: bool, broker: str = "b1") -> RefusingEtcd:
+    """What a broker has for an etcd from now on as to a home."""
+    homes = cluster.member(broker).homes
     etcd = RefusingEtcd(homes._etcd, homes.view.layout.home(key.kind, key.name), refuses=refuses)
     homes._etcd = etcd  # type: ignore[assignment]
     return etcd

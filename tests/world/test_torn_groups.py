@@ -7,24 +7,18 @@ import asyncio
 import pytest
 import sterna
 from sterna_broker.refusals import RefusedError
+from sterna_etcd import HomeKey
 from sterna_etcd.records import HomeRecord
 
 from tests.support.refusing_etcd import RefusingEtcd
 from tests.world.clusters import Cluster
 from tests.world.stage import Stage, staged
 from tests.world.test_clusters import drained
-from tests.world.test_groups import _PATTERN, _TOPIC, grouped, read
+from tests.world.test_groups import _PATTERN, _TOPIC, grouped, instead, read
 from tests.world.test_homes import held
 
 _SENDERS = 40
-
-
-def before(cluster: Cluster, broker: str, *, refuses: bool = True) -> RefusingEtcd:
-    """What a broker has for an etcd from now on as to the home of the target."""
-    homes = cluster.member(broker).homes
-    etcd = RefusingEtcd(homes._etcd, homes.view.layout.home("queue", "target"), refuses=refuses)
-    homes._etcd = etcd  # type: ignore[assignment]
-    return etcd
+_TARGET = HomeKey("queue", "target")
 
 
 async def until_open(cluster: Cluster, *brokers: str) -> None:
@@ -105,8 +99,8 @@ async def half_gone(stage: Stage, at: str, to: str) -> tuple[Cluster, RefusingEt
     await cluster.apply("Bridge", "over", source={"queue": "source"}, targets=[{"queue": "target"}])
     await cluster.until(lambda: set(held(cluster, at)) == {"source", "target"})
     await asyncio.sleep(2)
-    first = before(cluster, at, refuses=False)
-    then = before(cluster, to)
+    first = instead(cluster, _TARGET, refuses=False, broker=at)
+    then = instead(cluster, _TARGET, refuses=True, broker=to)
     await cluster.drain(at)
     await cluster.until(lambda: cluster.member(at).homes.has_doubts)
     await cluster.drain(to)

@@ -165,12 +165,10 @@ class Drain:
 
     def look_at_once(self) -> None:
         """The same, before anybody can come in between: at a start, when nobody is connected."""
-        view, name = self._homes.view, self._homes.name
-        topics = [key for key in view.homes_on(name) if key.kind == "topic"]
-        self._note_torn(_led_away(topics, view.pattern_index, name))
+        self._note_torn(self._homes.view.homes_on(self._homes.name))
 
     def _note_torn(self, found: list[HomeKey]) -> None:
-        """Others may have had a turn since these were found."""
+        """Those of these that are: others may have had a turn since they were found."""
         torn = [key for key in found if self._is_here(key) and self._homes.is_torn(key)]
         self._behind |= set(torn)
         self._close_rest(torn, {})

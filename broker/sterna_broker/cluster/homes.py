@@ -168,7 +168,7 @@ class Homes:
 
     def is_torn(self, key: HomeKey) -> bool:
         """Whether a topic is to follow a pattern that matches it: they have been parted, and that lives elsewhere."""
-        return bool(bound_to(self.view, key) - {self.name}) if key.kind == "topic" else False
+        return key.kind == "topic" and bool(bound_to(self.view, key) - {self.name})
 
     @property
     def has_doubts(self) -> bool:
