@@ -5,6 +5,7 @@ tools/ci.py runs by these. Standard library alone: nothing is installed when the
 
 import contextlib
 import os
+import resource
 import signal
 import subprocess
 import time  # noqa: TID251 - measures real time
@@ -13,9 +14,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tools import pace
 from tools.fingerprints import ROOT
 
-# A stage that takes half as much again fails: a machine is slower at times, but not by that much.
+# A stage that takes half as much again fails, on a machine that is as fast as it was when the budgets were measured.
 OVERRUN = 1.5
 SLOWEST = 20
 END_TIMEOUT_S = 10.0
@@ -29,17 +31,23 @@ def budgets(kind: str, file: Path = ROOT / "tools" / "budgets.toml") -> dict[str
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a stage."""
+    """What became of a stage.
+
+    `slowness`: how many times as long as on the machine of the budgets things took, before it or after it, whichever
+    is more (tools/pace.py). `cpu_minutes`: what its processes had of the processors.
+    """
 
     name: str
     minutes: float
     status: int
     budget: float
+    slowness: float = 1.0
+    cpu_minutes: float = 0.0
 
     @property
     def is_over(self) -> bool:
-        """Whether it took far longer than it may."""
-        return self.minutes > self.budget * OVERRUN
+        """Whether it took far longer than it may, on a machine that is as slow as this one was."""
+        return self.minutes > self.budget * OVERRUN * self.slowness
 
     @property
     def failed(self) -> bool:
@@ -48,7 +56,10 @@ class Outcome:
 
     def __str__(self) -> str:
         verdict = "FAILED" if self.status else "TOO LONG" if self.is_over else "ok"
-        return f"{self.name:<8} {self.minutes:6.1f} min of {self.budget:g}: {verdict}"
+        used = f"{self.cpu_minutes:.1f} of cpu"
+        if self.slowness >= 1.1:
+            used += f", a machine {self.slowness:.1f} times as slow"
+        return f"{self.name:<8} {self.minutes:6.1f} min of {self.budget:g} ({used}): {verdict}"
 
 
 def run(name: str, command: Sequence[str], budget: float) -> Outcome:
@@ -58,7 +69,8 @@ def run(name: str, command: Sequence[str], budget: float) -> Outcome:
     times.parent.mkdir(parents=True, exist_ok=True)
     times.unlink(missing_ok=True)
     environment = {**os.environ, "STERNA_TIMES": str(times)}
-    began = time.monotonic()
+    before = pace.slowness()
+    began, began_cpu_s = time.monotonic(), _cpu_s()
     # A group of its own: whoever ends the run ends all that the stage has started.
     with subprocess.Popen(
         command, cwd=ROOT, stdin=subprocess.DEVNULL, env=environment, start_new_session=True
@@ -68,11 +80,18 @@ def run(name: str, command: Sequence[str], budget: float) -> Outcome:
         except BaseException:
             end_group(process)
             raise
-    outcome = Outcome(name, (time.monotonic() - began) / 60, status, budget)
+    minutes, cpu_minutes = (time.monotonic() - began) / 60, (_cpu_s() - began_cpu_s) / 60
+    outcome = Outcome(name, minutes, status, budget, max(before, pace.slowness()), cpu_minutes)
     print(f"==== {outcome}", flush=True)
     if outcome.is_over:
         print(*slowest(times), sep="\n", flush=True)
     return outcome
+
+
+def _cpu_s() -> float:
+    """What processes that were started here, and have ended, had of the processors."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def end_group(process: "subprocess.Popen[bytes]") -> None:

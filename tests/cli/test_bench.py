@@ -104,8 +104,8 @@ def test_bench_measures_both_sides(cli: Cli) -> None:
     assert all(row["latencyUs"]["p50"] > 0 for row in both)
     paced = rows(cli("bench", "pub", "t.paced", "--rate", "500", "--count", "250", "--keep", "-o", "jsonl"))[0]
     assert paced["messages"] == 250
-    # The last one is due 249 five-hundredths of a second after the first; the time is taken a little later than that.
-    assert paced["seconds"] >= 0.45
+    # The last one is due 249 five-hundredths of a second after the first could be sent.
+    assert paced["seconds"] >= 0.498
     assert paced["sendDelayUs"]
     drained = rows(cli("bench", "sub", "t.paced", "--count", "250", "-o", "jsonl"))[0]
     assert drained["messages"] == 250

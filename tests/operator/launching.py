@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from sterna_operator import main, running
+from sterna_operator import main, running, worker
 from sterna_operator.keys import Key
 from sterna_operator.kinds import registry
 from sterna_operator.plans import Plan
@@ -81,6 +81,8 @@ def launch(flags: Mapping[str, Any]) -> None:
     fatal = given.pop("fatal")
     namespace = next(iter(given.get("namespaces", ())), "")
     writes = Writes(Path(given.pop("counts")), namespace, fatal and (fatal[0], fatal[1]), number)
+    if (silence_s := given.pop("silence_s", None)) is not None:
+        worker._SILENCE_S = silence_s
     if given.pop("only_etcd"):
         running.kinds = lambda: {**registry.kinds(), "MessagingCluster": OnlyEtcd()}  # type: ignore[attr-defined]
     made = running.assemble

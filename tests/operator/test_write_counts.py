@@ -43,7 +43,8 @@ async def test_a_queue_that_brokers_take_at_once_costs_a_finalizer_and_a_status(
     world: World, operator: MakeOperator
 ) -> None:
     world.make_cluster()
-    running = operator()
+    # However busy the machine is: what is not said within the usual second costs one write more.
+    running = operator(silence_s=60.0)
     async with BrokerDouble(world.etcd_urls, world.etcd_name):
         # By then the operator has reached etcd, and heard of the broker.
         world.queue("first")
@@ -56,12 +57,7 @@ async def test_a_queue_that_brokers_take_at_once_costs_a_finalizer_and_a_status(
         world.queue("keeps")
         await world.ready("Queue", "keeps")
     counted = {name: _api_writes(running, name) for name in names}
-    # A broker that a busy machine has held up for longer than the operator waits in silence costs one more.
-    odd = {name: one for name, one in counted.items() if one["object"] != 1 or one["status"] not in (1, 2)}
-    assert not odd
-    # Not of all: what the server fills in before anybody has looked is nothing that was said.
-    assert min(one["status"] for one in counted.values()) == 1
-    assert {one["event"] for one in counted.values()} == {0}
+    assert {name: one for name, one in counted.items() if one != {"object": 1, "status": 1}} == {}
     assert _api_writes(running, "keeps")["object"] == 0
     assert world.events("q-0") == []
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.waiting import eventually_blocking
-from tools import check, ci, repeat, seeds, stages
+from tools import check, ci, pace, repeat, seeds, stages
 from tools.fingerprints import ROOT
 from tools.stages import Outcome
 
@@ -31,6 +31,27 @@ def test_half_as_much_again_fails(minutes: float, status: int, failed: bool, wor
     assert outcome.failed is failed
     assert word in str(outcome)
     assert word in stages.summary([outcome])
+
+
+def test_a_machine_that_is_slow_has_longer_and_it_is_said() -> None:
+    slow = Outcome("test", 29.0, 0, budget=10.0, slowness=2.0, cpu_minutes=40.0)
+    assert not slow.failed
+    assert str(slow) == "test       29.0 min of 10 (40.0 of cpu, a machine 2.0 times as slow): ok"
+    assert Outcome("test", 31.0, 0, budget=10.0, slowness=2.0).failed
+    assert Outcome("test", 1.0, 2, budget=10.0, slowness=2.0).failed
+
+
+@pytest.mark.parametrize(("reading_s", "slowness"), [(0.1, 1.0), (1.0, 1.0), (2.5, 2.5), (60.0, 4.0)])
+def test_how_slow_a_machine_is_has_bounds(monkeypatch: pytest.MonkeyPatch, reading_s: float, slowness: float) -> None:
+    readings = iter([reading_s * 100, 0.0, reading_s])
+    monkeypatch.setattr(pace, "REFERENCE_S", 1.0)
+    monkeypatch.setattr(pace, "reading_s", lambda: next(readings))
+    assert pace.slowness() == slowness
+
+
+@pytest.mark.usefixtures("tier_broker")
+def test_what_is_timed_takes_a_while() -> None:
+    assert 0.0 < pace.reading_s() < 60.0
 
 
 def test_the_slowest_tests_are_named_longest_first(tmp_path: Path) -> None:

@@ -111,10 +111,11 @@ async def send_pipelined(
     load = Load()
     fixed = bytearray(os.urandom(size))
     body: Any = bytes(fixed)
-    schedule = Schedule(rate) if rate else None
     number = 0
     async with await connection.producer(destination, window=window, delivery_mode=delivery_mode) as producer:
         begin = time.monotonic_ns()
+        # Nothing is due before it can be sent.
+        schedule = Schedule(rate) if rate else None
         while not until.reached(number):
             if schedule is not None and (wait_s := schedule.wait_s(number, time.monotonic_ns())) > 0:
                 await asyncio.sleep(wait_s)
