@@ -201,7 +201,8 @@ def ask(program: Path, arguments: Sequence[str], timeout_s: float, **variables: 
         )
     except subprocess.TimeoutExpired:
         return None, "fails it does not end"
-    said = re.search(r"^HUNT (.*)$", done.stdout, re.MULTILINE)
+    # With one core the test's name stands before it, on the same line.
+    said = re.search(r"(?:^| )HUNT (.*)$", done.stdout, re.MULTILINE)
     return done.returncode, said[1] if said else ""
 
 

@@ -23,7 +23,7 @@ from tests.support.seeds import share
 # The exporter's loop serves nobody else: it writes and syncs its files there, beside Spark.
 pytestmark = [pytest.mark.timeout(600), pytest.mark.slow_callbacks(2_000)]
 
-#: Histories without a fault; more of them by STERNA_AUDIT_SEEDS.
+#: Histories without a fault; `test_clean_histories.py` has fifty more.
 SEEDS = range(10, 16)
 #: What may happen depends on the machine's threads, too: when none of these has all that faults need, these are tried.
 MORE_SEEDS = range(100, 130)

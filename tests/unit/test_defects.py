@@ -48,6 +48,18 @@ def test_runs_read_back_as_they_were_written(tmp_path: Path) -> None:
     assert defects.runs(tmp_path / "build" / "runs.tsv") == {run.number: run for run in found}
 
 
+@pytest.mark.parametrize("before", ["", "test sim::run::hunt::hunt ... "])
+@pytest.mark.usefixtures("tier_broker")
+def test_what_a_run_says_is_heard_on_a_machine_with_one_core_too(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, before: str
+) -> None:
+    program = tmp_path / "program"
+    program.write_text(f"#!/bin/sh\necho 'running 1 test'\necho '{before}HUNT fails it is lost'\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(defects, "COPY", tmp_path)
+    assert defects.ask(program, [], 20.0) == (0, "fails it is lost")
+
+
 def test_survivors_are_known_wherever_their_line_is_now(tmp_path: Path) -> None:
     (tmp_path / "known.tsv").write_text("# mutant, why\nsrc/a.rs: replace < with <= in f\tnever equal\n")
     name = mutants.without_line("src/a.rs:12:40: replace < with <= in f")
