@@ -108,6 +108,23 @@ def test_a_shared_durable_is_administered_by_the_name_that_is_shown(cli: Cli, tm
     assert cli("delete", "durable", name, "--yes").code == 0
 
 
+def test_a_configured_durable_is_administered_by_its_objects_name(cli: Cli, tmp_path: Path) -> None:
+    manifest = tmp_path / "durable.yaml"
+    manifest.write_text(
+        "apiVersion: sterna.dev/v1alpha1\nkind: DurableSubscription\nmetadata: {name: all-news}\n"
+        "spec: {topic: news.own, name: audit, clientId: auditor}\n"
+    )
+    assert cli("apply", "-f", str(manifest)).code == 0
+    cli("send", "topic:news.own", "one")
+    assert len(rows(cli("browse", "--durable", "all-news", "-o", "jsonl"))) == 1
+    assert rows(cli("purge", "durable", "all-news", "--yes", "-o", "jsonl"))[0]["messages"] == 1
+    assert cli("purge", "durable", "audit", "--client-id", "auditor", "--yes").code == 0
+    missing = cli("purge", "durable", "old-news", "--yes")
+    assert missing.code == 4
+    assert "'old-news'" in missing.err
+    assert cli("delete", "durable", "all-news", "--yes").code == 0
+
+
 def test_a_shared_durable_is_got_and_deleted_without_its_slash(cli: Cli) -> None:
     assert cli("receive", "topic:news.bare", "--durable", "bare", "--shared", "bare", "--timeout", "0.1").code == 4
     cli("send", "topic:news.bare", "one")

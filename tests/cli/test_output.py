@@ -63,6 +63,59 @@ def test_a_streamed_table_prints_each_row_when_it_comes() -> None:
     assert len(output.getvalue().splitlines()) == 2
 
 
+class Terminal(io.StringIO):
+    """What a person looks at."""
+
+    def isatty(self) -> bool:
+        return True
+
+    @property
+    def lines(self) -> list[str]:
+        """What is seen, without colours."""
+        return re.sub(r"\x1b\[\d*m", "", self.getvalue()).splitlines()
+
+
+STREAMED = (
+    Column("FROM", "from", width=24),
+    Column("MESSAGE", "id", width=28, rank=1),
+    Column("TIMES", "times", "right", width=5),
+    Column("BODY", "body"),
+)
+LONG = {"from": "queue:" + "o" * 40, "id": "ID:1", "times": 1_234_567, "body": "b" * 300}
+
+
+@pytest.mark.parametrize(
+    ("width", "titles"), [(200, ["FROM", "MESSAGE", "TIMES", "BODY"]), (80, ["FROM", "TIMES", "BODY"])]
+)
+def test_a_streamed_table_is_as_wide_as_the_terminal(
+    monkeypatch: pytest.MonkeyPatch, width: int, titles: list[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    terminal = Terminal()
+    printer = Printer(Format.TABLE, STREAMED, streaming=True, output=terminal)
+    printer.add({**LONG, "times": 7})
+    header, line = terminal.lines
+    assert header.split() == titles
+    assert len(line) == width
+    assert line.startswith("queue:" + "o" * 17 + "…  ")
+    assert line.endswith("b…")
+    assert header.index("BODY") == line.index("bbb")
+    printer.add(LONG)
+    assert "1,234,567" in terminal.lines[2], "a number is whole or it is wrong"
+    pipe = io.StringIO()
+    Printer(Format.TABLE, STREAMED, streaming=True, output=pipe).add(LONG)
+    assert "b" * 300 in pipe.getvalue()
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_a_terminal_gets_no_commands_out_of_a_message(streaming: bool) -> None:
+    terminal = Terminal()
+    printer = Printer(Format.TABLE, (Column("BODY", "body"),), streaming=streaming, output=terminal)
+    printer.add({"body": "\x1b]0;title\x07\x9b2J\ttab\r\n"})
+    printer.close()
+    assert terminal.lines[1].rstrip() == r"\x1b]0;title\x07\x9b2J\ttab\r\n"
+
+
 def test_a_wide_table_in_a_pipe_is_not_cut() -> None:
     row = {**ROWS[0], "name": "n" * 300}
     assert "n" * 300 in printed(Format.TABLE, [row])
@@ -74,10 +127,6 @@ def test_a_path_that_ends_early_is_empty() -> None:
 
 
 def test_a_narrow_terminal_loses_columns_by_rank_and_no_digit(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
-
     monkeypatch.setenv("COLUMNS", "24")
     columns = (
         Column("NAME", "name"),
@@ -90,7 +139,7 @@ def test_a_narrow_terminal_loses_columns_by_rank_and_no_digit(monkeypatch: pytes
     printer = Printer(Format.TABLE, columns, output=terminal)
     printer.add(row)
     printer.close()
-    header, line = re.sub(r"\x1b\[\d*m", "", terminal.getvalue()).splitlines()
+    header, line = terminal.lines
     assert header.split() == ["NAME", "MESSAGES"]
     name, count = line.split()
     assert name.endswith("…")

@@ -6,10 +6,14 @@ A destination is `queue:NAME` or `topic:NAME`; a bare name is a queue. Kinds are
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Literal, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from sterna.cli.exits import usage
 from sterna.errors import NoSuchSubscriptionError
+
+if TYPE_CHECKING:
+    from sterna.admin import Admin
 
 T = TypeVar("T")
 
@@ -86,6 +90,24 @@ async def by_any_name(kind: str, name: str, ask: Callable[[str], Awaitable[T]]) 
             return await ask(durable_key(kind, name, ""))
         except NoSuchSubscriptionError:
             raise missing from None
+
+
+async def durable_of(client: "Admin", name: str, client_id: str) -> tuple[str, str]:
+    """Client id and name of a durable subscription, of which somebody has named either, or its object where it is one.
+
+    Raises:
+        NoSuchSubscriptionError: there is none.
+    """
+    kind = "DurableSubscription"
+    if not client_id and "/" not in name:
+        found = await by_any_name(kind, name, partial(client.resource, kind))
+        if "/" not in found.name:
+            # It was found as an object, which says what it is.
+            spec = found.manifest.get("spec", {})
+            return spec.get("clientId", ""), spec.get("name") or found.name
+        name = found.name
+    owner, _, own = durable_key(kind, name, client_id).partition("/")
+    return owner, own
 
 
 def spoken(kind: str) -> str:

@@ -24,7 +24,7 @@ from sterna.modes import DeliveryMode
 
 COLUMNS = (
     Column("DESTINATION", "destination", width=24),
-    Column("MESSAGE", "messageId", width=28),
+    Column("MESSAGE", "messageId", width=28, rank=1),
     Column("AGAIN", lambda row: f"x{row['deliveryCount']}" if row["redelivered"] else "", width=5),
     Column("PROPERTIES", lambda row: " ".join(f"{key}={value}" for key, value in row["properties"].items()), width=30),
     Column("BODY", "body"),

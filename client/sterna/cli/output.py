@@ -6,6 +6,7 @@ rest. `Printer` takes rows one by one, so that a command that follows a queue pr
 
 import enum
 import json
+import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +16,14 @@ Row = Mapping[str, Any]
 
 # Texts are not shortened below this: less says nothing.
 _TEXT_LEAST = 4
+# What the last column of a table gets at least that is printed while rows still come.
+_LAST_LEAST = 20
+# A terminal takes these for commands, and whoever sent a message wrote its text.
+_CONTROLS = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0))} | {
+    ord("\t"): "\\t",
+    ord("\n"): "\\n",
+    ord("\r"): "\\r",
+}
 
 
 class Format(enum.StrEnum):
@@ -30,8 +39,9 @@ class Format(enum.StrEnum):
 class Column:
     """A column of a table: its title, and where its value stands in a row (a dotted path) or how it is made.
 
-    `width` is for tables that are printed while rows still come, and cannot wait for the widest. A terminal that is too
-    narrow does without the columns of the highest `rank` first; those of rank 0 stay.
+    `width` is for tables that are printed while rows still come, and cannot wait for the widest; the last column has
+    what is left. A terminal that is too narrow does without the columns of the highest `rank` first; those of rank 0
+    stay.
     """
 
     title: str
@@ -64,6 +74,7 @@ class Printer:
     output: TextIO = field(default_factory=lambda: sys.stdout)
     count: int = field(default=0, init=False)
     _rows: list[Row] = field(default_factory=list, init=False)
+    _laid: list[tuple[Column, int]] = field(default_factory=list, init=False)
 
     def add(self, row: Row) -> None:
         """Print a row now, or keep it until `close` where the format needs all."""
@@ -97,16 +108,19 @@ class Printer:
 
     def _stream_line(self, row: Row) -> None:
         if self.count == 0:
-            self._write(self._line([column.title for column in self.columns]))
-        self._write(self._line([column.text(row) for column in self.columns]))
+            # A terminal is as wide as it is; a pipe has all the room that a row needs.
+            width = shutil.get_terminal_size().columns if self.output.isatty() else 0
+            self._laid = _layout(self.columns, width)
+            self._write(self._line([column.title for column, _ in self._laid]))
+        self._write(self._line([column.text(row) for column, _ in self._laid]))
 
     def _line(self, cells: Sequence[str]) -> str:
-        last = len(cells) - 1
-        padded = [
-            cell if index == last else cell.rjust(column.width) if column.align == "right" else cell.ljust(column.width)
-            for index, (column, cell) in enumerate(zip(self.columns, cells, strict=True))
-        ]
-        return "  ".join(padded) + "\n"
+        is_cut = self.output.isatty()
+        placed = []
+        for (column, room), cell in zip(self._laid, cells, strict=True):
+            shown = _shortened(cell, room) if is_cut and column.align == "left" else cell
+            placed.append(shown.rjust(room) if column.align == "right" else shown.ljust(room))
+        return "  ".join(placed).rstrip() + "\n"
 
     def _table(self) -> None:
         from rich.console import Console
@@ -173,6 +187,38 @@ def _fitting(columns: Sequence[Column], rows: Sequence[Row], width: int) -> list
     return kept
 
 
+def _layout(columns: Sequence[Column], width: int) -> list[tuple[Column, int]]:
+    """How a table is laid out before its rows are known, in so many cells; 0: as wide as its columns say.
+
+    The last column has what the others leave, and as many cells as a row needs where nothing bounds them.
+    """
+    kept = list(columns)
+    if not width:
+        return [*((column, column.width) for column in kept[:-1]), (kept[-1], 0)]
+
+    def missing(rooms: Sequence[int]) -> int:
+        return sum(rooms) + 2 * (len(rooms) - 1) - width
+
+    def rooms_of(chosen: Sequence[Column]) -> list[int]:
+        return [*(column.width for column in chosen[:-1]), _LAST_LEAST]
+
+    while missing(rooms_of(kept)) > 0 and any(column.rank for column in kept):
+        kept.remove(max(reversed(kept), key=lambda column: column.rank))
+    rooms = rooms_of(kept)
+    texts = [index for index, column in enumerate(kept) if column.align == "left"]
+    while missing(rooms) > 0 and texts and rooms[widest := max(texts, key=lambda index: rooms[index])] > _TEXT_LEAST:
+        rooms[widest] -= 1
+    rooms[-1] += max(-missing(rooms), 0)
+    return list(zip(kept, rooms, strict=True))
+
+
+def _shortened(text: str, room: int) -> str:
+    """A text in so many cells, some of which take two."""
+    from rich.cells import cell_len, set_cell_size
+
+    return text if cell_len(text) <= room else set_cell_size(text, room - 1) + "…"
+
+
 def _rooms(columns: Sequence[Column], rows: Sequence[Row], width: int) -> list[int]:
     """How wide each column is: a number is whole or it is wrong, of a text its beginning will do."""
     rooms = [_width(column, rows) for column in columns]
@@ -203,7 +249,7 @@ def _cell(value: Any) -> str:
         case int():
             return f"{value:,}"
         case str():
-            return value.replace("\n", "\\n").replace("\r", "\\r")
+            return value.translate(_CONTROLS)
         case _:
             return _json(value)
 

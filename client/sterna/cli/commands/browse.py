@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from sterna.cli import messages, options
-from sterna.cli.destinations import destination, durable_key
+from sterna.cli.destinations import destination, durable_of
 from sterna.cli.exits import usage
 from sterna.cli.output import Format, Printer
 from sterna.cli.running import run as run_loop
@@ -58,7 +58,7 @@ async def _browse(
     printer = Printer(output, messages.COLUMNS)
     async with server.admin(timeout=timeout) as client:
         if durable:
-            owner, _, own = durable_key("DurableSubscription", durable, client_id).partition("/")
+            owner, own = await durable_of(client, durable, client_id)
             found = client.browse_durable(own, client_id=owner, selector=selector, limit=count, after_sequence=after)
         else:
             found = client.browse_queue(name, selector=selector, limit=count, after_sequence=after)

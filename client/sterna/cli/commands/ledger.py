@@ -26,7 +26,7 @@ app = typer.Typer(
 _SHOWN = (
     Column("RECORD", "record", width=13),
     Column("MESSAGES", lambda row: _messages(row), width=52),
-    Column("ABOUT", lambda row: _about(row), width=40),
+    Column("ABOUT", lambda row: _about(row)),
 )
 _VERIFIED = (
     *(Column("FILE", "file"), Column("STATE", "state"), Column("CLIENT", "clientId")),

@@ -6,7 +6,7 @@ import typer
 
 from sterna import admin
 from sterna.cli import asking, options
-from sterna.cli.destinations import durable_key, resource_kind, spoken
+from sterna.cli.destinations import durable_of, resource_kind, spoken
 from sterna.cli.output import Column, Format, print_rows
 from sterna.cli.running import run as run_loop
 from sterna.cli.servers import THIS_MACHINE, Server
@@ -52,7 +52,7 @@ async def _purge(
         elif kind == "Topic":
             messages = await client.purge_topic(name)
         else:
-            owner, _, own = durable_key(kind, name, client_id).partition("/")
+            owner, own = await durable_of(client, name, client_id)
             messages = await client.purge_durable(own, client_id=owner)
     print_rows([{"kind": kind, "name": name, "messages": messages}], _COLUMNS, output, single=True)
 
@@ -61,5 +61,6 @@ async def _held(client: admin.Admin, kind: str, name: str, client_id: str) -> in
     """How many messages would go: all that it has, also what waits to come again; or, by that name, what is delayed."""
     if kind == "Queue" and name.startswith(_DELAYED):
         return (await client.resource(kind, name.removeprefix(_DELAYED))).statistics.delayed_messages
-    found = (await client.resource(kind, durable_key(kind, name, client_id))).statistics
+    key = "/".join(await durable_of(client, name, client_id)) if kind == "DurableSubscription" else name
+    found = (await client.resource(kind, key)).statistics
     return found.messages + found.redelivery_delayed_messages
