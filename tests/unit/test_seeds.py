@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from tests.support.seeds import is_complete, seed, share
+from tests.support.seeds import is_complete, is_slow, seed, share
 
 MANY = [f"write {number}" for number in range(200)]
 
@@ -12,6 +12,7 @@ MANY = [f"write {number}" for number in range(200)]
 @pytest.fixture(autouse=True)
 def seeded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("STERNA_ALL", raising=False)
+    monkeypatch.delenv("STERNA_SLOW", raising=False)
     monkeypatch.setenv("SEED", "7")
 
 
@@ -31,6 +32,18 @@ def test_so_many_seeds_in_a_row_take_everything_once(monkeypatch: pytest.MonkeyP
         assert 30 <= len(part) <= 70
         taken += part
     assert sorted(taken) == sorted(MANY)
+
+
+def test_a_slow_machine_takes_half_and_twice_as_many_seeds_take_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STERNA_SLOW", "1")
+    taken = []
+    for number in range(100, 108):
+        monkeypatch.setenv("SEED", str(number))
+        taken += share(MANY, 4, "story")
+    assert sorted(taken) == sorted(MANY)
+    monkeypatch.setenv("STERNA_ALL", "1")
+    assert share(MANY, 4, "story") == MANY
+    assert not is_slow()
 
 
 def test_parts_differ_by_name() -> None:

@@ -133,12 +133,16 @@ def test_what_failed_once_is_read_from_the_output() -> None:
 class Pretended:
     """In place of the stages and what runs beside them: what was begun and waited for, in order."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, failing: str = "", warm: bool = True) -> None:
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, *, failing: str = "", warm: bool = True, slowness: float = 1.0
+    ) -> None:
         self.done: list[str] = []
         self._failing = failing
         monkeypatch.setattr(stages, "run", self._run)
         monkeypatch.setattr(ci, "beside", self._beside)
         monkeypatch.setattr(ci, "is_warm", lambda: warm)
+        monkeypatch.setattr(pace, "slowness", lambda: slowness)
+        monkeypatch.setenv("STERNA_SLOW", "")
         monkeypatch.setattr(ci, "has_own_cluster", lambda: True)
         monkeypatch.setattr(ci, "end_cluster", lambda: self.done.append("cluster down"))
         monkeypatch.setattr("signal.signal", lambda *_: None)
@@ -171,6 +175,13 @@ def test_on_a_new_machine_ci_builds_the_programs_beside(monkeypatch: pytest.Monk
     pretended = Pretended(monkeypatch, warm=False)
     assert ci.main() == 0
     assert pretended.done[:2] == ["programs beside", "make setup"]
+
+
+@pytest.mark.parametrize(("slowness", "said"), [(1.9, ""), (2.0, "1")])
+def test_on_a_slow_machine_ci_has_tests_take_less(monkeypatch: pytest.MonkeyPatch, slowness: float, said: str) -> None:
+    Pretended(monkeypatch, slowness=slowness)
+    assert ci.main() == 0
+    assert os.environ["STERNA_SLOW"] == said
 
 
 def test_without_an_environment_ci_tries_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
