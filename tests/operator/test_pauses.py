@@ -1,10 +1,18 @@
-"""A pause of a cluster in its plan: nothing is done, and what is said is about what was applied before."""
+"""Pauses: nothing is done, and what is said is about what was applied before."""
 
+import time
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
+import pytest
 from sterna_operator import conditions
 
+from tests.operator.audit_objects import SNAPSHOT, result
+from tests.operator.audit_stage import Stage
 from tests.operator.cluster_world import DEFAULTS, World, settled
+from tests.operator.conftest import MakeOperator
+from tests.operator.worlds import World as Namespace
+from tests.waiting import eventually
 
 
 def test_a_paused_cluster_is_left_alone() -> None:
@@ -56,3 +64,35 @@ def test_what_is_known_of_a_certificate_is_known_in_a_pause() -> None:
     world.edit({"brokers": 1, "paused": {}})
     world.reconcile()
     assert conditions.find(world.desired.status, "CertificateValid")["observedGeneration"] == 1
+
+
+@pytest.mark.slow_callbacks(30_000)
+async def test_a_snapshot_is_not_begun_in_a_pause_and_one_that_has_begun_goes_on(
+    world: Namespace, operator: MakeOperator
+) -> None:
+    world.make_cluster(authentication={"enabled": False})
+    stage = Stage(world)
+    operator(audit_image="localhost/audit:1")
+
+    def job(name: str) -> object:
+        return stage.get("batch/v1", "Job", name)
+
+    until = (datetime.now(UTC) + timedelta(seconds=8)).replace(microsecond=0)
+    end = until.strftime("%Y-%m-%dT%H:%M:%SZ")
+    world.apply("StoreSnapshot", "later", {**SNAPSHOT, "paused": {"until": end}})
+    world.apply("StoreSnapshot", "held", {**SNAPSHOT, "paused": {}})
+    assert await world.reason("StoreSnapshot", "later", "Paused") == f"paused until {end}"
+    await world.reason("StoreSnapshot", "held", "Paused")
+    assert world.condition("StoreSnapshot", "held", "Stalled")["status"] == "True"
+    # It is begun when the pause has ended, by itself or by somebody.
+    await eventually(lambda: job("later"), timeout_s=40.0, what="the Job after the pause")
+    assert datetime.now(UTC) >= until
+    assert job("held") is None
+    world.apply("StoreSnapshot", "held", SNAPSHOT)
+    await eventually(lambda: job("held"), timeout_s=30.0, what="the Job after the pause was taken away")
+    # A pause that comes later changes nothing any more: what becomes of the run is told.
+    world.apply("StoreSnapshot", "held", {**SNAPSHOT, "paused": {}})
+    stage.end(stage.pod("held"), result("held", "ok", int(time.time() * 1000)))
+    stage.over("held")
+    found = await world.ready("StoreSnapshot", "held")
+    assert found["status"]["taken"]["snapshots"][0]["cut"] == 12
