@@ -4,12 +4,13 @@ Watches tell of nearly everything, and at once. A look is for what they did not 
 with its copy by its version, each key in etcd with its copy, and then every object is worked on, which reads what was
 made for it. `running` starts both rounds; what is worked on is for the workers.
 
-An object costs some 0.7 ms of a core each time. So few objects are looked at every minute, and with many a look comes
-so much later that all looks together cost no more than a bounded part of a core.
+An object costs some 0.7 ms of a core each time, and one of audits, of which the API server is asked what was made for
+it, ten times as much. So few objects are looked at every minute, and with many a look comes so much later that all
+looks together cost no more than a bounded part of a core.
 """
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 import structlog
 
@@ -17,7 +18,7 @@ from sterna_operator.clusters import Clusters
 from sterna_operator.keys import Key
 from sterna_operator.kube import STERNA_API, Kube, KubeError, Ref
 from sterna_operator.leader import Leader
-from sterna_operator.objects import CLUSTER, Objects, key_of, version_of
+from sterna_operator.objects import AUDIT_JOB, CLUSTER, STORE_SNAPSHOT, Objects, key_of, version_of
 from sterna_operator.settings import OperatorSettings
 from sterna_operator.store import UnusableError
 from sterna_operator.wakeups import Wakeups
@@ -27,6 +28,13 @@ log = structlog.get_logger(__name__)
 
 # However many there are, and however much of a core it takes: so rarely they were looked at when that was a fixed time.
 _RESYNC_MAX_S = 600.0
+# What a look costs, an object that stands in etcd alone being one.
+_WEIGHTS = {AUDIT_JOB: 10, STORE_SNAPSHOT: 10}
+
+
+def weight(keys: Iterable[Key]) -> int:
+    """As how many objects these count."""
+    return sum(_WEIGHTS.get(key.kind, 1) for key in keys)
 
 
 def interval_s(settings: OperatorSettings, objects: int) -> float:
@@ -61,7 +69,7 @@ class Looks:
         """Has every object looked at now and then, and drops those of which no deletion was told."""
         await self._leader.elected.wait()
         while True:
-            await asyncio.sleep(interval_s(self._settings, len(self._objects)))
+            await asyncio.sleep(interval_s(self._settings, weight(self._objects.keys())))
             await self._leader.leading()
             try:
                 await self.once()

@@ -2,7 +2,8 @@
 
 import pytest
 from sterna_etcd import Claim, KeyValue, Layout
-from sterna_operator.looks import interval_s
+from sterna_operator.keys import Key
+from sterna_operator.looks import interval_s, weight
 from sterna_operator.mirror import Mirror
 from sterna_operator.settings import OperatorSettings, SettingsError
 
@@ -59,6 +60,11 @@ async def test_a_change_of_an_object_of_which_no_watch_tells_is_applied(world: W
 )
 def test_few_objects_are_looked_at_every_minute_and_many_more_rarely(objects: int, seconds: float) -> None:
     assert interval_s(OperatorSettings(), objects) == seconds
+
+
+def test_an_audit_counts_for_ten() -> None:
+    kinds = ["Queue"] * 5 + ["AuditJob", "StoreSnapshot"]
+    assert weight(Key(kind, "mq", f"n{number}") for number, kind in enumerate(kinds)) == 25
 
 
 def test_whoever_wants_looks_more_rarely_has_them_so() -> None:
