@@ -6,6 +6,7 @@
 3. M objects that are ready, and a cold start: how long until the operator has looked at all of them, its memory then,
    and how long a queue takes that is created meanwhile. They are made ready by this program, not by the operator: in
    the API server's etcd and the cluster's stands what would stand there. The servers are the real ones for 75,000, too.
+4. The same M objects, looked at without cause: the processor time of one such look, and the memory then.
 
 Of the first part the operator's process counts its writes to the API server as well: what one queue costs is asserted
 by `tests/operator/test_write_counts.py`. Brokers are played by the tests' double, so that what is measured is the
@@ -43,6 +44,8 @@ from tests.support.kinds import install_kinds
 RESULTS = Path(__file__).parent / "results" / "operator.json"
 _WHERE = "one operator process, an API server, an etcd and a double of a broker on one machine"
 _AT_ONCE = 16
+# Looks follow each other as soon as this: the first is awaited, the second measured.
+_LOOK_EVERY_S = 20.0
 _PAUSE_S = 0.25
 # etcd takes 128 operations in one transaction, and an object has three keys.
 _FILLED_AT_ONCE = 40
@@ -81,6 +84,7 @@ async def _measure(server: ApiServer, urls: str, folder: Path, options: argparse
                 "changes": (_changes, options.queues),
                 "secrets": (_secrets, options.secrets),
                 "cold": (partial(_cold, broker), options.cold),
+                "looks": (_looks, options.cold),
             }
             for name, (part, count) in parts.items():
                 if count:
@@ -199,6 +203,22 @@ async def _fill(world: World, kube: Kube, broker: str, count: int) -> None:
         await world.client.transact([], [put for one in objects for put in _keys(world, broker, one)])
     await server.close()
     await _until(lambda: _count_is(world, kube, count))
+
+
+async def _looks(world: World, kube: Kube, operator: RunningOperator, count: int) -> dict[str, Any]:
+    """What is there already, looked at again: after `_cold`."""
+    await asyncio.to_thread(operator.terminate)
+    operator.flags |= {"resync_s": _LOOK_EVERY_S, "resync_rate": count, "clusters_s": 3600.0}
+    await asyncio.to_thread(operator.start)
+    # A look may begin while the cold start goes on, and is one with it then.
+    await _until(lambda: _has_looked_at(world, operator, 2 * count))
+    cpu_s = _cpu_s(operator)
+    await _until(lambda: _has_looked_at(world, operator, 3 * count))
+    return {
+        "look_objects": count,
+        "look_cpu_s": round(_cpu_s(operator) - cpu_s, 1),
+        "look_memory_peak_mib": _memory_mib(operator, "VmHWM"),
+    }
 
 
 def _copy(value: bytes, number: int) -> dict[str, Any]:

@@ -18,7 +18,8 @@ class ManagedEtcd(Model):
     """An etcd of one member that the operator runs, for trying things out."""
 
     image: Annotated[str, Field(min_length=1, max_length=512)] | None = None
-    """The image; the operator's own choice when absent."""
+    """The image. Absent: the operator's choice when it made the cluster, kept in `status.etcdImage`; a newer operator
+    does not change it, and one that was named stays when it is named no more. Another is taken by naming it."""
 
     storage: Storage = section(Storage)
     """The member's volume."""

@@ -111,7 +111,8 @@ class MessagingClusterSpec(Model):
 
     image: Annotated[str, Field(min_length=1, max_length=512)] | None = None
     """The brokers' image. Absent: the operator's choice when it made the cluster, kept in `status.image`; a newer
-    operator does not change it. Another is taken by naming it."""
+    operator does not change it, and one that was named stays when it is named no more: what it has written an older one
+    may not read. Another is taken by naming it."""
 
     image_pull_policy: Literal["IfNotPresent", "Always", "Never"] = "IfNotPresent"
     """When the image is fetched."""

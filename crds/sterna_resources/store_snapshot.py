@@ -16,15 +16,31 @@ from sterna_resources.audit_status import StoreSnapshotStatus
 from sterna_resources.cluster_access import BROKERS_MAX, refuse
 from sterna_resources.fields import Model, section
 from sterna_resources.resource import Resource
-from sterna_resources.rules import Rule
-from sterna_resources.topology import ClusterRef
+from sterna_resources.rules import Rule, unchanged
+from sterna_resources.topology import ClusterRef, Paused
+
+# All of the spec but the pause, which can end.
+_FIXED = (
+    "clusterRef",
+    "brokers",
+    "snapshots",
+    "storage",
+    "connect",
+    "activeDeadlineSeconds",
+    "image",
+    "imagePullPolicy",
+    "pod",
+)
 
 
 class StoreSnapshotSpec(Model):
-    """Of which brokers, and where it is kept. Nothing of it can be changed."""
+    """Of which brokers, and where it is kept. Nothing of it can be changed but `paused`."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
-        Rule("self == oldSelf", "a StoreSnapshot is taken once, and cannot be changed: make another"),
+        Rule(
+            " && ".join(f"({unchanged(field)})" for field in _FIXED),
+            "a StoreSnapshot is taken once, and cannot be changed: make another",
+        ),
     )
 
     cluster_ref: ClusterRef
@@ -55,6 +71,9 @@ class StoreSnapshotSpec(Model):
 
     pod: AuditPod = section(AuditPod)
     """The pod's own fields."""
+
+    paused: Paused | None = None
+    """Present: it is not begun. `{}` until it is taken away, or with an end. One that has begun goes on."""
 
     @model_validator(mode="after")
     def _fields_fit(self) -> Self:

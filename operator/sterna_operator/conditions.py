@@ -79,6 +79,16 @@ def find(status: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return next((one for one in status.get("conditions") or () if one.get("type") == name), {})
 
 
+def standing(status: Mapping[str, Any], *names: str) -> tuple[Condition, ...]:
+    """Those of these conditions that a status has, to be said again of the generation that they were about."""
+    found = (find(status, name) for name in names)
+    return tuple(
+        Condition(one["type"], one["status"], one["reason"], one["message"], one.get("observedGeneration"))
+        for one in found
+        if one
+    )
+
+
 def timestamp(now_ms: int) -> str:
     """A time as Kubernetes writes it."""
     return datetime.fromtimestamp(now_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -4,12 +4,12 @@ Most values are written once and not looked at again, and there may be tens of t
 the memory. Only who owns a configured object is read at once, since a deleted object is found by that alone.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import structlog
-from sterna_etcd import Claim, Event, HomeKey, KeyLayoutError, Layout
+from sterna_etcd import Claim, Event, HomeKey, KeyLayoutError, KeyValue, Layout
 from sterna_etcd.records import (
     BrokerRecord,
     BrokerStatus,
@@ -225,6 +225,23 @@ class Mirror:
         """All keys right below a prefix were removed."""
         keys = list(self._values.get(prefix, ()))
         return [change for key in keys if (change := self.remove(key, revision)) is not None]
+
+    def drop_missing(self, prefix: str, there: Collection[str], revision: int) -> list[Change]:
+        """These are all keys below a prefix at a revision: what is known besides and was not written since is gone."""
+        known = [key for parent, keys in self._values.items() if parent.startswith(prefix) for key in keys]
+        changes = [self.remove(key, revision) for key in known if key not in there]
+        return [change for change in changes if change is not None]
+
+    def catch_up(self, found: Iterable[KeyValue], revision: int) -> list[Change]:
+        """These keys were read at a revision; what of them is news.
+
+        One that is not known may have been removed since: that is remembered until the watch has told of it. Where it
+        has come further than what was read, such keys are passed over.
+        """
+        is_latest = revision >= self.revision
+        news = [pair for pair in found if is_latest or self._find(pair.key) is not None]
+        changes = [self.put(pair.key, pair.value, pair.mod_revision) for pair in news]
+        return [change for change in changes if change is not None]
 
     def come_to(self, revision: int) -> None:
         """The watch has told everything up to here."""

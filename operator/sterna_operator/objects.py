@@ -117,9 +117,9 @@ class Objects:
 
     def put(self, object: Mapping[str, Any]) -> bool:
         """Told of an object; whether that is news."""
-        key, version = key_of(object), _version(object)
+        key, version = key_of(object), version_of(object)
         known = self._objects.get(key)
-        if (known is not None and _version(known) >= version) or self._gone.get(key, -1) >= version:
+        if (known is not None and version_of(known) >= version) or self._gone.get(key, -1) >= version:
             return False
         self._gone.pop(key, None)
         if known is not None:
@@ -134,10 +134,10 @@ class Objects:
     def remove(self, key: Key, version: int) -> bool:
         """Told that an object is gone; whether that is news. `version` 0: whatever is known of it."""
         known = self._objects.get(key)
-        if known is None or (version and _version(known) > version):
+        if known is None or (version and version_of(known) > version):
             return False
         # A late word of the time before would bring it back.
-        self._gone[key] = max(version, _version(known))
+        self._gone[key] = max(version, version_of(known))
         del self._objects[key]
         self._unlink(key, known)
         return True
@@ -177,7 +177,8 @@ def _claim(object: Mapping[str, Any]) -> tuple[Key, str, str] | None:
     return None if cluster is None else (cluster, object["kind"], claim_of(object))
 
 
-def _version(object: Mapping[str, Any]) -> int:
+def version_of(object: Mapping[str, Any]) -> int:
+    """Which version of an object this is, 0 where that is not said; of one API server they can be compared."""
     return int(object["metadata"].get("resourceVersion") or 0)
 
 

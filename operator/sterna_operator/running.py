@@ -15,12 +15,12 @@ from sterna_operator.clusters import Clusters
 from sterna_operator.connections import make_room
 from sterna_operator.events import Events
 from sterna_operator.following import Follower
-from sterna_operator.keys import Key
 from sterna_operator.kinds.registry import kinds
 from sterna_operator.kube import STERNA_API, Kube, KubeError, load_configuration
 from sterna_operator.leader import Leader, LostLeadError
 from sterna_operator.leaving import let_go
 from sterna_operator.liveness import Liveness, serve
+from sterna_operator.looks import Looks
 from sterna_operator.metrics import Metrics
 from sterna_operator.named_watches import NamedWatches
 from sterna_operator.objects import CLUSTER, Objects, key_of
@@ -163,10 +163,20 @@ async def _until_ended(
         parts.view, parts.kinds, parts.queue, parts.wakeups, events, parts.leader, parts.metrics, parts.ownership
     )
     following = followers(parts)
+    looks = Looks(
+        parts.settings,
+        parts.kube,
+        parts.kinds,
+        parts.objects,
+        parts.queue,
+        parts.wakeups,
+        parts.clusters,
+        parts.leader,
+    )
     tasks = [
         asyncio.create_task(parts.leader.run(), name="leader"),
-        asyncio.create_task(resync(parts), name="resync"),
-        asyncio.create_task(look_at_clusters(parts), name="clusters"),
+        asyncio.create_task(looks.at_all(), name="resync"),
+        asyncio.create_task(looks.at_clusters(), name="clusters"),
         asyncio.create_task(_say_ready(parts, ready, [follower for _, follower in following], address), name="ready"),
         *(asyncio.create_task(worker.run(), name=f"worker {number}") for number in range(parts.settings.workers)),
         *(asyncio.create_task(follower.run(), name=f"follow {kind}") for kind, follower in following),
@@ -296,49 +306,6 @@ async def stores_first(clusters: Clusters, objects: Objects) -> None:
         if not opening and not any(store.is_listing for store in stores.values()):
             return
         await asyncio.sleep(0.05)
-
-
-async def resync(parts: Parts) -> None:
-    """Now and then, has every object looked at, and drops those of which no deletion was told."""
-    await parts.leader.elected.wait()
-    while True:
-        await asyncio.sleep(parts.settings.resync_s)
-        await parts.leader.leading()
-        try:
-            await resync_once(parts)
-        except KubeError as error:
-            log.warning("resync put off", error=str(error))
-
-
-async def look_at_clusters(parts: Parts) -> None:
-    """Has every cluster looked at now and then: they are few, and what is made for them can be changed by anybody."""
-    await parts.leader.elected.wait()
-    while True:
-        await asyncio.sleep(parts.settings.clusters_s)
-        for key in parts.objects.keys(CLUSTER):
-            parts.queue.add(key, Priority.DRIFT)
-
-
-async def resync_once(parts: Parts) -> None:
-    """One round.
-
-    Raises:
-        KubeError: the API server could not be asked.
-    """
-    for kind in parts.kinds:
-        before = set(parts.objects.keys(kind))
-        found: set[Key] = set()
-        for namespace in parts.settings.namespaces or (None,):
-            found |= {key_of(one) for one in await parts.kube.list(STERNA_API, kind, namespace, only_metadata=True)}
-        for key in before - found:
-            # Asked for by name before anything is concluded: see Worker.reconcile.
-            parts.objects.remove(key, 0)
-        for key in before | found:
-            parts.queue.add(key, Priority.RESYNC)
-    for store in parts.clusters.all().values():
-        for owner in store.mirror.owners():
-            parts.queue.add(owner, Priority.RESYNC)
-    parts.objects.forget_gone()
 
 
 async def _say_ready(parts: Parts, ready: asyncio.Event, following: list[Follower], address: str) -> None:

@@ -252,6 +252,34 @@ class ClusterStore:
             for pair in found.values:
                 self.mirror.put(pair.key, pair.value, pair.mod_revision)
 
+    async def compare(self) -> list[str]:
+        """Takes what etcd has and the watch has not told of as if it had; the keys that were others.
+
+        Raises:
+            UnusableError: etcd cannot be had.
+        """
+        if not self.listed.is_set() or self.fault is not None:
+            return []
+        changes: list[Change] = []
+        layout = self.layout
+        own, theirs = (layout.configs, layout.users, layout.drains, layout.lefts), (layout.homes, layout.statuses)
+        # One after the other: all at once would be as much in memory as at a start.
+        for prefix in (*own, *theirs, layout.brokers):
+            try:
+                found = await self._client.list_all(prefix)
+            except EtcdError as error:
+                raise UnusableError("EtcdUnavailable", str(error)) from error
+            changes += self.mirror.drop_missing(prefix, {pair.key for pair in found.values}, found.revision)
+            for first in range(0, len(found.values), _PAUSE_EVERY):
+                changes += self.mirror.catch_up(found.values[first : first + _PAUSE_EVERY], found.revision)
+                await asyncio.sleep(0)
+        keys = [change.key for change in changes]
+        if changes:
+            log.warning("changes in etcd that the watch has not told of", count=len(keys), keys=keys[:10])
+            if self._on_change is not None:
+                self._on_change(self, changes, False)
+        return keys
+
     # Writes
 
     async def write(

@@ -81,11 +81,6 @@ def _only_planned(object: Mapping[str, Any], wanted: Wanted) -> Wanted:
     return replace(wanted, conditions=(*said, *others))
 
 
-def _as_it_stands(known: Mapping[str, Any]) -> Condition:
-    """A condition that is written again because something else in the status is another: it is about what it was."""
-    return Condition(known["type"], known["status"], known["reason"], known["message"], known.get("observedGeneration"))
-
-
 class Worker:
     """Works the queue off. `run` as often as there are to be workers."""
 
@@ -374,7 +369,7 @@ class Worker:
         metadata, standing = object["metadata"], object.get("status") or {}
         generation = int(metadata.get("generation") or 0)
         known = standing.get("conditions") or ()
-        chosen = wanted.conditions or tuple(map(_as_it_stands, known))
+        chosen = wanted.conditions or conditions.standing(standing, *(one["type"] for one in known))
         allowed = status_fields(object["kind"])
         status: dict[str, Any] = {
             "observedGeneration": generation,

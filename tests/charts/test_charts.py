@@ -448,14 +448,14 @@ def test_the_operator_knows_the_labels_of_its_pods(api_server: ApiServer, name: 
 
 def test_settings_of_the_chart_reach_the_operator(api_server: ApiServer) -> None:
     given = {"resyncS": 1, "workers": 2, "leaseDurationS": 3, "backgroundRate": 4}
-    given |= {"watchInactivityS": 5, "watchDeadAfterS": 6, "clustersS": 7}
+    given |= {"watchInactivityS": 5, "watchDeadAfterS": 6, "clustersS": 7, "resyncRate": 8}
     objects = rendered(api_server, OPERATOR, "--set-json", f"settings={json.dumps(given)}")
     [deployment] = of_kind(objects, "Deployment")
     told = {one["name"]: one.get("value") for one in deployment["spec"]["template"]["spec"]["containers"][0]["env"]}
     fields = ["resync_s", "workers", "lease_duration_s", "background_rate", "watch_inactivity_s", "watch_dead_after_s"]
-    fields.append("clusters_s")
+    fields += ["clusters_s", "resync_rate"]
     assert set(fields) <= {field.name for field in dataclasses.fields(OperatorSettings)}
-    assert [told[f"STERNA_OPERATOR_{name.upper()}"] for name in fields] == list("1234567")
+    assert [told[f"STERNA_OPERATOR_{name.upper()}"] for name in fields] == list("12345678")
 
 
 def test_the_operator_is_told_which_etcds_it_may_speak_to(api_server: ApiServer) -> None:

@@ -105,7 +105,7 @@ def _clusters() -> list[Change]:
 
 
 def _snapshots() -> list[Change]:
-    """A snapshot is taken once: nothing of it can be changed, nor by a detour; an audit's schedule and place can."""
+    """A snapshot is taken once: what it is cannot be changed, nor by a detour; an audit's schedule and place can."""
     kind, said = "StoreSnapshot", "a StoreSnapshot is taken once, and cannot be changed: make another"
     rated = {**SNAPSHOT, "snapshots": {**UNSIGNED, "rate": "1M"}}
     return [
@@ -119,6 +119,12 @@ def _snapshots() -> list[Change]:
         Change(kind, (SNAPSHOT, rated), said),
         Change(kind, (rated, SNAPSHOT), said),
         Change(kind, (SNAPSHOT, {**SNAPSHOT, "image": "x"}), said),
+        Change(kind, (SNAPSHOT, {**SNAPSHOT, "imagePullPolicy": "Always"}), said),
+        Change(kind, (SNAPSHOT, {**SNAPSHOT, "connect": {"user": "x", "passwordSecret": {"name": "p"}}}), said),
+        Change(kind, (SNAPSHOT, {**SNAPSHOT, "pod": {"scratch": "1Gi"}}), said),
+        # But for its pause: nothing has been taken yet, or it has no effect.
+        Change(kind, ({**SNAPSHOT, "paused": {}}, {**SNAPSHOT, "paused": {"until": "2030-01-31T18:00:00Z"}}, SNAPSHOT)),
+        Change(kind, ({**SNAPSHOT, "paused": {}}, {**SNAPSHOT, "image": "x"}), said),
         Change("AuditJob", (AUDIT, {**AUDIT, "schedule": "@hourly", "suspend": True, "storage": {"volumeClaim": "b"}})),
     ]
 

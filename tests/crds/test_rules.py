@@ -7,6 +7,7 @@ from sterna_resources import ManifestError, from_object
 from sterna_resources.definitions import definitions
 from sterna_resources.kinds import KUBERNETES_KINDS
 from sterna_resources.rules import KEYWORD
+from sterna_resources.store_snapshot import StoreSnapshotSpec
 
 from tests.crds.cases import Case, Change, cases, ids
 from tests.crds.changes import changes
@@ -79,6 +80,12 @@ def rules() -> set[tuple[str, str]]:
     for kind, definition in definitions().items():
         collect(kind, definition)
     return found
+
+
+def test_nothing_of_a_snapshot_but_its_pause_is_left_out_of_the_rule() -> None:
+    [rule] = StoreSnapshotSpec.RULES
+    fields = {str(field.alias or name) for name, field in StoreSnapshotSpec.model_fields.items()} - {"paused"}
+    assert {name for name in fields if f"self.{name} == oldSelf.{name}" in rule.rule} == fields
 
 
 def test_the_tables_hold_every_rule() -> None:

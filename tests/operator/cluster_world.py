@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from sterna_etcd.records import BrokerRecord, BrokerStatus, Draining, DrainRecord
+from sterna_operator import conditions
 from sterna_operator.builders.blueprint import SECRETS_ANNOTATION, SETTINGS_ANNOTATION, OperatorPods
 from sterna_operator.kinds.cluster_rolling import Pod
 from sterna_operator.kinds.cluster_seen import Defaults, Desired, Observed
@@ -78,7 +79,9 @@ class World:
         for step in self.last.steps:
             self._do(step)
         if self.last.status is not None:
-            self.desired = replace(self.desired, status=dict(self.last.status.fields))
+            said, standing = self.last.status, self.desired.status.get("conditions") or ()
+            told = conditions.written(said.conditions, standing, self.desired.generation, self.observed.now_ms)
+            self.desired = replace(self.desired, status={**said.fields, "conditions": told})
         self._controllers()
         return self.last
 

@@ -18,7 +18,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from sterna_operator import main, running, worker
+from sterna_etcd import Event
+from sterna_operator import following, main, mirror, running, worker
 from sterna_operator.keys import Key
 from sterna_operator.kinds import registry
 from sterna_operator.plans import Plan
@@ -74,6 +75,21 @@ class OnlyEtcd:
         return []
 
 
+def _be_deaf(name: str) -> None:
+    """Has no watch tell of what happens to an object of this name: neither etcd's, nor the API server's of changes."""
+    take, tell = mirror.Mirror.take, following.Follower._tell
+
+    def take_others(self: mirror.Mirror, event: Event) -> mirror.Change | None:
+        return None if event.key.endswith(f"/{name}") else take(self, event)
+
+    def tell_others(self: following.Follower, event: str | None, object: Mapping[str, Any]) -> None:
+        if event != "MODIFIED" or object["metadata"]["name"] != name:
+            tell(self, event, object)
+
+    mirror.Mirror.take = take_others  # type: ignore[method-assign]
+    following.Follower._tell = tell_others  # type: ignore[method-assign]
+
+
 def launch(flags: Mapping[str, Any]) -> None:
     """Runs an operator, and ends the process with its status."""
     given = dict(flags)
@@ -83,6 +99,8 @@ def launch(flags: Mapping[str, Any]) -> None:
     writes = Writes(Path(given.pop("counts")), namespace, fatal and (fatal[0], fatal[1]), number)
     if (silence_s := given.pop("silence_s", None)) is not None:
         worker._SILENCE_S = silence_s
+    if (untold := given.pop("untold", None)) is not None:
+        _be_deaf(untold)
     if given.pop("only_etcd"):
         running.kinds = lambda: {**registry.kinds(), "MessagingCluster": OnlyEtcd()}  # type: ignore[attr-defined]
     made = running.assemble

@@ -22,7 +22,8 @@ START_TIMEOUT_S = 40.0
 class RunningOperator:
     """One operator process. `start` again after `kill` is a new process with the same settings.
 
-    Of the `flags` that are no settings, `silence_s` is how long an object that is new waits before its status says so.
+    Of the `flags` that are no settings, `silence_s` is how long an object that is new waits before its status says so,
+    and `untold` the name of an object of whose changes no watch tells.
 
     It is forked from a process that has everything loaded, which is quicker, and shares its memory. `is_forked` False:
     it is executed.

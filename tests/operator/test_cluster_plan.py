@@ -469,14 +469,6 @@ def test_no_broker_is_taken_away_beside_one_that_starts(
     assert (decided.restart.name if decided.restart else None) == restarted
 
 
-def test_a_paused_cluster_is_left_alone() -> None:
-    world = settled({"brokers": 1})
-    world.edit({"brokers": 3, "paused": {}})
-    plan = world.reconcile()
-    assert plan.steps == ()
-    assert world.condition("Stalled") == ("True", "Paused")
-
-
 def test_pods_are_restricted_and_get_no_token() -> None:
     world = settled({"brokers": 1})
     for name in ("orders-broker", "orders-etcd"):

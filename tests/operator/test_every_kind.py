@@ -184,9 +184,15 @@ async def test_a_pause_of_a_cluster_and_of_an_audit_job_leaves_their_children_un
     until, paused = _in(12)
     world.make_cluster(authentication={"enabled": False}, brokers=2, paused=paused)
     world.apply("AuditJob", "nightly", {**AUDIT, "schedule": "0 4 * * *", "paused": paused})
-    for kind, name in (("MessagingCluster", "mq"), ("AuditJob", "nightly")):
-        assert await world.reason(kind, name, "Paused") == f"paused until {paused['until']}"
-        assert world.condition(kind, name, "Stalled")["status"] == "True"
+    said = await world.reason("MessagingCluster", "mq", "Paused")
+    assert said == f"paused until {paused['until']}"
+    # It was not ready before; the AuditJob was, and what it was ready for stands.
+    assert world.condition("MessagingCluster", "mq", "Stalled")["status"] == "True"
+    said = await world.reason("AuditJob", "nightly", "Paused")
+    assert said == f"paused until {paused['until']}; generation 1 is applied"
+    ready = world.condition("AuditJob", "nightly")
+    assert (ready["status"], ready["observedGeneration"]) == ("True", 1)
+    assert world.condition("AuditJob", "nightly", "Stalled")["observedGeneration"] == 2
     if datetime.now(UTC) < until - timedelta(seconds=2):
         assert (brokers(), schedule()) == (1, "0 3 * * *")
     await eventually(lambda: brokers() == 2, timeout_s=60.0, what="the brokers that were asked for in the pause")

@@ -53,6 +53,35 @@ def _objects(world: World) -> dict[tuple[str, str], dict[str, Any]]:
     }
 
 
+async def test_an_image_that_is_named_no_more_goes_from_the_manifest_and_runs_on(
+    world: World, operator: MakeOperator
+) -> None:
+    """Server-side apply takes away what its manager says no more, of an object that is left empty, too."""
+    operator(only_etcd=False, broker_image="localhost/broker:0", etcd_image="localhost/etcd:0")
+    spec = {"insecure": True, "etcd": {"managed": {"image": "localhost/etcd:1"}}, "image": "localhost/broker:1"}
+    made = world.apply("MessagingCluster", "mq", spec)
+    assert made["spec"]["etcd"]["managed"]["image"] == "localhost/etcd:1"
+
+    def images() -> list[str]:
+        found = []
+        for name in ("mq-etcd", "mq-broker"):
+            answer = world.server.request("GET", path("apps/v1", "StatefulSet", world.namespace, name))
+            if answer.ok:
+                found.append(answer.body["spec"]["template"]["spec"]["containers"][0]["image"])
+        return found
+
+    await eventually(lambda: len(images()) == 2, timeout_s=30.0, what="etcd and brokers")
+    without = world.apply("MessagingCluster", "mq", {"insecure": True, "etcd": {"managed": {}}})
+    assert "image" not in {**without["spec"], **without["spec"]["etcd"]["managed"]}
+
+    def is_seen() -> bool:
+        status = (world.get("MessagingCluster", "mq") or {})["status"]
+        return bool(status["observedGeneration"] == without["metadata"]["generation"])
+
+    await eventually(is_seen, timeout_s=30.0, what="the manifest without images")
+    assert images() == ["localhost/etcd:1", "localhost/broker:1"]
+
+
 @pytest.mark.parametrize("tool", TOOLS)
 async def test_what_a_tool_has_applied_is_healthy_and_no_different_from_what_it_would_apply(
     world: World, operator: MakeOperator, tool: str

@@ -127,6 +127,27 @@ async def test_what_waits_for_a_reference_is_ready_within_2_s_of_its_arrival(
     assert "object put back" not in running.log
 
 
+async def test_what_waits_for_its_cluster_is_ready_within_2_s_of_its_arrival(
+    world: World, operator: MakeOperator
+) -> None:
+    """Its brokers are there already, as they are where somebody has deleted a cluster and applies it again."""
+    # The log is to tell of nothing that came of a lead that ran out.
+    running = operator(lease_duration_s=30.0)
+
+    async def cluster_comes(number: int) -> float:
+        cluster, queue = f"mq-{number}", f"orders-{number}"
+        world.queue(queue, clusterRef={"name": cluster})
+        await world.reason("Queue", queue, "ReferenceMissing")
+        async with BrokerDouble(world.etcd_urls, f"{world.namespace}.{cluster}"):
+            began = time.monotonic()
+            world.make_cluster(cluster)
+            await world.ready("Queue", queue)
+            return time.monotonic() - began
+
+    await within(2.0, cluster_comes)
+    assert "object put back" not in running.log
+
+
 async def test_a_key_deleted_or_changed_behind_the_operators_back_is_back_within_5_s(
     world: World, operator: MakeOperator
 ) -> None:

@@ -55,6 +55,17 @@ async def _change(world: World, name: str) -> float:
     return time.monotonic() - began
 
 
+async def _arrival(world: World, name: str) -> float:
+    """How long it takes until a User is ready whose Secret has come."""
+    secret = f"{name}-password"
+    world.apply("User", name, {"passwordSecret": {"name": secret}})
+    assert await world.reason("User", name, "ReferenceMissing") == f"waits for the Secret {world.namespace}/{secret}"
+    began = time.monotonic()
+    world.secret(secret, "two")
+    await world.ready("User", name)
+    return time.monotonic() - began
+
+
 async def test_a_changed_secret_is_taken_within_5_s_and_the_old_password_for_the_overlap(
     world: World, operator: MakeOperator
 ) -> None:
@@ -81,6 +92,7 @@ async def test_a_changed_secret_is_taken_within_5_s_and_the_old_password_for_the
         assert not _takes(after, "one")
         await eventually(lambda: "CredentialsChanged" in world.events("ann"))
         await within(5.0, lambda number: _change(world, f"bob-{number}"))
+        await within(2.0, lambda number: _arrival(world, f"eve-{number}"))
     assert "one" not in running.log.replace("done", "").replace("none", "").split()
     assert "object put back" not in running.log
 

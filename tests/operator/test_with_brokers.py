@@ -1,13 +1,17 @@
 """Operator and brokers together: nobody plays a part."""
 
+import asyncio
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sterna
+from sterna import errors
 from sterna_etcd import Claim
+from sterna_etcd.records import UserRecord
 
 from tests.operator.conftest import MakeOperator
 from tests.operator.worlds import World
@@ -16,7 +20,10 @@ from tests.waiting import eventually, within
 
 pytestmark = pytest.mark.slow_callbacks(30_000)
 
-MakeBroker = Callable[[str], RunningBroker]
+MakeBroker = Callable[..., RunningBroker]
+
+# Long enough for the brokers to have the new password before, on a busy machine, too.
+OVERLAP_S = 12
 
 
 @pytest.fixture
@@ -24,9 +31,9 @@ def broker(world: World, tmp_path: Path) -> Iterator[MakeBroker]:
     """Makes brokers of the world's cluster, started; they end with the test."""
     with ExitStack() as stack:
 
-        def make(name: str) -> RunningBroker:
+        def make(name: str, **flags: Any) -> RunningBroker:
             cluster = {"etcd": world.etcd_urls, "cluster": world.etcd_name}
-            made = RunningBroker(tmp_path / name, None, name=name, cluster=cluster)
+            made = RunningBroker(tmp_path / name, None, name=name, cluster=cluster, **flags)
             stack.callback(made.stop)
             return made.start()
 
@@ -151,3 +158,59 @@ async def test_what_a_broker_finds_wrong_is_shown(world: World, operator: MakeOp
     text = await world.reason("DurableSubscription", "audit", "Refused")
     assert "b-0" in text
     assert world.condition("DurableSubscription", "audit", "Stalled")["status"] == "True"
+
+
+async def _logs_in(broker: RunningBroker, user: str, password: str) -> bool:
+    """Whether a broker lets a user in; whatever else goes wrong is an error."""
+    try:
+        connection = await sterna.connect(
+            f"sterna://{broker.address}", user=user, password=password, connect_attempts=1
+        )
+    except errors.UnauthenticatedError:
+        return False
+    await connection.close()
+    return True
+
+
+async def _until_refused(broker: RunningBroker, user: str, password: str) -> tuple[int, float]:
+    """Logs in again and again: how often that went well, and when it was refused, in ms."""
+    count = 0
+    while await _logs_in(broker, user, password):
+        count += 1
+    return count, time.time() * 1000
+
+
+async def test_a_changed_secret_lets_the_new_password_in_within_5_s_and_no_login_fails_in_the_overlap(
+    world: World, operator: MakeOperator, broker: MakeBroker
+) -> None:
+    world.make_cluster()
+    brokers = [broker(name, users_from_cluster=True) for name in ("b-0", "b-1")]
+    operator()
+
+    async def is_changed(number: int) -> float:
+        user, secret = f"ann-{number}", f"password-{number}"
+        world.secret(secret, "old")
+        world.apply("User", user, {"passwordSecret": {"name": secret}, "overlapSeconds": OVERLAP_S})
+        await world.ready("User", user)
+        old = [asyncio.create_task(_until_refused(one, user, "old")) for one in brokers]
+        began = time.monotonic()
+        world.secret(secret, "new")
+        took = []
+        for one in brokers:
+            await eventually(lambda one=one: _logs_in(one, user, "new"), timeout_s=30.0, what=f"the new in at {one}")  # type: ignore[misc]
+            took.append(time.monotonic() - began)
+        found = (await world.client.get(world.layout.user(user))).found
+        assert found is not None
+        ends = [one.not_after_ms for one in UserRecord.decode(found.key, found.value).credentials]
+        assert ends[0] is None
+        assert ends[1] is not None
+        while not all(one.done() for one in old):
+            assert all(await asyncio.gather(*(_logs_in(one, user, "new") for one in brokers)))
+        for count, refused_ms in await asyncio.gather(*old):
+            # The first login that failed did so after the end of what was promised.
+            assert refused_ms >= ends[1]
+            assert count >= OVERLAP_S
+        assert not any(await asyncio.gather(*(_logs_in(one, user, "old") for one in brokers)))
+        return max(took)
+
+    await within(5.0, is_changed)

@@ -82,8 +82,10 @@ def plan(desired: Desired, observed: Observed) -> Plan:
     spec = desired.resource.spec
     pause = pause_of(spec.paused, observed.now_ms)
     if pause is not None:
-        # Whether what stands is Ready, and what its runs have found, is as it was.
-        return pause.plan(Wanted(_paused(desired, pause.text), audit_status.kept(desired.status)))
+        # What its runs have found is still so.
+        ready = pause.said(desired.status, desired.generation)
+        found = conditions.standing(desired.status, audit_status.CLEAN, audit_status.STALE)
+        return pause.plan(Wanted((*ready, *found), audit_status.kept(desired.status)))
     history = audit_status.History(
         all_runs={**{one.run: one for one in observed.ended}, **observed.results},
         now_ms=observed.now_ms,
@@ -258,17 +260,6 @@ def _ready(desired: Desired, facts: audit_status.Facts, hold: Hold | None) -> tu
     if hold.is_stalled:
         return conditions.stalled(hold.reason, hold.text)
     return conditions.reconciling(hold.reason, hold.text, is_ready=hold.reason == "Held")
-
-
-def _paused(desired: Desired, text: str) -> tuple[conditions.Condition, ...]:
-    """What the runs have found is still so; whether what stands is what is asked for nobody looks at."""
-    standing = (conditions.find(desired.status, name) for name in (audit_status.CLEAN, audit_status.STALE))
-    said = [
-        conditions.Condition(one["type"], one["status"], one["reason"], one["message"], one.get("observedGeneration"))
-        for one in standing
-        if one
-    ]
-    return (*conditions.stalled("Paused", text), *said)
 
 
 def _announcements(desired: Desired, steps: Iterable[Step], hold: Hold | None) -> list[Announcement]:

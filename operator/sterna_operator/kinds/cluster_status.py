@@ -1,16 +1,18 @@
 """What the status of a MessagingCluster says."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from sterna_operator import conditions
 from sterna_operator.builders.blueprint import Blueprint
 from sterna_operator.conditions import Condition
-from sterna_operator.kinds.cluster_certificate import Judged
+from sterna_operator.kinds.cluster_certificate import CERTIFICATE_VALID, Judged
 from sterna_operator.kinds.cluster_rolling import Pod, Rolling
 from sterna_operator.kinds.cluster_scaling import Members, Scaling
+from sterna_operator.kinds.cluster_seen import Desired
 from sterna_operator.kinds.cluster_taken import Late
+from sterna_operator.kinds.holds import Pause
 from sterna_operator.plans import Wanted
 from sterna_operator.words import counted
 
@@ -65,6 +67,26 @@ class Facts:
 def kept(status: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of a status that stand while nothing new is known."""
     return {name: status[name] for name in _KEPT if name in status}
+
+
+def paused(
+    pause: Pause, desired: Desired, replicas: int | None, pods: Collection[Pod], serving: Collection[str]
+) -> Wanted:
+    """The status of a cluster that is paused: what was said, but for who serves, which goes on without the operator.
+
+    `replicas`: how many brokers Kubernetes is to run; None: none were made.
+    """
+    note = f"{len(serving)} of {replicas or 0} brokers serve"
+    is_well = replicas is not None and len(serving) >= replicas
+    said = pause.said(desired.status, desired.generation, is_well=is_well, note=note)
+    # As it was judged by the Secrets of before: those that the manifest names now may be others.
+    said += conditions.standing(desired.status, CERTIFICATE_VALID)
+    fields = kept(desired.status)
+    if "readyBrokers" in fields:
+        brokers = [{**one, "ready": one["name"] in serving} for one in fields.get("brokers") or ()]
+        there = len([pod for pod in pods if not pod.is_going])
+        fields |= {"replicas": there, "readyBrokers": len(serving), "brokers": brokers}
+    return Wanted(said, fields)
 
 
 def wanted(facts: Facts) -> tuple[Wanted, bool]:

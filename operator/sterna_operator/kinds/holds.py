@@ -1,7 +1,8 @@
 """What holds up an object of any kind: it is not what it should be, too new in part, or somebody has paused it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from sterna_resources.problems import ManifestError
 from sterna_resources.topology import Paused
@@ -18,6 +19,25 @@ class Pause:
 
     text: str
     again_s: float | None
+
+    def said(
+        self, status: Mapping[str, Any], generation: int, *, is_well: bool = True, note: str = ""
+    ) -> tuple[conditions.Condition, ...]:
+        """What is said while it lasts: a pause is no failure, and what was ready for some generation stays so.
+
+        Nobody has applied what was asked for since: the pause itself is a change of the spec, and there may be others.
+        `is_well`: whether what was applied still stands, where that is looked at; `note` says more of it.
+        """
+        ready = conditions.find(status, conditions.READY)
+        applied = int(ready.get("observedGeneration", generation))
+        # One that was applied and is not well at the moment says so of the generation that it is about.
+        was_applied = ready.get("status") == "True" or (ready.get("reason") == "Paused" and applied < generation)
+        if not was_applied:
+            return conditions.stalled("Paused", self.text)
+        text = self.text if applied == generation else f"{self.text}; generation {applied} is applied"
+        text = f"{text}; {note}" if note else text
+        said = conditions.ready("Paused", text) if is_well else conditions.stalled("Paused", text)
+        return tuple(replace(one, generation=applied) if one.type == conditions.READY else one for one in said)
 
     def plan(self, status: Wanted) -> Plan:
         """The answer while it lasts."""

@@ -460,7 +460,8 @@ def _paused(desired: Desired, observed: Observed) -> Plan | None:
     pause = pause_of(desired.cluster.spec.paused, observed.now_ms)
     if pause is None:
         return None
-    return pause.plan(Wanted(conditions.stalled("Paused", pause.text), cluster_status.kept(desired.status)))
+    standing = _standing_replicas(desired, observed)
+    return pause.plan(cluster_status.paused(pause, desired, standing, observed.pods, _serving(observed)))
 
 
 def _claimed(desired: Desired, observed: Observed) -> Plan | None:

@@ -17,6 +17,7 @@ from sterna_operator.builders.audits import AuditBlueprint
 from sterna_operator.keys import Key
 from sterna_operator.kinds import cluster_interlock
 from sterna_operator.kinds.audit_runs import Ended, Running
+from sterna_operator.kinds.holds import pause_of
 from sterna_operator.kinds.topology import ClusterSeen
 from sterna_operator.kinds.upkeep import has_lost_its_owner, is_owned_by, put_job_right, put_right
 from sterna_operator.plans import Announcement, ApplyObject, Plan, RepairObject, Step, Wanted
@@ -71,6 +72,10 @@ def plan(desired: Desired, observed: Observed) -> Plan:
         reason = Reason.SnapshotTaken if said[0].status == "True" else Reason.SnapshotFailed
         status = Wanted(said, {"claim": desired.resource.claim, "taken": taken})
         return Plan(status=status, announcements=(Announcement(reason, said[0].message),))
+    pause = pause_of(desired.resource.spec.paused, observed.now_ms)
+    if observed.run is None and pause is not None:
+        # One that has begun goes on: brokers hold what it exports, and nobody would tell what has become of it.
+        return pause.plan(Wanted(pause.said(desired.status, desired.generation), {"claim": desired.resource.claim}))
     if observed.run is None and (waiting := _waiting(observed)) is not None:
         return waiting
     if observed.run is None and (foreign := _foreign(desired, observed)) is not None:

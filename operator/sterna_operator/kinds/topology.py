@@ -149,24 +149,11 @@ def standing_back(desired: Desired, observed: Observed) -> Plan | None:
 
 
 def _pause(desired: Desired, observed: Observed) -> Plan | None:
-    """The plan of an object that is paused; None: it is not, or no more.
-
-    A pause is no failure: what brokers have as it is asked for is ready, and stays so.
-    """
+    """The plan of an object that is paused; None: it is not, or no more."""
     pause = pause_of(desired.resource.spec.paused, observed.now_ms)
     if pause is None:
         return None
-    ready = conditions.find(desired.status, conditions.READY)
-    if ready.get("status") != "True":
-        return pause.plan(Wanted(conditions.stalled("Paused", pause.text), kept_fields(desired)))
-    # Nobody has applied what was asked for since: the pause itself is a change of the spec, and there may be others.
-    applied = int(ready.get("observedGeneration", desired.generation))
-    text = pause.text if applied == desired.generation else f"{pause.text}; generation {applied} is applied"
-    status = tuple(
-        replace(one, generation=applied) if one.type == conditions.READY else one
-        for one in conditions.ready("Paused", text)
-    )
-    return pause.plan(Wanted(status, kept_fields(desired)))
+    return pause.plan(Wanted(pause.said(desired.status, desired.generation), kept_fields(desired)))
 
 
 def kept_fields(desired: Desired) -> dict[str, Any]:
