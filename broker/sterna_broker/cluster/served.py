@@ -136,8 +136,8 @@ class Served:
             self.stray.pop(key, None)
             if key in self._away and home is not None and row is not None:
                 self._back[key] = None
-                if key.kind == "queue" and self._away[key][1] != self._homes.name:
-                    # Where it was says that it lives here. A topic's subscribers may still be there, and are to follow.
+                if self._away[key][1] != self._homes.name:
+                    # Where it was says that it lives here: who is led back and forth gives up before long.
                     self._engine.serve_elsewhere(key, too_early(f"The {key.kind} '{key.name}'", key.name))
                 self._away[key] = (int(row["id"]), self._homes.name, ())
             elif self._away.pop(key, None) is not None:
