@@ -231,7 +231,8 @@ class Drain:
                 self._close_rest(mine, held)
                 self._stays |= {key: f"{key.kind} '{key.name}' waits for what is to live with it" for key in mine}
                 continue
-            await self._move(mine, held, "" if together == name else together, force=force)
+            others = {one: home for one in group if (home := view.home(one.kind, one.name)) != name}
+            await self._move(mine, held, "" if together == name else together, others, force=force)
         if not is_following:
             await self._send_after()
 
@@ -333,8 +334,19 @@ class Drain:
         now, before = _Held.of(row), held.get(key, _Held())
         return now.messages > 0 or now.subscriptions > before.subscriptions
 
-    async def _move(self, keys: list[HomeKey], held: dict[HomeKey, _Held], together: str, *, force: bool) -> None:
+    async def _move(
+        self,
+        keys: list[HomeKey],
+        held: dict[HomeKey, _Held],
+        together: str,
+        others: dict[HomeKey, str | None],
+        *,
+        force: bool,
+    ) -> None:
         """Gives keys of one group a new home, in this order; `together`: where others of the group live already.
+
+        `others`: where the rest of the group was when this was chosen. Once it is elsewhere, or has a home, it is
+        chosen anew.
 
         Patterns are the first: from then on what hangs on them holds at the new home before a topic can be opened
         there. What matches takes nothing from before that: nobody would come for it here any more. If one of the group
@@ -354,6 +366,9 @@ class Drain:
             told = self._desk.moved(f"the {key.kind} '{key.name}'", key.name, target)
 
             def leave(key: HomeKey = key, told: RefusedError = told) -> bool:
+                if any(view.home(one.kind, one.name) != home for one, home in others.items()):
+                    self._stays[key] = f"{key.kind} '{key.name}' waits for what has just moved"
+                    return False
                 if key.kind == "pattern":
                     self._stays[key] = "" if force else self._keeps(key, keys)
                     return not self._stays[key]
