@@ -39,6 +39,7 @@ from sterna_resources.bridge import Bridge
 
 from sterna_broker.cluster.desk import ClusterDesk
 from sterna_broker.cluster.homes import GOING, Homes
+from sterna_broker.cluster.left_behind import LeftBehind
 from sterna_broker.cluster.placement import Groups, bound_to, least_loaded, loads
 from sterna_broker.cluster.upkeep import EngineView, messages_of
 from sterna_broker.configuration.objects import ObjectSet
@@ -80,8 +81,11 @@ class _Held:
 class Drain:
     """One step at a time; `left` says what is still here."""
 
-    def __init__(self, homes: Homes, desk: ClusterDesk, engine: EngineView) -> None:
+    def __init__(
+        self, homes: Homes, desk: ClusterDesk, engine: EngineView, left_behind: LeftBehind | None = None
+    ) -> None:
         self._homes = homes
+        self._left_behind = left_behind or LeftBehind()
         self._desk = desk
         self._engine = engine
         self._closed: dict[HomeKey, tuple[int, RefusedError]] = {}
@@ -164,8 +168,16 @@ class Drain:
             self._note_torn(await asyncio.to_thread(_led_away, topics, patterns, name))
 
     def look_at_once(self) -> None:
-        """The same, before anybody can come in between: at a start, when nobody is connected."""
+        """The same, before anybody can come in between: at a start, when nobody is connected.
+
+        What may have been left behind is closed, too, until it is known to be together: not by what this broker knew
+        when etcd was there, but by etcd.
+        """
         self._note_torn(self._homes.view.homes_on(self._homes.name))
+        left = sorted(self._left_behind.names, key=_by_name)
+        self._behind |= set(left)
+        self._hold_back(key for key in left if key.kind != "pattern")
+        self._close_rest(left, {})
 
     def _note_torn(self, found: list[HomeKey]) -> None:
         """Those of these that are: others may have had a turn since they were found."""
@@ -196,8 +208,7 @@ class Drain:
         self._behind = {key for key in self._behind if self._is_here(key)}
         for key in keys:
             await asyncio.sleep(0)  # Looking for what belongs together takes a while; what follows is looked at anew.
-            standing = view.drains.get(name)
-            if (standing.record if standing is not None else None) != record:
+            if self._order() != record:
                 break  # Somebody has thought better of it, or wants it otherwise.
             if key in seen or not self._is_here(key):
                 continue
@@ -224,6 +235,11 @@ class Drain:
                     self._hold_back(one for one in mine if one in sources)
                     self.shut()
                     continue
+            if len(group) > 1 and not await self._left_behind.note(mine) and not force:
+                self._stays |= {key: f"{key.kind} '{key.name}' waits for room in the data folder" for key in mine}
+                continue
+            if self._order() != record:
+                break
             mine.sort(key=lambda one: (one.kind != "pattern", one in sources))
             together = self._gathers_at(group)
             if together == name and not force:
@@ -233,8 +249,13 @@ class Drain:
                 continue
             others = {one: home for one in group if (home := view.home(one.kind, one.name)) != name}
             await self._move(mine, held, "" if together == name else together, others, force=force)
+        await self._left_behind.forget_all_but(self._behind)
         if not is_following:
             await self._send_after()
+
+    def _order(self) -> DrainRecord | None:
+        standing = self._homes.view.drains.get(self._homes.name)
+        return standing.record if standing is not None else None
 
     def _gathers_at(self, group: set[HomeKey]) -> str:
         """Where a group comes together that is on several brokers; empty: all of it is here.

@@ -24,6 +24,7 @@ from sterna_broker.cluster.desk import ClusterDesk
 from sterna_broker.cluster.draining import Drain
 from sterna_broker.cluster.examined import Examined, Examiner, Refusal
 from sterna_broker.cluster.homes import Homes
+from sterna_broker.cluster.left_behind import LeftBehind
 from sterna_broker.cluster.link import StoreLink
 from sterna_broker.cluster.naming import Naming
 from sterna_broker.cluster.options import ClusterOptions
@@ -102,6 +103,7 @@ class Member:
         self._certificate = ""
         self._configuration: EngineConfiguration | None = None
         self._engine: EngineView | None = None
+        self._left_behind = LeftBehind(data)
         self._drain: Drain | None = None
         self._refused_users: dict[str, str] = {}
         self._refused_by_engine: dict[tuple[str, str], dict[str, str]] = {}
@@ -130,6 +132,7 @@ class Member:
             NameTakenError: another broker has this name.
         """
         await self._advertising.start()
+        await self._left_behind.load()
         await self.link.start()
         await self._naming.wait_free(self.link.view)
         # The link may have taken over a kept view.
@@ -142,7 +145,7 @@ class Member:
         """Before anybody can connect: what the engine has of names that live elsewhere is served to nobody."""
         self._engine = EngineView(pump, configuration.discard)
         self._served = Served(self.homes, self.desk, self._engine)
-        self._drain = Drain(self.homes, self.desk, self._engine)
+        self._drain = Drain(self.homes, self.desk, self._engine, self._left_behind)
         self.homes.on_leaving = self._note_leaving
         self._served.compare()
         self._drain.look_at_once()
