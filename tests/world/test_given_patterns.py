@@ -1,4 +1,4 @@
-"""A pattern that is given away by hand: what matches it follows, and what its subscriptions hold stays and is told of."""
+"""A pattern that is given away by hand: what matches it follows, and what its subscriptions hold is told of."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What has stayed of a bridge when its broker died follows the rest, though nobody wants that broker emptied by then."""
+"""What has stayed of a bridge when its broker died follows the rest, also when the order is gone by then."""
 
 from __future__ import annotations
 
