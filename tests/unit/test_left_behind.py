@@ -22,6 +22,7 @@ async def test_names_are_found_again_until_they_are_forgotten(tmp_path: Path) ->
     assert await _loaded(tmp_path) == frozenset()
     noted = LeftBehind(tmp_path)
     assert await noted.note([_ONE])
+    assert await noted.note([_ONE, _OTHER])
     assert await noted.note([_OTHER])
     assert await _loaded(tmp_path) == {_ONE, _OTHER}
     await noted.forget_all_but([_OTHER, HomeKey("queue", "never noted")])

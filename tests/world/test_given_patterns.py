@@ -174,3 +174,19 @@ async def test_no_subscription_to_a_pattern_goes_while_a_topic_that_it_matches_t
     await cluster.until(lambda: sending and sending[0].done())
     assert await read(stage, cluster) == ["between"]
     await connection.close()
+
+
+@staged
+async def test_a_topic_that_a_client_has_subscribed_to_durably_says_what_it_waits_for(stage: Stage) -> None:
+    cluster = await grouped(stage)
+    reader = await stage.connect(cluster.brokers["b1"], client_id="mine")
+    consumer = await reader.consumer(_TOPIC, durable="mine")
+    await cluster.give("pattern", "app.*", "b0")
+    member = cluster.member("b1")
+    await cluster.until(lambda: any("topic 'app.x' takes no messages" in text for text in member.warnings))
+    await cluster.until(lambda: any("has 1 durable subscription that clients made" in text for text in member.warnings))
+    await consumer.close()
+    await reader.unsubscribe("mine")
+    await cluster.until_home("topic", "app.x", "b0")
+    await cluster.until(lambda: not member.warnings)
+    await reader.close()

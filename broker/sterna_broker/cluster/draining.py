@@ -49,6 +49,7 @@ _log = structlog.get_logger(part="drain")
 
 # So many names are told of before others have a turn.
 _PAUSE_EVERY = 250
+_NAMED_MAX = 5
 
 CLOSED = RefusedError(
     "UNAVAILABLE",
@@ -81,6 +82,16 @@ class Drain:
     def has_closed(self) -> bool:
         """Whether anything takes no messages because of this."""
         return bool(self._closed or self._shut or self._behind)
+
+    @property
+    def warnings(self) -> list[str]:
+        """Of the first few that wait to follow others, why they do."""
+        behind = sorted((key for key in self._behind if self._is_here(key)), key=_by_name)
+        what = "takes no messages until it has followed to another broker what belongs to it"
+        return [
+            f"{key.kind} '{key.name}' {what}" + (f": {why}" if (why := self._stays.get(key)) else "")
+            for key in behind[:_NAMED_MAX]
+        ]
 
     def hold_again(self, objects: ObjectSet) -> None:
         """Bridges hold again, but for those whose sources are about to follow others."""
@@ -174,6 +185,7 @@ class Drain:
 
     async def follow(self, objects: ObjectSet) -> None:
         """The order has been taken back: only what others of its group have left behind goes, too."""
+        self._stays = {}
         await self._empty(sorted(self._behind, key=_by_name), objects, None, is_following=True)
 
     def _is_here(self, key: HomeKey) -> bool:
@@ -222,7 +234,7 @@ class Drain:
                     self._hold_back(one for one in mine if one in sources)
                     self.shut()
                     continue
-            if len(group) > 1 and not await self._left_behind.note(mine) and not force:
+            if len(group) > 1 and not await self._left_behind.note(self._behind.union(mine)) and not force:
                 self._stays |= {key: f"{key.kind} '{key.name}' waits for room in the data folder" for key in mine}
                 continue
             if self._order() != record:

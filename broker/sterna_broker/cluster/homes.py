@@ -34,6 +34,7 @@ from sterna_etcd import (
 )
 from sterna_etcd.records import HomeRecord, RecordError
 
+from sterna_broker.cluster.leaving import ElsewhereError, Leaving
 from sterna_broker.cluster.placement import Wishes, bound_to, least_loaded, loads, unknown_broker
 from sterna_broker.cluster.view import View, stored_of
 from sterna_broker.configuration.patterns import matches
@@ -48,6 +49,8 @@ _PARALLEL = 16
 # So many are claimed in one transaction, as long as so many others are where they were: etcd takes 128 operations.
 _TOGETHER_MAX = 60
 _PARTNERS_MAX = 60
+# One that is given away, with no other: as long as so many are.
+_LEFT_PARTNERS_MAX = 120
 
 # Somebody else's change came in between: so often a claim looks again.
 _TRIES = 20
@@ -69,33 +72,6 @@ GOING = RefusedError(
     # Waiting does not help: who is told that something may be tried again waits for it.
     retryable=False,
 )
-
-
-class ElsewhereError(Exception):
-    """A home cannot be changed, since what is tied to it is not where it was known to be."""
-
-
-class Leaving:
-    """A name that is being given up: it is closed here, and nobody's until etcd has said whose it is."""
-
-    def __init__(self, broker: str, revision: int, partners: list[Condition], *, is_bound: bool) -> None:
-        self.broker = broker
-        """Whose it is to be; empty: nobody's."""
-
-        self.revision = revision
-        """Its epoch here: under another one it is decided, whatever becomes of what is asked."""
-
-        self.partners = partners
-        """That what bridges tie to it is where it was when it was said where this goes."""
-
-        self.is_bound = is_bound
-        """It follows others, and is not to be open here again."""
-
-        self.told = asyncio.Event()
-        """Set once it has ended, or is in doubt."""
-
-        self.doubt: EtcdError | None = None
-        """Why nobody knows whether etcd has taken it from us."""
 
 
 class Homes:
@@ -266,7 +242,7 @@ class Homes:
         if stored is None or stored.record.broker != self.name or self.is_leaving(key):
             return
         if leave():
-            partners = self._partners({key: broker}) if broker else []
+            partners = self._partners({key: broker}, _LEFT_PARTNERS_MAX) if broker else []
             leaving = self._leaving[key] = Leaving(broker, stored.revision, partners, is_bound=is_bound)
             record = HomeRecord(broker=broker, static=stored.record.static) if broker else None
             # By itself: whoever waits here may be cancelled, and then it is not open here again all the same.
@@ -424,10 +400,10 @@ class Homes:
             await self._catch_up(revision)
         return False
 
-    def _partners(self, homes: dict[HomeKey, str]) -> list[Condition]:
+    def _partners(self, homes: dict[HomeKey, str], most: int = _PARTNERS_MAX) -> list[Condition]:
         """That those whom bridges tie to these are where we know them to be, or still nowhere."""
         conditions = []
-        for key in self.wishes.group(next(iter(homes)))[:_PARTNERS_MAX]:
+        for key in self.wishes.group(next(iter(homes)))[:most]:
             if key not in homes:
                 stored = self.view.homes.get(key)
                 path = self.view.layout.home(key.kind, key.name)

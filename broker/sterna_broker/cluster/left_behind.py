@@ -41,8 +41,8 @@ class LeftBehind:
             self.names = await asyncio.to_thread(_read, self._path)
 
     async def note(self, names: Collection[HomeKey]) -> bool:
-        """Has these in the file, beside what it has; whether they are there, durably."""
-        return self.names.issuperset(names) or await self._write(self.names.union(names))
+        """Has all of these in the file, and nothing that was there before; whether they are there, durably."""
+        return self.names.issuperset(names) or await self._write(frozenset(names))
 
     async def forget_all_but(self, names: Collection[HomeKey]) -> None:
         """Takes the others out. Where that fails they are looked at once more after a start."""

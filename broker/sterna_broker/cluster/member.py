@@ -205,7 +205,8 @@ class Member:
         served = self._served.warnings if self._served is not None else []
         objects = self.local_objects
         dead_letters = locality.dead_letter_warnings(self.link.view, objects, self.name)
-        return [*self.link.faults, *served, *objects.bridge_warnings, *dead_letters, *self.kept_warnings()]
+        waiting = self._drain.warnings if self._drain is not None else []
+        return [*self.link.faults, *served, *waiting, *objects.bridge_warnings, *dead_letters, *self.kept_warnings()]
 
     def shows(self, certificate: str) -> None:
         """The digest of the certificate that clients are shown from now on."""
