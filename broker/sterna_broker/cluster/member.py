@@ -349,9 +349,13 @@ class Member:
         parted = frozenset((claim.kind, claim.name) for claim in self._drain.parted)
         objects = ObjectSet(self.objects.entries, parted)
         self._is_back = False
-        local = await asyncio.to_thread(locality.local, view, objects, self.name, self.homes.leaving)
-        led_away = await asyncio.to_thread(placement.led_away, view, self.name)
-        rows = await self._configuration.hand_over(local, lambda: self._compare(led_away))
+        leaving = self.homes.leaving
+
+        def local() -> tuple[ObjectSet, list[HomeKey]]:
+            return locality.local(view, objects, self.name, leaving), placement.led_away(view, self.name)
+
+        here, led_away = await asyncio.to_thread(local)
+        rows = await self._configuration.hand_over(here, lambda: self._compare(led_away))
         # In the same step of the loop: a source that the configuration has just made takes nothing either.
         self._drain.shut()
         self._served.serve_again(back)
