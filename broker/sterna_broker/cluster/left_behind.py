@@ -31,14 +31,14 @@ class LeftBehind:
         self.names: frozenset[HomeKey] = frozenset()
         self._path = folder / FILE if folder is not None else None
 
-    async def load(self) -> None:
-        """What was left when the last process ended.
+    def load(self) -> None:
+        """What was left when the last process ended: a few names, read at once, before anybody is connected.
 
         Raises:
             KeptError: it cannot be read.
         """
         if self._path is not None:
-            self.names = await asyncio.to_thread(_read, self._path)
+            self.names = _read(self._path)
 
     async def note(self, names: Collection[HomeKey]) -> bool:
         """Has all of these in the file, and nothing that was there before; whether they are there, durably."""

@@ -132,7 +132,6 @@ class Member:
             NameTakenError: another broker has this name.
         """
         await self._advertising.start()
-        await self._left_behind.load()
         await self.link.start()
         await self._naming.wait_free(self.link.view)
         # The link may have taken over a kept view.
@@ -142,7 +141,12 @@ class Member:
         self._tell_users()
 
     def attach(self, pump: Pump, configuration: EngineConfiguration) -> None:
-        """Before anybody can connect: what the engine has of names that live elsewhere is served to nobody."""
+        """Before anybody can connect: what the engine has of names that live elsewhere is served to nobody.
+
+        Raises:
+            KeptError: what was kept of names that are left behind cannot be used.
+        """
+        self._left_behind.load()
         self._engine = EngineView(pump, configuration.discard)
         self._served = Served(self.homes, self.desk, self._engine)
         self._drain = Drain(self.homes, self.desk, self._engine, self._left_behind)
