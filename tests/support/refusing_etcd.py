@@ -1,5 +1,6 @@
-"""An etcd that has no room for changes to one key, until it has; and of which one can hear what it is asked."""
+"""Etcds that have no room for changes to one key, until they have; that say what they are asked; that do not answer."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -49,6 +50,25 @@ class AttentiveEtcd:
             before, self._before = self._before, None
             await before()
         return await self._etcd.transact(conditions, operations, *others)
+
+    async def get(self, *arguments: Any) -> Any:
+        """Answers."""
+        return await self._etcd.get(*arguments)
+
+
+class SilentEtcd:
+    """Stands before an etcd; changes a key, and never says so."""
+
+    def __init__(self, etcd: Any, path: str) -> None:
+        self._etcd = etcd
+        self._path = path
+
+    async def transact(self, conditions: Any, operations: Any, *others: Any) -> Any:
+        """Does it."""
+        done = await self._etcd.transact(conditions, operations, *others)
+        if any(one.key == self._path for one in operations):
+            await asyncio.Event().wait()
+        return done
 
     async def get(self, *arguments: Any) -> Any:
         """Answers."""

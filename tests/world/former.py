@@ -18,6 +18,7 @@ from sterna._parts import part_of
 from sterna.messages import Message, made_of
 from sterna_broker.cluster import homes
 from sterna_broker.cluster.desk import ClusterDesk
+from sterna_broker.cluster.leaving import ElsewhereError, Leaving
 from sterna_broker.contract import messaging
 from sterna_broker.server.connect import Call
 from sterna_broker.server.internal_stream import InternalStream, Pieces
@@ -189,12 +190,12 @@ async def gives_up(self: homes.Homes, key: HomeKey, broker: str, leave: Callable
     stored = self.view.homes.get(key)
     if stored is None or stored.record.broker != self.name or self.is_leaving(key):
         return
-    self._leaving[key] = homes.Leaving(broker, stored.revision, is_bound=is_bound)
+    leaving = self._leaving[key] = Leaving(broker, stored.revision, [], is_bound=is_bound)
     try:
         if leave():
             record = HomeRecord(broker=broker, static=stored.record.static) if broker else None
-            await self._change(key, record, stored.revision)
-    except EtcdError:
+            await self._change(key, record, leaving)
+    except (EtcdError, ElsewhereError):
         pass
     finally:
         self._leaving.pop(key).told.set()

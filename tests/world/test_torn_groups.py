@@ -85,10 +85,10 @@ def test_a_topic_that_was_torn_while_its_broker_was_away_takes_nothing_there(del
     shown()
 
 
-async def half_gone(stage: Stage, at: str, to: str) -> tuple[Cluster, RefusingEtcd]:
+async def half_gone(stage: Stage, at: str, to: str, *, refuses: bool = True) -> tuple[Cluster, RefusingEtcd]:
     """A bridge's ends on a broker that is being emptied, the target on its way to another that cannot pass it on yet.
 
-    What is returned says of either etcd when it has room.
+    What is returned says of either etcd when it has room. `refuses`: that this one says so; else it does not answer.
     """
     cluster = await stage.cluster("b0", "b1", "b2")
     await cluster.allow_all()
@@ -100,7 +100,7 @@ async def half_gone(stage: Stage, at: str, to: str) -> tuple[Cluster, RefusingEt
     await cluster.until(lambda: set(held(cluster, at)) == {"source", "target"})
     await asyncio.sleep(2)
     first = instead(cluster, _TARGET, refuses=False, broker=at)
-    then = instead(cluster, _TARGET, refuses=True, broker=to)
+    then = instead(cluster, _TARGET, refuses=refuses, broker=to)
     await cluster.drain(at)
     await cluster.until(lambda: cluster.member(at).homes.has_doubts)
     await cluster.drain(to)

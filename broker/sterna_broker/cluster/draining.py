@@ -28,8 +28,6 @@ Where the whole cluster is to go when it is empty, nothing moves: all that lives
 
 import asyncio
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any
 
 import structlog
 from sterna_etcd import Claim, HomeKey
@@ -38,17 +36,20 @@ from sterna_resources import names
 from sterna_resources.bridge import Bridge
 
 from sterna_broker.cluster.desk import ClusterDesk
+from sterna_broker.cluster.holding import Held, held_of
 from sterna_broker.cluster.homes import GOING, Homes
-from sterna_broker.cluster.placement import Groups, bound_to, least_loaded, loads
+from sterna_broker.cluster.left_behind import LeftBehind
+from sterna_broker.cluster.placement import Groups, bound_to, least_loaded, led_away, loads
 from sterna_broker.cluster.upkeep import EngineView, messages_of
 from sterna_broker.configuration.objects import ObjectSet
-from sterna_broker.configuration.patterns import PatternIndex, matches, overlap
+from sterna_broker.configuration.patterns import matches, overlap
 from sterna_broker.refusals import RefusedError
 
 _log = structlog.get_logger(part="drain")
 
 # So many names are told of before others have a turn.
 _PAUSE_EVERY = 250
+_NAMED_MAX = 5
 
 CLOSED = RefusedError(
     "UNAVAILABLE",
@@ -59,29 +60,14 @@ CLOSED = RefusedError(
 )
 
 
-@dataclass
-class _Held:
-    """What a name holds: messages, subscriptions, and of these durable ones of clients.
-
-    `number` is the engine's, and never used again; without one there is no destination, only what is subscribed to.
-    """
-
-    number: int = 0
-    messages: int = 0
-    subscriptions: int = 0
-    durables: int = 0
-
-    @classmethod
-    def of(cls, row: dict[str, Any]) -> "_Held":
-        """What a row of a destination says; of durable subscriptions it does not tell the owners."""
-        return cls(int(row["id"]), messages_of(row), int(row["statistics"].get("subscriptions", 0)))
-
-
 class Drain:
     """One step at a time; `left` says what is still here."""
 
-    def __init__(self, homes: Homes, desk: ClusterDesk, engine: EngineView) -> None:
+    def __init__(
+        self, homes: Homes, desk: ClusterDesk, engine: EngineView, left_behind: LeftBehind | None = None
+    ) -> None:
         self._homes = homes
+        self._left_behind = left_behind or LeftBehind()
         self._desk = desk
         self._engine = engine
         self._closed: dict[HomeKey, tuple[int, RefusedError]] = {}
@@ -96,6 +82,16 @@ class Drain:
     def has_closed(self) -> bool:
         """Whether anything takes no messages because of this."""
         return bool(self._closed or self._shut or self._behind)
+
+    @property
+    def warnings(self) -> list[str]:
+        """Of the first few that wait to follow others, why they do."""
+        behind = sorted((key for key in self._behind if self._is_here(key)), key=_by_name)
+        what = "takes no messages until it has followed to another broker what belongs to it"
+        return [
+            f"{key.kind} '{key.name}' {what}" + (f": {why}" if (why := self._stays.get(key)) else "")
+            for key in behind[:_NAMED_MAX]
+        ]
 
     def hold_again(self, objects: ObjectSet) -> None:
         """Bridges hold again, but for those whose sources are about to follow others."""
@@ -121,14 +117,14 @@ class Drain:
         """Closes what is held back, whatever has made it since: mostly sources of bridges that are parted from."""
         for key in self._shut:
             if (row := self._engine.row(key)) is not None:
-                self._close({key: _Held.of(row)}, CLOSED)
+                self._close({key: Held.of(row)}, CLOSED)
 
     def _hold_back(self, keys: Iterable[HomeKey]) -> None:
         self._shut |= {key: asyncio.Event() for key in keys if key not in self._shut}
 
     def close(self) -> None:
         """Closes all that is here: the whole cluster is to go."""
-        held = self._held()
+        held = held_of(self._homes, self._engine)
         self._closed = {key: known for key, known in self._closed.items() if key in held}
         self._close(held, GOING)
 
@@ -141,7 +137,7 @@ class Drain:
             # Nothing has come in between: nobody else has had a turn since they were closed.
             messages = self._engine.messages()
             return Draining(destinations=len(view.homes_on(name)), messages=messages, is_closed=True)
-        held = self._held()
+        held = held_of(self._homes, self._engine)
         if not set(view.open) - {name}:
             # Nowhere to go: what is here stays as it is, and open; first of all its bridges hold again.
             await self._empty(sorted(self._behind, key=_by_name), objects, record, is_following=True)
@@ -151,7 +147,7 @@ class Drain:
                 self.reopen()
             return self._left(held, "no other broker is there to take them", force=force)
         await self._empty(view.homes_on(name), objects, record)
-        return self._left(self._held(), "", force=force)
+        return self._left(held_of(self._homes, self._engine), "", force=force)
 
     async def look(self) -> None:
         """Closes and notes topics here of which a pattern that matches lives elsewhere, whatever has parted them.
@@ -160,21 +156,36 @@ class Drain:
         """
         view, name = self._homes.view, self._homes.name
         if any(broker != name for _, broker in view.patterns):
-            topics, patterns = [key for key in view.homes_on(name) if key.kind == "topic"], view.pattern_index
-            self._note_torn(await asyncio.to_thread(_led_away, topics, patterns, name))
+            self._note_torn(await asyncio.to_thread(led_away, view.copy(), name))
 
     def look_at_once(self) -> None:
-        """The same, before anybody can come in between: at a start, when nobody is connected."""
+        """The same, before anybody can come in between: at a start, when nobody is connected.
+
+        What may have been left behind is closed, too, until it is known to be together: not by what this broker knew
+        when etcd was there, but by etcd.
+        """
         self._note_torn(self._homes.view.homes_on(self._homes.name))
+        left = sorted(self._left_behind.names, key=_by_name)
+        self._behind |= set(left)
+        self._hold_back(key for key in left if key.kind != "pattern")
+        self._close_rest(left, {})
+
+    def close_led_away(self, found: list[HomeKey]) -> None:
+        """Closes and notes these topics, whose patterns the engine is about to be told to live elsewhere.
+
+        Whatever has become of that by now: what is subscribed to the patterns goes, or stays away until the next round.
+        """
+        left = [key for key in found if self._is_here(key)]
+        self._behind |= set(left)
+        self._close_rest(left, {})
 
     def _note_torn(self, found: list[HomeKey]) -> None:
         """Those of these that are: others may have had a turn since they were found."""
-        torn = [key for key in found if self._is_here(key) and self._homes.is_torn(key)]
-        self._behind |= set(torn)
-        self._close_rest(torn, {})
+        self.close_led_away([key for key in found if self._homes.is_torn(key)])
 
     async def follow(self, objects: ObjectSet) -> None:
         """The order has been taken back: only what others of its group have left behind goes, too."""
+        self._stays = {}
         await self._empty(sorted(self._behind, key=_by_name), objects, None, is_following=True)
 
     def _is_here(self, key: HomeKey) -> bool:
@@ -189,15 +200,14 @@ class Drain:
         """
         view, name, force = self._homes.view, self._homes.name, record is not None and record.force
         groups, sources, seen = await asyncio.to_thread(Groups, objects), _sources(objects), set[HomeKey]()
-        held = self._held()
+        held = held_of(self._homes, self._engine)
         for key in [key for key in self._shut if view.home(key.kind, key.name) not in (None, name)]:
             # It was in doubt when its turn came, or somebody else has given it away.
             self._shut.pop(key).set()
         self._behind = {key for key in self._behind if self._is_here(key)}
         for key in keys:
             await asyncio.sleep(0)  # Looking for what belongs together takes a while; what follows is looked at anew.
-            standing = view.drains.get(name)
-            if (standing.record if standing is not None else None) != record:
+            if self._order() != record:
                 break  # Somebody has thought better of it, or wants it otherwise.
             if key in seen or not self._is_here(key):
                 continue
@@ -224,6 +234,11 @@ class Drain:
                     self._hold_back(one for one in mine if one in sources)
                     self.shut()
                     continue
+            if len(group) > 1 and not await self._left_behind.note(self._behind.union(mine)) and not force:
+                self._stays |= {key: f"{key.kind} '{key.name}' waits for room in the data folder" for key in mine}
+                continue
+            if self._order() != record:
+                break
             mine.sort(key=lambda one: (one.kind != "pattern", one in sources))
             together = self._gathers_at(group)
             if together == name and not force:
@@ -231,9 +246,15 @@ class Drain:
                 self._close_rest(mine, held)
                 self._stays |= {key: f"{key.kind} '{key.name}' waits for what is to live with it" for key in mine}
                 continue
-            await self._move(mine, held, "" if together == name else together, force=force)
+            others = {one: home for one in group if (home := view.home(one.kind, one.name)) != name}
+            await self._move(mine, held, "" if together == name else together, others, force=force)
+        await self._left_behind.forget_all_but(self._behind)
         if not is_following:
             await self._send_after()
+
+    def _order(self) -> DrainRecord | None:
+        standing = self._homes.view.drains.get(self._homes.name)
+        return standing.record if standing is not None else None
 
     def _gathers_at(self, group: set[HomeKey]) -> str:
         """Where a group comes together that is on several brokers; empty: all of it is here.
@@ -249,7 +270,7 @@ class Drain:
         standing = homes - view.drains.keys()
         return min(standing - {name} or standing or homes)
 
-    def _left(self, held: dict[HomeKey, _Held], why: str, *, force: bool) -> Draining:
+    def _left(self, held: dict[HomeKey, Held], why: str, *, force: bool) -> Draining:
         """What is still here, and why; by default the first thing that keeps a destination other than its messages.
 
         The broker's own destinations count while they hold messages, and so do those that live elsewhere by now;
@@ -268,7 +289,7 @@ class Drain:
             waits_for=reasons[0] if reasons else "",
         )
 
-    def _is_own(self, key: HomeKey, held: _Held) -> bool:
+    def _is_own(self, key: HomeKey, held: Held) -> bool:
         """Whether messages are here that can only be had here: of a destination that no broker is the home of.
 
         Temporary destinations have none either, and keep nobody: they go with the connections that made them.
@@ -276,7 +297,7 @@ class Drain:
         is_homeless = self._homes.view.home(key.kind, key.name) is None
         return held.messages > 0 and is_homeless and not key.name.startswith(names.TEMPORARY_PREFIX)
 
-    def _is_stray(self, key: HomeKey, held: _Held) -> bool:
+    def _is_stray(self, key: HomeKey, held: Held) -> bool:
         """Whether messages are here of what lives on another broker: see `served`."""
         return held.messages > 0 and self._homes.view.home(key.kind, key.name) not in (None, self._homes.name)
 
@@ -297,25 +318,7 @@ class Drain:
             new |= related - found
         return found
 
-    def _held(self) -> dict[HomeKey, _Held]:
-        """What is here, by name: destinations, and patterns that durable subscriptions are to without a topic here."""
-        found = {}
-        for kind in ("queue", "topic"):
-            for name, row in self._engine.rows(kind).items():
-                found[HomeKey(kind, name)] = _Held.of(row)
-        topics = {key for key in found if key.kind == "topic"}
-        for row in self._engine.rows("durable").values():
-            key = HomeKey("pattern" if names.is_pattern(str(row["topic"])) else "topic", str(row["topic"]))
-            hangs_on = {one for one in topics if matches(key.name, one.name)} if key.kind == "pattern" else {key}
-            if not hangs_on & topics:
-                # What it holds stands in no topic's row.
-                found.setdefault(key, _Held()).messages += messages_of(row)
-                hangs_on = {key}
-            for one in hangs_on:
-                found[one].durables += row.get("origin") != "static"
-        return found
-
-    def _close(self, held: dict[HomeKey, _Held], reason: RefusedError) -> None:
+    def _close(self, held: dict[HomeKey, Held], reason: RefusedError) -> None:
         """Closes what is not closed yet. What was deleted and made again is open, and has another number."""
         for key, one in held.items():
             if not one.number:
@@ -325,16 +328,27 @@ class Drain:
                 self._engine.close_to_producers(key, reason)
                 self._closed[key] = wanted
 
-    def _has_come(self, key: HomeKey, held: dict[HomeKey, _Held]) -> bool:
+    def _has_come(self, key: HomeKey, held: dict[HomeKey, Held]) -> bool:
         """Whether somebody has come to a topic since we looked: the engine deletes it whatever subscriptions hold."""
         row = self._engine.row(key) if key.kind == "topic" else None
         if row is None:
             return False
-        now, before = _Held.of(row), held.get(key, _Held())
-        return now.messages > 0 or now.subscriptions > before.subscriptions
+        now, before = Held.of(row), held.get(key, Held())
+        return now.messages > before.strayed or now.subscriptions > before.subscriptions
 
-    async def _move(self, keys: list[HomeKey], held: dict[HomeKey, _Held], together: str, *, force: bool) -> None:
+    async def _move(
+        self,
+        keys: list[HomeKey],
+        held: dict[HomeKey, Held],
+        together: str,
+        others: dict[HomeKey, str | None],
+        *,
+        force: bool,
+    ) -> None:
         """Gives keys of one group a new home, in this order; `together`: where others of the group live already.
+
+        `others`: where the rest of the group was when this was chosen. Once it is elsewhere, or has a home, it is
+        chosen anew.
 
         Patterns are the first: from then on what hangs on them holds at the new home before a topic can be opened
         there. What matches takes nothing from before that: nobody would come for it here any more. If one of the group
@@ -354,6 +368,9 @@ class Drain:
             told = self._desk.moved(f"the {key.kind} '{key.name}'", key.name, target)
 
             def leave(key: HomeKey = key, told: RefusedError = told) -> bool:
+                if any(view.home(one.kind, one.name) != home for one, home in others.items()):
+                    self._stays[key] = f"{key.kind} '{key.name}' waits for what has just moved"
+                    return False
                 if key.kind == "pattern":
                     self._stays[key] = "" if force else self._keeps(key, keys)
                     return not self._stays[key]
@@ -397,13 +414,13 @@ class Drain:
         rows = self._engine.rows("durable").values()
         return sum(str(row["topic"]) == pattern and row.get("origin") != "static" for row in rows)
 
-    def _close_rest(self, keys: list[HomeKey], held: dict[HomeKey, _Held]) -> None:
+    def _close_rest(self, keys: list[HomeKey], held: dict[HomeKey, Held]) -> None:
         """Closes what has to wait for its turn although others of its group have gone, and what is not here yet."""
         self._hold_back(key for key in keys if key.kind == "topic" and self._engine.row(key) is None)
         for key in keys:
             known = held.get(key)
             if known is None and key.kind != "pattern" and (row := self._engine.row(key)) is not None:
-                known = _Held.of(row)  # It has come since we looked.
+                known = Held.of(row)  # It has come since we looked.
             if known is not None:
                 self._close({key: known}, CLOSED)
 
@@ -421,11 +438,6 @@ class Drain:
             self._engine.close_subscribers(name, self._desk.moved(f"the {kind} '{name}'", name, home))
             if len(told) % _PAUSE_EVERY == 0:
                 await asyncio.sleep(0)
-
-
-def _led_away(topics: Iterable[HomeKey], patterns: PatternIndex[str], name: str) -> list[HomeKey]:
-    """The topics that a pattern matches which lives on another broker than this one; for a thread."""
-    return [key for key in topics if any(broker != name for _, broker in patterns.matching(key.name))]
 
 
 def _sources(objects: ObjectSet) -> dict[HomeKey, set[Claim]]:

@@ -34,6 +34,7 @@ from sterna_etcd import (
 )
 from sterna_etcd.records import HomeRecord, RecordError
 
+from sterna_broker.cluster.leaving import ElsewhereError, Leaving
 from sterna_broker.cluster.placement import Wishes, bound_to, least_loaded, loads, unknown_broker
 from sterna_broker.cluster.view import View, stored_of
 from sterna_broker.configuration.patterns import matches
@@ -48,6 +49,8 @@ _PARALLEL = 16
 # So many are claimed in one transaction, as long as so many others are where they were: etcd takes 128 operations.
 _TOGETHER_MAX = 60
 _PARTNERS_MAX = 60
+# One that is given away, with no other: as long as so many are.
+_LEFT_PARTNERS_MAX = 120
 
 # Somebody else's change came in between: so often a claim looks again.
 _TRIES = 20
@@ -69,26 +72,6 @@ GOING = RefusedError(
     # Waiting does not help: who is told that something may be tried again waits for it.
     retryable=False,
 )
-
-
-class Leaving:
-    """A name that is being given up: it is closed here, and nobody's until etcd has said whose it is."""
-
-    def __init__(self, broker: str, revision: int, *, is_bound: bool) -> None:
-        self.broker = broker
-        """Whose it is to be; empty: nobody's."""
-
-        self.revision = revision
-        """Its epoch here: under another one it is decided, whatever becomes of what is asked."""
-
-        self.is_bound = is_bound
-        """It follows others, and is not to be open here again."""
-
-        self.told = asyncio.Event()
-        """Set once it has ended, or is in doubt."""
-
-        self.doubt: EtcdError | None = None
-        """Why nobody knows whether etcd has taken it from us."""
 
 
 class Homes:
@@ -259,7 +242,8 @@ class Homes:
         if stored is None or stored.record.broker != self.name or self.is_leaving(key):
             return
         if leave():
-            leaving = self._leaving[key] = Leaving(broker, stored.revision, is_bound=is_bound)
+            partners = self._partners({key: broker}, _LEFT_PARTNERS_MAX) if broker else []
+            leaving = self._leaving[key] = Leaving(broker, stored.revision, partners, is_bound=is_bound)
             record = HomeRecord(broker=broker, static=stored.record.static) if broker else None
             # By itself: whoever waits here may be cancelled, and then it is not open here again all the same.
             task = asyncio.create_task(self._decide(key, leaving, record), name="give-home-up")
@@ -276,7 +260,13 @@ class Homes:
         """
         while True:
             try:
-                await self._change(key, record, leaving.revision)
+                await self._change(key, record, leaving)
+                break
+            except ElsewhereError as error:
+                # Neither this nor any before can be done: they were on the same conditions. What has left the engine
+                # is here, and it has to be looked at anew where it goes.
+                _log.warning("home_not_given_up", kind=key.kind, name=key.name, error=str(error))
+                self.on_back()
                 break
             except EtcdError as error:
                 if leaving.doubt is None:
@@ -410,10 +400,10 @@ class Homes:
             await self._catch_up(revision)
         return False
 
-    def _partners(self, homes: dict[HomeKey, str]) -> list[Condition]:
+    def _partners(self, homes: dict[HomeKey, str], most: int = _PARTNERS_MAX) -> list[Condition]:
         """That those whom bridges tie to these are where we know them to be, or still nowhere."""
         conditions = []
-        for key in self.wishes.group(next(iter(homes)))[:_PARTNERS_MAX]:
+        for key in self.wishes.group(next(iter(homes)))[:most]:
             if key not in homes:
                 stored = self.view.homes.get(key)
                 path = self.view.layout.home(key.kind, key.name)
@@ -452,14 +442,15 @@ class Homes:
         configs = self.view.configs.items()
         return any(claim.kind in _TYING and stored.revision > self.wishes.revision for claim, stored in configs)
 
-    async def _change(self, key: HomeKey, record: HomeRecord | None, revision: int) -> None:
+    async def _change(self, key: HomeKey, record: HomeRecord | None, leaving: Leaving) -> None:
         """Changes a home, or deletes it, if it is still what it was; the view has what is there afterwards.
 
         Raises:
+            ElsewhereError: what is tied to it has moved: then it is not changed, now or later.
             EtcdError: etcd could not be asked, or its answer is missing (UnknownOutcomeError).
         """
         path = self.view.layout.home(key.kind, key.name)
-        conditions = [*self._identity.conditions(), mod_revision(path, revision)]
+        conditions = [*self._identity.conditions(), mod_revision(path, leaving.revision), *leaving.partners]
         change = Delete(path) if record is None else Put(path, record.encode())
         done = await self._etcd.transact(conditions, [change], [Get(path)])
         if done.succeeded:
@@ -472,6 +463,11 @@ class Homes:
             except EtcdError as error:
                 # What cannot be read now says nothing of whose it is: somebody has changed it.
                 raise UnknownOutcomeError(str(error)) from error
+            found = done.results[0]
+            if isinstance(found, KeyValue) and found.mod_revision == leaving.revision:
+                # Still what it was, and not in another etcd (that would be another revision or identity).
+                await self._identity.verify(self._etcd, wall_ms())
+                raise ElsewhereError("what it belongs together with has moved meanwhile")
         if self.view.home(key.kind, key.name) is None:
             self.claimed_s.pop(key, None)
 

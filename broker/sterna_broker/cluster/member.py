@@ -24,12 +24,13 @@ from sterna_broker.cluster.desk import ClusterDesk
 from sterna_broker.cluster.draining import Drain
 from sterna_broker.cluster.examined import Examined, Examiner, Refusal
 from sterna_broker.cluster.homes import Homes
+from sterna_broker.cluster.left_behind import LeftBehind
 from sterna_broker.cluster.link import StoreLink
 from sterna_broker.cluster.naming import Naming
 from sterna_broker.cluster.options import ClusterOptions
 from sterna_broker.cluster.registration import Registration
 from sterna_broker.cluster.served import Served
-from sterna_broker.cluster.statuses import Statuses
+from sterna_broker.cluster.statuses import Statuses, deleted, refused
 from sterna_broker.cluster.strays import homeless
 from sterna_broker.cluster.upkeep import EngineView
 from sterna_broker.cluster.view import Stored
@@ -102,6 +103,7 @@ class Member:
         self._certificate = ""
         self._configuration: EngineConfiguration | None = None
         self._engine: EngineView | None = None
+        self._left_behind = LeftBehind(data)
         self._drain: Drain | None = None
         self._refused_users: dict[str, str] = {}
         self._refused_by_engine: dict[tuple[str, str], dict[str, str]] = {}
@@ -139,10 +141,15 @@ class Member:
         self._tell_users()
 
     def attach(self, pump: Pump, configuration: EngineConfiguration) -> None:
-        """Before anybody can connect: what the engine has of names that live elsewhere is served to nobody."""
+        """Before anybody can connect: what the engine has of names that live elsewhere is served to nobody.
+
+        Raises:
+            KeptError: what was kept of names that are left behind cannot be used.
+        """
+        self._left_behind.load()
         self._engine = EngineView(pump, configuration.discard)
         self._served = Served(self.homes, self.desk, self._engine)
-        self._drain = Drain(self.homes, self.desk, self._engine)
+        self._drain = Drain(self.homes, self.desk, self._engine, self._left_behind)
         self.homes.on_leaving = self._note_leaving
         self._served.compare()
         self._drain.look_at_once()
@@ -202,7 +209,8 @@ class Member:
         served = self._served.warnings if self._served is not None else []
         objects = self.local_objects
         dead_letters = locality.dead_letter_warnings(self.link.view, objects, self.name)
-        return [*self.link.faults, *served, *objects.bridge_warnings, *dead_letters, *self.kept_warnings()]
+        waiting = self._drain.warnings if self._drain is not None else []
+        return [*self.link.faults, *served, *waiting, *objects.bridge_warnings, *dead_letters, *self.kept_warnings()]
 
     def shows(self, certificate: str) -> None:
         """The digest of the certificate that clients are shown from now on."""
@@ -345,17 +353,33 @@ class Member:
         parted = frozenset((claim.kind, claim.name) for claim in self._drain.parted)
         objects = ObjectSet(self.objects.entries, parted)
         self._is_back = False
-        local = await asyncio.to_thread(locality.local, view, objects, self.name, self.homes.leaving)
-        refused = await self._configuration.hand_over(local, self._served.compare)
+        leaving = self.homes.leaving
+
+        def local() -> tuple[ObjectSet, list[HomeKey]]:
+            return locality.local(view, objects, self.name, leaving), placement.led_away(view, self.name)
+
+        here, led_away = await asyncio.to_thread(local)
+        rows = await self._configuration.hand_over(here, lambda: self._compare(led_away))
         # In the same step of the loop: a source that the configuration has just made takes nothing either.
         self._drain.shut()
         self._served.serve_again(back)
-        if refused is None:
+        if rows is None:
             return
         before = self._refused_by_engine
-        self._refused_by_engine = {(str(row["kind"]), str(row["name"])): row["error"] for row in refused}
+        self._refused_by_engine = {(str(row["kind"]), str(row["name"])): row["error"] for row in rows}
         if not before or self._refused_by_engine != before:
-            _log.info("configuration_applied", revision=self.link.view.revision, refused=len(refused))
+            _log.info("configuration_applied", revision=self.link.view.revision, refused=len(rows))
+
+    def _compare(self, led_away: list[HomeKey]) -> None:
+        """In the step in which the engine is told of what lives here: what has changed since that was made.
+
+        What is subscribed to the patterns of topics that are `led_away` goes in that step, and what was sent to these
+        after it would miss that.
+        """
+        assert self._served is not None
+        assert self._drain is not None
+        self._served.compare()
+        self._drain.close_led_away(led_away)
 
     async def _delete(self) -> None:
         """Carries out what is to be deleted here."""
@@ -491,7 +515,7 @@ class Member:
         users = {Claim("User", name): why for name, why in self._refused_users.items()}
         for claim, why in users.items():
             uid = view.users[claim.name].record.owner.uid if claim.name in view.users else ""
-            self._statuses.say(claim, _refused(uid, 0, Refusal("Invalid", why)))
+            self._statuses.say(claim, refused(uid, 0, Refusal("Invalid", why)))
         over = self._statuses.said - view.configs.keys() - users.keys()
         for claim in sorted(over, key=lambda one: (one.kind, one.name)):
             self._statuses.forget(claim)
@@ -520,34 +544,34 @@ class Member:
         refusal = self.examined.refused.get(claim)
         if refusal is not None:
             # Nobody has it: one of all says so.
-            return _refused(uid, record.generation, refusal) if view.live[:1] == [self.name] else None
+            return refused(uid, record.generation, refusal) if view.live[:1] == [self.name] else None
         entry = self.examined.objects.entries.get((claim.kind, claim.name))
         deletion = self.deletions.done.get(claim) or self.deletions.blocked.get(claim)
         if deletion is not None and record.deleting is not None:
-            return _deletion(uid, record.generation, deletion, self.name)
+            return deleted(uid, record.generation, deletion, self.name)
         if entry is None:
             return None
         resource = entry.resource
         home = locality.home_of(view, resource)
         if isinstance(resource, Bridge) and (why := placement.spanning(view, resource)):
             speaks = home == self.name or (home is None and view.live[:1] == [self.name])
-            return _refused(uid, record.generation, Refusal("SpansHomes", why)) if speaks else None
+            return refused(uid, record.generation, Refusal("SpansHomes", why)) if speaks else None
         if (
             home is None
             and view.live[:1] == [self.name]
             and (why := placement.torn(view, self.examined.objects, resource))
         ):
-            return _refused(uid, record.generation, Refusal("SpansHomes", why))
+            return refused(uid, record.generation, Refusal("SpansHomes", why))
         key = locality.home_key(resource) if home is None and view.live[:1] == [self.name] else None
         if key is not None and (why := placement.unknown_broker(view, self.homes.wishes, key)):
-            return _refused(uid, record.generation, Refusal("BrokerMissing", why))
+            return refused(uid, record.generation, Refusal("BrokerMissing", why))
         if home not in ("", self.name):
             return None
         word = {"Queue": "queue", "Topic": "topic", "DurableSubscription": "durable"}.get(claim.kind, "")
         name = claim.name.partition("/")[2] if word == "durable" else claim.name
         if (error := self._refused_by_engine.get((word, name))) is not None:
             reason = "".join(part.capitalize() for part in error["code"].split("_"))
-            return _refused(uid, record.generation, Refusal(reason, f"{error['message']} {error['remedy']}"))
+            return refused(uid, record.generation, Refusal(reason, f"{error['message']} {error['remedy']}"))
         messages = self._counts.of((word, claim.name))
         home_name = self.name if home else ""
         message = ""
@@ -574,20 +598,3 @@ class Member:
 def _is_unused(engine: EngineView, key: HomeKey) -> bool:
     """Whether nothing lives under a name: no destination, or for a pattern, nobody who subscribes to it."""
     return key.name not in engine.subscribed() if key.kind == "pattern" else engine.row(key) is None
-
-
-def _refused(uid: str, generation: int, refusal: Refusal) -> ObjectStatus:
-    message = refusal.message[:2_000]
-    return ObjectStatus(uid=uid, generation=generation, state="refused", reason=refusal.reason, message=message)
-
-
-def _deletion(uid: str, generation: int, deletion: Deletion, home: str) -> ObjectStatus:
-    return ObjectStatus(
-        uid=uid,
-        generation=generation,
-        state="deleted" if deletion.state == "deleted" else "blocked",
-        reason=deletion.reason,
-        message=deletion.message[:2_000],
-        messages=deletion.messages,
-        home=home,
-    )

@@ -166,6 +166,14 @@ def bound_to(view: View, key: HomeKey) -> set[str]:
     return found | {view.homes[topic].record.broker for topic in topics}
 
 
+def led_away(view: View, name: str) -> list[HomeKey]:
+    """The topics on a broker of which a pattern lives on another one; for a thread, with a copy of the view."""
+    if not any(broker != name for _, broker in view.patterns):
+        return []
+    topics, patterns = (key for key in view.homes_on(name) if key.kind == "topic"), view.pattern_index
+    return [key for key in topics if any(broker != name for _, broker in patterns.matching(key.name))]
+
+
 def plan(view: View, objects: ObjectSet) -> Plan:
     """Homes for all that the configuration needs one for and that has none."""
     result = Plan()

@@ -21,8 +21,10 @@ import structlog
 from sterna_etcd import HomeKey
 
 from sterna_broker.cluster.desk import too_early
+from sterna_broker.cluster.holding import is_elsewhere, key_of
 from sterna_broker.cluster.homes import Homes
 from sterna_broker.cluster.upkeep import messages_of
+from sterna_broker.configuration.patterns import matches
 from sterna_broker.refusals import RefusedError
 
 _log = structlog.get_logger(part="homes")
@@ -72,6 +74,9 @@ class Served:
         self._compared: dict[HomeKey, int] = {}
         self._away: dict[HomeKey, tuple[int, str, tuple[str, ...]]] = {}
         self._back: dict[HomeKey, None] = {}
+        # What is stray and stands in no row of a topic: durable subscriptions hold it.
+        self._subscribed: set[HomeKey] = set()
+        self._has_gone = False
 
     @property
     def warnings(self) -> list[str]:
@@ -113,12 +118,15 @@ class Served:
                 self._compared[key] = homes[key].revision
             else:
                 self._compared.pop(key, None)
+        if self._has_gone or self._subscribed or any(key.kind == "pattern" for key in changed):
+            self._look_at_durables()
 
     def compare_all(self, rows: dict[HomeKey, dict[str, Any]]) -> None:
         """Looks at all of these, which are here."""
         for key in rows:
             # They were listed by and by.
             self._look(key, self._engine.row(key))
+        self._look_at_durables()
 
     def look(self, key: HomeKey) -> None:
         """Looks at one name at once: it has begun to leave, or that has ended."""
@@ -136,8 +144,8 @@ class Served:
             self.stray.pop(key, None)
             if key in self._away and home is not None and row is not None:
                 self._back[key] = None
-                if key.kind == "queue" and self._away[key][1] != self._homes.name:
-                    # Where it was says that it lives here. A topic's subscribers may still be there, and are to follow.
+                if self._away[key][1] != self._homes.name:
+                    # Where it was says that it lives here: who is led back and forth gives up before long.
                     self._engine.serve_elsewhere(key, too_early(f"The {key.kind} '{key.name}'", key.name))
                 self._away[key] = (int(row["id"]), self._homes.name, ())
             elif self._away.pop(key, None) is not None:
@@ -145,7 +153,8 @@ class Served:
             return
         if row is None:
             self._away.pop(key, None)
-            self.stray.pop(key, None)
+            # With its description, perhaps; what durable subscriptions have of it is here still.
+            self._has_gone |= self.stray.pop(key, None) is not None
             return
         told = self._desk.moved(f"the {key.kind} '{key.name}'", key.name, home)
         if count := messages_of(row):
@@ -159,6 +168,25 @@ class Served:
             _log.warning("served_elsewhere", kind=key.kind, name=key.name, home=home, messages=count)
         elif key.kind == "topic":
             self._engine.close_subscribers(key.name, told)
+
+    def _look_at_durables(self) -> None:
+        """What durable subscriptions hold of topics and patterns that live elsewhere, if no row of a topic tells it."""
+        self._has_gone = False
+        for key in self._subscribed:
+            self.stray.pop(key, None)
+        found: dict[HomeKey, int] = {}
+        for row in self._engine.rows("durable").values():
+            key, count = key_of(row), messages_of(row)
+            if count and is_elsewhere(self._homes, key) and not self._is_told(key):
+                found[key] = found.get(key, 0) + count
+        self._subscribed = set(found)
+        self.stray |= found
+
+    def _is_told(self, key: HomeKey) -> bool:
+        """Whether what is subscribed to this is counted with a topic that is stray."""
+        if key.kind == "topic":
+            return key in self.stray
+        return any(one.kind == "topic" and matches(key.name, one.name) for one in self.stray)
 
     def _home_of(self, key: HomeKey) -> str | None:
         # What is forced to leave is here still, and may be open where it goes before etcd has told us so.

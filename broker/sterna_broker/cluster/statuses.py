@@ -12,6 +12,8 @@ import structlog
 from sterna_etcd import Claim, Delete, Etcd, EtcdError, KeyLayoutError, Layout, Put, StoreIdentity
 from sterna_etcd.records import BrokerStatus, ObjectStatus
 
+from sterna_broker.cluster.deletions import Deletion
+from sterna_broker.cluster.examined import Refusal
 from sterna_broker.surroundings import wall_ms
 
 _log = structlog.get_logger(part="status")
@@ -129,3 +131,22 @@ class Statuses:
             else:
                 self._stands[key] = value
         return True
+
+
+def refused(uid: str, generation: int, refusal: Refusal) -> ObjectStatus:
+    """What is said of an object that is not applied."""
+    message = refusal.message[:2_000]
+    return ObjectStatus(uid=uid, generation=generation, state="refused", reason=refusal.reason, message=message)
+
+
+def deleted(uid: str, generation: int, deletion: Deletion, home: str) -> ObjectStatus:
+    """What is said of an object that is being deleted."""
+    return ObjectStatus(
+        uid=uid,
+        generation=generation,
+        state="deleted" if deletion.state == "deleted" else "blocked",
+        reason=deletion.reason,
+        message=deletion.message[:2_000],
+        messages=deletion.messages,
+        home=home,
+    )
