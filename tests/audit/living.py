@@ -297,9 +297,9 @@ class Living:
         for client, _ in self.open:
             client.send(pb.ClientFrame(heartbeat=pb.Heartbeat()))
 
-    def restart(self) -> None:
+    def restart(self, *, clean: bool | None = None) -> None:
         """The broker stops, or its process is killed."""
-        self.driver.restart(clean=self.random.random() < 0.5)
+        self.driver.restart(clean=self.random.random() < 0.5 if clean is None else clean)
         self.driver.engine.configure(CONFIGURATION)
         self._begin()
 

@@ -193,6 +193,27 @@ def test_faults_in_ledgers_are_found_and_without_one_nothing_is_proved(
     assert kinds(empty[PLACE.broker]) == [("not provable", "no-ledger")]
 
 
+def test_a_number_that_is_given_again_after_a_crash_is_another_message(spark: SparkSession, tmp_path: Path) -> None:
+    living = Living(tmp_path / "store", SEED)
+    snapshots = Directory(tmp_path / "snapshots")
+    living.cut(snapshots, PLAIN)
+    book = living.write_down()
+    # None of them is on the disk: who is killed forgets them, and how many there were.
+    living.volatile = 1.0
+    for _ in range(2):
+        living.send("orders", 30)
+        living.take("orders", share=1.0)
+        living.restart(clean=False)
+    living.book = None
+    book.keep(tmp_path / "books" / "1.ledger")
+    living.cut(snapshots, PLAIN)
+    living.stop()
+    received = [one for one in ledger.read(tmp_path / "books" / "1.ledger") if isinstance(one, ledger.Received)]
+    assert len({one.sequence for one in received}) < len({one.message_id for one in received})
+    found = audited(spark, tmp_path / "snapshots", tmp_path / "books", tmp_path / "out")
+    assert [one for one in found[PLACE.broker] if one.verdict == "violated"] == []
+
+
 #: What no client writes, with all checksums right: of a file's head, or of one record's fields.
 NONSENSE: dict[str, tuple[object, tuple[int, ...] | None]] = {
     "no-object": ([1], None),

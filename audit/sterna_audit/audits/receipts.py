@@ -21,14 +21,14 @@ def seen_again(history: History) -> DataFrame:
         *(*_KEY, "message_id", "ledger", "at"),
         F.col("is_redelivered").alias("is_flagged"),
     )
-    acknowledged = _acknowledged(history)
+    acknowledged = _named(_acknowledged(history), receipts)
     unflagged = F.when(~F.col("is_flagged"), F.col("at"))
     # Within a ledger the order of its records tells what was first.
     behind = (
         unflagged.isNotNull() & (F.col("ledger") == F.col("acknowledged_by")) & (F.col("at") > F.col("acknowledged_at"))
     )
     again = (
-        receipts.join(acknowledged, list(_KEY))
+        receipts.join(acknowledged, [*_KEY, "message_id"])
         .groupBy(*_KEY, "message_id")
         .agg(
             F.countDistinct(F.when(unflagged.isNotNull(), F.struct("ledger", "at"))).alias("unflagged"),
@@ -46,6 +46,22 @@ def seen_again(history: History) -> DataFrame:
         message=F.col("message_id"),
         messages=1,
         evidence=["source", "sequence", F.col("unflagged").alias("unflagged_receipts")],
+    )
+
+
+def _named(acknowledged: DataFrame, receipts: DataFrame) -> DataFrame:
+    """What was acknowledged, with its message: the last one that this ledger had received by that number before.
+
+    A number alone is not enough. Of messages that are not on the disk a broker that was killed remembers nothing, and
+    gives their numbers to others.
+    """
+    known = receipts.select(*_KEY, "message_id", F.col("ledger").alias("acknowledged_by"), F.col("at").alias("came_at"))
+    keys = [*_KEY, "acknowledged_by"]
+    return (
+        acknowledged.join(known, keys)
+        .filter(F.col("came_at") < F.col("acknowledged_at"))
+        .groupBy(*keys, "acknowledged_at")
+        .agg(F.max_by("message_id", "came_at").alias("message_id"))
     )
 
 
