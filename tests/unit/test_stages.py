@@ -68,6 +68,7 @@ def test_a_stage_that_takes_too_long_says_which_tests_did(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(stages, "TIMES", tmp_path)
+    monkeypatch.setattr(pace, "slowness", lambda: 1.0)
     program = "import os; open(os.environ['STERNA_TIMES'], 'w').write('7.0\\ttests/x.py::test_slow\\n')"
     outcome = stages.run("test", [sys.executable, "-c", program], budget=0.0)
     assert outcome.failed
@@ -84,6 +85,7 @@ def test_a_run_that_is_ended_ends_what_its_stage_has_started(tmp_path: Path) -> 
         "import signal, sys\nfrom tools import stages\n"
         "signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))\n"
         # Whoever waits for it has it: in between a signal would find nothing to end.
+        "stages.pace.slowness = lambda: 1.0\n"
         "wait = stages.subprocess.Popen.wait\n"
         f"told = lambda *given: (open({str(tmp_path / 'waits')!r}, 'w').close(), wait(*given))[1]\n"
         "stages.subprocess.Popen.wait = told\n"
