@@ -10,7 +10,8 @@ looks together cost no more than a bounded part of a core.
 """
 
 import asyncio
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
+from contextlib import aclosing
 
 import structlog
 
@@ -42,6 +43,17 @@ def interval_s(settings: OperatorSettings, objects: int) -> float:
     return max(settings.resync_s, min(objects / settings.resync_rate, _RESYNC_MAX_S))
 
 
+async def until_due(settings: OperatorSettings, objects: Callable[[], int]) -> None:
+    """Waits from one look to the next: for how many there are by then, since at a start none are known yet."""
+    clock = asyncio.get_running_loop().time
+    began = clock()
+    while True:
+        left_s = began + interval_s(settings, objects()) - clock()
+        if left_s <= 0:
+            return
+        await asyncio.sleep(min(left_s, settings.resync_s))
+
+
 class Looks:
     """Both rounds; neither returns."""
 
@@ -69,7 +81,7 @@ class Looks:
         """Has every object looked at now and then, and drops those of which no deletion was told."""
         await self._leader.elected.wait()
         while True:
-            await asyncio.sleep(interval_s(self._settings, weight(self._objects.keys())))
+            await until_due(self._settings, lambda: weight(self._objects.keys()))
             await self._leader.leading()
             try:
                 await self.once()
@@ -109,8 +121,9 @@ class Looks:
         before = set(self._objects.keys(kind))
         found: dict[Key, int] = {}
         for namespace in self._settings.namespaces or (None,):
-            listed = await self._kube.list(STERNA_API, kind, namespace, only_metadata=True)
-            found |= {key_of(one): version_of(one) for one in listed}
+            async with aclosing(self._kube.pages(STERNA_API, kind, namespace, only_metadata=True)) as pages:
+                async for page in pages:
+                    found |= {key_of(one): version_of(one) for one in page.items}
         for key in before - found.keys():
             # Asked for by name before anything is concluded: see Worker.reconcile.
             self._objects.remove(key, 0)

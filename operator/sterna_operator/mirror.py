@@ -162,6 +162,10 @@ class Mirror:
         """All keys right below a prefix."""
         return list(self._values.get(prefix, ()))
 
+    def under(self, prefix: str) -> list[str]:
+        """All keys below a prefix, however far."""
+        return [key for parent, keys in self._values.items() if parent.startswith(prefix) for key in keys]
+
     def keys_of_broker(self, broker: str) -> list[str]:
         """Everything that a broker wrote of itself and of objects, and that was written for it alone.
 
@@ -226,9 +230,8 @@ class Mirror:
         keys = list(self._values.get(prefix, ()))
         return [change for key in keys if (change := self.remove(key, revision)) is not None]
 
-    def drop_missing(self, prefix: str, there: Collection[str], revision: int) -> list[Change]:
-        """These are all keys below a prefix at a revision: what is known besides and was not written since is gone."""
-        known = [key for parent, keys in self._values.items() if parent.startswith(prefix) for key in keys]
+    def drop_missing(self, known: Iterable[str], there: Collection[str], revision: int) -> list[Change]:
+        """Of these keys only those were there at a revision: the others, if they were not written since, are gone."""
         changes = [self.remove(key, revision) for key in known if key not in there]
         return [change for change in changes if change is not None]
 

@@ -44,6 +44,8 @@ log = structlog.get_logger(__name__)
 
 # So many keys of a list are taken before others have a turn.
 _PAUSE_EVERY = 500
+# So many keys that are known are compared with etcd at once: all would be as much in memory as at a start.
+_COMPARED_AT_ONCE = 5_000
 
 
 class StoreError(Exception):
@@ -263,22 +265,32 @@ class ClusterStore:
         changes: list[Change] = []
         layout = self.layout
         own, theirs = (layout.configs, layout.users, layout.drains, layout.lefts), (layout.homes, layout.statuses)
-        # One after the other: all at once would be as much in memory as at a start.
         for prefix in (*own, *theirs, layout.brokers):
-            try:
-                found = await self._client.list_all(prefix)
-            except EtcdError as error:
-                raise UnusableError("EtcdUnavailable", str(error)) from error
-            changes += self.mirror.drop_missing(prefix, {pair.key for pair in found.values}, found.revision)
-            for first in range(0, len(found.values), _PAUSE_EVERY):
-                changes += self.mirror.catch_up(found.values[first : first + _PAUSE_EVERY], found.revision)
-                await asyncio.sleep(0)
+            known = sorted(self.mirror.under(prefix))
+            parts = [known[first : first + _COMPARED_AT_ONCE] for first in range(0, len(known), _COMPARED_AT_ONCE)]
+            starts = [prefix, *(part[0] for part in parts[1:])]
+            # Prefixes end with a slash, and what comes behind all that begin so with the character after it.
+            ends = [*starts[1:], f"{prefix[:-1]}0"]
+            for part, start, end in zip(parts or [[]], starts, ends, strict=True):
+                changes += await self._compare(part, start, end)
         keys = [change.key for change in changes]
         if changes:
             log.warning("changes in etcd that the watch has not told of", count=len(keys), keys=keys[:10])
             if self._on_change is not None:
                 self._on_change(self, changes, False)
         return keys
+
+    async def _compare(self, known: Sequence[str], start: str, end: str) -> list[Change]:
+        """Reads the keys from one on and before another, of which these are known; what was another than is known."""
+        try:
+            found = await self._client.list_all(start, until=end)
+        except EtcdError as error:
+            raise UnusableError("EtcdUnavailable", str(error)) from error
+        changes = self.mirror.drop_missing(known, {pair.key for pair in found.values}, found.revision)
+        for first in range(0, len(found.values), _PAUSE_EVERY):
+            changes += self.mirror.catch_up(found.values[first : first + _PAUSE_EVERY], found.revision)
+            await asyncio.sleep(0)
+        return changes
 
     # Writes
 

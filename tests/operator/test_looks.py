@@ -1,12 +1,16 @@
 """Looks without cause: what no watch has told of is found by them, and put right."""
 
+import asyncio
+
 import pytest
-from sterna_etcd import Claim, KeyValue, Layout
+from sterna_etcd import Claim, Etcd, EtcdSettings, KeyValue, Layout
 from sterna_operator.keys import Key
-from sterna_operator.looks import interval_s, weight
+from sterna_operator.looks import interval_s, until_due, weight
 from sterna_operator.mirror import Mirror
 from sterna_operator.settings import OperatorSettings, SettingsError
+from sterna_operator.store import ClusterStore
 
+from tests.etcds import RunningEtcd
 from tests.operator.broker_double import BrokerDouble
 from tests.operator.conftest import MakeOperator
 from tests.operator.worlds import World
@@ -67,6 +71,22 @@ def test_an_audit_counts_for_ten() -> None:
     assert weight(Key(kind, "mq", f"n{number}") for number, kind in enumerate(kinds)) == 25
 
 
+async def test_what_is_found_meanwhile_puts_the_first_look_off() -> None:
+    """At a start nothing is known yet; a look at tens of thousands must not come in the middle of it."""
+    known = iter([0])
+    asked: list[int] = []
+
+    def objects() -> int:
+        asked.append(next(known, 20))
+        return asked[-1]
+
+    clock = asyncio.get_running_loop().time
+    began = clock()
+    await until_due(OperatorSettings(resync_s=0.05, resync_rate=100.0), objects)
+    assert clock() - began >= 0.2
+    assert asked[-1] == 20
+
+
 def test_whoever_wants_looks_more_rarely_has_them_so() -> None:
     assert interval_s(OperatorSettings(resync_s=3_600.0), 75_000) == 3_600.0
     with pytest.raises(SettingsError, match="resync_rate"):
@@ -91,14 +111,14 @@ class TestComparing:
     def test_what_is_gone_was_changed_or_is_new_is_told(self) -> None:
         mirror = self.mirror()
         found = [_pair("b", 10), _pair("c", 11)]
-        gone = mirror.drop_missing(LAYOUT.configs, {pair.key for pair in found}, 11)
+        gone = mirror.drop_missing(mirror.under(LAYOUT.configs), {pair.key for pair in found}, 11)
         assert [one.claim for one in gone] == [Claim("Queue", "a")]
         assert [one.claim for one in mirror.catch_up(found, 11)] == [Claim("Queue", "b"), Claim("Queue", "c")]
         assert mirror.catch_up(found, 11) == []
 
     def test_what_was_written_since_stays(self) -> None:
         mirror = self.mirror()
-        assert [one.claim for one in mirror.drop_missing(LAYOUT.configs, (), 8)] == [Claim("Queue", "a")]
+        assert [one.claim for one in mirror.drop_missing(mirror.under(LAYOUT.configs), (), 8)] == [Claim("Queue", "a")]
         assert mirror.has_config(Claim("Queue", "b"))
         assert mirror.catch_up([_pair("b", 7)], 8) == []
 
@@ -111,5 +131,37 @@ class TestComparing:
 
     def test_other_prefixes_are_left_alone(self) -> None:
         mirror = self.mirror()
-        assert mirror.drop_missing(LAYOUT.users, (), 11) == []
-        assert mirror.has_config(Claim("Queue", "a"))
+        assert mirror.under(LAYOUT.users) == []
+        assert sorted(mirror.under(LAYOUT.configs)) == [_pair("a", 5).key, _pair("b", 9).key]
+
+
+async def test_many_keys_are_compared_part_by_part_and_none_is_left_out(
+    store: RunningEtcd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sterna_operator.store._COMPARED_AT_ONCE", 3)
+    settings = EtcdSettings.of_urls(store.urls)
+    one = ClusterStore("looks", settings)
+    names = [f"q-{number}" for number in range(10)] + ["q-ä", "q-𝄞"]
+    keys = {name: one.layout.config(Claim("Queue", name)) for name in names}
+    async with Etcd(settings) as client:
+        for key in keys.values():
+            await client.put(key, b"{}")
+        try:
+            one.start()
+            await eventually(lambda: one.is_usable)
+            assert await one.compare() == []
+            # From here on the watch tells of nothing.
+            monkeypatch.setattr(one.mirror, "take", lambda _: None)
+            gone, came = ("q-0", "q-5", "q-ä"), ("aaa", "q-4x", "zzz")
+            others = {keys.pop(name) for name in gone}
+            for key in others:
+                await client.delete(key)
+            for name in came:
+                key = keys[name] = one.layout.config(Claim("Queue", name))
+                others.add(key)
+                await client.put(key, b"{}")
+            assert set(await one.compare()) == others
+            assert set(one.mirror.under(one.layout.configs)) == set(keys.values())
+            assert await one.compare() == []
+        finally:
+            await one.close()
