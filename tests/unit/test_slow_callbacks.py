@@ -46,6 +46,18 @@ async def test_a_callback_that_blocks_is_found(watcher: SlowCallbacks) -> None:
     assert len(watcher.found) == 1
 
 
+@pytest.mark.parametrize(("held_up_s", "found"), [(0.1, 0), (0.4, 1)])
+async def test_in_a_simulated_loop_a_callback_has_five_times_as_much(
+    watcher: SlowCallbacks, monkeypatch: pytest.MonkeyPatch, held_up_s: float, found: int
+) -> None:
+    loop = asyncio.get_running_loop()
+    monkeypatch.setattr(type(loop), "is_simulated", True, raising=False)
+    loop.call_soon(threading.Event().wait, held_up_s)
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert len(watcher.found) == found
+
+
 async def test_the_garbage_of_other_tests_is_not_a_callbacks_fault(watcher: SlowCallbacks) -> None:
     Slow()
     asyncio.get_running_loop().call_soon(gc.collect)

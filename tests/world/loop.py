@@ -32,6 +32,8 @@ class StuckError(Exception):
 class SimulatedLoop(asyncio.BaseEventLoop):
     """See the module."""
 
+    is_simulated = True
+
     def __init__(self, random: Random, begin_s: float = 1_000.0) -> None:
         super().__init__()
         self.random = random

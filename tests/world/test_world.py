@@ -31,8 +31,6 @@ def _is_enough(runs: int, began_s: float) -> bool:
     return runs >= _APART or (runs >= _RUNS and time.process_time() - began_s >= least_s)
 
 
-# Nobody waits behind a simulated loop, and a machine may stop for a moment without a figure of its own that says so.
-@pytest.mark.slow_callbacks(5_000)
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("part", range(_PARTS))
 def test_no_promise_is_broken_whatever_goes_wrong(part: int) -> None:
