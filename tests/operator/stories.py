@@ -254,7 +254,8 @@ async def audits(tale: Tale) -> None:
     await tale.until(lambda: tale.get("ConfigMap", "nightly-run") and suspended() is False, "put right")
     await tale.checkpoint("put right")
     tale.apply("AuditJob", "nightly", **spec, paused={})
-    await tale.until(lambda: says("Paused"), "paused")
+    # Ready speaks of the generation that was applied, and the status of the one that was looked at.
+    await tale.until(lambda: tale.is_seen("AuditJob", "nightly", "Paused"), "paused")
     tale.apply("AuditJob", "nightly", **{**spec, "schedule": "0 5 1 1 *"})
     await tale.until(lambda: says("Scheduled"), "goes on")
     await tale.checkpoint("changed")

@@ -207,6 +207,15 @@ class Tale:
                 return dict(one)
         return {}
 
+    def is_seen(self, kind: str, name: str, reason: str) -> bool:
+        """Whether the generation that was applied last was looked at, and Ready has this reason, of whichever it is."""
+        found = self.get(kind, name)
+        if found is None or found["metadata"]["generation"] < self._generations.get((kind, name), 0):
+            return False
+        status = found.get("status", {})
+        said = {(one["type"], one["reason"]) for one in status.get("conditions", ())}
+        return status.get("observedGeneration") == found["metadata"]["generation"] and ("Ready", reason) in said
+
     def is_ready(self, kind: str, name: str) -> bool:
         """Whether it is ready in the generation that was applied last."""
         return self.ready(kind, name).get("status") == "True"
