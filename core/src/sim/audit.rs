@@ -308,7 +308,10 @@ impl Events {
     /// # Errors
     /// Something ends that is not there, or comes although it is.
     pub fn replay(&self, found: Found) -> Result<Found, String> {
+        let there: BTreeSet<(u64, u64)> = found.there.iter().map(|row| (row.0, row.1)).collect();
+        let taken = found.prepared.values().flatten();
         let mut replay = Replay {
+            void: taken.filter(|end| !there.contains(end)).copied().collect(),
             found,
             open: BTreeMap::new(),
             wrong: Vec::new(),
@@ -332,6 +335,8 @@ struct Replay {
     found: Found,
     /// What ends with transactions that are not prepared.
     open: BTreeMap<u64, BTreeSet<(u64, u64)>>,
+    /// What transactions took, and what went with its queue or subscription before they were decided: they end it no more.
+    void: BTreeSet<(u64, u64)>,
     /// Events that name a source and a sequence that are not there, or are there already.
     wrong: Vec<(&'static str, u64, u64)>,
 }
@@ -367,6 +372,8 @@ impl Replay {
             ("catalogue", [2 | 4, id]) => {
                 found.there.retain(|row| row.0 != *id);
                 found.pending.retain(|(_, row)| row.0 != *id);
+                let taken = found.prepared.values().chain(self.open.values()).flatten();
+                self.void.extend(taken.filter(|(source, _)| source == id));
             }
             ("epochs", _) => {
                 let prepared = &found.prepared;
@@ -389,6 +396,7 @@ impl Replay {
         let found = &mut self.found;
         let mut ends = found.prepared.remove(&transaction).unwrap_or_default();
         ends.extend(self.open.remove(&transaction).unwrap_or_default());
+        ends.retain(|end| !self.void.contains(end));
         let all = std::mem::take(&mut found.pending);
         let (sent, others) = all.into_iter().partition(|(of, _)| *of == transaction);
         let sent: BTreeSet<(u64, Row)> = sent;
