@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from pathlib import Path
 
 import pytest
-from sterna_broker.cluster.kept import KeptError
+from sterna_broker.cluster import left_behind
+from sterna_broker.cluster.kept import KeptError, replace
 from sterna_broker.cluster.left_behind import FILE, LeftBehind
 from sterna_etcd import HomeKey
 
@@ -38,6 +41,32 @@ async def test_who_cannot_write_says_so_and_has_noted_nothing(tmp_path: Path) ->
     assert noted.names == _loaded(tmp_path) == {_ONE}
     (tmp_path / f".{FILE}.new").rmdir()
     assert await noted.note([_OTHER])
+
+
+async def test_what_was_being_forgotten_when_somebody_was_cancelled_is_written_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noted = LeftBehind(tmp_path)
+    assert await noted.note([_ONE, _OTHER])
+    asked, goes_on = threading.Event(), threading.Event()
+
+    def slow(path: Path, text: str) -> None:
+        asked.set()
+        goes_on.wait(20)
+        replace(path, text)
+
+    monkeypatch.setattr(left_behind, "replace", slow)
+    forgetting = asyncio.create_task(noted.forget_all_but([_OTHER]))
+    assert await asyncio.to_thread(asked.wait, 20)
+    forgetting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await forgetting
+    # Its thread is at it still; what comes behind waits for it, and does not rely on what was there.
+    noting = asyncio.create_task(noted.note([_ONE]))
+    await asyncio.sleep(0)
+    goes_on.set()
+    assert await noting
+    assert _loaded(tmp_path) == {_ONE}
 
 
 @pytest.mark.parametrize(

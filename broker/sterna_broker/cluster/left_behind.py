@@ -9,6 +9,7 @@ together. Topics that a pattern matches are looked for anew (`Drain.look`), and 
 
 import asyncio
 import json
+import threading
 from collections.abc import Collection
 from pathlib import Path
 
@@ -24,12 +25,13 @@ _FORMAT = 1
 
 
 class LeftBehind:
-    """See the module. `names` is what the file has."""
+    """See the module. `names` is what the file has for certain."""
 
     def __init__(self, folder: Path | None = None) -> None:
         """Without a folder nothing outlives the process."""
         self.names: frozenset[HomeKey] = frozenset()
         self._path = folder / FILE if folder is not None else None
+        self._saving = threading.Lock()
 
     def load(self) -> None:
         """What was left when the last process ended: a few names, read at once, before anybody is connected.
@@ -51,14 +53,32 @@ class LeftBehind:
 
     async def _write(self, names: frozenset[HomeKey]) -> bool:
         rows = sorted([key.kind, key.name] for key in names)
+        before = self.names
+        # Whoever waits here may be cancelled, and the disk may fail behind the change: then the file may have either.
+        self.names = before.intersection(names)
         try:
             if self._path is not None:
-                await asyncio.to_thread(replace, self._path, json.dumps({"format": _FORMAT, "names": rows}))
+                await asyncio.to_thread(self._save, self._path, json.dumps({"format": _FORMAT, "names": rows}))
         except OSError as error:
             _log.warning("left_behind_not_kept", error=str(error))
+            if self._path is not None and await asyncio.to_thread(_has, self._path, before):
+                self.names = before
             return False
         self.names = names
         return True
+
+    def _save(self, path: Path, text: str) -> None:
+        # A thread whose task has been cancelled may still be at it.
+        with self._saving:
+            replace(path, text)
+
+
+def _has(path: Path, names: frozenset[HomeKey]) -> bool:
+    """Whether the file is still the one with these."""
+    try:
+        return _read(path) == names
+    except KeptError:
+        return False
 
 
 def _read(path: Path) -> frozenset[HomeKey]:
