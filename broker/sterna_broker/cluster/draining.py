@@ -36,7 +36,7 @@ from sterna_resources import names
 from sterna_resources.bridge import Bridge
 
 from sterna_broker.cluster.desk import ClusterDesk
-from sterna_broker.cluster.holding import Held, held_of
+from sterna_broker.cluster.holding import Held, held_of, is_elsewhere
 from sterna_broker.cluster.homes import GOING, Homes
 from sterna_broker.cluster.left_behind import LeftBehind
 from sterna_broker.cluster.placement import Groups, bound_to, least_loaded, led_away, loads
@@ -299,7 +299,7 @@ class Drain:
 
     def _is_stray(self, key: HomeKey, held: Held) -> bool:
         """Whether messages are here of what lives on another broker: see `served`."""
-        return held.messages > 0 and self._homes.view.home(key.kind, key.name) not in (None, self._homes.name)
+        return held.messages > 0 and is_elsewhere(self._homes, key)
 
     def _group(self, key: HomeKey, groups: Groups) -> set[HomeKey]:
         """All that has to move with a name, found step by step."""

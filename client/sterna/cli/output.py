@@ -129,11 +129,11 @@ class Printer:
         # A terminal is as wide as it is; a pipe has all the room that the longest row needs.
         console = Console(file=self.output, highlight=False, width=None if self.output.isatty() else 10_000)
         table = Table(box=None, pad_edge=False, header_style="bold", collapse_padding=True, padding=(0, 2, 0, 0))
-        columns = _fitting(self.columns, self._rows, console.width)
-        for column, room in zip(columns, _rooms(columns, self._rows, console.width), strict=True):
+        columns = _fitting(self.columns, [_width(column, self._rows) for column in self.columns], console.width)
+        for column, room in columns:
             table.add_column(column.title, justify=column.align, overflow="ellipsis", no_wrap=True, width=room)
         for row in self._rows:
-            table.add_row(*[_literal(column.text(row)) for column in columns])
+            table.add_row(*[_literal(column.text(row)) for column, _ in columns])
         console.print(table, soft_wrap=False)
 
 
@@ -177,13 +177,27 @@ def _width(column: Column, rows: Sequence[Row]) -> int:
     return max([len(column.title), *(cell_len(column.text(row)) for row in rows)])
 
 
-def _fitting(columns: Sequence[Column], rows: Sequence[Row], width: int) -> list[Column]:
-    """The columns that a table of this width has room for, each as wide as its widest cell, as far as ranks allow."""
-    kept = list(columns)
-    widths = {id(column): _width(column, rows) + 2 for column in columns}
-    while sum(widths[id(column)] for column in kept) > width + 2 and any(column.rank for column in kept):
+def _fitting(columns: Sequence[Column], rooms: Sequence[int], width: int) -> list[tuple[Column, int]]:
+    """The columns that a table of this width has room for, and how many cells each gets of those that it would take.
+
+    As far as ranks allow, each has all of them. Then texts get fewer: a number is whole or it is wrong, of a text its
+    beginning will do.
+    """
+    kept = list(zip(columns, rooms, strict=True))
+
+    def missing() -> int:
+        return sum(room for _, room in kept) + 2 * (len(kept) - 1) - width
+
+    while missing() > 0 and any(column.rank for column, _ in kept):
         # Of those of one rank the last goes first.
-        kept.remove(max(reversed(kept), key=lambda column: column.rank))
+        kept.remove(max(reversed(kept), key=lambda one: one[0].rank))
+    texts = [index for index, (column, _) in enumerate(kept) if column.align == "left"]
+    while missing() > 0 and texts:
+        widest = max(texts, key=lambda index: kept[index][1])
+        column, room = kept[widest]
+        if room <= _TEXT_LEAST:
+            break
+        kept[widest] = column, room - 1
     return kept
 
 
@@ -192,24 +206,12 @@ def _layout(columns: Sequence[Column], width: int) -> list[tuple[Column, int]]:
 
     The last column has what the others leave, and as many cells as a row needs where nothing bounds them.
     """
-    kept = list(columns)
+    wanted = [column.width for column in columns[:-1]]
     if not width:
-        return [*((column, column.width) for column in kept[:-1]), (kept[-1], 0)]
-
-    def missing(rooms: Sequence[int]) -> int:
-        return sum(rooms) + 2 * (len(rooms) - 1) - width
-
-    def rooms_of(chosen: Sequence[Column]) -> list[int]:
-        return [*(column.width for column in chosen[:-1]), _LAST_LEAST]
-
-    while missing(rooms_of(kept)) > 0 and any(column.rank for column in kept):
-        kept.remove(max(reversed(kept), key=lambda column: column.rank))
-    rooms = rooms_of(kept)
-    texts = [index for index, column in enumerate(kept) if column.align == "left"]
-    while missing(rooms) > 0 and texts and rooms[widest := max(texts, key=lambda index: rooms[index])] > _TEXT_LEAST:
-        rooms[widest] -= 1
-    rooms[-1] += max(-missing(rooms), 0)
-    return list(zip(kept, rooms, strict=True))
+        return list(zip(columns, [*wanted, 0], strict=True))
+    *others, (last, room) = _fitting(columns, [*wanted, _LAST_LEAST], width)
+    left = width - sum(one + 2 for _, one in others)
+    return [*others, (last, max(room, left))]
 
 
 def _shortened(text: str, room: int) -> str:
@@ -217,18 +219,6 @@ def _shortened(text: str, room: int) -> str:
     from rich.cells import cell_len, set_cell_size
 
     return text if cell_len(text) <= room else set_cell_size(text, room - 1) + "…"
-
-
-def _rooms(columns: Sequence[Column], rows: Sequence[Row], width: int) -> list[int]:
-    """How wide each column is: a number is whole or it is wrong, of a text its beginning will do."""
-    rooms = [_width(column, rows) for column in columns]
-    texts = [index for index, column in enumerate(columns) if column.align == "left"]
-    while sum(rooms) + 2 * (len(rooms) - 1) > width and texts:
-        widest = max(texts, key=lambda index: rooms[index])
-        if rooms[widest] <= _TEXT_LEAST:
-            break
-        rooms[widest] -= 1
-    return rooms
 
 
 def _literal(text: str) -> Any:

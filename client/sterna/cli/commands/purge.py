@@ -41,26 +41,25 @@ async def _purge(
     kind: str, name: str, client_id: str, server: Server, timeout: float, output: Format, *, yes: bool
 ) -> None:
     async with server.admin(timeout=timeout) as client:
+        owner, own = await durable_of(client, name, client_id) if kind == "DurableSubscription" else ("", "")
         if not yes and kind == "Topic":
             # What the broker counts for a topic has in it what subscriptions to patterns hold, which stays.
             asking.confirm(f"Drop what all subscriptions to topic {name} hold?", yes=yes)
         elif not yes:
-            held = await _held(client, kind, name, client_id)
+            held = await _held(client, kind, f"{owner}/{own}" if own else name)
             asking.confirm(f"Drop {held:,} messages of {spoken(kind)} {name}?", yes=yes)
         if kind == "Queue":
             messages = await client.purge_queue(name)
         elif kind == "Topic":
             messages = await client.purge_topic(name)
         else:
-            owner, own = await durable_of(client, name, client_id)
             messages = await client.purge_durable(own, client_id=owner)
     print_rows([{"kind": kind, "name": name, "messages": messages}], _COLUMNS, output, single=True)
 
 
-async def _held(client: admin.Admin, kind: str, name: str, client_id: str) -> int:
+async def _held(client: admin.Admin, kind: str, name: str) -> int:
     """How many messages would go: all that it has, also what waits to come again; or, by that name, what is delayed."""
     if kind == "Queue" and name.startswith(_DELAYED):
         return (await client.resource(kind, name.removeprefix(_DELAYED))).statistics.delayed_messages
-    key = "/".join(await durable_of(client, name, client_id)) if kind == "DurableSubscription" else name
-    found = (await client.resource(kind, key)).statistics
+    found = (await client.resource(kind, name)).statistics
     return found.messages + found.redelivery_delayed_messages
