@@ -30,8 +30,7 @@ _NAMES_MAX: Final = 4096
 _TEXT_HEADER_MAX: Final = 4096
 
 
-def varint(value: int) -> bytes:
-    """`value` (not negative) in protobuf's variable length."""
+def _varint(value: int) -> bytes:
     if 4096 <= value < 1 << 21:  # what most values beyond the table are
         if value < 1 << 14:
             return bytes((value & 127 | 128, value >> 7))
@@ -45,17 +44,17 @@ def varint(value: int) -> bytes:
 
 
 _TABLE_SIZE: Final = 4096
-_VARINTS: Final = [varint(one) for one in range(_TABLE_SIZE)]
+_VARINTS: Final = [_varint(one) for one in range(_TABLE_SIZE)]
 
 
-def length(value: int) -> bytes:
-    """A length in protobuf's variable length; short ones from a table."""
-    return _VARINTS[value] if value < _TABLE_SIZE else varint(value)
+def varint(value: int) -> bytes:
+    """`value` (not negative) in protobuf's variable length, as a length is, too; small ones from a table."""
+    return _VARINTS[value] if value < _TABLE_SIZE else _varint(value)
 
 
 def field(tag: bytes, content: bytes) -> bytes:
     """A length-delimited field."""
-    return tag + length(len(content)) + content
+    return tag + varint(len(content)) + content
 
 
 def _int_value(value: int) -> bytes:
@@ -90,8 +89,8 @@ class _Name:
 
     def before(self, size: int) -> bytes:
         """Everything of the property before a value of `size` bytes."""
-        key = self.key + length(size)
-        return b"\x42" + length(len(key) + size) + key
+        key = self.key + varint(size)
+        return b"\x42" + varint(len(key) + size) + key
 
     def property(self, value: bytes) -> bytes:
         """The whole property."""
@@ -162,8 +161,8 @@ def encode_map(entries: Mapping[str, Any], depth: int = 1) -> bytes:
     parts: list[bytes] = []
     for name, value in entries.items():
         content = encode_value(value, depth)
-        key = (_names.get(name) or _name(name)).key + length(len(content))
-        parts += (b"\x0a", length(len(key) + len(content)), key, content)
+        key = (_names.get(name) or _name(name)).key + varint(len(content))
+        parts += (b"\x0a", varint(len(key) + len(content)), key, content)
     return b"".join(parts)
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from sterna import errors
 from sterna._acknowledging import Settled
-from sterna._encode import length, varint
+from sterna._encode import varint
 from sterna._in_hand import has_ended_well, holder
 from sterna._ledger import Place, Taker
 from sterna._link import Link, LinkLostError
@@ -306,7 +306,7 @@ class Feed:
         content = b"\x08" + varint(self.id) + b"\x10" + varint(messages)
         if size:
             content += b"\x18" + varint(size)
-        frame = b"\x08" + varint(self.part.number) + b"\x2a" + length(len(content)) + content
+        frame = b"\x08" + varint(self.part.number) + b"\x2a" + varint(len(content)) + content
         link.post(frame)
 
     # --- Listening and waiting

@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from sterna import errors
 from sterna._channels import closing, open_channel, unreachable
-from sterna._encode import length
+from sterna._encode import varint
 from sterna._ledger import Book, Place, Uploads
 from sterna._machines.publishing import Outbox, Run
 from sterna._proto.sterna.v1 import messaging_pb2 as pb
@@ -42,6 +42,11 @@ Settle = Callable[[Any, "errors.SternaError | None"], None]
 
 class LinkLostError(errors.ConnectionLostError):
     """The link broke before the reply came; the connection tries again where that is safe."""
+
+
+def _batch(data: Any) -> Any:
+    """What a call has read as a ServerBatch; None at its end, of which gRPC tells by what is no bytes."""
+    return pb.ServerBatch.FromString(data) if isinstance(data, bytes) else None
 
 
 class Link:
@@ -108,7 +113,7 @@ class Link:
                 self._call = self._channel.stream_stream(_METHOD)()
                 batch = pb.ClientBatch(frames=[pb.ClientFrame(hello=hello)])
                 await self._call.write(batch.SerializeToString())
-                first = await self._read()
+                first = _batch(await self._call.read())
         except TimeoutError as error:
             await self.abort()
             cause = f"{self.address} did not answer within {timeout_s:g} s"
@@ -288,7 +293,7 @@ class Link:
             else:
                 if parts and size + len(item) > self.batch_bytes:
                     break
-                parts += (b"\x0a", length(len(item)), item)
+                parts += (b"\x0a", varint(len(item)), item)
                 size += len(item) + 6
             items.popleft()
         if not items:
@@ -301,7 +306,7 @@ class Link:
             if not batch:
                 self._release_drained()
                 if self._finishing:
-                    await self._end(self._call.done_writing())
+                    await self._end()
                     return
                 self._idle = self._loop.create_future()
                 await self._idle
@@ -309,8 +314,12 @@ class Link:
                 continue
             if self._book is not None and not await self._witnessed(self._book):
                 return
-            if not await self._end(self._call.write(batch)):
-                return
+            try:
+                await self._call.write(batch)
+            except BaseException as error:
+                if self._tells_end(error):
+                    return
+                raise
             self._wrote = self._loop.time()
 
     async def _witnessed(self, book: Book) -> bool:
@@ -321,34 +330,26 @@ class Link:
             self.fail(book.over)
         return False
 
-    async def _end(self, writing: Any) -> bool:
-        """Awaits a write; a call that ended meanwhile is the reader's to report."""
+    async def _end(self) -> None:
+        try:
+            await self._call.done_writing()
+        except BaseException as error:
+            if not self._tells_end(error):
+                raise
+
+    def _tells_end(self, error: BaseException) -> bool:
+        """Whether what a write failed with says that the call has ended, which is the reader's to report."""
         import grpc
 
-        try:
-            await writing
-        except (grpc.RpcError, asyncio.InvalidStateError, grpc.aio.UsageError):
-            return False
-        except asyncio.CancelledError as cancelled:
-            # gRPC keeps the future that was cancelled under its operation, that this exception, its frames the call,
-            # and the call its connection: for ever, and out of the garbage collector's sight.
-            cancelled.__traceback__ = None
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
-                raise
-            return False
-        return True
+        if not isinstance(error, asyncio.CancelledError):
+            return isinstance(error, grpc.RpcError | asyncio.InvalidStateError | grpc.aio.UsageError)
+        # gRPC keeps the future that was cancelled under its operation, that this exception, its frames the call,
+        # and the call its connection: for ever, and out of the garbage collector's sight.
+        error.__traceback__ = None
+        task = asyncio.current_task()
+        return task is None or not task.cancelling()
 
     # --- Reading
-
-    async def _read(self) -> Any:
-        """The next ServerBatch, or None at the end of the call."""
-        import grpc
-
-        data = await self._call.read()
-        if data is grpc.aio.EOF:
-            return None
-        return pb.ServerBatch.FromString(data)
 
     async def _read_loop(self, first: list[Any]) -> None:
         import grpc
@@ -358,10 +359,7 @@ class Link:
         try:
             for frame in first:
                 self._handle(frame)
-            while True:
-                batch = await self._read()
-                if batch is None:
-                    break
+            while (batch := _batch(await self._call.read())) is not None:
                 self._heard = self._loop.time()
                 for frame in batch.frames:
                     self._handle(frame)
@@ -371,7 +369,7 @@ class Link:
         except grpc.RpcError:
             reason = await self._status()
         except asyncio.CancelledError as cancelled:
-            cancelled.__traceback__ = None  # see `_end`
+            cancelled.__traceback__ = None  # see `_tells_end`
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 # Nobody reads replies any more; whoever waits for one must not wait until a timeout.

@@ -208,13 +208,11 @@ class Producer:
             SendTimeoutError: it was not confirmed in time.
             SternaError: the broker refused it, or the connection was given up before it was confirmed.
         """
-        sending = self._send(body, options)
-        return await (sending if timeout is None else within(timeout, sending, str(self.destination or "send")))
-
-    async def _send(self, body: Body, options: dict[str, Any]) -> Sent:
+        if timeout is not None:
+            return await within(timeout, self.send(body, **options), str(self.destination or "send"))
         if self.destination is None and self._lifeline.cluster and options.get("destination") is not None:
             destination = destination_of(options.pop("destination"))
-            return await (await self._bound_to(self._lifeline.current(destination)))._send(body, options)
+            return await (await self._bound_to(self._lifeline.current(destination))).send(body, **options)
         mode = options.get("delivery_mode")
         if self._transacted or (self.options.delivery_mode if mode is None else mode) == DeliveryMode.RELIABLE:
             return await self._send_unconfirmed(body, options)

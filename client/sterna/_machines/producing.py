@@ -100,7 +100,7 @@ OPEN: Final = frozenset({State.CATCHING_UP, State.SERVING, State.PAUSED})
 class Entry:
     """An unconfirmed message of which more is known than its bytes. `settle` is the face's: who is to be told."""
 
-    __slots__ = ("delay_ms", "destination", "message", "settle", "upload")
+    __slots__ = ("delay_ms", "destination", "message", "settle", "size", "upload")
 
     def __init__(
         self, message: bytes, settle: Any, delay_ms: int, destination: bytes, upload: tuple[int, bytes] | None
@@ -110,9 +110,11 @@ class Entry:
         self.delay_ms = delay_ms
         self.destination = destination
         self.upload = upload
+        #: In bytes, with the body that goes ahead; asked for twice a message, so it is not worked out each time.
+        self.size = len(message) if upload is None else len(message) + len(upload[1])
 
     def __len__(self) -> int:
-        return len(self.message) + (len(self.upload[1]) if self.upload else 0)
+        return self.size
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,15 +244,16 @@ class Producing:
         self.next = sequence + 1
         self.budget -= 1
         entry: bytes | Entry = message
+        size = all_of_it = len(message)
         if settle is not None or target or upload is not None:
             entry = Entry(message, settle, delay_ms, target, upload)
+            all_of_it = entry.size
         if self.keeps:
             self.unconfirmed[sequence] = entry
-            self.flow.bytes += len(entry)
+            self.flow.bytes += all_of_it
         else:
-            self.outbox.bytes += len(entry)
+            self.outbox.bytes += all_of_it
         if self.serving:
-            size = len(message)
             self._bytes_sent += size
             self.bytes_left -= size
             run = self.run
@@ -399,11 +402,12 @@ class Producing:
         told: list[tuple[int, Entry]] = []
         for sequence in range(first, last + 1):
             entry = unconfirmed.pop(sequence, None)
-            if entry is None:
-                continue  # confirmed before, or of a transaction
-            freed += len(entry)
-            if type(entry) is Entry and entry.settle is not None:
-                told.append((sequence, entry))
+            if type(entry) is Entry:
+                freed += entry.size
+                if entry.settle is not None:
+                    told.append((sequence, entry))
+            elif entry is not None:  # else confirmed before, or of a transaction
+                freed += len(entry)
         self.flow.bytes -= freed
         return told
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from sterna._encode import length, varint
+from sterna._encode import varint
 
 _FRAME_OVERHEAD: Final = 64
 
@@ -53,7 +53,7 @@ class Run:
         size = count = 0
         room -= _FRAME_OVERHEAD + len(self.destination)
         for message in messages:
-            entry = b"\x1a" + length(len(message))
+            entry = b"\x1a" + varint(len(message))
             size += len(entry) + len(message)
             if size > room and (count or parts):
                 size -= len(entry) + len(message)
@@ -68,9 +68,9 @@ class Run:
         if self.transaction:
             tail += b"\x28" + varint(self.transaction)
         size += len(publish) + len(tail)
-        frame = b"\x08" + varint(self.session) + b"\x1a" + length(size)
+        frame = b"\x08" + varint(self.session) + b"\x1a" + varint(size)
         size += len(frame)
-        parts += (b"\x0a", length(size), frame, publish, *body, tail)
+        parts += (b"\x0a", varint(size), frame, publish, *body, tail)
         self.first += count
         done = count == len(messages)
         self.messages = [] if done else messages[count:]
