@@ -6,8 +6,8 @@ are those of `sterna-audit run`, in a process of its own with Spark on two cores
 - `night`: histories of growing size, which says whether cost grows with the messages alone;
 - `hot`: one in which a single queue has nine tenths of all.
 
-Spark's time is what the audits say that they took, without its start and without verifying files; memory is the most
-that the whole process tree had at any time, what processes share counted once.
+Spark's time is what the audits say that they took together, without its start and without verifying files; memory is
+the most that the whole process tree had at any time, what processes share counted once.
 """
 
 import argparse
@@ -70,7 +70,7 @@ def _measure(step: str, size: int, hot: float, options: argparse.Namespace) -> i
         "written_s": round(written_s, 1),
         "verdict": found["verdict"],
         "violated": sum(one["counts"].get("violated", 0) for one in found["audits"]),
-        "spark_s": round(sum(audits.values()), 1),
+        "spark_s": round(found["seconds"], 1),
         "whole_s": round(seconds, 1),
         "memory_mib": most >> 20,
         "audits_s": audits,
@@ -97,21 +97,27 @@ def _audited(root: Path, out: Path, options: argparse.Namespace) -> tuple[int, f
 
 def _watch(process: "subprocess.Popen[bytes]", most: list[int]) -> None:
     """Notes the most memory that a process and its children have until it ends."""
+    before: set[int] = set()
     while process.poll() is None:
-        most[0] = max(most[0], _memory_bytes(process.pid))
+        had = _memory(process.pid)
+        # Between its birth and its own program a child has all of its parent's memory, and shows it as its own.
+        most[0] = max(most[0], sum(size for pid, size in had.items() if pid in before))
+        before = set(had)
         time.sleep(_LOOK_S)
 
 
-def _memory_bytes(pid: int) -> int:
-    """Of a process and all below it; what has ended meanwhile has none."""
+def _memory(pid: int) -> dict[int, int]:
+    """Of a process and all below it, in bytes; what has ended meanwhile has none."""
     try:
         rows = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
         children = [path.read_text().split() for path in Path(f"/proc/{pid}/task").glob("*/children")]
     except (FileNotFoundError, ProcessLookupError):
-        return 0
+        return {}
     # A page that several processes have is shared out among them.
-    own = sum(int(row.split()[1]) for row in rows if row.startswith("Pss:")) << 10
-    return own + sum(_memory_bytes(int(child)) for found in children for child in found)
+    found = {pid: sum(int(row.split()[1]) for row in rows if row.startswith("Pss:")) << 10}
+    for child in (int(child) for one in children for child in one):
+        found |= _memory(child)
+    return found
 
 
 if __name__ == "__main__":

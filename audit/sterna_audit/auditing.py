@@ -19,7 +19,7 @@ from sterna_audit.report.page import HTML, page
 from sterna_audit.snapshots.keys import Verifier
 from sterna_audit.snapshots.layout import Place
 from sterna_audit.snapshots.stores import Bucket, Store
-from sterna_audit.spark import for_few, knows, look, session
+from sterna_audit.spark import for_rows, knows, look, session
 
 Tell = Callable[[str], None]
 
@@ -105,7 +105,7 @@ def report(out: Store) -> str:
 def running_spark(where: Spark, tell: Tell, *, rows: int) -> Iterator[SparkSession]:
     """A session for that long, and what its executors have; set up for so many rows, where it starts here."""
     is_ours = SparkSession.getActiveSession() is None
-    settings = {"spark.log.level": "ERROR", **(for_few(where.master, rows) if is_ours else {}), **where.settings}
+    settings = {"spark.log.level": "ERROR", **(for_rows(where.master, rows) if is_ours else {}), **where.settings}
     spark = session(where.master, memory=where.memory or None, settings=settings)
     try:
         executors = look(spark)

@@ -46,6 +46,14 @@ FEW: Mapping[str, str] = {
 #: of this size, where the usual one takes a tenth of both cores.
 JAVA_FOR_FEW = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
 
+#: Over many rows both compilers are worth their time, but for what has run a few thousand times only: plans are many,
+#: and most of what is compiled for one is of no use to the next. The collector that stops everything does the most work
+#: in the least of two cores' time.
+JAVA_FOR_MANY = (
+    "-XX:+UseParallelGC -XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000"
+    " -XX:Tier4CompileThreshold=100000 -XX:Tier4BackEdgeThreshold=400000"
+)
+
 _SPARK: Mapping[Kind, T.DataType] = {
     "int64": T.LongType(),
     "int32": T.IntegerType(),
@@ -155,13 +163,19 @@ def _settings(*, is_local: bool, ui: bool, memory: str | None) -> dict[str, str]
     return chosen
 
 
-def for_few(master: str, rows: int) -> dict[str, str]:
-    """The settings of a session that is to read so many rows; none where they are many.
+def for_rows(master: str, rows: int) -> dict[str, str]:
+    """The settings of a session on this machine that is to read so many rows; none where it runs elsewhere.
 
     On a cluster the executors' JVMs are others' business, and what an hour costs there is not the start.
     """
-    if rows > FEW_ROWS_MAX or not master.startswith("local"):
+    if not master.startswith("local"):
         return {}
+    if rows > FEW_ROWS_MAX:
+        return {
+            # One machine has as many partitions as cores: there is nothing to be split or put together between stages.
+            "spark.sql.adaptive.enabled": "false",
+            "spark.driver.extraJavaOptions": JAVA_FOR_MANY,
+        }
     return {
         **FEW,
         "spark.driver.extraJavaOptions": JAVA_FOR_FEW,

@@ -4,14 +4,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from pyspark.sql import SparkSession
-from sterna_audit.spark import FEW, for_few
+from sterna_audit.spark import FEW, for_rows
 
 from tests.support.seeds import is_complete
 
 
 def settings() -> dict[str, str]:
     """Of a session: as for few rows; `make test-all` makes plans as they are for many."""
-    chosen = for_few("local[2]", rows=0)
+    chosen = for_rows("local[2]", rows=0)
     return {"spark.log.level": "ERROR"} | {
         name: value for name, value in chosen.items() if not (is_complete() and name in FEW)
     }

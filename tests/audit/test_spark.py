@@ -11,10 +11,12 @@ from sterna_audit.java import JavaError, find_java
 from sterna_audit.spark import (
     FEW,
     FEW_ROWS_MAX,
+    JAVA_FOR_FEW,
+    JAVA_FOR_MANY,
     Executors,
     SparkError,
     check_version,
-    for_few,
+    for_rows,
     look,
     read_table,
     session,
@@ -32,17 +34,20 @@ def test_the_session_computes_as_audits_need_it(spark: SparkSession) -> None:
 
 
 @pytest.mark.parametrize(
-    ("master", "rows", "are_few"),
+    ("master", "rows", "java"),
     [
-        ("local[2]", 0, True),
-        ("local[*]", FEW_ROWS_MAX, True),
-        ("local[*]", FEW_ROWS_MAX + 1, False),
-        ("spark://there:7077", 1, False),
+        ("local[2]", 0, JAVA_FOR_FEW),
+        ("local[*]", FEW_ROWS_MAX, JAVA_FOR_FEW),
+        ("local[*]", FEW_ROWS_MAX + 1, JAVA_FOR_MANY),
+        ("spark://there:7077", 1, None),
+        ("spark://there:7077", FEW_ROWS_MAX + 1, None),
     ],
 )
-def test_few_rows_on_this_machine_are_worth_no_compiler(master: str, rows: int, are_few: bool) -> None:
-    settings = for_few(master, rows)
-    assert set(settings) >= set(FEW) if are_few else settings == {}
+def test_few_rows_on_this_machine_are_worth_no_compiler(master: str, rows: int, java: str | None) -> None:
+    settings = for_rows(master, rows)
+    assert settings.get("spark.driver.extraJavaOptions") == java
+    assert (set(settings) >= set(FEW)) == (java == JAVA_FOR_FEW)
+    assert bool(settings) == (java is not None)
 
 
 def test_what_executors_have_is_found_out_by_a_task(spark: SparkSession) -> None:

@@ -59,9 +59,14 @@ def with_sources(rows: DataFrame, history: History) -> DataFrame:
 def with_messages(rows: DataFrame, history: History) -> DataFrame:
     """Rows with `message_id` for `message`, the position of a record, and `copy`; empty where it is not known.
 
-    Mostly they are few, and go to all that read messages; of many each goes where its message is.
+    Mostly they are few, and go to all that read messages; of many each goes where its message is. They are computed
+    once, and where none of them has a message, no message is read.
     """
-    everywhere = F.broadcast if rows.count() <= SMALL_ROWS_MAX else _where_it_belongs
+    rows = history.keep(rows)
+    count = rows.filter(F.col("message").isNotNull()).count()
+    if not count:
+        return rows.withColumn("message_id", F.lit(""))
+    everywhere = F.broadcast if count <= SMALL_ROWS_MAX else _where_it_belongs
     wanted = everywhere(rows.select("place", "message").distinct())
     facts = ("position", "producer", "sequence")
     of_records = [
