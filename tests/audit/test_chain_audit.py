@@ -4,6 +4,7 @@ import json
 import shutil
 from importlib.metadata import EntryPoint
 from pathlib import Path
+from threading import Barrier, Event
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,7 +17,7 @@ from sterna_audit.audits import chain, findings, registry, running
 from sterna_audit.audits.findings import COLLECTED_MAX, Finding
 from sterna_audit.audits.history import Bound, History, HistoryError, Interval, bound, open_history
 from sterna_audit.audits.registry import Audit, AuditError
-from sterna_audit.snapshots.stores import Directory
+from sterna_audit.snapshots.stores import Directory, StoreError
 from typer.testing import CliRunner
 
 from tests.audit.golden.make import GOLDEN
@@ -25,6 +26,8 @@ from tests.audit.story import PLACE
 from tests.audit.test_verifying import ENDS, flipped, folder, replaced, rewritten
 
 CHAIN = registry.audits(["chain"])
+#: Another thread has come as far by then, or it never does.
+_PATIENCE_S = 60
 
 
 def history(spark: SparkSession, kept: Kept, start: int | None = None, end: int | None = None) -> History:
@@ -220,6 +223,55 @@ def test_an_audit_that_fails_is_no_stack_trace_and_nobody_takes_it_for_a_verdict
         ("silent", "not provable", False),
     ]
     assert done.has_failed
+
+
+def test_two_audits_run_at_a_time_and_each_keeps_rows_of_its_own(
+    spark: SparkSession, kept: Kept, tmp_path: Path
+) -> None:
+    kept.cuts(1)
+    both, first_has_ended = Barrier(2), Event()
+    rows: list[DataFrame] = []
+
+    def first(found: History) -> DataFrame:
+        both.wait(_PATIENCE_S)
+        found.keep(found.spark.range(1)).count()
+        return findings.frame(found.spark, [])
+
+    def second(found: History) -> DataFrame:
+        mine = found.keep(found.spark.range(2))
+        mine.count()
+        rows.append(mine)
+        both.wait(_PATIENCE_S)
+        assert first_has_ended.wait(_PATIENCE_S)
+        assert mine.is_cached
+        return findings.frame(found.spark, [])
+
+    def tell(text: str) -> None:
+        if text.startswith("first: "):
+            first_has_ended.set()
+
+    audits = [Audit("first", "", first), Audit("second", "", second)]
+    done = running.run(history(spark, kept), audits, Directory(tmp_path), tell)
+    assert [(one.name, one.error) for one in done.results] == [("first", ""), ("second", "")]
+    assert not rows[0].is_cached
+    assert max(one.seconds for one in done.results) <= done.seconds
+
+
+def test_where_findings_cannot_be_written_no_further_audit_begins(
+    spark: SparkSession, kept: Kept, tmp_path: Path
+) -> None:
+    kept.cuts(1)
+    begun: list[str] = []
+
+    class Full(Directory):
+        def remove_folder(self, folder: str) -> None:
+            begun.append(folder)
+            raise StoreError(f"{folder}: no space left")
+
+    audits = [Audit(f"a{one}", "", lambda found: found.spark.range(1)) for one in range(2 * running.AT_ONCE)]
+    with pytest.raises(StoreError, match="no space left"):
+        running.run(history(spark, kept), audits, Full(tmp_path))
+    assert len(begun) <= running.AT_ONCE
 
 
 def test_packages_bring_audits_by_entry_points(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -126,15 +126,20 @@ def run(history: History, audits: Iterable[Audit], out: Store, progress: Callabl
     began_ms, began_s = surroundings.wall_ms(), surroundings.monotonic_s()
     out.remove(JSON)
 
+    pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="sterna-audit")
+
     def told(audit: Audit) -> Result:
         progress(f"{audit.name} …")
         history.spark.sparkContext.setJobDescription(audit.name)  # in Spark's own pages; of this thread's jobs alone
-        result = _run_one(replace(history), audit, out)
+        try:
+            result = _run_one(replace(history), audit, out)
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)  # before this thread takes the next
+            raise
         counted = ", ".join(f"{count} {verdict}" for verdict, count in result.counts.items() if count)
         progress(f"{audit.name}: {result.verdict} ({result.error or counted or 'nothing'}), {result.seconds:.1f} s")
         return result
 
-    pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="sterna-audit")
     try:
         running: list[Future[Result]] = [pool.submit(told, audit) for audit in audits]
         results = tuple(one.result() for one in running)
