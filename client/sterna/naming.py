@@ -142,6 +142,10 @@ class Naming:
             if not (slash and own) or "," in place or "+" in place or "?" in place:
                 cause = f"{name.partition('?')[0]!r} names nothing at one address"
                 raise errors.InvalidArgumentError(cause, subject="name", remedy="write sterna://host:port/NAME")
+            if self._target.url.secure and scheme != "sternas":
+                # Credentials never travel less protected than the application said.
+                cause = f"{scheme}://{place} is without TLS, and the own URL is not"
+                raise errors.InvalidArgumentError(cause, subject="name", remedy="write sternas://host:port/NAME")
             tls = self._tls if scheme == "sternas" else None
             async with Naming(f"{scheme}://{place}", tls=tls, **self._elsewhere) as other:
                 return await other._lookup(own, kind)

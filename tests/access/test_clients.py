@@ -58,6 +58,8 @@ async def test_everybody_who_is_admitted_looks_names_up_and_nobody_else(
         assert connection.client_id == "c"
     async with sterna.Naming("sternas://localhost:1", **options) as naming:
         assert await naming.lookup(f"{url_of(running)}/f") == factory
+        with pytest.raises(errors.InvalidArgumentError, match="is without TLS, and the own URL is not"):
+            await naming.lookup(f"{url_of(running, 'sterna')}/f")
     for wrong in ({"password": "2"}, {"user": "", "password": ""}):
         with pytest.raises(errors.UnauthenticatedError):
             await sterna.lookup("f", url_of(running), **{**options, **wrong})
