@@ -25,7 +25,7 @@ from tools.fingerprints import ROOT
 FOLDER = ROOT / "tests" / "baselines"
 COMMAND = "python -m tools.baseline --write"
 
-_PROTOS = ("message", "messaging", "admin")
+_PROTOS = ("message", "messaging", "admin", "naming")
 
 
 def _field(prefix: str, field: FieldDescriptorProto, owner: DescriptorProto) -> str:

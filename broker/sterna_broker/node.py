@@ -40,6 +40,7 @@ from sterna_broker.server.admin import Administration
 from sterna_broker.server.connect import Connect
 from sterna_broker.server.cuts import Cuts
 from sterna_broker.server.listening import Listener
+from sterna_broker.server.naming import Naming
 from sterna_broker.server.receiving import Receiving
 from sterna_broker.server.sending import Sending
 from sterna_broker.server.services import Services
@@ -226,7 +227,7 @@ class Node:
         sending, receiving = Sending(pump), Receiving(pump, limits.leases)
         administration = Administration(pump, self.live, statistics, desk)
         cuts = Cuts(pump, self.live, settings.name, *self._cluster_of_cuts())
-        services = Services(connect, sending, receiving, administration, cuts, gate.admit_call)
+        services = Services(connect, sending, receiving, administration, cuts, Naming(self.live), gate.admit_call)
         metrics = Metrics(pump, statistics, settings.metrics_destinations, self.member)
         kept = Kept(pump, settings.engine["snapshot_bytes_max"], settings.engine["snapshot_age_max_ms"])
         metrics.kept, metrics.refused, metrics.cut = kept, services.refused, connect.cut

@@ -37,12 +37,15 @@ if TYPE_CHECKING:
     from sterna.events import Interrupted as Interrupted
     from sterna.events import Restored as Restored
     from sterna.events import TemporaryReplaced as TemporaryReplaced
+    from sterna.factories import ConnectionFactory as ConnectionFactory
     from sterna.ledger import Ledger as Ledger
     from sterna.messages import Message as Message
     from sterna.messages import Sent as Sent
     from sterna.modes import AcknowledgeMode as AcknowledgeMode
     from sterna.modes import DeliveryMode as DeliveryMode
     from sterna.modes import Durability as Durability
+    from sterna.naming import Naming as Naming
+    from sterna.naming import lookup as lookup
     from sterna.options import Reconnect as Reconnect
     from sterna.producers import Producer as Producer
     from sterna.sessions import Session as Session
@@ -64,9 +67,11 @@ _HOMES = {
     "destinations": ("Destination", "Queue", "Topic"),
     "errors": ("ErrorCode", "SternaError"),
     "events": ("Closed", "Interrupted", "Restored", "TemporaryReplaced"),
+    "factories": ("ConnectionFactory",),
     "ledger": ("Ledger",),
     "messages": ("Message", "Sent"),
     "modes": ("AcknowledgeMode", "DeliveryMode", "Durability"),
+    "naming": ("Naming", "lookup"),
     "options": ("Reconnect",),
     "producers": ("Producer",),
     "sessions": ("Session",),
@@ -82,6 +87,7 @@ __all__ = [
     "Char",
     "Closed",
     "Connection",
+    "ConnectionFactory",
     "Consumer",
     "DeliveryMode",
     "Destination",
@@ -96,6 +102,7 @@ __all__ = [
     "Long",
     "MapBody",
     "Message",
+    "Naming",
     "Object",
     "Producer",
     "Properties",
@@ -116,6 +123,7 @@ __all__ = [
     "connect",
     "errors",
     "ledger",
+    "lookup",
 ]
 
 

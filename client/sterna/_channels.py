@@ -21,6 +21,9 @@ _PROBE_TIMEOUT_S: Final = 2.0
 #: A broker that wants a certificate says so after the handshake, from the client's point of view.
 _LAST_WORD_TIMEOUT_S: Final = 0.5
 
+# Trailing metadata that holds the contract's Error, where the broker could say more than a status.
+_ERROR_KEY: Final = "sterna-error-bin"
+
 _EXPIRED, _NOT_YET = 10, 9
 _WRONG_NAME: Final = (62, 64)
 _SELF_MADE: Final = (18, 19, 20, 21)
@@ -62,6 +65,34 @@ def closing(channel: Any) -> asyncio.Future[None]:
     _closing[told] = None
     told.add_done_callback(lambda done: _closing.pop(done, None))
     return told
+
+
+async def becomes_ready(channel: Any, timeout: float) -> bool:
+    """Whether somebody answers; a refused connection tells at once, without waiting for the timeout."""
+    import grpc
+
+    async def settled() -> bool:
+        state = channel.get_state(try_to_connect=True)
+        while state not in (grpc.ChannelConnectivity.READY, grpc.ChannelConnectivity.TRANSIENT_FAILURE):
+            await channel.wait_for_state_change(state)
+            state = channel.get_state(try_to_connect=True)
+        return state is grpc.ChannelConnectivity.READY
+
+    try:
+        async with asyncio.timeout(timeout):
+            return await settled()
+    except TimeoutError:
+        return False
+
+
+def refusal(error: Any, address: str) -> errors.SternaError:
+    """The SDK's error for a failed call: the broker's own, where it sent one."""
+    from sterna._proto.sterna.v1 import messaging_pb2
+
+    for key, value in error.trailing_metadata() or ():
+        if key == _ERROR_KEY and isinstance(value, bytes):
+            return errors.from_proto(messaging_pb2.Error.FromString(value))
+    return errors.from_status(error.code().name, error.details() or "", address=address)
 
 
 async def unreachable(address: str, tls: Tls | None, cause: str) -> errors.UnreachableError:

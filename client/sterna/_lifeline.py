@@ -22,7 +22,7 @@ from sterna._pauses import pause_s
 from sterna._proto.sterna.v1 import message_pb2
 from sterna._proto.sterna.v1 import messaging_pb2 as pb
 from sterna._roles import Bystander, Ending, FeedRole, HomesRole, LaneRole, PartRole
-from sterna._surroundings import monotonic_s, uniform, wall_ms
+from sterna._surroundings import monotonic_s, wall_ms
 from sterna.destinations import Destination, destination_from
 from sterna.events import Closed, Hook, Interrupted, Restored, TemporaryReplaced, logger
 from sterna.options import Options
@@ -118,8 +118,8 @@ class Lifeline:
                     step = await self._restored()
                 case Rest(rounds):
                     opens = self._machine.phase is Phase.WAITING
-                    pause_s = 0.5 * uniform(0.5, 1.0) if opens else self.options.reconnect.pause_s(rounds - 1)
-                    await asyncio.sleep(pause_s)
+                    options = self.options
+                    await asyncio.sleep(options.pause_s() if opens else options.reconnect.pause_s(rounds - 1))
                     if not opens and self.homes is not None and self.cluster:
                         await self.homes.seek(self)
                     step = self._machine.rested()

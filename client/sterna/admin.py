@@ -16,7 +16,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from sterna._channels import closing, open_channel, unreachable
+from sterna._channels import becomes_ready, closing, open_channel, refusal, unreachable
 from sterna._pauses import HOPS_MAX, pause_s
 from sterna._secrets import Secret, authorization, reveal
 from sterna.cuts import Cut, HeldCut
@@ -27,8 +27,6 @@ from sterna.errors import (
     NotAllowedError,
     SternaError,
     UnreachableError,
-    from_proto,
-    from_status,
 )
 from sterna.inventory import Applied, BrokerStatistics, ConnectionInfo, Resource, values
 from sterna.targets import Given, Target, resolve
@@ -42,8 +40,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Admin", "connect"]
 
-# Trailing metadata that holds the contract's Error, where the broker could say more than a status.
-_ERROR_KEY = "sterna-error-bin"
 _PAGE = 1_000
 # Resources carry their manifests, and pages of them are larger than grpc's default of 4 MiB.
 _ANSWER_BYTES = 64 * 1024 * 1024
@@ -104,7 +100,7 @@ class Admin:
         for address in self._target.addresses:
             channel = await open_channel(address, self._target.tls, options)
             try:
-                is_ready = await _becomes_ready(channel, self._timeout)
+                is_ready = await becomes_ready(channel, self._timeout)
             except BaseException:
                 closing(channel)  # whoever asks is cancelled
                 raise
@@ -359,12 +355,7 @@ class Admin:
 
     def _error(self, error: grpc.aio.AioRpcError) -> SternaError:
         """The SDK's error for a failed call: the broker's own, where it sent one."""
-        from sterna._proto.sterna.v1 import messaging_pb2
-
-        for key, value in error.trailing_metadata() or ():
-            if key == _ERROR_KEY and isinstance(value, bytes):
-                return from_proto(messaging_pb2.Error.FromString(value))
-        return from_status(error.code().name, error.details() or "", address=self._address)
+        return refusal(error, self._address)
 
 
 class _Looked:
@@ -383,21 +374,3 @@ class _Looked:
             NotAllowedError: always.
         """
         raise NotAllowedError("this message was looked at, not received", remedy="receive it to acknowledge it")
-
-
-async def _becomes_ready(channel: grpc.aio.Channel, timeout: float) -> bool:
-    """Whether somebody answers; a refused connection tells at once, without waiting for the timeout."""
-    import grpc
-
-    async def settled() -> bool:
-        state = channel.get_state(try_to_connect=True)
-        while state not in (grpc.ChannelConnectivity.READY, grpc.ChannelConnectivity.TRANSIENT_FAILURE):
-            await channel.wait_for_state_change(state)
-            state = channel.get_state(try_to_connect=True)
-        return state is grpc.ChannelConnectivity.READY
-
-    try:
-        async with asyncio.timeout(timeout):
-            return await settled()
-    except TimeoutError:
-        return False

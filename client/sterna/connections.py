@@ -46,6 +46,7 @@ def connect(
     heartbeat_ms: int = 0,
     connect_timeout_s: float = 5.0,
     connect_attempts: int = 2,
+    connect_delay_ms: int = 500,
     reconnect: Reconnect | None = None,
     ledger: LedgerLike | None = None,
 ) -> Connection:
@@ -57,7 +58,8 @@ def connect(
     they are asked at each dial. `tls` is for `sternas://`, which by itself trusts the usual authorities.
 
     `client_id` is what durable subscriptions belong to. Each dial may take `connect_timeout_s`; the addresses are
-    gone through `connect_attempts` times. `heartbeat_ms`: 0 leaves it to the broker (30 s).
+    gone through `connect_attempts` times, with pauses of `connect_delay_ms` between, shortened at random by up to half.
+    `heartbeat_ms`: 0 leaves it to the broker (30 s).
 
     `ledger`: a folder, or a `sterna.Ledger`, into which the connection writes down what it sends, receives and
     acknowledges, and what the broker answers. None: it does not.
@@ -76,6 +78,7 @@ def connect(
         heartbeat_ms=heartbeat_ms,
         connect_timeout_s=connect_timeout_s,
         connect_attempts=connect_attempts,
+        connect_delay_ms=connect_delay_ms,
         reconnect=reconnect,
         ledger=ledger,
     )
@@ -90,6 +93,7 @@ def connect_to(
     heartbeat_ms: int = 0,
     connect_timeout_s: float = 5.0,
     connect_attempts: int = 2,
+    connect_delay_ms: int = 500,
     reconnect: Reconnect | None = None,
     ledger: LedgerLike | None = None,
 ) -> Connection:
@@ -105,6 +109,7 @@ def connect_to(
         heartbeat_ms=heartbeat_ms or int(parsed.options.get("heartbeat_ms", 0)),
         connect_timeout_s=connect_timeout_s,
         connect_attempts=connect_attempts,
+        connect_delay_ms=connect_delay_ms,
         reconnect=reconnect or Reconnect(),
         tls=target.tls,
         book=None if ledger is None else book_of(ledger, client_id, product),

@@ -49,6 +49,11 @@ class Options:
     tls: Tls | None = None
     #: What an application's connection and its hidden ones write their ledger into.
     book: Book | None = field(default=None, repr=False)
+    connect_delay_ms: int = 500
+
+    def pause_s(self) -> float:
+        """The pause between two rounds over all addresses before the first connection."""
+        return self.connect_delay_ms / 1000 * uniform(0.5, 1.0)
 
     async def hello(self) -> pb.Hello:
         """The greeting, with credentials as they are at this moment.

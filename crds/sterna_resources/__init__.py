@@ -17,6 +17,7 @@ from sterna_resources.broker import (
     Listeners,
     LogSettings,
 )
+from sterna_resources.connection_factory import ConnectionFactory, ConnectionFactorySpec, FactoryTls
 from sterna_resources.destination import DestinationResource, DestinationSpec
 from sterna_resources.durable_subscription import DurableSubscription, DurableSubscriptionSpec
 from sterna_resources.kinds import KINDS, KUBERNETES_KINDS, TOPOLOGY_KINDS
@@ -58,11 +59,14 @@ __all__ = [
     "BrokerSpec",
     "BrokerStore",
     "ClusterRef",
+    "ConnectionFactory",
+    "ConnectionFactorySpec",
     "DestinationResource",
     "DestinationSpec",
     "DurableSubscription",
     "DurableSubscriptionSpec",
     "Examined",
+    "FactoryTls",
     "Listeners",
     "LogSettings",
     "Manifest",

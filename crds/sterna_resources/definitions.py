@@ -92,6 +92,11 @@ NAMES: dict[str, Names] = {
         ("sto",),
         (_CLUSTER, Column("Mode", ".spec.mode"), Column("Quota", ".spec.quotaBytes", "integer")),
     ),
+    "ConnectionFactory": Names(
+        "connectionfactories",
+        ("scf",),
+        (_CLUSTER, Column("Factory", ".status.claim"), Column("URL", ".spec.url", wide=True)),
+    ),
     "User": Names(
         "users",
         ("su",),

@@ -10,9 +10,9 @@ from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from sterna_resources import names
-from sterna_resources.fields import BrokerName, Count, DestinationPattern, DurationMs, Size
+from sterna_resources.fields import Aliases, BrokerName, Count, DestinationPattern, DurationMs, Size
 from sterna_resources.metadata import Metadata
-from sterna_resources.rules import SAME_NAME, Rule
+from sterna_resources.rules import OTHER_NAMES, SAME_NAME, Rule
 from sterna_resources.topology import OPERATOR_FIELDS, TopologyResource, TopologySpec
 
 OverflowPolicy = Literal["default", "discardOld", "rejectIncoming"]
@@ -25,6 +25,7 @@ _OTHER_PROPERTIES = (
     "senderNameEnforced",
     "store",
     "broker",
+    "aliases",
     "prefetch",
     "flowControlBytes",
 )
@@ -47,6 +48,12 @@ class DestinationSpec(TopologySpec):
             "!has(self.broker) || !has(self.name) || !(self.name.contains('*') || self.name.contains('>'))",
             "broker is for one destination: a wildcard entry has no place",
             ".broker",
+        ),
+        Rule(
+            "!has(self.aliases) || size(self.aliases) == 0 || !has(self.name) || "
+            "!(self.name.contains('*') || self.name.contains('>'))",
+            "aliases are of one destination: a wildcard entry is not looked up",
+            ".aliases",
         ),
     )
 
@@ -96,10 +103,13 @@ class DestinationSpec(TopologySpec):
     """The broker of the cluster that is to be its home. Absent: the one that has the fewest. It counts when the home is
     chosen: a destination that has one stays there. A single broker does nothing with it."""
 
+    aliases: Aliases = Field(default_factory=list)
+    """More names under which programs look it up. Each leads to one thing alone (EMS-CLI-B15)."""
+
     def given(self) -> dict[str, Any]:
         """The properties that were written and that the destination has, by their names in manifests."""
         dumped = self.model_dump(
-            by_alias=True, exclude_unset=True, mode="json", exclude={"name", "broker", *OPERATOR_FIELDS}
+            by_alias=True, exclude_unset=True, mode="json", exclude={"name", "broker", "aliases", *OPERATOR_FIELDS}
         )
         return {key: value for key, value in dumped.items() if value is not None}
 
@@ -117,6 +127,7 @@ class DestinationResource(TopologyResource):
             "a destination cannot be renamed: make another, or delete this one first",
             ".spec.name",
         ),
+        OTHER_NAMES,
     )
 
     metadata: Metadata
@@ -142,6 +153,12 @@ class DestinationResource(TopologyResource):
         if self.spec.broker is not None and self.is_pattern and self.subject != names.TEMPORARY_SETTINGS:
             fault = "broker is for one destination: a wildcard entry has no place"
             raise PydanticCustomError("broker_of_pattern", "{fault}", {"fault": fault})
+        if self.spec.aliases and self.is_pattern and self.subject != names.TEMPORARY_SETTINGS:
+            fault = "aliases are of one destination: a wildcard entry is not looked up"
+            raise PydanticCustomError("aliases_of_pattern", "{fault}", {"fault": fault})
+        if self.subject in self.spec.aliases:
+            fault = f"'{self.subject}' stands in aliases, and is the own name already"
+            raise PydanticCustomError("alias_own", "{fault}", {"fault": fault})
         if self.subject == names.TEMPORARY_SETTINGS and (others := self._not_for_temporaries()):
             fault = f"'{names.TEMPORARY_SETTINGS}' takes maxMessages, maxBytes and overflowPolicy alone, not {others}"
             raise PydanticCustomError("temporary_settings", "{fault}", {"fault": fault})

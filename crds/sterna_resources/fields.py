@@ -115,6 +115,17 @@ def _check_label(text: str) -> str:
     return text
 
 
+def _check_lookup_name(text: str) -> str:
+    _refuse(names.lookup_fault(text))
+    return text
+
+
+def _check_distinct(texts: list[str]) -> list[str]:
+    if again := next((text for number, text in enumerate(texts) if text in texts[:number]), None):
+        raise PydanticCustomError("twice", "{text} is named twice", {"text": again})
+    return texts
+
+
 def _check_broker_name(text: str) -> str:
     if any(character in ".:/ \t" or not character.isprintable() for character in text):
         _refuse("may not hold dots, colons, slashes, blanks or control characters: it is part of message ids")
@@ -244,6 +255,26 @@ ObjectName = Annotated[
 DnsLabel = Annotated[str, Field(min_length=1, max_length=63, pattern="^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")]
 # The name of a durable subscription, or a client id.
 Label = Annotated[str, _bounded(names.SUBSCRIPTION_CHARACTERS_MAX), AfterValidator(_check_label)]
+# A name under which something is looked up.
+LookupName = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=names.LOOKUP_NAME_CHARACTERS_MAX,
+        json_schema_extra={
+            "pattern": r"^[^$*>\p{C}\p{Z}][^*>\p{C}\p{Z}]*$",
+            **of_field(Rule("!self.contains('://')", "a name to look up may not hold ://")),
+        },
+    ),
+    AfterValidator(_check_lookup_name),
+]
+ALIASES_MAX = 16
+# More names of one thing, as EMS has them in jndinames (EMS-CLI-B15).
+Aliases = Annotated[
+    list[LookupName],
+    Field(max_length=ALIASES_MAX, json_schema_extra={"x-kubernetes-list-type": "set"}),
+    AfterValidator(_check_distinct),
+]
 # A broker's name, as it stands in message ids.
 BrokerName = Annotated[
     str,

@@ -9,6 +9,7 @@ import difflib
 from sterna_resources.audit_job import AuditJob
 from sterna_resources.bridge import Bridge
 from sterna_resources.broker import Broker
+from sterna_resources.connection_factory import ConnectionFactory
 from sterna_resources.durable_subscription import DurableSubscription
 from sterna_resources.messaging_cluster import MessagingCluster
 from sterna_resources.queue import Queue
@@ -26,6 +27,7 @@ TOPOLOGY_KINDS: dict[str, type[TopologyResource]] = {
     "Bridge": Bridge,
     "DurableSubscription": DurableSubscription,
     "Store": Store,
+    "ConnectionFactory": ConnectionFactory,
     "User": User,
 }
 # The kinds that Kubernetes knows: those with a custom resource definition.
@@ -42,6 +44,7 @@ KINDS: dict[str, type[Resource]] = {
     "Bridge": Bridge,
     "DurableSubscription": DurableSubscription,
     "Store": Store,
+    "ConnectionFactory": ConnectionFactory,
     "Broker": Broker,
 }
 

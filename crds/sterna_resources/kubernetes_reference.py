@@ -77,6 +77,18 @@ spec:
   mode: async
   quotaBytes: 1073741824
 """,
+    "ConnectionFactory": """\
+apiVersion: sterna.dev/v1alpha1
+kind: ConnectionFactory
+metadata: {name: billing}
+spec:
+  clusterRef: {name: trial}
+  aliases: [BillingFactory]
+  url: sternas://trial-0.example.com,trial-1.example.com
+  clientId: billing
+  connectAttempts: 10
+  tls: {caFile: /etc/billing/ca.pem}
+""",
     "User": """\
 apiVersion: sterna.dev/v1alpha1
 kind: User

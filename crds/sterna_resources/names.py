@@ -16,6 +16,8 @@ NAME_CHARACTERS_MAX = 249
 # Of client ids as well (EMS-CLI-B22).
 SUBSCRIPTION_CHARACTERS_MAX = 255
 OBJECT_NAME_CHARACTERS_MAX = 253
+# Of names under which something is looked up: as long as a topic's may be, and a little more.
+LOOKUP_NAME_CHARACTERS_MAX = 255
 
 # What a name with the most elements keeps free of the 249 characters, so that 196 remain (EMS-DEST-A08).
 _RESERVE_AT_MOST_ELEMENTS = NAME_CHARACTERS_MAX - 196
@@ -116,6 +118,21 @@ def label_fault(text: str) -> str | None:
         return "may not be empty"
     if len(text) > SUBSCRIPTION_CHARACTERS_MAX:
         return f"has {len(text)} characters, at most {SUBSCRIPTION_CHARACTERS_MAX} are allowed"
+    return None
+
+
+def lookup_fault(text: str) -> str | None:
+    """What is wrong with a name under which something is to be looked up, or None."""
+    if not text:
+        return "may not be empty"
+    if len(text) > LOOKUP_NAME_CHARACTERS_MAX:
+        return f"has {len(text)} characters, at most {LOOKUP_NAME_CHARACTERS_MAX} are allowed"
+    if text.startswith("$"):
+        return f"'{_excerpt(text)}' begins with '$': such names belong to the broker"
+    if any(character in "*> " or not character.isprintable() for character in text):
+        return f"'{_excerpt(text)}' may not hold blanks, control characters, * or >"
+    if "://" in text:
+        return f"'{_excerpt(text)}' may not hold ://, which stands in names with an address before them"
     return None
 
 

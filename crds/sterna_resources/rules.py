@@ -53,6 +53,13 @@ SAME_NAME = (
     ": (!has(oldSelf.spec.name) || oldSelf.spec.name == self.metadata.name)"
 )
 
+# That what is looked up by its name has no alias that says the same.
+OTHER_NAMES = Rule(
+    "!has(self.spec.aliases) || !((has(self.spec.name) ? self.spec.name : self.metadata.name) in self.spec.aliases)",
+    "an alias is the own name already",
+    ".spec.aliases",
+)
+
 
 def exactly_one(*fields: str) -> str:
     """That one of the fields is there and no other."""

@@ -24,7 +24,7 @@ from sterna_operator.plans import FINALIZER
 from sterna_operator.settings import own_namespace
 from sterna_operator.words import counted
 
-KINDS = (CLUSTER, "Queue", "Topic", "Bridge", "DurableSubscription", "Store", "User")
+KINDS = (CLUSTER, "Queue", "Topic", "Bridge", "DurableSubscription", "Store", "ConnectionFactory", "User")
 RETAIN = "retain"
 # The kinds that hold messages.
 HOLDING = ("Queue", "Topic", "DurableSubscription")

@@ -42,6 +42,7 @@ _KUBECTL_COPY = "kubectl.kubernetes.io/last-applied-configuration"
 
 # How kinds are called in paths, where that is not the kind in lower case with an `s`.
 _PLURALS = {
+    "ConnectionFactory": "connectionfactories",
     "NetworkPolicy": "networkpolicies",
     "Ingress": "ingresses",
     "StorageClass": "storageclasses",

@@ -41,6 +41,32 @@ async def refused(url: str, **options: Any) -> errors.SternaError:
     return caught.value
 
 
+async def test_everybody_who_is_admitted_looks_names_up_and_nobody_else(
+    node: Node, pki: dict[str, Path], authority: Authority, users_file: Callable[..., Path]
+) -> None:
+    running = await node(**pki, users=await asyncio.to_thread(users_file, alice="1"))
+    options: dict[str, Any] = {"user": "alice", "password": "1", "tls": trusting(authority)}
+    async with admin.connect(url_of(running), **options) as client:
+        spec = f"{{url: '{url_of(running)}', clientId: c}}"
+        await client.apply(
+            f"apiVersion: sterna.dev/v1alpha1\nkind: ConnectionFactory\nmetadata: {{name: f}}\nspec: {spec}\n"
+        )
+    factory = await sterna.lookup("f", url_of(running), **options)
+    assert isinstance(factory, sterna.ConnectionFactory)
+    # A factory has no credentials: they are the program's.
+    async with factory.connect(**options) as connection:
+        assert connection.client_id == "c"
+    async with sterna.Naming("sternas://localhost:1", **options) as naming:
+        assert await naming.lookup(f"{url_of(running)}/f") == factory
+        with pytest.raises(errors.InvalidArgumentError, match="is without TLS, and the own URL is not"):
+            await naming.lookup(f"{url_of(running, 'sterna')}/f")
+    for wrong in ({"password": "2"}, {"user": "", "password": ""}):
+        with pytest.raises(errors.UnauthenticatedError):
+            await sterna.lookup("f", url_of(running), **{**options, **wrong})
+    with pytest.raises(errors.TlsError, match="speaks TLS, and was called without"):
+        await sterna.lookup("f", url_of(running, "sterna"), user="alice", password="1")
+
+
 @pytest.mark.covers("EMS-SEC-A11", "EMS-SEC-E03")
 async def test_messages_and_administration_over_tls(
     node: Node, pki: dict[str, Path], authority: Authority, users_file: Callable[..., Path]

@@ -2,6 +2,7 @@
 
 import asyncio
 
+import sterna
 from sterna_etcd import Claim
 from sterna_etcd.records import Deleting
 
@@ -55,6 +56,36 @@ async def test_wildcard_entries_hold_everywhere(two: Cluster, operator: Operator
     claim = await operator.put(document("Queue", "any", name="app.>"), claim="app.>")
     await operator.everywhere(claim)
     assert set(await operator.status(claim)) == {"b0", "b1"}
+
+
+async def test_every_broker_answers_for_every_name(two: Cluster, operator: Operator, connect: Connect) -> None:
+    factory = document("ConnectionFactory", "billing", url="sterna://a", aliases=["Billing"])
+    claim = await operator.put(factory)
+    queue = await operator.put(document("Queue", "orders", aliases=["Orders"]))
+    thief = await operator.put(document("Queue", "thief", aliases=["Billing"]))
+    await operator.everywhere(claim)
+    await operator.until(queue, "applied")
+    # Whoever was there first stays.
+    assert "'Billing' is an alias of the ConnectionFactory billing" in (await operator.until(thief, "refused")).message
+    for name in ("b0", "b1"):
+        async with sterna.Naming(two.url(name)) as naming:
+            await waited(lambda naming=naming: _leads_to(naming, "Orders", "orders"), 30, "the queue's alias")  # type: ignore[misc]
+            assert (await naming.factory("Billing")).url == "sterna://a"
+            assert not await _leads_to(naming, "thief", "thief")
+    await operator.put(document("ConnectionFactory", "billing", url="sterna://b"), generation=2)
+    async with sterna.Naming(two.url("b1")) as naming:
+
+        async def has_changed() -> bool:
+            return (await naming.factory("billing")).url == "sterna://b"
+
+        await waited(has_changed, 30, "the changed factory")
+
+
+async def _leads_to(naming: sterna.Naming, name: str, queue: str) -> bool:
+    try:
+        return await naming.queue(name) == sterna.Queue(queue)
+    except sterna.errors.NoSuchDestinationError:
+        return False
 
 
 async def test_partners_of_a_bridge_live_together(two: Cluster, operator: Operator) -> None:

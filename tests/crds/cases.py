@@ -14,6 +14,7 @@ CLUSTER: dict[str, Any] = {"etcd": {"managed": {}}, "insecure": True}
 SECURE: dict[str, Any] = {"etcd": {"managed": {}}, "tls": {"secretName": "tls"}}
 BRIDGE: dict[str, Any] = {**REF, "source": {"queue": "a"}, "targets": [{"queue": "b"}]}
 DURABLE: dict[str, Any] = {**REF, "topic": "news", "clientId": "app"}
+FACTORY: dict[str, Any] = {**REF, "url": "sterna://a:7222,b"}
 USER: dict[str, Any] = {**REF, "passwordSecret": {"name": "app-password"}}
 UNSIGNED: dict[str, Any] = {"principals": "none", "unsigned": True}
 SNAPSHOT: dict[str, Any] = {**REF, "snapshots": UNSIGNED, "storage": {"volumeClaim": "audits"}}
@@ -27,6 +28,7 @@ LEAST: dict[str, dict[str, Any]] = {
     "Bridge": BRIDGE,
     "DurableSubscription": DURABLE,
     "Store": REF,
+    "ConnectionFactory": FACTORY,
     "User": USER,
     "StoreSnapshot": SNAPSHOT,
     "AuditJob": AUDIT,
@@ -253,6 +255,56 @@ def _others() -> list[Case]:
     ]
 
 
+def _factories() -> list[Case]:
+    """Connection factories, and the aliases of whatever is looked up."""
+    kind, own = "ConnectionFactory", "an alias is the own name already"
+    wild = "aliases are of one destination: a wildcard entry is not looked up"
+    secure = {**REF, "url": "sternas://a"}
+    pair = "certificateFile and keyFile go together"
+    scheme = "tls is for a url that begins with sternas://"
+    urls = ("sterna://a", "sternas://a.b:1,[::1]:65535+c_d", "sterna://" + "a" * 991)
+    no_urls = ("a:7222", "http://a", "sterna://", "sterna://a,", "sterna://a:0", "sterna://a:65536", "sterna://a|b")
+    names = ("Orders", "java:comp/env/Orders", "a.b", "ü" * 255)
+    no_names = ("a b", "a*", "a.>", "a\u2028b")
+    return [
+        *(Case(kind, {**REF, "url": url}) for url in urls),
+        *(Case(kind, {**REF, "url": url}, "should match", "must be one such as") for url in no_urls),
+        *(
+            Case(kind, {**REF, "url": url}, "should match", "holds neither user nor password")
+            for url in ("sterna://me:secret@a", "sterna://a?client_id=c")
+        ),
+        Case(kind, REF, "spec.url: Required value", "is missing"),
+        *(Case(kind, {**FACTORY, "name": name}) for name in names),
+        *(Case(kind, {**FACTORY, "name": name}, "should match", "may not hold blanks") for name in no_names),
+        Case(kind, {**FACTORY, "name": "$a"}, "should match", "belong to the broker"),
+        Case(kind, {**FACTORY, "name": "a://b"}, "a name to look up may not hold ://", "may not hold ://"),
+        Case(kind, FACTORY, name="a" * 253),
+        Case(kind, {**secure, "tls": {"caFile": "c", "certificateFile": "d", "keyFile": "k", "serverName": "b"}}),
+        Case(kind, {**secure, "tls": {}}),
+        Case(kind, {**FACTORY, "tls": {"caFile": "c"}}, scheme, scheme),
+        Case(kind, {**secure, "tls": {"certificateFile": "c"}}, pair, pair),
+        Case(kind, {**secure, "tls": {"keyFile": "k"}}, pair, pair),
+        Case(kind, {**FACTORY, "aliases": ["b", "c/d"]}),
+        Case(kind, {**FACTORY, "aliases": ["b", "b"]}, "Duplicate value", "b is named twice"),
+        Case(kind, {**FACTORY, "aliases": ["thing"]}, own, "is the own name already"),
+        Case(kind, {**FACTORY, "name": "b", "aliases": ["b"]}, own, "is the own name already"),
+        Case(kind, {**FACTORY, "name": "b", "aliases": ["thing"]}),
+        Case(kind, {**FACTORY, "aliases": [f"a{number}" for number in range(17)]}, "at most 16 items", "at most 16"),
+        Case("Queue", {**REF, "aliases": ["b", "c/d"]}),
+        *(
+            case
+            for one in ("Queue", "Topic")
+            for case in (
+                Case(one, {**REF, "aliases": ["thing"]}, own, "is the own name already"),
+                Case(one, {**REF, "name": "a.*", "aliases": ["b"]}, wild, wild),
+                Case(one, {**REF, "aliases": ["a://b"]}, "a name to look up may not hold ://", "may not hold ://"),
+            )
+        ),
+        Case("Topic", {**REF, "name": "a.>", "aliases": []}),
+        Case("Queue", {**REF, "name": "TMP.>", "aliases": ["b"]}, "TMP.> takes", "alone, not aliases"),
+    ]
+
+
 def _audits() -> list[Case]:
     """What StoreSnapshot and AuditJob have in common, and what is the latter's alone."""
     place = "needs either volumeClaim or bucket, one of them"
@@ -328,7 +380,7 @@ def _audits() -> list[Case]:
 
 def cases() -> list[Case]:
     """The whole table but for clusters."""
-    return [*_names(), *_destinations(), *_bridges(), *_others(), *_audits()]
+    return [*_names(), *_destinations(), *_bridges(), *_others(), *_factories(), *_audits()]
 
 
 def ids(table: Sequence[Case | Change]) -> list[str]:

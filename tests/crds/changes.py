@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tests.crds.cases import AUDIT, BRIDGE, CLUSTER, DURABLE, LEAST, REF, SNAPSHOT, UNSIGNED, USER, Change
+from tests.crds.cases import AUDIT, BRIDGE, CLUSTER, DURABLE, FACTORY, LEAST, REF, SNAPSHOT, UNSIGNED, USER, Change
 
 _MOVE = "an object cannot move to another cluster: delete it and make it there"
 _RENAMED = {
@@ -10,6 +10,7 @@ _RENAMED = {
     "Topic": "a destination cannot be renamed: make another, or delete this one first",
     "DurableSubscription": "a subscription cannot be renamed: make another, or delete this one first",
     "Store": "a store cannot be renamed: destinations call it by its name",
+    "ConnectionFactory": "a connection factory cannot be renamed: give it an alias, or make another",
     "User": "a user cannot be renamed: make another",
 }
 _LOST = "cannot be changed: it would be another subscription, and what this one keeps would be lost"
@@ -136,6 +137,7 @@ def changes() -> list[Change]:
         Change("Topic", (REF, {**REF, "maxMessages": 5, "prefetch": 3, "adoption": "adopt", "paused": {}}, REF)),
         Change("Bridge", (BRIDGE, {**BRIDGE, "source": {"topic": "x"}, "targets": [{"topic": "y"}]})),
         Change("Store", (REF, {**REF, "mode": "async", "quotaBytes": 5}, REF)),
+        Change("ConnectionFactory", (FACTORY, {**REF, "url": "sternas://b", "aliases": ["x"], "tls": {}}, FACTORY)),
         Change("User", (USER, {**USER, "passwordSecret": {"name": "other", "key": "p"}, "revokeImmediately": True})),
     ]
     return [*_moves(), *_renamings(), *_subscriptions(), *_clusters(), *_snapshots(), *free]

@@ -14,7 +14,7 @@ from sterna_resources.definitions import definitions, object_schema
 from sterna_resources.kinds import KUBERNETES_KINDS
 from sterna_resources.rules import KEYWORD
 
-from tests.crds.cases import BRIDGE, CLUSTER, DURABLE, LEAST, REF
+from tests.crds.cases import BRIDGE, CLUSTER, DURABLE, FACTORY, LEAST, REF
 from tests.crds.conftest import Kinds, document
 
 # A value of another type than the field's.
@@ -155,6 +155,11 @@ def test_the_largest_objects_cost_no_more_than_they_may(kinds: Kinds) -> None:
     largest = [
         ("Bridge", {**BRIDGE, "targets": [{"queue": name} for name in names]}),
         ("Bridge", {**BRIDGE, "targets": [{"topic": name, "selector": "s" * 5_000} for name in names]}),
+        (
+            "ConnectionFactory",
+            {**FACTORY, "url": "sterna://" + "a" * 991, "aliases": [f"{'x' * 252}{n}" for n in range(16)]},
+        ),
+        ("Queue", {**REF, "aliases": [f"{'x' * 252}{n}" for n in range(16)]}),
         ("DurableSubscription", {**DURABLE, "selector": "s" * 65_536, "topic": ".".join("t" * 64)}),
         (
             "MessagingCluster",

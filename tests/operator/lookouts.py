@@ -21,6 +21,7 @@ KINDS = (
     (STERNA_API, "Bridge"),
     (STERNA_API, "DurableSubscription"),
     (STERNA_API, "Store"),
+    (STERNA_API, "ConnectionFactory"),
     (STERNA_API, "User"),
     (STERNA_API, "StoreSnapshot"),
     (STERNA_API, "AuditJob"),

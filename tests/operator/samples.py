@@ -69,6 +69,7 @@ SAMPLES = {
         # Nothing of a subscription that brokers know can be changed.
         Sample("DurableSubscription", {"topic": "news", "clientId": "app"}),
         Sample("Store", {}, {"quotaBytes": 1_000_000}),
+        Sample("ConnectionFactory", {"url": "sterna://a:7222"}, {"url": "sterna://b:7222"}),
         Sample("User", {"passwordSecret": {"name": SECRET}}),
     )
 }

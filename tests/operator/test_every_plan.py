@@ -41,6 +41,7 @@ _FIRST = {
     "Bridge": "create Bridge 'new'",
     "DurableSubscription": "create DurableSubscription 'app/new'",
     "Store": "create Store 'new'",
+    "ConnectionFactory": "create ConnectionFactory 'new'",
     "User": "create user 'new'",
     "StoreSnapshot": "create ConfigMap taken-run",
     "AuditJob": "create ConfigMap new-run",
@@ -162,6 +163,7 @@ async def test_plan_says_of_each_kind_what_would_be_done_and_does_nothing(
         "Topic": "update Topic 'old': spec.maxMessages: absent -> 2",
         "Bridge": "update Bridge 'old': spec.targets: ",
         "Store": "update Store 'old': spec.quotaBytes: absent -> 1000000",
+        "ConnectionFactory": "update ConnectionFactory 'old': spec.url: 'sterna://a:7222' -> 'sterna://b:7222'",
         "AuditJob": "update CronJob old",
     }.items():
         lines = told[f"{kind} {world.namespace}/old"]

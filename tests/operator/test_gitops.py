@@ -43,6 +43,7 @@ def _objects(world: World) -> dict[tuple[str, str], dict[str, Any]]:
     return {
         ("MessagingCluster", "mq"): {"etcd": etcd, "insecure": True, "authentication": {"enabled": False}},
         ("Store", "ledger"): {**REF, "mode": "sync"},
+        ("ConnectionFactory", "billing"): {**REF, "url": "sternas://a", "aliases": ["Billing"], "tls": {}},
         ("Queue", "orders"): {**REF, "store": "ledger", "deletionPolicy": "delete", "maxMessages": 7},
         ("Topic", "prices"): REF,
         ("Bridge", "copy"): {**REF, "source": {"topic": "prices"}, "targets": [{"queue": "orders"}]},

@@ -53,6 +53,7 @@ async def test_every_kind_becomes_ready_and_a_change_reaches_brokers(world: Worl
         world.apply("Queue", "any", {"name": "dynamic.>"})
         world.apply("Bridge", "copy", {"source": {"topic": "prices"}, "targets": [{"queue": "orders"}]})
         world.apply("DurableSubscription", "audit", {"topic": "prices", "clientId": "c"})
+        world.apply("ConnectionFactory", "billing", {"name": "Billing", "url": "sterna://mq", "aliases": ["Old"]})
         for kind, name in (
             ("Store", "ledger"),
             ("Queue", "orders"),
@@ -60,9 +61,12 @@ async def test_every_kind_becomes_ready_and_a_change_reaches_brokers(world: Worl
             ("Topic", "prices"),
             ("Bridge", "copy"),
             ("DurableSubscription", "audit"),
+            ("ConnectionFactory", "billing"),
         ):
             await world.ready(kind, name)
         assert Claim("DurableSubscription", "c/audit") in broker.applied
+        factory = broker.applied[Claim("ConnectionFactory", "Billing")].manifest["spec"]
+        assert factory == {"name": "Billing", "url": "sterna://mq", "aliases": ["Old"]}
         world.queue("orders", store="ledger", maxBytes=1_000)
         changed = await world.ready("Queue", "orders")
         assert changed["metadata"]["generation"] == 2

@@ -39,6 +39,8 @@ def topology(kind: str, spec: dict[str, Any], **metadata: Any) -> TopologyResour
         ("DurableSubscription", {"topic": "t", "clientId": "c", "name": "n/m"}, "c/n/m"),
         ("DurableSubscription", {"topic": "t", "shared": True}, "/thing"),
         ("Store", {"name": "$sys.failsafe"}, "$sys.failsafe"),
+        ("ConnectionFactory", {"url": "sterna://a"}, "thing"),
+        ("ConnectionFactory", {"url": "sterna://a", "name": "Billing"}, "Billing"),
         ("User", {"passwordSecret": {"name": "s"}, "name": "Some One"}, "Some One"),
     ],
 )

@@ -76,7 +76,7 @@ def test_json_and_yaml_mean_the_same() -> None:
             QUEUE + "spec: {maxBytes: 1, zzz: 3}\n",
             "f.yaml:4:21: spec.zzz: unknown field (known: clusterRef, deletionPolicy, "
             "adoption, paused, name, expirationMs, maxBytes, maxMessages, flowControlBytes, "
-            "overflowPolicy, senderName, senderNameEnforced, store, broker, prefetch, "
+            "overflowPolicy, senderName, senderNameEnforced, store, broker, aliases, prefetch, "
             "maxRedelivery, redeliveryDelayMs, deadLetterQueue, exclusive)",
             id="unknown-field-without-suggestion",
         ),
@@ -116,7 +116,7 @@ def test_json_and_yaml_mean_the_same() -> None:
         pytest.param(
             HEAD + "kind: Queu\n",
             "f.yaml:2:1: kind: unknown kind 'Queu'; did you mean Queue? "
-            "(known: Queue, Topic, Bridge, DurableSubscription, Store, Broker)",
+            "(known: Queue, Topic, Bridge, DurableSubscription, Store, ConnectionFactory, Broker)",
             id="unknown-kind",
         ),
         pytest.param(
@@ -157,7 +157,7 @@ def test_json_and_yaml_mean_the_same() -> None:
             HEAD + "kind: Topic\nmetadata: {name: t}\nspec: {exclusive: true}\n",
             "f.yaml:4:8: spec.exclusive: unknown field (known: clusterRef, deletionPolicy, "
             "adoption, paused, name, expirationMs, maxBytes, maxMessages, flowControlBytes, "
-            "overflowPolicy, senderName, senderNameEnforced, store, broker, prefetch)",
+            "overflowPolicy, senderName, senderNameEnforced, store, broker, aliases, prefetch)",
             id="queue-property-on-a-topic",
         ),
         pytest.param(

@@ -93,8 +93,9 @@ for **AuditJobs and StoreSnapshots**: their author runs any image (`image`) as t
 without a token, on nodes of choice, with Secrets and a volume claim of the namespace mounted that the author names; and
 while one of their runs goes on, the cluster waits with restarting and removing brokers (docs/kubernetes/audits.md), for
 minutes with the one, until a last snapshot or force with the other. Whom the cluster does not let in
-(`allowedNamespaces`) it does not wait for. The other kinds (Queue, Topic, Bridge, DurableSubscription, Store) give
-nothing but what their cluster lets them have; a User makes one of its password's Secret.
+(`allowedNamespaces`) it does not wait for. The other kinds (Queue, Topic, Bridge, DurableSubscription, Store,
+ConnectionFactory) give nothing but what their cluster lets them have; a User makes one of its password's Secret. But
+programs connect to where a ConnectionFactory says, with their passwords: let those write them whom programs trust.
 """
 
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from sterna_resources import names
 from sterna_resources.bridge import Bridge
 from sterna_resources.broker import Broker
+from sterna_resources.connection_factory import ConnectionFactory
 from sterna_resources.destination import DestinationResource
 from sterna_resources.durable_subscription import DurableSubscription
 from sterna_resources.problems import Problem
@@ -12,6 +13,7 @@ from sterna_resources.queue import Queue
 from sterna_resources.store import SYSTEM_STORES, Store
 from sterna_resources.yaml_documents import Path
 
+from sterna_broker.configuration import lookups
 from sterna_broker.configuration.objects import Entry, ObjectSet, kind_of
 from sterna_broker.configuration.patterns import PatternIndex, overlap
 
@@ -41,6 +43,8 @@ def _identity(entry: Entry) -> tuple[tuple[str, ...], Path, str]:
         return (resource.kind, resource.subject), ("spec", "name"), f"the {kind_of(resource)} '{resource.subject}'"
     if isinstance(resource, Store):
         return (resource.kind, resource.subject), ("spec", "name"), f"the store '{resource.subject}'"
+    if isinstance(resource, ConnectionFactory):
+        return (resource.kind, resource.subject), ("spec", "name"), f"the connection factory '{resource.subject}'"
     if isinstance(resource, DurableSubscription):
         client_id = resource.spec.client_id or ""
         identity = (resource.kind, client_id, resource.subscription_name)
@@ -54,6 +58,7 @@ def problems(objects: ObjectSet, selector_check: SelectorCheck) -> Iterator[Prob
     """Everything that is wrong between the objects of a set, selectors included."""
     yield from duplicates(objects.entries.values())
     yield from _stores(objects)
+    yield from lookups.problems(objects)
     yield from _selectors(objects, selector_check)
 
 

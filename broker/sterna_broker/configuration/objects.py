@@ -12,6 +12,7 @@ from typing import Any
 from sterna_resources import names
 from sterna_resources.bridge import Bridge
 from sterna_resources.broker import Broker
+from sterna_resources.connection_factory import ConnectionFactory
 from sterna_resources.destination import DestinationResource
 from sterna_resources.durable_subscription import DurableSubscription
 from sterna_resources.problems import Place
@@ -172,6 +173,16 @@ class ObjectSet:
                 word, name = target.destination
                 found.setdefault(("queue" if word == "queue" else "topic", name), bridge.metadata.name)
         return found
+
+    @cached_property
+    def aliases(self) -> dict[str, Entry]:
+        """What each alias leads to."""
+        return {
+            alias: entry
+            for entry in self.entries.values()
+            if isinstance(entry.resource, ConnectionFactory | DestinationResource)
+            for alias in entry.resource.spec.aliases
+        }
 
     @cached_property
     def dangling_bridges(self) -> dict[str, list[str]]:

@@ -12,7 +12,7 @@ from grpc_reflection.v1alpha import reflection
 
 from sterna_broker.access.tls import ServerTls
 from sterna_broker.addresses import Address
-from sterna_broker.server.services import ADMIN, MESSAGING, Services
+from sterna_broker.server.services import ADMIN, MESSAGING, NAMING, Services
 
 # A message may be larger than a batch of frames: so the engine, not gRPC, refuses what is somewhat too large, naming
 # the limit; and a manifest may be large. Beyond it gRPC answers RESOURCE_EXHAUSTED by itself.
@@ -42,7 +42,7 @@ class Listener:
         self._health = health.aio.HealthServicer()
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         if reflects:
-            names = (MESSAGING, ADMIN, health.SERVICE_NAME, reflection.SERVICE_NAME)
+            names = (MESSAGING, ADMIN, NAMING, health.SERVICE_NAME, reflection.SERVICE_NAME)
             reflection.enable_server_reflection(names, self._server)
 
     async def start(self, address: Address) -> Address:
@@ -67,7 +67,7 @@ class Listener:
     async def set_serving(self, *, serving: bool) -> None:
         """What the health service answers."""
         status = health_pb2.HealthCheckResponse.SERVING if serving else health_pb2.HealthCheckResponse.NOT_SERVING
-        for service in ("", MESSAGING, ADMIN):
+        for service in ("", MESSAGING, ADMIN, NAMING):
             await self._health.set(service, status)
 
     async def stop(self, grace_s: float) -> None:

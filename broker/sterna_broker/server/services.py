@@ -13,11 +13,12 @@ import structlog
 from sterna_core import EngineError
 
 from sterna_broker.access.authentication import Proof
-from sterna_broker.contract import admin, messaging
+from sterna_broker.contract import admin, messaging, naming
 from sterna_broker.refusals import ERROR_METADATA, RefusedError, shutting_down
 from sterna_broker.server.admin import Administration
 from sterna_broker.server.connect import Connect
 from sterna_broker.server.cuts import Cuts
+from sterna_broker.server.naming import Naming
 from sterna_broker.server.receiving import Receiving
 from sterna_broker.server.sending import Sending
 
@@ -25,6 +26,7 @@ _log = structlog.get_logger(part="server")
 
 MESSAGING = "sterna.v1.Messaging"
 ADMIN = "sterna.v1.Admin"
+NAMING = "sterna.v1.Naming"
 
 Unary = Callable[[Any], Awaitable[Any]]
 UnaryOfUser = Callable[[Any, str], Awaitable[Any]]
@@ -41,6 +43,7 @@ class Services:
         receiving: Receiving,
         administration: Administration,
         cuts: Cuts,
+        names: Naming,
         admit: Admit,
     ) -> None:
         self.accepting = True
@@ -52,6 +55,7 @@ class Services:
         self._receiving = receiving
         self._administration = administration
         self._cuts = cuts
+        self._names = names
 
     def handlers(self) -> tuple["grpc.GenericRpcHandler", ...]:
         """For `Server.add_generic_rpc_handlers`."""
@@ -77,9 +81,11 @@ class Services:
             "ReadCut": self._stream(cuts.read, admin.ReadCutRequest),
             "ConfirmCut": self._unary(cuts.confirm, admin.ConfirmCutRequest),
         }
+        naming_methods = {"Lookup": self._unary(self._names.lookup, naming.LookupRequest)}
         return (
             grpc.method_handlers_generic_handler(MESSAGING, messaging_methods),
             grpc.method_handlers_generic_handler(ADMIN, admin_methods),
+            grpc.method_handlers_generic_handler(NAMING, naming_methods),
         )
 
     def _unary(self, method: Unary, request_type: Any) -> "grpc.RpcMethodHandler[Any, Any]":

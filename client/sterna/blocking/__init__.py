@@ -10,5 +10,17 @@ Listeners, hooks and completions are called in threads of a pool.
 """
 
 from sterna.blocking._faces import Browser, Connection, Consumer, Message, Producer, Session, connect
+from sterna.blocking._naming import ConnectionFactory, Naming, lookup
 
-__all__ = ["Browser", "Connection", "Consumer", "Message", "Producer", "Session", "connect"]
+__all__ = [
+    "Browser",
+    "Connection",
+    "ConnectionFactory",
+    "Consumer",
+    "Message",
+    "Naming",
+    "Producer",
+    "Session",
+    "connect",
+    "lookup",
+]

@@ -448,10 +448,15 @@ class Connection:
 
 def connect(url: str | None = None, **options: Any) -> Connection:
     """An open connection; the options are those of `sterna.connect`. Close it, or use `with`."""
+    return opened(lambda: connections.connect(url, **options))
+
+
+def opened(make: Callable[[], connections.Connection]) -> Connection:
+    """The face of a connection that is made, and opened, in a thread of its own."""
     portal = Portal()
 
     async def opening() -> connections.Connection:
-        return await connections.connect(url, **options)
+        return await make()
 
     try:
         return Connection(portal.run(opening()), portal)

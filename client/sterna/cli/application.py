@@ -22,6 +22,7 @@ from sterna.cli.commands import (
     get,
     hash_password,
     ledger,
+    lookup,
     purge,
     receive,
     send,
@@ -63,6 +64,7 @@ app.command("hash-password", rich_help_panel="Brokers", epilog=hash_password.EXA
 app.command("send", rich_help_panel=_MESSAGES, epilog=send.EXAMPLES)(with_server(send.send))
 app.command("receive", rich_help_panel=_MESSAGES, epilog=receive.EXAMPLES)(with_server(receive.receive))
 app.command("browse", rich_help_panel=_MESSAGES, epilog=browse.EXAMPLES)(with_server(browse.browse))
+app.command("lookup", rich_help_panel=_MESSAGES, epilog=lookup.EXAMPLES)(with_server(lookup.lookup))
 app.command("bench", rich_help_panel=_MESSAGES, epilog=bench.EXAMPLES)(with_server(bench.bench))
 app.add_typer(ledger.app, name="ledger", rich_help_panel=_MESSAGES)
 app.command("get", rich_help_panel=_ADMINISTRATION, epilog=get.EXAMPLES)(with_server(get.get))

@@ -26,6 +26,7 @@ _ALIASES: dict[str, tuple[str, ...]] = {
     "Bridge": ("bridge", "bridges"),
     "DurableSubscription": ("durable", "durables", "durablesubscription", "durablesubscriptions"),
     "Store": ("store", "stores"),
+    "ConnectionFactory": ("factory", "factories", "connectionfactory", "connectionfactories"),
     "Broker": ("broker", "brokers"),
     "Connection": ("connection", "connections"),
     "Statistics": ("statistics", "stats"),

@@ -126,9 +126,10 @@ CODES: dict[str, Explanation] = {
             "The name is misspelt, or is a queue where a topic was meant.",
             "It was deleted, or was a temporary one whose connection has ended.",
             "The broker has manifests, and none of them has a name or pattern that covers this one.",
+            "A name is looked up that no connection factory, static queue or static topic has, nor an alias of one.",
         ),
         (
-            "Look at `sterna get queue` and `sterna get topic`.",
+            "Look at `sterna get queue`, `sterna get topic` and `sterna get factory`.",
             "Create it, or a wildcard entry that covers its name, with `sterna apply`.",
         ),
     ),

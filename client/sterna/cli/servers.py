@@ -64,6 +64,12 @@ class Server:
         """As `sterna.admin.connect`, there."""
         return admin.Admin(self.target, timeout=timeout)
 
+    def naming(self, *, timeout: float) -> "sterna.Naming":
+        """As `sterna.Naming`, there."""
+        from sterna.naming import Naming
+
+        return Naming.at(self.target, timeout=timeout)
+
 
 # The default of the parameter that `with_server` takes away; nobody is ever given it.
 THIS_MACHINE = Server(Target(parse_url(DEFAULT_URL), "", "", None))

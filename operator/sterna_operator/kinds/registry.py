@@ -5,6 +5,7 @@ from sterna_resources.kinds import KUBERNETES_KINDS
 from sterna_operator.kinds.audit_observing import AuditJobKind, StoreSnapshotKind
 from sterna_operator.kinds.bridge import BridgeKind
 from sterna_operator.kinds.cluster_observing import MessagingClusterKind
+from sterna_operator.kinds.connection_factory import ConnectionFactoryKind
 from sterna_operator.kinds.durable_subscription import DurableSubscriptionKind
 from sterna_operator.kinds.queue import QueueKind
 from sterna_operator.kinds.store import StoreKind
@@ -22,6 +23,7 @@ def kinds() -> dict[str, Kind]:
         TopicKind(),
         BridgeKind(),
         DurableSubscriptionKind(),
+        ConnectionFactoryKind(),
         UserKind(),
         StoreSnapshotKind(),
         AuditJobKind(),

@@ -1,4 +1,4 @@
-"""`sterna create`: one queue or topic, without writing a manifest.
+"""`sterna create`: one queue, topic or connection factory, without writing a manifest.
 
 What it makes is what `sterna apply` makes of the manifest that the arguments stand for. Unlike that it never changes
 what is there: who says create means that there is none.
@@ -24,6 +24,7 @@ from sterna.inventory import Applied, Change, Origin, Resource
 EXAMPLES = options.examples(
     "sterna create queue orders --max-messages 10000",
     "sterna create topic 'prices.>' --set expirationMs=60000 --dry-run",
+    "sterna create factory billing --url sterna://a:7222,b:7222 --alias BillingFactory",
 )
 
 _COLUMNS = (Column("KIND", "kind"), Column("NAME", "name"), Column("CHANGE", options.change_shown))
@@ -33,7 +34,7 @@ _OBJECT_NAME_CHARACTERS_MAX: Final = 253
 
 
 def create(
-    kind: Annotated[str, typer.Argument(metavar="KIND", help="queue or topic.")],
+    kind: Annotated[str, typer.Argument(metavar="KIND", help="queue, topic or factory.")],
     name: Annotated[str, typer.Argument(metavar="NAME", help="Its name; with * or > a wildcard entry.")],
     max_messages: Annotated[int | None, typer.Option("--max-messages", help="The most that may wait.")] = None,
     max_bytes: Annotated[int | None, typer.Option("--max-bytes", help="The most bytes that may wait.")] = None,
@@ -46,6 +47,14 @@ def create(
     ] = None,
     exclusive: Annotated[bool, typer.Option("--exclusive", help="A queue: all goes to one consumer.")] = False,
     store: Annotated[str | None, typer.Option("--store", metavar="NAME", help="The store that keeps it.")] = None,
+    url: Annotated[
+        str | None,
+        typer.Option("--url", metavar="URL", help="A factory: where it connects, as sterna://a:7222,b:7222."),
+    ] = None,
+    aliases: Annotated[
+        list[str] | None,
+        typer.Option("--alias", metavar="NAME", help="Another name to look it up by; may be repeated."),
+    ] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="FIELD=VALUE", help="Any other field of the manifest's spec; may be repeated."),
@@ -55,11 +64,11 @@ def create(
     server: Server = THIS_MACHINE,
     timeout: options.Timeout = options.DEFAULT_TIMEOUT,
 ) -> None:
-    """Create a queue or topic; one that is there already is never changed.
+    """Create a queue, topic or connection factory; one that is there already is never changed.
 
     One with these very properties is unchanged, which is no error; one with others is, and ends with 1.
     """
-    wanted = resource_kind(kind, among=("Queue", "Topic"))
+    wanted = resource_kind(kind, among=("Queue", "Topic", "ConnectionFactory"))
     given = {
         "maxMessages": max_messages,
         "maxBytes": max_bytes,
@@ -67,6 +76,8 @@ def create(
         "overflowPolicy": overflow_policy,
         "exclusive": exclusive or None,
         "store": store,
+        "url": url,
+        "aliases": aliases or None,
     }
     spec = {field: value for field, value in given.items() if value is not None}
     for setting in settings or ():

@@ -66,6 +66,10 @@ _COLUMNS: dict[str, Sequence[Column]] = {
         *(_ORIGIN, _MESSAGES, _BYTES, _UNACKNOWLEDGED, _CONSUMERS),
     ),
     "Store": (_NAME, Column("MODE", "spec.mode"), Column("QUOTA", "spec.quotaBytes", "right")),
+    "ConnectionFactory": (
+        *(_NAME, Column("URL", "spec.url"), Column("CLIENT", "spec.clientId", rank=3)),
+        Column("ALIASES", lambda row: ", ".join(at(row, "spec.aliases") or ()), rank=2),
+    ),
     "Broker": (_NAME, _ORIGIN, Column("LISTENERS", "spec.listeners"), Column("LIMITS", "spec.limits")),
     "Connection": (
         *(
@@ -94,7 +98,9 @@ _COLUMNS: dict[str, Sequence[Column]] = {
 def get(
     kind: Annotated[
         str,
-        typer.Argument(metavar="KIND", help="queue, topic, bridge, durable, store, broker, connection or statistics."),
+        typer.Argument(
+            metavar="KIND", help="queue, topic, bridge, durable, store, factory, broker, connection or statistics."
+        ),
     ],
     name: Annotated[str, typer.Argument(metavar="NAME", help="One name, or a pattern with * and >.")] = "",
     temporaries: Annotated[bool, typer.Option("--temporaries", help="Temporary destinations, too.")] = False,

@@ -1,0 +1,190 @@
+"""Connection factories and destinations that are looked up by name, at real brokers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+import sterna
+from sterna import Queue, Topic, admin, blocking, errors
+from sterna._proto.sterna.v1 import naming_pb2_grpc as _naming_stubs  # noqa: F401 - loaded before any loop runs
+
+from tests.running import ANYTHING, RunningBroker, manifest
+
+# Nobody listens there.
+DEAD = "127.0.0.1:1"
+
+Brokers = Callable[..., RunningBroker]
+
+
+@pytest.fixture(scope="module")
+def house(tier_broker: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
+    """A broker with static destinations, on which others may be created, too."""
+    documents = (
+        *ANYTHING,
+        manifest("Queue", "orders", "name: orders.in, aliases: [OrdersIn]"),
+        manifest("Topic", "prices", "aliases: [PricesOut]"),
+        *(manifest(kind, "both") for kind in ("Queue", "Topic")),
+    )
+    with RunningBroker(tmp_path_factory.mktemp("house"), documents) as running:
+        yield running
+
+
+@pytest.fixture
+def at(house: RunningBroker) -> str:
+    """Where that is."""
+    return f"sterna://{house.address}"
+
+
+async def apply(at: str, name: str, spec: str) -> None:
+    """Makes a factory so, as `sterna apply` does."""
+    async with admin.connect(at) as client:
+        (applied,) = await client.apply(manifest("ConnectionFactory", name, spec))
+    if applied.error is not None:
+        raise applied.error
+
+
+@pytest.mark.covers("EMS-CLI-A31", "EMS-CLI-D24")
+async def test_a_factory_that_was_looked_up_connects(house: RunningBroker, at: str) -> None:
+    await apply(
+        at, "billing", f"name: Billing, url: 'sterna://{DEAD},{house.address}', clientId: billing, aliases: [Old]"
+    )
+    for name in ("Billing", "Old"):
+        factory = await sterna.lookup(name, at)
+        assert isinstance(factory, sterna.ConnectionFactory)
+        assert (factory.name, factory.client_id) == ("Billing", "billing")
+        async with factory.connect() as connection:
+            assert (connection.client_id, connection.address) == ("billing", house.address)
+            await connection.send("t.billing", "one")
+            message = await (await connection.consumer("t.billing")).receive(10)
+            assert message is not None
+            assert message.body == "one"
+
+
+@pytest.mark.covers("EMS-CLI-A31", "EMS-CLI-B15")
+async def test_static_destinations_are_found_by_name_and_by_alias(at: str) -> None:
+    async with sterna.Naming(at) as naming:
+        assert await naming.lookup("orders.in") == await naming.queue("OrdersIn") == Queue("orders.in")
+        assert await naming.lookup("prices") == await naming.topic("PricesOut") == Topic("prices")
+        for ask, name in ((naming.topic, "OrdersIn"), (naming.factory, "prices")):
+            with pytest.raises(errors.NoSuchDestinationError, match=r"There is no (static topic|connection factory)"):
+                await ask(name)
+
+
+@pytest.mark.covers("EMS-CLI-A31", "EMS-DEST-D03")
+async def test_what_clients_create_by_using_it_is_not_found(at: str) -> None:
+    async with sterna.connect(at) as connection, sterna.Naming(at) as naming:
+        await connection.send("t.dynamic", "one")
+        temporary = await connection.temporary_queue()
+        for name in ("t.dynamic", temporary.name, "any-queue", ">", "$sys.undelivered", "nothing"):
+            with pytest.raises(errors.NoSuchDestinationError, match="There is no connection factory, static queue"):
+                await naming.lookup(name)
+        with pytest.raises(errors.InvalidNameError, match="1 to 255 characters"):
+            await naming.lookup("x" * 256)
+
+
+async def test_a_name_of_several_things_needs_its_kind(at: str) -> None:
+    async with sterna.Naming(at) as naming:
+        with pytest.raises(errors.InvalidArgumentError, match="'both' is the name of a static queue, a static topic"):
+            await naming.lookup("both")
+        assert (await naming.queue("both"), await naming.topic("both")) == (Queue("both"), Topic("both"))
+
+
+@pytest.mark.covers("EMS-CLI-B11", "EMS-CLI-B12", "EMS-CLI-B13")
+async def test_a_factory_is_made_changed_and_deleted_while_programs_look_it_up(at: str) -> None:
+    async with sterna.Naming(at) as naming, admin.connect(at) as client:
+        await apply(at, "changing", "url: 'sterna://a', connectAttempts: 5, aliases: [Changing]")
+        first = await naming.factory("Changing")
+        await apply(at, "changing", "url: 'sterna://b:1', heartbeatMs: 4000")
+        second = await naming.factory("changing")
+        assert (first.url, first.connect_attempts, first.heartbeat_ms) == ("sterna://a", 5, None)
+        assert (second.url, second.connect_attempts, second.heartbeat_ms) == ("sterna://b:1", None, 4_000)
+        with pytest.raises(errors.NoSuchDestinationError):
+            await naming.lookup("Changing")
+        await client.delete("ConnectionFactory", "changing")
+        with pytest.raises(errors.NoSuchDestinationError):
+            await naming.lookup("changing")
+        with pytest.raises(errors.NoSuchDestinationError, match="There is no ConnectionFactory 'changing'"):
+            await client.delete("ConnectionFactory", "changing")
+
+
+async def test_an_alias_that_is_taken_is_refused_and_leads_where_it_did(at: str) -> None:
+    with pytest.raises(errors.InvalidArgumentError, match="'OrdersIn' is an alias of the Queue"):
+        await apply(at, "thief", "url: 'sterna://a', aliases: [OrdersIn]")
+    assert await sterna.lookup("OrdersIn", at) == Queue("orders.in")
+
+
+@pytest.mark.covers("EMS-CLI-D28")
+async def test_a_name_with_an_address_is_looked_up_there(house: RunningBroker) -> None:
+    async with sterna.Naming(f"sterna://{DEAD}") as naming:
+        assert await naming.lookup(f"sterna://{house.address}/OrdersIn") == Queue("orders.in")
+        with pytest.raises(errors.UnreachableError):
+            await naming.lookup("OrdersIn")
+        for wrong in (f"sterna://{house.address}", f"sterna://{DEAD},{house.address}/OrdersIn"):
+            with pytest.raises(errors.InvalidArgumentError, match="write sterna://host:port/NAME"):
+                await naming.lookup(wrong)
+
+
+@pytest.fixture
+def brokers(tier_broker: None, tmp_path: Path) -> Iterator[list[RunningBroker]]:
+    """Two brokers that keep their ports, each with a queue of its own under the same name."""
+    with ExitStack() as stack:
+        running = []
+        for number in range(2):
+            broker = RunningBroker(tmp_path / f"b{number}", (manifest("Queue", f"of-{number}", "aliases: [here]"),))
+            running.append(stack.enter_context(broker))
+            broker.flags["listen"] = broker.address
+        yield running
+
+
+@pytest.mark.covers("EMS-CLI-D29", "EMS-HA-D03")
+async def test_when_a_broker_fails_the_next_one_is_asked_and_it_comes_back_as_standby(
+    brokers: list[RunningBroker],
+) -> None:
+    first, second = brokers
+    async with sterna.Naming(f"sterna://{DEAD},{first.address},{second.address}") as naming:
+        assert await naming.lookup("here") == Queue("of-0")
+        await asyncio.to_thread(first.kill)
+        assert await naming.lookup("here") == Queue("of-1")
+        await asyncio.to_thread(first.start)
+        assert await naming.lookup("here") == Queue("of-1")
+        await asyncio.to_thread(second.kill)
+        assert await naming.lookup("here") == Queue("of-0")
+        await asyncio.to_thread(first.kill)
+        with pytest.raises(errors.UnreachableError, match="no broker answered"):
+            await naming.lookup("here")
+        # The same process of a program goes on when there is a broker again.
+        await asyncio.to_thread(second.start)
+        assert await naming.lookup("here") == Queue("of-1")
+
+
+async def test_a_single_broker_that_was_started_again_is_dialled_anew(brokers: list[RunningBroker]) -> None:
+    async with sterna.Naming(f"sterna://{brokers[0].address}") as naming:
+        assert await naming.lookup("here") == Queue("of-0")
+        await asyncio.to_thread(brokers[0].kill)
+        await asyncio.to_thread(brokers[0].start)
+        assert await naming.lookup("here") == Queue("of-0")
+
+
+async def test_what_was_closed_is_not_asked_any_more(at: str) -> None:
+    async with sterna.Naming(at) as naming:
+        assert await naming.queue("OrdersIn") == Queue("orders.in")
+    with pytest.raises(errors.ClosedError):
+        await naming.lookup("OrdersIn")
+
+
+def test_looking_up_without_asyncio(house: RunningBroker, at: str) -> None:
+    asyncio.run(apply(at, "plain", f"url: 'sterna://{house.address}', clientId: plain"))
+    factory = blocking.lookup("plain", at)
+    assert isinstance(factory, blocking.ConnectionFactory)
+    with factory.connect() as connection:
+        assert connection.client_id == "plain"
+        connection.send("t.plain", "one")
+    with blocking.Naming(f"sterna://{DEAD},{house.address}") as naming:
+        assert (naming.queue("OrdersIn"), naming.topic("prices")) == (Queue("orders.in"), Topic("prices"))
+        assert naming.lookup("plain") == naming.factory("plain") == factory
+        with pytest.raises(errors.NoSuchDestinationError):
+            naming.lookup("t.plain")
