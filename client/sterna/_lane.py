@@ -19,6 +19,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from sterna import errors
+from sterna._failures import Failures
 from sterna._held import Held
 from sterna._ledger import Origin, Place
 from sterna._ledger_format import IS_CONFIRMED, IS_TRANSACTED
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
 _UPLOAD_CHUNK_BYTES: Final = 192 * 1024
 #: Room in a frame for what surrounds a chunk.
 _CHUNK_SLACK_BYTES: Final = 1024
-_FAILURES_KEPT: Final = 1000
 
 
 #: What is told of a message: a future, or a listener of the application's.
@@ -88,6 +88,7 @@ class Lane:
         *,
         confirmed: bool,
         named: Named | None = None,
+        failures: Failures | None = None,
     ) -> None:
         self.owner = owner
         self.part = part
@@ -112,8 +113,8 @@ class Lane:
         self.last_number = 0
         #: The lowest number of which nobody can tell whether it is stored; 0: of each it is known.
         self._in_doubt_from = 0
-        self.failures: list[tuple[str, errors.SternaError]] = []
-        self.failures_count = 0
+        #: What failed of messages that nobody waits for.
+        self.failures = failures if failures is not None else Failures()
         self._flow = lifeline.flow
         self._link: Link | None = None
         # The pause after the broker refused something for now.
@@ -468,9 +469,7 @@ class Lane:
         """Tells whoever sent these messages, or the next flush. How many there are."""
         for sequence, entry in outcomes:
             if isinstance(entry, bytes) or entry.settle is None:
-                self.failures_count += 1
-                if len(self.failures) < _FAILURES_KEPT:
-                    self.failures.append((self.message_id(sequence), error))
+                self.failures.add(self.message_id(sequence), error)
             elif not isinstance(entry.settle, asyncio.Future):
                 self.lifeline.guarded(entry.settle, error)
             elif not entry.settle.done():
@@ -480,18 +479,6 @@ class Lane:
         return len(outcomes)
 
     # --- Flushing and closing
-
-    async def flush(self) -> None:
-        """Waits until everything numbered so far is confirmed or failed.
-
-        Raises:
-            FlushError: with what failed of `send_soon` since the last flush.
-        """
-        await self.settled()
-        if self.failures:
-            failures, count = self.failures, self.failures_count
-            self.failures, self.failures_count = [], 0
-            raise errors.FlushError.of(failures, count)
 
     async def settled(self) -> None:
         """Waits until everything numbered so far is confirmed or failed."""
