@@ -299,24 +299,20 @@ class Producer:
             TransactionRolledBackError: the transaction it would be part of is lost already.
         """
         if self.destination is None and self._lifeline.cluster and destination is not None:
-            bound = await self._bound_to(self._lifeline.current(destination_of(destination)))
-            bound._users += 1
-            try:
-                return await bound.send_soon(
-                    body,
-                    properties=properties,
-                    delivery_mode=delivery_mode,
-                    priority=priority,
-                    time_to_live_ms=time_to_live_ms,
-                    delivery_delay_ms=delivery_delay_ms,
-                    correlation_id=correlation_id,
-                    reply_to=reply_to,
-                    type=type,
-                    compress=compress,
-                    on_completion=on_completion,
-                )
-            finally:
-                bound._users -= 1
+            return await self._send_soon_to(
+                destination_of(destination),
+                body,
+                properties=properties,
+                delivery_mode=delivery_mode,
+                priority=priority,
+                time_to_live_ms=time_to_live_ms,
+                delivery_delay_ms=delivery_delay_ms,
+                correlation_id=correlation_id,
+                reply_to=reply_to,
+                type=type,
+                compress=compress,
+                on_completion=on_completion,
+            )
         lane = self._lane
         header = self._header
         delay_ms = self.options.delivery_delay_ms
@@ -356,6 +352,15 @@ class Producer:
         if not self._burst:
             await asyncio.sleep(0)
         return sequence
+
+    async def _send_soon_to(self, destination: Destination, body: Body, **options: Any) -> int:
+        """An anonymous producer's, in a cluster."""
+        bound = await self._bound_to(self._lifeline.current(destination))
+        bound._users += 1
+        try:
+            return await bound.send_soon(body, **options)
+        finally:
+            bound._users -= 1
 
     def _large(
         self, lane: Lane, header: bytes, links: bytes, properties: Mapping[str, Any] | None, body: Body, size: int
