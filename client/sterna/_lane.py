@@ -496,6 +496,9 @@ class Lane:
         if self.machine.closed is None and self._transacted:
             # What it had sent in the transaction under way may not have been taken.
             self.part.state.refused(error)
+        self._over(error)
+
+    def _over(self, error: errors.SternaError) -> None:
         self._held.clear()
         left = self.machine.close(error)
         self._note_doubt(left, error)
@@ -523,7 +526,8 @@ class Lane:
 
         link, is_open = self._link, self.closed is None
         if is_open:
-            self.fail(errors.ClosedError("the producer was closed", subject=str(self.destination or "producer")))
+            # The broker hears of that behind all it has sent: the commit says what has become of a transaction.
+            self._over(errors.ClosedError("the producer was closed", subject=str(self.destination or "producer")))
         self.lifeline.unroute_lane(self)
         if is_open and link is not None and link.lost is None:
             link.begin(self.part.number, "close_producer", pb.CloseProducer(producer=self.id), settle)
