@@ -120,6 +120,8 @@ class Lane:
         # The pause after the broker refused something for now.
         self._held = Held(self._due)
         self._waiters: deque[tuple[asyncio.Future[None], int]] = deque()
+        # The link of which something has to be written first.
+        self._awaited: Link | None = None
         # Random, since a message that goes to another broker's lane keeps the number of its upload.
         self._upload_ids = random_bits(48)
 
@@ -310,9 +312,7 @@ class Lane:
             waiter = asyncio.get_running_loop().create_future()
             self._waiters.append((waiter, size))
             if not machine.keeps:
-                link = self._link
-                if link is not None:
-                    link.drained().add_done_callback(lambda _: self.look_for_room())
+                self._wait_for_outbox()
             elif not self._flow.has_room(size):
                 self._flow.waiting[self] = None
             try:
@@ -327,6 +327,19 @@ class Lane:
                 asyncio.get_running_loop().call_soon(self.look_for_room)
                 return
 
+    def _wait_for_outbox(self) -> None:
+        """Has whoever waits for room look again once something was written; credit comes by itself."""
+        link = self._link
+        if link is None or link is self._awaited or link.lost is not None or not self.machine.outbox_is_full:
+            return
+        self._awaited = link
+        link.drained().add_done_callback(lambda _: self._written(link))
+
+    def _written(self, link: Link) -> None:
+        if self._awaited is link:
+            self._awaited = None
+        self.look_for_room()
+
     @property
     def is_waited_for(self) -> bool:
         """Whether somebody waits for room."""
@@ -339,6 +352,8 @@ class Lane:
             if not waiter.done():
                 waiter.set_result(None)
                 return
+        if self._waiters:
+            self._wait_for_outbox()
 
     def transaction(self) -> int:
         """The transaction that the next message belongs to; asked before it is numbered, so that it leaves no gap.
