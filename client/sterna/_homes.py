@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from weakref import WeakValueDictionary
 
 from sterna import errors
+from sterna._failures import joined
 from sterna._seeking import seek
 
 if TYPE_CHECKING:
@@ -182,7 +183,7 @@ class Homes:
                 try:
                     await other.close(failed=failed, timeout_s=timeout_s)
                 except errors.SternaError as error:
-                    failure = failure or error
+                    failure = joined((failure, error))
         except asyncio.CancelledError:
             for one in [*self._hidden, self.root]:
                 one.lifeline.drop(errors.ClosedError("the connection was closed", subject=one.lifeline.address))

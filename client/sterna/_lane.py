@@ -19,6 +19,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from sterna import errors
+from sterna._failures import Failures
 from sterna._held import Held
 from sterna._ledger import Origin, Place
 from sterna._ledger_format import IS_CONFIRMED, IS_TRANSACTED
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
 _UPLOAD_CHUNK_BYTES: Final = 192 * 1024
 #: Room in a frame for what surrounds a chunk.
 _CHUNK_SLACK_BYTES: Final = 1024
-_FAILURES_KEPT: Final = 1000
 
 
 #: What is told of a message: a future, or a listener of the application's.
@@ -88,6 +88,7 @@ class Lane:
         *,
         confirmed: bool,
         named: Named | None = None,
+        failures: Failures | None = None,
     ) -> None:
         self.owner = owner
         self.part = part
@@ -112,13 +113,15 @@ class Lane:
         self.last_number = 0
         #: The lowest number of which nobody can tell whether it is stored; 0: of each it is known.
         self._in_doubt_from = 0
-        self.failures: list[tuple[str, errors.SternaError]] = []
-        self.failures_count = 0
+        #: What failed of messages that nobody waits for.
+        self.failures = failures if failures is not None else Failures()
         self._flow = lifeline.flow
         self._link: Link | None = None
         # The pause after the broker refused something for now.
         self._held = Held(self._due)
         self._waiters: deque[tuple[asyncio.Future[None], int]] = deque()
+        # The link of which something has to be written first.
+        self._awaited: Link | None = None
         # Random, since a message that goes to another broker's lane keeps the number of its upload.
         self._upload_ids = random_bits(48)
 
@@ -309,9 +312,7 @@ class Lane:
             waiter = asyncio.get_running_loop().create_future()
             self._waiters.append((waiter, size))
             if not machine.keeps:
-                link = self._link
-                if link is not None:
-                    link.drained().add_done_callback(lambda _: self.look_for_room())
+                self._wait_for_outbox()
             elif not self._flow.has_room(size):
                 self._flow.waiting[self] = None
             try:
@@ -326,6 +327,19 @@ class Lane:
                 asyncio.get_running_loop().call_soon(self.look_for_room)
                 return
 
+    def _wait_for_outbox(self) -> None:
+        """Has whoever waits for room look again once something was written; credit comes by itself."""
+        link = self._link
+        if link is None or link is self._awaited or link.lost is not None or not self.machine.outbox_is_full:
+            return
+        self._awaited = link
+        link.drained().add_done_callback(lambda _: self._written(link))
+
+    def _written(self, link: Link) -> None:
+        if self._awaited is link:
+            self._awaited = None
+        self.look_for_room()
+
     @property
     def is_waited_for(self) -> bool:
         """Whether somebody waits for room."""
@@ -338,6 +352,8 @@ class Lane:
             if not waiter.done():
                 waiter.set_result(None)
                 return
+        if self._waiters:
+            self._wait_for_outbox()
 
     def transaction(self) -> int:
         """The transaction that the next message belongs to; asked before it is numbered, so that it leaves no gap.
@@ -468,9 +484,7 @@ class Lane:
         """Tells whoever sent these messages, or the next flush. How many there are."""
         for sequence, entry in outcomes:
             if isinstance(entry, bytes) or entry.settle is None:
-                self.failures_count += 1
-                if len(self.failures) < _FAILURES_KEPT:
-                    self.failures.append((self.message_id(sequence), error))
+                self.failures.add(self.message_id(sequence), error)
             elif not isinstance(entry.settle, asyncio.Future):
                 self.lifeline.guarded(entry.settle, error)
             elif not entry.settle.done():
@@ -480,18 +494,6 @@ class Lane:
         return len(outcomes)
 
     # --- Flushing and closing
-
-    async def flush(self) -> None:
-        """Waits until everything numbered so far is confirmed or failed.
-
-        Raises:
-            FlushError: with what failed of `send_soon` since the last flush.
-        """
-        await self.settled()
-        if self.failures:
-            failures, count = self.failures, self.failures_count
-            self.failures, self.failures_count = [], 0
-            raise errors.FlushError.of(failures, count)
 
     async def settled(self) -> None:
         """Waits until everything numbered so far is confirmed or failed."""
@@ -509,6 +511,9 @@ class Lane:
         if self.machine.closed is None and self._transacted:
             # What it had sent in the transaction under way may not have been taken.
             self.part.state.refused(error)
+        self._over(error)
+
+    def _over(self, error: errors.SternaError) -> None:
         self._held.clear()
         left = self.machine.close(error)
         self._note_doubt(left, error)
@@ -536,7 +541,8 @@ class Lane:
 
         link, is_open = self._link, self.closed is None
         if is_open:
-            self.fail(errors.ClosedError("the producer was closed", subject=str(self.destination or "producer")))
+            # The broker hears of that behind all it has sent: the commit says what has become of a transaction.
+            self._over(errors.ClosedError("the producer was closed", subject=str(self.destination or "producer")))
         self.lifeline.unroute_lane(self)
         if is_open and link is not None and link.lost is None:
             link.begin(self.part.number, "close_producer", pb.CloseProducer(producer=self.id), settle)

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final, TypeVar
 
 from sterna import errors
+from sterna._failures import Untold, joined
 from sterna._flow import Flow
 from sterna._ledger import Book
 from sterna._link import Link, LinkLostError
@@ -58,6 +59,8 @@ class Lifeline:
         self.flow = Flow(_INFLIGHT_BYTES)
         self.inline_bytes = (1 << 19) - _FRAME_SLACK
         self.message_bytes = 64 << 20
+        #: What failed of producers that are over, and is not told yet.
+        self.untold = Untold()
         #: The parts of sessions that are on this broker.
         self.parts: list[PartRole] = []
         #: Where destinations of other brokers are; None: this lifeline follows nobody.
@@ -248,6 +251,8 @@ class Lifeline:
         if self.closed is not None or self._supervisor is None:
             if self._link is not None:
                 await self._link.abort()
+            if (failure := self.untold.take()) is not None and not failed:
+                raise failure
             return
         try:
             await self._close(failed=failed, timeout_s=timeout_s)
@@ -277,7 +282,7 @@ class Lifeline:
                     try:
                         await part.close(failed=failed)
                     except errors.SternaError as error:
-                        failure = failure or error
+                        failure = joined((failure, error))
         except TimeoutError:
             cause = f"the broker did not answer within {timeout_s:g} s"
             failure = failure or errors.ConnectionLostError(f"closing: {cause}", subject=self.address)
@@ -287,6 +292,7 @@ class Lifeline:
             await self._over.wait()  # another call is about it, or reconnecting was given up meanwhile
         if self.options.book is not None:
             await self.options.book.ended()
+        failure = joined((failure, self.untold.take()))
         if failure is not None and not failed:
             raise failure
 

@@ -259,7 +259,7 @@ class Link:
         self._wake()
 
     def drained(self) -> asyncio.Future[None]:
-        """Done when the outbox is empty, or the link gone."""
+        """Done when something was taken from the outbox that counts there, when it is empty, or the link gone."""
         if self._drained is None:
             self._drained = self._loop.create_future()
             if self.lost is not None:
@@ -286,6 +286,9 @@ class Link:
                 first, messages = item.first, item.messages
                 taken, done = item.take(parts, self.batch_bytes - size)
                 size += taken
+                if item.waiting_bytes:
+                    self.outbox.bytes -= item.left(taken, done=done)
+                    self._release_drained()
                 if self._book is not None and taken:
                     self._book.sent(item, first, messages if done else messages[: item.first - first], self.uploads)
                 if not done:

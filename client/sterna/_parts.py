@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from sterna import _ledger, errors
 from sterna._acknowledging import Settled
 from sterna._branches import Branches
+from sterna._failures import joined
 from sterna._ledger import Place
 from sterna._link import Link, LinkLostError
 from sterna._machines.consuming import ConsumerState
@@ -286,15 +287,25 @@ class Part:
         link.post(frame.SerializeToString())
 
     async def flush(self) -> None:
-        """See Session.flush."""
-        for branch in self.parts[1:]:
-            await branch.flush()
+        """See Session.flush. All is waited for, whatever fails, before that is taken: it may be cut short."""
+        refused: list[errors.SternaError] = []
+        for part in self.parts:
+            await part._settled(refused)
+        failed = [producer.failures.take() for part in self.parts for producer in part.producers]
+        if (failure := joined([*failed, *refused])) is not None:
+            raise failure
+
+    async def _settled(self, refused: list[errors.SternaError]) -> None:
+        """Waits for all that this part has sent and acknowledged; of the latter what is refused is added."""
         for producer in list(self.producers):
-            await producer.flush()
+            await producer.settled()
         if self.link is not None:
             self.gather(self.link)
         for settled in list(self._outstanding):
-            await settled
+            try:
+                await settled
+            except errors.SternaError as error:
+                refused.append(error)
 
     # --- Recovering
 
@@ -427,14 +438,17 @@ class Part:
 
     async def _wind_up(self, *, failed: bool) -> errors.SternaError | None:
         await self.branches.leave(self)
-        failure = await self._flush_producers()
+        failures: list[errors.SternaError | None] = [await self._flush_producers()]
         for feed in list(self.feeds):
             await feed.stop_listening()
             if not failed:
                 feed.finish()
         while branches := self.parts[1:]:
-            await branches[0].close(failed=failed)
-        return failure
+            try:
+                await branches[0].close(failed=failed)
+            except errors.SternaError as error:
+                failures.append(error)
+        return joined(failures)
 
     def break_off(self) -> None:
         """Ends it at once, as seen as it is: what listeners and others have in hand comes again, flagged."""
@@ -448,14 +462,10 @@ class Part:
             link.tell(self.number, "close_session", pb.CloseSession(seen=seen))
 
     async def _flush_producers(self) -> errors.SternaError | None:
-        failure: errors.SternaError | None = None
-        for producer in list(self.producers):
-            if not self.state.transacted:
-                try:
-                    await producer.flush()
-                except errors.SternaError as error:
-                    failure = failure or error
-        return failure
+        producers = list(self.producers) if not self.state.transacted else []
+        for producer in producers:
+            await producer.settled()
+        return joined([producer.failures.take() for producer in producers])
 
     def abandon(self) -> None:
         """Ends it without waiting for the broker's word: whoever was making it was cancelled."""

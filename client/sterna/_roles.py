@@ -11,6 +11,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from sterna import errors
+from sterna._failures import Failures
 from sterna._link import Link
 from sterna._machines.consuming import ConsumerState
 from sterna._machines.settling import SessionState
@@ -152,8 +153,12 @@ class SendingRole(Protocol):
     def interrupted(self) -> None:
         """The link is gone."""
 
-    async def flush(self) -> None:
-        """Waits until everything sent so far is confirmed."""
+    @property
+    def failures(self) -> Failures:
+        """What failed of messages that nobody waits for."""
+
+    async def settled(self) -> None:
+        """Waits until everything sent so far is confirmed or failed."""
 
     def move(self, part: Any) -> None:
         """Belongs to another part of the session, or to one that has moved."""

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from sterna import errors
+from sterna._failures import Failures
 from sterna._lane import Lane, Named
 from sterna._link import Link, LinkLostError
 from sterna._pauses import HOPS_MAX
@@ -38,6 +39,7 @@ class Sending:
         confirmed: bool,
         on_move: Callable[[Part], None],
         named: Named | None = None,
+        failures: Failures | None = None,
     ) -> None:
         self.part = part
         self.destination = destination
@@ -45,6 +47,8 @@ class Sending:
         self._window = window
         self._on_move = on_move
         self._named = named
+        #: What failed of messages that nobody waits for; perhaps shared with others of the same producer.
+        self.failures = failures if failures is not None else Failures()
         # A producer of RELIABLE messages has no confirmed one until it sends another.
         self._lanes: dict[bool, Lane] = {}
         self._opening = asyncio.Lock()
@@ -57,7 +61,8 @@ class Sending:
     def _new_lane(self, confirmed: bool) -> Lane:
         # What nobody confirms has no numbers that anybody keeps.
         named = self._named if confirmed else None
-        return Lane(self, self.part, self.destination, self._window, confirmed=confirmed, named=named)
+        own, window, failures = self.destination, self._window, self.failures
+        return Lane(self, self.part, own, window, confirmed=confirmed, named=named, failures=failures)
 
     @property
     def unconfirmed(self) -> int:
@@ -247,15 +252,11 @@ class Sending:
 
     # --- Flushing and closing
 
-    async def flush(self) -> None:
-        """Waits until everything sent so far is confirmed.
-
-        Raises:
-            FlushError: what failed since the last flush.
-        """
+    async def settled(self) -> None:
+        """Waits until everything sent so far is confirmed or failed."""
         for lane in list(self._lanes.values()):
             if lane.confirmed:
-                await lane.flush()
+                await lane.settled()
 
     def fail(self, error: errors.SternaError) -> None:
         """It is over: what is unconfirmed fails with `error`."""
@@ -263,8 +264,11 @@ class Sending:
         for lane in self._lanes.values():
             lane.fail(error)
             lane.lifeline.unroute_lane(lane)
+        self.part.lifeline.untold.add(self.failures)
 
     def leave(self) -> list[asyncio.Future[None]]:
         """Ends the lanes at once; each answer of the broker is a future."""
         self.part.producers.pop(self, None)
-        return [lane.leave() for lane in self._lanes.values()]
+        told = [lane.leave() for lane in self._lanes.values()]
+        self.part.lifeline.untold.add(self.failures)
+        return told

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any
 
 from sterna import _homes, errors
+from sterna._failures import joined
 from sterna._homes import TEMPORARY_PREFIX, Homes
 from sterna._lifeline import Lifeline
 from sterna._listening import Listener
@@ -138,6 +139,7 @@ class Connection:
         self._home = Home(self, lifeline)
         self._homes = homes or Homes(self._home)
         lifeline.homes = self._homes
+        lifeline.untold = self._homes.root.lifeline.untold
 
     # --- Beginning and end
 
@@ -165,7 +167,10 @@ class Connection:
         failure: errors.SternaError | None = None
         if self._homes.root is self._home:
             failure = await self._homes.close(failed=failed, timeout_s=timeout_s)
-        await self._lifeline.close(failed=failed, timeout_s=timeout_s)
+        try:
+            await self._lifeline.close(failed=failed, timeout_s=timeout_s)
+        except errors.SternaError as error:
+            failure = joined((failure, error))
         if failure is not None:
             raise failure
 
@@ -279,8 +284,14 @@ class Connection:
 
     async def flush(self) -> None:
         """Waits until all that was sent is confirmed and all that was acknowledged dealt with, in every session."""
+        failures: list[errors.SternaError] = []
         for part in list(self._lifeline.parts):
-            await part.flush()
+            try:
+                await part.flush()
+            except errors.SternaError as error:
+                failures.append(error)
+        if (failure := joined([*failures, self._lifeline.untold.take()])) is not None:
+            raise failure
 
     # --- Temporary destinations, requests and replies
 

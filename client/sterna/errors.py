@@ -409,9 +409,13 @@ class SendTimeoutError(SternaError, TimeoutError):
 
 
 class FlushError(SternaError):
-    """Messages sent with `send_soon` that failed since the last flush: `failures` holds (message id, error) pairs."""
+    """Messages sent with `send_soon` that failed since the last flush: `failures` holds (message id, error) pairs.
+
+    Of very many it holds the first thousand; `count` says how many there are.
+    """
 
     failures: tuple[tuple[str, SternaError], ...] = ()
+    count: int = 0
 
     @classmethod
     def of(cls, failures: Sequence[tuple[str, SternaError]], count: int) -> FlushError:
@@ -424,7 +428,7 @@ class FlushError(SternaError):
             code=first.code,
             retryable=all(one.retryable for _, one in failures),
         )
-        error.failures = tuple(failures)
+        error.failures, error.count = tuple(failures), count
         error.__cause__ = first
         return error
 

@@ -27,6 +27,7 @@ from sterna._encode import (
     uploadable,
     wants_compression,
 )
+from sterna._failures import Failures
 from sterna._homes import TEMPORARY_PREFIX
 from sterna._lane import Lane
 from sterna._parts import Part, part_of
@@ -85,7 +86,13 @@ class ProducerOptions:
 class Producer:
     """Sends messages; made by `session.producer()`. Close it, or use `async with`."""
 
-    def __init__(self, session: Session, destination: Destination | None, options: ProducerOptions) -> None:
+    def __init__(
+        self,
+        session: Session,
+        destination: Destination | None,
+        options: ProducerOptions,
+        failures: Failures | None = None,
+    ) -> None:
         if options.name and destination is None:
             raise errors.InvalidArgumentError("a producer with a name is bound to a destination", subject="name")
         self.session = session
@@ -101,14 +108,24 @@ class Producer:
         confirmed = options.delivery_mode != DeliveryMode.RELIABLE
         named = options if options.name else None
         self._sending = Sending(
-            part, destination, options.window, confirmed=confirmed, on_move=self._on_move, named=named
+            part,
+            destination,
+            options.window,
+            confirmed=confirmed,
+            on_move=self._on_move,
+            named=named,
+            failures=failures,
         )
         self._lane = self._sending.lane
         # One for each destination: finding one broker must not hold up what goes to others.
         self._binding: WeakValueDictionary[Destination, asyncio.Lock] = WeakValueDictionary()
         self._burst = 0
+        self._is_closed = False
+        #: So many are about to send something with it.
+        self._users = 0
         self._has_ledger = self._lifeline.options.book is not None
         # In a cluster an anonymous producer has a bound one for each destination: only opening tells where it lives.
+        # What fails of theirs fails of this one, whatever has become of them.
         self._bound: dict[Destination, Producer] = {}
 
     def _on_move(self, part: Part) -> None:
@@ -123,9 +140,14 @@ class Producer:
         return self._lane.last_number
 
     async def _bound_to(self, destination: Destination) -> Producer:
-        """The producer that an anonymous one uses for a destination, in a cluster."""
+        """The producer that an anonymous one uses for a destination, in a cluster.
+
+        Raises:
+            ClosedError: the anonymous one was closed; what it has for other destinations says nothing of that.
+        """
         lock = self._binding.setdefault(destination, asyncio.Lock())
         async with lock:
+            self._check_open()
             bound = self._bound.get(destination)
             if bound is None or bound._lane.closed is not None:
                 part, homes = self._sending.part, self._lifeline.homes
@@ -134,7 +156,10 @@ class Producer:
                     broker = destination.name.removeprefix(TEMPORARY_PREFIX).rpartition(".")[0].rpartition(".")[0]
                     other = homes.named(broker)
                     part = await part.branches.part_at(other) if other is not None else part
-                bound = await opened(part, destination, self.options)
+                bound = await opened(part, destination, self.options, self._sending.failures)
+                if self._is_closed:
+                    _let_go(bound)
+                    self._check_open()
                 if len(self._bound) >= _BOUND_MAX:
                     self._let_one_go()
                 self._bound[destination] = bound
@@ -143,12 +168,14 @@ class Producer:
     def _let_one_go(self) -> None:
         """Ends the bound producer that was made first, of those that nobody waits for; there may be none."""
         for destination, bound in self._bound.items():
-            if bound._sending.is_idle:
+            if not bound._users and bound._sending.is_idle:
                 del self._bound[destination]
-                for told in bound._sending.leave():
-                    # Looked at, since nobody waits for it.
-                    told.add_done_callback(lambda done: done.cancelled() or done.exception())
+                _let_go(bound)
                 return
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise errors.ClosedError("the producer was closed", subject="producer")
 
     # --- Sending
 
@@ -212,7 +239,12 @@ class Producer:
             return await within(timeout, self.send(body, **options), str(self.destination or "send"))
         if self.destination is None and self._lifeline.cluster and options.get("destination") is not None:
             destination = destination_of(options.pop("destination"))
-            return await (await self._bound_to(self._lifeline.current(destination))).send(body, **options)
+            bound = await self._bound_to(self._lifeline.current(destination))
+            bound._users += 1
+            try:
+                return await bound.send(body, **options)
+            finally:
+                bound._users -= 1
         mode = options.get("delivery_mode")
         if self._transacted or (self.options.delivery_mode if mode is None else mode) == DeliveryMode.RELIABLE:
             return await self._send_unconfirmed(body, options)
@@ -267,8 +299,8 @@ class Producer:
             TransactionRolledBackError: the transaction it would be part of is lost already.
         """
         if self.destination is None and self._lifeline.cluster and destination is not None:
-            bound = await self._bound_to(self._lifeline.current(destination_of(destination)))
-            return await bound.send_soon(
+            return await self._send_soon_to(
+                destination_of(destination),
                 body,
                 properties=properties,
                 delivery_mode=delivery_mode,
@@ -321,6 +353,15 @@ class Producer:
             await asyncio.sleep(0)
         return sequence
 
+    async def _send_soon_to(self, destination: Destination, body: Body, **options: Any) -> int:
+        """An anonymous producer's, in a cluster."""
+        bound = await self._bound_to(self._lifeline.current(destination))
+        bound._users += 1
+        try:
+            return await bound.send_soon(body, **options)
+        finally:
+            bound._users -= 1
+
     def _large(
         self, lane: Lane, header: bytes, links: bytes, properties: Mapping[str, Any] | None, body: Body, size: int
     ) -> tuple[bytes, tuple[int, bytes]]:
@@ -355,8 +396,10 @@ class Producer:
             FlushError: what failed since the last flush.
         """
         for bound in list(self._bound.values()):
-            await bound.flush()
-        await self._sending.flush()
+            await bound._sending.settled()
+        await self._sending.settled()
+        if (failure := self._sending.failures.take()) is not None:
+            raise failure
 
     @property
     def unconfirmed(self) -> int:
@@ -374,11 +417,12 @@ class Producer:
         try:
             if not self._transacted:
                 await self.flush()
-            for bound in list(self._bound.values()):
-                await bound.close()
         finally:
             # All are over before any answer is waited for, which may be cut off.
-            await asyncio.gather(*self._sending.leave())
+            self._is_closed = True
+            bound = [told for one in self._bound.values() for told in one._sending.leave()]
+            self._bound.clear()
+            await asyncio.gather(*bound, *self._sending.leave())
 
     async def __aenter__(self) -> Producer:
         return self
@@ -389,15 +433,24 @@ class Producer:
         await self.close()
 
 
-async def opened(part: Part, destination: Destination | None, options: ProducerOptions) -> Producer:
-    """A producer in this part of its session, or where its destination lives."""
+async def opened(
+    part: Part, destination: Destination | None, options: ProducerOptions, failures: Failures | None = None
+) -> Producer:
+    """A producer in this part of its session, or where its destination lives; `failures`: those that it adds to."""
 
     async def make(part: Part) -> Producer:
-        producer = Producer(part.session, destination, options)
+        producer = Producer(part.session, destination, options, failures)
         await part.add_producer(producer._sending)
         return producer
 
     return await part.branches.following(part, make)
+
+
+def _let_go(producer: Producer) -> None:
+    """Ends it, and waits for nothing."""
+    for told in producer._sending.leave():
+        # Looked at, since nobody waits for it.
+        told.add_done_callback(lambda done: done.cancelled() or done.exception())
 
 
 async def home_of(producer: Producer, destination: Destination) -> Lifeline:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 
 import pytest
+from sterna_etcd import HomeKey
 
 from tests.support.refusing_etcd import AttentiveEtcd, RefusingEtcd
 from tests.world.clusters import Cluster
@@ -91,3 +93,41 @@ def test_a_source_that_has_not_gone_since_its_target_had_takes_nothing_before_bo
         assert not homes.has_doubts
 
     shown()
+
+
+@staged
+async def test_ends_of_a_bridge_stay_together_with_one_that_comes_while_the_others_are_about_to_leave(
+    stage: Stage,
+) -> None:
+    """It comes while they are being noted in the data folder, and the order is gone once the first of them has left."""
+    cluster = await stage.cluster("b0", "b1", "b2")
+    await cluster.allow_all()
+    for name, home in (("source", "b1"), ("target", "b1"), ("late", "b2")):
+        await cluster.placed(name, home)
+    targets = [{"queue": "target"}, {"queue": "late"}]
+    await cluster.apply("Bridge", "over", source={"queue": "source"}, targets=targets)
+    await asyncio.sleep(2)
+    member = cluster.member("b1")
+    view, left_behind = member.link.view, member._left_behind
+    note, came = left_behind.note, list[str]()
+
+    async def while_one_comes(names: Collection[HomeKey]) -> bool:
+        if not came:
+            came.append("late")
+            await cluster.give("queue", "late", "b1")
+            await cluster.until(lambda: view.home("queue", "late") == "b1")
+        return await note(names)
+
+    async def is_taken_back() -> None:
+        await cluster.undrain("b1")
+        await cluster.until(lambda: "b1" not in view.drains)
+
+    left_behind.note = while_one_comes  # type: ignore[method-assign]
+    path = view.layout.home("queue", "source")
+    member.homes._etcd = AttentiveEtcd(member.homes._etcd, path, is_taken_back)  # type: ignore[assignment]
+    await cluster.drain("b1")
+    await cluster.until(lambda: came and "b1" not in view.drains)
+    await asyncio.sleep(10)
+    homes = {name: await cluster.home("queue", name) for name in ("source", "target", "late")}
+    assert len(set(homes.values())) == 1, homes
+    await until_open(cluster, "b1")

@@ -239,6 +239,8 @@ class Drain:
                 continue
             if self._order() != record:
                 break
+            if {one for one in group if self._is_here(one)} != set(mine):
+                continue  # One has come while that was written down, and would be left here alone: looked at anew.
             mine.sort(key=lambda one: (one.kind != "pattern", one in sources))
             together = self._gathers_at(group)
             if together == name and not force:

@@ -261,6 +261,8 @@ class Producing:
                 run.messages.append(message)
             else:
                 self._write(sequence, entry, transaction)
+            if not self.keeps and self.run is not None:
+                self.run.waiting_bytes += all_of_it
         elif self.keeps and self.state in OPEN:
             self._again.append(sequence)  # behind what waits already
         return sequence
@@ -286,9 +288,7 @@ class Producing:
         if not self.keeps:
             # A transaction in doubt is the sender's to hear of; a RELIABLE message is not worth waiting for.
             return self.state not in OPEN or (
-                self.bytes_left > 0
-                and self.next <= self._sequence_limit
-                and self.outbox.bytes < _UNCONFIRMED_OUTBOX_BYTES
+                self.bytes_left > 0 and self.next <= self._sequence_limit and not self.outbox_is_full
             )
         return (
             len(self.unconfirmed) < self.window
@@ -299,6 +299,11 @@ class Producing:
             and self.state is not State.PAUSED
             and self.flow.has_room(size)
         )
+
+    @property
+    def outbox_is_full(self) -> bool:
+        """Whether its senders wait until something has been written, which is so of those that nobody confirms."""
+        return not self.keeps and self.outbox.bytes >= _UNCONFIRMED_OUTBOX_BYTES
 
     def grant(self) -> None:
         """There is room: several may be given before it is looked for again."""

@@ -21,7 +21,18 @@ class Grower(Protocol):
 class Run:
     """A Publish frame that is still growing: messages numbered on from its first, of one producer on one link."""
 
-    __slots__ = ("bodies", "destination", "first", "grower", "messages", "origin", "producer", "session", "transaction")
+    __slots__ = (
+        "bodies",
+        "destination",
+        "first",
+        "grower",
+        "messages",
+        "origin",
+        "producer",
+        "session",
+        "transaction",
+        "waiting_bytes",
+    )
 
     def __init__(
         self, grower: Grower, producer: int, session: int, first: int, destination: bytes, transaction: int
@@ -37,6 +48,8 @@ class Run:
         self.destination = destination
         self.transaction = transaction
         self.messages: list[bytes] = []
+        #: What of it counts in the link's `Outbox`.
+        self.waiting_bytes = 0
 
     @property
     def end(self) -> int:
@@ -76,6 +89,12 @@ class Run:
         self.messages = [] if done else messages[count:]
         return size + 6, done
 
+    def left(self, size: int, *, done: bool) -> int:
+        """What does not count in the `Outbox` any more, once so many bytes of it have been taken."""
+        gone = self.waiting_bytes if done else min(size, self.waiting_bytes)
+        self.waiting_bytes -= gone
+        return gone
+
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
@@ -100,7 +119,10 @@ class InFlight:
 
 
 class Outbox:
-    """An estimate of what a link's runs hold that was not written yet, of producers that no confirm holds back."""
+    """An estimate of what a link's runs hold that was not written yet, of producers that no confirm holds back.
+
+    It goes down with what is written of theirs, whatever there is of others: these may always have something.
+    """
 
     __slots__ = ("bytes",)
 

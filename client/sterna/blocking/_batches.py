@@ -152,17 +152,21 @@ class Batch:
                     self._start(self)
                 self._changed.wait(_LOOK_S if left_s is None else min(left_s, _LOOK_S))
 
+    def take_failures(self) -> errors.FlushError | None:
+        """What could not be handed over since the last time."""
+        with self._changed:
+            failures, count = self._failures, self._failed
+            self._failures, self._failed = [], 0
+        return errors.FlushError.of(failures, count) if failures else None
+
     def raise_failures(self) -> None:
         """What could not be handed over since the last time.
 
         Raises:
             FlushError: with the errors.
         """
-        with self._changed:
-            failures, count = self._failures, self._failed
-            self._failures, self._failed = [], 0
-        if failures:
-            raise errors.FlushError.of(failures, count)
+        if (failure := self.take_failures()) is not None:
+            raise failure
 
     # --- In the loop's thread
 

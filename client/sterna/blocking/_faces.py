@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any
 
 from sterna import _listening as listening
-from sterna import connections, consumers, messages, producers, sessions
+from sterna import connections, consumers, errors, messages, producers, sessions
 from sterna.blocking._batches import Batch
 from sterna.blocking._portal import Portal
 from sterna.bodies import Body
@@ -426,13 +426,18 @@ class Connection:
         """See `sterna.Connection.close`."""
         if self._portal.is_stopped:
             return
+        failure: errors.SternaError | None = None
         try:
             self._portal.settle_all(_FAILED_S if failed else timeout_s)
             self._portal.run(self._twin.close(failed=failed, timeout_s=timeout_s))
+        except errors.SternaError as error:
+            failure = error
         finally:
             self._portal.stop()
         if not failed:
-            self._portal.raise_failures()
+            self._portal.raise_failures(failure)
+        elif failure is not None:
+            raise failure
 
     def __enter__(self) -> Connection:
         return self

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from sterna import errors
+from sterna._failures import joined
 from sterna._in_hand import HOLDER
 from sterna._loop import new_event_loop
 from sterna.blocking._batches import Batch
@@ -114,14 +115,15 @@ class Portal:
         if tickets := getattr(self._here, "tickets", None):
             tickets.clear()
 
-    def raise_failures(self) -> None:
-        """What could not be handed over.
+    def raise_failures(self, before: errors.SternaError | None = None) -> None:
+        """What could not be handed over, and what failed before.
 
         Raises:
-            FlushError: with the errors of the first batch that has any.
+            FlushError: with all of it.
+            SternaError: what else failed before.
         """
-        for batch in list(self._batches):
-            batch.raise_failures()
+        if (failure := joined([before, *(batch.take_failures() for batch in list(self._batches))])) is not None:
+            raise failure
 
     # --- Calls
 
