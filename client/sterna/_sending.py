@@ -39,7 +39,6 @@ class Sending:
         confirmed: bool,
         on_move: Callable[[Part], None],
         named: Named | None = None,
-        failures: Failures | None = None,
     ) -> None:
         self.part = part
         self.destination = destination
@@ -48,7 +47,7 @@ class Sending:
         self._on_move = on_move
         self._named = named
         #: What failed of messages that nobody waits for; perhaps shared with others of the same producer.
-        self.failures = failures if failures is not None else Failures()
+        self.failures = Failures()
         # A producer of RELIABLE messages has no confirmed one until it sends another.
         self._lanes: dict[bool, Lane] = {}
         self._opening = asyncio.Lock()
@@ -57,6 +56,12 @@ class Sending:
         self._told = asyncio.Event()
         #: That of messages with the producer's own mode.
         self.lane = self._lanes[confirmed] = self._new_lane(confirmed)
+
+    def share(self, failures: Failures) -> None:
+        """Adds its failures to these from now on; before it is opened."""
+        self.failures = failures
+        for lane in self._lanes.values():
+            lane.failures = failures
 
     def _new_lane(self, confirmed: bool) -> Lane:
         # What nobody confirms has no numbers that anybody keeps.

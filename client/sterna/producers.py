@@ -86,13 +86,7 @@ class ProducerOptions:
 class Producer:
     """Sends messages; made by `session.producer()`. Close it, or use `async with`."""
 
-    def __init__(
-        self,
-        session: Session,
-        destination: Destination | None,
-        options: ProducerOptions,
-        failures: Failures | None = None,
-    ) -> None:
+    def __init__(self, session: Session, destination: Destination | None, options: ProducerOptions) -> None:
         if options.name and destination is None:
             raise errors.InvalidArgumentError("a producer with a name is bound to a destination", subject="name")
         self.session = session
@@ -114,7 +108,6 @@ class Producer:
             confirmed=confirmed,
             on_move=self._on_move,
             named=named,
-            failures=failures,
         )
         self._lane = self._sending.lane
         # One for each destination: finding one broker must not hold up what goes to others.
@@ -439,7 +432,9 @@ async def opened(
     """A producer in this part of its session, or where its destination lives; `failures`: those that it adds to."""
 
     async def make(part: Part) -> Producer:
-        producer = Producer(part.session, destination, options, failures)
+        producer = Producer(part.session, destination, options)
+        if failures is not None:
+            producer._sending.share(failures)
         await part.add_producer(producer._sending)
         return producer
 
