@@ -97,6 +97,7 @@ class Link:
             # It takes a while to load, which nobody else on this loop shall wait for.
             await asyncio.to_thread(importlib.import_module, "grpc.aio")
         import grpc
+        from google.protobuf.message import DecodeError
 
         options = [
             ("grpc.max_receive_message_length", -1),
@@ -123,6 +124,10 @@ class Link:
             await self.abort()
             cause = f"cannot reach {self.address}: {reason.cause}"
             raise await unreachable(self.address, self._tls, cause) from error
+        except DecodeError as error:
+            await self.abort()
+            cause = f"{self.address} answers with what is no ServerBatch: {error}"
+            raise errors.ProtocolError(cause, subject=self.address) from error
         except asyncio.CancelledError:
             await self.abort()
             raise

@@ -325,6 +325,37 @@ class Refusing(grpc.GenericRpcHandler):
         return grpc.stream_stream_rpc_method_handler(refuse)
 
 
+class Foreign(grpc.GenericRpcHandler):
+    """A server of something else, which greets with bytes that are no message of ours."""
+
+    def __init__(self) -> None:
+        self.left = asyncio.Event()
+
+    def service(self, _: grpc.HandlerCallDetails) -> Any:
+        """One handler for whatever is called."""
+
+        async def greet(_: Any, context: grpc.aio.ServicerContext[Any, Any]) -> None:
+            try:
+                await context.write(b"\xff\xff")
+                await asyncio.Event().wait()
+            finally:
+                self.left.set()
+
+        return grpc.stream_stream_rpc_method_handler(greet)
+
+
+async def test_a_server_of_something_else_is_a_clear_error_and_is_left() -> None:
+    server = grpc.aio.server(handlers=[foreign := Foreign()])
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    try:
+        with pytest.raises(errors.ProtocolError, match="no ServerBatch"):
+            await sterna.connect(f"sterna://127.0.0.1:{port}", connect_attempts=1)
+        await asyncio.wait_for(foreign.left.wait(), 10)
+    finally:
+        await server.stop(None)
+
+
 @pytest.mark.covers("EMS-CLI-D06", "EMS-CLI-B06")
 @pytest.mark.parametrize(("attempts", "rounds"), [(None, 2), (1, 1), (3, 3)])
 async def test_the_first_connect_is_tried_so_often_at_every_address(attempts: int | None, rounds: int) -> None:
