@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.plugins import slow_callbacks
+from tests.support.api_server import free_port
 from tests.support.forking import Forked, preload
 from tests.support.system_calls import be_supervised
 from tests.waiting import eventually_blocking
@@ -46,6 +47,8 @@ class RunningBroker:
         self.process: Forked | None = None
         self.ready: dict[str, Any] = {}
         self._starts = 0
+        # Not one that the system might give to somebody's connection while the broker is down.
+        self._port = free_port()
         folder.mkdir(parents=True, exist_ok=True)
         if manifests is not None:
             self.config.mkdir(exist_ok=True)
@@ -74,7 +77,7 @@ class RunningBroker:
         flags: dict[str, Any] = {
             "data": str(self.data),
             "config": str(self.config) if self.config.exists() else None,
-            "listen": "127.0.0.1:0",
+            "listen": f"127.0.0.1:{self._port}",
             "monitor": "127.0.0.1:0",
             "log_format": "json",
             "ready_file": str(ready_file),
