@@ -35,6 +35,8 @@ ANYTHING = (manifest("Queue", "any-queue", "name: '>'"), manifest("Topic", "any-
 class RunningBroker:
     """One broker process on free ports, with folders below `folder`. `start` again after `kill` finds the same data.
 
+    It comes back at the same port, as a pod behind its service does.
+
     Flags are those of the command. Besides: `supervised`, the arguments of `be_supervised`, and `descriptors`, the soft
     and the hard limit of open files.
     """

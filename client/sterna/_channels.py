@@ -67,7 +67,25 @@ def closing(channel: Any) -> asyncio.Future[None]:
     return told
 
 
-async def becomes_ready(channel: Any, timeout: float) -> bool:
+async def dialled(address: str, tls: Tls | None, options: list[tuple[str, Any]], timeout: float) -> Any:
+    """A channel at whose other end a broker answers.
+
+    Raises:
+        UnreachableError: nobody does, within the timeout; TlsError where TLS is the reason.
+    """
+    channel = await open_channel(address, tls, options)
+    try:
+        is_ready = await _becomes_ready(channel, timeout)
+    except BaseException:
+        closing(channel)  # whoever asks is cancelled
+        raise
+    if is_ready:
+        return channel
+    await asyncio.shield(closing(channel))
+    raise await unreachable(address, tls, f"no broker answered at {address}")
+
+
+async def _becomes_ready(channel: Any, timeout: float) -> bool:
     """Whether somebody answers; a refused connection tells at once, without waiting for the timeout."""
     import grpc
 

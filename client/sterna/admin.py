@@ -16,7 +16,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from sterna._channels import becomes_ready, closing, open_channel, refusal, unreachable
+from sterna._channels import closing, dialled, refusal
 from sterna._pauses import HOPS_MAX, pause_s
 from sterna._secrets import Secret, authorization, reveal
 from sterna.cuts import Cut, HeldCut
@@ -98,18 +98,14 @@ class Admin:
         ]
         failure: SternaError = UnreachableError("no address was tried")
         for address in self._target.addresses:
-            channel = await open_channel(address, self._target.tls, options)
             try:
-                is_ready = await becomes_ready(channel, self._timeout)
-            except BaseException:
-                closing(channel)  # whoever asks is cancelled
-                raise
-            if is_ready:
-                self._channel, self._address = channel, address
-                self._stub = admin_pb2_grpc.AdminStub(channel)
-                return self
-            await asyncio.shield(closing(channel))
-            failure = await unreachable(address, self._target.tls, f"no broker answered at {address}")
+                channel = await dialled(address, self._target.tls, options, self._timeout)
+            except UnreachableError as error:
+                failure = error
+                continue
+            self._channel, self._address = channel, address
+            self._stub = admin_pb2_grpc.AdminStub(channel)
+            return self
         raise failure
 
     async def __aexit__(

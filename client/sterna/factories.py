@@ -25,6 +25,16 @@ if TYPE_CHECKING:
 __all__ = ["ConnectionFactory"]
 
 _MS = 1000
+#: What a factory may say of a connection, as `connect` calls it.
+_SETTINGS = (
+    "client_id",
+    "connect_attempts",
+    "connect_delay_ms",
+    "connect_timeout_s",
+    "reconnect",
+    "heartbeat_ms",
+    "tls",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,11 +74,7 @@ class ConnectionFactory:
         if "url" in given:
             cause = f"the connection factory {self.name!r} says where to connect"
             raise errors.InvalidArgumentError(cause, subject="url", remedy="change the factory, or use sterna.connect")
-        names = (
-            *("client_id", "connect_attempts", "connect_delay_ms", "connect_timeout_s"),
-            *("reconnect", "heartbeat_ms", "tls"),
-        )
-        said = {name: value for name in names if (value := getattr(self, name)) not in (None, "")}
+        said = {name: value for name in _SETTINGS if (value := getattr(self, name)) not in (None, "")}
         return {**said, **given}
 
     def _drawn_url(self) -> str:

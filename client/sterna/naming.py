@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
 from sterna import errors
-from sterna._channels import becomes_ready, closing, open_channel, refusal, unreachable
+from sterna._channels import closing, dialled, refusal
 from sterna._secrets import Secret, authorization, reveal
 from sterna.destinations import Queue, Topic, destination_from
 from sterna.factories import ConnectionFactory, factory_of
@@ -31,6 +31,7 @@ __all__ = ["Naming", "lookup"]
 
 #: As LookupRequest.Kind has them.
 _ANY, _FACTORY, _QUEUE, _TOPIC = range(4)
+_OPTIONS: Final = [("grpc.enable_retries", 0), ("grpc.use_local_subchannel_pool", 1)]
 #: With one of these another broker may answer.
 _ELSEWHERE: Final = (errors.UnreachableError, errors.ConnectionLostError, errors.UnavailableError)
 
@@ -174,7 +175,7 @@ class Naming:
         from sterna._proto.sterna.v1 import naming_pb2, naming_pb2_grpc
 
         if self._channel is None:
-            self._channel = await self._dial(address)
+            self._channel = await dialled(address, self._target.tls, _OPTIONS, self._timeout)
         token = await reveal(self._token, "token")
         password = "" if token else await reveal(self._target.password, "password")
         stub: Any = naming_pb2_grpc.NamingStub(self._channel)
@@ -184,19 +185,6 @@ class Naming:
             return await stub.Lookup(request, timeout=self._timeout, metadata=metadata)
         except grpc.aio.AioRpcError as error:
             raise refusal(error, address) from error
-
-    async def _dial(self, address: str) -> grpc.aio.Channel:
-        options = [("grpc.enable_retries", 0), ("grpc.use_local_subchannel_pool", 1)]
-        channel: grpc.aio.Channel = await open_channel(address, self._target.tls, options)
-        try:
-            is_ready = await becomes_ready(channel, self._timeout)
-        except BaseException:
-            closing(channel)  # whoever asks is cancelled
-            raise
-        if is_ready:
-            return channel
-        await asyncio.shield(closing(channel))
-        raise await unreachable(address, self._target.tls, f"no broker answered at {address}")
 
     async def _leave(self) -> None:
         channel, self._channel = self._channel, None

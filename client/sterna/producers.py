@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from weakref import WeakValueDictionary
 
 from sterna import errors
@@ -40,6 +40,8 @@ from sterna.modes import DeliveryMode
 
 if TYPE_CHECKING:
     from sterna._lifeline import Lifeline
+
+_T = TypeVar("_T")
 
 #: Called with the outcome of a `send_soon` (EMS-CLI-A22).
 Completion: TypeAlias = Callable[["Sent | errors.SternaError"], None]
@@ -102,12 +104,7 @@ class Producer:
         confirmed = options.delivery_mode != DeliveryMode.RELIABLE
         named = options if options.name else None
         self._sending = Sending(
-            part,
-            destination,
-            options.window,
-            confirmed=confirmed,
-            on_move=self._on_move,
-            named=named,
+            part, destination, options.window, confirmed=confirmed, on_move=self._on_move, named=named
         )
         self._lane = self._sending.lane
         # One for each destination: finding one broker must not hold up what goes to others.
@@ -232,12 +229,7 @@ class Producer:
             return await within(timeout, self.send(body, **options), str(self.destination or "send"))
         if self.destination is None and self._lifeline.cluster and options.get("destination") is not None:
             destination = destination_of(options.pop("destination"))
-            bound = await self._bound_to(self._lifeline.current(destination))
-            bound._users += 1
-            try:
-                return await bound.send(body, **options)
-            finally:
-                bound._users -= 1
+            return await self._through(destination, lambda bound: bound.send(body, **options))
         mode = options.get("delivery_mode")
         if self._transacted or (self.options.delivery_mode if mode is None else mode) == DeliveryMode.RELIABLE:
             return await self._send_unconfirmed(body, options)
@@ -292,19 +284,21 @@ class Producer:
             TransactionRolledBackError: the transaction it would be part of is lost already.
         """
         if self.destination is None and self._lifeline.cluster and destination is not None:
-            return await self._send_soon_to(
+            return await self._through(
                 destination_of(destination),
-                body,
-                properties=properties,
-                delivery_mode=delivery_mode,
-                priority=priority,
-                time_to_live_ms=time_to_live_ms,
-                delivery_delay_ms=delivery_delay_ms,
-                correlation_id=correlation_id,
-                reply_to=reply_to,
-                type=type,
-                compress=compress,
-                on_completion=on_completion,
+                lambda bound: bound.send_soon(
+                    body,
+                    properties=properties,
+                    delivery_mode=delivery_mode,
+                    priority=priority,
+                    time_to_live_ms=time_to_live_ms,
+                    delivery_delay_ms=delivery_delay_ms,
+                    correlation_id=correlation_id,
+                    reply_to=reply_to,
+                    type=type,
+                    compress=compress,
+                    on_completion=on_completion,
+                ),
             )
         lane = self._lane
         header = self._header
@@ -346,12 +340,12 @@ class Producer:
             await asyncio.sleep(0)
         return sequence
 
-    async def _send_soon_to(self, destination: Destination, body: Body, **options: Any) -> int:
-        """An anonymous producer's, in a cluster."""
+    async def _through(self, destination: Destination, give: Callable[[Producer], Awaitable[_T]]) -> _T:
+        """Gives something to the producer that is used for a destination, in a cluster; it is not let go meanwhile."""
         bound = await self._bound_to(self._lifeline.current(destination))
         bound._users += 1
         try:
-            return await bound.send_soon(body, **options)
+            return await give(bound)
         finally:
             bound._users -= 1
 

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import AfterValidator, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from sterna_resources.fields import ATOMIC, Aliases, Label, LookupName, Model
+from sterna_resources.fields import ATOMIC, Aliases, Label, LookupName, Model, check_aliases
 from sterna_resources.rules import OTHER_NAMES, SAME_NAME, Rule
 from sterna_resources.topology import TopologyResource, TopologySpec
 
@@ -164,7 +164,5 @@ class ConnectionFactory(TopologyResource):
 
     @model_validator(mode="after")
     def _aliases_are_others(self) -> Self:
-        if self.subject in self.spec.aliases:
-            fault = f"'{self.subject}' stands in aliases, and is the own name already"
-            raise PydanticCustomError("alias_own", "{fault}", {"fault": fault})
+        check_aliases(self.subject, self.spec.aliases)
         return self

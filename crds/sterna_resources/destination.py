@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from sterna_resources import names
-from sterna_resources.fields import Aliases, BrokerName, Count, DestinationPattern, DurationMs, Size
+from sterna_resources.fields import Aliases, BrokerName, Count, DestinationPattern, DurationMs, Size, check_aliases
 from sterna_resources.metadata import Metadata
 from sterna_resources.rules import OTHER_NAMES, SAME_NAME, Rule
 from sterna_resources.topology import OPERATOR_FIELDS, TopologyResource, TopologySpec
@@ -156,9 +156,7 @@ class DestinationResource(TopologyResource):
         if self.spec.aliases and self.is_pattern and self.subject != names.TEMPORARY_SETTINGS:
             fault = "aliases are of one destination: a wildcard entry is not looked up"
             raise PydanticCustomError("aliases_of_pattern", "{fault}", {"fault": fault})
-        if self.subject in self.spec.aliases:
-            fault = f"'{self.subject}' stands in aliases, and is the own name already"
-            raise PydanticCustomError("alias_own", "{fault}", {"fault": fault})
+        check_aliases(self.subject, self.spec.aliases)
         if self.subject == names.TEMPORARY_SETTINGS and (others := self._not_for_temporaries()):
             fault = f"'{names.TEMPORARY_SETTINGS}' takes maxMessages, maxBytes and overflowPolicy alone, not {others}"
             raise PydanticCustomError("temporary_settings", "{fault}", {"fault": fault})

@@ -120,6 +120,12 @@ def _check_lookup_name(text: str) -> str:
     return text
 
 
+def check_aliases(own: str, aliases: list[str]) -> None:
+    """That what is looked up by its own name has no alias that says the same."""
+    if own in aliases:
+        _refuse(f"'{own}' stands in aliases, and is the own name already")
+
+
 def _check_distinct(texts: list[str]) -> list[str]:
     if again := next((text for number, text in enumerate(texts) if text in texts[:number]), None):
         raise PydanticCustomError("twice", "{text} is named twice", {"text": again})

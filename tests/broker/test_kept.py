@@ -104,7 +104,6 @@ async def test_a_kept_sdk_connects_sends_and_goes_on_after_a_restart(broker_proc
     package = await asyncio.to_thread(unpacked, "sdk-1", tmp_path / "sdk")
     broker = broker_process()
     await asyncio.to_thread(broker.start)
-    broker.flags["listen"] = broker.address
     program = await asyncio.to_thread(
         subprocess.Popen,
         [sys.executable, "-c", _PROGRAM, f"sterna://{broker.address}"],

@@ -46,8 +46,6 @@ class Cluster:
             broker.launch()
             return broker
         broker.start()
-        # It comes back at the same port, as a pod behind its service does.
-        broker.flags["listen"] = broker.address
         if not self.etcd.first.has_ended:
             eventually_blocking(lambda: self._is_registered(name), timeout_s=30, what=f"{name} to be registered")
         return broker

@@ -332,7 +332,6 @@ class SternaProvider:
     async def restart(self, *, crash: bool = False) -> None:
         await self.end()
         self._connections.clear()
-        self._broker.flags["listen"] = self._broker.address
         if self._serves:
             await self.fall(crash=crash)
         # A fork takes as long as a busy machine makes it.

@@ -31,7 +31,6 @@ def own_broker(tier_broker: None, request: pytest.FixtureRequest, tmp_path: Path
     Its manifests are the fixture's parameter, when it has one. (Fixtures start brokers outside the event loop.)
     """
     with RunningBroker(tmp_path / "broker", getattr(request, "param", ANYTHING)) as running:
-        running.flags["listen"] = running.address
         yield running
 
 

@@ -136,7 +136,6 @@ def brokers(tier_broker: None, tmp_path: Path) -> Iterator[list[RunningBroker]]:
         for number in range(2):
             broker = RunningBroker(tmp_path / f"b{number}", (manifest("Queue", f"of-{number}", "aliases: [here]"),))
             running.append(stack.enter_context(broker))
-            broker.flags["listen"] = broker.address
         yield running
 
 
