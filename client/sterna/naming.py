@@ -135,8 +135,7 @@ class Naming:
         return found
 
     async def _lookup(self, name: str, kind: int) -> ConnectionFactory | Queue | Topic:
-        if self._is_closed:
-            raise errors.ClosedError("it was closed", subject="naming")
+        self._check_open()
         scheme, separator, rest = name.partition("://")
         if separator:
             place, slash, own = rest.partition("/")
@@ -174,10 +173,14 @@ class Naming:
 
         from sterna._proto.sterna.v1 import naming_pb2, naming_pb2_grpc
 
-        if self._channel is None:
-            self._channel = await dialled(address, self._target.tls, _OPTIONS, self._timeout)
         token = await reveal(self._token, "token")
         password = "" if token else await reveal(self._target.password, "password")
+        self._check_open()
+        if self._channel is None:
+            self._channel = await dialled(address, self._target.tls, _OPTIONS, self._timeout)
+            if self._is_closed:
+                await self._leave()
+                self._check_open()
         stub: Any = naming_pb2_grpc.NamingStub(self._channel)
         request = naming_pb2.LookupRequest(name=name, kind=kind)  # type: ignore[arg-type]
         metadata = authorization(self._target.user, password, token)
@@ -185,6 +188,16 @@ class Naming:
             return await stub.Lookup(request, timeout=self._timeout, metadata=metadata)
         except grpc.aio.AioRpcError as error:
             raise refusal(error, address) from error
+        except asyncio.CancelledError:
+            # Whoever closes the channel cancels the call, and not the task that waits for it.
+            task = asyncio.current_task()
+            if task is None or not task.cancelling():
+                self._check_open()
+            raise
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise errors.ClosedError("it was closed", subject="naming")
 
     async def _leave(self) -> None:
         channel, self._channel = self._channel, None

@@ -6,13 +6,18 @@ import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
+import grpc
+import grpc.aio
 import pytest
 import sterna
 from sterna import Queue, Topic, admin, blocking, errors
+from sterna._channels import dialled
 from sterna._proto.sterna.v1 import naming_pb2_grpc as _naming_stubs  # noqa: F401 - loaded before any loop runs
 
 from tests.running import ANYTHING, RunningBroker, manifest
+from tests.waiting import eventually
 
 # Nobody listens there.
 DEAD = "127.0.0.1:1"
@@ -173,6 +178,65 @@ async def test_what_was_closed_is_not_asked_any_more(at: str) -> None:
         assert await naming.queue("OrdersIn") == Queue("orders.in")
     with pytest.raises(errors.ClosedError):
         await naming.lookup("OrdersIn")
+
+
+class Slow(grpc.GenericRpcHandler):
+    """A server that takes questions and answers none."""
+
+    def __init__(self) -> None:
+        self.asked, self.left = asyncio.Event(), asyncio.Event()
+
+    def service(self, _: grpc.HandlerCallDetails) -> Any:
+        """One handler for whatever is called."""
+
+        async def wait(*_: Any) -> bytes:
+            self.asked.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                self.left.set()
+            return b""
+
+        return grpc.unary_unary_rpc_method_handler(wait)
+
+
+async def test_closing_ends_a_question_that_is_under_way_and_its_asker_is_told() -> None:
+    server = grpc.aio.server(handlers=[slow := Slow()])
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    try:
+        naming = sterna.Naming(f"sterna://127.0.0.1:{port}")
+        asking = asyncio.create_task(naming.lookup("one"))
+        await asyncio.wait_for(slow.asked.wait(), 10)
+        await naming.close()
+        with pytest.raises(errors.ClosedError):
+            await asking
+        await asyncio.wait_for(slow.left.wait(), 10)
+    finally:
+        await server.stop(None)
+
+
+async def test_what_was_closed_while_it_dialled_asks_nobody_and_keeps_no_connection(
+    at: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dialling, may_go = asyncio.Event(), asyncio.Event()
+    made: list[Any] = []
+
+    async def held_up(*arguments: Any) -> Any:
+        dialling.set()
+        await may_go.wait()
+        made.append(await dialled(*arguments))
+        return made[0]
+
+    monkeypatch.setattr("sterna.naming.dialled", held_up)
+    naming = sterna.Naming(at)
+    asking = asyncio.create_task(naming.lookup("OrdersIn"))
+    await dialling.wait()
+    await naming.close()
+    may_go.set()
+    with pytest.raises(errors.ClosedError):
+        await asking
+    await eventually(lambda: made[0].get_state() is grpc.ChannelConnectivity.SHUTDOWN)
 
 
 def test_looking_up_without_asyncio(house: RunningBroker, at: str) -> None:
