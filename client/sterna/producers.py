@@ -9,10 +9,11 @@ call.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias
 from weakref import WeakValueDictionary
 
 from sterna import errors
@@ -40,8 +41,6 @@ from sterna.modes import DeliveryMode
 
 if TYPE_CHECKING:
     from sterna._lifeline import Lifeline
-
-_T = TypeVar("_T")
 
 #: Called with the outcome of a `send_soon` (EMS-CLI-A22).
 Completion: TypeAlias = Callable[["Sent | errors.SternaError"], None]
@@ -228,8 +227,8 @@ class Producer:
         if timeout is not None:
             return await within(timeout, self.send(body, **options), str(self.destination or "send"))
         if self.destination is None and self._lifeline.cluster and options.get("destination") is not None:
-            destination = destination_of(options.pop("destination"))
-            return await self._through(destination, lambda bound: bound.send(body, **options))
+            async with self._using(destination_of(options.pop("destination"))) as bound:
+                return await bound.send(body, **options)
         mode = options.get("delivery_mode")
         if self._transacted or (self.options.delivery_mode if mode is None else mode) == DeliveryMode.RELIABLE:
             return await self._send_unconfirmed(body, options)
@@ -284,9 +283,8 @@ class Producer:
             TransactionRolledBackError: the transaction it would be part of is lost already.
         """
         if self.destination is None and self._lifeline.cluster and destination is not None:
-            return await self._through(
-                destination_of(destination),
-                lambda bound: bound.send_soon(
+            async with self._using(destination_of(destination)) as bound:
+                return await bound.send_soon(
                     body,
                     properties=properties,
                     delivery_mode=delivery_mode,
@@ -298,8 +296,7 @@ class Producer:
                     type=type,
                     compress=compress,
                     on_completion=on_completion,
-                ),
-            )
+                )
         lane = self._lane
         header = self._header
         delay_ms = self.options.delivery_delay_ms
@@ -340,12 +337,13 @@ class Producer:
             await asyncio.sleep(0)
         return sequence
 
-    async def _through(self, destination: Destination, give: Callable[[Producer], Awaitable[_T]]) -> _T:
-        """Gives something to the producer that is used for a destination, in a cluster; it is not let go meanwhile."""
+    @asynccontextmanager
+    async def _using(self, destination: Destination) -> AsyncIterator[Producer]:
+        """The producer that an anonymous one has for a destination, in a cluster; it is not let go meanwhile."""
         bound = await self._bound_to(self._lifeline.current(destination))
         bound._users += 1
         try:
-            return await give(bound)
+            yield bound
         finally:
             bound._users -= 1
 
